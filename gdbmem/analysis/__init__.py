@@ -1,0 +1,1 @@
+"""Readings to findings: diff, fold, prune."""

@@ -1,0 +1,65 @@
+"""Option parsing that the `gdbmem` command and the gdb commands share."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any, Callable, NoReturn, Optional, TypeVar
+
+from gdbmem.errors import InputError, UsageError
+
+T = TypeVar("T")
+
+
+class ParserExit(Exception):  # noqa: N818  (not an error: --help was answered)
+    """Raised where argparse would end the process, which inside gdb would end gdb."""
+
+
+class ArgumentParser(argparse.ArgumentParser):
+    """argparse that raises: UsageError for wrong words, ParserExit after --help."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        # An abbreviation that works today is ambiguous after the next release.
+        kwargs.setdefault("allow_abbrev", False)
+        super().__init__(*args, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.prog}: {message}", hint=f"see '{self.prog} --help'")
+
+    def exit(self, status: int = 0, message: Optional[str] = None) -> NoReturn:
+        raise ParserExit
+
+
+def value(read: Callable[[str], T], name: str) -> Callable[[str], T]:
+    """Return *read* as an argparse type whose failure is our sentence, not argparse's.
+
+    *name* is what argparse shows should *read* raise a bare ValueError.
+    """
+
+    def convert(text: str) -> T:
+        try:
+            return read(text)
+        except InputError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    convert.__name__ = name
+    return convert
+
+
+def add_output_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of every command that reports: --json, -o FILE, --force."""
+    group = parser.add_argument_group("output")
+    group.add_argument("--json", action="store_true", help="print JSON (sizes in bytes)")
+    group.add_argument(
+        "-o", "--output", metavar="FILE", help="write the result to FILE ('-' is the standard output)"
+    )
+    group.add_argument("--force", action="store_true", help="let -o replace an existing file")
+
+
+def split_program(words: Sequence[str]) -> tuple[list[str], Optional[list[str]]]:
+    """Split *words* at the first ``--``: gdbmem's own, and the program's (None without ``--``)."""
+    if "--" not in words:
+        return list(words), None
+    at = list(words).index("--")
+    return list(words[:at]), list(words[at + 1 :])

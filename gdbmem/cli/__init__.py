@@ -1,0 +1,1 @@
+"""The `gdbmem` command: one module a subcommand; parses, calls, prints."""

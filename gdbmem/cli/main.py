@@ -1,0 +1,124 @@
+"""The `gdbmem` command: finds the subcommand, runs it, turns errors into one sentence and a status."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import sys
+from collections.abc import Sequence
+from typing import Optional, Protocol
+
+from gdbmem import __version__
+from gdbmem.arguments import ArgumentParser, ParserExit
+from gdbmem.errors import GdbmemError, MissingToolError, UsageError
+from gdbmem.text import printable
+
+# name → what it does, in one line. The module of the same name in cli/ holds add_arguments() and run().
+SUBCOMMANDS = {
+    "launch": "run a program under a heap profiler, with gdb on top; or run a recipe",
+    "show": "what a heap profile or a run holds: timeline, peak, largest sites",
+    "diff": "which call paths grew between two snapshots, with their source lines",
+    "recipe": "check a recipe without running anything",
+    "doctor": "is everything here that gdbmem needs, and what to type if not",
+    "install": "make 'source gdbmem' work in gdb, from any folder",
+    "uninstall": "take back what install did",
+}
+
+STATUS_ERROR = 1
+STATUS_USAGE = 2
+STATUS_MISSING_TOOL = 3
+STATUS_INTERRUPTED = 130
+
+
+class Subcommand(Protocol):
+    """What a module of cli/ offers."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None: ...
+
+    def run(self, argv: Sequence[str], parser: ArgumentParser) -> int:
+        """Parse *argv* with *parser*, do the work, print, return the exit status."""
+        ...
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Run the `gdbmem` command with *argv* (default: the process's) and return its exit status."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # paths may hold bytes that are no UTF-8
+    try:
+        status = _dispatch(words)
+        sys.stdout.flush()
+    except ParserExit:
+        return 0
+    except BrokenPipeError:
+        # The reader has gone (`gdbmem show … | head`): keep the interpreter's own flush from complaining.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + 13
+    except KeyboardInterrupt:
+        print("gdbmem: interrupted", file=sys.stderr)
+        return STATUS_INTERRUPTED
+    except GdbmemError as error:
+        return _complain(error)
+    return status
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_overview())
+        return 0 if words else STATUS_USAGE
+    name, rest = words[0], words[1:]
+    if name in ("--version", "-V"):
+        print(f"gdbmem {__version__}")
+        return 0
+    if name not in SUBCOMMANDS:
+        raise UsageError(f"gdbmem has no command '{printable(name)}'", hint=_nearest(name))
+    parser = parser_of(name)
+    return load(name).run(rest, parser)
+
+
+def load(name: str) -> Subcommand:
+    """Import the module behind subcommand *name* (only this one: starting stays quick)."""
+    module: Subcommand = importlib.import_module(f"gdbmem.cli.{name}")
+    return module
+
+
+def parser_of(name: str) -> ArgumentParser:
+    """Return the argument parser of subcommand *name*; the reference in docs/ is made from it."""
+    module = load(name)
+    parser = ArgumentParser(prog=f"gdbmem {name}", description=module.__doc__)
+    module.add_arguments(parser)
+    return parser
+
+
+def _nearest(name: str) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, SUBCOMMANDS, n=1)
+    return f"did you mean '{close[0]}'?" if close else "see 'gdbmem --help'"
+
+
+def _overview() -> str:
+    lines = [
+        "usage: gdbmem COMMAND [OPTIONS] …",
+        "",
+        f"gdbmem {__version__}: which line makes a process grow",
+        "",
+    ]
+    lines += [f"  {name:<10} {summary}" for name, summary in SUBCOMMANDS.items()]
+    lines += ["", "'gdbmem COMMAND --help' explains a command; inside gdb: 'help gdbmem'."]
+    return "\n".join(lines)
+
+
+def _complain(error: GdbmemError) -> int:
+    print(f"gdbmem: {printable(str(error))}", file=sys.stderr)
+    if isinstance(error, UsageError):
+        return STATUS_USAGE
+    if isinstance(error, MissingToolError):
+        return STATUS_MISSING_TOOL
+    return STATUS_ERROR
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What runs inside gdb: the only folder that imports gdb."""

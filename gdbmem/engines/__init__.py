@@ -1,0 +1,1 @@
+"""Who takes a heap snapshot."""

@@ -1,0 +1,53 @@
+"""What can go wrong, as one small tree. Every message is one sentence a user can act on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class GdbmemError(Exception):
+    """A failure that the user is told about in one sentence.
+
+    *message* says what happened and where; *hint* is what to do or type; *slug* names the paragraph
+    in docs/messages.md.
+    """
+
+    def __init__(self, message: str, *, slug: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.slug = slug
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.hint}" if self.hint else self.message
+
+
+class InputError(GdbmemError):
+    """A file or a value that cannot be used."""
+
+
+class UsageError(InputError):
+    """The words of the command are off (exit status 2)."""
+
+    def __init__(self, message: str, *, slug: str = "usage", hint: str = "") -> None:
+        super().__init__(message, slug=slug, hint=hint)
+
+
+class ToolError(GdbmemError):
+    """Another program (gdb, valgrind, vgdb, a compiler) is missing, failed or timed out."""
+
+
+class MissingToolError(ToolError):
+    """Another program is not installed (exit status 3 in reports)."""
+
+
+class TargetError(GdbmemError):
+    """The debugged program cannot be read or driven as asked."""
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Something the reader of a result must know; *slug* names its paragraph in docs/messages.md."""
+
+    slug: str
+    message: str

@@ -1,0 +1,1 @@
+"""Files that tools write, to the model: one module a format."""

@@ -1,0 +1,1 @@
+"""Who starts whom: valgrind, gdb and the program as child processes."""

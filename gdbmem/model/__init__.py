@@ -1,0 +1,1 @@
+"""Call trees, snapshots, diffs: frozen data, no I/O."""

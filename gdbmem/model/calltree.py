@@ -1,0 +1,90 @@
+"""A heap at one moment as a tree of call paths: parallel columns over one table of frames."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Optional
+
+ROOT = -1  # frame number of node 0, which stands for the whole heap
+PRUNED = -2  # frame number of a node in which the tool merged paths too small to list
+
+
+class Frame(NamedTuple):
+    """One function on a call path; absent parts are None. Frames are equal across runs: no address."""
+
+    function: Optional[str] = None
+    file: Optional[str] = None
+    line: Optional[int] = None
+    object: Optional[str] = None  # the library or program file, where the tool gives it instead of a file
+    inlined: bool = False
+
+    @property
+    def key(self) -> tuple[Optional[str], Optional[str], Optional[int], Optional[str]]:
+        """What makes two frames the same place: an inlined copy of a line is still that line."""
+        return self[:4]
+
+
+@dataclass(frozen=True)
+class CallTree:
+    """Nodes in pre-order (a parent stands before its children); node 0 is the root.
+
+    The allocation site is at the top (the root's children), ``main`` at the leaves. A node's bytes
+    include its descendants'.
+    """
+
+    frames: Sequence[Frame]
+    parent: Sequence[int]  # node numbers; parent[0] is -1
+    frame: Sequence[int]  # index into frames, or ROOT, or PRUNED
+    bytes: Sequence[int]  # bytes, inclusive
+    blocks: Optional[Sequence[int]] = None  # blocks, inclusive; None: the source doesn't count them
+    places: Sequence[int] = ()  # how many places each PRUNED node merges, in node order
+    threshold_bytes: int = 0  # every place merged in a PRUNED node is smaller than this
+
+    def __len__(self) -> int:
+        return len(self.parent)
+
+    def frame_of(self, node: int) -> Optional[Frame]:
+        """Return the frame of *node*; None for the root and for pruned nodes."""
+        number = self.frame[node]
+        return self.frames[number] if number >= 0 else None
+
+    def path(self, node: int) -> list[int]:
+        """Return the nodes from the allocation site down to *node*, root left out."""
+        nodes = []
+        while node > 0:
+            nodes.append(node)
+            node = self.parent[node]
+        nodes.reverse()
+        return nodes
+
+    def self_bytes(self) -> array[int]:
+        """Return, for each node, the bytes that none of its children accounts for."""
+        own = array("q", self.bytes)
+        parent = self.parent
+        for node in range(1, len(parent)):
+            own[parent[node]] -= self.bytes[node]
+        return own
+
+    def check(self) -> None:
+        """Raise ValueError unless the columns fit together and no node's children exceed it."""
+        columns = [self.parent, self.frame, self.bytes] + ([self.blocks] if self.blocks is not None else [])
+        if len({len(column) for column in columns}) != 1 or not self.parent or self.parent[0] != -1:
+            raise ValueError("the columns of a call tree differ in length or lack a root")
+        for node, parent in enumerate(self.parent):
+            if not -1 <= parent < node or (parent == -1) != (node == 0):
+                raise ValueError(f"node {node} has parent {parent}")
+        if any(not PRUNED <= number < len(self.frames) for number in self.frame):
+            raise ValueError("a frame number is outside the table")
+        for node, own in enumerate(self.self_bytes()):
+            if own < 0:
+                raise ValueError(f"the children of node {node} hold {-own} bytes more than it")
+
+    def walk(self) -> Iterator[tuple[int, int]]:
+        """Yield (node, depth) in pre-order; the root has depth 0."""
+        depth = array("q", [0]) * len(self)
+        for node, parent in enumerate(self.parent):
+            if parent >= 0:
+                depth[node] = depth[parent] + 1
+            yield node, depth[node]

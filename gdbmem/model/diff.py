@@ -1,0 +1,65 @@
+"""The difference of two call trees, path by path, with what the data can't tell."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from gdbmem.errors import Notice
+from gdbmem.model.calltree import Frame
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one side of a diff was."""
+
+    source: str
+    name: str
+    total_bytes: int
+
+
+@dataclass(frozen=True)
+class Diff:
+    """Two call trees merged on (function, file, line): nodes in pre-order, node 0 the root.
+
+    before and after are inclusive bytes; delta is after − before. uncertain_bytes[n] bounds how far
+    the delta of node n itself may be off because a side hides small paths under its threshold.
+    """
+
+    before_side: Side
+    after_side: Side
+    frames: Sequence[Frame]
+    parent: Sequence[int]
+    frame: Sequence[int]  # index into frames, or calltree.ROOT, or calltree.PRUNED
+    before: Sequence[int]  # bytes, inclusive
+    after: Sequence[int]  # bytes, inclusive
+    uncertain: Sequence[int]  # bytes
+    before_blocks: Optional[Sequence[int]] = None
+    after_blocks: Optional[Sequence[int]] = None
+    notices: Sequence[Notice] = ()
+
+    def __len__(self) -> int:
+        return len(self.parent)
+
+    @property
+    def delta_bytes(self) -> int:
+        return self.after[0] - self.before[0]
+
+    def own(self, column: Sequence[int]) -> array[int]:
+        """Return, for each node, the part of *column* that none of its children accounts for."""
+        result = array("q", column)
+        for node in range(1, len(self.parent)):
+            result[self.parent[node]] -= column[node]
+        return result
+
+    def check(self) -> None:
+        """Raise ValueError unless the paths' deltas add up to the difference of the two totals."""
+        own_before, own_after = self.own(self.before), self.own(self.after)
+        if min(own_before) < 0 or min(own_after) < 0:
+            raise ValueError("the children of a node hold more than it")
+        if sum(own_after) - sum(own_before) != self.delta_bytes:
+            raise ValueError("the paths do not add up to the total")
+        if (self.before[0], self.after[0]) != (self.before_side.total_bytes, self.after_side.total_bytes):
+            raise ValueError("the trees' totals are not the sides' totals")

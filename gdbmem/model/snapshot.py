@@ -1,0 +1,53 @@
+"""Snapshots: the heap at one moment, and files that hold a series of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Optional, Protocol
+
+from gdbmem.errors import Notice
+from gdbmem.model.calltree import CallTree
+
+
+@dataclass(frozen=True)
+class Totals:
+    """One snapshot of a file without its tree."""
+
+    index: int  # position in the file, from 0
+    time: float  # in the profile's time_unit
+    heap_bytes: int
+    extra_bytes: int  # the allocator's own headers and padding
+    stacks_bytes: int
+    has_tree: bool
+    name: str = ""
+
+    @property
+    def total_bytes(self) -> int:
+        return self.heap_bytes + self.extra_bytes + self.stacks_bytes
+
+
+class Profile(Protocol):
+    """What a reader of any format returns: cheap totals, and a tree when it is asked for."""
+
+    source: str  # the path, for messages
+    source_format: str  # massif, heapprofile, …
+    command: str  # the command line that was profiled; "" if unknown
+    time_unit: str  # i (instructions), ms, B (bytes allocated), s
+    unit: str  # what the trees count: "bytes of heap" or "bytes of pages"
+    notices: Sequence[Notice]
+    snapshots: Sequence[Totals]
+
+    def tree(self, index: int) -> Optional[CallTree]:
+        """Return the call tree of snapshot *index*, parsed now; None when it has none."""
+        ...
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A named moment with its tree: one side of a diff."""
+
+    source: str  # the file or RUN:NAME it came from
+    name: str
+    totals: Totals
+    tree: CallTree

@@ -1,0 +1,1 @@
+"""Model to terminal, JSON, HTML."""

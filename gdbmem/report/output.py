@@ -1,0 +1,68 @@
+"""Where a result goes: the standard output, or a file that appears whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Optional, TextIO
+
+from gdbmem.errors import InputError
+from gdbmem.text import printable
+
+
+@contextlib.contextmanager
+def open_output(path: Optional[str], *, force: bool = False) -> Iterator[TextIO]:
+    """Yield a stream for the result; *path* None or ``-`` is the standard output.
+
+    A file is written under a temporary name beside its own and renamed when the block has ended well;
+    on any error nothing is left behind. Open it before the long part of a command, so that a wrong
+    path costs no time. Raises InputError where the file exists (without *force*) or can't be made.
+    """
+    if path is None or path == "-":
+        yield sys.stdout
+        return
+    target = Path(path)
+    if target.exists() and not force:
+        raise InputError(
+            f"{printable(path)} exists", slug="output-exists", hint="name another file, or add --force"
+        )
+    try:
+        descriptor, temporary = tempfile.mkstemp(prefix=".gdbmem-", dir=target.parent)
+    except OSError as error:
+        raise InputError(
+            f"cannot write {printable(path)}: {error.strerror}",
+            slug="output-unwritable",
+            hint="name a file in a folder that you may write to",
+        ) from error
+    try:
+        with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as stream:  # noqa: PTH123
+            yield stream
+        _settle(temporary, target, force=force)
+    except OSError as error:
+        raise InputError(
+            f"writing {printable(path)} failed: {error.strerror}",
+            slug="output-unwritable",
+            hint="free some space or name another file",
+        ) from error
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            Path(temporary).unlink()
+
+
+def _settle(temporary: str, target: Path, *, force: bool) -> None:
+    umask = os.umask(0)
+    os.umask(umask)
+    Path(temporary).chmod(0o666 & ~umask)
+    if force:
+        Path(temporary).replace(target)
+        return
+    try:
+        os.link(temporary, target)  # fails where another process has made the file meanwhile
+    except FileExistsError:
+        raise InputError(
+            f"{printable(str(target))} exists", slug="output-exists", hint="name another file, or add --force"
+        ) from None

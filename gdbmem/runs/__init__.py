@@ -1,0 +1,1 @@
+"""What a launch leaves on disk, and recipes."""
