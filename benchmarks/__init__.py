@@ -1,0 +1,1 @@
+"""Races: gdbmem against the tool one would use by hand, in one run, as ratios."""
