@@ -1,0 +1,240 @@
+"""The run folder: everything that one launch recorded, written so that no death loses what was captured.
+
+``run.json`` holds the facts of the launch and is replaced whole. ``snapshots.jsonl`` has one line a
+snapshot and is only appended to: a thousand snapshots cost a thousand lines, and a cut last line loses
+nothing, because a raw file without a line is listed too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+from gdbmem.errors import InputError, Notice
+from gdbmem.text import printable
+
+FORMAT_VERSION = 1
+_FACTS = "run.json"
+_LOG = "snapshots.jsonl"
+_FOLDER = "snapshots"
+_ORDINAL = re.compile(r"(.+)#([1-9]\d*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class SnapshotRecord:
+    """One snapshot as the run remembers it; what is unknown is None."""
+
+    base_name: str
+    ordinal: int  # 1 for the first snapshot of that name, then 2, 3, …
+    file: str  # relative to the run folder
+    engine: str
+    place: Optional[str] = None  # "function at file:line"
+    thread: Optional[int] = None
+    hit: Optional[int] = None  # of the breakpoint that took it
+    seconds: Optional[float] = None  # since the run began
+    heap_bytes: Optional[int] = None
+    name: str = field(default="", compare=False)  # as memlist shows it: NAME, or NAME#2 where there are more
+
+
+class Run:
+    """A run folder on disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def create(cls, program: str, *, parent: Path, pid: int, folder: Optional[Path] = None) -> Run:
+        """Make the folder ``gdbmem.PROGRAM.PID`` under *parent* (or *folder* itself), mode 0700.
+
+        Raises InputError where it can't be made; an existing *folder* is never written into.
+        """
+        stem = re.sub(r"[^A-Za-z0-9_.+-]", "_", Path(program).name)[:80] or "program"
+        wanted = folder or parent / f"gdbmem.{stem}.{pid}"
+        attempt, number = wanted, 1
+        while True:
+            try:
+                attempt.mkdir(mode=0o700)
+                (attempt / _FOLDER).mkdir(mode=0o700)
+                break
+            except FileExistsError:
+                if folder is not None:
+                    raise InputError(
+                        f"{printable(str(folder))} exists",
+                        slug="run-exists",
+                        hint="name a new folder with --run",
+                    ) from None
+                number += 1
+                attempt = wanted.with_name(f"{wanted.name}.{number}")
+            except OSError as error:
+                raise InputError(
+                    f"cannot make the run folder {printable(str(wanted))}: {error.strerror}",
+                    slug="run-unwritable",
+                    hint="go to a folder that you may write to, or name one with --run DIR",
+                ) from error
+        run = cls(attempt.resolve())
+        run._facts_cache = {}
+        return run
+
+    _facts_cache: Optional[dict[str, Any]] = None
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What ``run.json`` says: commands, versions, launches, statuses."""
+        if self._facts_cache is None:
+            self._facts_cache = _read_facts(self.folder / _FACTS)
+        return self._facts_cache
+
+    def update(self, **facts: Any) -> None:
+        """Merge *facts* into ``run.json``, which is replaced whole."""
+        merged = {"format_version": FORMAT_VERSION, "kind": "run", **self.facts, **facts}
+        self._facts_cache = merged
+        descriptor, temporary = tempfile.mkstemp(prefix=".run-", dir=self.folder)
+        with open(descriptor, "w", encoding="utf-8") as stream:  # noqa: PTH123  (a descriptor)
+            json.dump(merged, stream, indent=1)
+        Path(temporary).replace(self.folder / _FACTS)
+
+    @property
+    def snapshots(self) -> list[SnapshotRecord]:
+        """Every snapshot of the run, oldest first, raw files without a log line included."""
+        records = self._logged()
+        known = {record.file for record in records}
+        folder = self.folder / _FOLDER
+        strays = sorted(folder.iterdir()) if folder.is_dir() else []
+        for stray in strays:
+            file = f"{_FOLDER}/{stray.name}"
+            if file not in known and stray.is_file() and stray.stat().st_size:
+                engine = stray.suffix.lstrip(".")
+                records.append(SnapshotRecord(f"unnamed-{stray.stem}", 1, file, engine))
+        return _with_names(records)
+
+    def record(self, name: str) -> SnapshotRecord:
+        """Return the snapshot called *name*; ``NAME`` is the last of that name, ``NAME#1`` the first.
+
+        Raises InputError, with the nearest name, where there is none.
+        """
+        records = self.snapshots
+        match = _ORDINAL.fullmatch(name)
+        base, ordinal = (match[1], int(match[2])) if match else (name, None)
+        found = [r for r in records if r.base_name == base and ordinal in (None, r.ordinal)]
+        if found:
+            return found[-1]
+        raise InputError(
+            f"{printable(self.folder.name)} has no snapshot '{printable(name)}'",
+            slug="no-such-snapshot",
+            hint=_suggest(name, [record.name for record in records]),
+        )
+
+    def path(self, record: SnapshotRecord) -> Path:
+        """Return where the raw file of *record* is."""
+        return self.folder / record.file
+
+    def next_file(self, engine: str) -> str:
+        """Return the relative name for the next raw file: ``snapshots/0004.massif``."""
+        taken = [int(p.stem) for p in (self.folder / _FOLDER).iterdir() if p.stem.isdigit()]
+        return f"{_FOLDER}/{max(taken, default=0) + 1:04d}.{engine}"
+
+    def append(self, record: SnapshotRecord) -> None:
+        """Remember *record* (one line, one write)."""
+        fields = asdict(record)
+        del fields["name"]
+        line = json.dumps(fields).encode() + b"\n"
+        descriptor = os.open(self.folder / _LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(descriptor, line)
+        finally:
+            os.close(descriptor)
+
+    def _logged(self) -> list[SnapshotRecord]:
+        try:
+            lines = (self.folder / _LOG).read_bytes().split(b"\n")
+        except FileNotFoundError:
+            return []
+        records = []
+        for line in lines[:-1]:  # what follows the last newline is empty, or a line that was cut
+            try:
+                records.append(SnapshotRecord(**json.loads(line)))
+            except (ValueError, TypeError):
+                continue  # its raw file is listed as a stray
+        return records
+
+
+def open_run(path: str | os.PathLike[str]) -> Run:
+    """Open the run folder at *path*; raises InputError where there is none."""
+    folder = Path(path)
+    if not (folder / _FACTS).is_file():
+        raise InputError(
+            f"{printable(str(folder))} is no run folder (it has no {_FACTS})",
+            slug="no-run",
+            hint="name a folder that 'gdbmem launch' made, gdbmem.PROGRAM.PID",
+        )
+    return Run(folder.resolve())
+
+
+def is_run(path: str | os.PathLike[str]) -> bool:
+    """Tell whether *path* is a run folder."""
+    return (Path(path) / _FACTS).is_file()
+
+
+def check_name(name: str) -> str:
+    """Return *name* if a snapshot may be called that; raises InputError.
+
+    ``NAME#2`` means the second snapshot called NAME, so nobody may choose such a name.
+    """
+    if not name.strip() or _ORDINAL.fullmatch(name):
+        raise InputError(
+            f"'{printable(name)}' can't name a snapshot",
+            slug="bad-snapshot-name",
+            hint="use a word without '#1'",
+        )
+    return name
+
+
+def notices(run: Run) -> Sequence[Notice]:
+    """Return what a reader of *run* must know, as its launch noted it."""
+    return [Notice(entry["slug"], entry["message"]) for entry in run.facts.get("warnings", [])]
+
+
+def _read_facts(path: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{printable(str(path))} can't be read: {error}",
+            slug="run-damaged",
+            hint="its snapshots/ folder can still be given to 'gdbmem show' and 'gdbmem diff', file by file",
+        ) from error
+    if not isinstance(facts, dict) or facts.get("format_version", 0) > FORMAT_VERSION:
+        raise InputError(
+            f"{printable(str(path))} was written by a newer gdbmem", slug="run-newer", hint="upgrade gdbmem"
+        )
+    return facts
+
+
+def _with_names(records: Sequence[SnapshotRecord]) -> list[SnapshotRecord]:
+    counts: dict[str, int] = {}
+    for record in records:
+        counts[record.base_name] = counts.get(record.base_name, 0) + 1
+    named = []
+    for record in records:
+        many = counts[record.base_name] > 1
+        name = f"{record.base_name}#{record.ordinal}" if many else record.base_name
+        named.append(SnapshotRecord(**{**asdict(record), "name": name}))
+    return named
+
+
+def _suggest(name: str, names: Sequence[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, names, n=1)
+    if close:
+        return f"did you mean '{printable(close[0])}'?"
+    listed = ", ".join(printable(known) for known in names[:8])
+    return f"it has {listed}" if names else "it holds no snapshot at all"
