@@ -1,0 +1,125 @@
+"""Child processes: born in a session of their own, and ended rung by rung, never by name."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from typing import Callable, Optional
+
+from gdbmem.errors import ToolError
+from gdbmem.text import printable
+
+# (signal, seconds to wait for its effect)
+Ladder = Sequence[tuple[signal.Signals, float]]
+GENTLE: Ladder = ((signal.SIGTERM, 10.0), (signal.SIGKILL, 10.0))
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Child:
+    """A child process; with *own_session* it leads a session (and group) of its own."""
+
+    def __init__(
+        self,
+        argv: Sequence[str | bytes | os.PathLike[str]],
+        *,
+        environment: Optional[Mapping[str, str]] = None,
+        folder: Optional[str | os.PathLike[str]] = None,
+        stdin: Optional[int] = None,
+        stdout: Optional[int] = None,
+        stderr: Optional[int] = None,
+        own_session: bool = True,
+        dies_with_us: signal.Signals = signal.SIGTERM,
+        before_exec: Optional[Callable[[], None]] = None,
+    ) -> None:
+        """Start *argv*; should this process be killed, the child gets *dies_with_us*."""
+        self.name = os.path.basename(os.fsdecode(argv[0]))  # noqa: PTH119  (may be bytes)
+        self._own_session = own_session
+
+        def prepare() -> None:
+            _libc.prctl(_PR_SET_PDEATHSIG, int(dies_with_us), 0, 0, 0)
+            signal.pthread_sigmask(signal.SIG_SETMASK, set())
+            if before_exec is not None:
+                before_exec()
+
+        try:
+            self._process = subprocess.Popen(
+                list(argv),
+                env=dict(environment) if environment is not None else None,
+                cwd=folder,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=own_session,
+                preexec_fn=prepare,  # safe here: this process has one thread
+            )
+        except OSError as error:
+            raise ToolError(
+                f"{printable(self.name)} could not be started: {error.strerror}",
+                slug="tool-not-started",
+                hint="check that it is installed and that this user may run it",
+            ) from error
+        self.pid = self._process.pid
+
+    @property
+    def status(self) -> Optional[int]:
+        """The exit status as a shell shows it (128+N for signal N); None while it runs."""
+        code = self._process.poll()
+        return None if code is None else (code if code >= 0 else 128 - code)
+
+    @property
+    def alive(self) -> bool:
+        return self.status is None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send *number* to the child and, in a session of its own, to everything it started."""
+        if self.alive:
+            try:
+                if self._own_session:
+                    os.killpg(self.pid, number)
+                else:
+                    os.kill(self.pid, number)
+            except (ProcessLookupError, PermissionError):
+                pass
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the end, at most *seconds*; tell whether it came."""
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def stop(self, ladder: Ladder = GENTLE) -> str:
+        """End the child; return the name of the signal that was needed, "" if it had ended already."""
+        for number, seconds in ladder:
+            if not self.alive:
+                break
+            self.signal(number)
+            if self.wait(seconds):
+                return number.name
+        return ""
+
+    def stop_stragglers(self) -> None:
+        """Kill what the child left running in its session's process group."""
+        if self._own_session:
+            deadline = time.monotonic() + 2.0
+            while _group_exists(self.pid) and time.monotonic() < deadline:
+                try:
+                    os.killpg(self.pid, signal.SIGKILL)
+                except (ProcessLookupError, PermissionError):
+                    return
+                time.sleep(0.01)  # their parent is init now: there is no handle to wait on
+
+
+def _group_exists(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True

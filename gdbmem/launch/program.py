@@ -1,0 +1,149 @@
+"""The program to be launched: where it is, whether it can run, what a profiler won't see of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+from gdbmem.errors import InputError, Notice
+from gdbmem.text import printable
+
+_PT_INTERP = 3
+
+
+class NotFoundError(InputError):
+    """No such program (exit status 127)."""
+
+
+class NotExecutableError(InputError):
+    """The program can't be executed (exit status 126)."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program that was found and looked at."""
+
+    path: Path  # as it will be started, absolute
+    symbols: Path  # what gdb reads: the file itself, or a script's interpreter
+    is_static: bool
+
+    def notices(self) -> list[Notice]:
+        """Return what massif won't see of this program, with what to do."""
+        found = []
+        if self.is_static:
+            found.append(
+                Notice(
+                    "static-binary",
+                    f"{printable(self.path.name)} is statically linked: massif can't replace its malloc and would "
+                    "count 0 bytes; link it dynamically, or count pages with --pages-as-heap",
+                )
+            )
+        if self.symbols.name.startswith("python"):
+            found.append(
+                Notice(
+                    "python-arenas",
+                    "Python keeps small objects in arenas of its own, where massif sees no single one; "
+                    "add --env PYTHONMALLOC=malloc to see each object",
+                )
+            )
+        return found
+
+
+def find_program(name: str, *, folder: Optional[Path] = None) -> Program:
+    """Return the program *name*: a path (relative to *folder*), or a word looked up in PATH.
+
+    Raises NotFoundError or NotExecutableError, with the reason.
+    """
+    path = _locate(name, folder or Path.cwd())
+    if path.is_dir():
+        raise NotExecutableError(
+            f"{printable(str(path))} is a folder", slug="not-executable", hint="name the program in it"
+        )
+    if not os.access(path, os.X_OK):
+        raise NotExecutableError(
+            f"{printable(str(path))} is not executable",
+            slug="not-executable",
+            hint="is it the program itself? if so: chmod +x",
+        )
+    mode = path.stat().st_mode
+    if mode & (stat.S_ISUID | stat.S_ISGID):
+        raise NotExecutableError(
+            f"{printable(str(path))} is setuid or setgid, and valgrind can't run such programs",
+            slug="setuid-program",
+            hint="launch a copy of it without that bit, as the user it would run as",
+        )
+    return _examine(path)
+
+
+def _locate(name: str, folder: Path) -> Path:
+    if "/" not in name:
+        # As a shell does: a bare word is looked up in PATH only.
+        found = shutil.which(name)
+        if found:
+            return Path(found).absolute()
+        beside = folder / name
+        hint = (
+            f"did you mean ./{printable(name)}?" if beside.is_file() else "check the name, or give its path"
+        )
+        raise NotFoundError(f"no program '{printable(name)}' in PATH", slug="program-not-found", hint=hint)
+    path = folder / name
+    if not path.exists():
+        raise NotFoundError(
+            f"no program {printable(str(path))}",
+            slug="program-not-found",
+            hint="check the path; is it built?",
+        )
+    return path.absolute()
+
+
+def _examine(path: Path) -> Program:
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(4096)
+    except OSError:
+        # Executable but not readable: valgrind will say so itself.
+        return Program(path, path, is_static=False)
+    if head.startswith(b"#!"):
+        return Program(path, _interpreter(path, head), is_static=False)
+    if not head.startswith(b"\x7fELF"):
+        raise NotExecutableError(
+            f"{printable(str(path))} is neither a program (ELF) nor a script that starts with #!",
+            slug="not-executable",
+            hint="name the program itself",
+        )
+    return Program(path, path, is_static=not _has_interpreter(path))
+
+
+def _interpreter(path: Path, head: bytes) -> Path:
+    words = head[2:].split(b"\n", 1)[0].split()
+    if words and Path(os.fsdecode(words[0])).name == "env":
+        words = [word for word in words[1:] if not word.startswith(b"-") and b"=" not in word]
+    found = shutil.which(os.fsdecode(words[0])) if words else None
+    if found is None:
+        raise NotExecutableError(
+            f"the interpreter that {printable(str(path))} names in its first line is missing",
+            slug="not-executable",
+            hint="mend the #! line",
+        )
+    return Path(found).resolve()
+
+
+def _has_interpreter(path: Path) -> bool:
+    """Tell whether the ELF file names a dynamic loader (PT_INTERP); True when that can't be read."""
+    try:
+        with path.open("rb") as stream:
+            header = stream.read(64)
+            wide, order = header[4] == 2, "<" if header[5] == 1 else ">"
+            offset = struct.unpack_from(order + ("Q" if wide else "I"), header, 32 if wide else 28)[0]
+            size, count = struct.unpack_from(order + "HH", header, 54 if wide else 42)
+            stream.seek(offset)
+            table = stream.read(size * count)
+            types = [struct.unpack_from(order + "I", table, i * size)[0] for i in range(count)]
+    except (OSError, struct.error, IndexError):
+        return True
+    return _PT_INTERP in types

@@ -1,0 +1,59 @@
+"""A short-lived folder, 0700, for what must have a short path without blanks: FIFOs, a socket, a link."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Optional
+
+from gdbmem.errors import ToolError
+from gdbmem.text import printable
+
+# vgdb splits its arguments at blanks, gdb hands a command to a shell: a plain path needs no care at all.
+_PLAIN = re.compile(r"/[A-Za-z0-9_./-]{1,60}")
+
+
+@contextlib.contextmanager
+def runtime_folder(run: Path) -> Iterator[Path]:
+    """Yield a new folder with the link ``run`` to *run* in it; it is removed at the end.
+
+    It lies under $XDG_RUNTIME_DIR where FIFOs can be made there, else under /tmp. Raises ToolError
+    where neither will do.
+    """
+    folder = _make([os.environ.get("XDG_RUNTIME_DIR"), "/tmp", "/var/tmp"])
+    try:
+        (folder / "run").symlink_to(run)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _make(parents: Sequence[Optional[str]]) -> Path:
+    reason = "no folder was tried"
+    for parent in parents:
+        if not parent or not _PLAIN.fullmatch(parent):
+            continue
+        try:
+            folder = Path(tempfile.mkdtemp(prefix="gdbmem-", dir=parent))
+        except OSError as error:
+            reason = f"{printable(parent)}: {error.strerror}"
+            continue
+        try:
+            os.mkfifo(folder / "probe", 0o600)
+            (folder / "probe").unlink()
+        except OSError as error:
+            # FAT, some network and container mounts have no FIFOs.
+            reason = f"{printable(parent)}: {error.strerror}"
+            shutil.rmtree(folder, ignore_errors=True)
+            continue
+        return folder
+    raise ToolError(
+        f"no folder for valgrind's FIFOs could be made ({reason})",
+        slug="no-runtime-folder",
+        hint="free some space in /tmp, or set XDG_RUNTIME_DIR to a folder on a local disk",
+    )

@@ -1,0 +1,303 @@
+"""The parent of valgrind and gdb: starts them, answers gdb, sees them die, and ends them in the right order.
+
+gdb goes first and valgrind after it: when gdb's pipe closes valgrind resumes, and a SIGTERM then makes massif
+write its file. The other way round gdb would hang on a dead connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+from gdbmem.errors import GdbmemError, ToolError
+from gdbmem.launch import valgrind
+from gdbmem.launch.process import Child
+from gdbmem.launch.wire import Wire
+from gdbmem.text import printable
+
+READY_SECONDS = 300.0  # reading the debug information of a very large program takes minutes
+TERM_SECONDS = 20.0  # for massif to write its file
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+StartValgrind = Callable[[int, Optional[list[str]]], valgrind.Process]
+"""Starts valgrind for the given serial number, with other arguments for the program if they are given."""
+
+
+class Interrupted(Exception):  # noqa: N818  (not an error: somebody wants this to end)
+    """A signal asked the launch to end."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        super().__init__(number.name)
+        self.number = number
+
+
+class Supervisor:
+    """One launch. Use as a context manager: whatever happens, nothing is left running."""
+
+    def __init__(
+        self, runtime: Path, start_valgrind: StartValgrind, tell: Callable[[dict[str, Any]], None]
+    ) -> None:
+        self.process: Optional[valgrind.Process] = None
+        self.past: list[valgrind.Process] = []  # that have ended, oldest first
+        self.gdb: Optional[Child] = None
+        self.socket_path = runtime / "session"
+        self._runtime = runtime
+        self._start_valgrind = start_valgrind
+        self._tell = tell
+        self._serial = 0
+        self._attached = False  # gdb has been connected to the present process
+        self._released: set[int] = set()
+        self._wires: list[Wire] = []
+        self._ignore_interrupt = False
+
+    def __enter__(self) -> Supervisor:
+        from inotify_simple import INotify, flags
+
+        self._wake_in, self._wake_out = socket.socketpair()
+        self._wake_in.setblocking(False)
+        self._wake_out.setblocking(False)
+        self._inotify = INotify(nonblocking=True)
+        self._inotify.add_watch(self._runtime, flags.CREATE)
+        self._inotify.add_watch(self._runtime / "run", flags.CREATE | flags.MODIFY)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(os.fspath(self.socket_path))
+        self._listener.listen(4)
+        self._old_handlers = {s: signal.signal(s, lambda *_: None) for s in (*_ENDING, signal.SIGCHLD)}
+        self._old_wakeup = signal.set_wakeup_fd(self._wake_out.fileno(), warn_on_full_buffer=False)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.end()
+        finally:
+            signal.set_wakeup_fd(self._old_wakeup)
+            for number, handler in self._old_handlers.items():
+                signal.signal(number, handler)
+            for closable in (self._listener, self._inotify, self._wake_in, self._wake_out, *self._wires):
+                closable.close()
+
+    # -- waiting ------------------------------------------------------------------------------------------
+
+    def wait(self, condition: Callable[[], bool], seconds: Optional[float] = None) -> bool:
+        """Serve until *condition* holds; tell whether it came to hold within *seconds*.
+
+        Raises Interrupted when this process is asked to end.
+        """
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while not condition():
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            self._serve_once(left)
+        return True
+
+    def _serve_once(self, seconds: Optional[float]) -> None:
+        import selectors
+
+        with selectors.DefaultSelector() as selector:
+            for source in (self._wake_in, self._inotify, self._listener, *self._wires):
+                selector.register(source, selectors.EVENT_READ)
+            ready = [key.fileobj for key, _ in selector.select(seconds)]
+        if self._wake_in in ready:
+            self._take_signals()
+        if self._inotify in ready:
+            self._inotify.read(timeout=0)
+            self._release_children()
+        if self._listener in ready:
+            self._wires.append(Wire(self._listener.accept()[0]))
+        for wire in [wire for wire in self._wires if wire in ready]:
+            self._serve_wire(wire)
+
+    def _take_signals(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            for number in self._wake_in.recv(4096):
+                if number in _ENDING and not (self._ignore_interrupt and number == signal.SIGINT):
+                    raise Interrupted(signal.Signals(number))
+
+    def _serve_wire(self, wire: Wire) -> None:
+        messages = wire.receive()
+        if messages is None:
+            self._wires.remove(wire)
+            wire.close()
+            return
+        for message in messages:
+            question = message.get("ask")
+            if question is None:
+                self._tell(message)
+                continue
+            try:
+                answer = self._answer(question, message)
+            except GdbmemError as error:
+                answer = {"error": error.message, "hint": error.hint, "slug": error.slug}
+            with contextlib.suppress(ToolError):  # gdb has gone meanwhile: its end is seen elsewhere
+                wire.send(answer)
+
+    # -- gdb's questions ----------------------------------------------------------------------------------
+
+    def _answer(self, question: str, message: dict[str, Any]) -> dict[str, Any]:
+        if question == "target":
+            return self._target()
+        if question == "restart":
+            self.end_valgrind()
+            self.start_valgrind(message.get("arguments"))
+            return self._target()
+        if question == "fate":
+            return self._fate()
+        raise ToolError(f"the launcher doesn't know the question '{printable(question)}'", slug="launcher")
+
+    def _target(self) -> dict[str, Any]:
+        process = self.process
+        if process is None or not process.child.alive:
+            raise ToolError(
+                "the program has ended", slug="program-ended", hint="type 'run' to start it again"
+            )
+        self._attached = True
+        return {"pid": process.pid, "vgdb": process.vgdb(), "serial": process.order.serial}
+
+    def _fate(self) -> dict[str, Any]:
+        """Return what has become of the program: gdb only sees that its connection closed."""
+        process = self.process
+        if process is None:
+            return {"alive": False, "status": None, "sentence": ""}
+        # The connection closes a moment before the process is gone.
+        with contextlib.suppress(Interrupted):
+            self.wait(lambda: not process.child.alive or not _is_valgrind(process.pid), 5.0)
+        if process.child.alive:
+            return {"alive": True, "status": None, "sentence": _exec_sentence(process)}
+        notice = valgrind.explain(process.log_text())
+        return {"alive": False, "status": process.child.status, "sentence": notice.message if notice else ""}
+
+    # -- birth --------------------------------------------------------------------------------------------
+
+    def start_valgrind(self, arguments: Optional[list[str]] = None) -> valgrind.Process:
+        """Start valgrind and wait until it waits for gdb; raises ToolError with its own words when it fails."""
+        self._serial += 1
+        self._attached = False
+        self.process = process = self._start_valgrind(self._serial, arguments)
+        in_time = self.wait(lambda: process.ready or not process.child.alive, READY_SECONDS)
+        if process.child.alive and in_time:
+            self._released.add(process.pid)
+            return process
+        text = process.log_text()
+        notice = valgrind.explain(text)
+        said = notice.message if notice else valgrind.last_line(text)
+        if process.child.alive:
+            happened = f"valgrind was not ready within {READY_SECONDS:.0f} s"
+        else:
+            happened = f"valgrind ended with status {process.child.status} before the program began"
+        raise ToolError(
+            f"{happened}{': ' + said if said else ''}",
+            slug=notice.slug if notice else "valgrind-failed",
+            hint=f"its log is {printable(str(process.log))}" if text else "its message stands above",
+        )
+
+    def start_gdb(self, child: Child, *, foreground: bool) -> None:
+        """Take *child* as this launch's gdb; in the *foreground* Ctrl-C is gdb's, not ours."""
+        self.gdb = child
+        self._ignore_interrupt = foreground
+
+    def _release_children(self) -> None:
+        """Let every traced child run: each waits at its start for a gdb that won't come."""
+        process = self.process
+        if process is None or not self._attached:
+            return
+        for pid in process.waiting_pids() - self._released:
+            self._released.add(pid)
+            process.monitor("v.info", "n_errs_found", seconds=10.0, pid=pid)
+
+    # -- death --------------------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """End gdb, then valgrind, then whatever the program left running."""
+        if self.gdb is not None:
+            self.gdb.stop(((signal.SIGHUP, 3.0), (signal.SIGTERM, 3.0), (signal.SIGKILL, 5.0)))
+        self.end_valgrind()
+
+    def end_valgrind(self) -> None:
+        """End valgrind so that massif writes its history; the history is asked for before SIGKILL loses it."""
+        process, self.process = self.process, None
+        if process is None:
+            return
+        self.past.append(process)
+        others = process.waiting_pids() - {process.pid}
+        if not process.ready or not self._attached:
+            process.child.stop(((signal.SIGKILL, 10.0),))  # SIGTERM is blocked until gdb has been there
+        process.child.stop(((signal.SIGTERM, TERM_SECONDS),))
+        if process.child.alive:
+            # The program ignores or handles SIGTERM.
+            process.monitor("all_snapshots", f"{self._runtime}/run/{process.history.name}", seconds=10.0)
+            process.child.stop(((signal.SIGKILL, 10.0),))
+        _end_pids(others)
+        process.child.stop_stragglers()
+
+
+def _end_pids(pids: set[int]) -> None:
+    """End processes that valgrind left behind: SIGTERM, so that their files are written, then SIGKILL."""
+    for number, seconds in ((signal.SIGTERM, 10.0), (signal.SIGKILL, 2.0)):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+        deadline = time.monotonic() + seconds
+        while pids and time.monotonic() < deadline:
+            pids = {pid for pid in pids if _exists(pid)}
+            if pids:
+                time.sleep(0.01)  # grandchildren: no handle to wait on
+
+
+def _exists(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state != "Z"
+
+
+def _is_valgrind(pid: int) -> bool:
+    """Tell whether *pid* still runs valgrind: after an exec that valgrind doesn't follow, it doesn't."""
+    try:
+        return b"vgpreload" in Path(f"/proc/{pid}/environ").read_bytes() or "valgrind" in os.readlink(
+            f"/proc/{pid}/exe"
+        )
+    except OSError:
+        return False
+
+
+def _exec_sentence(process: valgrind.Process) -> str:
+    try:
+        now = os.readlink(f"/proc/{process.pid}/exe")
+    except OSError:
+        return ""
+    if "valgrind" in now:
+        return ""
+    return (
+        f"the program has replaced itself by {printable(now)} (exec), which runs on outside massif; "
+        "launch with --trace-children to follow it"
+    )
+
+
+@contextlib.contextmanager
+def saved_terminal() -> Iterator[None]:
+    """Put the terminal's settings back at the end: a gdb that was killed leaves it without echo."""
+    import termios
+
+    try:
+        descriptor = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
+        settings = termios.tcgetattr(descriptor)
+    except (OSError, termios.error):
+        yield
+        return
+    try:
+        yield
+    finally:
+        # From the background (a gdb that died in a group of its own) tcsetattr would stop us.
+        old = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+        with contextlib.suppress(OSError, termios.error):
+            termios.tcsetattr(descriptor, termios.TCSADRAIN, settings)
+        signal.signal(signal.SIGTTOU, old)
+        os.close(descriptor)

@@ -1,0 +1,244 @@
+"""Valgrind as a child: its command line, how one connects to it, and what its log says."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+from gdbmem.errors import MissingToolError, Notice, ToolError
+from gdbmem.launch.process import Child
+from gdbmem.launch.program import Program
+from gdbmem.text import printable
+
+_READY = re.compile(rb"^==\d+== .*vgdb me", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Valgrind:
+    """An installed valgrind."""
+
+    path: str
+    vgdb: str
+
+
+def find_valgrind() -> Valgrind:
+    """Return the installed valgrind; raises MissingToolError with what to install."""
+    path, vgdb = shutil.which("valgrind"), shutil.which("vgdb")
+    if path is None or vgdb is None:
+        missing = "valgrind" if path is None else "vgdb, valgrind's bridge to gdb,"
+        raise MissingToolError(
+            f"{missing} is not installed",
+            slug="no-valgrind",
+            hint="install the valgrind package of your distribution ('gdbmem doctor' names the command)",
+        )
+    return Valgrind(path, vgdb)
+
+
+def valgrind_version(valgrind: Valgrind) -> str:
+    """Return the version as valgrind prints it: ``valgrind-3.19.0``."""
+    try:
+        return subprocess.run(
+            [valgrind.path, "--version"], capture_output=True, text=True, timeout=20, check=True
+        ).stdout.strip()
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ToolError(
+            f"{printable(valgrind.path)} does not run: {printable(str(error))}",
+            slug="valgrind-broken",
+            hint="reinstall valgrind",
+        ) from error
+
+
+@dataclass(frozen=True)
+class Order:
+    """One program to be run under valgrind."""
+
+    valgrind: Valgrind
+    tool_arguments: Sequence[str]  # the engine's: --tool, its options
+    program: Program
+    arguments: Sequence[str]
+    environment: Mapping[str, str]
+    run: Path  # the run folder
+    runtime: Path  # the runtime folder
+    folder: Optional[Path] = None  # the program's current folder; None: ours
+    serial: int = 1  # of this start in the run; valgrind's pid may repeat, this doesn't
+
+    @property
+    def prefix(self) -> str:
+        return str(self.runtime / f"vgdb{self.serial}")
+
+    def argv(self) -> list[str]:
+        """Return valgrind's whole command line."""
+        # Files of forked and traced children carry their own pid; %p is the only % that is not doubled.
+        log = f"{_percent(self.run)}/valgrind.{self.serial}.%p.log"
+        return [
+            self.valgrind.path,
+            *self.tool_arguments,
+            "--vgdb=yes",
+            # Not --vgdb-error=0: that one makes valgrind deaf to SIGTERM once gdb has gone.
+            "--vgdb-stop-at=startup",
+            f"--vgdb-prefix={self.prefix}",
+            f"--log-file={log}",
+            str(self.program.path),
+            *self.arguments,
+        ]
+
+
+def _percent(path: Path) -> str:
+    return str(path).replace("%", "%%")
+
+
+def history_pattern(run: Path, serial: int) -> Path:
+    """Return what to give massif as its out file: one a process, whatever the folder is called."""
+    return Path(_percent(run)) / f"massif.{serial}.%p.out"
+
+
+@dataclass
+class Process:
+    """A valgrind that was started."""
+
+    order: Order
+    child: Child
+
+    @property
+    def pid(self) -> int:
+        return self.child.pid
+
+    @property
+    def log(self) -> Path:
+        return self.order.run / f"valgrind.{self.order.serial}.{self.pid}.log"
+
+    @property
+    def history(self) -> Path:
+        return self.order.run / f"massif.{self.order.serial}.{self.pid}.out"
+
+    def log_text(self) -> bytes:
+        try:
+            return self.log.read_bytes()
+        except FileNotFoundError:
+            return b""
+
+    @property
+    def ready(self) -> bool:
+        """Tell whether valgrind waits for gdb now, stopped before the program's first instruction."""
+        return _READY.search(self.log_text()) is not None
+
+    def vgdb(self, *words: str, pid: Optional[int] = None) -> list[str]:
+        """Return the command line that connects gdb to this process, or runs the monitor command *words*."""
+        # The names of valgrind's FIFOs hold the program's idea of user and host, not ours.
+        environment = self.order.environment
+        names = [f"{name}={environment[name]}" for name in ("USER", "LOGNAME", "HOST") if name in environment]
+        absent = [f"-u{name}" for name in ("USER", "LOGNAME", "HOST") if name not in environment]
+        return [
+            "env",
+            *absent,
+            *names,
+            self.order.valgrind.vgdb,
+            f"--vgdb-prefix={self.order.prefix}",
+            f"--pid={pid or self.pid}",
+            *words,
+        ]
+
+    def monitor(self, *words: str, seconds: float, pid: Optional[int] = None) -> bool:
+        """Run a monitor command where no gdb is connected; tell whether it was carried out in time."""
+        try:
+            done = subprocess.run(
+                self.vgdb(*words, pid=pid),
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                timeout=seconds,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return False
+        return done.returncode == 0
+
+    def waiting_pids(self) -> set[int]:
+        """Return the processes of this start whose FIFOs exist: those that vgdb can reach."""
+        pattern = re.compile(re.escape(Path(self.order.prefix).name) + r"-from-vgdb-to-(\d+)-by-")
+        names = (pattern.match(entry.name) for entry in os.scandir(self.order.runtime))
+        return {int(match[1]) for match in names if match}
+
+
+def start(
+    order: Order,
+    *,
+    stdin: Optional[int],
+    stdout: Optional[int],
+    stderr: Optional[int],
+    session_leader: bool = False,
+) -> Process:
+    """Start valgrind in a session of its own; it will wait for gdb before the program's first instruction."""
+    child = Child(
+        order.argv(),
+        environment=order.environment,
+        folder=order.folder,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+    )
+    return Process(order, child)
+
+
+# What valgrind's log says when it or the program fails → a sentence with the way out.
+_FAILURES: Sequence[tuple[bytes, str, str]] = (
+    (
+        rb"unhandled instruction bytes: 0x62|unrecognised.*0x62 0x",
+        "unhandled-instruction",
+        "the program uses AVX-512 instructions, which this valgrind doesn't know; build it without -march=native, or "
+        "make the library choose another path (for glibc: GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX512F, for OpenBLAS: "
+        "OPENBLAS_CORETYPE=Haswell)",
+    ),
+    (
+        rb"unhandled instruction bytes|Unrecognised instruction",
+        "unhandled-instruction",
+        "the program uses an instruction that this valgrind doesn't know; build it without -march=native, or use a "
+        "newer valgrind",
+    ),
+    (
+        rb"A must-be-redirected function",
+        "stripped-loader",
+        "the dynamic loader is stripped, and valgrind needs its symbols; install libc6-dbg (Debian, Ubuntu) or "
+        "glibc-debuginfo",
+    ),
+    (
+        rb"failed to start tool|no such tool|can't find.*massif",
+        "tool-missing",
+        "this valgrind has no massif for this machine; reinstall valgrind",
+    ),
+    (
+        rb"(?i)bad option|Unknown option",
+        "valgrind-option",
+        "valgrind refuses an option; see --valgrind-opt and --massif-opt",
+    ),
+    (
+        rb"valgrind: mmap\(.*failed|Valgrind's memory management: out of memory|failed in UME",
+        "valgrind-memory",
+        "valgrind ran out of memory; lift the limit (ulimit -v, the cgroup's) or make the program's load smaller",
+    ),
+    (
+        rb"(?i)can't create (log|output) file|No space left on device|error: can't open output file",
+        "run-unwritable",
+        "valgrind could not write into the run folder; free some space there",
+    ),
+)
+
+
+def explain(text: bytes) -> Optional[Notice]:
+    """Return what valgrind's log or stderr *text* tells of a failure, as a sentence; None for none we know."""
+    for pattern, slug, sentence in _FAILURES:
+        if re.search(pattern, text):
+            return Notice(slug, sentence)
+    return None
+
+
+def last_line(text: bytes) -> str:
+    """Return the last line of valgrind's own words, without its ``==PID==``."""
+    lines = [re.sub(rb"^(==|--)\d+(==|--) ?", b"", line).strip() for line in text.splitlines()]
+    lines = [line for line in lines if line]
+    return printable(lines[-1].decode("utf-8", "surrogateescape")) if lines else ""

@@ -1,0 +1,81 @@
+"""How gdb and its launcher talk: one JSON object a line over a Unix socket.
+
+gdb asks, the launcher answers; what gdb merely tells has no answer. Nothing here is trusted more than
+the folder the socket lies in, which only its owner can enter.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import Any, Optional
+
+from gdbmem.errors import ToolError
+
+ENVIRONMENT = "GDBMEM_SESSION"  # names the socket, in gdb's environment
+_LIMIT = 1 << 24
+
+
+class Wire:
+    """One end of the conversation."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._buffer = b""
+
+    @classmethod
+    def connect(cls, path: str) -> Wire:
+        """Connect to the launcher's socket at *path*; raises ToolError when it has gone."""
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.connect(path)
+        except OSError as error:
+            connection.close()
+            raise _gone() from error
+        return cls(connection)
+
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send *message*; raises ToolError when the other end has gone."""
+        try:
+            self._connection.sendall(json.dumps(message).encode() + b"\n")
+        except OSError as error:
+            raise _gone() from error
+
+    def ask(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Send *message* and wait for the answer; an answer with ``error`` is raised as ToolError."""
+        self.send(message)
+        while True:
+            answers = self.receive()
+            if answers is None:
+                raise _gone()
+            if answers:
+                break
+        answer = answers[0]
+        if "error" in answer:
+            raise ToolError(answer["error"], slug=answer.get("slug", "launcher"), hint=answer.get("hint", ""))
+        return answer
+
+    def receive(self) -> Optional[list[dict[str, Any]]]:
+        """Read once and return the messages that are complete; None when the other end has closed."""
+        try:
+            data = self._connection.recv(1 << 16)
+        except ConnectionError:
+            return None
+        if not data or len(self._buffer) > _LIMIT:
+            return None
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        return [json.loads(line) for line in lines if line]
+
+
+def _gone() -> ToolError:
+    return ToolError(
+        "the gdbmem launcher that started this gdb has gone",
+        slug="launcher-gone",
+        hint="leave gdb and type 'gdbmem launch' again",
+    )
