@@ -1,0 +1,123 @@
+"""Whose code a frame is: the user's, or the allocator's and the standard library's (which reports fold)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+from gdbmem.model.calltree import Frame
+
+# Folders that only a C++ standard library's headers or sources, a compiler's or a libc's have.
+_LIBRARY_PATH = re.compile(
+    r"/include/(?:[\w.-]+/)?c\+\+/|/libstdc\+\+-v3/|/libcxx(?:abi)?/(?:include|src)/|/glibc-\d"
+    r"|(?:^|/)vg_replace_malloc\.c$"
+)
+# Distributions build glibc in a relative folder: libio/./libio/fileops.c, ./csu/../sysdeps/nptl/….h
+_LIBC_PATH = re.compile(
+    r"(?:[\w-]+/)?\./(?:\w[\w-]*/)?(?:\.\./)?(?:argp|csu|debug|dirent|dlfcn|elf|gmon|grp|iconv|inet|intl|io|libio"
+    r"|locale|login|malloc|math|misc|nptl|nss|posix|pwd|resolv|rt|setjmp|signal|socket|stdio-common|stdlib"
+    r"|string|sunrpc|sysdeps|termios|time|wcsmbs|wctype)/"
+)
+# Base names that nobody but libstdc++, libc++ and glibc uses.
+_LIBRARY_NAME = re.compile(
+    r"(?:new_allocator|malloc_allocator|alloc_traits|allocated_ptr|hashtable_policy|shared_ptr_base"
+    r"|shared_ptr_atomic|basic_string|char_traits|ext_alloc_traits|std_function|std_thread|node_handle"
+    r"|allocate_at_least|uses_allocator(?:_args)?|invoke|stl_\w+|uninitialized_\w+)\.h"
+    r"|(?:vector|deque|list|basic_string|sstream|fstream|locale_classes|forward_list|regex\w*)\.tcc"
+    r"|new_op\w*\.cc|eh_alloc\.cc|vg_replace_malloc\.c|libc_start_call_main\.h"
+    r"|(?:dl-[\w-]+|rtld|libc-start|iofopen|iofdopen|ioputs|iogetdelim|iopopen|filedoalloc|wfiledoalloc|fileops"
+    r"|wfileops|genops|wgenops|strdup|strndup|vasprintf|memstream|wmemstream|allocatestack|pthread_create"
+    r"|setlocale|loadlocale|findlocale|tzfile|tzset|regcomp|msort|localealias|loadmsgcat|dcigettext)\.c"
+)
+# Base names that a user's project may have too: what the function is called decides.
+_SHARED_NAME = re.compile(
+    r"(?:allocator|hashtable|shared_ptr|unique_ptr|unordered_map|unordered_set|move|atomic_base|forward_list"
+    r"|sstream|invoke|construct_at|split_buffer)\.h|\w+"
+)
+_RESERVED_FUNCTION = re.compile(r"_[A-Z_]|(?:de)?allocate\b")
+_ALLOCATOR = re.compile(
+    r"(?:(?:__libc_|__interceptor_|je_|tc_|mi_|rpl_)?(?:malloc|calloc|realloc|reallocarray|memalign|aligned_alloc"
+    r"|posix_memalign|valloc|pvalloc|strdup|strndup|wcsdup|vasprintf|asprintf|free|cfree)"
+    r"|g_(?:try_)?(?:malloc|realloc|calloc)(?:0|_n|0_n)?|g_slice_(?:alloc|alloc0|copy)|g_aligned_alloc0?"
+    r"|_?Py(?:Mem|Object)_(?:Raw)?(?:Malloc|Calloc|Realloc)|_PyMem_\w+|_Znwm|_Znam|__rust_\w*alloc\w*|__rdl_\w+"
+    r"|__cxa_allocate_exception)(?:@.*)?(?:\(.*)?|operator new\b.*",
+    re.DOTALL,
+)
+_LIBRARY_OBJECT = re.compile(
+    r"(?:.*/)?(?:(?:libstdc\+\+|libc\+\+|libc\+\+abi|libc|libpthread|libm|libdl|librt|libgcc_s|libjemalloc"
+    r"|libtcmalloc\w*|libmimalloc\w*)(?:-\d[\d.]*)?\.so(?:\.[\d.]+)?"
+    r"|ld(?:-[\w.-]+)?\.so(?:\.[\d.]+)?|ld-(?:musl|linux)[\w.-]*|vgpreload_[\w.-]+)"
+)
+_STANDARD_SPACES = ("std::", "__gnu_cxx::", "__cxxabiv1::", "boost::container::allocator")
+# Brackets nest; those of an operator's own name do not count, nor does the blank in "operator bool".
+_TOKENS = re.compile(r"operator(?:\(\)|\[\]|[^\w\s()\[]{1,3}\s?(?=[<(])|\s[^(<]+)|[<>(){} ]")
+_CLONE = re.compile(r"(?:\s\[[^\]]*\]|@+[\w.]+)+$")
+_QUALIFIERS = re.compile(r"(?<=\))(?:\s*(?:const|volatile|noexcept|&&?))+$")
+
+
+@lru_cache(maxsize=1 << 17)
+def is_library(frame: Frame) -> bool:
+    """Tell whether *frame* belongs to the allocator, the C++ standard library, libc or the loader.
+
+    A file with its folder decides alone; a bare name, as other people's captures have it, decides only
+    where it can't be a user's. A frame of which nothing is known counts as library: nobody can edit it.
+    """
+    function, file = frame.function, frame.file
+    if function is not None and _ALLOCATOR.fullmatch(function):
+        return True
+    if file is None:
+        if frame.object is not None and _LIBRARY_OBJECT.fullmatch(frame.object):
+            return True
+        return frame.object is None if function is None else _is_standard(function)
+    if "/" in file:
+        return _LIBRARY_PATH.search(file) is not None or _LIBC_PATH.match(file) is not None
+    if _LIBRARY_NAME.fullmatch(file):
+        return True
+    if function is None:
+        return False
+    if _is_standard(function):
+        return True
+    return _RESERVED_FUNCTION.match(function) is not None and _SHARED_NAME.fullmatch(file) is not None
+
+
+def own_frame(frames: Sequence[Frame]) -> int:
+    """Return the index of the user's own innermost frame of a path (allocation site first).
+
+    That is the first that is no library's; else the first with a source line; else the first. -1 for
+    an empty path.
+    """
+    for index, frame in enumerate(frames):
+        if not is_library(frame):
+            return index
+    for index, frame in enumerate(frames):
+        if frame.file is not None and frame.line is not None:
+            return index
+    return 0 if frames else -1
+
+
+def qualified_name(function: str) -> str:
+    """Return *function* without its return type and parameters: ``std::vector<int>::push_back``.
+
+    Only template instantiations carry a return type: ``void f<int>(int)``.
+    """
+    text = _QUALIFIERS.sub("", _CLONE.sub("", function))
+    depth, start, parameters = 0, 0, len(text)
+    for token in _TOKENS.finditer(text):
+        symbol = token.group()
+        if symbol in "<({":
+            if depth == 0 and symbol == "(":
+                parameters = token.start()
+            depth += 1
+        elif symbol in ">)}":
+            depth = max(depth - 1, 0)
+        elif symbol == " " and depth == 0:
+            start = token.end()
+    name = text[start:parameters] if text.endswith(")") and parameters > start else text[start:]
+    return name or function
+
+
+def _is_standard(function: str) -> bool:
+    if "std::" not in function and "__gnu_cxx::" not in function and "__cxxabiv1::" not in function:
+        return False
+    return qualified_name(function).startswith(_STANDARD_SPACES)

@@ -1,0 +1,151 @@
+"""What of a call tree is asked for: the options that `gdbmem diff`, `gdbmem show` and massif-diff share."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+from gdbmem.arguments import value
+from gdbmem.errors import InputError, UsageError
+from gdbmem.model.calltree import Frame
+from gdbmem.text import printable
+from gdbmem.units import parse_size
+
+GROUPINGS = ("path", "function", "line", "file")
+DEFAULT_TOP = 10
+_KNOWN_LIMIT_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Query:
+    """Which paths to list and how; the defaults list the largest ten, the library's frames folded."""
+
+    top: Optional[int] = None  # rows; None: DEFAULT_TOP in a text, all in JSON
+    by: str = "path"  # one of GROUPINGS
+    min_bytes: int = 0
+    focus: Optional[re.Pattern[str]] = None
+    ignore: Optional[re.Pattern[str]] = None
+    inverted: bool = False
+    all_frames: bool = False
+    known: Sequence[re.Pattern[str]] = ()
+
+    @property
+    def filters(self) -> bool:
+        """Tell whether some paths are left out by --focus or --ignore."""
+        return self.focus is not None or self.ignore is not None
+
+
+def add_query_options(parser: argparse.ArgumentParser, *, by: str = "path") -> None:
+    """Add the options that make a Query; *by* is the default of --by."""
+    group = parser.add_argument_group("what to list")
+    group.add_argument("--top", type=value(_read_count, "N"), metavar="N", help="rows (default: 10)")
+    group.add_argument(
+        "--by", choices=GROUPINGS, default=by, help="one row for each path, function, line or file"
+    )
+    group.add_argument(
+        "--min",
+        type=value(parse_size, "SIZE"),
+        metavar="SIZE",
+        help="only rows of at least SIZE, as in 10KiB",
+    )
+    group.add_argument(
+        "--focus", metavar="REGEX", help="only paths with a frame 'function (file:line)' like it"
+    )
+    group.add_argument("--ignore", metavar="REGEX", help="leave out paths with a frame like it")
+    group.add_argument("--inverted", action="store_true", help="as a tree, from main outward")
+    group.add_argument(
+        "--all-frames", action="store_true", help="show the allocator's and the C++ library's frames too"
+    )
+    group.add_argument(
+        "--known", metavar="FILE", help="paths that are known and accepted: a regex on each line, # comments"
+    )
+
+
+def query_from(arguments: argparse.Namespace) -> Query:
+    """Return the Query that the options of add_query_options() stand for.
+
+    Raises UsageError for a bad regex; InputError for a bad --known file.
+    """
+    return Query(
+        top=arguments.top,
+        by=arguments.by,
+        min_bytes=abs(arguments.min or 0),
+        focus=_compile(arguments.focus, "--focus"),
+        ignore=_compile(arguments.ignore, "--ignore"),
+        inverted=arguments.inverted,
+        all_frames=arguments.all_frames,
+        known=read_known(arguments.known) if arguments.known else (),
+    )
+
+
+def frame_text(frame: Frame) -> str:
+    """Return what --focus, --ignore and --known match against: ``function (file:line)``."""
+    if frame.file is not None:
+        place = frame.file if frame.line is None else f"{frame.file}:{frame.line}"
+    else:
+        place = f"in {frame.object or '???'}"
+    return f"{frame.function or '???'} ({place})"
+
+
+def read_known(path: str) -> list[re.Pattern[str]]:
+    """Read the regexes of *path*, one a line; empty lines and lines that begin with ``#`` say nothing.
+
+    Raises InputError, with file and line, where one is no regex.
+    """
+    try:
+        with Path(path).open("rb") as stream:
+            data = stream.read(_KNOWN_LIMIT_BYTES + 1)
+    except OSError as error:
+        raise InputError(
+            f"cannot read {printable(path)}: {error.strerror}",
+            slug="known-unreadable",
+            hint="give --known a text file with a regex on each line",
+        ) from error
+    if len(data) > _KNOWN_LIMIT_BYTES:
+        raise InputError(
+            f"{printable(path)} is over 1 MiB",
+            slug="known-unreadable",
+            hint="give --known a text file with a regex on each line",
+        )
+    return parse_known(data.decode("utf-8", "surrogateescape"), path)
+
+
+def parse_known(text: str, source: str) -> list[re.Pattern[str]]:
+    """Return the regexes in *text*; *source* is named in errors."""
+    patterns = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        wanted = line.strip()
+        if not wanted or wanted.startswith("#"):
+            continue
+        try:
+            patterns.append(re.compile(wanted))
+        except re.error as error:
+            raise InputError(
+                f"{printable(source)}:{number}: '{printable(wanted)}' is no regex: {error}",
+                slug="bad-known",
+                hint="write \\( for a parenthesis that is meant",
+            ) from None
+    return patterns
+
+
+def _compile(regex: Optional[str], option: str) -> Optional[re.Pattern[str]]:
+    if regex is None:
+        return None
+    try:
+        return re.compile(regex)
+    except re.error as error:
+        raise UsageError(
+            f"{option} '{printable(regex)}' is no regex: {error}",
+            slug="bad-regex",
+            hint="write \\( for a parenthesis that is meant",
+        ) from None
+
+
+def _read_count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise InputError(f"'{text}' is no number of rows", slug="bad-count", hint="write it as in --top 20")
+    return int(text)

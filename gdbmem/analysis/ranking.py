@@ -1,0 +1,255 @@
+"""A diff as rows, largest first: folded, grouped and filtered as a Query asks, nothing lost on the way."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from gdbmem.analysis.library import is_library
+from gdbmem.analysis.query import Query, frame_text
+from gdbmem.model.calltree import PRUNED, Frame
+from gdbmem.model.diff import Diff
+
+_FOCUSED, _IGNORED, _KNOWN_PATH = 1, 2, 4
+_LISTED, _UNMATCHED, _KNOWN = range(3)
+
+
+@dataclass(frozen=True)
+class Amount:
+    """What a number of paths hold together."""
+
+    paths: int
+    before_bytes: int
+    after_bytes: int
+    uncertain_bytes: int = 0  # delta_bytes may be off by as much
+    delta_blocks: Optional[int] = None
+
+    @property
+    def delta_bytes(self) -> int:
+        return self.after_bytes - self.before_bytes
+
+
+@dataclass(frozen=True)
+class Row:
+    """Paths that count as one; *amount* is theirs together, the frames are the largest one's."""
+
+    amount: Amount
+    site: Optional[Frame]  # the user's own innermost frame; None: only known to be under the threshold
+    call: Optional[Frame]  # the library's function that the site called, if it called one
+    allocator: Optional[Frame]  # where the path's memory was allocated
+    frames: Sequence[Frame]  # from the allocation site outward, folded unless the query wants all
+    folded: int  # how many frames of the library are left out of frames
+    is_pruned: bool  # stands for places that the tool did not list
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Rows, and what is in none of them: rows + rest + unmatched + known = total."""
+
+    rows: Sequence[Row]
+    rest: Amount  # beyond --top or under --min; its paths are rows
+    unmatched: Amount  # left out by --focus or --ignore
+    known: Amount
+    total: Amount
+    delta_matched_bytes: int  # of rows and rest together
+
+
+def rank(diff: Diff, query: Query) -> Ranking:
+    """Return the rows of *diff* that *query* asks for, in the order of their change."""
+    paths = _Paths(diff, query)
+    groups: dict[object, _Sum] = {}
+    outside = {_UNMATCHED: _Sum(), _KNOWN: _Sum()}
+    for node in paths.holders():
+        fate = paths.fate(node)
+        group = groups.setdefault(paths.key(node), _Sum()) if fate == _LISTED else outside[fate]
+        group.add(paths, node)
+    changed = [group for group in groups.values() if group.delta or group.origins]
+    changed.sort(key=lambda group: (-abs(group.delta), group.heaviest))
+    big = [group for group in changed if abs(group.delta) >= query.min_bytes][: query.top]
+    rest = _Sum()
+    chosen = {id(group) for group in big}
+    for group in groups.values():
+        if id(group) not in chosen:
+            rest.absorb(group)
+    rest.paths = len(changed) - len(big)
+    return Ranking(
+        rows=[paths.row(group) for group in big],
+        rest=paths.amount(rest),
+        unmatched=paths.amount(outside[_UNMATCHED]),
+        known=paths.amount(outside[_KNOWN]),
+        total=paths.total(),
+        delta_matched_bytes=sum(group.delta for group in groups.values()),
+    )
+
+
+class _Sum:
+    # Adds paths up. Paths that one call site hides share one bound: `origins` keeps, for each node at which
+    # the uncertainty begins, what the paths under it could claim of it.
+    __slots__ = ("after", "before", "blocks", "heaviest", "heaviest_change", "origins", "paths")
+
+    def __init__(self) -> None:
+        self.paths = self.before = self.after = self.blocks = 0
+        self.heaviest, self.heaviest_change = -1, -1
+        self.origins: dict[int, int] = {}
+
+    @property
+    def delta(self) -> int:
+        return self.after - self.before
+
+    def add(self, paths: _Paths, node: int) -> None:
+        before, after = paths.before[node], paths.after[node]
+        self.paths += 1
+        self.before += before
+        self.after += after
+        if paths.blocks is not None:
+            self.blocks += paths.blocks[node]
+        change = abs(after - before)
+        if change > self.heaviest_change:
+            self.heaviest, self.heaviest_change = node, change
+        bound = paths.diff.uncertain[node]
+        if bound:
+            origin = paths.origin[node]
+            self.origins[origin] = min(self.origins.get(origin, 0) + bound, paths.diff.uncertain[origin])
+
+    def absorb(self, other: _Sum) -> None:
+        self.before += other.before
+        self.after += other.after
+        self.blocks += other.blocks
+        for origin, bound in other.origins.items():
+            self.origins[origin] = max(self.origins.get(origin, 0), bound)
+
+
+class _Paths:
+    # One pass over the diff in pre-order finds for every node what its path is: whose frames, which regexes
+    # match, and a number that paths with equal frames of the user share.
+    def __init__(self, diff: Diff, query: Query) -> None:
+        self.diff, self.query = diff, query
+        self.before, self.after = diff.own(diff.before), diff.own(diff.after)
+        self.blocks = _block_deltas(diff)
+        count = len(diff)
+        self.marks = bytearray(count)
+        self.site = array("q", [0]) * count  # node of the user's own innermost frame; 0: none
+        self.folded = array("q", [0]) * count  # number of the path of the user's frames; 0: it has none
+        self.origin = array("q", range(count))
+        self.library = [is_library(frame) for frame in diff.frames]
+        self._walk()
+
+    def _walk(self) -> None:
+        diff, library, folded, site = self.diff, self.library, self.folded, self.site
+        frame_marks = [self._marks(frame) for frame in diff.frames]
+        quality = [2 * (not library[n]) or int(frame.line is not None) for n, frame in enumerate(diff.frames)]
+        best = bytearray(len(diff))
+        index: dict[tuple[int, int], int] = {}
+        for node in range(1, len(diff)):
+            parent, frame = diff.parent[node], diff.frame[node]
+            self.marks[node], folded[node] = self.marks[parent], folded[parent]
+            site[node], best[node] = site[parent], best[parent]
+            if diff.uncertain[parent]:
+                self.origin[node] = self.origin[parent]
+            if frame >= 0:
+                self.marks[node] |= frame_marks[frame]
+                if site[parent] == 0 or quality[frame] > best[parent]:
+                    site[node], best[node] = node, quality[frame]
+            elif best[parent] < 2:
+                site[node] = 0  # a library's frame is no place to name for what is not listed
+            if frame == PRUNED or not library[frame]:
+                key = (folded[parent], frame)
+                folded[node] = index.setdefault(key, len(index) + 1)
+
+    def _marks(self, frame: Frame) -> int:
+        query = self.query
+        if not (query.filters or query.known):
+            return 0
+        text = frame_text(frame)
+        focused = _FOCUSED if query.focus is not None and query.focus.search(text) else 0
+        ignored = _IGNORED if query.ignore is not None and query.ignore.search(text) else 0
+        known = _KNOWN_PATH if any(pattern.search(text) for pattern in query.known) else 0
+        return focused | ignored | known
+
+    def holders(self) -> list[int]:
+        # The nodes at which a path of its own ends.
+        return [node for node, pair in enumerate(zip(self.before, self.after)) if pair != (0, 0)]
+
+    def fate(self, node: int) -> int:
+        marks = self.marks[node]
+        if marks & _IGNORED or (self.query.focus is not None and not marks & _FOCUSED):
+            return _UNMATCHED
+        return _KNOWN if marks & _KNOWN_PATH else _LISTED
+
+    def key(self, node: int) -> object:
+        by, site = self.query.by, self._site_frame(node)
+        if by == "path":
+            if self.query.all_frames:
+                return node
+            if self.folded[node] or site is None:
+                return self.folded[node]
+            return site.key
+        if site is None:
+            return None
+        if by == "function":
+            return site.function or site.object
+        if by == "file":
+            return site.file or site.object
+        return (site.file, site.line) if site.file is not None else (site.object, site.function)
+
+    def _site_frame(self, node: int) -> Optional[Frame]:
+        # With all frames asked for nothing is folded, so that the allocation site itself is the place.
+        if self.query.all_frames and self.query.by != "path":
+            node = self._path(node)[0] if node else 0
+        else:
+            node = self.site[node]
+        number = self.diff.frame[node]
+        return self.diff.frames[number] if number >= 0 else None
+
+    def _path(self, node: int) -> list[int]:
+        nodes = []
+        while node > 0:
+            nodes.append(node)
+            node = self.diff.parent[node]
+        nodes.reverse()
+        return nodes
+
+    def row(self, group: _Sum) -> Row:
+        node, query, frames = group.heaviest, self.query, self.diff.frames
+        numbers = [self.diff.frame[n] for n in self._path(node)]
+        is_pruned = bool(numbers) and numbers[-1] == PRUNED
+        listed = [n for n in numbers if n >= 0]
+        shown = listed if query.all_frames else [n for n in listed if not self.library[n]]
+        site = self._site_frame(node)
+        if not shown and site is not None:
+            shown = [next(n for n in listed if frames[n] is site)]
+        at = next((i for i, n in enumerate(listed) if frames[n] is site), 0)
+        return Row(
+            amount=self.amount(group),
+            site=site,
+            call=frames[listed[at - 1]] if at else None,
+            allocator=frames[listed[0]] if listed else None,
+            frames=[frames[n] for n in shown],
+            folded=len(listed) - len(shown),
+            is_pruned=is_pruned and (query.by == "path" or site is None),
+        )
+
+    def amount(self, group: _Sum) -> Amount:
+        return Amount(
+            paths=group.paths,
+            before_bytes=group.before,
+            after_bytes=group.after,
+            uncertain_bytes=sum(group.origins.values()),
+            delta_blocks=None if self.blocks is None else group.blocks,
+        )
+
+    def total(self) -> Amount:
+        diff = self.diff
+        blocks = None
+        if diff.before_blocks is not None and diff.after_blocks is not None:
+            blocks = diff.after_blocks[0] - diff.before_blocks[0]
+        return Amount(len(self.holders()), diff.before[0], diff.after[0], 0, blocks)
+
+
+def _block_deltas(diff: Diff) -> Optional[array[int]]:
+    if diff.before_blocks is None or diff.after_blocks is None:
+        return None
+    deltas = [after - before for before, after in zip(diff.before_blocks, diff.after_blocks)]
+    return diff.own(deltas)

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from gdbmem.analysis.library import is_library, own_frame, qualified_name
+from gdbmem.model.calltree import Frame
+from tests.unit.trees import at
+
+HEADERS = "/usr/include/c++/12/bits"
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        at("operator new(unsigned long)"),
+        at("malloc", "vg_replace_malloc.c:381"),
+        at("g_malloc", "/usr/lib/x86_64-linux-gnu/libglib-2.0.so.0.7400.6"),
+        at("strdup", "/usr/lib/x86_64-linux-gnu/libc.so.6"),
+        at(None, "/usr/lib/x86_64-linux-gnu/libstdc++.so.6.0.30"),
+        at(None, "/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"),
+        at(None, "/lib64/ld-2.17.so"),
+        at(None, "/lib64/libc-2.17.so"),
+        at("allocate", f"{HEADERS}/new_allocator.h:137"),
+        at("_M_get_node", f"{HEADERS}/stl_tree.h:561"),
+        at("operator[]", f"{HEADERS}/stl_map.h:511"),
+        at("__allocate", "/usr/lib/llvm-14/include/c++/v1/new:238"),
+        at("f", "/usr/include/x86_64-linux-gnu/c++/12/bits/gthr-default.h:1"),
+        at("allocate", "new_allocator.h:127"),
+        at("_M_create_node", "stl_tree.h:600"),
+        at("allocate", "allocator.h:197"),
+        at("std::vector<int, std::allocator<int> >::push_back(int const&)", "stl_vector.h:1287"),
+        at("void std::vector<A, std::allocator<A> >::_M_realloc_insert<A>(A&&)", "vector.tcc:440"),
+        at(
+            "std::_Rb_tree_iterator<A> std::_Rb_tree<A, B<C> >::_M_emplace<std::tuple<> >(A&&)", "foreign.h:1"
+        ),
+        at("__gnu_cxx::new_allocator<char>::allocate(unsigned long, void const*)", "somewhere.h:1"),
+        at("_IO_file_doallocate", "libio/./libio/filedoalloc.c:101"),
+        at("(below main)", "./csu/../sysdeps/nptl/libc_start_call_main.h:58"),
+        at("(below main)", "libc_start_call_main.h:58"),
+        at("call_init", "dl-init.c:74"),
+        at(None),
+    ],
+)
+def test_nobody_is_sent_to_a_line_of_the_standard_library(frame: Frame) -> None:
+    assert is_library(frame)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        at("main", "main.cpp:9"),
+        at("Decoder::decode(long) [clone .isra.0]", "/home/u/decoder.cpp:25"),
+        at("std::vector<int, std::allocator<int> > make<int>(int)", "make.cpp:2"),
+        at("std::vector<int> make<int>(int)", "/home/u/make.cpp:2"),
+        at("std::hash<Mine>::operator()(Mine const&) const", "/home/u/mine.h:7"),
+        at("MyPool::get(int)", "allocator.h:30"),
+        at("get", "/home/u/allocator.h:30"),
+        at("get", "allocator.h:30"),
+        at("load", "/home/u/include/c/stl.h:3"),
+        at("load", "/home/u/./stdlib/load.c:3"),
+        at(None, "/usr/bin/python3.11"),
+        at("sqlite3Malloc", "/usr/lib/x86_64-linux-gnu/libsqlite3.so.0.8.6"),
+        at("my_malloc", "my.c:3"),
+        at("boost::container::vector<int>::reserve(unsigned long)", "/opt/boost/container/vector.hpp:1"),
+        at("std_like::f(std::string const&)", "f.cpp:1"),
+    ],
+)
+def test_a_users_own_frame_is_never_folded_away(frame: Frame) -> None:
+    assert not is_library(frame)
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        ("std::vector<int> make<int>(int)", "make<int>"),
+        ("void ns::f<std::pair<int, int> >(std::string const&)", "ns::f<std::pair<int, int> >"),
+        ("main::{lambda(int)#3}::operator()(int) const", "main::{lambda(int)#3}::operator()"),
+        (
+            "f(int)::{lambda(auto:1)#1}::operator()<int>(int) const",
+            "f(int)::{lambda(auto:1)#1}::operator()<int>",
+        ),
+        ("ns::(anonymous namespace)::f(int (*)(char))", "ns::(anonymous namespace)::f"),
+        ("(anonymous namespace)::Pool::get(unsigned long)", "(anonymous namespace)::Pool::get"),
+        ("(below main)", "(below main)"),
+        ("Foo::operator bool() const", "Foo::operator bool"),
+        ("bool operator<(A const&, A const&)", "operator<"),
+        ("std::ostream& operator<< <int>(std::ostream&, int)", "operator<< <int>"),
+        ("Decoder::decode(long) [clone .isra.0]", "Decoder::decode"),
+        ("fopen@@GLIBC_2.2.5", "fopen"),
+        ("operator[]", "operator[]"),
+        ("f()>>(", "f()>>("),
+        ("", ""),
+    ],
+)
+def test_a_function_is_named_without_return_type_and_parameters(function: str, name: str) -> None:
+    assert qualified_name(function) == name
+
+
+def test_the_users_own_frame_is_the_first_outside_the_library() -> None:
+    allocate, mine, main = (
+        at("allocate", f"{HEADERS}/new_allocator.h:137"),
+        at("f", "f.cpp:1"),
+        at("main", "m.c:1"),
+    )
+    assert own_frame([allocate, mine, main]) == 1
+    assert own_frame([at(None, "/lib/libc.so.6"), allocate]) == 1
+    assert own_frame([at(None, "/lib/libc.so.6"), at(None, "/lib/ld.so")]) == 0
+    assert own_frame([]) == -1
+
+
+def test_telling_50000_frames_apart_costs_next_to_nothing_the_second_time() -> None:
+    frames = [at(f"std::map<int, K{n}>::operator[](int const&)", "stl_map.h:511") for n in range(50_000)]
+    assert all(is_library(frame) for frame in frames)
+    started = time.process_time()
+    assert all(is_library(frame) for frame in frames)
+    assert time.process_time() - started < 0.5
