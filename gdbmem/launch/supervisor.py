@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Callable, Optional
 
@@ -41,8 +41,13 @@ class Supervisor:
     """One launch. Use as a context manager: whatever happens, nothing is left running."""
 
     def __init__(
-        self, runtime: Path, start_valgrind: StartValgrind, tell: Callable[[dict[str, Any]], None]
+        self,
+        runtime: Path,
+        start_valgrind: StartValgrind,
+        tell: Callable[[dict[str, Any]], None],
+        facts: Mapping[str, Any],
     ) -> None:
+        """*facts* answer gdb's questions of those names; *tell* gets what gdb tells without asking."""
         self.process: Optional[valgrind.Process] = None
         self.past: list[valgrind.Process] = []  # that have ended, oldest first
         self.gdb: Optional[Child] = None
@@ -50,6 +55,7 @@ class Supervisor:
         self._runtime = runtime
         self._start_valgrind = start_valgrind
         self._tell = tell
+        self._facts = facts
         self._serial = 0
         self._attached = False  # gdb has been connected to the present process
         self._released: set[int] = set()
@@ -149,6 +155,8 @@ class Supervisor:
             return self._target()
         if question == "fate":
             return self._fate()
+        if question in self._facts:
+            return {"answer": self._facts[question]}
         raise ToolError(f"the launcher doesn't know the question '{printable(question)}'", slug="launcher")
 
     def _target(self) -> dict[str, Any]:
@@ -260,20 +268,19 @@ def _exists(pid: int) -> bool:
 
 def _is_valgrind(pid: int) -> bool:
     """Tell whether *pid* still runs valgrind: after an exec that valgrind doesn't follow, it doesn't."""
+    return "valgrind" in _executable(pid)
+
+
+def _executable(pid: int) -> str:
     try:
-        return b"vgpreload" in Path(f"/proc/{pid}/environ").read_bytes() or "valgrind" in os.readlink(
-            f"/proc/{pid}/exe"
-        )
+        return str(Path(f"/proc/{pid}/exe").readlink())
     except OSError:
-        return False
+        return ""
 
 
 def _exec_sentence(process: valgrind.Process) -> str:
-    try:
-        now = os.readlink(f"/proc/{process.pid}/exe")
-    except OSError:
-        return ""
-    if "valgrind" in now:
+    now = _executable(process.pid)
+    if not now or "valgrind" in now:
         return ""
     return (
         f"the program has replaced itself by {printable(now)} (exec), which runs on outside massif; "
