@@ -1,0 +1,100 @@
+"""Judging a diff against what a recipe expects: met, not met, or not to be judged, in one sentence."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gdbmem.model.calltree import PRUNED, Frame
+from gdbmem.model.diff import Diff
+from gdbmem.model.expectation import Expectation, Verdict
+from gdbmem.text import printable
+from gdbmem.units import format_delta, format_size
+
+
+@dataclass(frozen=True)
+class _Measured:
+    delta_bytes: int
+    hidden_before_bytes: int  # of what matches, at most this much may be hidden in either snapshot
+    hidden_after_bytes: int
+    matches: bool = True
+
+
+def judge(expectation: Expectation, diff: Diff) -> Verdict:
+    """Compare *diff* with *expectation*; what the data can't tell counts against it."""
+    measured = _measure(diff, expectation.path)
+    delta, limit = measured.delta_bytes, expectation.limit_bytes
+    if expectation.at_most_bytes is not None:
+        excess, uncertain = delta - limit, measured.hidden_after_bytes
+    else:
+        excess, uncertain = limit - delta, measured.hidden_before_bytes
+    return Verdict(
+        expectation,
+        met=excess + uncertain <= 0,
+        measured_bytes=delta,
+        limit_bytes=limit,
+        uncertain_bytes=uncertain,
+        text=_sentence(expectation, measured, excess, uncertain),
+    )
+
+
+def unjudged(expectation: Expectation, reason: str) -> Verdict:
+    """Return the verdict on an expectation that could not be judged because of *reason*."""
+    text = f"{_subject(expectation)}: could not be judged, {reason}"
+    return Verdict(expectation, None, None, expectation.limit_bytes, 0, text)
+
+
+def _measure(diff: Diff, pattern: str) -> _Measured:
+    if not pattern:
+        return _Measured(diff.delta_bytes, diff.uncertain[0], diff.uncertain[0])
+    matching = _matching_frames(diff.frames, pattern)
+    covered = bytearray(len(diff))
+    delta = uncertain = hidden_before = hidden_after = 0
+    for node in range(1, len(diff)):
+        frame = diff.frame[node]
+        if covered[diff.parent[node]]:
+            covered[node] = 1
+        elif frame >= 0 and matching[frame]:
+            covered[node] = 1
+            delta += diff.after[node] - diff.before[node]
+            uncertain += diff.uncertain[node]
+        elif frame == PRUNED:
+            # Paths that were too small to list: any of them may match.
+            hidden_before += diff.before[node]
+            hidden_after += diff.after[node]
+    if not hidden_before and not hidden_after:
+        # Whatever makes a path uncertain, it is not in these pruned nodes.
+        hidden_before = hidden_after = uncertain
+    return _Measured(delta, hidden_before, hidden_after, any(covered))
+
+
+def _matching_frames(frames: Sequence[Frame], pattern: str) -> list[bool]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expression = re.compile(pattern)
+    return [any(expression.search(part) for part in (frame.function, frame.file) if part) for frame in frames]
+
+
+def _subject(expectation: Expectation) -> str:
+    between = f"from {printable(expectation.before)} to {printable(expectation.after)}"
+    if expectation.path:
+        return f"paths through '{printable(expectation.path)}' {between}"
+    return f"heap {between}"
+
+
+def _sentence(expectation: Expectation, measured: _Measured, excess: int, uncertain: int) -> str:
+    most = expectation.at_most_bytes is not None
+    subject = f"{_subject(expectation)}: {format_delta(measured.delta_bytes)}"
+    if not measured.matches:
+        subject += " (no path in either snapshot matches)"
+    limit = f"{'at most' if most else 'at least'} {format_delta(expectation.limit_bytes)}"
+    if excess > 0:
+        return f"{subject}, {format_size(excess)} {'more' if most else 'less'} than expected ({limit})"
+    if excess + uncertain > 0:
+        return (
+            f"{subject}, as expected ({limit}), but up to {format_size(uncertain)} may hide under the"
+            " threshold of the snapshots; take them with threshold: 0"
+        )
+    return f"{subject}, as expected ({limit})"

@@ -1,0 +1,82 @@
+"""Check recipes without running anything: every problem with its line and column.
+
+A recipe (YAML) names a program, points in its code, what to record there and what to expect;
+'gdbmem launch --recipe FILE' runs it. docs/recipes.md describes each key.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from gdbmem.arguments import ArgumentParser, add_output_options
+from gdbmem.errors import InputError
+from gdbmem.report.output import open_output
+from gdbmem.text import plural, printable
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="check")
+    check = actions.add_parser(
+        "check",
+        help="read recipes and report their problems",
+        description="Read recipes and report every problem; nothing is run.",
+        epilog="example:\n  gdbmem recipe check leak.yaml\n\nexit status: 0 all are sound, 1 one is not",
+    )
+    check.add_argument("files", nargs="+", metavar="FILE", help="a recipe")
+    add_output_options(check)
+
+
+def run(argv: Sequence[str], parser: ArgumentParser) -> int:
+    args = parser.parse_args(argv)
+    with open_output(args.output, force=args.force) as stream:
+        checked = [_check(file) for file in args.files]
+        if args.json:
+            json.dump(_as_object(checked), stream, indent=1)
+            stream.write("\n")
+        else:
+            stream.writelines(_line(file) for file in checked if file["ok"])
+    if not args.json:
+        sys.stdout.flush()
+        sys.stderr.writelines(_line(file) for file in checked if not file["ok"])
+    return 0 if all(file["ok"] for file in checked) else 1
+
+
+def _check(file: str) -> dict[str, Any]:
+    from gdbmem.engines.massif import MassifOptions
+    from gdbmem.runs.recipe_reader import load_recipe
+    from gdbmem.runs.recipe_yaml import RecipeError
+
+    problems: list[dict[str, Any]] = []
+    summary = ""
+    try:
+        recipe = load_recipe(file)
+        MassifOptions(**recipe.options)
+        summary = f"{plural(len(recipe.points), 'point')}, {plural(len(recipe.expectations), 'expectation')}"
+    except RecipeError as error:
+        problems += [
+            {"line": p.position.line, "column": p.position.column, "message": p.message, "hint": p.hint}
+            for p in error.problems
+        ]
+    except InputError as error:
+        problems.append({"line": None, "column": None, "message": error.message, "hint": error.hint})
+    return {"file": file, "ok": not problems, "problems": problems, "summary": summary}
+
+
+def _as_object(checked: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    files = [{key: file[key] for key in ("file", "ok", "problems")} for file in checked]
+    return {"format_version": 1, "kind": "recipe-check", "warnings": [], "files": files}
+
+
+def _line(file: dict[str, Any]) -> str:
+    name = printable(file["file"])
+    if file["ok"]:
+        return f"{name}: ok ({file['summary']})\n"
+    lines = []
+    for problem in file["problems"]:
+        place = f"{name}:{problem['line']}:{problem['column']}" if problem["line"] else name
+        hint = f"; {problem['hint']}" if problem["hint"] else ""
+        lines.append(f"{place}: {problem['message']}{hint}\n")
+    return "".join(lines)

@@ -1,0 +1,43 @@
+"""What a recipe expects of a difference, and the verdict on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Optional
+
+
+class Position(NamedTuple):
+    """Where something stands in the recipe's file; both count from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What the difference of two snapshots has to be: one of the two limits is set, the other is None."""
+
+    before: str
+    after: str
+    position: Position
+    metric: str = "heap"
+    at_most_bytes: Optional[int] = None
+    at_least_bytes: Optional[int] = None
+    path: str = ""  # a regular expression; "": the whole heap
+
+    @property
+    def limit_bytes(self) -> int:
+        """The one limit that is set."""
+        return self.at_most_bytes if self.at_most_bytes is not None else self.at_least_bytes or 0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of one expectation; *met* None means that it could not be judged."""
+
+    expectation: Expectation
+    met: Optional[bool]
+    measured_bytes: Optional[int]
+    limit_bytes: int
+    uncertain_bytes: int  # the data can't tell whether the truth is so much worse than what was measured
+    text: str  # one sentence, safe to print

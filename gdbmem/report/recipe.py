@@ -1,0 +1,68 @@
+"""What came of a recipe, as JSON (kind=recipe) and as lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gdbmem.errors import Notice
+from gdbmem.model.expectation import Verdict
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class PointOutcome:
+    """What happened at one point of a recipe."""
+
+    name: str
+    hits: int
+    snapshots: Sequence[str]  # their names, oldest first
+
+
+def recipe_object(
+    points: Sequence[PointOutcome],
+    diffs: Sequence[Mapping[str, Any]],
+    verdicts: Sequence[Verdict],
+    notices: Sequence[Notice] = (),
+) -> dict[str, Any]:
+    """Return the JSON object of a recipe that was run; *diffs* are objects of kind=diff."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "kind": "recipe",
+        "warnings": [{"slug": notice.slug, "message": notice.message} for notice in notices],
+        "points": [
+            {"name": point.name, "hits": point.hits, "snapshots": list(point.snapshots)} for point in points
+        ],
+        "diffs": [dict(diff) for diff in diffs],
+        "expectations": [_verdict_object(verdict) for verdict in verdicts],
+    }
+
+
+def verdict_line(verdict: Verdict) -> str:
+    """Return ``ok``, ``NOT MET`` or ``NOT JUDGED`` and the verdict's sentence."""
+    word = {True: "ok", False: "NOT MET", None: "NOT JUDGED"}[verdict.met]
+    return f"{word:<10} {verdict.text}"
+
+
+def recipe_status(verdicts: Sequence[Verdict]) -> int:
+    """Return the exit status: 0 all met, 4 one is not met, 125 one could not be judged."""
+    if any(verdict.met is False for verdict in verdicts):
+        return 4
+    return 125 if any(verdict.met is None for verdict in verdicts) else 0
+
+
+def _verdict_object(verdict: Verdict) -> dict[str, Any]:
+    expectation = verdict.expectation
+    return {
+        "between": [expectation.before, expectation.after],
+        "metric": expectation.metric,
+        "path": expectation.path or None,
+        "relation": "at_most" if expectation.at_most_bytes is not None else "at_least",
+        "met": verdict.met,
+        "measured": verdict.measured_bytes,
+        "limit": verdict.limit_bytes,
+        "uncertain": verdict.uncertain_bytes,
+        "text": verdict.text,
+    }
