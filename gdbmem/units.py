@@ -21,7 +21,7 @@ def format_size(size_bytes: float) -> str:
     magnitude = abs(size_bytes)
     sign = "-" if size_bytes < 0 else ""
     if magnitude < 1024:
-        return f"{sign}{magnitude:.0f} B"
+        return f"{sign}{magnitude:,.0f} B"
     for unit in _BINARY[1:]:
         magnitude /= 1024
         # 1023.96 would print as "1024.0".
@@ -80,9 +80,10 @@ def parse_duration(text: str) -> float:
 
 def format_duration(seconds: float) -> str:
     """Return *seconds* for people: ``85 ms``, ``2.4 s``, ``11 min 40 s``, ``3 h 20 min``."""
-    if seconds < 1:
+    # The bounds are where rounding would reach the next unit: never "1000 ms" or "60.0 s".
+    if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
