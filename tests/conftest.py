@@ -1,0 +1,136 @@
+"""What all tiers share: tools and programs to test with, scratch folders, and no process left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Callable
+
+import pytest
+
+PROGRAMS = Path(__file__).parent / "programs"
+COMPILERS = {
+    ".c": ["gcc", "-g", "-O1", "-Wall", "-pthread"],
+    ".cpp": ["g++", "-std=c++17", "-g", "-O1", "-Wall", "-pthread"],
+}
+# Inherited by every process that a test starts, and by theirs: how the guard below finds them again.
+MARKER = "GDBMEM_TEST"
+
+Program = Callable[..., Path]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    tools = [tool for marker in item.iter_markers("needs") for tool in marker.args]
+    missing = [tool for tool in tools if shutil.which(tool) is None]
+    if missing:
+        sentence = f"{', '.join(missing)} missing: scripts/setup installs it"
+        if os.environ.get("CI"):
+            pytest.fail(sentence, pytrace=False)
+        pytest.skip(sentence)
+
+
+@pytest.fixture(scope="session")
+def program() -> Program:
+    """Return a function that compiles tests/programs/NAME.{c,cpp} once and returns the program's path.
+
+    Flags come from a ``// flags:`` line in the source, then from further arguments; the result is
+    kept in tests/programs/build under a hash of source, flags and compiler, so nothing gets stale.
+    """
+    return _compile
+
+
+def _compile(name: str, *flags: str) -> Path:
+    source = next(path for suffix in COMPILERS for path in [PROGRAMS / f"{name}{suffix}"] if path.exists())
+    text = source.read_text()
+    own_flags = [
+        word
+        for line in text.splitlines()
+        if line.startswith("// flags:")
+        for word in line.split(":", 1)[1].split()
+    ]
+    command = [*COMPILERS[source.suffix], *own_flags, *flags]
+    version = subprocess.run([command[0], "--version"], capture_output=True, text=True, check=True).stdout
+    digest = hashlib.sha256("\0".join([text, *command, version]).encode()).hexdigest()[:12]
+    target = PROGRAMS / "build" / f"{name}-{digest}" / name
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # Two test runs at once may compile the same program: each renames a whole file.
+        temporary = target.with_name(f".{uuid.uuid4().hex}")
+        subprocess.run([*command, "-o", str(temporary), source.name], cwd=PROGRAMS, check=True)
+        temporary.replace(target)
+    return target
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """Yield an empty folder with a short path (FIFOs and sockets have a limit), removed afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="gm-", dir="/tmp"))
+    yield folder
+    subprocess.run(["chmod", "-R", "u+rwX", str(folder)], check=False)  # a test may take rights away
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def private_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give each test a home of its own: no test reads or writes the user's settings."""
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("HOME", str(home))
+    for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    # Settings of the user's shell that change what the tools print or do.
+    for name in ("NO_COLOR", "VALGRIND_OPTS", "PYTHONMALLOC", "DEBUGINFOD_URLS", "GDBHISTFILE", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    return home
+
+
+@pytest.fixture
+def no_process_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fail the test if a process that it started, or that these started, outlives it.
+
+    They are known by a variable in their environment, so that nobody else's valgrind or gdb is
+    counted, nor killed: what is left over is ended here, so that one failure doesn't cause the next.
+    """
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv(MARKER, mark)
+    yield
+    deadline = time.monotonic() + 5  # one that has just been told to end may need a moment
+    while (left := _marked_processes(mark)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for pid in left:
+        _kill(pid)
+    if left:
+        pytest.fail(
+            "left behind: " + "; ".join(f"{pid} {words}" for pid, words in left.items()), pytrace=False
+        )
+
+
+def _marked_processes(mark: str) -> dict[int, str]:
+    """Return pid → command line of the processes with *mark* in their environment, but this one."""
+    entry = f"{MARKER}={mark}".encode()
+    found = {}
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit() or int(folder.name) == os.getpid():
+            continue
+        try:
+            # A zombie that its parent has yet to reap has an empty environment: it is gone.
+            if entry in (folder / "environ").read_bytes().split(b"\0"):
+                words = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
+                found[int(folder.name)] = words.decode(errors="replace").strip()
+        except OSError:
+            continue  # gone meanwhile, or another user's
+    return found
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)

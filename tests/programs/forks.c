@@ -1,0 +1,28 @@
+// A child that allocates on its own and a parent that waits for it: forks
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+void *kept[1000];
+
+void work(int count, int size) {
+  for (int i = 0; i < count; ++i) kept[i] = malloc(size);
+}
+
+void reaped(void) {}
+
+int main(void) {
+  work(100, 100);
+  pid_t child = fork();
+  if (child < 0) return 1;
+  if (child == 0) {
+    work(1000, 200);
+    _exit(0);
+  }
+  int status;
+  waitpid(child, &status, 0);
+  reaped();
+  puts("reaped");
+  return WEXITSTATUS(status);
+}

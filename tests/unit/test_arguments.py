@@ -1,0 +1,65 @@
+"""The parser under the shell command and the gdb commands."""
+
+from __future__ import annotations
+
+import pytest
+
+from gdbmem.arguments import ArgumentParser, ParserExit, add_output_options, split_program, value
+from gdbmem.errors import UsageError
+from gdbmem.units import parse_size
+
+
+def make_parser() -> ArgumentParser:
+    parser = ArgumentParser(prog="gdbmem diff")
+    parser.add_argument("--minimum", type=value(parse_size, "size"))
+    parser.add_argument("--top", type=int)
+    add_output_options(parser)
+    return parser
+
+
+def test_a_wrong_word_raises_a_sentence_instead_of_ending_gdb() -> None:
+    with pytest.raises(UsageError) as caught:
+        make_parser().parse_args(["--tpo", "3"])
+    assert "--tpo" in caught.value.message
+    assert caught.value.hint == "see 'gdbmem diff --help'"
+
+
+def test_help_is_printed_and_does_not_end_gdb(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ParserExit):
+        make_parser().parse_args(["--help"])
+    assert "--minimum" in capsys.readouterr().out
+
+
+def test_an_abbreviated_option_is_refused_since_a_later_release_may_make_it_ambiguous() -> None:
+    with pytest.raises(UsageError, match="--mini"):
+        make_parser().parse_args(["--mini", "1KiB"])
+
+
+def test_a_bad_size_is_explained_by_our_own_sentence() -> None:
+    with pytest.raises(UsageError) as caught:
+        make_parser().parse_args(["--minimum", "10"])
+    assert "argument --minimum: size '10' has no unit; write 10B, 10KiB or 10MiB" in caught.value.message
+
+
+def test_a_good_size_arrives_as_bytes() -> None:
+    assert make_parser().parse_args(["--minimum", "2KiB"]).minimum == 2048
+
+
+def test_every_report_has_the_same_output_options() -> None:
+    options = make_parser().parse_args(["--json", "-o", "-", "--force"])
+    assert (options.json, options.output, options.force) == (True, "-", True)
+
+
+@pytest.mark.parametrize(
+    ("words", "own", "program"),
+    [
+        (["--massif", "./a"], ["--massif", "./a"], None),
+        (["./a", "--"], ["./a"], []),
+        (["./a", "--", "-x", "--", "y"], ["./a"], ["-x", "--", "y"]),  # the program's own -- is the program's
+        ([], [], None),
+    ],
+)
+def test_what_follows_the_first_double_dash_belongs_to_the_program(
+    words: list[str], own: list[str], program: list[str] | None
+) -> None:
+    assert split_program(words) == (own, program)

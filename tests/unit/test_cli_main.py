@@ -1,0 +1,146 @@
+"""The `gdbmem` command's own part: finding the subcommand, statuses, one sentence for each failure."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Callable
+
+import pytest
+
+from gdbmem import __version__
+from gdbmem.arguments import ArgumentParser
+from gdbmem.cli import main as cli
+from gdbmem.errors import GdbmemError, InputError, MissingToolError, TargetError, ToolError, UsageError
+
+
+@pytest.fixture
+def show_does(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], int]], None]:
+    """Return a function that puts another body under `gdbmem show`."""
+
+    def replace(body: Callable[[], int]) -> None:
+        def run(argv: Sequence[str], parser: ArgumentParser) -> int:
+            parser.parse_args(argv)
+            return body()
+
+        fake = SimpleNamespace(__doc__="Fake.", add_arguments=lambda parser: None, run=run)
+        monkeypatch.setattr(cli, "load", lambda name: fake)
+
+    return replace
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-h"], ["help"]])
+def test_help_lists_every_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(words) == 0
+    shown = capsys.readouterr().out
+    for name, summary in cli.SUBCOMMANDS.items():
+        assert name in shown and summary in shown
+
+
+def test_without_a_command_the_overview_is_shown_and_the_status_says_usage(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main([]) == 2
+    assert "usage: gdbmem COMMAND" in capsys.readouterr().out
+
+
+def test_version_is_printed_for_bug_reports(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"gdbmem {__version__}\n"
+
+
+def test_a_mistyped_command_is_met_with_the_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["lanch"]) == 2
+    assert capsys.readouterr().err == "gdbmem: gdbmem has no command 'lanch'; did you mean 'launch'?\n"
+
+
+def test_an_unknown_command_cannot_write_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["\x1b[2J"]) == 2
+    assert "\x1b" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (InputError("x.out is empty", slug="empty", hint="run it again"), 1),
+        (TargetError("no memory at 0x10", slug="memory"), 1),
+        (ToolError("valgrind failed", slug="valgrind"), 1),
+        (UsageError("--top needs a number"), 2),
+        (MissingToolError("gdb is not here", slug="missing"), 3),
+    ],
+)
+def test_a_failure_is_one_sentence_on_stderr_and_a_status(
+    error: GdbmemError,
+    status: int,
+    show_does: Callable[[Callable[[], int]], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail() -> int:
+        raise error
+
+    show_does(fail)
+    assert cli.main(["show"]) == status
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == f"gdbmem: {error}\n"
+
+
+def test_an_error_that_quotes_a_strangers_file_name_cannot_write_to_the_terminal(
+    show_does: Callable[[Callable[[], int]], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> int:
+        raise InputError("\x1b]0;owned\x07.out is empty", slug="empty")
+
+    show_does(fail)
+    assert cli.main(["show"]) == 1
+    assert "\\x1b]0;owned\\x07.out" in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_without_a_traceback(
+    show_does: Callable[[Callable[[], int]], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    show_does(interrupted)
+    assert cli.main(["show"]) == 130
+    assert capsys.readouterr().err == "gdbmem: interrupted\n"
+
+
+def test_a_commands_own_status_is_passed_on(show_does: Callable[[Callable[[], int]], None]) -> None:
+    show_does(lambda: 4)
+    assert cli.main(["show"]) == 4
+
+
+def test_help_of_a_command_ends_well_and_a_wrong_option_names_that_help(
+    show_does: Callable[[Callable[[], int]], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_does(lambda: 0)
+    assert cli.main(["show", "--help"]) == 0
+    assert "usage: gdbmem show" in capsys.readouterr().out
+    assert cli.main(["show", "--nonsense"]) == 2
+    assert "see 'gdbmem show --help'" in capsys.readouterr().err
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = subprocess.run(
+        [sys.executable, "-m", "gdbmem.cli.main", "--help"],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(writing)
+    assert ended.returncode == 141
+    assert ended.stderr == b""
+
+
+def test_starting_the_command_imports_nothing_that_its_subcommand_does_not_need() -> None:
+    slow = "('yaml', 'rich', 'pygments', 'psutil', 'difflib', 'json')"
+    script = f"import sys, gdbmem.cli.main as m; m.main(['--version']); print([n for n in {slow} if n in sys.modules])"
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines()[-1] == "[]"

@@ -1,0 +1,160 @@
+"""The house rules of ARCHITECTURE.md, held by reading the sources."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "gdbmem"
+
+# From the top down; the two tops never import each other.
+LAYERS = ["cli", "debugger", "launch", "engines", "runs", "report", "analysis", "formats", "model"]
+GROUND = {"arguments", "errors", "text", "units"}
+EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "base", "json", "gdb", "misc"}
+# Absent from gdb's own Python, or slow to import there.
+NOT_WHILE_GDB_LOADS = {"yaml", "psutil", "inotify_simple", "rich", "pygments"}
+
+
+class Import(NamedTuple):
+    module: str
+    line: int
+    at_load: bool  # runs when the importing module is imported
+
+
+class Source(NamedTuple):
+    name: str  # gdbmem.formats.massif
+    path: Path
+    tree: ast.Module
+
+    @property
+    def place(self) -> str:
+        """The folder under gdbmem/, or the module's own name where it stands in none."""
+        return self.name.split(".")[1] if "." in self.name else ""
+
+    def __str__(self) -> str:
+        return str(self.path.relative_to(ROOT))
+
+
+def sources() -> list[Source]:
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        found.append(Source(re.sub(r"\.__init__$", "", name), path, ast.parse(path.read_bytes())))
+    return found
+
+
+SOURCES = sources()
+NAMES = {source.name for source in SOURCES}
+
+
+def imports(source: Source) -> Iterator[Import]:
+    yield from _imports_of(source.tree, at_load=True)
+
+
+def _imports_of(node: ast.AST, *, at_load: bool) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            for alias in child.names:
+                yield Import(alias.name, child.lineno, at_load)
+        elif isinstance(child, ast.ImportFrom):
+            assert child.level == 0, f"line {child.lineno}: relative imports hide the layer"
+            for alias in child.names:
+                whole = f"{child.module}.{alias.name}"
+                yield Import(whole if whole in NAMES else str(child.module), child.lineno, at_load)
+        else:
+            yield from _imports_of(child, at_load=at_load and not _waits(child))
+
+
+def _waits(node: ast.AST) -> bool:
+    """Whether what stands in *node* doesn't run when the module is imported."""
+    if isinstance(node, ast.If):
+        return "TYPE_CHECKING" in ast.dump(node.test)
+    return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+
+
+def depth(place: str) -> int:
+    return LAYERS.index(place) if place in LAYERS else len(LAYERS)
+
+
+def test_the_package_has_the_folders_that_architecture_lists_in_the_same_order() -> None:
+    table = re.findall(r"^\| `(\w+)/`", (ROOT / "ARCHITECTURE.md").read_text(), re.M)
+    assert table == LAYERS
+    folders = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
+    assert folders <= set(LAYERS)
+    # cli/ belongs to the shell alone; a module beside the folders belongs to the ground under all of them.
+    modules = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__", "__main__"}
+    assert modules <= GROUND, "list it in ARCHITECTURE.md and here, or give it a layer"
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=str)
+def test_imports_point_down(source: Source) -> None:
+    wrong = []
+    for found in imports(source):
+        if not found.module.startswith("gdbmem."):
+            continue
+        target = found.module.split(".")[1]
+        upward = depth(target) < depth(source.place)
+        tops = {source.place, target} == {"cli", "debugger"}
+        ground_up = source.place in GROUND and target not in GROUND
+        if upward or tops or ground_up:
+            wrong.append(f"{source}:{found.line} imports {found.module}")
+    assert not wrong
+
+
+@pytest.mark.parametrize("source", [s for s in SOURCES if s.place != "debugger"], ids=str)
+def test_only_debugger_imports_gdb_so_that_the_rest_runs_and_is_tested_without(source: Source) -> None:
+    assert not [f"{source}:{i.line}" for i in imports(source) if i.module.split(".")[0] == "gdb"]
+
+
+def test_no_module_has_a_name_that_says_nothing() -> None:
+    assert not [str(s) for s in SOURCES if s.path.stem in EMPTY_NAMES or s.path.parent.name in EMPTY_NAMES]
+
+
+def reachable_from_debugger() -> set[str]:
+    by_name = {source.name: source for source in SOURCES}
+    todo = [source.name for source in SOURCES if source.place == "debugger"]
+    seen = set(todo)
+    while todo:
+        for found in imports(by_name[todo.pop()]):
+            if found.module in by_name and found.module not in seen:
+                seen.add(found.module)
+                todo.append(found.module)
+    return seen
+
+
+def test_what_gdb_loads_imports_nothing_that_its_python_lacks_or_that_is_slow() -> None:
+    reachable = reachable_from_debugger()
+    wrong = [
+        f"{source}:{found.line} imports {found.module}"
+        for source in SOURCES
+        if source.name in reachable
+        for found in imports(source)
+        if found.at_load and found.module.split(".")[0] in NOT_WHILE_GDB_LOADS
+    ]
+    assert not wrong, "import it inside the function that needs it"
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=str)
+def test_importing_a_module_does_nothing_but_define(source: Source) -> None:
+    assert not [f"{source}:{node.lineno}" for node in source.tree.body if not _defines(node)]
+
+
+def _defines(node: ast.stmt) -> bool:
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Constant)  # a docstring
+    if isinstance(node, ast.If):
+        test = ast.dump(node.test)
+        return "TYPE_CHECKING" in test or "__name__" in test or "version_info" in test
+    definitions = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return isinstance(node, (*definitions, ast.Assign, ast.AnnAssign))
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=str)
+def test_every_module_says_in_its_first_line_what_it_is_for(source: Source) -> None:
+    assert ast.get_docstring(source.tree) or not source.tree.body

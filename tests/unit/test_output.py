@@ -1,0 +1,105 @@
+"""Results in files: whole or not at all, and nobody's file is lost."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gdbmem.errors import InputError
+from gdbmem.report.output import open_output
+
+
+@pytest.mark.parametrize("path", [None, "-"])
+def test_without_a_file_the_result_goes_to_the_standard_output(
+    path: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open_output(path) as stream:
+        stream.write("result\n")
+    assert capsys.readouterr().out == "result\n"
+
+
+def test_a_result_is_written_to_the_named_file_and_leaves_no_other(tmp_path: Path) -> None:
+    with open_output(str(tmp_path / "diff.txt")) as stream:
+        stream.write("result\n")
+    assert (tmp_path / "diff.txt").read_text() == "result\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["diff.txt"]
+
+
+def test_an_existing_file_is_kept_and_the_option_that_replaces_it_is_named(tmp_path: Path) -> None:
+    target = tmp_path / "diff.txt"
+    target.write_text("yesterday's")
+    with pytest.raises(InputError) as caught, open_output(str(target)):
+        pytest.fail("the long part must not start")
+    assert "--force" in caught.value.hint
+    assert target.read_text() == "yesterday's"
+
+
+def test_force_replaces_the_file_at_the_end_not_at_the_start(tmp_path: Path) -> None:
+    target = tmp_path / "diff.txt"
+    target.write_text("yesterday's")
+    with open_output(str(target), force=True) as stream:
+        stream.write("today's")
+        stream.flush()
+        assert target.read_text() == "yesterday's"
+    assert target.read_text() == "today's"
+
+
+@pytest.mark.parametrize("error", [RuntimeError("parser"), KeyboardInterrupt()])
+def test_a_command_that_fails_or_is_interrupted_leaves_no_half_written_file(
+    tmp_path: Path, error: BaseException
+) -> None:
+    with pytest.raises(type(error)), open_output(str(tmp_path / "diff.txt")) as stream:
+        stream.write("half")
+        raise error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_another_process_made_meanwhile_is_kept(tmp_path: Path) -> None:
+    target = tmp_path / "diff.txt"
+    with pytest.raises(InputError, match="exists"), open_output(str(target)) as stream:
+        stream.write("ours")
+        target.write_text("theirs")
+    assert target.read_text() == "theirs"
+    assert [path.name for path in tmp_path.iterdir()] == ["diff.txt"]
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600)])
+def test_the_file_has_the_rights_that_the_user_gives_new_files(tmp_path: Path, umask: int, mode: int) -> None:
+    before = os.umask(umask)
+    try:
+        with open_output(str(tmp_path / "diff.txt")) as stream:
+            stream.write("result")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "diff.txt").stat().st_mode & 0o777 == mode
+
+
+def test_a_folder_that_is_not_there_is_one_sentence_before_the_long_part(tmp_path: Path) -> None:
+    with (
+        pytest.raises(InputError, match="No such file or directory"),
+        open_output(str(tmp_path / "no" / "x")),
+    ):
+        pytest.fail("the long part must not start")
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("gdbmem.report.output._settle", lambda *_, **__: full())
+    with (
+        pytest.raises(InputError, match="No space left on device"),
+        open_output(str(tmp_path / "x")) as stream,
+    ):
+        stream.write("result")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_symbol_name_that_is_no_unicode_does_not_cost_the_result(tmp_path: Path) -> None:
+    with open_output(str(tmp_path / "x")) as stream:
+        stream.write("caf\udce9")
+    assert (tmp_path / "x").read_text() == "caf\\udce9"
