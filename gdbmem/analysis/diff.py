@@ -6,15 +6,13 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Optional, TypeVar
+from typing import Optional
 
 from gdbmem.errors import Notice
 from gdbmem.model.calltree import PRUNED, ROOT, CallTree, Frame
 from gdbmem.model.diff import Diff, Side
 from gdbmem.model.snapshot import Snapshot
 from gdbmem.units import format_size
-
-Key = TypeVar("Key")
 
 
 def diff_snapshots(before: Snapshot, after: Snapshot) -> Diff:
@@ -52,16 +50,6 @@ def as_growth(snapshot: Snapshot) -> Diff:
         frames=(), parent=[-1], frame=[ROOT], bytes=[0], blocks=None if snapshot.tree.blocks is None else [0]
     )
     return diff_snapshots(Snapshot(snapshot.source, "nothing", snapshot.totals, empty), snapshot)
-
-
-def growing_site(before: Mapping[Key, int], after: Mapping[Key, int]) -> Optional[tuple[Key, int]]:
-    """Return the key whose bytes grew most from *before* to *after*, and by how much; None: none grew."""
-    best: Optional[tuple[Key, int]] = None
-    for key, size_bytes in after.items():
-        delta_bytes = size_bytes - before.get(key, 0)
-        if delta_bytes > (best[1] if best else 0):
-            best = (key, delta_bytes)
-    return best
 
 
 class _FrameTable:

@@ -44,8 +44,9 @@ def add_query_options(parser: argparse.ArgumentParser, *, by: str = "path") -> N
     group = parser.add_argument_group("what to list")
     group.add_argument("--top", type=value(_read_count, "N"), metavar="N", help="rows (default: 10)")
     group.add_argument(
-        "--by", choices=GROUPINGS, default=by, help="one row for each path, function, line or file"
+        "--by", choices=GROUPINGS, help=f"one row for each path, function, line or file (default: {by})"
     )
+    parser.set_defaults(default_by=by)
     group.add_argument(
         "--min",
         type=value(parse_size, "SIZE"),
@@ -70,9 +71,12 @@ def query_from(arguments: argparse.Namespace) -> Query:
 
     Raises UsageError for a bad regex; InputError for a bad --known file.
     """
+    by = arguments.by or ("path" if arguments.inverted else arguments.default_by)
+    if arguments.inverted and by != "path":
+        raise UsageError(f"--inverted draws paths, not what --by {by} lists", hint="leave one of them out")
     return Query(
         top=arguments.top,
-        by=arguments.by,
+        by=by,
         min_bytes=abs(arguments.min or 0),
         focus=_compile(arguments.focus, "--focus"),
         ignore=_compile(arguments.ignore, "--ignore"),

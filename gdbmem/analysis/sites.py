@@ -1,0 +1,76 @@
+"""Allocation sites: which grew, and what to call them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Optional, TypeVar
+
+from gdbmem.analysis.library import qualified_name
+from gdbmem.model.calltree import Frame
+from gdbmem.text import printable
+
+Key = TypeVar("Key")
+
+_NAME_ROOM = 60
+_STRING = re.compile(
+    r"std::(?:__cxx11::)?basic_string<char, std::char_traits<char>, std::allocator<char> ?>|std::__cxx11::string"
+)
+
+
+def growing_site(before: Mapping[Key, int], after: Mapping[Key, int]) -> Optional[tuple[Key, int]]:
+    """Return the key whose bytes grew most from *before* to *after*, and by how much; None: none grew."""
+    best: Optional[tuple[Key, int]] = None
+    for key, size_bytes in after.items():
+        delta_bytes = size_bytes - before.get(key, 0)
+        if delta_bytes > (best[1] if best else 0):
+            best = (key, delta_bytes)
+    return best
+
+
+def describe_site(frame: Frame, *, ellipsis: str = "…") -> str:
+    """Return ``decoder.cpp:120 (Decoder::remember)``, or ``malloc_hook (in libx.so)`` without a file."""
+    name = function_name(frame, room=_NAME_ROOM, ellipsis=ellipsis)
+    if frame.file is None:
+        return f"{name} ({place_without_file(frame)})"
+    file = printable(PurePosixPath(frame.file).name)
+    return f"{file if frame.line is None else f'{file}:{frame.line}'} ({name})"
+
+
+def place_without_file(frame: Frame) -> str:
+    """Return ``in libx.so`` for a frame that has no source file."""
+    return f"in {printable(PurePosixPath(frame.object).name)}" if frame.object else "no source known"
+
+
+def function_name(frame: Frame, *, room: int = 0, ellipsis: str = "…") -> str:
+    """Return the name of *frame*'s function without parameters, in *room* columns where that is given."""
+    if frame.function is None:
+        return "???"
+    name = plain_strings(printable(qualified_name(frame.function)))
+    if room and len(name) > room:
+        name = _without_template_arguments(name, ellipsis)
+    if room and len(name) > room:
+        name = ellipsis + name[len(name) - max(room, 8) + 1 :]
+    return name
+
+
+def plain_strings(name: str) -> str:
+    """Return *name* with the full type of std::string written as that."""
+    return _STRING.sub("std::string", name)
+
+
+def _without_template_arguments(name: str, ellipsis: str) -> str:
+    if "operator" in name:
+        return name  # operator< and operator-> are no brackets
+    depth, kept = 0, []
+    for char in name:
+        if char == "<":
+            depth += 1
+            if depth == 1:
+                kept.append(f"<{ellipsis}>")
+        elif char == ">":
+            depth -= 1
+        elif depth == 0:
+            kept.append(char)
+    return "".join(kept)

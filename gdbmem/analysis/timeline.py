@@ -1,0 +1,60 @@
+"""A series of totals: its peak, what lies near it, and its course in few columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from gdbmem.model.snapshot import Totals
+
+
+@dataclass(frozen=True)
+class Column:
+    """What a chart shows at one place of the time axis: the largest snapshot there."""
+
+    heap_bytes: int
+    total_bytes: int
+    has_tree: bool
+
+
+def peak_of(snapshots: Sequence[Totals]) -> Optional[Totals]:
+    """Return the first snapshot with the largest total; None where there is no snapshot.
+
+    massif's own mark is not used: it is set only after a deallocation, and may lie well under the maximum.
+    """
+    return max(snapshots, key=lambda totals: totals.total_bytes, default=None)
+
+
+def nearest_with_tree(snapshots: Sequence[Totals], wanted: Totals) -> Optional[Totals]:
+    """Return the snapshot with a tree whose total is nearest to that of *wanted*, then nearest in time."""
+    return min(
+        (totals for totals in snapshots if totals.has_tree),
+        key=lambda t: (abs(t.total_bytes - wanted.total_bytes), abs(t.time - wanted.time)),
+        default=None,
+    )
+
+
+def columns_of(snapshots: Sequence[Totals], count: int) -> list[Column]:
+    """Return the course of *snapshots* in *count* columns of equal time.
+
+    Between snapshots nothing is known; a column without one repeats the size of the last before it.
+    """
+    if not snapshots:
+        return []
+    start = snapshots[0].time
+    span = max(snapshots[-1].time - start, 0)
+    largest: list[Optional[Totals]] = [None] * count
+    trees = bytearray(count)
+    for totals in snapshots:
+        column = min(int((totals.time - start) / span * count), count - 1) if span else 0
+        held = largest[max(column, 0)]
+        if held is None or totals.total_bytes > held.total_bytes:
+            largest[max(column, 0)] = totals
+        trees[max(column, 0)] |= totals.has_tree
+    columns: list[Column] = []
+    last = snapshots[0]
+    for number, held in enumerate(largest):
+        last = held or last
+        columns.append(Column(last.heap_bytes, last.total_bytes, bool(trees[number])))
+    return columns

@@ -1,0 +1,94 @@
+"""The answer in one sentence: how much, from where to where, and which line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Optional
+
+from gdbmem.analysis.query import Query
+from gdbmem.analysis.ranking import Ranking, Row, rank
+from gdbmem.analysis.sites import describe_site
+from gdbmem.model.diff import Diff
+from gdbmem.report.naming import share
+from gdbmem.text import plural, printable
+from gdbmem.units import format_delta, format_size
+
+_SPREAD = 0.05  # a line with less than this share is no answer
+
+
+def answer_diff(diff: Diff, query: Query, *, noun: str = "heap") -> str:
+    """Return how *diff* answers "what grew?"; *noun* is what was measured, as in ``heap grew by …``."""
+    ranking = rank(diff, replace(query, by="line", top=None, min_bytes=0, all_frames=False))
+    return f"{_change(diff, ranking, noun)}{_left_out(ranking, query)}{_culprit(ranking)}"
+
+
+def answer_snapshot(diff: Diff, query: Query, *, moment: str, noun: str = "heap") -> str:
+    """Return where the memory of a snapshot (as a diff against nothing) is; *moment* names the snapshot."""
+    ranking = rank(diff, replace(query, by="line", top=None, min_bytes=0, all_frames=False))
+    held = f"{noun} holds {format_size(diff.after[0])} at {moment}"
+    return f"{held}{_left_out(ranking, query)}{_culprit(ranking)}"
+
+
+def site_name(row: Row) -> str:
+    """Return what to call the place of *row*, also where the file does not list it."""
+    return "call sites that are under the threshold" if row.site is None else describe_site(row.site)
+
+
+def _change(diff: Diff, ranking: Ranking, noun: str) -> str:
+    before, after = printable(diff.before_side.name), printable(diff.after_side.name)
+    delta = diff.delta_bytes
+    if delta:
+        verb = "grew" if delta > 0 else "shrank"
+        return f"{noun} {verb} by {format_size(abs(delta))} from {before} to {after}"
+    size = format_size(diff.after[0])
+    if ranking.rows or ranking.known.delta_bytes or ranking.unmatched.delta_bytes:
+        return f"{noun} is as large at {after} as at {before} ({size}), but not in the same places"
+    return f"{noun} did not change from {before} to {after} ({size} at both)"
+
+
+def _left_out(ranking: Ranking, query: Query) -> str:
+    parts = []
+    if ranking.known.paths:
+        parts.append(f"{format_delta(ranking.known.delta_bytes)} of it known")
+    if query.filters:
+        parts.append(f"{format_delta(ranking.delta_matched_bytes)} in the paths asked for")
+    return "".join(f", {part}" for part in parts)
+
+
+def _culprit(ranking: Ranking) -> str:
+    whole = ranking.delta_matched_bytes
+    rows = [row for row in ranking.rows if row.amount.delta_bytes]
+    if not rows:
+        return ""
+    first = _first(rows, whole)
+    if first is None:
+        return ""
+    amount, name = first.amount, site_name(first)
+    rest = whole - amount.delta_bytes
+    if amount.uncertain_bytes >= abs(amount.delta_bytes):
+        return (
+            f"; no line can be named, for {name} may have changed by anything up to"
+            f" {format_size(abs(amount.delta_bytes) + amount.uncertain_bytes)}"
+        )
+    doubt = f", give or take {format_size(amount.uncertain_bytes)}" if amount.uncertain_bytes else ""
+    partial = bool(ranking.known.paths)
+    if whole == 0 or rest * whole < 0:
+        verb = "grew" if amount.delta_bytes > 0 else "shrank"
+        other = "grew" if rest > 0 else "shrank"
+        size = format_size(abs(amount.delta_bytes))
+        return f"; {name} {verb} by {size}{doubt}, the rest {other} by {format_size(abs(rest))}"
+    portion = share(amount.delta_bytes, whole)
+    of_what = "of the rest" if partial else "of it"
+    if amount.delta_bytes / whole < _SPREAD:
+        return f"; spread over {plural(len(rows), 'line')}, most at {name}: {portion}{doubt}"
+    return f"; {portion} {of_what} from {name}{doubt}"
+
+
+def _first(rows: list[Row], whole: int) -> Optional[Row]:
+    # The line that explains the change goes the same way as the change; a threshold's remainder explains nothing
+    # while there is a line to name.
+    same_way = [row for row in rows if row.amount.delta_bytes * whole > 0] if whole else rows
+    named = [
+        row for row in same_way if row.site is not None and row.amount.delta_bytes / (whole or 1) >= _SPREAD
+    ]
+    return (named or same_way or rows)[0]

@@ -1,0 +1,80 @@
+"""Where a text report is drawn: width, colour and the characters that the other end can show."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Optional
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_WIDTH_OF_A_PIPE = 100
+_NARROWEST = 40
+
+
+@dataclass(frozen=True)
+class Glyphs:
+    """The characters beyond ASCII that reports use; each replacement is as wide as what it replaces."""
+
+    ellipsis: str = "…"
+    plus_minus: str = "±"
+    caller: str = "←"
+    bar: str = "│"
+    corner: str = "└"
+    rule: str = "─"
+    branch: str = "├"
+    levels: str = " ▁▂▃▄▅▆▇█"
+    shade: str = "░"
+    tree: str = "▴"
+    peak: str = "▲"
+    minus: str = "-"
+
+
+ASCII = Glyphs("~", "~", "<", "|", "`", "-", "|", "  ...:::#", ".", "'", "^", "-")
+
+
+def make_console(stream: IO[str], *, width: Optional[int] = None, color: Optional[bool] = None) -> Console:
+    """Return a rich console that writes to *stream*; what is None is found out from the stream and the environment.
+
+    Colour needs a terminal, and no NO_COLOR. A pipe is 100 columns wide unless COLUMNS says otherwise.
+    """
+    from rich.console import Console
+
+    is_terminal = _is_terminal(stream)
+    if color is None:
+        color = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return Console(
+        file=stream,
+        width=max(width or _width_of(stream), _NARROWEST),
+        height=25,  # without one rich measures the terminal itself, and takes a dumb one for 80 columns
+        force_terminal=color,
+        no_color=not color,
+        color_system="standard" if color else None,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+    )
+
+
+def glyphs_for(console: Console) -> Glyphs:
+    """Return the characters that the other end of *console* can show."""
+    return Glyphs() if console.encoding.lower().startswith(("utf-8", "utf8", "utf_8", "utf-16")) else ASCII
+
+
+def _is_terminal(stream: IO[str]) -> bool:
+    try:
+        return stream.isatty()
+    except (AttributeError, ValueError):
+        return False
+
+
+def _width_of(stream: IO[str]) -> int:
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns) > 0:
+        return int(columns)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or _WIDTH_OF_A_PIPE
+    except (AttributeError, ValueError, OSError):
+        return _WIDTH_OF_A_PIPE

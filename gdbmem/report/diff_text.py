@@ -1,0 +1,41 @@
+"""A diff for people: the answer in one sentence, then the rows that make it up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Optional
+
+from gdbmem.analysis.query import DEFAULT_TOP, Query
+from gdbmem.analysis.ranking import rank
+from gdbmem.errors import Notice
+from gdbmem.model.diff import Diff
+from gdbmem.report.answer import answer_diff
+from gdbmem.report.notices import print_notices
+from gdbmem.report.rows import Layout, rows_table
+from gdbmem.report.source import SourceLines
+from gdbmem.report.tree import inverted_table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def print_diff(
+    diff: Diff,
+    query: Query,
+    console: Console,
+    *,
+    sources: Optional[SourceLines] = None,
+    noun: str = "heap",
+    notices: Iterable[Notice] = (),
+) -> None:
+    """Print *diff* as *query* asks, on *console*; *noun* is what was measured."""
+    from rich.text import Text
+
+    console.print(Text(answer_diff(diff, query, noun=noun), "bold"))
+    ranking = rank(diff, replace(query, top=query.top or DEFAULT_TOP))
+    if ranking.rows or ranking.rest.paths or ranking.known.paths or ranking.unmatched.paths:
+        layout = Layout(console, query, sources or SourceLines(), is_change=True)
+        console.print()
+        console.print(inverted_table(ranking, layout) if query.inverted else rows_table(ranking, layout))
+    print_notices([*notices, *diff.notices], console)

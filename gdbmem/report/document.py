@@ -1,0 +1,65 @@
+"""What all JSON reports share. Sizes are bytes; what is unknown is null, never 0."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from gdbmem.analysis.ranking import Amount, Ranking, Row
+from gdbmem.errors import Notice
+from gdbmem.model.calltree import Frame
+
+# 1: first version.
+FORMAT_VERSION = 1
+
+Document = dict[str, Any]
+
+
+def to_json(document: Document) -> str:
+    """Return *document* as text, ASCII only: bytes that are no UTF-8 come out as escaped lone surrogates."""
+    return json.dumps(document, indent=1) + "\n"
+
+
+def head(kind: str, notices: Iterable[Notice]) -> Document:
+    """Return what every document begins with."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "kind": kind,
+        "warnings": [{"slug": notice.slug, "message": notice.message} for notice in notices],
+    }
+
+
+def rows(ranking: Ranking) -> Document:
+    """Return the rows of *ranking* and what is in none of them; together they are the total."""
+    return {
+        "paths": [_row(row) for row in ranking.rows],
+        "rest": _amount(ranking.rest, "paths"),
+        "unmatched": _amount(ranking.unmatched, "paths"),
+        "known": _amount(ranking.known, "paths"),
+    }
+
+
+def _row(row: Row) -> Document:
+    return {
+        **_amount(row.amount),
+        "site": None if row.site is None else _frame(row.site),
+        "below_threshold": row.is_pruned,
+        "frames": [_frame(frame) for frame in row.frames],
+    }
+
+
+def _amount(amount: Amount, count: str = "") -> Document:
+    counted = {count: amount.paths} if count else {}
+    return {
+        **counted,
+        "delta_bytes": amount.delta_bytes,
+        "before_bytes": amount.before_bytes,
+        "after_bytes": amount.after_bytes,
+        "delta_blocks": amount.delta_blocks,
+        "uncertain_bytes": amount.uncertain_bytes,
+    }
+
+
+def _frame(frame: Frame) -> Document:
+    return frame._asdict()

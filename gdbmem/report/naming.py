@@ -1,0 +1,60 @@
+"""Frames and numbers as people read them: short function names, places, deltas, shares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import PurePosixPath
+from typing import Optional
+
+from gdbmem.analysis.sites import place_without_file, plain_strings
+from gdbmem.model.calltree import Frame
+from gdbmem.text import printable
+
+
+class Places:
+    """File names as short as they stay distinct: ``decoder.cpp:120``, or ``a/io.cpp:3`` beside ``b/io.cpp:3``."""
+
+    def __init__(self, frames: Iterable[Optional[Frame]]) -> None:
+        self._folders: dict[str, set[str]] = {}
+        for frame in frames:
+            if frame is not None and frame.file is not None:
+                self._folders.setdefault(PurePosixPath(frame.file).name, set()).add(frame.file)
+
+    def place(self, frame: Frame) -> str:
+        """Return where *frame* is: ``file:line``, or ``in libx.so``."""
+        if frame.file is None:
+            return place_without_file(frame)
+        name = printable(self._short(frame.file))
+        return name if frame.line is None else f"{name}:{frame.line}"
+
+    def _short(self, file: str) -> str:
+        parts = PurePosixPath(file).parts
+        others = [
+            PurePosixPath(o).parts for o in self._folders.get(parts[-1] if parts else "", ()) if o != file
+        ]
+        for count in range(1, len(parts)):
+            if all(other[-count:] != parts[-count:] for other in others):
+                return str(PurePosixPath(*parts[-count:]))
+        return file
+
+
+def full_place(frame: Frame) -> str:
+    """Return where *frame* is with the whole path of its file."""
+    if frame.file is None:
+        return f"in {printable(frame.object)}" if frame.object else "no source known"
+    return printable(frame.file if frame.line is None else f"{frame.file}:{frame.line}")
+
+
+def full_function(frame: Frame) -> str:
+    """Return the function of *frame* as its symbol says it, parameters and all."""
+    return plain_strings(printable(frame.function or "???"))
+
+
+def share(part: int, whole: int) -> str:
+    """Return ``98 %`` or ``all``; never a rounded 100 % or 0 % that is not so."""
+    if part == whole:
+        return "all"
+    percent = 100 * part / whole
+    if percent > 99:
+        return "over 99 %"
+    return f"{percent:.0f} %" if percent >= 1 else "under 1 %"

@@ -1,0 +1,23 @@
+"""What the reader of a result must know, below it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gdbmem.errors import Notice
+from gdbmem.text import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def print_notices(notices: Sequence[Notice], console: Console) -> None:
+    """Print *notices*, each once, after an empty line."""
+    from rich.text import Text
+
+    said = dict.fromkeys(printable(notice.message) for notice in notices)
+    if said:
+        console.print()
+    for message in said:
+        console.print(Text.assemble(("note: ", "yellow"), message))

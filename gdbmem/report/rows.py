@@ -1,0 +1,256 @@
+"""The table of a ranking: amounts, the user's own line with its source, and what is in no row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Optional
+
+from gdbmem.analysis.query import Query
+from gdbmem.analysis.ranking import Amount, Ranking, Row
+from gdbmem.analysis.sites import function_name
+from gdbmem.model.calltree import Frame
+from gdbmem.report.console import Glyphs, glyphs_for
+from gdbmem.report.naming import Places, full_function, full_place
+from gdbmem.report.source import SourceLines
+from gdbmem.text import plural
+from gdbmem.units import format_delta, format_size
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+_CALLERS_FIRST, _CALLERS_LAST = 5, 2
+_WIDE = 110  # columns that leave room for before and after
+_GAP = 2
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How rows are drawn: against a former snapshot or alone, what each stands for, and with which sources."""
+
+    console: Console
+    query: Query
+    sources: SourceLines
+    is_change: bool  # deltas with signs and colours; else sizes with shares
+    known_from: str = ""  # the file of --known, for its row
+
+    @property
+    def glyphs(self) -> Glyphs:
+        return glyphs_for(self.console)
+
+    @property
+    def shows_before_and_after(self) -> bool:
+        return self.is_change and self.console.width >= _WIDE
+
+
+def rows_table(ranking: Ranking, layout: Layout) -> Table:
+    """Return the table: one row for each row of *ranking*, what is in none of them, and the total."""
+    table, drawing = new_table(ranking, layout)
+    for row in ranking.rows:
+        table.add_row(*row_cells(row.amount, ranking, layout), drawing.lines(row))
+    add_other_rows(table, drawing, ranking, layout)
+    return table
+
+
+def new_table(ranking: Ranking, layout: Layout) -> tuple[Table, Drawing]:
+    """Return a table with its columns, and who draws the last of them."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim")
+    titles = _titles(ranking, layout)
+    for title in titles:
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("where", overflow="fold")
+    widths = [len(title) for title in titles]
+    others = [ranking.rest, ranking.unmatched, ranking.known, ranking.total]
+    for amount in [*(row.amount for row in ranking.rows), *others]:
+        for column, cell in enumerate(row_cells(amount, ranking, layout)):
+            widths[column] = max(widths[column], *(len(line) for line in cell.plain.split("\n")))
+    used = sum(widths) + _GAP * len(widths)
+    return table, Drawing(layout, _places(ranking), room=max(layout.console.width - used, 20))
+
+
+def add_other_rows(table: Table, drawing: Drawing, ranking: Ranking, layout: Layout) -> None:
+    """Add what is in no row of *ranking*, and the total."""
+    for amount, text in _other_rows(ranking, layout):
+        table.add_row(*row_cells(amount, ranking, layout), drawing.plain(text, "dim"))
+    table.add_row(*row_cells(ranking.total, ranking, layout), drawing.plain("total", "bold"))
+
+
+def _titles(ranking: Ranking, layout: Layout) -> list[str]:
+    titles = ["change"] if layout.is_change else ["bytes", "share"]
+    if layout.shows_before_and_after:
+        titles += ["before", "after"]
+    return [*titles, "blocks"] if ranking.total.delta_blocks is not None else titles
+
+
+def row_cells(amount: Amount, ranking: Ranking, layout: Layout) -> list[Text]:
+    """Return the columns of numbers for *amount*."""
+    from rich.text import Text
+
+    delta, total = amount.delta_bytes, ranking.total
+    if layout.is_change:
+        style = "red" if delta > 0 else "green" if delta < 0 else ""
+        doubt = f"{layout.glyphs.plus_minus} {format_size(amount.uncertain_bytes)}"
+        cells = [Text.assemble((format_delta(delta), style))]
+        if amount.uncertain_bytes:
+            cells[0].append(f"\n{doubt}", "yellow")
+    else:
+        percent = 100 * delta / total.delta_bytes if total.delta_bytes else 0.0
+        cells = [Text(format_size(delta)), Text(f"{percent:.1f} %", "dim")]
+    if layout.shows_before_and_after:
+        cells += [Text(format_size(amount.before_bytes), "dim"), Text(format_size(amount.after_bytes), "dim")]
+    if total.delta_blocks is not None:
+        blocks = amount.delta_blocks or 0
+        cells.append(Text(f"{blocks:+,}" if layout.is_change and blocks else f"{blocks:,}"))
+    return cells
+
+
+def _other_rows(ranking: Ranking, layout: Layout) -> list[tuple[Amount, str]]:
+    what, ellipsis = layout.query.by, layout.glyphs.ellipsis
+    rows = []
+    if ranking.rest.paths:
+        rows.append((ranking.rest, f"{ellipsis} {plural(ranking.rest.paths, f'more {what}')}"))
+    if ranking.unmatched.paths:
+        rows.append((ranking.unmatched, f"{plural(ranking.unmatched.paths, 'path')} not asked for"))
+    if ranking.known.paths:
+        source = f" ({layout.known_from})" if layout.known_from else ""
+        rows.append((ranking.known, f"known: {plural(ranking.known.paths, 'path')}{source}"))
+    return rows
+
+
+def _places(ranking: Ranking) -> Places:
+    frames: list[Optional[Frame]] = []
+    for row in ranking.rows:
+        frames += [row.site, row.call, row.allocator, *row.frames]
+    return Places(frames)
+
+
+class Drawing:
+    """What stands in the last column."""
+
+    def __init__(self, layout: Layout, places: Places, *, room: int) -> None:
+        self.layout, self.places, self.room = layout, places, room
+        self.glyphs = layout.glyphs
+
+    def plain(self, text: str, style: str = "") -> Text:
+        """Return *text* in *style*."""
+        from rich.text import Text
+
+        return Text(text, style)
+
+    def branch(self, frame: Optional[Frame], rows: Sequence[Row], *, indent: int) -> Text:
+        """Return one frame of a tree, with the source and the library's part where rows end."""
+        from rich.text import Text
+
+        margin = " " * indent
+        narrow = Drawing(self.layout, self.places, room=max(self.room - indent, 20))
+        lines = [narrow._frame(frame, "bold" if rows else "")] if frame is not None else []
+        for row in rows:
+            if row.is_pruned:
+                lines.append(self.plain("places under the threshold, not listed", "italic"))
+            elif frame is row.site:
+                lines += [*narrow._source(row), *narrow._library(row)]
+        return Text("\n").join([Text.assemble(margin, line) for line in lines])
+
+    def lines(self, row: Row) -> Text:
+        """Return what *row* stands for: site, source line, library frames and callers."""
+        from rich.text import Text
+
+        if self.layout.query.by == "path" and self.layout.query.all_frames:
+            lines = self._all_frames(row)
+        else:
+            lines = [self.site(row), *self._source(row), *self._library(row)]
+            if self.layout.query.by == "path":
+                lines += self._callers(row)
+        return Text("\n").join(lines)
+
+    def site(self, row: Row) -> Text:
+        """Return the user's own place of *row*."""
+        if row.site is None:
+            return self.plain("call sites under the threshold, not listed", "italic")
+        if self.layout.query.by == "function":
+            text = self._name(row.site, row.site.function and full_function(row.site))
+        elif self.layout.query.by == "file":
+            text = self.plain(self.places.place(row.site._replace(line=None)), "bold")
+        else:
+            text = self._frame(row.site, "bold")
+        if row.is_pruned:
+            text.append("\nfrom places under the threshold, not listed", "italic")
+        return text
+
+    def _name(self, frame: Frame, text: Optional[str]) -> Text:
+        return self.plain(text or self.places.place(frame), "bold")
+
+    def _frame(self, frame: Frame, style: str = "", *, indent: int = 0) -> Text:
+        from rich.text import Text
+
+        place = self.places.place(frame)
+        room = max(self.room - indent - len(place) - _GAP, 8)
+        name = function_name(frame, room=room, ellipsis=self.glyphs.ellipsis)
+        return Text.assemble((place, style), " " * _GAP, name)
+
+    def _source(self, row: Row) -> list[Text]:
+        from rich.text import Text
+
+        site = row.site
+        if site is None or site.file is None or self.layout.query.by in ("function", "file"):
+            return []
+        line = self.layout.sources.line(site.file, site.line)
+        if line is None:
+            return []
+        margin = f"{site.line} {self.glyphs.bar} "
+        highlighted = self.layout.sources.highlighted(site.file, line)
+        room = self.room - len(margin)
+        if len(highlighted) > room:
+            highlighted.truncate(room - 1)
+            highlighted.append(self.glyphs.ellipsis)
+        return [Text.assemble((margin, "dim"), highlighted)]
+
+    def _library(self, row: Row) -> list[Text]:
+        if row.call is None or row.allocator is None or self.layout.query.by in ("function", "file"):
+            return []
+        parts = [f"by {self._library_frame(row.call)}"]
+        if row.allocator is not row.call:
+            parts.append(f"in {self._library_frame(row.allocator)}")
+        text = f" {self.glyphs.ellipsis} ".join(parts)
+        if len(text) > self.room:
+            text = parts[0]
+        return [self.plain(text, "dim")]
+
+    def _library_frame(self, frame: Frame) -> str:
+        name = function_name(frame, room=self.room // 2, ellipsis=self.glyphs.ellipsis)
+        return f"{name} ({self.places.place(frame)})"
+
+    def _callers(self, row: Row) -> list[Text]:
+        callers = list(row.frames[1:] if row.frames and row.frames[0] is row.site else row.frames)
+        if row.is_pruned and row.site is not None:
+            callers = [frame for frame in callers if frame is not row.site]
+        hidden = max(len(callers) - _CALLERS_FIRST - _CALLERS_LAST, 0)
+        if hidden < 2:
+            return [self._caller(frame) for frame in callers]
+        skipped = self.plain(f"{self.glyphs.caller} {self.glyphs.ellipsis} {hidden} more frames", "dim")
+        first, last = callers[:_CALLERS_FIRST], callers[-_CALLERS_LAST:]
+        return [*map(self._caller, first), skipped, *map(self._caller, last)]
+
+    def _caller(self, frame: Frame) -> Text:
+        from rich.text import Text
+
+        return Text.assemble((f"{self.glyphs.caller} ", "dim"), self._frame(frame, indent=2))
+
+    def _all_frames(self, row: Row) -> list[Text]:
+        from rich.text import Text
+
+        lines: list[Text] = []
+        for frame in row.frames:
+            is_site = frame is row.site
+            margin = f"{self.glyphs.caller} " if lines else ""
+            place = (full_place(frame), "bold" if is_site else "")
+            lines.append(Text.assemble((margin, "dim"), place, " " * _GAP, full_function(frame)))
+            if is_site:
+                lines += self._source(row)
+        if row.is_pruned:
+            lines.insert(0, self.plain("call sites under the threshold, not listed", "italic"))
+        return lines

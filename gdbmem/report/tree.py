@@ -1,0 +1,67 @@
+"""The rows of a ranking as one tree from main outward: paths that begin alike are drawn once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Optional
+
+from gdbmem.analysis.ranking import Amount, Ranking, Row
+from gdbmem.model.calltree import Frame
+from gdbmem.report.rows import Drawing, Layout, add_other_rows, new_table, row_cells
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_STEP = 2  # columns a branch is set in
+_DEEPEST = 12  # further branches are not set in more: the names need the room
+
+
+@dataclass
+class _Branch:
+    frame: Optional[Frame] = None
+    children: dict[object, _Branch] = field(default_factory=dict)
+    rows: list[Row] = field(default_factory=list)  # that end here
+    amounts: list[Amount] = field(default_factory=list)  # of all rows through here
+
+
+def inverted_table(ranking: Ranking, layout: Layout) -> Table:
+    """Return the rows of *ranking* as a tree; each amount is the sum of the listed rows beneath it."""
+    root = _Branch()
+    for row in ranking.rows:
+        branch = root
+        for frame in reversed(row.frames):
+            branch = branch.children.setdefault(frame.key, _Branch(frame))
+            branch.amounts.append(row.amount)
+        branch.rows.append(row)
+    table, drawing = new_table(ranking, layout)
+    _add_branches(table, drawing, root, ranking, layout)
+    add_other_rows(table, drawing, ranking, layout)
+    return table
+
+
+def _add_branches(table: Table, drawing: Drawing, root: _Branch, ranking: Ranking, layout: Layout) -> None:
+    for row in root.rows:  # places under the threshold that belong to nobody
+        table.add_row(*row_cells(row.amount, ranking, layout), drawing.site(row))
+    stack = [(branch, 0) for branch in reversed(list(root.children.values()))]
+    while stack:
+        branch, depth = stack.pop()
+        indent = _STEP * min(depth, _DEEPEST)
+        is_end = bool(branch.rows) and not branch.children
+        alone = len(branch.amounts) == 1 and not is_end
+        cells = row_cells(_sum(branch.amounts), ranking, layout)
+        if alone:  # the amount stands at the end of the path
+            cells = [type(cell)("") for cell in cells]
+        table.add_row(*cells, drawing.branch(branch.frame, branch.rows, indent=indent))
+        deeper = depth + (len(branch.children) > 1)
+        stack += [(child, deeper) for child in reversed(list(branch.children.values()))]
+
+
+def _sum(amounts: list[Amount]) -> Amount:
+    blocks = [amount.delta_blocks for amount in amounts if amount.delta_blocks is not None]
+    return Amount(
+        paths=len(amounts),
+        before_bytes=sum(amount.before_bytes for amount in amounts),
+        after_bytes=sum(amount.after_bytes for amount in amounts),
+        uncertain_bytes=sum(amount.uncertain_bytes for amount in amounts),
+        delta_blocks=sum(blocks) if blocks else None,
+    )
