@@ -205,10 +205,14 @@ class Supervisor:
             hint=f"its log is {printable(str(process.log))}" if text else "its message stands above",
         )
 
-    def start_gdb(self, child: Child, *, foreground: bool) -> None:
-        """Take *child* as this launch's gdb; in the *foreground* Ctrl-C is gdb's, not ours."""
+    def watch_gdb(self, child: Child, *, foreground: bool) -> None:
+        """Take *child* as this launch's gdb and wait for its end; in the *foreground* Ctrl-C is gdb's, not ours."""
         self.gdb = child
         self._ignore_interrupt = foreground
+        try:
+            self.wait(lambda: not child.alive)
+        finally:
+            self._ignore_interrupt = False
 
     def _release_children(self) -> None:
         """Let every traced child run: each waits at its start for a gdb that won't come."""

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -41,12 +42,20 @@ class SnapshotRecord:
     heap_bytes: Optional[int] = None
     name: str = field(default="", compare=False)  # as memlist shows it: NAME, or NAME#2 where there are more
 
+    @property
+    def label(self) -> str:
+        """What to call it when it has just been taken: the first of a name doesn't know of the others."""
+        return self.base_name if self.ordinal == 1 else f"{self.base_name}#{self.ordinal}"
+
 
 class Run:
     """A run folder on disk."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._facts_cache: Optional[dict[str, Any]] = None
+        self._last_number: Optional[int] = None  # of a raw file
+        self._counts: Optional[Counter[str]] = None  # snapshots per name
 
     @classmethod
     def create(cls, program: str, *, parent: Path, pid: int, folder: Optional[Path] = None) -> Run:
@@ -80,8 +89,6 @@ class Run:
         run = cls(attempt.resolve())
         run._facts_cache = {}
         return run
-
-    _facts_cache: Optional[dict[str, Any]] = None
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -136,19 +143,27 @@ class Run:
 
     def next_file(self, engine: str) -> str:
         """Return the relative name for the next raw file: ``snapshots/0004.massif``."""
-        taken = [int(p.stem) for p in (self.folder / _FOLDER).iterdir() if p.stem.isdigit()]
-        return f"{_FOLDER}/{max(taken, default=0) + 1:04d}.{engine}"
+        if self._last_number is None:
+            numbers = [int(p.stem) for p in (self.folder / _FOLDER).iterdir() if p.stem.isdigit()]
+            self._last_number = max(numbers, default=0)
+        self._last_number += 1
+        return f"{_FOLDER}/{self._last_number:04d}.{engine}"
 
-    def append(self, record: SnapshotRecord) -> None:
-        """Remember *record* (one line, one write)."""
-        fields = asdict(record)
-        del fields["name"]
-        line = json.dumps(fields).encode() + b"\n"
+    def append(self, base_name: str, **fields: Any) -> SnapshotRecord:
+        """Remember a snapshot (one line, one write) and return its record; *fields* are the record's."""
+        if self._counts is None:
+            self._counts = Counter(record.base_name for record in self._logged())
+        self._counts[base_name] += 1
+        record = SnapshotRecord(base_name, self._counts[base_name], **fields)
+        values = asdict(record)
+        del values["name"]
+        line = json.dumps(values).encode() + b"\n"
         descriptor = os.open(self.folder / _LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             os.write(descriptor, line)
         finally:
             os.close(descriptor)
+        return record
 
     def _logged(self) -> list[SnapshotRecord]:
         try:

@@ -1,0 +1,196 @@
+"""Run a program under massif with your gdb on top, or play a recipe on it.
+
+What stands before '--' is gdbmem's, what follows is the program's.
+
+  gdbmem launch --massif ./decoder -- config.yaml      your gdb, stopped before main
+  gdbmem launch --recipe leak.yaml                     snapshots and diffs without typing
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Optional
+
+from gdbmem.arguments import ArgumentParser, add_output_options, split_program
+from gdbmem.engines.massif import TIME_UNITS, MassifOptions
+from gdbmem.errors import GdbmemError, UsageError
+from gdbmem.launch.program import NotExecutableError, NotFoundError, find_program
+from gdbmem.text import printable
+
+if TYPE_CHECKING:
+    import argparse
+
+    from gdbmem.launch.job import Job
+    from gdbmem.launch.program import Program
+
+STATUS_FAILED = 125
+STATUS_NOT_EXECUTABLE = 126
+STATUS_NOT_FOUND = 127
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `gdbmem launch`."""
+    parser.usage = "%(prog)s [OPTIONS] PROGRAM [OPTIONS] [-- ARGUMENTS]\n       %(prog)s --recipe FILE [OPTIONS] [-- ARGUMENTS]"
+    parser.add_argument("program", metavar="PROGRAM", nargs="?", help="the program to run")
+    parser.add_argument(
+        "--massif", action="store_true", help="valgrind's massif takes the snapshots (the default)"
+    )
+    parser.add_argument("--recipe", metavar="FILE", help="play this recipe, unattended")
+    _add_massif_options(parser)
+    _add_program_options(parser)
+    _add_gdb_options(parser)
+    _add_recipe_options(parser)
+
+
+def _add_massif_options(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("massif")
+    group.add_argument(
+        "--threshold", metavar="PERCENT", help="merge paths smaller than this (default 0: none)"
+    )
+    group.add_argument(
+        "--pages-as-heap", action="store_true", help="count pages (mmap, brk) instead of malloc"
+    )
+    group.add_argument("--stacks", action="store_true", help="count stacks too (slow)")
+    group.add_argument("--time-unit", metavar="UNIT", choices=TIME_UNITS, help="i (instructions), ms or B")
+    group.add_argument(
+        "--alloc-fn", metavar="NAME", action="append", help="a function that only wraps malloc"
+    )
+    group.add_argument("--trace-children", action="store_true", help="follow programs that this one executes")
+    group.add_argument("--massif-opt", metavar="=OPT", action="append", help="pass OPT to massif")
+    group.add_argument("--valgrind-opt", metavar="=OPT", action="append", help="pass OPT to valgrind")
+
+
+def _add_program_options(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("program")
+    group.add_argument(
+        "--env", metavar="NAME=VALUE", action="append", help="set it in the program's environment"
+    )
+    group.add_argument("--stdin", metavar="FILE", help="the program's standard input")
+    group.add_argument("--stdout", metavar="FILE", help="the program's standard output")
+    group.add_argument("--run", metavar="DIR", help="keep the run in DIR (default: gdbmem.PROGRAM.PID)")
+
+
+def _add_gdb_options(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("gdb")
+    group.add_argument("--gdb", metavar="PATH", help="which gdb (default: $GDBMEM_GDB, or the one in PATH)")
+    group.add_argument(
+        "-x", dest="gdb_scripts", metavar="FILE", action="append", help="have gdb read FILE first"
+    )
+    group.add_argument(
+        "--ex", dest="gdb_commands", metavar="COMMAND", action="append", help="then do COMMAND"
+    )
+    group.add_argument(
+        "--on-quit",
+        choices=("end", "finish"),
+        default="end",
+        help="end the program with gdb, or let it finish",
+    )
+
+
+def _add_recipe_options(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("recipe")
+    group.add_argument("--junit", metavar="FILE", help="write what was expected, and met, as JUnit XML")
+    group.add_argument("--known", metavar="FILE", help="paths that are known and accepted, a regex a line")
+    group.add_argument("-q", "--quiet", action="store_true", help="no progress on the standard error")
+    add_output_options(parser)
+
+
+def run(argv: Sequence[str], parser: ArgumentParser) -> int:
+    """Launch; statuses are those of timeout(1), or of the recipe's expectations."""
+    own, program_arguments = split_program(argv)
+    args = _parse(own, parser)
+    try:
+        if args.recipe is not None:
+            from gdbmem.cli.recipe_run import run_recipe
+
+            return run_recipe(args, program_arguments, command=["gdbmem", "launch", *argv])
+        return _run_interactive(args, program_arguments or [], command=["gdbmem", "launch", *argv])
+    except UsageError:
+        raise
+    except GdbmemError as error:
+        print(f"gdbmem: {printable(str(error))}", file=sys.stderr)
+        return launch_status(error)
+
+
+def launch_status(error: GdbmemError) -> int:
+    """Return the exit status for a launch that *error* ended, as timeout(1) has it."""
+    if isinstance(error, NotFoundError):
+        return STATUS_NOT_FOUND
+    if isinstance(error, NotExecutableError):
+        return STATUS_NOT_EXECUTABLE
+    return STATUS_FAILED
+
+
+def _parse(own: list[str], parser: ArgumentParser) -> argparse.Namespace:
+    args, unknown = parser.parse_known_args(own)
+    if unknown:
+        raise UsageError(
+            f"gdbmem launch has no option {printable(unknown[0])}",
+            hint="what is meant for the program stands behind '--'" if unknown[0].startswith("-")
+            else "the program's arguments stand behind '--'",
+        )  # fmt: skip
+    if args.recipe is None:
+        for option, given in (("--junit", args.junit), ("--json", args.json), ("-o", args.output)):
+            if given:
+                raise UsageError(
+                    f"{option} goes with --recipe", hint="inside gdb, massif-diff has --json and -o"
+                )
+        if args.program is None:
+            raise UsageError("no program is named", hint="gdbmem launch --massif ./program [-- arguments]")
+    elif args.program is not None:
+        raise UsageError("a recipe names its program itself", hint="leave out either --recipe or the program")
+    return args
+
+
+def massif_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the massif options given on the command line, by their names in MassifOptions."""
+    given = {
+        "threshold": args.threshold,
+        "pages_as_heap": args.pages_as_heap or None,
+        "stacks": args.stacks or None,
+        "time_unit": args.time_unit,
+        "alloc_fns": args.alloc_fn,
+        "trace_children": args.trace_children or None,
+        "massif_opts": args.massif_opt,
+        "valgrind_opts": args.valgrind_opt,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def environment(settings: Optional[Sequence[str]]) -> dict[str, str]:
+    """Return the ``NAME=VALUE`` *settings* as a mapping; raises UsageError for one without ``=``."""
+    for setting in settings or ():
+        if not setting.partition("=")[1] or setting.startswith("="):
+            raise UsageError(f"--env {printable(setting)} is no setting", hint="write --env NAME=VALUE")
+    return {name: value for name, _, value in (setting.partition("=") for setting in settings or ())}
+
+
+def _run_interactive(args: argparse.Namespace, program_arguments: list[str], *, command: list[str]) -> int:
+    from gdbmem.launch.interactive import run_interactive
+
+    options = MassifOptions(**massif_options(args))
+    job = make_job(args, find_program(args.program), program_arguments, options)
+    words = [word for script in args.gdb_scripts or () for word in ("-x", script)]
+    words += [word for line in args.gdb_commands or () for word in ("-ex", line)]
+    return run_interactive(job, gdb_arguments=words, finish=args.on_quit == "finish", command=command)
+
+
+def make_job(
+    args: argparse.Namespace, program: Program, arguments: Sequence[str], options: MassifOptions
+) -> Job:
+    """Return the job that *args* describe."""
+    from gdbmem.launch.gdbpython import find_gdb
+    from gdbmem.launch.job import Job
+
+    return Job(
+        program=program,
+        arguments=list(arguments),
+        options=options,
+        environment=environment(args.env),
+        stdin=args.stdin,
+        stdout=args.stdout,
+        run_folder=Path(args.run) if args.run else None,
+        gdb=find_gdb(args.gdb),
+    )

@@ -1,0 +1,178 @@
+"""`gdbmem launch --recipe`: play it, then say what grew and whether that is as expected."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable, Optional, TextIO
+
+from gdbmem.analysis.diff import diff_snapshots
+from gdbmem.analysis.expectations import judge, unjudged
+from gdbmem.analysis.query import Query, read_known
+from gdbmem.cli.launch import STATUS_FAILED, make_job, massif_options
+from gdbmem.engines.massif import MassifOptions
+from gdbmem.errors import InputError
+from gdbmem.launch.interactive import shown
+from gdbmem.launch.program import find_program
+from gdbmem.launch.unattended import Outcome, play_recipe
+from gdbmem.model.diff import Diff
+from gdbmem.model.expectation import Verdict
+from gdbmem.report.output import open_output
+from gdbmem.report.recipe import PointOutcome, recipe_object, recipe_status, verdict_line
+from gdbmem.runs.operand import load_record
+from gdbmem.runs.recipe import Recipe
+from gdbmem.runs.recipe_reader import load_recipe
+from gdbmem.text import printable
+
+if TYPE_CHECKING:
+    import argparse
+
+STATUS_TIMED_OUT = 124
+
+
+def run_recipe(
+    args: argparse.Namespace, program_arguments: Optional[list[str]], *, command: Sequence[str]
+) -> int:
+    """Play the recipe that *args* name and report; return the exit status."""
+    recipe = load_recipe(args.recipe)
+    query = Query(known=tuple(read_known(args.known)) if args.known else ())
+    job = _job(args, recipe, program_arguments)
+    progress = _silence if args.quiet else _Clock().progress
+    with open_output(args.output, force=args.force) as stream, _junit(args) as junit:
+        outcome = play_recipe(recipe, job, progress=progress, command=command)
+        diffs = _Diffs(outcome)
+        listed = [diffs.between(pair.before, pair.after) for pair in recipe.diffs]
+        verdicts = [_verdict(expectation, diffs, outcome) for expectation in recipe.expectations]
+        if args.json:
+            _write_json(outcome, [d for d in listed if d is not None], verdicts, query, stream)
+        else:
+            _print(outcome, [d for d in listed if d is not None], verdicts, query, stream)
+        if junit is not None:
+            from gdbmem.report.junit import junit_xml
+
+            junit.write(junit_xml(Path(recipe.source).stem, verdicts, seconds=outcome.seconds))
+    _say(outcome, diffs, quiet=args.quiet, json=args.json)
+    return _status(outcome, verdicts)
+
+
+def _job(args: argparse.Namespace, recipe: Recipe, program_arguments: Optional[list[str]]) -> Any:
+    options = MassifOptions(**{**recipe.options, **massif_options(args)})
+    program = find_program(recipe.program, folder=recipe.folder)
+    job = make_job(args, program, recipe.args if program_arguments is None else program_arguments, options)
+    to_stdout = args.json or args.output == "-"
+    return dataclasses.replace(
+        job,
+        environment={**recipe.env, **job.environment},
+        stdin=job.stdin if job.stdin is not None else recipe.stdin,
+        # The result has the standard output to itself; "" is the file `stdout` in the run folder.
+        stdout=job.stdout if job.stdout is not None else ("" if to_stdout else None),
+    )
+
+
+def _junit(args: argparse.Namespace) -> Any:
+    import contextlib
+
+    return open_output(args.junit, force=args.force) if args.junit else contextlib.nullcontext()
+
+
+class _Clock:
+    """Progress lines on stderr, each with the time since the start."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+
+    def progress(self, text: str) -> None:
+        print(f"[{time.monotonic() - self._began:6.1f} s] {printable(text)}", file=sys.stderr, flush=True)
+
+
+def _silence(text: str) -> None:
+    """Drop progress (--quiet)."""
+
+
+class _Diffs:
+    """The diffs between snapshots of one run, each computed once; why one can't be."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self._run = outcome.run
+        self._made: dict[tuple[str, str], Optional[Diff]] = {}
+        self.reasons: dict[tuple[str, str], str] = {}
+
+    def between(self, before: str, after: str) -> Optional[Diff]:
+        """Return the diff, or None where a snapshot is missing or unreadable (`reasons` says why)."""
+        pair = (before, after)
+        if pair not in self._made:
+            try:
+                sides = [load_record(self._run, self._run.record(name)) for name in pair]
+                self._made[pair] = diff_snapshots(*sides)
+            except InputError as error:
+                self._made[pair] = None
+                self.reasons[pair] = error.message
+        return self._made[pair]
+
+
+def _verdict(expectation: Any, diffs: _Diffs, outcome: Outcome) -> Verdict:
+    diff = diffs.between(expectation.before, expectation.after)
+    if diff is not None:
+        return judge(expectation, diff)
+    reason = outcome.failure or diffs.reasons[expectation.before, expectation.after]
+    return unjudged(expectation, reason)
+
+
+def _write_json(
+    outcome: Outcome, diffs: Sequence[Diff], verdicts: Sequence[Verdict], query: Query, stream: TextIO
+) -> None:
+    from gdbmem.report.diff_json import diff_document
+    from gdbmem.report.document import to_json
+
+    points = [PointOutcome(point.name, point.hits, point.snapshots) for point in outcome.points]
+    documents = [diff_document(diff, query) for diff in diffs]
+    stream.write(to_json(recipe_object(points, documents, verdicts, outcome.notices)))
+
+
+def _print(
+    outcome: Outcome, diffs: Sequence[Diff], verdicts: Sequence[Verdict], query: Query, stream: TextIO
+) -> None:
+    from gdbmem.report.console import make_console
+    from gdbmem.report.diff_text import print_diff
+
+    console = make_console(stream)
+    for diff in diffs:
+        print_diff(diff, query, console)
+        stream.write("\n")
+    for verdict in verdicts:
+        stream.write(f"{printable(verdict_line(verdict))}\n")
+
+
+def _say(outcome: Outcome, diffs: _Diffs, *, quiet: bool, json: bool) -> None:
+    """Say on stderr what went wrong, and where the run is."""
+    say: Callable[[str], None] = lambda text: print(f"gdbmem: {printable(text)}", file=sys.stderr)  # noqa: E731
+    if not json:
+        for notice in outcome.notices:
+            say(notice.message)
+    for (before, after), reason in diffs.reasons.items():
+        say(f"no diff of {before} and {after}: {reason}")
+    if outcome.failure:
+        say(outcome.failure)
+    if not quiet:
+        say(
+            f"the run is kept in {shown(outcome.run.folder)}/; see more with  gdbmem show {shown(outcome.run.folder)}"
+        )
+
+
+def _status(outcome: Outcome, verdicts: Sequence[Verdict]) -> int:
+    if outcome.interrupted is not None:
+        return 128 + outcome.interrupted
+    if verdicts:
+        # What was captured before a failure is judged all the same: a broken expectation is news.
+        status = recipe_status(verdicts)
+        return STATUS_FAILED if status == 0 and outcome.failure else status
+    if outcome.timed_out:
+        return STATUS_TIMED_OUT
+    if outcome.failure or outcome.status is None:
+        return STATUS_FAILED
+    if any(notice.slug.startswith("point-") for notice in outcome.notices):
+        return STATUS_FAILED
+    return outcome.status

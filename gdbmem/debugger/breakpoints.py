@@ -1,0 +1,228 @@
+"""Breakpoints that take a snapshot and let the program go on."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, Callable, Optional
+
+import gdb
+
+from gdbmem.debugger.command import Command, internal_error, say, warn
+from gdbmem.debugger.snapshots import take_snapshot
+from gdbmem.errors import GdbmemError, UsageError
+from gdbmem.runs.recipe import HitFilter
+from gdbmem.text import printable
+from gdbmem.units import format_duration
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from gdbmem.arguments import ArgumentParser
+
+_WARN_HITS = 100_000
+_MEASURED_HITS = 1_000
+
+Action = Callable[[int], None]
+"""What to do at a wanted hit; gets its number."""
+
+
+class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
+    """An ordinary breakpoint, to gdb's user too, that acts on the hits it wants and never stops the program.
+
+    Hits are counted here and an unwanted one reads nothing of the program: the round trip through valgrind's
+    gdbserver is all it costs. gdb takes no condition beside a `stop` method, so *condition* is evaluated here.
+    """
+
+    def __init__(
+        self, location: str, action: Action, *, wanted: HitFilter, condition: str = "", after: bool = False
+    ):
+        super().__init__(location)
+        self.hits = 0  # with the condition true
+        self.failure: Optional[str] = None
+        self._action = action
+        self._wanted = wanted
+        self._condition = condition
+        self._returns = _Returns(action) if after else None
+        self._pace = _Pace()
+
+    def stop(self) -> bool:
+        """Called by gdb at each hit; True stops the program, for errors that the user must see."""
+        try:
+            if self._condition and not gdb.parse_and_eval(self._condition):
+                return False
+            self.hits += 1
+            self._pace.count(self.hits, self.location)
+            if not self._wanted.wants(self.hits):
+                return False
+            if self._returns is not None:
+                self._returns.arm(self.hits)
+            else:
+                self._action(self.hits)
+        except (GdbmemError, gdb.error) as error:
+            return self._fail(str(error))
+        except Exception as error:  # noqa: BLE001  (a host: gdb calls this)
+            return self._fail(internal_error(error))
+        return False
+
+    def _fail(self, sentence: str) -> bool:
+        self.failure = sentence
+        warn(f"at {self.location}: {sentence}")
+        return True
+
+
+class _Pace:
+    """Says once how fast uninteresting hits go by, and what very many of them will cost."""
+
+    def __init__(self) -> None:
+        self._start = 0.0
+
+    def count(self, hits: int, location: str) -> None:
+        if hits == 1:
+            self._start = time.monotonic()
+        elif hits == _MEASURED_HITS:
+            seconds = time.monotonic() - self._start
+            rate = hits / max(seconds, 1e-6)
+            warn(
+                f"{printable(location or '')} was hit {hits:,} times, {rate:,.0f} a second; "
+                f"{_WARN_HITS:,} hits would take {format_duration(_WARN_HITS / rate)}"
+            )
+        elif hits == _WARN_HITS:
+            warn(
+                f"{printable(location or '')} was hit {hits:,} times; a breakpoint on a rarer line, or a "
+                "condition in the program itself, would save this time"
+            )
+
+
+class _Returns:
+    """Acts when the function that a thread has just entered returns.
+
+    A breakpoint at the caller's next instruction is made once and kept: gdb's own FinishBreakpoint, made
+    anew at each call, gets slower with each. Works for tail calls too, which have no return instruction.
+    """
+
+    def __init__(self, action: Action) -> None:
+        self._action = action
+        self._pending: list[_Call] = []  # innermost last, per thread
+        self._breakpoints: dict[int, _ReturnBreakpoint] = {}
+
+    def arm(self, hit: int) -> None:
+        frame = gdb.newest_frame()
+        caller = frame.older()
+        while caller is not None and caller.type() == gdb.INLINE_FRAME:
+            caller = caller.older()
+        if caller is None:
+            raise UsageError(
+                "--after needs a function that returns to a caller", hint="set it on a function's name"
+            )
+        address = caller.pc()
+        self._pending.append(_Call(gdb.selected_thread().ptid, address, _stack_pointer(frame), hit))
+        if address not in self._breakpoints:
+            self._breakpoints[address] = _ReturnBreakpoint(address, self)
+
+    def returned(self, address: int) -> None:
+        """Act on the call of this thread that has returned to *address*, if one has."""
+        thread = gdb.selected_thread().ptid
+        pointer = _stack_pointer(gdb.newest_frame())
+        for call in reversed(self._pending):
+            # An inner recursive call returns with the stack still below the entry of the outer one.
+            if call.thread == thread and call.address == address and pointer > call.stack_pointer:
+                # Calls below it were left by an exception or longjmp: they never return.
+                self._pending = [c for c in self._pending if c.thread != thread or c.stack_pointer > pointer]
+                self._action(call.hit)
+                return
+
+
+class _Call:
+    """A call whose return is awaited."""
+
+    def __init__(self, thread: tuple[int, int, int], address: int, stack_pointer: int, hit: int) -> None:
+        self.thread = thread
+        self.address = address
+        self.stack_pointer = stack_pointer
+        self.hit = hit
+
+
+class _ReturnBreakpoint(gdb.Breakpoint):  # type: ignore[misc]
+    def __init__(self, address: int, returns: _Returns) -> None:
+        super().__init__(f"*{address:#x}", internal=True)
+        self.silent = True
+        self._address = address
+        self._returns = returns
+
+    def stop(self) -> bool:
+        try:
+            self._returns.returned(self._address)
+        except (GdbmemError, gdb.error) as error:
+            warn(str(error))
+            return True
+        except Exception as error:  # noqa: BLE001  (a host: gdb calls this)
+            warn(internal_error(error))
+            return True
+        return False
+
+
+def _stack_pointer(frame: gdb.Frame) -> int:
+    return int(frame.read_register("sp"))
+
+
+# The options stand in front of the location, which is gdb's own language and kept as typed.
+_LEADING_OPTION = re.compile(
+    r"\s*(--(?:name|every|first)(?:=|\s+)(?:\"[^\"]*\"|'[^']*'|\S+)|--\w[\w-]*|-h)(?=\s|$)"
+)
+_CONDITION = re.compile(r"(?:^|\s)if\b\s*(.*)$", re.DOTALL)
+
+
+class BreakCommand(Command):
+    """Take a heap snapshot whenever the program gets somewhere, and go on.
+    Usage: COMMAND [--name NAME] [--every N] [--first N] [--after] LOCATION [if CONDITION]
+
+    An ordinary breakpoint to 'info breakpoints', 'disable' and 'delete'.
+      --name NAME   what to call the snapshots (default: the location)
+      --every N     only each Nth hit
+      --first N     only so many snapshots
+      --after       when the function has returned, instead of when it is entered
+
+    Example:
+      (gdb) COMMAND --name batch --every 100 Decoder::decode if n > 10
+    """
+
+    names = ("massif-break", "membreak")
+    category = gdb.COMMAND_BREAKPOINTS
+    completer = gdb.COMPLETE_LOCATION
+
+    def words(self, argument: str) -> Sequence[str]:  # type: ignore[override]
+        options, at = [], 0
+        while match := _LEADING_OPTION.match(argument, at):
+            options += gdb.string_to_argv(match[1])
+            at = match.end()
+        return [*options, "--", argument[at:].strip()] if argument[at:].strip() else options
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--name", metavar="NAME", help="what to call the snapshots")
+        parser.add_argument("--every", metavar="N", type=int, default=1, help="only each Nth hit")
+        parser.add_argument("--first", metavar="N", type=int, help="only so many snapshots")
+        parser.add_argument("--after", action="store_true", help="when the function has returned")
+        parser.add_argument("location", metavar="LOCATION", help="any gdb location, then: if CONDITION")
+
+    def run(self, args: argparse.Namespace) -> None:
+        if args.every < 1 or (args.first is not None and args.first < 1):
+            raise UsageError("--every and --first take a number from 1", hint="see 'help massif-break'")
+        match = _CONDITION.search(args.location)
+        condition = match[1] if match else ""
+        location = args.location[: match.start()].strip() if match else args.location
+        name = args.name or location
+        if not location:
+            raise UsageError("no location is given", hint="massif-break LOCATION [if CONDITION]")
+
+        def act(hit: int) -> None:
+            say(take_snapshot(name, hit=hit)[1])
+
+        ActionBreakpoint(
+            location,
+            act,
+            wanted=HitFilter(every=args.every, first=args.first),
+            condition=condition,
+            after=args.after,
+        )

@@ -1,0 +1,31 @@
+"""What only a gdb that 'gdbmem launch' started gets: the connection, `run`, and word of the program's end."""
+
+from __future__ import annotations
+
+import gdb
+
+from gdbmem.debugger.command import say, warn
+from gdbmem.debugger.running import RunCommand, StartCommand
+from gdbmem.debugger.session import session
+from gdbmem.errors import GdbmemError
+
+
+def install_launched() -> None:
+    """Register the commands of a launched gdb; connecting is `connect()`'s, when gdb has read everything."""
+    for command in (RunCommand, StartCommand):
+        command(command.names[0])
+    gdb.events.before_prompt.connect(session.notice_end)
+
+
+def connect() -> None:
+    """Connect this gdb to the waiting valgrind and greet the user."""
+    try:
+        session.open_wire()
+        session.connect()
+    except (GdbmemError, gdb.error) as error:
+        warn(f"could not connect to the program: {error}")
+        return
+    program = (gdb.current_progspace().filename or "the program").rpartition("/")[2]
+    say(f"{program} is stopped before its first instruction, under massif.")
+    say(f"Snapshots go to {session.run.folder}/")
+    say("Set breakpoints, 'continue', 'massif-snap NAME', 'massif-diff'; 'help gdbmem' lists more.")

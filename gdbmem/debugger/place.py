@@ -1,0 +1,45 @@
+"""Where the program stands, in words."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Optional
+
+import gdb
+
+
+def current_place() -> Optional[str]:
+    """Return where the selected thread stands: ``function at file:line``; None when nothing runs."""
+    try:
+        frame = gdb.newest_frame()
+    except gdb.error:
+        return None
+    name = frame.name()
+    position = frame.find_sal()
+    if position.symtab is not None and position.line:
+        where = f"{PurePath(position.symtab.filename).name}:{position.line}"
+        return f"{name} at {where}" if name else where
+    return name or f"0x{frame.pc():x}"
+
+
+def current_thread() -> Optional[int]:
+    """Return gdb's number of the selected thread."""
+    thread = gdb.selected_thread()
+    return thread.num if thread is not None else None
+
+
+def program_runs() -> bool:
+    """Tell whether there is a live program to talk about."""
+    return bool(gdb.selected_inferior().pid)
+
+
+def real_pid() -> Optional[int]:
+    """Return the process id in this machine's /proc of the selected inferior; None when it has none here.
+
+    Under vgdb gdb invents the pid 42000; the first thread's id is the true one.
+    """
+    threads = gdb.selected_inferior().threads()
+    if not threads:
+        return None
+    first = min(threads, key=lambda thread: thread.num)
+    return int(first.ptid[1] or gdb.selected_inferior().pid)

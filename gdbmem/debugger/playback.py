@@ -1,0 +1,148 @@
+"""A recipe played inside an unattended gdb: its points as breakpoints, its results told to the launcher.
+
+The launcher's record of what it was told is the truth about the run: gdb's exit status is 0 also when a script
+of its raised.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import gdb
+
+from gdbmem.debugger.breakpoints import ActionBreakpoint
+from gdbmem.debugger.command import internal_error
+from gdbmem.debugger.place import current_place, current_thread, program_runs
+from gdbmem.debugger.session import session
+from gdbmem.debugger.snapshots import blind_spot, take_snapshot
+from gdbmem.errors import GdbmemError
+from gdbmem.runs.recipe import Action, Point, recipe_from_plan
+
+# Those end the program unless it handles them itself: worth a word about where.
+_FATAL = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS")
+_SETTINGS = (
+    "set pagination off",
+    "set confirm off",
+    "set width 0",
+    "set breakpoint pending on",
+    "set debuginfod enabled off",
+    "set print thread-events off",
+    "handle all nostop noprint pass",
+    f"handle {' '.join(_FATAL)} stop print pass",
+)
+
+
+def play() -> None:
+    """Play the launcher's recipe from the program's first instruction to its end."""
+    session.open_wire()
+    try:
+        _play()
+    except (GdbmemError, gdb.error) as error:
+        session.tell(tell="failed", sentence=str(error))
+    except Exception as error:  # noqa: BLE001  (a host: gdb calls this)
+        session.tell(tell="failed", sentence=internal_error(error))
+
+
+def _play() -> None:
+    recipe = recipe_from_plan(session.ask("plan")["answer"])
+    for setting in _SETTINGS:
+        try:
+            gdb.execute(setting, to_string=True)
+        except gdb.error:
+            continue  # an older gdb doesn't know it and doesn't need it
+    session.connect()
+    points = [_PlayedPoint(index, point) for index, point in enumerate(recipe.points)]
+    session.tell(tell="started")
+    while program_runs():
+        try:
+            gdb.execute("continue", to_string=True)
+        except gdb.error as error:
+            if program_runs():
+                raise
+            session.tell(tell="connection-lost", sentence=str(error))
+            break
+        if program_runs():
+            _report_stop(points)
+    for point in points:
+        point.report()
+    session.tell(tell="finished", **session.ask("fate"))
+
+
+def _report_stop(points: list[_PlayedPoint]) -> None:
+    """The program stopped although no breakpoint does that: a signal, or a point that failed."""
+    for point in points:
+        if point.breakpoint is not None and point.breakpoint.failure:
+            session.tell(tell="point-failed", point=point.index, sentence=point.breakpoint.failure)
+            point.breakpoint.failure = None
+            point.breakpoint.enabled = False
+            return
+    session.tell(tell="stopped", sentence=_signal(), place=current_place(), backtrace=_backtrace())
+
+
+def _signal() -> str:
+    try:
+        return str(gdb.parse_and_eval("$_siginfo.si_signo"))
+    except gdb.error:
+        return "?"
+
+
+def _backtrace() -> str:
+    return str(gdb.execute("backtrace 30", to_string=True))
+
+
+class _PlayedPoint:
+    """One point of the recipe as a breakpoint."""
+
+    def __init__(self, index: int, point: Point) -> None:
+        self.index = index
+        self._point = point
+        self._recorded = 0
+        self.breakpoint: Optional[ActionBreakpoint] = None
+        try:
+            self.breakpoint = ActionBreakpoint(
+                point.at, self._act, wanted=point.hits, condition=point.when, after=point.after
+            )
+        except (gdb.error, RuntimeError) as error:
+            session.tell(tell="unresolved", point=index, sentence=str(error))
+
+    def _act(self, hit: int) -> None:
+        self._recorded += 1
+        results = [self._carry_out(action, hit) for action in self._point.actions]
+        session.tell(
+            tell="hit",
+            point=self.index,
+            hit=hit,
+            place=current_place(),
+            thread=current_thread(),
+            results=results,
+        )
+        last = self._point.hits.last_wanted
+        if last is not None and hit >= last and self.breakpoint is not None and not self._point.after:
+            # Deleting a breakpoint inside its own stop method can crash gdb; a disabled one costs nothing.
+            self.breakpoint.enabled = False
+
+    def _carry_out(self, action: Action, hit: int) -> dict[str, Any]:
+        """Do *action*; a failure is a result too, and the others are still done."""
+        result: dict[str, Any] = {"action": action.kind, "argument": action.argument}
+        try:
+            if action.kind == "snap":
+                record, summary = take_snapshot(self._point.name, hit=hit)
+                result.update(snapshot=record.label, heap_bytes=record.heap_bytes, text=summary)
+                warning = blind_spot(record.heap_bytes)
+                if warning:
+                    result["warning"] = warning
+            elif action.kind == "backtrace":
+                result["text"] = _backtrace()
+            elif action.kind == "print":
+                result["text"] = str(gdb.parse_and_eval(action.argument))
+            elif action.kind == "gdb":
+                result["text"] = str(gdb.execute(action.argument, to_string=True))
+        except (GdbmemError, gdb.error) as error:
+            result["error"] = str(error)
+        return result
+
+    def report(self) -> None:
+        """Tell how often the point was hit, and whether its location was ever found in the program."""
+        hits = self.breakpoint.hits if self.breakpoint is not None else 0
+        pending = self.breakpoint is None or bool(getattr(self.breakpoint, "pending", False))
+        session.tell(tell="point", point=self.index, hits=hits, recorded=self._recorded, pending=pending)

@@ -1,0 +1,181 @@
+"""This gdb's connection to a program under valgrind, and the run folder its snapshots go to."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any, Optional
+
+import gdb
+
+from gdbmem.debugger.command import say, warn
+from gdbmem.debugger.place import program_runs, real_pid
+from gdbmem.errors import TargetError, ToolError
+from gdbmem.launch.wire import ENVIRONMENT, Wire
+from gdbmem.runs.run import Run, open_run
+
+_NEEDS_MASSIF = "leave gdb and type: gdbmem launch --massif PROGRAM"
+
+
+class Session:
+    """What this gdb knows of its launcher and its run; one per gdb."""
+
+    def __init__(self) -> None:
+        self.wire: Optional[Wire] = None  # to the launcher; None under plain gdb
+        self.started = time.monotonic()
+        self.last_sites: dict[Any, int] = {}  # of the latest snapshot: bytes per site
+        self.last_heap_bytes: Optional[int] = None
+        self.last_label = ""
+        self.last_hit: Optional[int] = None  # hits of the breakpoint that gdb stopped at
+        self.baseline_rss_bytes = 0  # of valgrind before the program's first instruction
+        self._run: Optional[Run] = None
+        self._link: Optional[str] = None  # a path without blanks to the run folder
+        self._connected = False
+
+    # -- the launcher -------------------------------------------------------------------------------------
+
+    @property
+    def launched(self) -> bool:
+        return self.wire is not None
+
+    def ask(self, question: str, **fields: Any) -> dict[str, Any]:
+        """Ask the launcher; raises ToolError when it has gone or can't."""
+        if self.wire is None:
+            raise ToolError(
+                "this gdb was not started by 'gdbmem launch'", slug="not-launched", hint=_NEEDS_MASSIF
+            )
+        return self.wire.ask({"ask": question, **fields})
+
+    def tell(self, **fields: Any) -> None:
+        if self.wire is not None:
+            self.wire.send(fields)
+
+    def open_wire(self) -> None:
+        """Connect to the launcher that started this gdb and learn which run this is."""
+        path = os.environ[ENVIRONMENT]
+        self.wire = Wire.connect(path)
+        self._link = str(Path(path).parent / "run")
+        self._run = open_run(self._link)
+
+    def connect(self) -> None:
+        """Connect gdb to the valgrind that the launcher has waiting."""
+        self._attach(self.ask("target"))
+
+    def restart(self, arguments: Optional[list[str]]) -> None:
+        """Let the launcher end this valgrind, start a fresh one, and connect to that."""
+        if program_runs():
+            gdb.execute("disconnect", to_string=True)
+        self._connected = False
+        self.forget_snapshots()
+        self._attach(self.ask("restart", arguments=arguments))
+
+    def _attach(self, target: dict[str, Any]) -> None:
+        import shlex
+
+        if gdb.parameter("sysroot") == "target:":
+            # Otherwise gdb asks valgrind for every library's file, which it doesn't serve.
+            gdb.execute("set sysroot", to_string=True)
+        log = shlex.quote(f"{self._link}/vgdb.log")
+        gdb.execute(f"target remote | exec {shlex.join(target['vgdb'])} 2>>{log}", to_string=True)
+        self._connected = True
+        self.baseline_rss_bytes = resident_bytes(target["pid"])
+
+    def notice_end(self) -> None:
+        """Before each prompt: when the program has gone since the last one, say what became of it."""
+        if not self._connected or program_runs():
+            return
+        self._connected = False
+        try:
+            fate = self.ask("fate")
+        except ToolError as error:
+            warn(str(error))
+            return
+        if fate["sentence"]:
+            warn(fate["sentence"])
+        elif not fate["alive"]:
+            say(f"The program ended with status {fate['status']}; 'run' starts it again.")
+
+    def forget_snapshots(self) -> None:
+        """The next snapshot has no predecessor in this process."""
+        self.last_sites = {}
+        self.last_heap_bytes = None
+        self.last_label = ""
+
+    # -- the run ------------------------------------------------------------------------------------------
+
+    @property
+    def run(self) -> Run:
+        """This gdb's run; under plain gdb it is made in the current folder now, and said."""
+        if self._run is None:
+            program = gdb.current_progspace().filename or "program"
+            self._run = Run.create(program, parent=Path.cwd(), pid=os.getpid())
+            self._run.update(program=program, engine="massif", launcher="gdb")
+            say(f"The run is kept in {self._run.folder}/.")
+        return self._run
+
+    @property
+    def has_run(self) -> bool:
+        return self._run is not None
+
+    @property
+    def link(self) -> str:
+        """A path to the run folder that holds no blank: massif's monitor commands split at blanks."""
+        if self._link is None:
+            import atexit
+
+            from gdbmem.launch.runtime import runtime_folder
+
+            holder = runtime_folder(self.run.folder)
+            self._link = str(holder.__enter__() / "run")
+            atexit.register(holder.__exit__, None, None, None)
+        return self._link
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.started
+
+
+session = Session()
+
+
+def monitor(command: str) -> str:
+    """Run *command* in valgrind's gdbserver and return what it said: "" when all went well.
+
+    Raises TargetError, with what to type instead, where there is no valgrind.
+    """
+    if not program_runs():
+        raise TargetError(
+            "the program is not running",
+            slug="not-running",
+            hint="type 'run'" if session.launched else _NEEDS_MASSIF,
+        )
+    try:
+        return str(gdb.execute(f"monitor {command}", to_string=True)).strip()
+    except gdb.error as error:
+        if not program_runs():
+            raise TargetError(
+                f"the program went away during this command ({error})",
+                slug="connection-lost",
+                hint="what was captured before is in the run folder",
+            ) from None
+        raise not_under_massif() from None
+
+
+def not_under_massif() -> TargetError:
+    """Return the error of a massif command in a gdb whose program is not under massif."""
+    pid = real_pid()
+    return TargetError(
+        f"the program{f' (process {pid})' if pid else ''} does not run under massif, so it can't be asked for its heap",
+        slug="not-under-massif",
+        hint=_NEEDS_MASSIF,
+    )
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the anonymous resident bytes of *pid*, valgrind's own included; 0 when unknown."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:")), 0)

@@ -1,0 +1,292 @@
+"""Heap snapshots at the point where gdb stands: take, list, compare."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Optional
+
+import gdb
+
+from gdbmem.debugger.command import Command, say, warn
+from gdbmem.debugger.place import current_place, current_thread, real_pid
+from gdbmem.debugger.session import monitor, not_under_massif, resident_bytes, session
+from gdbmem.engines import massif
+from gdbmem.errors import GdbmemError, InputError, TargetError
+from gdbmem.runs.run import SnapshotRecord, check_name
+from gdbmem.text import printable
+from gdbmem.units import format_delta, format_size
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from gdbmem.arguments import ArgumentParser
+    from gdbmem.model.snapshot import Snapshot
+
+# massif says 0 while the process grows by this much: the memory doesn't come from malloc.
+_BLIND_BYTES = 100 << 20
+
+
+def take_snapshot(name: Optional[str] = None, *, hit: Optional[int] = None) -> tuple[SnapshotRecord, str]:
+    """Take a detailed snapshot here; return its record and the one line that sums it up.
+
+    The raw file is in the run folder before anything is made of it, so that no error loses it.
+    """
+    if name is not None:
+        check_name(name)
+    run = session.run
+    file = run.next_file(massif.NAME)
+    said = monitor(massif.snapshot_command(f"{session.link}/{file}"))
+    path = run.folder / file
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise _no_file(said) from None
+    record = run.append(
+        name or str(int(path.stem)),
+        file=file,
+        engine=massif.NAME,
+        place=current_place(),
+        thread=current_thread(),
+        hit=hit if hit is not None else session.last_hit,
+        seconds=round(session.seconds, 3),
+        heap_bytes=_heap_bytes(data, str(path)),
+    )
+    return record, _summary(record, data)
+
+
+def _heap_bytes(data: bytes, path: str) -> Optional[int]:
+    from gdbmem.formats.massif import read_totals
+
+    try:
+        return read_totals(data, path).heap_bytes
+    except InputError as error:
+        warn(f"the snapshot is kept in {path} but can't be read: {error}")
+        return None
+
+
+def _no_file(said: str) -> GdbmemError:
+    """Say why massif wrote nothing. An unknown command or a refusal is only printed, never raised."""
+    if "before execution" in said:
+        return TargetError(
+            "massif takes no snapshot before the program's first instruction",
+            slug="too-early",
+            hint="set a breakpoint (break main) and type 'continue' first",
+        )
+    if "not recognised" in said or not said:
+        return not_under_massif()
+    return TargetError(
+        f"massif wrote no snapshot: {said.splitlines()[-1]}",
+        slug="no-snapshot-file",
+        hint="is the disk full?",
+    )
+
+
+def _summary(record: SnapshotRecord, data: bytes) -> str:
+    """Return the snapshot's one line, and remember its sites for the next one."""
+    if record.heap_bytes is None:
+        return f"snapshot {record.label}: kept in {record.file}"
+    from gdbmem.analysis.library import is_library
+    from gdbmem.analysis.sites import describe_site, growing_site
+    from gdbmem.formats.massif import read_sites
+
+    sites = read_sites(data, is_library)
+    text = f"snapshot {record.label}: heap {format_size(record.heap_bytes)}"
+    if session.last_heap_bytes is not None:
+        text += f", {format_delta(record.heap_bytes - session.last_heap_bytes)} since {session.last_label}"
+    grown = growing_site(session.last_sites, sites)
+    if grown is not None:
+        site, delta = grown
+        verb = "most at" if session.last_heap_bytes is None else "grew most at"
+        text += f"; {verb} {describe_site(site)} ({format_delta(delta)})"
+    session.last_sites, session.last_heap_bytes, session.last_label = sites, record.heap_bytes, record.label
+    return text
+
+
+def blind_spot(heap_bytes: Optional[int]) -> Optional[str]:
+    """Return a warning when the process has grown and massif saw next to nothing of it; else None."""
+    pid = real_pid()
+    if heap_bytes is None or pid is None or not session.baseline_rss_bytes:
+        return None
+    grown = resident_bytes(pid) - session.baseline_rss_bytes
+    if grown < _BLIND_BYTES or heap_bytes > grown // 20:
+        return None
+    return (
+        f"massif counts {format_size(heap_bytes)} of heap while the process has grown by {format_size(grown)}: this "
+        "memory doesn't come from malloc (a static binary? an allocator of its own over mmap?); "
+        "launch with --pages-as-heap to count pages"
+    )
+
+
+class SnapCommand(Command):
+    """Take a heap snapshot here and keep it in the run folder.
+    Usage: COMMAND [NAME]
+
+    Prints one line: the heap's size, what changed since the last snapshot, and the source line that grew
+    most. NAME is for massif-diff and massif-list; a name used again is NAME#2. Without NAME it is numbered.
+
+    Example:
+      (gdb) COMMAND loaded
+      snapshot loaded: heap 12.3 MiB, +3.2 MiB since start; grew most at decoder.cpp:120 (+3.1 MiB)
+    """
+
+    names = ("massif-snap", "memsnap")
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("snapshot", metavar="NAME", nargs="?", help="what to call it")
+
+    def run(self, args: argparse.Namespace) -> None:
+        record, summary = take_snapshot(args.snapshot)
+        say(summary)
+        warning = blind_spot(record.heap_bytes)
+        if warning:
+            warn(warning)
+
+
+class ListCommand(Command):
+    """List the snapshots of this run: name, heap, where the program stood.
+    Usage: COMMAND [--json] [-o FILE] [--force]
+
+    Example:
+      (gdb) COMMAND
+    """
+
+    names = ("massif-list", "memlist")
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        from gdbmem.arguments import add_output_options
+
+        add_output_options(parser)
+
+    def run(self, args: argparse.Namespace) -> None:
+        from gdbmem.report.output import open_output
+
+        records = session.run.snapshots if session.has_run else []
+        with open_output(args.output, force=args.force) as stream:
+            if args.json:
+                from gdbmem.report.run_json import list_json
+
+                stream.write(list_json(records))
+            elif not records:
+                stream.write("No snapshot yet; 'massif-snap NAME' takes one.\n")
+            else:
+                from gdbmem.debugger.terminal import console_on
+                from gdbmem.report.run_text import print_snapshots
+
+                print_snapshots(records, console_on(stream))
+
+
+class DiffCommand(Command):
+    """Compare two snapshots: which call paths grew, at which source line.
+    Usage: COMMAND [OPTIONS] [A [B]]
+
+    Without names it compares the last two snapshots; with one, that one with the last. NAME is the last
+    of its name, NAME#1 the first.
+      --top N             list N paths (default 10)
+      --by WHAT           one row per path, function, line or file
+      --min SIZE          leave out what changed by less, as in 10KiB
+      --focus REGEX       only paths with a frame that matches
+      --ignore REGEX      no paths with a frame that matches
+      --inverted          from main inwards, instead of from the allocation outwards
+      --all-frames        show the allocator's and the standard library's frames too
+      --known FILE        paths that are known and accepted, a regex a line
+      --json, -o FILE, --force
+
+    Example:
+      (gdb) COMMAND loaded decoded --top 3
+    """
+
+    names = ("massif-diff", "memdiff")
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        from gdbmem.analysis.query import add_query_options
+        from gdbmem.arguments import add_output_options
+
+        parser.add_argument("snapshots", metavar="NAME", nargs="*", help="the two snapshots")
+        add_query_options(parser)
+        add_output_options(parser)
+
+    def run(self, args: argparse.Namespace) -> None:
+        from gdbmem.analysis.diff import diff_snapshots
+        from gdbmem.analysis.query import query_from
+        from gdbmem.report.output import open_output
+
+        query = query_from(args)
+        before, after = (self._load(record) for record in self._pair(args.snapshots))
+        with open_output(args.output, force=args.force) as stream:
+            diff = diff_snapshots(before, after)
+            if args.json:
+                from gdbmem.report.diff_json import diff_json
+
+                stream.write(diff_json(diff, query))
+            else:
+                from gdbmem.debugger.terminal import console_on
+                from gdbmem.report.diff_text import print_diff
+
+                print_diff(diff, query, console_on(stream))
+
+    @staticmethod
+    def _pair(names: Sequence[str]) -> tuple[SnapshotRecord, SnapshotRecord]:
+        if len(names) > 2:
+            raise InputError("two snapshots can be compared, not more", slug="usage", hint="massif-diff A B")
+        records = session.run.snapshots if session.has_run else []
+        if len(records) < 2:
+            raise InputError(
+                "there are no two snapshots to compare yet",
+                slug="too-few-snapshots",
+                hint="take them with 'massif-snap NAME'",
+            )
+        if not names:
+            return records[-2], records[-1]
+        before = session.run.record(names[0])
+        return before, session.run.record(names[1]) if len(names) == 2 else records[-1]
+
+    @staticmethod
+    def _load(record: SnapshotRecord) -> Snapshot:
+        from gdbmem.runs.operand import load_record
+
+        return load_record(session.run, record)
+
+
+class AllCommand(Command):
+    """Save massif's own history, the snapshots it takes by itself, and show its timeline.
+    Usage: COMMAND [--json] [-o FILE] [--force]
+
+    Example:
+      (gdb) COMMAND
+    """
+
+    names = ("massif-all",)
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        from gdbmem.arguments import add_output_options
+
+        add_output_options(parser)
+
+    def run(self, args: argparse.Namespace) -> None:
+        from gdbmem.formats.opening import open_profile
+        from gdbmem.report.output import open_output
+
+        run = session.run
+        number = sum(1 for _ in run.folder.glob("history-*.massif")) + 1
+        path = run.folder / f"history-{number}.massif"
+        said = monitor(massif.history_command(f"{session.link}/{path.name}"))
+        if not path.exists():
+            raise _no_file(said)
+        profile = open_profile(path)
+        with open_output(args.output, force=args.force) as stream:
+            if args.json:
+                from gdbmem.report.profile_json import profile_json
+
+                stream.write(profile_json(profile))
+            else:
+                from gdbmem.debugger.terminal import console_on
+                from gdbmem.report.profile_text import print_timeline
+
+                print_timeline(profile, console_on(stream))
+                stream.write(f"The history is kept in {printable(str(path))}\n")
+
+
+def remember_stop(event: gdb.Event) -> None:
+    """Note how often the breakpoint of this stop was hit (a snapshot taken here records it)."""
+    breakpoints = getattr(event, "breakpoints", None)
+    session.last_hit = breakpoints[0].hit_count if breakpoints else None

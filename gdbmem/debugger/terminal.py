@@ -1,0 +1,32 @@
+"""gdb's terminal, as the reports want to know it: how wide, and whether it takes colours."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any, TextIO
+
+import gdb
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def console_on(stream: TextIO) -> Console:
+    """Return a rich console that draws on *stream*: gdb's own standard output, or a file.
+
+    gdb's `set width`, `set style enabled` and NO_COLOR are respected.
+    """
+    from gdbmem.report.console import make_console
+
+    to_terminal = stream is sys.stdout and os.isatty(1)
+    color = to_terminal and bool(_parameter("style enabled")) and not os.environ.get("NO_COLOR")
+    # An unlimited width is None or 0.
+    return make_console(stream, width=(_parameter("width") or None) if to_terminal else None, color=color)
+
+
+def _parameter(name: str) -> Any:
+    try:
+        return gdb.parameter(name)
+    except RuntimeError:  # this gdb doesn't have it
+        return None

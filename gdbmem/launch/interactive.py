@@ -1,0 +1,81 @@
+"""`gdbmem launch --massif ./binary`: the user's gdb on this terminal, connected to a valgrind beside it."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from gdbmem.launch.gdbpython import ensure_private_folder, loader_file
+from gdbmem.launch.job import Job, Launch, gdb_environment, histories, open_launch, problems
+from gdbmem.launch.process import Child
+from gdbmem.launch.supervisor import Interrupted, saved_terminal
+from gdbmem.text import plural, printable
+
+_CONNECT = "python import gdbmem.debugger.launched as _g; _g.connect(); del _g"
+
+
+def run_interactive(job: Job, *, gdb_arguments: Sequence[str], finish: bool, command: Sequence[str]) -> int:
+    """Run gdb on *job* until the user leaves it; return 0 unless gdbmem itself failed.
+
+    With *finish* the program then runs on to its own end; otherwise it is ended, its history saved.
+    """
+    ensure_private_folder(job.gdb)
+    with saved_terminal():
+        launch = None
+        try:
+            with open_launch(job, tell=lambda message: None, facts={}, command=command) as launch:
+                for notice in job.program.notices():
+                    print(f"gdbmem: {notice.message}", file=sys.stderr)
+                launch.supervisor.start_valgrind()
+                _run_gdb(launch, gdb_arguments)
+                if finish:
+                    _let_finish(launch)
+        except Interrupted as interrupted:
+            return 128 + interrupted.number
+        finally:
+            if launch is not None:
+                _say_where(launch)
+    return 0
+
+
+def _run_gdb(launch: Launch, gdb_arguments: Sequence[str]) -> None:
+    argv = [launch.job.gdb, "-q", "-x", str(loader_file()), "-ex", _CONNECT, *gdb_arguments]
+    # After "--" a program whose name starts with a dash is still a program.
+    child = Child(
+        [*argv, "--", str(launch.job.program.symbols)], environment=gdb_environment(launch), own_session=False
+    )
+    launch.supervisor.watch_gdb(child, foreground=True)
+
+
+def _let_finish(launch: Launch) -> None:
+    process = launch.supervisor.process
+    if process is None or not process.child.alive:
+        return
+    print("gdbmem: the program runs on to its end; Ctrl-C ends it now", file=sys.stderr)
+    launch.supervisor.wait(lambda: not process.child.alive)
+
+
+def _say_where(launch: Launch) -> None:
+    """Say what the run holds and what to type next."""
+    folder = shown(launch.run.folder)
+    count = len(launch.run.snapshots)
+    for notice in problems(launch):
+        print(f"gdbmem: {notice.message}", file=sys.stderr)
+    kept = [plural(count, "snapshot")] if count else []
+    kept += [f"massif's history {history.name}" for history in histories(launch)]
+    print(f"gdbmem: the run is kept in {folder}/ ({', '.join(kept) or 'no snapshot'})", file=sys.stderr)
+    if count >= 2:
+        before, after = (shlex.quote(f"{folder}:{record.name}") for record in launch.run.snapshots[-2:])
+        print(f"gdbmem: compare with  gdbmem diff {printable(before)} {printable(after)}", file=sys.stderr)
+    elif count or histories(launch):
+        print(f"gdbmem: look at it with  gdbmem show {printable(shlex.quote(folder))}", file=sys.stderr)
+
+
+def shown(folder: Path) -> str:
+    """Return *folder* as short as it can be typed from here."""
+    try:
+        return str(folder.relative_to(Path.cwd()))
+    except ValueError:
+        return str(folder)

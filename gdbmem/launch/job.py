@@ -1,0 +1,167 @@
+"""One launch from its order to its run folder: what interactive and unattended launches share."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+from gdbmem import __version__
+from gdbmem.engines import massif
+from gdbmem.errors import InputError, Notice
+from gdbmem.launch import valgrind
+from gdbmem.launch.program import Program
+from gdbmem.launch.runtime import runtime_folder
+from gdbmem.launch.supervisor import Supervisor
+from gdbmem.runs.run import Run
+from gdbmem.text import printable
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the user wants launched."""
+
+    program: Program
+    arguments: Sequence[str]
+    options: massif.MassifOptions
+    environment: Mapping[str, str] = field(default_factory=dict)  # added to ours
+    folder: Optional[Path] = None  # the program's current folder; None: ours
+    stdin: Optional[str] = None  # a file; None: ours
+    stdout: Optional[str] = None  # a file; None: ours
+    run_folder: Optional[Path] = None
+    gdb: str = "gdb"
+
+
+class Launch:
+    """A run folder, a runtime folder and a supervisor, ready to start things."""
+
+    def __init__(
+        self, job: Job, run: Run, runtime: Path, tell: Callable[[dict[str, Any]], None], facts: dict[str, Any]
+    ):
+        self.job = job
+        self.run = run
+        self.runtime = runtime
+        self._valgrind = valgrind.find_valgrind()
+        self._streams = _open_streams(job, run)
+        self.supervisor = Supervisor(runtime, self._start_valgrind, tell, facts)
+
+    def _start_valgrind(self, serial: int, arguments: Optional[list[str]]) -> valgrind.Process:
+        if arguments is not None:
+            self.job = Job(**{**vars(self.job), "arguments": arguments})
+        order = valgrind.Order(
+            valgrind=self._valgrind,
+            tool_arguments=massif.valgrind_arguments(
+                self.job.options, valgrind.history_pattern(self.run.folder, serial)
+            ),
+            program=self.job.program,
+            arguments=self.job.arguments,
+            environment={**os.environ, **self.job.environment},
+            run=self.run.folder,
+            runtime=self.runtime,
+            folder=self.job.folder,
+            serial=serial,
+        )
+        stdin, stdout = self._streams
+        process = valgrind.start(order, stdin=stdin, stdout=stdout, stderr=None)
+        starts = [
+            *self.run.facts.get("starts", []),
+            {"pid": process.pid, "argv": order.argv(), "began": _now()},
+        ]
+        self.run.update(starts=starts)
+        return process
+
+    def note_ends(self) -> None:
+        """Write into the run what became of each valgrind, and where massif's own history is."""
+        starts = [dict(start) for start in self.run.facts.get("starts", [])]
+        for start, process in zip(starts, self.supervisor.past):
+            start["status"] = process.child.status
+            start["history"] = process.history.name if process.history.exists() else None
+            notice = valgrind.explain(process.log_text())
+            if notice is not None:
+                start["explanation"] = notice.message
+        self.run.update(starts=starts, ended=_now())
+
+    def close(self) -> None:
+        for stream in self._streams:
+            if stream is not None:
+                os.close(stream)
+
+
+@contextlib.contextmanager
+def open_launch(
+    job: Job, *, tell: Callable[[dict[str, Any]], None], facts: Mapping[str, Any], command: Sequence[str]
+) -> Iterator[Launch]:
+    """Yield a Launch with its run folder made; at the end everything is ended and written down."""
+    run = Run.create(str(job.program.path), parent=Path.cwd(), pid=os.getpid(), folder=job.run_folder)
+    run.update(
+        program=str(job.program.path),
+        arguments=list(job.arguments),
+        command=list(command),
+        engine=massif.NAME,
+        launcher="gdbmem",
+        began=_now(),
+        versions={"gdbmem": __version__, "python": sys.version.split()[0]},
+        warnings=[{"slug": n.slug, "message": n.message} for n in job.program.notices()],
+    )
+    with runtime_folder(run.folder) as runtime:
+        launch = Launch(job, run, runtime, tell, dict(facts))
+        try:
+            with launch.supervisor:
+                yield launch
+        finally:
+            launch.close()
+            # A full disk must not hide what the launch itself has to say.
+            with contextlib.suppress(OSError):
+                launch.note_ends()
+
+
+def gdb_environment(launch: Launch) -> dict[str, str]:
+    """Return gdb's environment: ours, and where the launcher listens."""
+    from gdbmem.launch.wire import ENVIRONMENT
+
+    return {**os.environ, ENVIRONMENT: str(launch.supervisor.socket_path)}
+
+
+def histories(launch: Launch) -> list[Path]:
+    """Return massif's own history files of this launch: one a process that ended well, oldest first."""
+    files = launch.run.folder.glob("massif.*.out")
+    return sorted(files, key=lambda file: [int(part) for part in file.name.split(".") if part.isdigit()])
+
+
+def problems(launch: Launch) -> list[Notice]:
+    """Return what valgrind's logs tell of this launch's failures."""
+    found = (valgrind.explain(process.log_text()) for process in launch.supervisor.past)
+    return [notice for notice in found if notice is not None]
+
+
+def _open_streams(job: Job, run: Run) -> tuple[Optional[int], Optional[int]]:
+    stdin = stdout = None
+    if job.stdin is not None:
+        stdin = _open(job.stdin, os.O_RDONLY, "--stdin")
+    elif not os.isatty(0):
+        # A pipe holds gdb's commands, not the program's input.
+        stdin = os.open(os.devnull, os.O_RDONLY)
+    if job.stdout is not None:
+        path = run.folder / "stdout" if job.stdout == "" else Path(job.stdout)
+        stdout = _open(str(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, "--stdout")
+    return stdin, stdout
+
+
+def _open(path: str, how: int, option: str) -> int:
+    try:
+        return os.open(path, how | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise InputError(
+            f"{option} {printable(path)}: {error.strerror}",
+            slug="bad-stream",
+            hint="name a file that can be opened",
+        ) from error
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")

@@ -1,0 +1,196 @@
+"""`gdbmem launch --recipe FILE`: a recipe played by a gdb that nobody sits at."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+from gdbmem.errors import Notice
+from gdbmem.launch.gdbpython import ensure_private_folder, loader_file
+from gdbmem.launch.job import Job, Launch, gdb_environment, open_launch, problems
+from gdbmem.launch.process import Child
+from gdbmem.launch.supervisor import Interrupted
+from gdbmem.runs.recipe import Recipe
+from gdbmem.runs.run import Run
+from gdbmem.text import plural, printable
+from gdbmem.units import format_duration
+
+Progress = Callable[[str], None]
+
+_PLAY = "python import gdbmem.debugger.playback as _g; _g.play(); del _g"
+
+
+@dataclass
+class PlayedPoint:
+    """What happened at one point."""
+
+    name: str
+    at: str
+    place: str  # in the recipe's file
+    hits: int = 0
+    snapshots: list[str] = field(default_factory=list)
+    pending: bool = False  # the program has no such location
+
+
+@dataclass
+class Outcome:
+    """What came of playing a recipe."""
+
+    run: Run
+    points: list[PlayedPoint]
+    notices: list[Notice] = field(default_factory=list)
+    status: Optional[int] = None  # the program's, as a shell shows it
+    interrupted: Optional[int] = None  # the signal that ended the launch
+    timed_out: bool = False
+    failure: str = ""  # of gdbmem, gdb or valgrind
+    seconds: float = 0.0
+
+
+def play_recipe(recipe: Recipe, job: Job, *, progress: Progress, command: Sequence[str]) -> Outcome:
+    """Play *recipe* on *job* and return what came of it; whatever was captured stays in its run."""
+    ensure_private_folder(job.gdb)
+    points = [PlayedPoint(point.name, point.at, recipe.place(point.position)) for point in recipe.points]
+    player = _Player(points, progress)
+    began = time.monotonic()
+    outcome: Optional[Outcome] = None
+    launch: Optional[Launch] = None
+    try:
+        with open_launch(job, tell=player.hear, facts={"plan": recipe.to_plan()}, command=command) as launch:
+            outcome = player.outcome = Outcome(launch.run, points, list(job.program.notices()))
+            _play(launch, recipe.timeout_seconds, outcome)
+    except Interrupted as interrupted:
+        if outcome is None:
+            raise
+        outcome.interrupted = int(interrupted.number)
+    assert outcome is not None and launch is not None
+    outcome.seconds = time.monotonic() - began
+    outcome.notices += problems(launch)
+    if launch.supervisor.past and outcome.status is None:
+        outcome.status = launch.supervisor.past[-1].child.status
+    launch.run.update(
+        recipe=recipe.to_plan(),
+        points=[vars(point) for point in points],
+        warnings=[{"slug": notice.slug, "message": notice.message} for notice in outcome.notices],
+    )
+    return outcome
+
+
+def _play(launch: Launch, timeout: Optional[float], outcome: Outcome) -> None:
+    supervisor = launch.supervisor
+    process = supervisor.start_valgrind()
+    log = launch.run.folder / "gdb.log"
+    with log.open("wb") as stream:
+        child = Child(
+            [launch.job.gdb, "-q", "-nx", "-batch", "-x", str(loader_file()), "-ex", _PLAY,
+             "--", str(launch.job.program.symbols)],
+            environment=gdb_environment(launch),
+            stdin=subprocess.DEVNULL,
+            stdout=stream.fileno(),
+            stderr=subprocess.STDOUT,
+        )  # fmt: skip
+    supervisor.gdb = child
+    if not supervisor.wait(lambda: not child.alive, timeout):
+        outcome.timed_out = True
+        outcome.failure = (
+            f"the program had not ended after {format_duration(timeout or 0.0)} (timeout in the recipe)"
+        )
+        return
+    # gdb ends a moment before valgrind, which still writes its file.
+    if outcome.status is None and not supervisor.wait(lambda: not process.child.alive, 2.0):
+        outcome.failure = (
+            outcome.failure or f"gdb ended before the program did; its messages are in {_shown(log)}"
+        )
+    elif not process.child.alive:
+        outcome.status = process.child.status
+
+
+def _shown(path: Path) -> str:
+    return printable(str(path))
+
+
+class _Player:
+    """Hears what the gdb that plays the recipe tells, and makes progress lines of it."""
+
+    def __init__(self, points: list[PlayedPoint], progress: Progress) -> None:
+        self._points = points
+        self._progress = progress
+        self.outcome: Optional[Outcome] = None
+
+    def hear(self, message: dict[str, Any]) -> None:
+        kind = message.get("tell")
+        handler = getattr(self, f"_on_{str(kind).replace('-', '_')}", None)
+        if handler is not None and self.outcome is not None:
+            handler(message, self.outcome)
+
+    def _on_started(self, message: dict[str, Any], outcome: Outcome) -> None:
+        self._progress(f"the program runs under massif, {plural(len(self._points), 'point')} to be recorded")
+
+    def _on_hit(self, message: dict[str, Any], outcome: Outcome) -> None:
+        point = self._points[message["point"]]
+        for result in message["results"]:
+            if "snapshot" in result:
+                point.snapshots.append(result["snapshot"])
+            if "error" in result:
+                outcome.notices.append(
+                    Notice(
+                        "action-failed",
+                        f"{point.place}: {result['action']} at {point.name}: {result['error']}",
+                    )
+                )
+            if "warning" in result and not any(n.slug == "massif-blind" for n in outcome.notices):
+                outcome.notices.append(Notice("massif-blind", result["warning"]))
+            said = result.get("error") or result.get("text", "")
+            self._progress(
+                said if "snapshot" in result else f"{point.name}: {result['action']}: {said.rstrip()}"
+            )
+
+    def _on_unresolved(self, message: dict[str, Any], outcome: Outcome) -> None:
+        point = self._points[message["point"]]
+        point.pending = True
+        outcome.notices.append(
+            Notice("point-unresolved", f"{point.place}: {point.at}: {message['sentence']}")
+        )
+
+    def _on_point_failed(self, message: dict[str, Any], outcome: Outcome) -> None:
+        point = self._points[message["point"]]
+        outcome.notices.append(
+            Notice(
+                "point-failed",
+                f"{point.place}: {point.at}: {message['sentence']}; this point was left out from there",
+            )
+        )
+
+    def _on_stopped(self, message: dict[str, Any], outcome: Outcome) -> None:
+        where = message["place"] or "an unknown place"
+        outcome.notices.append(Notice("program-signal", f"the program got {message['sentence']} in {where}"))
+        self._progress(f"the program got {message['sentence']} in {where}")
+
+    def _on_failed(self, message: dict[str, Any], outcome: Outcome) -> None:
+        outcome.failure = message["sentence"]
+
+    def _on_connection_lost(self, message: dict[str, Any], outcome: Outcome) -> None:
+        self._progress("the program went away")
+
+    def _on_point(self, message: dict[str, Any], outcome: Outcome) -> None:
+        point = self._points[message["point"]]
+        point.hits = message["hits"]
+        if not message["pending"] and message["hits"]:
+            return
+        already = any(n.slug in ("point-unresolved", "point-failed") and n.message.startswith(f"{point.place}:")
+                      for n in outcome.notices)  # fmt: skip
+        if message["pending"] and not already:
+            point.pending = True
+            text = f"{point.place}: the program has no location '{printable(point.at)}'; is it built with -g?"
+            outcome.notices.append(Notice("point-unresolved", text))
+        elif not message["hits"] and not already:
+            text = f"{point.place}: '{printable(point.at)}' was never hit"
+            outcome.notices.append(Notice("point-never-hit", text))
+
+    def _on_finished(self, message: dict[str, Any], outcome: Outcome) -> None:
+        outcome.status = message["status"]
+        if message["sentence"]:
+            outcome.notices.append(Notice("program-ended", message["sentence"]))
