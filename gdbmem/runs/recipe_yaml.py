@@ -259,7 +259,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Refused(yaml.MarkedYAMLError):
-    def __init__(self, message: str, hint: str, mark: yaml.Mark) -> None:
+    def __init__(self, message: str, hint: str, mark: Any) -> None:
         super().__init__(problem=message, problem_mark=mark)
         self.hint = hint
 

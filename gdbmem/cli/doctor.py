@@ -1,0 +1,67 @@
+"""Is everything here that gdbmem needs? One line a check: ok, or what to type.
+
+Lines marked 'missing' stop 'gdbmem launch'; those marked '-' only make some commands say less.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gdbmem.arguments import ArgumentParser, add_output_options
+from gdbmem.report.output import open_output
+from gdbmem.text import printable
+
+if TYPE_CHECKING:
+    from gdbmem.launch.checkup import Check
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_output_options(parser)
+    parser.epilog = "exit status: 0 all that is needed is here, 3 a tool is missing, 1 something else is"
+
+
+def run(argv: Sequence[str], parser: ArgumentParser) -> int:
+    args = parser.parse_args(argv)
+    from gdbmem.launch.checkup import check_all
+
+    with open_output(args.output, force=args.force) as stream:
+        checks = check_all()
+        if args.json:
+            json.dump(_as_object(checks), stream, indent=1)
+            stream.write("\n")
+        else:
+            stream.writelines(_line(check) for check in checks)
+    return _status(checks)
+
+
+def _status(checks: Sequence[Check]) -> int:
+    failed = [check for check in checks if check.needed and not check.ok]
+    if any(check.is_tool for check in failed):
+        return 3
+    return 1 if failed else 0
+
+
+def _as_object(checks: Sequence[Check]) -> dict[str, object]:
+    return {
+        "format_version": 1,
+        "kind": "doctor",
+        "warnings": [],
+        "checks": [
+            {
+                "name": check.name,
+                "ok": check.ok,
+                "needed": check.needed,
+                "found": check.found,
+                "mend": check.mend or None,
+            }
+            for check in checks
+        ],
+    }
+
+
+def _line(check: Check) -> str:
+    word = "ok" if check.ok else "missing" if check.needed else "-"
+    mend = f"; {check.mend}" if check.mend and not check.ok else ""
+    return f"{word:<8} {check.name:<18} {printable(check.found)}{printable(mend)}\n"

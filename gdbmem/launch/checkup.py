@@ -1,0 +1,217 @@
+"""Is everything here that gdbmem needs? Each check tries the thing itself, not only whether it is there."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+from gdbmem import __version__
+from gdbmem.errors import GdbmemError
+from gdbmem.launch import gdbinit
+from gdbmem.launch.distribution import how_to_install
+from gdbmem.launch.gdbpackages import import_problem
+from gdbmem.launch.gdbpython import GdbPython, find_gdb, gdb_python, private_folder, run_python_in_gdb
+from gdbmem.launch.runtime import runtime_folder
+
+_SECONDS = 60.0
+_CAP_SYS_PTRACE = 1 << 19
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at."""
+
+    name: str
+    ok: bool
+    found: str
+    mend: str = ""  # what to do or type
+    needed: bool = True  # without it `gdbmem launch` does not work
+    is_tool: bool = False  # a program that has to be installed
+
+
+def check_all() -> list[Check]:
+    """Look at everything; each check is made even where an earlier one failed."""
+    checks = [Check("gdbmem", True, f"{__version__}, Python {platform.python_version()}")]
+    found = _gdb(checks)
+    if found is not None:
+        checks += [_private_folder(found), _gdbinit(found)]
+    checks += _valgrind()
+    if found is not None:
+        checks += [_libc_symbols(found), _starts_programs(found)]
+    return [*checks, _attach_rights(), _proc(), _runtime_folder()]
+
+
+def _gdb(checks: list[Check]) -> Optional[GdbPython]:
+    try:
+        found = gdb_python(find_gdb())
+    except GdbmemError as error:
+        # One that is there but has no Python has to be replaced: that is a missing tool, too.
+        checks.append(Check("gdb", False, error.message, error.hint, is_tool=True))
+        return None
+    checks.append(Check("gdb", True, f"{found.version}, {found.gdb}", is_tool=True))
+    checks.append(Check("gdb's Python", True, ".".join(map(str, found.python))))
+    return found
+
+
+def _private_folder(found: GdbPython) -> Check:
+    name, folder = "packages for gdb", private_folder(found.python)
+    if not folder.is_dir():
+        return Check(name, False, "none yet", "type: gdbmem install (a launch makes them, too)", needed=False)
+    problem = import_problem(found.gdb, folder)
+    if problem:
+        return Check(name, False, f"{folder}: {problem}", "type: gdbmem install")
+    return Check(name, True, str(folder))
+
+
+def _gdbinit(found: GdbPython) -> Check:
+    name = "source gdbmem"
+    try:
+        path = gdbinit.users_gdbinit(found.version)
+        content = gdbinit.read(path)
+        installed = gdbinit.without_block(content) != content
+    except GdbmemError as error:
+        return Check(name, False, error.message, error.hint, needed=False)
+    if installed:
+        return Check(name, True, f"through {path}", needed=False)
+    return Check(
+        name,
+        False,
+        f"{path} does not name gdbmem",
+        "type: gdbmem install (launch needs it not)",
+        needed=False,
+    )
+
+
+def _valgrind() -> list[Check]:
+    path, vgdb = shutil.which("valgrind"), shutil.which("vgdb")
+    if path is None:
+        return [Check("valgrind", False, "not installed", how_to_install("valgrind"), is_tool=True)]
+    status, output = _run([path, "--version"])
+    found = f"{output.replace('valgrind-', '', 1)}, {path}"
+    checks = [Check("valgrind", status == 0, found, "" if status == 0 else "install it again", is_tool=True)]
+    if status == 0:
+        checks.append(_massif(path))
+    mend = "" if vgdb else how_to_install("valgrind")
+    return [*checks, Check("vgdb", vgdb is not None, vgdb or "not installed", mend, is_tool=True)]
+
+
+def _massif(valgrind: str) -> Check:
+    program = shutil.which("true") or "/bin/true"
+    status, output = _run([valgrind, "--tool=massif", "--massif-out-file=/dev/null", program])
+    if status == 0:
+        return Check("massif", True, f"ran {program}", is_tool=True)
+    if "redirection" in output:
+        # valgrind has to find some functions of ld.so by name, and it is stripped.
+        return Check("massif", False, "ld.so has no symbols", how_to_install("libc-symbols"), is_tool=True)
+    said = output.splitlines()[-1].strip() if output else f"status {status}"
+    return Check("massif", False, f"running {program}: {said}", "install valgrind again", is_tool=True)
+
+
+def _libc_symbols(found: GdbPython) -> Check:
+    name, libc = "symbols of libc", _libc()
+    if libc is None:
+        return Check(name, False, "no GNU libc here", needed=False)
+    output, _ = run_python_in_gdb(
+        found.gdb,
+        "import gdb; gdb.lookup_type('struct malloc_state'); print('gdbmem-symbols')",
+        before=("-nx", "-iex", "set debuginfod enabled off", libc),
+    )
+    if "gdbmem-symbols" in output:
+        return Check(name, True, f"for {libc}", needed=False)
+    if os.environ.get("DEBUGINFOD_URLS"):
+        return Check(name, True, "from $DEBUGINFOD_URLS, when gdb asks for them", needed=False)
+    mend = f"{how_to_install('libc-symbols')} (names inside libc, heap walking; launch needs it not)"
+    return Check(name, False, f"none for {libc}", mend, needed=False)
+
+
+def _libc() -> Optional[str]:
+    # The one that this very process uses.
+    try:
+        maps = Path("/proc/self/maps").read_bytes()
+    except OSError:
+        return None
+    match = re.search(rb"(/\S*/libc(?:\.so\.6|-2\.\d+\.so))$", maps, re.MULTILINE)
+    return os.fsdecode(match[1]) if match else None
+
+
+def _starts_programs(found: GdbPython) -> Check:
+    program = shutil.which("true") or "/bin/true"
+    output, complaint = run_python_in_gdb(
+        found.gdb,
+        "import gdb; gdb.execute('run'); print('gdbmem-ran', gdb.parse_and_eval('$_exitcode'))",
+        before=("-nx", "-iex", "set debuginfod enabled off", "-iex", "set startup-with-shell off", program),
+    )
+    name = "gdb runs programs"
+    if "gdbmem-ran 0" in output:
+        return Check(name, True, f"ran {program}", needed=False)
+    mend = "a container needs --cap-add=SYS_PTRACE (launch under valgrind needs it not)"
+    return Check(name, False, complaint or "the program did not end", mend, needed=False)
+
+
+def _attach_rights() -> Check:
+    name = "attach rights"
+    if _has_ptrace_capability():
+        return Check(name, True, "this user may trace any process", needed=False)
+    try:
+        scope = Path("/proc/sys/kernel/yama/ptrace_scope").read_text(encoding="ascii").strip()
+    except OSError:
+        return Check(name, True, "own processes", needed=False)
+    if scope == "0":
+        return Check(name, True, "own processes (ptrace_scope 0)", needed=False)
+    mend = "type: sudo sysctl kernel.yama.ptrace_scope=0 (only to attach to running programs)"
+    if scope == "3":
+        mend = "ptrace_scope 3 lasts until the machine starts again"
+    return Check(name, False, f"only programs that gdb starts (ptrace_scope {scope})", mend, needed=False)
+
+
+def _has_ptrace_capability() -> bool:
+    try:
+        status = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    match = re.search(r"^CapEff:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    return bool(match and int(match[1], 16) & _CAP_SYS_PTRACE)
+
+
+def _proc() -> Check:
+    try:
+        Path("/proc/self/statm").read_bytes()
+        Path("/proc/self/smaps_rollup").read_bytes()
+    except OSError as error:
+        return Check(
+            "/proc", False, f"{error.filename}: {error.strerror}", "mount it: mount -t proc proc /proc"
+        )
+    return Check("/proc", True, f"Linux {platform.release()}")
+
+
+def _runtime_folder() -> Check:
+    name = "runtime folder"
+    try:
+        with runtime_folder(Path("/")) as folder:
+            return Check(name, True, f"{folder.parent} takes FIFOs")
+    except GdbmemError as error:
+        return Check(name, False, error.message, error.hint)
+
+
+def _run(command: list[str]) -> tuple[Optional[int], str]:
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_SECONDS,
+            start_new_session=True,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return None, f"does not end within {_SECONDS:.0f} s"
+    except OSError as error:
+        return None, str(error.strerror)
+    return done.returncode, done.stdout.decode("utf-8", "replace").strip()

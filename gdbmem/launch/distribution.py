@@ -1,0 +1,74 @@
+"""What to type to install a program here: /etc/os-release names the distribution."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_OS_RELEASE = ("/etc/os-release", "/usr/lib/os-release")
+
+_COMMANDS = {
+    "debian": "apt install",
+    "fedora": "dnf install",
+    "arch": "pacman -S",
+    "suse": "zypper install",
+    "alpine": "apk add",
+}
+# What a distribution's ID or ID_LIKE may be → its family.
+_FAMILIES = {
+    "debian": "debian", "ubuntu": "debian",
+    "fedora": "fedora", "rhel": "fedora", "centos": "fedora",
+    "arch": "arch", "archlinux": "arch",
+    "suse": "suse", "opensuse": "suse", "sles": "suse",
+    "alpine": "alpine",
+}  # fmt: skip
+# A package is called as the program unless it stands here.
+_PACKAGES = {
+    ("debian", "libc-symbols"): "apt install libc6-dbg",
+    ("fedora", "libc-symbols"): "dnf debuginfo-install glibc",
+    ("arch", "libc-symbols"): "export DEBUGINFOD_URLS=https://debuginfod.archlinux.org",
+    ("suse", "libc-symbols"): "zypper install glibc-debuginfo",
+    ("alpine", "libc-symbols"): "apk add musl-dbg",
+}
+
+
+def install_command(what: str, *, os_release: str = "") -> str:
+    """Return what to type to install *what* (gdb, valgrind, libc-symbols); "" where nobody knows.
+
+    *os_release* is the text of that file, by default this machine's.
+    """
+    family = _family(os_release or _read())
+    if (family, what) in _PACKAGES:
+        return _PACKAGES[family, what]
+    if family not in _COMMANDS or what == "libc-symbols":
+        return ""
+    return f"{_COMMANDS[family]} {what}"
+
+
+def how_to_install(what: str) -> str:
+    """Return a hint: ``type: apt install gdb``, or that the package is to be installed."""
+    command = install_command(what)
+    if command:
+        return f"type: {command}"
+    return f"install your distribution's package of {'the C library’s symbols' if '-' in what else what}"
+
+
+def _read() -> str:
+    for path in _OS_RELEASE:
+        try:
+            return Path(path).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+    return ""
+
+
+def _family(os_release: str) -> str:
+    fields = {}
+    for line in os_release.splitlines():
+        key, _, value = line.partition("=")
+        fields[key.strip()] = value.strip().strip("\"'")
+    words = [fields.get("ID", ""), *fields.get("ID_LIKE", "").split()]
+    for word in words:
+        family = _FAMILIES.get(word.lower()) or _FAMILIES.get(word.lower().split("-")[0])
+        if family:
+            return family
+    return ""
