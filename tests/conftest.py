@@ -104,7 +104,7 @@ def no_process_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv(MARKER, mark)
     yield
     deadline = time.monotonic() + 5  # one that has just been told to end may need a moment
-    while (left := _marked_processes(mark)) and time.monotonic() < deadline:
+    while (left := marked_processes(mark)) and time.monotonic() < deadline:
         time.sleep(0.05)
     for pid in left:
         _kill(pid)
@@ -114,7 +114,7 @@ def no_process_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         )
 
 
-def _marked_processes(mark: str) -> dict[int, str]:
+def marked_processes(mark: str) -> dict[int, str]:
     """Return pid → command line of the processes with *mark* in their environment, but this one."""
     entry = f"{MARKER}={mark}".encode()
     found = {}

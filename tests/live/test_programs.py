@@ -1,0 +1,68 @@
+"""The programs and guards that other live tests lean on do what they say."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Callable
+
+import conftest
+import pytest
+
+pytestmark = pytest.mark.needs("gcc", "g++", "nm")
+
+Program = Callable[..., Path]
+NAMES = sorted(path.stem for path in conftest.PROGRAMS.glob("*.c*"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_program_compiles_and_is_compiled_once(name: str, program: Program) -> None:
+    path = program(name)
+    assert os.access(path, os.X_OK)
+    made = path.stat().st_mtime_ns
+    assert program(name) == path
+    assert path.stat().st_mtime_ns == made
+
+
+def test_flags_make_another_program_instead_of_replacing_it(program: Program) -> None:
+    assert program("ends") != program("ends", "-O2")
+    assert program("ends").exists()
+
+
+def test_the_static_program_has_no_loader_and_the_stripped_one_no_symbols(program: Program) -> None:
+    assert b"/ld-linux" not in program("static_program").read_bytes()
+    ended = subprocess.run(["nm", program("stripped")], capture_output=True, text=True, check=False)
+    assert "no symbols" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["exit", "3"], 3),
+        (["signal", "15"], -15),
+        (["abort"], -signal.SIGABRT),
+    ],
+)
+def test_ends_ends_as_told(words: list[str], status: int, program: Program, scratch: Path) -> None:
+    ended = subprocess.run([program("ends"), *words], cwd=scratch, check=False)
+    assert ended.returncode == status
+
+
+def test_a_process_that_outlived_its_parent_is_found_by_its_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(conftest.MARKER, "test-of-the-guard")
+    # In a session of its own, as valgrind is: neither the process tree nor the group would show it.
+    started = subprocess.run(
+        ["sh", "-c", "setsid sleep 60 >/dev/null 2>&1 & echo $!"], capture_output=True, text=True, check=True
+    )
+    pid = int(started.stdout)
+    try:
+        assert "sleep 60" in conftest.marked_processes("test-of-the-guard")[pid]
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_a_test_never_sees_the_users_home(private_home: Path) -> None:
+    assert os.environ["HOME"] == str(private_home)
+    assert list(private_home.iterdir()) == []

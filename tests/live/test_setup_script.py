@@ -1,0 +1,245 @@
+"""scripts/setup on machines that lack things: real bash and coreutils, apt-get and python3 played by stubs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NOBODY = 65534
+# What set-up looks for or would start; a machine of these tests has only those that a test puts there.
+WATCHED = {
+    "gdb",
+    "valgrind",
+    "vgdb",
+    "g++",
+    "gcc",
+    "make",
+    "strip",
+    "sqlite3",
+    "sudo",
+    "apt-get",
+    "dpkg-query",
+}
+TOOLS = {"gdb", "valgrind", "vgdb", "g++", "gcc", "make", "strip", "sqlite3"}
+
+# Makes a "virtual environment" that holds itself, and notes what pip was asked.
+STUB_PYTHON = """#!/bin/bash
+case "$*" in
+  --version) echo Python 3.11.2 ;;
+  "-m venv"*) mkdir -p "${@: -1}/bin"; cp "$0" "${@: -1}/bin/python" ;;
+  "-m pip"*)
+    echo "$PWD: $*" >>"$MACHINE/pip.calls"
+    [ ! -e "$MACHINE/no-network" ] || { echo "ERROR: no route"; exit 1; } ;;
+  *find_spec*) (cd "$(dirname "$0")/.." && pwd -P) ;;
+esac
+"""
+
+
+class Machine:
+    """A checkout in a folder with a blank in its name, and a PATH that ends there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "bin"
+        self.checkout = folder / "my code" / "gdbmem"
+        self.path.mkdir()
+        for tool in Path("/usr/bin").iterdir():
+            if tool.name not in WATCHED and not tool.name.startswith("python3"):
+                (self.path / tool.name).symlink_to(tool)
+        (self.checkout / "scripts").mkdir(parents=True)
+        shutil.copy(ROOT / "scripts" / "setup", self.checkout / "scripts" / "setup")
+        shutil.copy(ROOT / "pyproject.toml", self.checkout)
+        self.put("python3", STUB_PYTHON)
+
+    def put(self, name: str, text: str = "#!/bin/sh\n") -> None:
+        (self.path / name).write_text(text)
+        (self.path / name).chmod(0o755)
+
+    def put_tools(self) -> None:
+        for name in TOOLS:
+            self.put(name)
+        self.put("dpkg-query", "#!/bin/sh\necho installed\n")
+
+    def setup(self, *words: str, as_root: bool = False) -> subprocess.CompletedProcess[str]:
+        command = [str(self.checkout / "scripts" / "setup"), *words]
+        if not as_root and os.geteuid() == 0:
+            shutil.chown(self.folder, NOBODY)
+            subprocess.run(["chown", "-R", "--no-dereference", str(NOBODY), str(self.folder)], check=True)
+            drop = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+            command = drop + command
+        environment = {**os.environ, "PATH": str(self.path), "MACHINE": str(self.folder)}
+        return subprocess.run(
+            command,
+            cwd="/",  # set-up is started from anywhere
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def calls(self, name: str) -> list[str]:
+        path = self.folder / f"{name}.calls"
+        return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.fixture
+def machine(scratch: Path) -> Machine:
+    return Machine(scratch)
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="plays root's part")
+
+
+def the_sentence(ended: subprocess.CompletedProcess[str]) -> str:
+    """Return the one line that a failed set-up ends with."""
+    assert ended.returncode == 1, ended.stderr
+    last = ended.stderr.splitlines()[-1]
+    assert last.startswith("setup: ")
+    return last
+
+
+def test_without_root_and_sudo_the_command_to_type_is_named(machine: Machine) -> None:
+    machine.put("apt-get")
+    ended = machine.setup("demo")
+    assert "as root type: apt-get install g++ gdb make valgrind" in the_sentence(ended)
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def test_a_sudo_that_asks_for_a_password_where_nobody_can_answer_does_not_hang(machine: Machine) -> None:
+    machine.put("apt-get")
+    machine.put("sudo", "#!/bin/sh\nexit 1\n")
+    assert "in a terminal type: sudo apt-get install" in the_sentence(machine.setup("test"))
+
+
+def test_another_distribution_gets_the_list_of_packages(machine: Machine) -> None:
+    sentence = the_sentence(machine.setup("test"))
+    assert "no Debian or Ubuntu" in sentence
+    for name in ("binutils", "g++", "gdb", "make", "sqlite3", "valgrind"):
+        assert name in sentence
+
+
+def test_another_distribution_that_has_the_tools_needs_no_apt_get(machine: Machine) -> None:
+    machine.put_tools()
+    (machine.path / "dpkg-query").unlink()
+    assert machine.setup("test").returncode == 0
+
+
+def test_passwordless_sudo_installs_what_is_missing_and_only_that(machine: Machine) -> None:
+    machine.put_tools()
+    (machine.path / "valgrind").unlink()
+    machine.put("sudo", '#!/bin/sh\nshift\nexec "$@"\n')
+    machine.put("apt-get", '#!/bin/sh\necho "$DEBIAN_FRONTEND $*" >>"$MACHINE/apt.calls"\n')
+    ended = machine.setup("demo")
+    assert ended.returncode == 0, ended.stderr
+    (call,) = machine.calls("apt")
+    assert call.startswith("noninteractive ")
+    assert call.endswith("install --no-install-recommends valgrind")
+
+
+@needs_root
+def test_the_package_lists_are_fetched_only_when_an_install_fails_without(machine: Machine) -> None:
+    machine.put(
+        "apt-get",
+        '#!/bin/sh\necho "$*" >>"$MACHINE/apt.calls"\n'
+        'case "$*" in *update*) touch "$MACHINE/lists";; *) [ -e "$MACHINE/lists" ];; esac\n',
+    )
+    ended = machine.setup("demo", as_root=True)
+    assert ended.returncode == 0, ended.stderr
+    kinds = ["update" if "update" in call else "install" for call in machine.calls("apt")]
+    assert kinds == ["install", "update", "install"]
+
+
+@needs_root
+def test_without_network_apt_gets_own_reason_is_in_the_sentence(machine: Machine) -> None:
+    machine.put("apt-get", "#!/bin/sh\necho 'E: Temporary failure resolving deb.debian.org' >&2\nexit 100\n")
+    sentence = the_sentence(machine.setup("demo", as_root=True))
+    assert "Temporary failure resolving deb.debian.org" in sentence
+    assert "network" in sentence
+
+
+def test_pip_without_network_is_one_sentence_and_the_next_run_tries_again(machine: Machine) -> None:
+    machine.put_tools()
+    (machine.folder / "no-network").touch()
+    sentence = the_sentence(machine.setup("demo"))
+    assert "ERROR: no route" in sentence and "network" in sentence
+    (machine.folder / "no-network").unlink()
+    assert machine.setup("demo").returncode == 0
+
+
+def test_the_second_run_says_and_installs_nothing(machine: Machine) -> None:
+    machine.put_tools()
+    first = machine.setup("test")
+    assert first.returncode == 0 and "installing gdbmem" in first.stderr
+    calls = machine.calls("pip")
+    second = machine.setup("test")
+    assert (second.returncode, second.stdout, second.stderr) == (0, "", "")
+    assert machine.calls("pip") == calls
+
+
+def test_the_demo_is_content_with_what_the_tests_have_set_up_but_not_the_other_way_round(
+    machine: Machine,
+) -> None:
+    machine.put_tools()
+    assert machine.setup("demo").returncode == 0
+    assert "[dev]" not in machine.calls("pip")[-1]
+    assert machine.setup("test").returncode == 0
+    calls = machine.calls("pip")
+    assert calls[-1].endswith(".[dev]")
+    (machine.checkout / ".venv" / "setup.demo").unlink()
+    assert machine.setup("demo").returncode == 0
+    assert machine.calls("pip") == calls
+
+
+def test_a_changed_pyproject_is_installed_again(machine: Machine) -> None:
+    machine.put_tools()
+    machine.setup("demo")
+    calls = machine.calls("pip")
+    with (machine.checkout / "pyproject.toml").open("a") as stream:
+        stream.write("# another dependency\n")
+    machine.setup("demo")
+    assert len(machine.calls("pip")) == len(calls) + 1
+
+
+def test_a_checkout_that_was_moved_gets_a_new_environment(machine: Machine) -> None:
+    machine.put_tools()
+    machine.setup("demo")
+    # Scripts of an environment name the interpreter by its whole path: after a move they start nothing.
+    machine.checkout.rename(machine.checkout.with_name("moved"))
+    machine.checkout = machine.checkout.with_name("moved")
+    ended = machine.setup("demo")
+    assert ended.returncode == 0
+    assert machine.calls("pip")[-1].startswith(f"{machine.checkout}:")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a folder of root's")
+def test_a_checkout_of_somebody_else_is_one_sentence(machine: Machine) -> None:
+    machine.put_tools()
+    machine.setup("demo")  # gives everything to the user
+    shutil.rmtree(machine.checkout / ".cache")
+    shutil.chown(machine.checkout, 0)
+    machine.checkout.chmod(0o755)
+    drop = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    ended = subprocess.run(
+        [*drop, str(machine.checkout / "scripts" / "setup"), "demo"],
+        env={**os.environ, "PATH": str(machine.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "is not writable" in the_sentence(ended)
+
+
+@pytest.mark.parametrize("script", ["setup", "demo", "test", "bench"])
+def test_every_script_explains_itself_without_doing_anything(script: str) -> None:
+    ended = subprocess.run(
+        [str(ROOT / "scripts" / script), "--help"], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0
+    assert ended.stdout.startswith(f"usage: scripts/{script}")
+    assert ended.stderr == ""
