@@ -37,6 +37,17 @@ class Profile(Protocol):
     unit: str  # what the trees count: "bytes of heap" or "bytes of pages"
     notices: Sequence[Notice]
     snapshots: Sequence[Totals]
+    marked_peak_index: Optional[int]  # the snapshot that the tool itself calls the peak
+
+    @property
+    def peak_index(self) -> int:
+        """The snapshot with the largest total, the first of several."""
+        ...
+
+    @property
+    def peak_tree_index(self) -> Optional[int]:
+        """The snapshot with the largest total of those that have a tree; None when none has."""
+        ...
 
     def tree(self, index: int) -> Optional[CallTree]:
         """Return the call tree of snapshot *index*, parsed now; None when it has none."""
@@ -51,3 +62,18 @@ class Snapshot:
     name: str
     totals: Totals
     tree: CallTree
+
+
+def peak_index(snapshots: Sequence[Totals]) -> int:
+    """Return the index of the snapshot with the largest total, the first of several."""
+    return max(range(len(snapshots)), key=lambda index: snapshots[index].total_bytes)
+
+
+def peak_tree_index(snapshots: Sequence[Totals]) -> Optional[int]:
+    """Return the index of the largest snapshot that has a tree; None when none has.
+
+    Of several of that size it is the one nearest to the peak.
+    """
+    peak = peak_index(snapshots)
+    with_tree = [index for index, totals in enumerate(snapshots) if totals.has_tree]
+    return max(with_tree, key=lambda index: (snapshots[index].total_bytes, -abs(index - peak)), default=None)

@@ -1,0 +1,305 @@
+"""massif.out: an index over the whole file at once, a call tree only when it is asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import NamedTuple, Optional
+
+from gdbmem.errors import InputError, Notice
+from gdbmem.formats.massif_sites import UNKNOWN_SITE, FrameKey, read_sites
+from gdbmem.formats.massif_tree import Data, NodeTexts, TreeArea, line_number, parse_tree, unknown_line
+from gdbmem.model.calltree import CallTree
+from gdbmem.model.snapshot import Totals, peak_index, peak_tree_index
+from gdbmem.text import printable
+
+__all__ = ["UNKNOWN_SITE", "FrameKey", "MassifProfile", "read_massif", "read_sites", "read_totals"]
+
+TRUNCATED = "massif-truncated"
+HEAPTRACK = b"heaptrack"  # what it gives as the description
+
+_HEADER_BYTES = 8 << 20  # Linux gives a program at most 6 MiB of arguments
+_TIME_UNITS = (b"i", b"ms", b"B", b"s")
+_NUMBER = rb"([0-9]{1,18})"
+_HEAD_LINES = (
+    ("'snapshot=NUMBER'", rb"snapshot=[0-9]{1,18}"),
+    ("'#-----------'", rb"#[^\r\n]*"),
+    # heaptrack writes fractions of seconds.
+    ("'time=NUMBER'", rb"time=([0-9]{1,18}(?:\.[0-9]*)?(?:e[-+]?[0-9]{1,2})?)"),
+    ("'mem_heap_B=BYTES'", rb"mem_heap_B=" + _NUMBER),
+    ("'mem_heap_extra_B=BYTES'", rb"mem_heap_extra_B=" + _NUMBER),
+    ("'mem_stacks_B=BYTES'", rb"mem_stacks_B=" + _NUMBER),
+    ("'heap_tree=empty', 'detailed' or 'peak'", rb"heap_tree=(empty|detailed|peak)"),
+)
+_HEAD = re.compile(rb"\r?\n".join(pattern for _, pattern in _HEAD_LINES) + rb"(?:\r?\n|\Z)")
+_XTREE_ROOT = re.compile(rb"n[0-9]+: [0-9]+ ([A-Za-z]+) : ")
+_CHILDREN = re.compile(rb"^ *n([0-9]{1,18}): ", re.MULTILINE)
+
+
+@dataclass
+class MassifProfile:
+    """A massif.out: totals of all snapshots; trees are parsed when asked for (model.snapshot.Profile)."""
+
+    source: str
+    command: str
+    time_unit: str  # "" where a cut took it
+    unit: str
+    notices: Sequence[Notice]
+    snapshots: Sequence[Totals]
+    marked_peak_index: Optional[int]  # massif's own mark; the real peak may lie elsewhere, up to 24 % higher
+    _areas: Sequence[Optional[TreeArea]] = field(repr=False)
+    source_format: str = "massif"
+    _texts: NodeTexts = field(default_factory=NodeTexts, repr=False)
+
+    @property
+    def peak_index(self) -> int:
+        """The snapshot with the largest total, the first of several."""
+        return peak_index(self.snapshots)
+
+    @property
+    def peak_tree_index(self) -> Optional[int]:
+        """The snapshot with the largest total of those that have a tree; None when none has."""
+        return peak_tree_index(self.snapshots)
+
+    def tree(self, index: int) -> Optional[CallTree]:
+        """Return the call tree of snapshot *index*, parsed now; None when it has none.
+
+        Raises InputError, naming the line, when it is damaged.
+        """
+        area = self._areas[index]
+        return None if area is None else parse_tree(area, self._texts)
+
+
+class _Header(NamedTuple):
+    start: int
+    end: int
+    description: bytes = b""
+    command: bytes = b""
+    time_unit: bytes = b""
+
+
+def read_massif(data: Data, source: str, notices: Sequence[Notice] = ()) -> MassifProfile:
+    """Index *data*, the text of a massif.out; *source* is its path, *notices* what was said on opening it.
+
+    A file that was cut gives what can be read and a notice. Raises InputError for anything else
+    that is no massif.out, and for the xtree flavour, which is no timeline.
+    """
+    return _Index(data, source, notices).read()
+
+
+def read_totals(data: bytes, source: str = "the snapshot") -> Totals:
+    """Return the totals of the first snapshot of *data*, without looking at the rest."""
+    at = data.find(b"\nsnapshot=") + 1
+    head = _HEAD.match(data, at) if at else None
+    if head is None:
+        raise InputError(
+            f"{printable(source)} holds no whole snapshot", slug=TRUNCATED, hint="is the disk full?"
+        )
+    return _totals(head, 0, has_tree=head[5] != b"empty")
+
+
+def _totals(head: re.Match[bytes], index: int, *, has_tree: bool) -> Totals:
+    return Totals(index, float(head[1]), int(head[2]), int(head[3]), int(head[4]), has_tree)
+
+
+class _Index:
+    """One pass over the file: where the snapshots and their trees stand."""
+
+    def __init__(self, data: Data, source: str, notices: Sequence[Notice]) -> None:
+        self.data = data
+        self.source = source
+        self.name = printable(source)
+        self.end = _end_of_text(data)
+        self.notices = list(notices)
+        self.totals: list[Totals] = []
+        self.areas: list[Optional[TreeArea]] = []
+        self.peak: Optional[int] = None
+        self.header = self._read_header()
+
+    def read(self) -> MassifProfile:
+        if b"xtree.produce_report" in self.header.description:
+            raise self._xtree()
+        for head, start, end in self._heads():
+            self._add(head, start, end)
+        if not self.totals:
+            raise InputError(
+                f"{self.name} was cut at line {self._last_line()}, before the end of its first snapshot",
+                slug=TRUNCATED,
+                hint="massif writes its file when the program ends, unless it is killed with SIGKILL",
+            )
+        return MassifProfile(
+            source=self.source,
+            command=_text(self.header.command),
+            time_unit=_text(self.header.time_unit),
+            unit=self._unit(),
+            notices=tuple(self.notices),
+            snapshots=tuple(self.totals),
+            marked_peak_index=self.peak,
+            _areas=tuple(self.areas),
+        )
+
+    # --- the header
+
+    def _read_header(self) -> _Header:
+        data = self.data
+        if data[:1] != b"#":
+            return self._parse_header(0)
+        # heaptrack writes it where its input names the command, which may be last.
+        at = data.find(b"\ndesc: heaptrack") + 1
+        if at:
+            return self._parse_header(at)
+        self.notices.append(
+            Notice(
+                TRUNCATED,
+                f"{self.name} lacks the lines with the command and the time unit: its beginning was cut, "
+                "or its end if heaptrack wrote it",
+            )
+        )
+        return _Header(self.end, self.end)
+
+    def _parse_header(self, start: int) -> _Header:
+        data, limit = self.data, min(self.end, start + _HEADER_BYTES)
+        command = start if data[start : start + 4] == b"cmd:" else data.find(b"\ncmd:", start, limit) + 1
+        unit = data.find(b"\ntime_unit:", command, limit) + 1
+        # An argument of the command may hold a line that looks like the unit's: a snapshot follows the unit's.
+        while unit:
+            stop = data.find(b"\n", unit, limit) + 1
+            if not stop or stop >= self.end or data[stop : stop + 1] == b"#":
+                break
+            unit = data.find(b"\ntime_unit:", stop - 1, limit) + 1
+        if not unit or (command == 0 and start == 0 and data[:4] != b"cmd:"):
+            raise self._bad_header(command)
+        end = stop or self.end
+        value = data[unit + 10 : end].strip()
+        if value not in _TIME_UNITS and end < self.end:
+            raise unknown_line(data, unit, self.source, "'time_unit: i', 'ms', 'B' or 's'")
+        lines = [line.strip() for line in data[start:command].split(b"desc:")]
+        return _Header(start, end, b" ".join(filter(None, lines)), _argv(data[command + 4 : unit - 1]), value)
+
+    def _bad_header(self, command: int) -> InputError:
+        snapshot = self.data.find(b"\nsnapshot=")
+        if snapshot < 0:
+            return InputError(
+                f"{self.name} was cut at line {self._last_line()}, in its header", slug=TRUNCATED
+            )
+        expected = "'time_unit: …'" if command else "'cmd: …'"
+        before = self.data.rfind(b"\n", 0, snapshot) + 1
+        return unknown_line(self.data, before, self.source, f"{expected} before it")
+
+    # --- the snapshots
+
+    def _heads(self) -> Iterator[tuple[re.Match[bytes], int, int]]:
+        """Yield the head of each whole snapshot, and where what follows it starts and ends."""
+        data, header = self.data, self.header
+        before = header.end if header.start == 0 else 0
+        if before < self.end and data[before : before + 1] != b"#":
+            raise unknown_line(data, before, self.source, "'#-----------'")
+        at = self._next(before)
+        while at < self.end:
+            snapshot = data.find(b"\n", at) + 1
+            head = _HEAD.match(data, snapshot) if snapshot else None
+            if head is None:
+                self._explain_head(at)
+                return
+            following = self._next(head.end() - 1)
+            stop = header.start if head.end() <= header.start < following else following
+            yield head, head.end(), stop
+            at = following
+
+    def _next(self, at: int) -> int:
+        """Return where the '#' line of the first snapshot from *at* on starts; the end if there is none."""
+        data = self.data
+        found = data.find(b"\nsnapshot=", at)
+        if found < 0:  # what a cut has left of one
+            return data.find(b"\n#", max(at - 1, 0)) + 1 or self.end
+        start = data.rfind(b"\n", 0, found) + 1
+        if data[start : start + 1] != b"#":
+            raise unknown_line(data, start, self.source, "'#-----------' before a snapshot")
+        return start
+
+    def _explain_head(self, at: int) -> None:
+        """Note that the file ends within the snapshot whose '#' line is at *at*, or raise for its bad line."""
+        data, index = self.data, len(self.totals)
+        for expected, pattern in chain([_HEAD_LINES[1]], _HEAD_LINES):
+            stop = data.find(b"\n", at) + 1
+            if not stop:
+                break  # the line isn't whole
+            if re.fullmatch(pattern, data[at:stop].rstrip(b"\r\n")) is None:
+                raise unknown_line(data, at, self.source, expected)
+            at = stop
+        self._cut(f"in the totals of snapshot {index}, which is left out")
+
+    def _add(self, head: re.Match[bytes], start: int, end: int) -> None:
+        index = len(self.totals)
+        kind = head[5]
+        has_tree = kind != b"empty"
+        if not has_tree and start < end:
+            raise unknown_line(self.data, start, self.source, "the next snapshot")
+        if has_tree and end >= self.end and self._is_cut(start, end):
+            self._cut(f"in the tree of snapshot {index}: its totals are whole, its tree is left out")
+            has_tree = False
+        totals = _totals(head, index, has_tree=has_tree)
+        self.totals.append(totals)
+        self.areas.append(self._area(start, end, totals) if has_tree else None)
+        if kind == b"peak":
+            self.peak = index
+
+    def _area(self, start: int, end: int, totals: Totals) -> TreeArea:
+        if not any(self.areas):
+            root = _XTREE_ROOT.match(self.data, start)
+            if root is not None:
+                raise self._xtree()
+        exact = self.header.description not in (HEAPTRACK, b"")
+        return TreeArea(self.data, start, end, self.source, totals.total_bytes, totals.heap_bytes, exact)
+
+    def _is_cut(self, start: int, end: int) -> bool:
+        """Tell whether the file ends before the tree does."""
+        if start >= end or self.data[end - 1 : end] != b"\n":
+            return True
+        if self.header.description == HEAPTRACK and b": 0 " in self.data[start : start + 30]:
+            return False  # an empty heap, whose children it counts but does not list
+        children = _CHILDREN.findall(self.data[start:end])
+        return sum(map(int, children)) > len(children) - 1
+
+    def _cut(self, what: str) -> None:
+        self.notices.append(Notice(TRUNCATED, f"{self.name} was cut at line {self._last_line()}, {what}"))
+
+    def _last_line(self) -> int:
+        return line_number(self.data, max(0, len(self.data) - 1))
+
+    # --- what the trees are
+
+    def _unit(self) -> str:
+        area = next(filter(None, self.areas), None)
+        if area is not None:
+            root = self.data[area.start : area.start + 200].split(b"\n", 1)[0]
+            pages = b"(page allocation syscalls)" in root
+        else:
+            pages = b"--pages-as-heap=yes" in self.header.description.split()
+        return "bytes of pages" if pages else "bytes of heap"
+
+    def _xtree(self) -> InputError:
+        return InputError(
+            f"{self.name} is an execution-tree report (valgrind's --xtree-memory or --xtree-leak) in massif's "
+            "format: its snapshots are different counts of one moment, not a timeline",
+            slug="massif-xtree",
+            hint="record one with valgrind --tool=massif",
+        )
+
+
+def _end_of_text(data: Data) -> int:
+    """Return where *data* ends, less empty lines after its last one."""
+    tail = data[max(0, len(data) - 4096) :]
+    empty = len(tail) - len(tail.rstrip(b"\r\n"))
+    newline = data.find(b"\n", len(data) - empty)
+    return newline + 1 if newline >= 0 else len(data)
+
+
+def _argv(text: bytes) -> bytes:
+    return text[1:].rstrip(b"\r") if text[:1] == b" " else text.rstrip(b"\r")
+
+
+def _text(text: bytes) -> str:
+    return text.decode("utf-8", "surrogateescape")

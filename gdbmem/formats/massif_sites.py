@@ -1,0 +1,99 @@
+"""Bytes per line of the user's own code, from a massif snapshot that was just written, without its tree."""
+
+from __future__ import annotations
+
+import re
+from typing import Callable, NamedTuple, Optional
+
+from gdbmem.errors import InputError
+from gdbmem.formats.massif_tree import UnknownTextError, read_node_text
+from gdbmem.model.calltree import Frame
+
+FrameKey = tuple[Optional[str], Optional[str], Optional[int], Optional[str]]
+
+UNKNOWN_SITE: FrameKey = Frame().key  # bytes of which not even the allocation site is listed
+
+_TREE = re.compile(rb"^heap_tree=(?:detailed|peak)\n", re.MULTILINE)
+_LINE = re.compile(rb" *n([0-9]{1,18}): ([0-9]{1,18}) (.*)\n")
+
+
+class _Site(NamedTuple):
+    key: FrameKey
+    is_final: bool  # the user's own: nothing below it matters
+
+
+class _Sites(dict[bytes, _Site]):
+    """Node text → the site it is."""
+
+    def __init__(self, is_library: Callable[[Frame], bool]) -> None:
+        super().__init__()
+        self._is_library = is_library
+
+    def __missing__(self, text: bytes) -> _Site:
+        frame = read_node_text(text).frame
+        site = self[text] = (
+            _Site(UNKNOWN_SITE, False) if frame is None else _Site(frame.key, not self._is_library(frame))
+        )
+        return site
+
+
+def read_sites(data: bytes, is_library: Callable[[Frame], bool]) -> dict[FrameKey, int]:
+    """Return the bytes of each user site in the first tree of *data*; they add up to the tree's.
+
+    A user site is the first frame on a path, from the allocation outward, for which *is_library* is
+    False; a path without one counts for its first frame. What lies below a site is skipped, not parsed.
+    Raises InputError when there is no tree or when it ends early.
+    """
+    if data.find(b"\r\n", 0, 4096) >= 0:
+        data = data.replace(b"\r\n", b"\n")
+    start = _TREE.search(data)
+    root = _LINE.match(data, start.end()) if start is not None else None
+    if root is None:
+        raise _cut("holds no tree")
+    try:
+        return _descend(data, root, _Sites(is_library))
+    except UnknownTextError as error:
+        raise InputError(
+            f"the snapshot's tree has a node that is none of massif's: {error}", slug="massif-unknown-line"
+        ) from None
+
+
+def _descend(data: bytes, root: re.Match[bytes], sites: _Sites) -> dict[FrameKey, int]:
+    found: dict[FrameKey, int] = {}
+    children = [int(root[1])]  # still to come, level by level
+    unclaimed = [int(root[2])]  # bytes that no child has claimed yet, level by level
+    first = UNKNOWN_SITE  # the frame that allocated, on this path
+    at = root.end()
+    while children:
+        if not children[-1]:
+            children.pop()
+            rest = unclaimed.pop()
+            if rest:
+                site = first if children else UNKNOWN_SITE
+                found[site] = found.get(site, 0) + rest
+            continue
+        depth = len(children)
+        if not data.startswith(b" " * depth + b"n", at):
+            # Between here and the next child is what lies below a site.
+            at = data.find(b"\n" + b" " * depth + b"n", at) + 1
+        match = _LINE.match(data, at) if at else None
+        if match is None:
+            raise _cut("ends within its tree")
+        at = match.end()
+        count, size = int(match[1]), int(match[2])
+        key, is_final = sites[match[3]]
+        if depth == 1:
+            first = key
+        children[-1] -= 1
+        unclaimed[-1] -= size
+        if count and not is_final:
+            children.append(count)
+            unclaimed.append(size)
+        else:
+            site = key if is_final else first
+            found[site] = found.get(site, 0) + size
+    return found
+
+
+def _cut(what: str) -> InputError:
+    return InputError(f"the snapshot {what}", slug="massif-truncated", hint="is the disk full?")

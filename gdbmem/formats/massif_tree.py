@@ -1,0 +1,344 @@
+"""Call trees in massif's text: node lines → the columns of a CallTree."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import re
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from operator import eq, itemgetter, sub
+from typing import NamedTuple, Optional, Union
+
+from gdbmem.errors import InputError
+from gdbmem.model.calltree import PRUNED, ROOT, CallTree, Frame
+from gdbmem.text import printable
+
+Data = Union[bytes, mmap.mmap]
+
+NODE = re.compile(rb"^( *)n([0-9]+): ([0-9]+) (.*)$", re.MULTILINE)
+_PRUNED_TEXT = re.compile(
+    rb"in ([0-9]{1,18}) places?, (?:all )?below massif's threshold \(([0-9.]+(?:e[-+]?[0-9]+)?)%?\)"
+)
+_FRAME_TEXT = re.compile(rb"(0x[0-9A-Fa-f]+): (.+)")
+_BLOCK_BYTES = 1 << 20  # lines are parsed by the block: rows of a whole tree would take ten times its size
+
+
+class NodeText(NamedTuple):
+    """What the text behind a node's bytes says."""
+
+    frame: Optional[Frame]  # None: merged places
+    address: bytes = b""  # lines with one address after another are one call, inlined
+    places: int = 0  # how many places are merged
+    percent: float = 0.0  # … and below which share of the total each of them is
+
+
+class UnknownTextError(ValueError):
+    """A node's text of none of massif's kinds."""
+
+
+class NodeTexts(dict[bytes, NodeText]):
+    """Texts decoded so far: a file repeats the same few thousand in all its trees."""
+
+    def __missing__(self, text: bytes) -> NodeText:
+        entry = self[text] = read_node_text(text)
+        return entry
+
+
+def read_node_text(text: bytes) -> NodeText:
+    """Decode what follows a node's bytes: a frame with its address, or merged places.
+
+    Raises UnknownTextError.
+    """
+    match = _FRAME_TEXT.fullmatch(text)
+    if match is not None:
+        return NodeText(_read_frame(match[2]), match[1])
+    match = _PRUNED_TEXT.fullmatch(text)
+    if match is None:
+        raise UnknownTextError(text)
+    try:
+        return NodeText(None, places=int(match[1]), percent=float(match[2]))
+    except ValueError:  # "1.2.3"
+        raise UnknownTextError(text) from None
+
+
+def _read_frame(text: bytes) -> Frame:
+    function, location = _split_location(text)
+    name = None if function == b"???" else _decode(function)
+    if location is None or location in (b"???", b"in ???"):
+        return Frame(name)
+    if location.startswith(b"in "):
+        return Frame(name, object=_decode(location[3:]))
+    file, colon, line = location.rpartition(b":")
+    if colon and re.fullmatch(rb"-?[0-9]{1,9}", line):
+        # Compilers give 0 to code that belongs to no line.
+        return Frame(name, _decode(file), int(line) if int(line) > 0 else None)
+    return Frame(name, object=_decode(location))  # heaptrack leaves "in " out
+
+
+def _split_location(text: bytes) -> tuple[bytes, Optional[bytes]]:
+    """Split ``f(int (*)(char)) (a.c:3)`` into the function and what its last parentheses hold."""
+    at = text.rfind(b" (")
+    if at < 0 or not text.endswith(b")"):
+        return text, None
+    if text.find(b")", at) < len(text) - 1:
+        # "f (/my (old) files/a.c:3)": the path has parentheses; the location starts where they balance.
+        opening = _opening_of_last(text)
+        at = opening if opening > 0 else at
+    return text[:at], text[at + 2 : -1]
+
+
+def _opening_of_last(text: bytes) -> int:
+    """Return where the blank before the parenthesis stands that the last one closes; -1 if none does."""
+    depth = 0
+    for match in reversed(list(re.finditer(rb"[()]", text))):
+        depth += 1 if match[0] == b")" else -1
+        if depth == 0:
+            at = match.start() - 1
+            return at if text[at : at + 1] == b" " else -1
+    return -1
+
+
+def _decode(text: bytes) -> str:
+    return text.decode("utf-8", "surrogateescape")
+
+
+@dataclass(frozen=True)
+class TreeArea:
+    """Where a tree stands in a file and what its snapshot says about it."""
+
+    data: Data
+    start: int
+    end: int
+    source: str  # the path, for messages
+    total_bytes: int  # heap, extra and stacks: what the threshold is a share of
+    heap_bytes: int
+    counts_are_exact: bool = True  # heaptrack counts children that it then leaves out
+
+    def error(self, offset: int, expected: str) -> InputError:
+        """Return the error for the line at *offset*."""
+        return unknown_line(self.data, offset, self.source, expected)
+
+
+def line_number(data: Data, offset: int) -> int:
+    """Return the number, from 1, of the line in which *offset* stands."""
+    step = 1 << 20
+    return 1 + sum(data[at : min(at + step, offset)].count(b"\n") for at in range(0, offset, step))
+
+
+def unknown_line(data: Data, offset: int, source: str, expected: str) -> InputError:
+    """Return the error for a line that is none of massif's, naming the line and *expected*."""
+    end = data.find(b"\n", offset)
+    line = _decode(data[offset : min(end if end >= 0 else len(data), offset + 60)]).rstrip("\r")
+    found = f"'{printable(line)}'" if line else "an empty line" if end >= 0 else "the end of the file"
+    return InputError(
+        f"{printable(source)}, line {line_number(data, offset)}: expected {expected}, found {found}",
+        slug="massif-unknown-line",
+        hint="the file was changed or is no massif file of a known version",
+    )
+
+
+class _Columns:
+    """A tree's lines, column by column, its texts numbered."""
+
+    def __init__(self, texts: NodeTexts) -> None:
+        self.depths: list[int] = []
+        self.children: list[int] = []
+        self.bytes = array("q")
+        self.texts: list[int] = []  # node → number of its text; the root has none
+        self.entries: list[NodeText] = []  # number → text
+        self._numbers = _Numbers(texts, self.entries)
+
+    def add(self, rows: Sequence[tuple[bytes, bytes, bytes, bytes]]) -> None:
+        """Append lines. Raises OverflowError, UnknownTextError."""
+        self.depths.extend(map(len, map(itemgetter(0), rows)))
+        self.children.extend(map(int, map(itemgetter(1), rows)))
+        self.bytes.extend(map(int, map(itemgetter(2), rows)))
+        texts = map(itemgetter(3), rows)
+        if not self.texts:
+            next(texts)
+            self.texts.append(-1)
+        self.texts.extend(map(self._numbers.__getitem__, texts))
+
+
+class _Numbers(dict[bytes, int]):
+    def __init__(self, texts: NodeTexts, entries: list[NodeText]) -> None:
+        super().__init__()
+        self._texts = texts
+        self._entries = entries
+
+    def __missing__(self, text: bytes) -> int:
+        self._entries.append(self._texts[text])
+        number = self[text] = len(self._entries) - 1
+        return number
+
+
+def parse_tree(area: TreeArea, texts: NodeTexts) -> CallTree:
+    """Return the call tree that stands in *area*.
+
+    Raises InputError with file and line for anything that is not a whole tree that adds up.
+    """
+    columns = _Columns(texts)
+    for offset, rows in _blocks(area):
+        _add_rows(columns, area, offset, rows)
+    _check_depths(columns.depths, area)
+    parent, children, own = _link(columns)
+    if area.counts_are_exact and children != columns.children:
+        node = next(n for n, (a, b) in enumerate(zip(children, columns.children)) if a != b)
+        raise area.error(
+            _offset_of(area, node), f"a node with {children[node]} children, as many as follow it"
+        )
+    if min(own) < 0:
+        node = next(n for n, left in enumerate(own) if left < 0)
+        raise area.error(
+            _offset_of(area, node), f"at least the {columns.bytes[node] - own[node]} bytes below"
+        )
+    if columns.bytes[0] != area.heap_bytes:
+        raise area.error(area.start, f"a tree of {area.heap_bytes} bytes, as its snapshot says")
+    return _build(columns, parent, area.total_bytes)
+
+
+def _blocks(area: TreeArea) -> Iterator[tuple[int, list[tuple[bytes, bytes, bytes, bytes]]]]:
+    """Yield the offset and the matched lines of one block after another."""
+    data, at = area.data, area.start
+    while at < area.end:
+        stop = data.rfind(b"\n", at, min(at + _BLOCK_BYTES, area.end)) + 1
+        if stop <= at:  # one line longer than a block
+            stop = data.find(b"\n", at, area.end) + 1 or area.end
+        block = data[at:stop]
+        if b"\r\n" in block:
+            block = block.replace(b"\r\n", b"\n")
+        rows = NODE.findall(block)
+        if len(rows) != block.count(b"\n"):
+            raise area.error(
+                _first_bad_line(data, at, stop), "a node of the tree, as in ' n0: 16 0x1234: f (a.c:5)'"
+            )
+        yield at, rows
+        at = stop
+
+
+def _first_bad_line(data: Data, start: int, end: int) -> int:
+    at = start
+    while at < end:
+        stop = data.find(b"\n", at, end) + 1 or end
+        if NODE.fullmatch(data[at:stop].rstrip(b"\r\n")) is None:
+            return at
+        at = stop
+    return start
+
+
+def _add_rows(
+    columns: _Columns, area: TreeArea, offset: int, rows: Sequence[tuple[bytes, bytes, bytes, bytes]]
+) -> None:
+    known = len(columns.depths)
+    try:
+        columns.add(rows)
+    except UnknownTextError:
+        at = len(columns.texts)
+        raise area.error(
+            _offset_of(area, at),
+            "a frame '0xADDRESS: function (file:line)' or \"in N places, below massif's threshold\"",
+        ) from None
+    except (OverflowError, ValueError):  # ValueError: more digits than int() takes
+        node = next(number for number, row in enumerate(rows, known) if len(row[1]) > 18 or len(row[2]) > 18)
+        raise area.error(_offset_of(area, node), "a number below 2^63") from None
+
+
+def _offset_of(area: TreeArea, node: int) -> int:
+    """Return where the line of *node* starts."""
+    at = area.start
+    for _ in range(node):
+        at = area.data.find(b"\n", at, area.end) + 1
+    return at
+
+
+def _check_depths(depths: list[int], area: TreeArea) -> None:
+    if not depths or depths[0] != 0:
+        raise area.error(area.start, "the root of the tree, not indented")
+    deepest = max(map(sub, islice(depths, 1, None), depths), default=0)
+    if deepest > 1 or depths.count(0) > 1:
+        node = next(n for n in range(1, len(depths)) if depths[n] > depths[n - 1] + 1 or depths[n] == 0)
+        raise area.error(_offset_of(area, node), f"a node indented by 1 to {depths[node - 1] + 1} blanks")
+
+
+def _link(columns: _Columns) -> tuple[array[int], list[int], list[int]]:
+    """Return each node's parent, its number of children and the bytes that these leave to it."""
+    depths = columns.depths
+    parent = array("q", bytes(8 * len(depths)))
+    children = [0] * (len(depths) + 1)  # one more: the root's parent is -1, the last
+    own = [*columns.bytes, 0]
+    at = [-1] * (max(depths) + 2)
+    for node, depth in enumerate(depths):
+        above = at[depth]
+        at[depth + 1] = node
+        parent[node] = above
+        children[above] += 1
+        own[above] -= columns.bytes[node]
+    children.pop()
+    own.pop()
+    return parent, children, own
+
+
+def _build(columns: _Columns, parent: array[int], total_bytes: int) -> CallTree:
+    frames: dict[Frame, int] = {}
+    numbers = [
+        frames.setdefault(entry.frame, len(frames)) if entry.frame is not None else PRUNED
+        for entry in columns.entries
+    ]
+    numbers.append(ROOT)  # the root's text is number -1
+    frame = array("i", map(numbers.__getitem__, columns.texts))
+    for node in _inlined_nodes(columns):
+        inlined = columns.entries[columns.texts[node]].frame
+        if inlined is not None:
+            frame[node] = frames.setdefault(inlined._replace(inlined=True), len(frames))
+    pruned = [entry for entry in columns.entries if entry.frame is None]
+    return CallTree(
+        frames=tuple(frames),
+        parent=parent,
+        frame=frame,
+        bytes=columns.bytes,
+        places=[columns.entries[columns.texts[n]].places for n, f in enumerate(frame) if f == PRUNED]
+        if pruned
+        else (),
+        threshold_bytes=threshold_bytes(total_bytes, max(entry.percent for entry in pruned)) if pruned else 0,
+    )
+
+
+def threshold_bytes(total_bytes: int, percent: float) -> int:
+    """Return a size that every place below massif's threshold stays under.
+
+    massif prints the percentage rounded to two decimals; the bound is that of the largest one that is
+    printed so. massif merges what is smaller than this share of heap, extra and stacks, cut to an integer.
+    """
+    half_hundredths = math.ceil(percent * 200 - 1e-6) + 1
+    return max(1, total_bytes * half_hundredths // 20000)
+
+
+def _inlined_nodes(columns: _Columns) -> Iterator[int]:
+    """Yield the nodes that are inlined into their only child.
+
+    massif repeats the address for each function inlined at it. Recursion repeats the address, too: then
+    a text comes again, and with it the next call starts.
+    """
+    addresses: dict[bytes, int] = {}
+    # Merged places have no address: a negative number of their own never equals the one before.
+    numbers = [addresses.setdefault(entry.address, len(addresses)) for entry in columns.entries]
+    numbers.append(-1)
+    at = list(map(numbers.__getitem__, columns.texts))
+    texts, depths, children = columns.texts, columns.depths, columns.children
+    group: set[int] = set()
+    last = -1
+    for node, same in enumerate(map(eq, at, islice(at, 1, None))):
+        if not same or children[node] != 1 or depths[node + 1] <= depths[node]:
+            continue
+        if last != node - 1 or not group:
+            group = {texts[node]}
+        last = node
+        below = texts[node + 1]
+        if below in group:
+            group = {below}
+        else:
+            group.add(below)
+            yield node
