@@ -1,14 +1,18 @@
-"""gdb and its own Python: where they are, which version, and the private folder of packages for it.
-
-The loader (`gdbinit/gdbmem`) imports this module inside gdb, so it imports next to nothing.
-"""
+"""gdb and its own Python: where they are, which version, and the private folder of packages for it."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple, Optional
+
+from gdbmem.errors import InputError, MissingToolError, ToolError
+from gdbmem.launch.distribution import how_to_install
+from gdbmem.launch.gdbfolder import data_folder_path, private_folder_path
+from gdbmem.text import printable
 
 OLDEST_PYTHON = (3, 9)
 GDB_SECONDS = 60.0  # a bare gdb starts in 50 ms; the first time, from a cold network disk, it does not
@@ -24,16 +28,12 @@ class GdbPython(NamedTuple):
 
 def data_folder() -> Path:
     """Return the folder for what gdbmem keeps between runs: ``$XDG_DATA_HOME/gdbmem``."""
-    configured = os.environ.get("XDG_DATA_HOME", "")
-    # The specification says that a relative path here is to be ignored.
-    root = Path(configured) if configured.startswith("/") else Path("~/.local/share").expanduser()
-    return root / "gdbmem"
+    return Path(data_folder_path())
 
 
 def private_folder(version: Optional[tuple[int, int]] = None) -> Path:
     """Return the folder that holds rich and pygments for a gdb with Python *version* (default: this one)."""
-    major, minor = version or sys.version_info[:2]
-    return data_folder() / f"gdb-python{major}.{minor}"
+    return Path(private_folder_path(*(version or sys.version_info[:2])))
 
 
 def loader_file() -> Path:
@@ -42,9 +42,6 @@ def loader_file() -> Path:
     for folder in (package.parent / "gdbinit", package / "gdbinit"):
         if (folder / "gdbmem").is_file():
             return folder / "gdbmem"
-    from gdbmem.errors import InputError
-    from gdbmem.text import printable
-
     raise InputError(
         f"this gdbmem is incomplete: no gdbinit/gdbmem beside or in {printable(str(package))}",
         slug="incomplete-installation",
@@ -57,12 +54,6 @@ def find_gdb(given: Optional[str] = None) -> str:
 
     Raises MissingToolError where there is none.
     """
-    import shutil
-
-    from gdbmem.errors import MissingToolError
-    from gdbmem.launch.distribution import how_to_install
-    from gdbmem.text import printable
-
     named = given or os.environ.get("GDBMEM_GDB")
     found = shutil.which(named or "gdb")
     if found:
@@ -82,9 +73,6 @@ def gdb_python(gdb: str) -> GdbPython:
 
     Raises ToolError where it can't be started, has no Python, or one older than 3.9.
     """
-    from gdbmem.errors import ToolError
-    from gdbmem.text import printable
-
     output, complaint = run_python_in_gdb(
         gdb, "import sys, gdb; print('gdbmem-python', sys.version_info[0], sys.version_info[1], gdb.VERSION)"
     )
@@ -114,11 +102,6 @@ def run_python_in_gdb(
     *before* are gdb's options in front, *variables* go into its environment: paths are never spliced
     into code. Raises ToolError where gdb can't be started or doesn't end.
     """
-    import subprocess
-
-    from gdbmem.errors import ToolError
-    from gdbmem.text import printable
-
     try:
         done = subprocess.run(
             [gdb, *before, "-batch", "-ex", f"python {code}"],
