@@ -1,0 +1,83 @@
+"""`massif-snap` against valgrind's own `monitor detailed_snapshot`, in turn at one stop of one gdb."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.racing import Pair, Row
+
+TITLE = "One snapshot at the prompt"
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "tests" / "programs" / "many_paths.c"
+ROUNDS = 50
+
+# Runs inside gdb, stopped where the heap is built. {file} and {result} are replaced.
+IN_GDB = """
+import json, time, gdb
+def seconds(command):
+    start = time.perf_counter()
+    gdb.execute(command, to_string=True)
+    return time.perf_counter() - start
+ours, peer = [], []
+for number in range(-2, {rounds}):
+    rivals = [("massif-snap", ours), ("monitor detailed_snapshot {file}", peer)]
+    for command, times in rivals if number % 2 else reversed(rivals):
+        taken = seconds(command)
+        if number >= 0:
+            times.append(taken)
+with open("{result}", "w") as stream:
+    json.dump([ours, peer], stream)
+"""
+
+
+def race() -> Sequence[Row]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        program = folder / "many_paths"
+        subprocess.run(["gcc", "-g", "-O0", str(SOURCE), "-o", str(program)], check=True)
+        return [row(folder, program, paths) for paths in (4, 250, 12500)]
+
+
+def row(folder: Path, program: Path, paths: int) -> Row:
+    pair, nodes = measure(folder, program, paths)
+    more = pair.median_difference
+    name = f"`massif-snap` / `monitor detailed_snapshot`, {nodes:,} nodes"
+    if nodes <= 1100:
+        bar = f"at most 3 ms more ({more * 1000:+.2f} ms)"
+        return Row(name, pair.ours_median, pair.peer_median, bar, at_most=0.003, value=more)
+    return Row(name, pair.ours_median, pair.peer_median, "at most 2.5×", at_most=2.5, value=pair.median_ratio)
+
+
+def measure(folder: Path, program: Path, paths: int) -> tuple[Pair, int]:
+    raw, result, script = folder / "raw.massif", folder / "result.json", folder / "race.py"
+    script.write_text(IN_GDB.format(rounds=ROUNDS, file=raw, result=result))
+    commands = ["break built", "continue", f"source {script}", "quit"]
+    # massif's default depth of 30 is more than the paths of this program need.
+    words = [word for command in commands for word in ("--ex", command)]
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "gdbmem.cli.main",
+            "launch",
+            "--massif",
+            str(program),
+            *words,
+            "--",
+            str(paths),
+        ],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        check=True,
+    )
+    ours, peer = json.loads(result.read_text())
+    result.unlink()
+    nodes = sum(line.lstrip().startswith("n") for line in raw.read_text().splitlines())
+    return Pair(ours, peer), nodes
