@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Optional
 
-from gdbmem.errors import Notice
+from gdbmem.errors import InputError, Notice
 from gdbmem.model.calltree import PRUNED, ROOT, CallTree, Frame
 from gdbmem.model.diff import Diff, Side
 from gdbmem.model.snapshot import Snapshot
+from gdbmem.text import printable
 from gdbmem.units import format_size
 
 
@@ -20,7 +21,14 @@ def diff_snapshots(before: Snapshot, after: Snapshot) -> Diff:
 
     Siblings with equal key are summed. Where a side hides small paths, a path that shows more call
     sites on one side than on the other is uncertain by what that side may hide of it.
+    Raises InputError where one side counts the heap and the other pages.
     """
+    if before.unit != after.unit:
+        raise InputError(
+            f"{printable(before.source)} counts {before.unit}, {printable(after.source)} {after.unit}",
+            slug="units-differ",
+            hint="compare two snapshots that were both taken with --pages-as-heap, or both without",
+        )
     trees = (before.tree, after.tree)
     on_names = _on_base_names(trees)
     table = _FrameTable(base_names=on_names)
@@ -40,6 +48,7 @@ def diff_snapshots(before: Snapshot, after: Snapshot) -> Diff:
         before_blocks=merged.blocks[0] if count_blocks else None,
         after_blocks=merged.blocks[1] if count_blocks else None,
         notices=_notices(before, after, base_names=on_names, hides=any(uncertain)),
+        unit=after.unit,
     )
     return _in_pre_order(diff)
 
@@ -49,7 +58,7 @@ def as_growth(snapshot: Snapshot) -> Diff:
     empty = CallTree(
         frames=(), parent=[-1], frame=[ROOT], bytes=[0], blocks=None if snapshot.tree.blocks is None else [0]
     )
-    return diff_snapshots(Snapshot(snapshot.source, "nothing", snapshot.totals, empty), snapshot)
+    return diff_snapshots(replace(snapshot, name="nothing", tree=empty), snapshot)
 
 
 class _FrameTable:
@@ -189,6 +198,7 @@ def _in_pre_order(diff: Diff) -> Diff:
         before_blocks=None if diff.before_blocks is None else sort(diff.before_blocks),
         after_blocks=None if diff.after_blocks is None else sort(diff.after_blocks),
         notices=diff.notices,
+        unit=diff.unit,
     )
 
 

@@ -84,16 +84,27 @@ def is_library(frame: Frame) -> bool:
 def own_frame(frames: Sequence[Frame]) -> int:
     """Return the index of the user's own innermost frame of a path (allocation site first).
 
-    That is the first that is no library's; else the first with a source line; else the first. -1 for
-    an empty path.
+    The first that is no library's; one without a name only where no other is left. Else the first with a
+    source line; else the first. -1 for an empty path.
     """
+    best, best_rank = -1, -1
     for index, frame in enumerate(frames):
-        if not is_library(frame):
-            return index
-    for index, frame in enumerate(frames):
-        if frame.file is not None and frame.line is not None:
-            return index
-    return 0 if frames else -1
+        rank = own_rank(frame)
+        if rank > best_rank:
+            best, best_rank = index, rank
+        if rank == OWN:
+            break
+    return best
+
+
+OWN, NAMELESS, WITH_LINE, OTHER = 3, 2, 1, 0
+
+
+def own_rank(frame: Frame) -> int:
+    """Return how well *frame* does as the user's own of its path; the first with the highest rank is it."""
+    if not is_library(frame):
+        return NAMELESS if frame.function is None and frame.file is None else OWN
+    return WITH_LINE if frame.file is not None and frame.line is not None else OTHER
 
 
 def qualified_name(function: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ class Query:
     inverted: bool = False
     all_frames: bool = False
     known: Sequence[re.Pattern[str]] = ()
+    source_folders: Sequence[str] = ()  # where to look for sources whose folder the profile does not tell
 
     @property
     def filters(self) -> bool:
@@ -64,6 +66,9 @@ def add_query_options(parser: argparse.ArgumentParser, *, by: str = "path") -> N
     group.add_argument(
         "--known", metavar="FILE", help="paths that are known and accepted: a regex on each line, # comments"
     )
+    group.add_argument(
+        "--source", metavar="FOLDER", action="append", help="where to look for source files (may be repeated)"
+    )
 
 
 def query_from(arguments: argparse.Namespace) -> Query:
@@ -83,6 +88,7 @@ def query_from(arguments: argparse.Namespace) -> Query:
         inverted=arguments.inverted,
         all_frames=arguments.all_frames,
         known=read_known(arguments.known) if arguments.known else (),
+        source_folders=arguments.source or (),
     )
 
 
@@ -126,7 +132,7 @@ def parse_known(text: str, source: str) -> list[re.Pattern[str]]:
         if not wanted or wanted.startswith("#"):
             continue
         try:
-            patterns.append(re.compile(wanted))
+            patterns.append(_pattern(wanted))
         except re.error as error:
             raise InputError(
                 f"{printable(source)}:{number}: '{printable(wanted)}' is no regex: {error}",
@@ -140,13 +146,21 @@ def _compile(regex: Optional[str], option: str) -> Optional[re.Pattern[str]]:
     if regex is None:
         return None
     try:
-        return re.compile(regex)
+        return _pattern(regex)
     except re.error as error:
         raise UsageError(
             f"{option} '{printable(regex)}' is no regex: {error}",
             slug="bad-regex",
             hint="write \\( for a parenthesis that is meant",
         ) from None
+
+
+def _pattern(regex: str) -> re.Pattern[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore"
+        )  # "[[" may mean something else in a future Python: not the user's concern
+        return re.compile(regex)
 
 
 def _read_count(text: str) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from gdbmem.analysis.library import is_library
+from gdbmem.analysis.library import NAMELESS, is_library, own_rank
 from gdbmem.analysis.query import Query, frame_text
 from gdbmem.model.calltree import PRUNED, Frame
 from gdbmem.model.diff import Diff
@@ -139,7 +139,7 @@ class _Paths:
     def _walk(self) -> None:
         diff, library, folded, site = self.diff, self.library, self.folded, self.site
         frame_marks = [self._marks(frame) for frame in diff.frames]
-        quality = [2 * (not library[n]) or int(frame.line is not None) for n, frame in enumerate(diff.frames)]
+        quality = [own_rank(frame) for frame in diff.frames]
         best = bytearray(len(diff))
         index: dict[tuple[int, int], int] = {}
         for node in range(1, len(diff)):
@@ -152,7 +152,7 @@ class _Paths:
                 self.marks[node] |= frame_marks[frame]
                 if site[parent] == 0 or quality[frame] > best[parent]:
                     site[node], best[node] = node, quality[frame]
-            elif best[parent] < 2:
+            elif best[parent] < NAMELESS:
                 site[node] = 0  # a library's frame is no place to name for what is not listed
             if frame == PRUNED or not library[frame]:
                 key = (folded[parent], frame)

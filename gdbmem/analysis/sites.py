@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import Optional, TypeVar
+from typing import Optional, TypeVar, Union
 
 from gdbmem.analysis.library import qualified_name
 from gdbmem.model.calltree import Frame
 from gdbmem.text import printable
 
 Key = TypeVar("Key")
+SiteKey = tuple[Optional[str], Optional[str], Optional[int], Optional[str]]  # as Frame.key
 
 _NAME_ROOM = 60
+_OPERATOR = re.compile(r"\boperator\b(?![^<]*::)")
 _STRING = re.compile(
     r"std::(?:__cxx11::)?basic_string<char, std::char_traits<char>, std::allocator<char> ?>|std::__cxx11::string"
 )
@@ -29,8 +31,14 @@ def growing_site(before: Mapping[Key, int], after: Mapping[Key, int]) -> Optiona
     return best
 
 
-def describe_site(frame: Frame, *, ellipsis: str = "…") -> str:
-    """Return ``decoder.cpp:120 (Decoder::remember)``, or ``malloc_hook (in libx.so)`` without a file."""
+def describe_site(site: Union[Frame, SiteKey], *, ellipsis: str = "…") -> str:
+    """Return ``decoder.cpp:120 (Decoder::remember)``, or ``sqlite3Malloc (in libsqlite3.so)`` without a file.
+
+    *site* is a frame or its key.
+    """
+    frame = site if isinstance(site, Frame) else Frame(*site)
+    if frame.key == Frame().key:
+        return "call sites that are not listed"
     name = function_name(frame, room=_NAME_ROOM, ellipsis=ellipsis)
     if frame.file is None:
         return f"{name} ({place_without_file(frame)})"
@@ -61,10 +69,11 @@ def plain_strings(name: str) -> str:
 
 
 def _without_template_arguments(name: str, ellipsis: str) -> str:
-    if "operator" in name:
-        return name  # operator< and operator-> are no brackets
+    # The brackets in "operator<" are no template's.
+    operator = _OPERATOR.search(name)
+    end = operator.start() if operator else len(name)
     depth, kept = 0, []
-    for char in name:
+    for char in name[:end]:
         if char == "<":
             depth += 1
             if depth == 1:
@@ -73,4 +82,4 @@ def _without_template_arguments(name: str, ellipsis: str) -> str:
             depth -= 1
         elif depth == 0:
             kept.append(char)
-    return "".join(kept)
+    return "".join(kept) + name[end:]

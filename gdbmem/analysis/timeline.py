@@ -1,4 +1,4 @@
-"""A series of totals: its peak, what lies near it, and its course in few columns."""
+"""The course of a series of totals, in as many columns as a chart has."""
 
 from __future__ import annotations
 
@@ -16,23 +16,6 @@ class Column:
     heap_bytes: int
     total_bytes: int
     has_tree: bool
-
-
-def peak_of(snapshots: Sequence[Totals]) -> Optional[Totals]:
-    """Return the first snapshot with the largest total; None where there is no snapshot.
-
-    massif's own mark is not used: it is set only after a deallocation, and may lie well under the maximum.
-    """
-    return max(snapshots, key=lambda totals: totals.total_bytes, default=None)
-
-
-def nearest_with_tree(snapshots: Sequence[Totals], wanted: Totals) -> Optional[Totals]:
-    """Return the snapshot with a tree whose total is nearest to that of *wanted*, then nearest in time."""
-    return min(
-        (totals for totals in snapshots if totals.has_tree),
-        key=lambda t: (abs(t.total_bytes - wanted.total_bytes), abs(t.time - wanted.time)),
-        default=None,
-    )
 
 
 def columns_of(snapshots: Sequence[Totals], count: int) -> list[Column]:

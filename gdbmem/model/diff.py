@@ -9,6 +9,7 @@ from typing import Optional
 
 from gdbmem.errors import Notice
 from gdbmem.model.calltree import Frame
+from gdbmem.model.snapshot import HEAP_BYTES
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Diff:
     before_blocks: Optional[Sequence[int]] = None
     after_blocks: Optional[Sequence[int]] = None
     notices: Sequence[Notice] = ()
+    unit: str = HEAP_BYTES
 
     def __len__(self) -> int:
         return len(self.parent)

@@ -9,6 +9,9 @@ from typing import Optional, Protocol
 from gdbmem.errors import Notice
 from gdbmem.model.calltree import CallTree
 
+HEAP_BYTES = "bytes of heap"
+PAGE_BYTES = "bytes of pages"
+
 
 @dataclass(frozen=True)
 class Totals:
@@ -34,7 +37,7 @@ class Profile(Protocol):
     source_format: str  # massif, heapprofile, …
     command: str  # the command line that was profiled; "" if unknown
     time_unit: str  # i (instructions), ms, B (bytes allocated), s
-    unit: str  # what the trees count: "bytes of heap" or "bytes of pages"
+    unit: str  # what the trees count: HEAP_BYTES or PAGE_BYTES
     notices: Sequence[Notice]
     snapshots: Sequence[Totals]
     marked_peak_index: Optional[int]  # the snapshot that the tool itself calls the peak
@@ -62,6 +65,7 @@ class Snapshot:
     name: str
     totals: Totals
     tree: CallTree
+    unit: str = HEAP_BYTES
 
 
 def peak_index(snapshots: Sequence[Totals]) -> int:

@@ -9,6 +9,7 @@ from gdbmem.analysis.query import Query
 from gdbmem.analysis.ranking import Ranking, Row, rank
 from gdbmem.analysis.sites import describe_site
 from gdbmem.model.diff import Diff
+from gdbmem.model.snapshot import PAGE_BYTES
 from gdbmem.report.naming import share
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_size
@@ -16,17 +17,17 @@ from gdbmem.units import format_delta, format_size
 _SPREAD = 0.05  # a line with less than this share is no answer
 
 
-def answer_diff(diff: Diff, query: Query, *, noun: str = "heap") -> str:
-    """Return how *diff* answers "what grew?"; *noun* is what was measured, as in ``heap grew by …``."""
+def answer_diff(diff: Diff, query: Query) -> str:
+    """Return how *diff* answers "what grew?", as in ``heap grew by …``."""
     ranking = rank(diff, replace(query, by="line", top=None, min_bytes=0, all_frames=False))
-    return f"{_change(diff, ranking, noun)}{_left_out(ranking, query)}{_culprit(ranking)}"
+    return f"{_change(diff, ranking)}{_left_out(ranking, query)}{_culprit(ranking, query)}"
 
 
-def answer_snapshot(diff: Diff, query: Query, *, moment: str, noun: str = "heap") -> str:
+def answer_snapshot(diff: Diff, query: Query, *, moment: str) -> str:
     """Return where the memory of a snapshot (as a diff against nothing) is; *moment* names the snapshot."""
     ranking = rank(diff, replace(query, by="line", top=None, min_bytes=0, all_frames=False))
-    held = f"{noun} holds {format_size(diff.after[0])} at {moment}"
-    return f"{held}{_left_out(ranking, query)}{_culprit(ranking)}"
+    held = f"{_noun(diff)} holds {format_size(diff.after[0])} at {moment}"
+    return f"{held}{_left_out(ranking, query)}{_culprit(ranking, query)}"
 
 
 def site_name(row: Row) -> str:
@@ -34,7 +35,12 @@ def site_name(row: Row) -> str:
     return "call sites that are under the threshold" if row.site is None else describe_site(row.site)
 
 
-def _change(diff: Diff, ranking: Ranking, noun: str) -> str:
+def _noun(diff: Diff) -> str:
+    return "mapped memory" if diff.unit == PAGE_BYTES else "heap"
+
+
+def _change(diff: Diff, ranking: Ranking) -> str:
+    noun = _noun(diff)
     before, after = printable(diff.before_side.name), printable(diff.after_side.name)
     delta = diff.delta_bytes
     if delta:
@@ -51,11 +57,11 @@ def _left_out(ranking: Ranking, query: Query) -> str:
     if ranking.known.paths:
         parts.append(f"{format_delta(ranking.known.delta_bytes)} of it known")
     if query.filters:
-        parts.append(f"{format_delta(ranking.delta_matched_bytes)} in the paths asked for")
+        parts.append(f"{format_delta(ranking.delta_matched_bytes)} of it in the paths asked for")
     return "".join(f", {part}" for part in parts)
 
 
-def _culprit(ranking: Ranking) -> str:
+def _culprit(ranking: Ranking, query: Query) -> str:
     whole = ranking.delta_matched_bytes
     rows = [row for row in ranking.rows if row.amount.delta_bytes]
     if not rows:
@@ -71,17 +77,16 @@ def _culprit(ranking: Ranking) -> str:
             f" {format_size(abs(amount.delta_bytes) + amount.uncertain_bytes)}"
         )
     doubt = f", give or take {format_size(amount.uncertain_bytes)}" if amount.uncertain_bytes else ""
-    partial = bool(ranking.known.paths)
     if whole == 0 or rest * whole < 0:
         verb = "grew" if amount.delta_bytes > 0 else "shrank"
         other = "grew" if rest > 0 else "shrank"
         size = format_size(abs(amount.delta_bytes))
         return f"; {name} {verb} by {size}{doubt}, the rest {other} by {format_size(abs(rest))}"
     portion = share(amount.delta_bytes, whole)
-    of_what = "of the rest" if partial else "of it"
     if amount.delta_bytes / whole < _SPREAD:
         return f"; spread over {plural(len(rows), 'line')}, most at {name}: {portion}{doubt}"
-    return f"; {portion} {of_what} from {name}{doubt}"
+    of_what = "that" if query.filters else "the rest" if ranking.known.paths else "it"
+    return f"; {portion} of {of_what} from {name}{doubt}"
 
 
 def _first(rows: list[Row], whole: int) -> Optional[Row]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gdbmem.analysis.timeline import Column, columns_of, peak_of
+from gdbmem.analysis.timeline import Column, columns_of
 from gdbmem.model.snapshot import Profile
 from gdbmem.report.console import Glyphs, glyphs_for
 from gdbmem.units import format_duration, format_size
@@ -20,8 +20,10 @@ _HEAP, _MORE = "blue", "bright_black"
 
 def print_chart(profile: Profile, console: Console) -> None:
     """Print the course of *profile*: heap, and above it what the allocator and the stacks take."""
-    peak = peak_of(profile.snapshots)
-    if peak is None or len(profile.snapshots) < 2 or not peak.total_bytes:
+    if len(profile.snapshots) < 2:
+        return
+    peak = profile.snapshots[profile.peak_index]
+    if not peak.total_bytes:
         return
     glyphs = glyphs_for(console)
     scale = format_size(peak.total_bytes)

@@ -8,6 +8,8 @@ from typing import IO, TYPE_CHECKING, Optional
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
 _WIDTH_OF_A_PIPE = 100
 _NARROWEST = 40
@@ -61,6 +63,23 @@ def make_console(stream: IO[str], *, width: Optional[int] = None, color: Optiona
 def glyphs_for(console: Console) -> Glyphs:
     """Return the characters that the other end of *console* can show."""
     return Glyphs() if console.encoding.lower().startswith(("utf-8", "utf8", "utf_8", "utf-16")) else ASCII
+
+
+def print_table(console: Console, table: Table) -> None:
+    """Print *table* without the blanks with which rich fills its last column."""
+    from rich.segment import Segment, Segments
+
+    for line in console.render_lines(table, pad=False):
+        while line and not line[-1].text.strip():
+            line.pop()
+        if line:
+            line[-1] = Segment(line[-1].text.rstrip(), line[-1].style)
+        console.print(Segments([*line, Segment.line()]), end="")
+
+
+def print_sentence(console: Console, text: Text | str) -> None:
+    """Print *text*, broken into lines on a terminal only: elsewhere a sentence is a line."""
+    console.print(text, soft_wrap=not console.is_terminal)
 
 
 def _is_terminal(stream: IO[str]) -> bool:

@@ -13,14 +13,12 @@ from gdbmem.report.answer import answer_diff
 from gdbmem.report.document import Document, head, rows, to_json
 
 
-def diff_json(diff: Diff, query: Query, *, noun: str = "heap", notices: Iterable[Notice] = ()) -> str:
+def diff_json(diff: Diff, query: Query, *, notices: Iterable[Notice] = ()) -> str:
     """Return the text of diff_document()."""
-    return to_json(diff_document(diff, query, noun=noun, notices=notices))
+    return to_json(diff_document(diff, query, notices=notices))
 
 
-def diff_document(
-    diff: Diff, query: Query, *, noun: str = "heap", notices: Iterable[Notice] = ()
-) -> Document:
+def diff_document(diff: Diff, query: Query, *, notices: Iterable[Notice] = ()) -> Document:
     """Return *diff* as ``kind=diff``: every path, unless *query* says --top or --min.
 
     ``paths`` plus ``rest``, ``unmatched`` and ``known`` add up to ``delta_bytes``.
@@ -28,9 +26,10 @@ def diff_document(
     ranking = rank(diff, replace(query, all_frames=True) if query.by == "path" else query)
     return {
         **head("diff", [*notices, *diff.notices]),
-        "answer": answer_diff(diff, query, noun=noun),
+        "answer": answer_diff(diff, query),
         "before": _side(diff.before_side),
         "after": _side(diff.after_side),
+        "unit": diff.unit,
         "delta_bytes": diff.delta_bytes,
         "delta_blocks": ranking.total.delta_blocks,
         "by": query.by,

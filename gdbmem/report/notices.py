@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gdbmem.errors import Notice
+from gdbmem.report.console import print_sentence
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
@@ -20,4 +21,4 @@ def print_notices(notices: Sequence[Notice], console: Console) -> None:
     if said:
         console.print()
     for message in said:
-        console.print(Text.assemble(("note: ", "yellow"), message))
+        print_sentence(console, Text.assemble(("note: ", "yellow"), message))

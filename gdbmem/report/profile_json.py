@@ -8,7 +8,6 @@ from typing import Optional
 from gdbmem.analysis.diff import as_growth
 from gdbmem.analysis.query import Query
 from gdbmem.analysis.ranking import rank
-from gdbmem.analysis.timeline import peak_of
 from gdbmem.model.snapshot import Profile, Snapshot, Totals
 from gdbmem.report.document import Document, head, rows, to_json
 
@@ -22,7 +21,7 @@ def profile_json(
 
 def profile_document(profile: Profile, query: Query, *, snapshot: Optional[Snapshot] = None) -> Document:
     """Return *profile* as ``kind=profile``, with the rows of *snapshot* as ``sites`` where it is given."""
-    peak = peak_of(profile.snapshots)
+    peak = profile.snapshots[profile.peak_index] if profile.snapshots else None
     return {
         **head("profile", profile.notices),
         "source": profile.source,

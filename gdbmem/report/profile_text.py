@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING
 
 from gdbmem.analysis.diff import as_growth
 from gdbmem.analysis.query import DEFAULT_TOP, Query
 from gdbmem.analysis.ranking import rank
-from gdbmem.analysis.timeline import nearest_with_tree, peak_of
-from gdbmem.model.snapshot import Profile, Snapshot
+from gdbmem.model.snapshot import Profile, Snapshot, Totals
 from gdbmem.report.answer import answer_snapshot
 from gdbmem.report.chart import format_time, print_chart
+from gdbmem.report.console import print_sentence, print_table
+from gdbmem.report.naming import share
 from gdbmem.report.notices import print_notices
 from gdbmem.report.rows import Layout, rows_table
 from gdbmem.report.source import SourceLines
@@ -27,32 +28,46 @@ def print_timeline(profile: Profile, console: Console) -> None:
     """Print the course of *profile* and a sentence about its peak."""
     from rich.text import Text
 
-    console.print(Text(printable(profile.command or profile.source), "bold"))
+    print_sentence(console, Text(printable(profile.command or profile.source), "bold"))
     trees = sum(totals.has_tree for totals in profile.snapshots)
     console.print(f"{plural(len(profile.snapshots), 'snapshot')}, {trees} with a call tree", style="dim")
     console.print()
     print_chart(profile, console)
-    console.print(peak_sentence(profile))
+    print_sentence(console, peak_sentence(profile))
     print_notices(profile.notices, console)
 
 
 def peak_sentence(profile: Profile) -> str:
-    """Return where the peak of *profile* is and which tree is nearest to it."""
-    peak = peak_of(profile.snapshots)
-    if peak is None:
+    """Return where the peak of *profile* is, which tree is nearest to it, and what the tool's own mark misses."""
+    if not profile.snapshots:
         return "the file holds no snapshot"
+    peak = profile.snapshots[profile.peak_index]
     when = format_time(peak.time, profile.time_unit)
     text = f"peak: {format_size(peak.total_bytes)} in snapshot {peak.index}, at {when}"
-    nearest = nearest_with_tree(profile.snapshots, peak)
-    if nearest is None:
-        return f"{text}; no snapshot has a call tree"
-    if nearest.index == peak.index:
-        return f"{text}, with a call tree"
-    part = 100 * nearest.total_bytes / peak.total_bytes if peak.total_bytes else 100.0
-    return (
-        f"{text}; the nearest call tree is in snapshot {nearest.index}, with"
-        f" {format_size(nearest.total_bytes)} ({part:.1f} % of the peak)"
-    )
+    return f"{text}{_nearest_tree(profile, peak)}{_own_mark(profile, peak)}"
+
+
+def _nearest_tree(profile: Profile, peak: Totals) -> str:
+    if profile.peak_tree_index is None:
+        return "; no snapshot has a call tree"
+    tree = profile.snapshots[profile.peak_tree_index]
+    if tree.index == peak.index:
+        return ", with a call tree"
+    if tree.total_bytes == peak.total_bytes:
+        return f"; snapshot {tree.index} is as large and has a call tree"
+    size = format_size(tree.total_bytes)
+    part = share(tree.total_bytes, peak.total_bytes)
+    return f"; the largest call tree is that of snapshot {tree.index}, with {size} ({part} of the peak)"
+
+
+def _own_mark(profile: Profile, peak: Totals) -> str:
+    if profile.marked_peak_index is None:
+        return ""
+    marked = profile.snapshots[profile.marked_peak_index]
+    if marked.total_bytes == peak.total_bytes:
+        return ""
+    percent = 100 * (1 - marked.total_bytes / peak.total_bytes)
+    return f"; {profile.source_format}'s own mark is on snapshot {marked.index}, which is {percent:.1f} % smaller"
 
 
 def print_sites(
@@ -61,17 +76,17 @@ def print_sites(
     console: Console,
     *,
     moment: str,
-    sources: Optional[SourceLines] = None,
-    noun: str = "heap",
+    known_from: str = "",
 ) -> None:
     """Print where the memory of *snapshot* is; *moment* is what to call it in the sentence."""
     from rich.text import Text
 
     growth = as_growth(snapshot)
-    console.print(Text(answer_snapshot(growth, query, moment=moment, noun=noun), "bold"))
+    sentence = answer_snapshot(growth, query, moment=moment)
+    print_sentence(console, Text(sentence, "bold"))
     ranking = rank(growth, replace(query, top=query.top or DEFAULT_TOP))
     if not ranking.total.after_bytes:
         return
-    layout = Layout(console, query, sources or SourceLines(), is_change=False)
+    layout = Layout(console, query, SourceLines(query.source_folders), is_change=False, known_from=known_from)
     console.print()
-    console.print(inverted_table(ranking, layout) if query.inverted else rows_table(ranking, layout))
+    print_table(console, inverted_table(ranking, layout) if query.inverted else rows_table(ranking, layout))

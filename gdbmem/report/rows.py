@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.analysis.query import Query
@@ -113,7 +114,7 @@ def _other_rows(ranking: Ranking, layout: Layout) -> list[tuple[Amount, str]]:
     rows = []
     if ranking.rest.paths:
         rows.append((ranking.rest, f"{ellipsis} {plural(ranking.rest.paths, f'more {what}')}"))
-    if ranking.unmatched.paths:
+    if ranking.unmatched.delta_bytes or ranking.unmatched.uncertain_bytes:
         rows.append((ranking.unmatched, f"{plural(ranking.unmatched.paths, 'path')} not asked for"))
     if ranking.known.paths:
         source = f" ({layout.known_from})" if layout.known_from else ""
@@ -150,7 +151,7 @@ class Drawing:
         lines = [narrow._frame(frame, "bold" if rows else "")] if frame is not None else []
         for row in rows:
             if row.is_pruned:
-                lines.append(self.plain("places under the threshold, not listed", "italic"))
+                lines.append(self.plain("called from places under the threshold, not listed", "italic"))
             elif frame is row.site:
                 lines += [*narrow._source(row), *narrow._library(row)]
         return Text("\n").join([Text.assemble(margin, line) for line in lines])
@@ -177,8 +178,6 @@ class Drawing:
             text = self.plain(self.places.place(row.site._replace(line=None)), "bold")
         else:
             text = self._frame(row.site, "bold")
-        if row.is_pruned:
-            text.append("\nfrom places under the threshold, not listed", "italic")
         return text
 
     def _name(self, frame: Frame, text: Optional[str]) -> Text:
@@ -190,7 +189,8 @@ class Drawing:
         place = self.places.place(frame)
         room = max(self.room - indent - len(place) - _GAP, 8)
         name = function_name(frame, room=room, ellipsis=self.glyphs.ellipsis)
-        return Text.assemble((place, style), " " * _GAP, name)
+        first, second = (place, name) if frame.file is not None else (name, place)
+        return Text.assemble((first, style), " " * _GAP, second)
 
     def _source(self, row: Row) -> list[Text]:
         from rich.text import Text
@@ -210,35 +210,60 @@ class Drawing:
         return [Text.assemble((margin, "dim"), highlighted)]
 
     def _library(self, row: Row) -> list[Text]:
-        if row.call is None or row.allocator is None or self.layout.query.by in ("function", "file"):
+        by = self.layout.query.by
+        if by in ("function", "file"):
+            return [] if row.amount.paths < 2 else [self.plain(plural(row.amount.paths, "path"), "dim")]
+        more = f", and {row.amount.paths - 1:,} more" if row.amount.paths > 1 else ""
+        if row.call is None or row.allocator is None:
             return []
-        parts = [f"by {self._library_frame(row.call)}"]
-        if row.allocator is not row.call:
-            parts.append(f"in {self._library_frame(row.allocator)}")
-        text = f" {self.glyphs.ellipsis} ".join(parts)
-        if len(text) > self.room:
-            text = parts[0]
-        return [self.plain(text, "dim")]
+        for room in (0, self.room // 3):
+            inner = self._library_frame(row.call, room)
+            outer = "" if row.allocator is row.call else self._library_frame(row.allocator, room)
+            text = f"by {inner} {self.glyphs.ellipsis} {outer}" if outer else f"by {inner}"
+            if len(text + more) <= self.room:
+                break
+        else:
+            text = f"by {self._library_frame(row.call, self.room // 2)}"
+        return [self.plain(text + more, "dim")]
 
-    def _library_frame(self, frame: Frame) -> str:
-        name = function_name(frame, room=self.room // 2, ellipsis=self.glyphs.ellipsis)
+    def _library_frame(self, frame: Frame, room: int) -> str:
+        name = function_name(frame, room=room, ellipsis=self.glyphs.ellipsis)
         return f"{name} ({self.places.place(frame)})"
 
     def _callers(self, row: Row) -> list[Text]:
-        callers = list(row.frames[1:] if row.frames and row.frames[0] is row.site else row.frames)
-        if row.is_pruned and row.site is not None:
-            callers = [frame for frame in callers if frame is not row.site]
+        at = next((n for n, frame in enumerate(row.frames) if frame is row.site), -1)
+        frames = row.frames[at + 1 :]
+        callers = [(frame, len(list(same))) for frame, same in groupby(frames)]
         hidden = max(len(callers) - _CALLERS_FIRST - _CALLERS_LAST, 0)
         if hidden < 2:
-            return [self._caller(frame) for frame in callers]
-        skipped = self.plain(f"{self.glyphs.caller} {self.glyphs.ellipsis} {hidden} more frames", "dim")
-        first, last = callers[:_CALLERS_FIRST], callers[-_CALLERS_LAST:]
-        return [*map(self._caller, first), skipped, *map(self._caller, last)]
+            lines = [self._caller(*caller) for caller in callers]
+        else:
+            count = sum(times for _, times in callers[_CALLERS_FIRST:-_CALLERS_LAST])
+            lines = [self._caller(*caller) for caller in callers[:_CALLERS_FIRST]]
+            lines.append(
+                self.plain(f"{self.glyphs.caller} {self.glyphs.ellipsis} {count} more frames", "dim")
+            )
+            lines += [self._caller(*caller) for caller in callers[-_CALLERS_LAST:]]
+        return [*lines, *self._unlisted(row)]
 
-    def _caller(self, frame: Frame) -> Text:
+    def _unlisted(self, row: Row) -> list[Text]:
+        # What the tool pruned are callers: further out than all that it listed of the path.
         from rich.text import Text
 
-        return Text.assemble((f"{self.glyphs.caller} ", "dim"), self._frame(frame, indent=2))
+        if not row.is_pruned or row.site is None:
+            return []
+        return [
+            Text.assemble(
+                (f"{self.glyphs.caller} ", "dim"), ("callers under the threshold, not listed", "italic")
+            )
+        ]
+
+    def _caller(self, frame: Frame, times: int) -> Text:
+        from rich.text import Text
+
+        repeated = f"  {times} times" if times > 1 else ""
+        line = self._frame(frame, indent=2 + len(repeated))
+        return Text.assemble((f"{self.glyphs.caller} ", "dim"), line, (repeated, "dim"))
 
     def _all_frames(self, row: Row) -> list[Text]:
         from rich.text import Text
@@ -251,6 +276,4 @@ class Drawing:
             lines.append(Text.assemble((margin, "dim"), place, " " * _GAP, full_function(frame)))
             if is_site:
                 lines += self._source(row)
-        if row.is_pruned:
-            lines.insert(0, self.plain("call sites under the threshold, not listed", "italic"))
-        return lines
+        return [*lines, *self._unlisted(row)] if lines else [self.site(row)]

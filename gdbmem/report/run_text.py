@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional, Protocol
 
+from gdbmem.report.console import print_table
 from gdbmem.text import printable
 from gdbmem.units import format_delta, format_duration, format_size
 
@@ -57,7 +58,7 @@ def print_snapshots(records: Sequence[Record], console: Console) -> None:
             Text(_where(record)),
         )
         former = size_bytes if size_bytes is not None else former
-    console.print(table)
+    print_table(console, table)
 
 
 def _where(record: Record) -> str:

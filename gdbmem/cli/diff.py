@@ -1,0 +1,109 @@
+"""Compare two heap snapshots: which call paths grew, and at which source line.
+
+A and B are massif.out files (FILE, FILE:NUMBER, FILE:peak) or snapshots of a run (RUN:NAME, as
+'gdbmem show RUN' lists them). A run alone compares its last two snapshots.
+
+  gdbmem diff gdbmem.decoder.4711:loaded gdbmem.decoder.4711:reset
+  gdbmem diff before.massif after.massif --by line --min 10KiB
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gdbmem.analysis.query import Query, add_query_options, query_from
+from gdbmem.arguments import ArgumentParser, add_output_options, value
+from gdbmem.errors import GdbmemError, UsageError
+from gdbmem.model.diff import Diff
+from gdbmem.report.output import open_output
+from gdbmem.text import printable
+from gdbmem.units import format_delta, format_size, parse_size
+
+STATUS_NOT_MET = 4
+STATUS_NOT_JUDGED = 125
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare what `gdbmem diff` takes."""
+    parser.usage = "gdbmem diff [OPTIONS] A [B]"
+    parser.add_argument(
+        "operands", metavar="A B", nargs="+", help="FILE, FILE:NUMBER, FILE:peak, RUN:NAME or RUN"
+    )
+    add_query_options(parser)
+    parser.add_argument(
+        "--fail-on",
+        type=value(parse_size, "SIZE"),
+        metavar="SIZE",
+        help="exit with status 4 when it grew by more than SIZE; what is known does not count",
+    )
+    add_output_options(parser)
+    parser.add_argument("--no-color", action="store_true", help="no colours (as NO_COLOR does)")
+
+
+def run(argv: Sequence[str], parser: ArgumentParser) -> int:
+    """Compare, print, and judge where --fail-on asks for it."""
+    arguments = parser.parse_args(argv)
+    query = query_from(arguments)
+    if len(arguments.operands) > 2:
+        raise UsageError("gdbmem diff compares two snapshots, not more", hint="see 'gdbmem diff --help'")
+    try:
+        diff = _report(arguments, query)
+    except GdbmemError as error:
+        if arguments.fail_on is None:
+            raise
+        print(f"gdbmem: not judged: {printable(str(error))}", file=sys.stderr)
+        return STATUS_NOT_JUDGED
+    return 0 if arguments.fail_on is None else _judge(diff, query, arguments.fail_on)
+
+
+def _report(arguments: argparse.Namespace, query: Query) -> Diff:
+    from gdbmem.analysis.diff import diff_snapshots
+    from gdbmem.runs.operand import Loaded, find_operand, last_two, load_operand
+    from gdbmem.runs.run import Run
+
+    with open_output(arguments.output, force=arguments.force) as stream:
+        sides: Sequence[Loaded]
+        if len(arguments.operands) == 2:
+            sides = [load_operand(text) for text in arguments.operands]
+        else:
+            place, selector = find_operand(arguments.operands[0])
+            if not isinstance(place, Run) or selector is not None:
+                raise UsageError(
+                    "gdbmem diff needs a second snapshot", hint="gdbmem diff A B, or a run alone"
+                )
+            sides = last_two(place)
+        diff = diff_snapshots(sides[0].snapshot, sides[1].snapshot)
+        diff.check()
+        said = [notice for side in sides for notice in side.notices]
+        if arguments.json:
+            from gdbmem.report.diff_json import diff_json
+
+            stream.write(diff_json(diff, query, notices=said))
+        else:
+            from gdbmem.report.console import make_console
+            from gdbmem.report.diff_text import print_diff
+
+            console = make_console(stream, color=False if arguments.no_color else None)
+            print_diff(diff, query, console, notices=said, known_from=arguments.known or "")
+    return diff
+
+
+def _judge(diff: Diff, query: Query, limit_bytes: int) -> int:
+    from gdbmem.analysis.ranking import rank
+
+    ranking = rank(diff, replace(query, by="line", top=None, min_bytes=0))
+    grown = ranking.delta_matched_bytes
+    # The total is exact; what is left of it beside known or unmatched paths may be more than it looks.
+    divided = bool(ranking.known.paths or query.filters)
+    doubt = sum(row.amount.uncertain_bytes for row in ranking.rows) if divided else 0
+    if grown + doubt <= limit_bytes:
+        return 0
+    text = f"it grew by {format_delta(grown)}" if grown > 0 else f"it changed by {format_delta(grown)}"
+    give_or_take = f", give or take {format_size(doubt)}" if doubt else ""
+    print(
+        f"gdbmem: not met: {text}{give_or_take}; --fail-on allows {format_size(limit_bytes)}", file=sys.stderr
+    )
+    return STATUS_NOT_MET

@@ -1,0 +1,137 @@
+"""What a heap profile or a run holds: its course, its peak, and the lines that hold the memory.
+
+gdbmem show massif.out.4711                 the timeline, and where the memory is at the peak
+gdbmem show massif.out.4711 --snapshot 12   … at snapshot 12
+gdbmem show gdbmem.decoder.4711             the snapshots of a run
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Optional, TextIO
+
+from gdbmem.analysis.query import Query, add_query_options, query_from
+from gdbmem.arguments import ArgumentParser, add_output_options
+from gdbmem.errors import UsageError
+from gdbmem.report.output import open_output
+from gdbmem.text import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from gdbmem.model.snapshot import Profile
+    from gdbmem.runs.run import Run
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare what `gdbmem show` takes."""
+    parser.add_argument("operand", metavar="FILE|RUN", help="a massif.out file, a run folder, or RUN:NAME")
+    parser.add_argument(
+        "--snapshot", metavar="N|NAME|peak", help="whose call tree (default: the peak's; of a run: the last)"
+    )
+    add_query_options(parser, by="line")
+    add_output_options(parser)
+    parser.add_argument("--no-color", action="store_true", help="no colours (as NO_COLOR does)")
+
+
+def run(argv: Sequence[str], parser: ArgumentParser) -> int:
+    """Read and print."""
+    from gdbmem.runs.operand import find_operand
+    from gdbmem.runs.run import Run
+
+    arguments = parser.parse_args(argv)
+    query = query_from(arguments)
+    with open_output(arguments.output, force=arguments.force) as stream:
+        place, selector = find_operand(arguments.operand)
+        if selector is not None and arguments.snapshot is not None:
+            raise UsageError(
+                f"'{printable(selector)}' and --snapshot both name a snapshot", hint="leave one of them out"
+            )
+        wanted = arguments.snapshot if selector is None else selector
+        if isinstance(place, Run):
+            _show_run(place, wanted, query, arguments, stream)
+        else:
+            from gdbmem.formats.opening import open_profile
+
+            _show_profile(open_profile(place), wanted, query, arguments, stream)
+    return 0
+
+
+def _show_profile(
+    profile: Profile, wanted: Optional[str], query: Query, arguments: argparse.Namespace, stream: TextIO
+) -> None:
+    from gdbmem.report.profile_text import print_sites, print_timeline
+    from gdbmem.runs.operand import load_from_profile
+
+    snapshot = None
+    if wanted is not None or profile.peak_tree_index is not None:
+        snapshot = load_from_profile(profile, wanted or "peak").snapshot
+    if arguments.json:
+        from gdbmem.report.profile_json import profile_json
+
+        stream.write(profile_json(profile, query, snapshot=snapshot))
+        return
+    console = _console(arguments, stream)
+    if len(profile.snapshots) > 1:
+        print_timeline(profile, console)
+        console.print()
+    if snapshot is not None:
+        moment = f"snapshot {snapshot.totals.index}" if len(profile.snapshots) > 1 else snapshot.source
+        print_sites(snapshot, query, console, moment=moment, known_from=arguments.known or "")
+
+
+def _show_run(
+    run: Run, wanted: Optional[str], query: Query, arguments: argparse.Namespace, stream: TextIO
+) -> None:
+    from gdbmem.report.notices import print_notices
+    from gdbmem.report.profile_text import print_sites
+    from gdbmem.report.run_text import print_snapshots
+    from gdbmem.runs.operand import load_record
+    from gdbmem.runs.run import notices
+
+    records = run.snapshots
+    record = run.record(wanted) if wanted is not None else records[-1] if records else None
+    if arguments.json:
+        _write_run(run, wanted, query, stream)
+        return
+    console = _console(arguments, stream)
+    if records:
+        print_snapshots(records, console)
+    else:
+        console.print("The run holds no snapshot.")
+    _name_histories(run, console)
+    print_notices(notices(run), console)
+    if record is not None:
+        console.print()
+        snapshot = load_record(run, record)
+        print_sites(snapshot, query, console, moment=printable(record.name), known_from=arguments.known or "")
+
+
+def _write_run(run: Run, wanted: Optional[str], query: Query, stream: TextIO) -> None:
+    from gdbmem.formats.opening import open_profile
+    from gdbmem.report.profile_json import profile_json
+    from gdbmem.report.run_json import list_json
+    from gdbmem.runs.operand import load_record
+    from gdbmem.runs.run import notices
+
+    if wanted is None:
+        stream.write(list_json(run.snapshots, notices(run)))
+        return
+    record = run.record(wanted)
+    snapshot = load_record(run, record)
+    stream.write(profile_json(open_profile(run.path(record)), query, snapshot=snapshot))
+
+
+def _name_histories(run: Run, console: Console) -> None:
+    from gdbmem.report.console import print_sentence
+    from gdbmem.runs.operand import histories
+
+    for history in histories(run):
+        print_sentence(console, f"massif's own history: gdbmem show {printable(str(history))}")
+
+
+def _console(arguments: argparse.Namespace, stream: TextIO) -> Console:
+    from gdbmem.report.console import make_console
+
+    return make_console(stream, color=False if arguments.no_color else None)

@@ -1,0 +1,187 @@
+"""What `gdbmem show` and `gdbmem diff` are given: FILE, FILE:N, FILE:peak, RUN or RUN:NAME."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional, Union
+
+from gdbmem.errors import InputError, Notice
+from gdbmem.formats.opening import open_profile
+from gdbmem.model.snapshot import Profile, Snapshot
+from gdbmem.runs.run import Run, SnapshotRecord, is_run, notices, open_run
+from gdbmem.text import plural, printable
+
+_FORMS = "name a massif.out file, FILE:NUMBER, a run folder or RUN:NAME"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """One snapshot with its tree, and what must be said about it."""
+
+    snapshot: Snapshot
+    notices: Sequence[Notice] = ()
+
+
+def find_operand(text: str) -> tuple[Union[Path, Run], Optional[str]]:
+    """Return the file or run that *text* names, and what follows its colon.
+
+    What exists wins; else the last colon that follows something that exists divides (a name may hold
+    colons: ``RUN:decoder.cpp:120``). Raises InputError where nothing is found.
+    """
+    head, selector = text, None
+    end = len(text)
+    while not _exists(head):
+        end = text.rfind(":", 0, end)
+        if end <= 0:
+            raise InputError(f"there is no file or run '{printable(text)}'", slug="no-such-file", hint=_FORMS)
+        head, selector = text[:end], text[end + 1 :]
+    path = Path(head)
+    if is_run(path):
+        return open_run(path), selector
+    if path.is_dir():
+        raise InputError(
+            f"{printable(head)} is a folder, but no run (it has no run.json)", slug="no-run", hint=_FORMS
+        )
+    return path, selector
+
+
+def load_operand(text: str) -> Loaded:
+    """Return the snapshot that *text* names.
+
+    A file without a number stands for its last snapshot with a tree, a run without a name for its last
+    snapshot; where that was a choice, a notice says so.
+    """
+    place, selector = find_operand(text)
+    if isinstance(place, Run):
+        return load_from_run(place, selector)
+    return load_from_profile(open_profile(place), selector)
+
+
+def load_from_run(run: Run, name: Optional[str]) -> Loaded:
+    """Return the snapshot *name* of *run* (None: the last)."""
+    said = list(notices(run))
+    if name is not None:
+        return Loaded(load_record(run, run.record(name)), said)
+    records = run.snapshots
+    if not records:
+        raise no_snapshot(run)
+    if len(records) > 1:
+        text = f"of the {len(records)} snapshots of {printable(run.folder.name)} the last is used,"
+        said.append(Notice("last-snapshot", f"{text} {printable(records[-1].name)}"))
+    return Loaded(load_record(run, records[-1]), said)
+
+
+def load_record(run: Run, record: SnapshotRecord) -> Snapshot:
+    """Return the snapshot that *record* of *run* stands for. Raises InputError where its file is damaged."""
+    path = run.path(record)
+    if not path.is_file():
+        raise InputError(
+            f"the file of snapshot {printable(record.name)}, {printable(str(path))}, is gone",
+            slug="snapshot-gone",
+            hint="'gdbmem show RUN' lists what is there",
+        )
+    profile = open_profile(path)
+    index = _last_with_tree(profile)
+    return _snapshot(profile, index, f"{run.folder.name}:{record.name}", record.name)
+
+
+def load_from_profile(profile: Profile, selector: Optional[str]) -> Loaded:
+    """Return one snapshot of *profile*: number *selector*, or ``peak``; None: the last with a tree."""
+    name = Path(profile.source).name
+    if selector is None:
+        index = _last_with_tree(profile)
+        said = list(profile.notices)
+        trees = sum(totals.has_tree for totals in profile.snapshots)
+        if trees > 1:
+            message = (
+                f"of the {trees} snapshots with a call tree in {profile.source} the last is used, {index}"
+            )
+            said.append(Notice("last-snapshot", f"{message}; another one is {name}:NUMBER"))
+        several = len(profile.snapshots) > 1
+        return Loaded(_snapshot(profile, index, profile.source, f"{name}:{index}" if several else name), said)
+    index = _selected(profile, selector)
+    return Loaded(_snapshot(profile, index, profile.source, f"{name}:{index}"), list(profile.notices))
+
+
+def last_two(run: Run) -> tuple[Loaded, Loaded]:
+    """Return the last two snapshots of *run*. Raises InputError where it has fewer."""
+    records = run.snapshots
+    if len(records) < 2:
+        raise InputError(
+            f"{printable(run.folder.name)} holds {plural(len(records), 'snapshot')}: nothing to compare",
+            slug="too-few-snapshots",
+            hint="name a second snapshot: gdbmem diff A B",
+        )
+    before, after = (load_record(run, record) for record in records[-2:])
+    return Loaded(before, list(notices(run))), Loaded(after)
+
+
+def histories(run: Run) -> list[Path]:
+    """Return the files in which massif kept its own history of *run*, oldest first."""
+    ended = sorted(
+        run.folder.glob("massif.*.out"),
+        key=lambda file: [int(p) for p in file.name.split(".") if p.isdigit()],
+    )
+    asked = run.folder.glob("history-*.massif")
+    return [*ended, *sorted(asked, key=lambda file: (len(file.name), file.name))]
+
+
+def no_snapshot(run: Run) -> InputError:
+    """Return the error for a run that holds no snapshot."""
+    return InputError(
+        f"{printable(run.folder.name)} holds no snapshot",
+        slug="no-snapshot",
+        hint="take some: massif-snap or massif-break in gdb, or points in a recipe",
+    )
+
+
+def _exists(path: str) -> bool:
+    try:
+        return bool(path) and Path(path).exists()
+    except (OSError, ValueError):  # a name that is too long, or holds a NUL
+        return False
+
+
+def _last_with_tree(profile: Profile) -> int:
+    for totals in reversed(profile.snapshots):
+        if totals.has_tree:
+            return totals.index
+    raise InputError(
+        f"no snapshot in {profile.source} has a call tree",
+        slug="no-tree",
+        hint="massif keeps trees of some snapshots only; --detailed-freq=1 keeps all",
+    )
+
+
+def _selected(profile: Profile, selector: str) -> int:
+    if selector == "peak":
+        if profile.peak_tree_index is None:
+            return _last_with_tree(profile)  # which says that there is none
+        return profile.peak_tree_index
+    count = len(profile.snapshots)
+    if not selector.isdecimal() or not selector.isascii() or int(selector) >= count:
+        raise InputError(
+            f"{profile.source} has no snapshot '{printable(selector)}'",
+            slug="no-such-snapshot",
+            hint=f"its snapshots are 0 to {count - 1}, or 'peak'",
+        )
+    index = int(selector)
+    if not profile.snapshots[index].has_tree:
+        trees = [totals.index for totals in profile.snapshots if totals.has_tree]
+        near = sorted(sorted(trees, key=lambda other: abs(other - index))[:4])
+        raise InputError(
+            f"snapshot {index} of {profile.source} has no call tree",
+            slug="no-tree",
+            hint=f"the nearest that have one: {', '.join(map(str, near))}"
+            if near
+            else "none of the file has one",
+        )
+    return index
+
+
+def _snapshot(profile: Profile, index: int, source: str, name: str) -> Snapshot:
+    tree = profile.tree(index)
+    assert tree is not None  # only snapshots with a tree get here
+    return Snapshot(source, name, profile.snapshots[index], tree, profile.unit)
