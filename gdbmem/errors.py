@@ -45,6 +45,15 @@ class TargetError(GdbmemError):
     """The debugged program cannot be read or driven as asked."""
 
 
+def internal_error(error: Exception) -> str:
+    """Return the sentence for a failure of our own, with where it happened, so that it can be reported."""
+    import traceback
+
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{at.filename.rpartition('/gdbmem/')[2]}:{at.lineno}"
+    return f"gdbmem failed at {place} ({type(error).__name__}: {error}); please report this as a bug"
+
+
 @dataclass(frozen=True)
 class Notice:
     """Something the reader of a result must know; *slug* names its paragraph in docs/messages.md."""

@@ -69,6 +69,9 @@ def _add_program_options(parser: ArgumentParser) -> None:
     )
     group.add_argument("--stdin", metavar="FILE", help="the program's standard input")
     group.add_argument("--stdout", metavar="FILE", help="the program's standard output")
+    group.add_argument(
+        "--own-terminal", action="store_true", help="give it a terminal of its own, shown on this one"
+    )
     group.add_argument("--run", metavar="DIR", help="keep the run in DIR (default: gdbmem.PROGRAM.PID)")
 
 
@@ -191,6 +194,7 @@ def make_job(
         environment=environment(args.env),
         stdin=args.stdin,
         stdout=args.stdout,
+        own_terminal=args.own_terminal,
         run_folder=Path(args.run) if args.run else None,
         gdb=find_gdb(args.gdb),
     )

@@ -11,7 +11,7 @@ from typing import Optional, Protocol
 
 from gdbmem import __version__
 from gdbmem.arguments import ArgumentParser, ParserExit
-from gdbmem.errors import GdbmemError, MissingToolError, UsageError
+from gdbmem.errors import GdbmemError, MissingToolError, UsageError, internal_error
 from gdbmem.text import printable
 
 # name → what it does, in one line. The module of the same name in cli/ holds add_arguments() and run().
@@ -61,6 +61,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return STATUS_INTERRUPTED
     except GdbmemError as error:
         return _complain(error)
+    except Exception as error:  # noqa: BLE001  (a host: nothing else may leave)
+        print(f"gdbmem: {printable(internal_error(error))}", file=sys.stderr)
+        return STATUS_ERROR
     return status
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Callable, Optional
 
 import gdb
 
-from gdbmem.debugger.command import Command, internal_error, say, warn
+from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.snapshots import take_snapshot
-from gdbmem.errors import GdbmemError, UsageError
+from gdbmem.errors import GdbmemError, UsageError, internal_error
 from gdbmem.runs.recipe import HitFilter
 from gdbmem.text import printable
 from gdbmem.units import format_duration

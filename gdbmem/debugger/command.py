@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Optional
 
 import gdb
 
-from gdbmem.errors import GdbmemError
+from gdbmem.errors import GdbmemError, internal_error
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
@@ -76,18 +76,7 @@ class Command(gdb.Command):  # type: ignore[misc]  # gdb's module has no types
         except KeyboardInterrupt:
             raise gdb.GdbError(f"{self.name}: interrupted") from None
         except Exception as error:  # noqa: BLE001  (a host: nothing else may leave)
-            raise gdb.GdbError(internal_error(error)) from None
-
-
-def internal_error(error: Exception) -> str:
-    """Return the sentence for a failure of our own, with where it happened, so that it can be reported."""
-    import traceback
-
-    at = traceback.extract_tb(error.__traceback__)[-1]
-    place = f"{at.filename.rpartition('/gdbmem/')[2]}:{at.lineno}"
-    return printable(
-        f"gdbmem failed at {place} ({type(error).__name__}: {error}); please report this as a bug"
-    )
+            raise gdb.GdbError(printable(internal_error(error))) from None
 
 
 def say(text: str) -> None:

@@ -15,6 +15,8 @@ def install_launched() -> None:
     for command in (RunCommand, StartCommand):
         command(command.names[0])
     gdb.events.before_prompt.connect(session.notice_end)
+    gdb.events.cont.connect(lambda event: session.tell(running=True))
+    gdb.events.stop.connect(lambda event: session.tell(running=False))
 
 
 def connect() -> None:

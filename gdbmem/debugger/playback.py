@@ -11,11 +11,10 @@ from typing import Any, Optional
 import gdb
 
 from gdbmem.debugger.breakpoints import ActionBreakpoint
-from gdbmem.debugger.command import internal_error
 from gdbmem.debugger.place import current_place, current_thread, program_runs
 from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots import blind_spot, take_snapshot
-from gdbmem.errors import GdbmemError
+from gdbmem.errors import GdbmemError, internal_error
 from gdbmem.runs.recipe import Action, Point, recipe_from_plan
 
 # Those end the program unless it handles them itself: worth a word about where.
@@ -59,8 +58,11 @@ def _play() -> None:
         except gdb.error as error:
             if program_runs():
                 raise
-            session.tell(tell="connection-lost", sentence=str(error))
-            break
+            fate = session.ask("fate")
+            if not fate["next"]:
+                session.tell(tell="connection-lost", sentence=str(error))
+                break
+            session.follow(fate["next"])
         if program_runs():
             _report_stop(points)
     for point in points:

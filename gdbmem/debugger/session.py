@@ -88,13 +88,22 @@ class Session:
         self._connected = False
         try:
             fate = self.ask("fate")
-        except ToolError as error:
+            if fate["next"]:
+                self.follow(fate["next"])
+                say("The program has executed another, which is stopped before its first instruction.")
+                return
+        except (ToolError, gdb.error) as error:
             warn(str(error))
             return
         if fate["sentence"]:
             warn(fate["sentence"])
-        elif not fate["alive"]:
+        elif fate["status"] is not None:
             say(f"The program ended with status {fate['status']}; 'run' starts it again.")
+
+    def follow(self, program: str) -> None:
+        """Connect to the program that took this one's place; *program* is a plain path to it."""
+        gdb.execute(f"file {program}", to_string=True)
+        self.connect()
 
     def forget_snapshots(self) -> None:
         """The next snapshot has no predecessor in this process."""

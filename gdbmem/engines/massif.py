@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gdbmem.errors import InputError
+from gdbmem.errors import UsageError
 from gdbmem.text import printable
 
 NAME = "massif"
@@ -36,7 +36,7 @@ class MassifOptions:
 
     def __post_init__(self) -> None:
         if self.time_unit not in TIME_UNITS:
-            raise InputError(
+            raise UsageError(
                 f"time unit '{printable(self.time_unit)}' is unknown to massif",
                 slug="bad-option",
                 hint="i, ms or B",
@@ -46,7 +46,7 @@ class MassifOptions:
         except ValueError:
             valid = False
         if not valid:
-            raise InputError(
+            raise UsageError(
                 f"threshold '{printable(self.threshold)}' is no percentage",
                 slug="bad-option",
                 hint="0 to 100",
@@ -57,14 +57,14 @@ class MassifOptions:
 
 def _refuse_ours(option: str) -> None:
     if not option.startswith("-"):
-        raise InputError(
+        raise UsageError(
             f"'{printable(option)}' is no option of valgrind's",
             slug="bad-option",
             hint="write it as in --valgrind-opt=--num-callers=50",
         )
     name = option.split("=", 1)[0]
     if any(name == ours or name.startswith(f"{ours}-") for ours in _OURS):
-        raise InputError(
+        raise UsageError(
             f"{printable(name)} is set by the launch itself",
             slug="option-taken",
             hint="leave it out; see 'gdbmem launch --help' for the options that take its place",

@@ -35,7 +35,7 @@ def run_interactive(job: Job, *, gdb_arguments: Sequence[str], finish: bool, com
         except Interrupted as interrupted:
             return 128 + interrupted.number
         finally:
-            if launch is not None:
+            if launch is not None and launch.run.folder.is_dir():
                 _say_where(launch)
     return 0
 
@@ -64,12 +64,13 @@ def _say_where(launch: Launch) -> None:
     for notice in problems(launch):
         print(f"gdbmem: {notice.message}", file=sys.stderr)
     kept = [plural(count, "snapshot")] if count else []
-    kept += [f"massif's history {history.name}" for history in histories(launch)]
+    names = [history.name for history in histories(launch)]
+    kept += [f"massif's own history in {', '.join(names)}"] if names else []
     print(f"gdbmem: the run is kept in {folder}/ ({', '.join(kept) or 'no snapshot'})", file=sys.stderr)
     if count >= 2:
         before, after = (shlex.quote(f"{folder}:{record.name}") for record in launch.run.snapshots[-2:])
         print(f"gdbmem: compare with  gdbmem diff {printable(before)} {printable(after)}", file=sys.stderr)
-    elif count or histories(launch):
+    elif kept:
         print(f"gdbmem: look at it with  gdbmem show {printable(shlex.quote(folder))}", file=sys.stderr)
 
 

@@ -18,6 +18,7 @@ from gdbmem.launch import valgrind
 from gdbmem.launch.program import Program
 from gdbmem.launch.runtime import runtime_folder
 from gdbmem.launch.supervisor import Supervisor
+from gdbmem.launch.terminal import OwnTerminal
 from gdbmem.runs.run import Run
 from gdbmem.text import printable
 
@@ -33,6 +34,7 @@ class Job:
     folder: Optional[Path] = None  # the program's current folder; None: ours
     stdin: Optional[str] = None  # a file; None: ours
     stdout: Optional[str] = None  # a file; None: ours
+    own_terminal: bool = False
     run_folder: Optional[Path] = None
     gdb: str = "gdb"
 
@@ -41,14 +43,21 @@ class Launch:
     """A run folder, a runtime folder and a supervisor, ready to start things."""
 
     def __init__(
-        self, job: Job, run: Run, runtime: Path, tell: Callable[[dict[str, Any]], None], facts: dict[str, Any]
+        self,
+        job: Job,
+        found: valgrind.Valgrind,
+        run: Run,
+        runtime: Path,
+        tell: Callable[[dict[str, Any]], None],
+        facts: dict[str, Any],
     ):
         self.job = job
         self.run = run
         self.runtime = runtime
-        self._valgrind = valgrind.find_valgrind()
+        self._valgrind = found
         self._streams = _open_streams(job, run)
         self.supervisor = Supervisor(runtime, self._start_valgrind, tell, facts)
+        self._terminal = self.supervisor.terminal = OwnTerminal() if job.own_terminal else None
 
     def _start_valgrind(self, serial: int, arguments: Optional[list[str]]) -> valgrind.Process:
         if arguments is not None:
@@ -67,7 +76,7 @@ class Launch:
             serial=serial,
         )
         stdin, stdout = self._streams
-        process = valgrind.start(order, stdin=stdin, stdout=stdout, stderr=None)
+        process = valgrind.start(order, stdin=stdin, stdout=stdout, terminal=self._terminal)
         starts = [
             *self.run.facts.get("starts", []),
             {"pid": process.pid, "argv": order.argv(), "began": _now()},
@@ -87,6 +96,8 @@ class Launch:
         self.run.update(starts=starts, ended=_now())
 
     def close(self) -> None:
+        if self._terminal is not None:
+            self._terminal.close()
         for stream in self._streams:
             if stream is not None:
                 os.close(stream)
@@ -97,6 +108,7 @@ def open_launch(
     job: Job, *, tell: Callable[[dict[str, Any]], None], facts: Mapping[str, Any], command: Sequence[str]
 ) -> Iterator[Launch]:
     """Yield a Launch with its run folder made; at the end everything is ended and written down."""
+    found = valgrind.find_valgrind()
     run = Run.create(str(job.program.path), parent=Path.cwd(), pid=os.getpid(), folder=job.run_folder)
     run.update(
         program=str(job.program.path),
@@ -109,7 +121,7 @@ def open_launch(
         warnings=[{"slug": n.slug, "message": n.message} for n in job.program.notices()],
     )
     with runtime_folder(run.folder) as runtime:
-        launch = Launch(job, run, runtime, tell, dict(facts))
+        launch = Launch(job, found, run, runtime, tell, dict(facts))
         try:
             with launch.supervisor:
                 yield launch
@@ -118,6 +130,7 @@ def open_launch(
             # A full disk must not hide what the launch itself has to say.
             with contextlib.suppress(OSError):
                 launch.note_ends()
+                run.remove_if_empty()
 
 
 def gdb_environment(launch: Launch) -> dict[str, str]:

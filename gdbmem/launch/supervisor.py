@@ -18,12 +18,14 @@ from typing import Any, Callable, Optional
 from gdbmem.errors import GdbmemError, ToolError
 from gdbmem.launch import valgrind
 from gdbmem.launch.process import Child
+from gdbmem.launch.terminal import OwnTerminal
 from gdbmem.launch.wire import Wire
 from gdbmem.text import printable
 
 READY_SECONDS = 300.0  # reading the debug information of a very large program takes minutes
 TERM_SECONDS = 20.0  # for massif to write its file
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_NOTED = (signal.SIGCHLD, signal.SIGWINCH)
 
 StartValgrind = Callable[[int, Optional[list[str]]], valgrind.Process]
 """Starts valgrind for the given serial number, with other arguments for the program if they are given."""
@@ -58,9 +60,9 @@ class Supervisor:
         self._facts = facts
         self._serial = 0
         self._attached = False  # gdb has been connected to the present process
-        self._released: set[int] = set()
         self._wires: list[Wire] = []
         self._ignore_interrupt = False
+        self.terminal: Optional[OwnTerminal] = None  # of the program, when it has one of its own
 
     def __enter__(self) -> Supervisor:
         from inotify_simple import INotify, flags
@@ -74,7 +76,7 @@ class Supervisor:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(os.fspath(self.socket_path))
         self._listener.listen(4)
-        self._old_handlers = {s: signal.signal(s, lambda *_: None) for s in (*_ENDING, signal.SIGCHLD)}
+        self._old_handlers = {s: signal.signal(s, lambda *_: None) for s in (*_ENDING, *_NOTED)}
         self._old_wakeup = signal.set_wakeup_fd(self._wake_out.fileno(), warn_on_full_buffer=False)
         return self
 
@@ -106,15 +108,19 @@ class Supervisor:
     def _serve_once(self, seconds: Optional[float]) -> None:
         import selectors
 
+        extra = self.terminal.sources() if self.terminal is not None else {}
         with selectors.DefaultSelector() as selector:
-            for source in (self._wake_in, self._inotify, self._listener, *self._wires):
+            for source in (self._wake_in, self._inotify, self._listener, *self._wires, *extra):
                 selector.register(source, selectors.EVENT_READ)
             ready = [key.fileobj for key, _ in selector.select(seconds)]
+        for descriptor, act in extra.items():
+            if descriptor in ready:
+                act()
         if self._wake_in in ready:
             self._take_signals()
         if self._inotify in ready:
-            self._inotify.read(timeout=0)
-            self._release_children()
+            for event in self._inotify.read(timeout=0):
+                self._note_file(event.name)
         if self._listener in ready:
             self._wires.append(Wire(self._listener.accept()[0]))
         for wire in [wire for wire in self._wires if wire in ready]:
@@ -123,6 +129,8 @@ class Supervisor:
     def _take_signals(self) -> None:
         with contextlib.suppress(BlockingIOError):
             for number in self._wake_in.recv(4096):
+                if number == signal.SIGWINCH and self.terminal is not None:
+                    self.terminal.copy_size()
                 if number in _ENDING and not (self._ignore_interrupt and number == signal.SIGINT):
                     raise Interrupted(signal.Signals(number))
 
@@ -134,15 +142,19 @@ class Supervisor:
             return
         for message in messages:
             question = message.get("ask")
-            if question is None:
+            if "running" in message and self.terminal is not None:
+                self.terminal.hear(message["running"])
+            elif question is None:
                 self._tell(message)
-                continue
-            try:
-                answer = self._answer(question, message)
-            except GdbmemError as error:
-                answer = {"error": error.message, "hint": error.hint, "slug": error.slug}
-            with contextlib.suppress(ToolError):  # gdb has gone meanwhile: its end is seen elsewhere
-                wire.send(answer)
+            else:
+                with contextlib.suppress(ToolError):  # gdb has gone meanwhile: its end is seen elsewhere
+                    wire.send(self._reply(question, message))
+
+    def _reply(self, question: str, message: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return self._answer(question, message)
+        except GdbmemError as error:
+            return {"error": error.message, "hint": error.hint, "slug": error.slug}
 
     # -- gdb's questions ----------------------------------------------------------------------------------
 
@@ -166,20 +178,32 @@ class Supervisor:
                 "the program has ended", slug="program-ended", hint="type 'run' to start it again"
             )
         self._attached = True
-        return {"pid": process.pid, "vgdb": process.vgdb(), "serial": process.order.serial}
+        return {"pid": process.pid, "vgdb": process.vgdb()}
 
     def _fate(self) -> dict[str, Any]:
-        """Return what has become of the program: gdb only sees that its connection closed."""
+        """Return what has become of the program: gdb only sees that its connection closed.
+
+        ``next`` is the program that took its place (exec) and waits for gdb under the same valgrind.
+        """
         process = self.process
         if process is None:
-            return {"alive": False, "status": None, "sentence": ""}
-        # The connection closes a moment before the process is gone.
-        with contextlib.suppress(Interrupted):
-            self.wait(lambda: not process.child.alive or not _is_valgrind(process.pid), 5.0)
+            return {"status": None, "sentence": "", "next": None}
+        # The connection closes a moment before the process is gone, or has become another.
+        self.wait(
+            lambda: not process.child.alive or not _is_valgrind(process.pid) or process.beginnings > 1, 5.0
+        )
+        if process.child.alive and process.beginnings > 1:
+            return {"status": None, "sentence": "", "next": self._link_to_next(process)}
         if process.child.alive:
-            return {"alive": True, "status": None, "sentence": _exec_sentence(process)}
+            return {"status": None, "sentence": _exec_sentence(process), "next": None}
         notice = valgrind.explain(process.log_text())
-        return {"alive": False, "status": process.child.status, "sentence": notice.message if notice else ""}
+        return {"status": process.child.status, "sentence": notice.message if notice else "", "next": None}
+
+    def _link_to_next(self, process: valgrind.Process) -> str:
+        """Return a plain path to the program that *process* runs now: its own may hold anything."""
+        link = self._runtime / f"program{len(list(self._runtime.iterdir()))}"
+        link.symlink_to(process.present_program() or process.order.program.symbols)
+        return str(link)
 
     # -- birth --------------------------------------------------------------------------------------------
 
@@ -190,7 +214,6 @@ class Supervisor:
         self.process = process = self._start_valgrind(self._serial, arguments)
         in_time = self.wait(lambda: process.ready or not process.child.alive, READY_SECONDS)
         if process.child.alive and in_time:
-            self._released.add(process.pid)
             return process
         text = process.log_text()
         notice = valgrind.explain(text)
@@ -214,14 +237,17 @@ class Supervisor:
         finally:
             self._ignore_interrupt = False
 
-    def _release_children(self) -> None:
-        """Let every traced child run: each waits at its start for a gdb that won't come."""
+    def _note_file(self, name: str) -> None:
+        """Let traced children run: each waits at its start for a gdb that won't come. *name* is a new FIFO."""
         process = self.process
-        if process is None or not self._attached:
+        pid = process.reachable_pid(name) if process is not None else None
+        if process is None or pid is None:
             return
-        for pid in process.waiting_pids() - self._released:
-            self._released.add(pid)
-            process.monitor("v.info", "n_errs_found", seconds=10.0, pid=pid)
+        if pid == process.pid:
+            process.beginnings += 1
+            if process.beginnings == 1 or (self.gdb is not None and self.gdb.alive):
+                return  # gdb connects to it
+        process.monitor("v.info", "n_errs_found", seconds=10.0, pid=pid)
 
     # -- death --------------------------------------------------------------------------------------------
 
@@ -237,7 +263,7 @@ class Supervisor:
         if process is None:
             return
         self.past.append(process)
-        others = process.waiting_pids() - {process.pid}
+        others = process.reachable_pids() - {process.pid}
         if not process.ready or not self._attached:
             process.child.stop(((signal.SIGKILL, 10.0),))  # SIGTERM is blocked until gdb has been there
         process.child.stop(((signal.SIGTERM, TERM_SECONDS),))
@@ -297,18 +323,15 @@ def saved_terminal() -> Iterator[None]:
     """Put the terminal's settings back at the end: a gdb that was killed leaves it without echo."""
     import termios
 
-    try:
-        descriptor = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
-        settings = termios.tcgetattr(descriptor)
-    except (OSError, termios.error):
-        yield
-        return
+    settings = None
+    with contextlib.suppress(termios.error, OSError):
+        settings = termios.tcgetattr(0)
     try:
         yield
     finally:
-        # From the background (a gdb that died in a group of its own) tcsetattr would stop us.
-        old = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-        with contextlib.suppress(OSError, termios.error):
-            termios.tcsetattr(descriptor, termios.TCSADRAIN, settings)
-        signal.signal(signal.SIGTTOU, old)
-        os.close(descriptor)
+        if settings is not None:
+            # From the background tcsetattr would stop us.
+            old = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+            with contextlib.suppress(termios.error):
+                termios.tcsetattr(0, termios.TCSADRAIN, settings)
+            signal.signal(signal.SIGTTOU, old)

@@ -14,6 +14,7 @@ from typing import Optional
 from gdbmem.errors import MissingToolError, Notice, ToolError
 from gdbmem.launch.process import Child
 from gdbmem.launch.program import Program
+from gdbmem.launch.terminal import OwnTerminal
 from gdbmem.text import printable
 
 _READY = re.compile(rb"^==\d+== .*vgdb me", re.MULTILINE)
@@ -104,6 +105,7 @@ class Process:
 
     order: Order
     child: Child
+    beginnings: int = 0  # how often it made its FIFOs: at its start, and after each exec that it follows
 
     @property
     def pid(self) -> int:
@@ -158,29 +160,46 @@ class Process:
             return False
         return done.returncode == 0
 
-    def waiting_pids(self) -> set[int]:
-        """Return the processes of this start whose FIFOs exist: those that vgdb can reach."""
-        pattern = re.compile(re.escape(Path(self.order.prefix).name) + r"-from-vgdb-to-(\d+)-by-")
-        names = (pattern.match(entry.name) for entry in os.scandir(self.order.runtime))
-        return {int(match[1]) for match in names if match}
+    def reachable_pid(self, name: str) -> Optional[int]:
+        """Return the process of this start that *name*, a FIFO in the runtime folder, belongs to."""
+        match = re.match(re.escape(Path(self.order.prefix).name) + r"-from-vgdb-to-(\d+)-by-", name)
+        return int(match[1]) if match else None
+
+    def reachable_pids(self) -> set[int]:
+        """Return the processes of this start that vgdb can reach."""
+        pids = (self.reachable_pid(path.name) for path in self.order.runtime.iterdir())
+        return {pid for pid in pids if pid is not None}
+
+    def present_program(self) -> Optional[Path]:
+        """Return the program that it runs now, after an exec; None when that can't be told."""
+        try:
+            words = Path(f"/proc/{self.pid}/cmdline").read_bytes().split(b"\0")[1:]
+            name = next(word for word in words if not word.startswith(b"-"))
+            return Path(f"/proc/{self.pid}/cwd").resolve() / os.fsdecode(name)
+        except (OSError, StopIteration):
+            return None
 
 
 def start(
     order: Order,
     *,
-    stdin: Optional[int],
-    stdout: Optional[int],
-    stderr: Optional[int],
-    session_leader: bool = False,
+    stdin: Optional[int] = None,
+    stdout: Optional[int] = None,
+    terminal: Optional[OwnTerminal] = None,
 ) -> Process:
-    """Start valgrind in a session of its own; it will wait for gdb before the program's first instruction."""
+    """Start valgrind in a session of its own; it will wait for gdb before the program's first instruction.
+
+    The program has *terminal*, or *stdin* and *stdout* (None: ours).
+    """
+    slave = terminal.slave if terminal is not None else None
     child = Child(
         order.argv(),
         environment=order.environment,
         folder=order.folder,
-        stdin=stdin,
-        stdout=stdout,
-        stderr=stderr,
+        stdin=slave if slave is not None else stdin,
+        stdout=slave if slave is not None else stdout,
+        stderr=slave,
+        before_exec=terminal.become_controlling if terminal is not None else None,
     )
     return Process(order, child)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -164,6 +165,12 @@ class Run:
         finally:
             os.close(descriptor)
         return record
+
+    def remove_if_empty(self) -> None:
+        """Remove the folder when nothing but the facts came of the run: no snapshot, no log."""
+        names = {path.name for path in self.folder.iterdir()}
+        if names <= {_FACTS, _FOLDER} and not any((self.folder / _FOLDER).iterdir()):
+            shutil.rmtree(self.folder)
 
     def _logged(self) -> list[SnapshotRecord]:
         try:

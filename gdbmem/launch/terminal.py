@@ -1,0 +1,69 @@
+"""A terminal of the program's own (--own-terminal), shown on and fed from the one that gdb runs on."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import termios
+from typing import Callable, Optional
+
+_END_OF_INPUT = b"\x04"
+
+
+class OwnTerminal:
+    """A pseudo-terminal: what the program writes comes out here; what is typed while it runs goes in.
+
+    For programs that open /dev/tty or want isatty() and the window's size to be right. gdb reads the
+    keyboard only at its prompt, so typed lines go to the program exactly while gdb lets it run.
+    """
+
+    def __init__(self) -> None:
+        self.master, self.slave = pty.openpty()
+        self.copy_size()
+        self._running = False
+
+    def become_controlling(self) -> None:
+        """Called in the child, in its new session: make this its controlling terminal."""
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    def copy_size(self) -> None:
+        """Give it the size of the terminal we are on."""
+        with contextlib.suppress(OSError):
+            fcntl.ioctl(self.master, termios.TIOCSWINSZ, fcntl.ioctl(0, termios.TIOCGWINSZ, b"\0" * 8))
+
+    def hear(self, running: bool) -> None:
+        """Take note of gdb's word on whether the program runs."""
+        self._running = running
+
+    def sources(self) -> dict[int, Callable[[], None]]:
+        """Return what to read now: descriptors, each with what to do when it has something."""
+        found: dict[int, Callable[[], None]] = {self.master: self._show}
+        if self._running and os.isatty(0):
+            found[0] = self._feed
+        return found
+
+    def _show(self) -> None:
+        data = self._read(self.master)
+        if data:
+            os.write(1, data)
+
+    def _feed(self) -> None:
+        data = self._read(0)
+        if data is not None:
+            os.write(self.master, data or _END_OF_INPUT)
+
+    @staticmethod
+    def _read(descriptor: int) -> Optional[bytes]:
+        try:
+            return os.read(descriptor, 1 << 16)
+        except OSError:  # EIO: nobody has the other end open at this moment
+            return None
+
+    def close(self) -> None:
+        os.set_blocking(self.master, False)
+        while data := self._read(self.master):  # the program's last words
+            os.write(1, data)
+        os.close(self.master)
+        os.close(self.slave)
