@@ -236,12 +236,11 @@ def _diffs(reader: Reader, node: Optional[yaml.Node], points: Sequence[Point]) -
 
 
 def _pair(reader: Reader, node: yaml.Node, what: str, points: Sequence[Point]) -> Optional[Pair]:
-    items = reader.sequence(node, what, "[before, after]")
+    example = "between: [before, after]" if "between" in what else "diff: [[before, after]]"
+    items = reader.sequence(node, what, example)
     if len(items) != 2:
         if isinstance(node, yaml.SequenceNode):
-            reader.problem(
-                node, f"{what} holds two names, not {len(items)}", "write it as in [before, after]"
-            )
+            reader.problem(node, f"{what} holds two names, not {len(items)}", f"write it as in {example}")
         return None
     names = [reader.line(item, f"a name in {what}") for item in items]
     for name, item in zip(names, items):

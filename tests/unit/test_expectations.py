@@ -1,0 +1,137 @@
+"""A verdict is met only when the data prove it; the sentence says by how much it failed."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any, Optional
+
+import pytest
+
+from gdbmem.analysis.diff import diff_snapshots
+from gdbmem.analysis.expectations import judge, unjudged
+from gdbmem.model.diff import Diff
+from gdbmem.model.expectation import Expectation, Position, Verdict
+from tests.unit.trees import PRUNED_NODE, at, snapshot, tree
+
+KIB = 1024
+
+
+def expect(
+    *, at_most: Optional[int] = None, at_least: Optional[int] = None, path: str = "", before: str = "a"
+) -> Expectation:
+    return Expectation(before, "b", Position(9, 5), "heap", at_most, at_least, path)
+
+
+def diff_of(before: Any, after: Any) -> Diff:
+    diff = diff_snapshots(snapshot(before), snapshot(after))
+    diff.check()
+    return diff
+
+
+def growing() -> Diff:
+    main = at("main", "main.cpp:9")
+    insert = at("Tasks::insert", "tasks.cpp:40")
+    load = at("load", "graph.cpp:7")
+    return diff_of(
+        tree(10 * KIB, (insert, 1 * KIB, (main, 1 * KIB)), (load, 9 * KIB, (main, 9 * KIB))),
+        tree(20 * KIB, (insert, 15 * KIB, (main, 15 * KIB)), (load, 5 * KIB, (main, 5 * KIB))),
+    )
+
+
+@pytest.mark.parametrize(
+    ("expectation", "met"),
+    [
+        (expect(at_most=10 * KIB), True),
+        (expect(at_most=10 * KIB - 1), False),
+        (expect(at_least=10 * KIB), True),
+        (expect(at_least=10 * KIB + 1), False),
+        (expect(at_most=14 * KIB, path="insert"), True),
+        (expect(at_most=14 * KIB - 1, path="insert"), False),
+        (expect(at_most=-4 * KIB, path="^load$"), True),
+        (expect(at_most=-4 * KIB - 1, path="^load$"), False),
+        (expect(at_least=-4 * KIB, path="graph[.]cpp"), True),
+        (expect(at_most=10 * KIB - 1, path="main"), False),
+        (expect(at_most=0, path="no_such_function"), True),
+    ],
+)
+def test_the_limit_itself_is_met_and_a_byte_beyond_is_not(expectation: Expectation, met: bool) -> None:
+    assert judge(expectation, growing()).met is met
+
+
+def test_the_sentence_says_which_expectation_failed_and_by_how_much() -> None:
+    verdict = judge(expect(at_most=4 * KIB, path="insert"), growing())
+    assert (verdict.measured_bytes, verdict.limit_bytes, verdict.uncertain_bytes) == (14 * KIB, 4 * KIB, 0)
+    assert (
+        verdict.text
+        == "paths through 'insert' from a to b: +14.0 KiB, 10.0 KiB more than expected (at most +4.0 KiB)"
+    )
+    verdict = judge(expect(at_least=1024 * KIB), growing())
+    assert verdict.text == "heap from a to b: +10.0 KiB, 1,014.0 KiB less than expected (at least +1.0 MiB)"
+
+
+def test_a_pattern_that_matches_nothing_is_said_for_it_may_be_misspelt() -> None:
+    verdict = judge(expect(at_most=0, path="no_such_function"), growing())
+    assert verdict.text.startswith(
+        "paths through 'no_such_function' from a to b: 0 B (no path in either snapshot matches), as expected"
+    )
+
+
+def test_a_recursive_function_is_counted_once() -> None:
+    walk = at("walk", "w.cpp:1")
+    diff = diff_of(tree(0), tree(100, (walk, 100, (walk, 60, (walk, 60)))))
+    assert judge(expect(at_most=100, path="walk"), diff).measured_bytes == 100
+
+
+def test_what_hides_under_the_threshold_counts_against_the_expectation() -> None:
+    insert = at("insert", "t.cpp:1")
+    other = at("load", "g.cpp:1")
+    diff = diff_of(
+        tree(1000, (other, 950), (PRUNED_NODE, 50), threshold_bytes=60),
+        tree(1100, (other, 950), (insert, 80), (PRUNED_NODE, 70), threshold_bytes=60),
+    )
+    below = judge(expect(at_most=100, path="insert"), diff)
+    assert (below.met, below.measured_bytes, below.uncertain_bytes) == (False, 80, 70)
+    assert "as expected (at most +100 B), but up to 70 B may hide under the threshold" in below.text
+    assert judge(expect(at_most=150, path="insert"), diff).met is True
+    # In the other direction: all 50 bytes of the first side may have been insert's.
+    assert judge(expect(at_least=31, path="insert"), diff).met is False
+    assert judge(expect(at_least=30, path="insert"), diff).met is True
+    # The total is exact whatever hides in it.
+    assert judge(expect(at_most=100), diff).met is True
+
+
+def test_no_way_to_fill_in_the_hidden_bytes_contradicts_a_verdict_of_met() -> None:
+    chance = random.Random(5)
+    for _ in range(300):
+        # The truth: bytes per call site on both sides; massif shows those from the threshold up.
+        truths = [{name: chance.choice((0, 3, 8, 20)) for name in "pqrs"} for _ in range(2)]
+        trees = [_as_massif_would(truth, threshold_bytes=9) for truth in truths]
+        diff = diff_of(*trees)
+        for names in itertools.combinations("pqrs", 2):
+            true_delta = sum(truths[1][name] - truths[0][name] for name in names)
+            for limit in (-20, -4, 0, 4, 20):
+                pattern = f"^[{''.join(names)}]$"
+                if judge(expect(at_most=limit, path=pattern), diff).met:
+                    assert true_delta <= limit
+                if judge(expect(at_least=limit, path=pattern), diff).met:
+                    assert true_delta >= limit
+
+
+def _as_massif_would(truth: dict[str, int], *, threshold_bytes: int) -> Any:
+    shown = [(at(name, f"{name}.c:1"), size) for name, size in truth.items() if size >= threshold_bytes]
+    hidden = sum(size for size in truth.values() if 0 < size < threshold_bytes)
+    pruned = [(PRUNED_NODE, hidden)] if hidden else []
+    return tree(sum(truth.values()), *shown, *pruned, threshold_bytes=threshold_bytes)
+
+
+def test_what_cannot_be_judged_says_why_and_is_neither_met_nor_failed() -> None:
+    verdict = unjudged(expect(at_most=5), "point 'b' was never hit")
+    assert (verdict.met, verdict.measured_bytes, verdict.limit_bytes) == (None, None, 5)
+    assert verdict.text == "heap from a to b: could not be judged, point 'b' was never hit"
+
+
+def test_strangers_names_in_a_verdict_cannot_drive_the_terminal() -> None:
+    verdict: Verdict = judge(expect(at_most=0, path="\x1b", before="\x1b[2J"), growing())
+    assert "\x1b" not in verdict.text
+    assert r"from \x1b[2J to b" in verdict.text

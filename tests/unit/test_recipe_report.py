@@ -1,0 +1,93 @@
+"""What came of a recipe, for CI: JUnit XML that every parser takes, JSON, exit status."""
+
+from __future__ import annotations
+
+import json
+from typing import Optional
+from xml.etree import ElementTree
+
+import pytest
+
+from gdbmem.errors import Notice
+from gdbmem.model.expectation import Expectation, Position, Verdict
+from gdbmem.report.junit import junit_xml
+from gdbmem.report.recipe import PointOutcome, recipe_object, recipe_status, verdict_line
+
+NASTY = "\x00\x1b[31m<&\"'>]]>\ud800\udcff\ufffe\U0001f600\r\n\u2028"
+
+
+def verdict(met: Optional[bool], text: str = "sentence", *, line: int = 9, path: str = "") -> Verdict:
+    expectation = Expectation("a", "b", Position(line, 5), at_most_bytes=10, path=path)
+    return Verdict(expectation, met, None if met is None else 12, 10, 0, text)
+
+
+def test_a_failed_expectation_is_a_failure_and_an_unjudged_one_an_error() -> None:
+    suite = ElementTree.fromstring(junit_xml("leak", [verdict(True), verdict(False), verdict(None)]))[0]
+    assert (suite.get("name"), suite.get("tests")) == ("leak", "3")
+    assert (suite.get("failures"), suite.get("errors")) == ("1", "1")
+    assert [case[0].tag for case in suite] == ["system-out", "failure", "error"]
+    assert suite[1][0].get("message") == "sentence"
+
+
+def test_test_cases_keep_apart_by_name_or_a_server_would_merge_them() -> None:
+    suite = ElementTree.fromstring(junit_xml("leak", [verdict(True, line=9), verdict(True, line=12)]))[0]
+    names = [case.get("name") for case in suite]
+    assert names == ["heap from a to b at_most 10 B (line 9:5)", "heap from a to b at_most 10 B (line 12:5)"]
+
+
+def test_characters_that_xml_forbids_do_not_break_the_file() -> None:
+    text = junit_xml(NASTY, [verdict(False, NASTY, path=NASTY)])
+    suite = ElementTree.fromstring(text.encode("utf-8"))[0]
+    message = suite[0][0].get("message")
+    assert message is not None
+    assert message.startswith("\ufffd\ufffd[31m<&\"'>]]>\ufffd\ufffd\ufffd\U0001f600")
+
+
+def test_no_expectation_is_an_empty_suite_not_a_broken_file() -> None:
+    suite = ElementTree.fromstring(junit_xml("leak", []))[0]
+    assert (suite.get("tests"), list(suite)) == ("0", [])
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "status"),
+    [([], 0), ([True, True], 0), ([True, False], 4), ([True, None], 125), ([None, False], 4)],
+)
+def test_the_exit_status_tells_a_failure_from_what_could_not_be_judged(
+    outcomes: list[Optional[bool]], status: int
+) -> None:
+    assert recipe_status([verdict(met) for met in outcomes]) == status
+
+
+def test_json_says_unknown_as_null_never_as_zero() -> None:
+    document = recipe_object(
+        [PointOutcome("loaded", 3, ["loaded#1", "loaded#2"])],
+        [{"kind": "diff"}],
+        [verdict(None, path="x")],
+        [Notice("slug", "message")],
+    )
+    assert json.loads(json.dumps(document)) == {
+        "format_version": 1,
+        "kind": "recipe",
+        "warnings": [{"slug": "slug", "message": "message"}],
+        "points": [{"name": "loaded", "hits": 3, "snapshots": ["loaded#1", "loaded#2"]}],
+        "diffs": [{"kind": "diff"}],
+        "expectations": [
+            {
+                "between": ["a", "b"],
+                "metric": "heap",
+                "path": "x",
+                "relation": "at_most",
+                "met": None,
+                "measured": None,
+                "limit": 10,
+                "uncertain": 0,
+                "text": "sentence",
+            }
+        ],
+    }
+
+
+def test_each_verdict_starts_with_a_word_that_can_be_searched_for() -> None:
+    words = [verdict_line(verdict(met)).split("  ")[0] for met in (True, False)]
+    assert words == ["ok", "NOT MET"]
+    assert verdict_line(verdict(None)) == "NOT JUDGED sentence"
