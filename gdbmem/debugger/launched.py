@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import gdb
 
 from gdbmem.debugger.command import say, warn
+from gdbmem.debugger.place import program_runs
 from gdbmem.debugger.running import RunCommand, StartCommand
 from gdbmem.debugger.session import session
+from gdbmem.debugger.snapshots import save_history
 from gdbmem.errors import GdbmemError
+
+_SAVE = "import gdbmem.debugger.launched as _g; _g.save_before_kill(); del _g"
 
 
 def install_launched() -> None:
     """Register the commands of a launched gdb; connecting is `connect()`'s, when gdb has read everything."""
     for command in (RunCommand, StartCommand):
         command(command.names[0])
+    # gdb's `kill` ends valgrind without its file; a hook, unlike a command of ours, leaves `kill` itself alone.
+    gdb.execute(f"define hook-kill\npython {_SAVE}\nend")
     gdb.events.before_prompt.connect(session.notice_end)
     gdb.events.cont.connect(lambda event: session.tell(running=True))
     gdb.events.stop.connect(lambda event: session.tell(running=False))
+
+
+def save_before_kill() -> None:
+    """Save massif's history before gdb kills the program; a program that has not begun has none."""
+    if program_runs():
+        with contextlib.suppress(GdbmemError):
+            say(f"massif's own history is saved in {save_history()}")
 
 
 def connect() -> None:

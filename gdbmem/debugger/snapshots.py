@@ -18,6 +18,7 @@ from gdbmem.units import format_delta, format_size
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
+    from pathlib import Path
 
     from gdbmem.arguments import ArgumentParser
     from gdbmem.model.snapshot import Snapshot
@@ -266,12 +267,7 @@ class AllCommand(Command):
         from gdbmem.formats.opening import open_profile
         from gdbmem.report.output import open_output
 
-        run = session.run
-        number = sum(1 for _ in run.folder.glob("history-*.massif")) + 1
-        path = run.folder / f"history-{number}.massif"
-        said = monitor(massif.history_command(f"{session.link}/{path.name}"))
-        if not path.exists():
-            raise _no_file(said)
+        path = save_history()
         profile = open_profile(path)
         with open_output(args.output, force=args.force) as stream:
             if args.json:
@@ -284,6 +280,17 @@ class AllCommand(Command):
 
                 print_timeline(profile, console_on(stream))
                 stream.write(f"The history is kept in {printable(str(path))}\n")
+
+
+def save_history() -> Path:
+    """Have massif write its own history of the run so far; return the new file in the run folder."""
+    run = session.run
+    number = sum(1 for _ in run.folder.glob("history-*.massif")) + 1
+    path = run.folder / f"history-{number}.massif"
+    said = monitor(massif.history_command(f"{session.link}/{path.name}"))
+    if not path.exists():
+        raise _no_file(said)
+    return path
 
 
 def remember_stop(event: gdb.Event) -> None:

@@ -142,8 +142,8 @@ def gdb_environment(launch: Launch) -> dict[str, str]:
 
 def histories(launch: Launch) -> list[Path]:
     """Return massif's own history files of this launch: one a process that ended well, oldest first."""
-    files = launch.run.folder.glob("massif.*.out")
-    return sorted(files, key=lambda file: [int(part) for part in file.name.split(".") if part.isdigit()])
+    files = [*launch.run.folder.glob("massif.*.out"), *launch.run.folder.glob("history-*.massif")]
+    return sorted(files, key=lambda file: file.stat().st_mtime_ns)
 
 
 def problems(launch: Launch) -> list[Notice]:
