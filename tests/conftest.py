@@ -79,10 +79,24 @@ def scratch() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def private_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Do for fixtures that outlive a test what private_home and no_process_left do for a test."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        _leave_home(monkeypatch, tmp_path_factory.mktemp("home"))
+        with _none_left(monkeypatch):
+            yield
+
+
 @pytest.fixture(autouse=True)
 def private_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give each test a home of its own: no test reads or writes the user's settings."""
     home = tmp_path_factory.mktemp("home")
+    _leave_home(monkeypatch, home)
+    return home
+
+
+def _leave_home(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     monkeypatch.setenv("HOME", str(home))
     for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"):
         monkeypatch.delenv(name, raising=False)
@@ -90,15 +104,21 @@ def private_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     for name in ("NO_COLOR", "VALGRIND_OPTS", "PYTHONMALLOC", "DEBUGINFOD_URLS", "GDBHISTFILE", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
-    return home
 
 
 @pytest.fixture
 def no_process_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Fail the test if a process that it started, or that these started, outlives it.
+    """Fail the test if a process that it started, or that these started, outlives it."""
+    with _none_left(monkeypatch):
+        yield
 
-    They are known by a variable in their environment, so that nobody else's valgrind or gdb is
-    counted, nor killed: what is left over is ended here, so that one failure doesn't cause the next.
+
+@contextlib.contextmanager
+def _none_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Mark what the block starts; processes are known by a variable in their environment.
+
+    So nobody else's valgrind or gdb is counted, nor killed: what is left over is ended here, so that one
+    failure doesn't cause the next.
     """
     mark = uuid.uuid4().hex
     monkeypatch.setenv(MARKER, mark)
@@ -107,11 +127,11 @@ def no_process_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     while (left := marked_processes(mark)) and time.monotonic() < deadline:
         time.sleep(0.05)
     for pid in left:
-        _kill(pid)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     if left:
-        pytest.fail(
-            "left behind: " + "; ".join(f"{pid} {words}" for pid, words in left.items()), pytrace=False
-        )
+        words = "; ".join(f"{pid} {command}" for pid, command in left.items())
+        pytest.fail(f"left behind: {words}", pytrace=False)
 
 
 def marked_processes(mark: str) -> dict[int, str]:
@@ -129,8 +149,3 @@ def marked_processes(mark: str) -> dict[int, str]:
         except OSError:
             continue  # gone meanwhile, or another user's
     return found
-
-
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)

@@ -75,14 +75,14 @@ class Graph {
   const State& state(int number) const { return *states_[number]; }
 
   long heap_bytes() const {
-    long bytes = states_.capacity() * sizeof(states_[0]);
+    long bytes = sizeof(Graph) + states_.capacity() * sizeof(states_[0]);
     for (const auto& state : states_) {
       bytes += sizeof(State) + state->arcs.capacity() * sizeof(Arc);
     }
     return bytes;
   }
 
-  long heap_blocks() const { return 1 + 2 * static_cast<long>(states_.size()); }
+  long heap_blocks() const { return 2 + 2 * static_cast<long>(states_.size()); }
 
  private:
   void add_state(Random& random, int number, int size) {
