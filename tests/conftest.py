@@ -17,13 +17,13 @@ from typing import Callable
 
 import pytest
 
+from tests.processes import MARKER, marked_processes
+
 PROGRAMS = Path(__file__).parent / "programs"
 COMPILERS = {
     ".c": ["gcc", "-g", "-O1", "-Wall", "-pthread"],
     ".cpp": ["g++", "-std=c++17", "-g", "-O1", "-Wall", "-pthread"],
 }
-# Inherited by every process that a test starts, and by theirs: how the guard below finds them again.
-MARKER = "GDBMEM_TEST"
 
 Program = Callable[..., Path]
 
@@ -115,37 +115,15 @@ def no_process_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _none_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Mark what the block starts; processes are known by a variable in their environment.
-
-    So nobody else's valgrind or gdb is counted, nor killed: what is left over is ended here, so that one
-    failure doesn't cause the next.
-    """
     mark = uuid.uuid4().hex
     monkeypatch.setenv(MARKER, mark)
     yield
     deadline = time.monotonic() + 5  # one that has just been told to end may need a moment
     while (left := marked_processes(mark)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    for pid in left:
+    for pid in left:  # so that one failure doesn't cause the next
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     if left:
         words = "; ".join(f"{pid} {command}" for pid, command in left.items())
         pytest.fail(f"left behind: {words}", pytrace=False)
-
-
-def marked_processes(mark: str) -> dict[int, str]:
-    """Return pid → command line of the processes with *mark* in their environment, but this one."""
-    entry = f"{MARKER}={mark}".encode()
-    found = {}
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit() or int(folder.name) == os.getpid():
-            continue
-        try:
-            # A zombie that its parent has yet to reap has an empty environment: it is gone.
-            if entry in (folder / "environ").read_bytes().split(b"\0"):
-                words = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
-                found[int(folder.name)] = words.decode(errors="replace").strip()
-        except OSError:
-            continue  # gone meanwhile, or another user's
-    return found

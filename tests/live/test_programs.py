@@ -8,13 +8,15 @@ import subprocess
 from pathlib import Path
 from typing import Callable
 
-import conftest
 import pytest
+
+from tests.conftest import PROGRAMS
+from tests.processes import MARKER, marked_processes
 
 pytestmark = pytest.mark.needs("gcc", "g++", "nm")
 
 Program = Callable[..., Path]
-NAMES = sorted(path.stem for path in conftest.PROGRAMS.glob("*.c*"))
+NAMES = sorted(path.stem for path in PROGRAMS.glob("*.c*"))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -51,14 +53,14 @@ def test_ends_ends_as_told(words: list[str], status: int, program: Program, scra
 
 
 def test_a_process_that_outlived_its_parent_is_found_by_its_mark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(conftest.MARKER, "test-of-the-guard")
+    monkeypatch.setenv(MARKER, "test-of-the-guard")
     # In a session of its own, as valgrind is: neither the process tree nor the group would show it.
     started = subprocess.run(
         ["sh", "-c", "setsid sleep 60 >/dev/null 2>&1 & echo $!"], capture_output=True, text=True, check=True
     )
     pid = int(started.stdout)
     try:
-        assert "sleep 60" in conftest.marked_processes("test-of-the-guard")[pid]
+        assert "sleep 60" in marked_processes("test-of-the-guard")[pid]
     finally:
         os.kill(pid, signal.SIGKILL)
 
