@@ -84,7 +84,9 @@ class _FrameTable:
             return number
         if "/" in (frame.file or "") and "/" not in (self.frames[number].file or ""):
             self.frames[number] = frame
-        self.inlined[number] |= frame.inlined
+        if frame.inlined and not self.inlined[number]:
+            self.inlined[number] = True
+            self.frames[number] = self.frames[number]._replace(inlined=True)
         return number
 
 

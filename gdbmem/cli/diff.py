@@ -101,7 +101,7 @@ def _judge(diff: Diff, query: Query, limit_bytes: int) -> int:
     doubt = sum(row.amount.uncertain_bytes for row in ranking.rows) if divided else 0
     if grown + doubt <= limit_bytes:
         return 0
-    text = f"it grew by {format_delta(grown)}" if grown > 0 else f"it changed by {format_delta(grown)}"
+    text = f"it grew by {format_size(grown)}" if grown > 0 else f"it changed by {format_delta(grown)}"
     give_or_take = f", give or take {format_size(doubt)}" if doubt else ""
     print(
         f"gdbmem: not met: {text}{give_or_take}; --fail-on allows {format_size(limit_bytes)}", file=sys.stderr

@@ -76,6 +76,7 @@ def _row(columns: list[Column], row: int, top_bytes: int, label: str, glyphs: Gl
             text.append(glyphs.shade, _MORE)
         else:
             text.append(glyphs.levels[min(round(min(heap, level)), 8)], _HEAP)
+    text.rstrip()
     return text
 
 
@@ -83,4 +84,4 @@ def _marks(columns: list[Column], glyphs: Glyphs) -> str:
     peak = max(range(len(columns)), key=lambda number: columns[number].total_bytes)
     marks = [glyphs.tree if column.has_tree else " " for column in columns]
     marks[peak] = glyphs.peak
-    return "".join(marks)
+    return "".join(marks).rstrip()

@@ -9,7 +9,6 @@ from typing import IO, TYPE_CHECKING, Optional
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
 _WIDTH_OF_A_PIPE = 100
 _NARROWEST = 40
@@ -50,7 +49,7 @@ def make_console(stream: IO[str], *, width: Optional[int] = None, color: Optiona
         file=stream,
         width=max(width or _width_of(stream), _NARROWEST),
         height=25,  # without one rich measures the terminal itself, and takes a dumb one for 80 columns
-        force_terminal=color,
+        force_terminal=is_terminal or color,
         no_color=not color,
         color_system="standard" if color else None,
         highlight=False,
@@ -77,9 +76,13 @@ def print_table(console: Console, table: Table) -> None:
         console.print(Segments([*line, Segment.line()]), end="")
 
 
-def print_sentence(console: Console, text: Text | str) -> None:
+def print_sentence(console: Console, text: str, style: str = "", *, label: str = "") -> None:
     """Print *text*, broken into lines on a terminal only: elsewhere a sentence is a line."""
-    console.print(text, soft_wrap=not console.is_terminal)
+    from rich.text import Text
+
+    glyphs = glyphs_for(console)
+    shown = text.replace("…", glyphs.ellipsis).replace("±", glyphs.plus_minus)
+    console.print(Text.assemble((label, "yellow"), (shown, style)), soft_wrap=not console.is_terminal)
 
 
 def _is_terminal(stream: IO[str]) -> bool:

@@ -30,9 +30,7 @@ def print_diff(
     known_from: str = "",
 ) -> None:
     """Print *diff* as *query* asks, on *console*; *known_from* is the file of the paths that are known."""
-    from rich.text import Text
-
-    print_sentence(console, Text(answer_diff(diff, query), "bold"))
+    print_sentence(console, answer_diff(diff, query), "bold")
     ranking = rank(diff, replace(query, top=query.top or DEFAULT_TOP))
     if ranking.rows or ranking.rest.paths or ranking.known.paths or ranking.unmatched.paths:
         layout = Layout(

@@ -15,10 +15,8 @@ if TYPE_CHECKING:
 
 def print_notices(notices: Sequence[Notice], console: Console) -> None:
     """Print *notices*, each once, after an empty line."""
-    from rich.text import Text
-
     said = dict.fromkeys(printable(notice.message) for notice in notices)
     if said:
         console.print()
     for message in said:
-        print_sentence(console, Text.assemble(("note: ", "yellow"), message))
+        print_sentence(console, message, label="note: ")

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 
 def print_timeline(profile: Profile, console: Console) -> None:
     """Print the course of *profile* and a sentence about its peak."""
-    from rich.text import Text
-
-    print_sentence(console, Text(printable(profile.command or profile.source), "bold"))
+    print_sentence(console, printable(profile.command or profile.source), "bold")
     trees = sum(totals.has_tree for totals in profile.snapshots)
     console.print(f"{plural(len(profile.snapshots), 'snapshot')}, {trees} with a call tree", style="dim")
     console.print()
@@ -53,8 +51,6 @@ def _nearest_tree(profile: Profile, peak: Totals) -> str:
     tree = profile.snapshots[profile.peak_tree_index]
     if tree.index == peak.index:
         return ", with a call tree"
-    if tree.total_bytes == peak.total_bytes:
-        return f"; snapshot {tree.index} is as large and has a call tree"
     size = format_size(tree.total_bytes)
     part = share(tree.total_bytes, peak.total_bytes)
     return f"; the largest call tree is that of snapshot {tree.index}, with {size} ({part} of the peak)"
@@ -79,11 +75,9 @@ def print_sites(
     known_from: str = "",
 ) -> None:
     """Print where the memory of *snapshot* is; *moment* is what to call it in the sentence."""
-    from rich.text import Text
-
     growth = as_growth(snapshot)
     sentence = answer_snapshot(growth, query, moment=moment)
-    print_sentence(console, Text(sentence, "bold"))
+    print_sentence(console, sentence, "bold")
     ranking = rank(growth, replace(query, top=query.top or DEFAULT_TOP))
     if not ranking.total.after_bytes:
         return

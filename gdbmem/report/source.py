@@ -57,7 +57,8 @@ class SourceLines:
         from rich.text import Text
 
         text = Text(no_wrap=True)
-        for token, value in self._lexer(file).get_tokens(line):
+        # Without its newline a comment's end is not seen.
+        for token, value in self._lexer(file).get_tokens(f"{line}\n"):
             text.append(value.rstrip("\n"), _style_of(str(token)))
         return text
 
@@ -85,14 +86,16 @@ def _read_lines(path: Path) -> Optional[list[bytes]]:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except (OSError, ValueError):
         return None
-    with open(descriptor, "rb") as stream:  # noqa: PTH123  (a descriptor)
-        found = os.fstat(stream.fileno())
+    try:
+        found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST_FILE_BYTES:
             return None
-        try:
+        with open(descriptor, "rb", closefd=False) as stream:
             return stream.read(_LARGEST_FILE_BYTES).split(b"\n")
-        except OSError:
-            return None
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
 
 
 def _lexer_for(suffix: str) -> Lexer:
@@ -101,10 +104,10 @@ def _lexer_for(suffix: str) -> Lexer:
 
     if suffix not in _CPP_SUFFIXES:
         try:
-            return get_lexer_for_filename(f"x{suffix}", None, stripnl=False, ensurenl=False)
+            return get_lexer_for_filename(f"x{suffix}", None, stripnl=False)
         except ClassNotFound:
             pass
-    return get_lexer_by_name("cpp", stripnl=False, ensurenl=False)
+    return get_lexer_by_name("cpp", stripnl=False)
 
 
 def _style_of(token: str) -> str:
