@@ -18,6 +18,7 @@ from gdbmem.text import printable
 __all__ = ["UNKNOWN_SITE", "FrameKey", "MassifProfile", "read_massif", "read_sites", "read_totals"]
 
 TRUNCATED = "massif-truncated"
+_CUT_HINT = "massif writes its file when the program ends, unless that is killed with SIGKILL"
 HEAPTRACK = b"heaptrack"  # what it gives as the description
 
 _HEADER_BYTES = 8 << 20  # Linux gives a program at most 6 MiB of arguments
@@ -55,7 +56,7 @@ class MassifProfile:
 
     @property
     def peak_index(self) -> int:
-        """The snapshot with the largest total, the first of several."""
+        """The snapshot with the largest total; of several one with a tree, then the first."""
         return peak_index(self.snapshots)
 
     @property
@@ -124,11 +125,8 @@ class _Index:
         for head, start, end in self._heads():
             self._add(head, start, end)
         if not self.totals:
-            raise InputError(
-                f"{self.name} was cut at line {self._last_line()}, before the end of its first snapshot",
-                slug=TRUNCATED,
-                hint="massif writes its file when the program ends, unless it is killed with SIGKILL",
-            )
+            message = f"{self.name} was cut at line {self._last_line()}, before the end of its first snapshot"
+            raise InputError(message, slug=TRUNCATED, hint=_CUT_HINT)
         return MassifProfile(
             source=self.source,
             command=_text(self.header.command),
@@ -143,50 +141,53 @@ class _Index:
     # --- the header
 
     def _read_header(self) -> _Header:
-        data = self.data
-        if data[:1] != b"#":
-            return self._parse_header(0)
-        # heaptrack writes it where its input names the command, which may be last.
-        at = data.find(b"\ndesc: heaptrack") + 1
-        if at:
-            return self._parse_header(at)
-        self.notices.append(
-            Notice(
-                TRUNCATED,
-                f"{self.name} lacks the lines with the command and the time unit: its beginning was cut, "
-                "or its end if heaptrack wrote it",
+        if self.data[:1] != b"#":
+            header = self._parse_header(0)
+            if header is None:
+                raise self._bad_header()
+            return header
+        # heaptrack writes its header where its input names the command, which may be last.
+        at = self.data.find(b"\ndesc: heaptrack") + 1
+        header = self._parse_header(at) if at else None
+        if header is None:
+            self.notices.append(
+                Notice(
+                    TRUNCATED,
+                    f"{self.name} lacks the lines that name the command and the time unit: its beginning was cut, "
+                    "or its end if heaptrack wrote it",
+                )
             )
-        )
-        return _Header(self.end, self.end)
+            return _Header(at or self.end, self.end, HEAPTRACK if at else b"")
+        return header
 
-    def _parse_header(self, start: int) -> _Header:
+    def _parse_header(self, start: int) -> Optional[_Header]:
+        """Return the header that starts at *start*; None if it is not whole."""
         data, limit = self.data, min(self.end, start + _HEADER_BYTES)
         command = start if data[start : start + 4] == b"cmd:" else data.find(b"\ncmd:", start, limit) + 1
-        unit = data.find(b"\ntime_unit:", command, limit) + 1
-        # An argument of the command may hold a line that looks like the unit's: a snapshot follows the unit's.
-        while unit:
+        if not command and data[:4] != b"cmd:":
+            return None
+        # An argument may hold a line that looks like the unit's: what follows the real one is a snapshot.
+        stop = command
+        while True:
+            unit = data.find(b"\ntime_unit:", max(stop - 1, 0), limit) + 1
             stop = data.find(b"\n", unit, limit) + 1
-            if not stop or stop >= self.end or data[stop : stop + 1] == b"#":
+            if not unit or not stop:
+                return None
+            if stop >= self.end or data[stop : stop + 1] == b"#":
                 break
-            unit = data.find(b"\ntime_unit:", stop - 1, limit) + 1
-        if not unit or (command == 0 and start == 0 and data[:4] != b"cmd:"):
-            raise self._bad_header(command)
-        end = stop or self.end
-        value = data[unit + 10 : end].strip()
-        if value not in _TIME_UNITS and end < self.end:
+        value = data[unit + len(b"time_unit:") : stop].strip()
+        if value not in _TIME_UNITS:
             raise unknown_line(data, unit, self.source, "'time_unit: i', 'ms', 'B' or 's'")
-        lines = [line.strip() for line in data[start:command].split(b"desc:")]
-        return _Header(start, end, b" ".join(filter(None, lines)), _argv(data[command + 4 : unit - 1]), value)
+        description = b" ".join(data[start:command].replace(b"desc:", b"").split())
+        return _Header(start, stop, description, _argv(data[command + len(b"cmd:") : unit - 1]), value)
 
-    def _bad_header(self, command: int) -> InputError:
+    def _bad_header(self) -> InputError:
         snapshot = self.data.find(b"\nsnapshot=")
         if snapshot < 0:
-            return InputError(
-                f"{self.name} was cut at line {self._last_line()}, in its header", slug=TRUNCATED
-            )
-        expected = "'time_unit: …'" if command else "'cmd: …'"
-        before = self.data.rfind(b"\n", 0, snapshot) + 1
-        return unknown_line(self.data, before, self.source, f"{expected} before it")
+            message = f"{self.name} was cut at line {self._last_line()}, in its header"
+            return InputError(message, slug=TRUNCATED, hint=_CUT_HINT)
+        line = self.data.rfind(b"\n", 0, snapshot) + 1
+        return unknown_line(self.data, line, self.source, "'cmd: …' and 'time_unit: …' before it")
 
     # --- the snapshots
 

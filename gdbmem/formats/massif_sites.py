@@ -53,9 +53,7 @@ def read_sites(data: bytes, is_library: Callable[[Frame], bool]) -> dict[FrameKe
     try:
         return _descend(data, root, _Sites(is_library))
     except UnknownTextError as error:
-        raise InputError(
-            f"the snapshot's tree has a node that is none of massif's: {error}", slug="massif-unknown-line"
-        ) from None
+        raise _bad(f"is none of massif's: {error}") from None
 
 
 def _descend(data: bytes, root: re.Match[bytes], sites: _Sites) -> dict[FrameKey, int]:
@@ -68,6 +66,8 @@ def _descend(data: bytes, root: re.Match[bytes], sites: _Sites) -> dict[FrameKey
         if not children[-1]:
             children.pop()
             rest = unclaimed.pop()
+            if rest < 0:
+                raise _bad("holds less than its children")
             if rest:
                 site = first if children else UNKNOWN_SITE
                 found[site] = found.get(site, 0) + rest
@@ -97,3 +97,7 @@ def _descend(data: bytes, root: re.Match[bytes], sites: _Sites) -> dict[FrameKey
 
 def _cut(what: str) -> InputError:
     return InputError(f"the snapshot {what}", slug="massif-truncated", hint="is the disk full?")
+
+
+def _bad(what: str) -> InputError:
+    return InputError(f"a node of the snapshot's tree {what}", slug="massif-unknown-line")

@@ -57,11 +57,11 @@ def read_node_text(text: bytes) -> NodeText:
         return NodeText(_read_frame(match[2]), match[1])
     match = _PRUNED_TEXT.fullmatch(text)
     if match is None:
-        raise UnknownTextError(text)
+        raise UnknownTextError(printable(_decode(text)))
     try:
         return NodeText(None, places=int(match[1]), percent=float(match[2]))
     except ValueError:  # "1.2.3"
-        raise UnknownTextError(text) from None
+        raise UnknownTextError(printable(_decode(text))) from None
 
 
 def _read_frame(text: bytes) -> Frame:

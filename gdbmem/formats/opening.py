@@ -117,19 +117,25 @@ def _read(path: str) -> tuple[Data, list[Notice]]:
 
 def _open_file(path: str) -> IO[bytes]:
     # Without O_NONBLOCK a FIFO would keep us waiting for someone who writes to it.
-    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb")
-    found = os.fstat(file.fileno())
-    if stat.S_ISREG(found.st_mode) and found.st_size > 0:
-        return file
-    file.close()
-    if stat.S_ISREG(found.st_mode):
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        _refuse_unless_file(os.fstat(descriptor), printable(path))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _refuse_unless_file(found: os.stat_result, name: str) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(found.st_mode), "of a special kind")
+        raise InputError(f"{name} is {kind}, not a file", slug="not-a-file", hint=_FIND_MASSIF)
+    if found.st_size == 0:
         raise InputError(
-            f"{printable(path)} is empty",
+            f"{name} is empty",
             slug="empty-file",
             hint="massif writes its file when the program ends, unless that is killed with SIGKILL",
         )
-    kind = _KINDS.get(stat.S_IFMT(found.st_mode), "of a special kind")
-    raise InputError(f"{printable(path)} is {kind}, not a file", slug="not-a-file", hint=_FIND_MASSIF)
 
 
 def _load(file: IO[bytes]) -> Data:

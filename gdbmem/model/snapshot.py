@@ -44,7 +44,7 @@ class Profile(Protocol):
 
     @property
     def peak_index(self) -> int:
-        """The snapshot with the largest total, the first of several."""
+        """The snapshot with the largest total; of several one with a tree, then the first."""
         ...
 
     @property
@@ -69,8 +69,10 @@ class Snapshot:
 
 
 def peak_index(snapshots: Sequence[Totals]) -> int:
-    """Return the index of the snapshot with the largest total, the first of several."""
-    return max(range(len(snapshots)), key=lambda index: snapshots[index].total_bytes)
+    """Return the index of the snapshot with the largest total; of several one with a tree, then the first."""
+    return max(
+        range(len(snapshots)), key=lambda index: (snapshots[index].total_bytes, snapshots[index].has_tree)
+    )
 
 
 def peak_tree_index(snapshots: Sequence[Totals]) -> Optional[int]:

@@ -1,0 +1,123 @@
+"""Bytes per user's line, read from a snapshot without building its tree."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from massif_files import HEADER, NAMES, TREE, capture, snapshot
+
+from gdbmem.analysis.library import is_library
+from gdbmem.errors import InputError
+from gdbmem.formats.massif import UNKNOWN_SITE, FrameKey, read_massif, read_sites, read_totals
+from gdbmem.model.calltree import CallTree, Frame
+
+
+def one_snapshot(name: str) -> tuple[bytes, CallTree]:
+    """Return a file with the largest tree of a capture as its only snapshot, and that tree."""
+    data = capture(name)
+    profile = read_massif(data, name)
+    index = profile.peak_tree_index
+    assert index is not None
+    tree = profile.tree(index)
+    assert tree is not None
+    head, *parts = data.split(b"#-----------\nsnapshot=")
+    return head + b"#-----------\nsnapshot=" + parts[index], tree
+
+
+def slow_sites(tree: CallTree) -> dict[FrameKey, int]:
+    """Say the same as read_sites, from the whole tree, node by node."""
+    sites: Counter[FrameKey] = Counter()
+    for node, own in enumerate(tree.self_bytes()):
+        keys = [tree.frame_of(step) for step in tree.path(node)]
+        site = next((f for f in keys if f is not None and not is_library(f)), keys[0] if keys else None)
+        sites[site.key if site is not None else UNKNOWN_SITE] += own
+    return {key: size for key, size in sites.items() if size}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_sites_are_what_the_whole_tree_says_and_add_up_to_it(name: str) -> None:
+    data, tree = one_snapshot(name)
+    sites = read_sites(data, is_library)
+    assert {key: size for key, size in sites.items() if size} == slow_sites(tree)
+    assert sum(sites.values()) == tree.bytes[0]
+
+
+def test_the_user_s_line_is_named_not_the_allocator_s() -> None:
+    data = (HEADER + snapshot()).encode()
+    sites = read_sites(data, lambda frame: frame.file == "new_allocator.h")
+    assert sites == {("main", "shop.cpp", 36, None): 60, ("fill(int)", "shop.cpp", 7, None): 40}
+
+
+def test_a_path_of_libraries_only_counts_for_its_first_frame() -> None:
+    sites = read_sites((HEADER + snapshot()).encode(), lambda frame: True)
+    assert sites == {("allocate", "new_allocator.h", 137, None): 60, ("fill(int)", "shop.cpp", 7, None): 40}
+
+
+def test_merged_places_and_unlisted_bytes_belong_to_no_line() -> None:
+    tree = TREE.replace(
+        "n0: 40 0x3: fill(int) (shop.cpp:7)", "n0: 30 in 9 places, all below massif's threshold (50.00%)"
+    )
+    sites = read_sites((HEADER + snapshot(tree=tree)).encode(), lambda frame: False)
+    assert sites == {("allocate", "new_allocator.h", 137, None): 60, UNKNOWN_SITE: 40}
+
+
+def test_what_lies_below_a_user_s_line_is_not_even_looked_at() -> None:
+    seen: list[Frame] = []
+
+    def is_one(frame: Frame) -> bool:
+        seen.append(frame)
+        return frame.file == "new_allocator.h"
+
+    deep = "n1: 100 (heap allocation functions)\n" + "".join(
+        f"{' ' * depth}n1: 100 0x{depth}: f{depth} (a.c:{depth})\n" for depth in range(1, 500)
+    )
+    tree = deep + " " * 500 + "n0: 100 0x500: main (a.c:1)\n"
+    assert read_sites((HEADER + snapshot(tree=tree)).encode(), is_one) == {("f1", "a.c", 1, None): 100}
+    assert len(seen) == 1
+
+
+def test_windows_line_ends_change_nothing() -> None:
+    data, _ = one_snapshot("shop")
+    assert read_sites(data.replace(b"\n", b"\r\n"), is_library) == read_sites(data, is_library)
+
+
+def test_a_snapshot_that_was_cut_is_an_error_not_a_smaller_number() -> None:
+    data = (HEADER + snapshot()).encode()
+    for end in range(data.index(b"heap_tree"), len(data)):
+        with pytest.raises(InputError) as caught:
+            read_sites(data[:end], lambda frame: True)
+        assert caught.value.slug == "massif-truncated"
+
+
+@pytest.mark.parametrize("text", ["main (a.c:3)", "0x1:", "in several places"])
+def test_a_node_that_is_none_of_massif_s_is_an_error(text: str) -> None:
+    data = (HEADER + snapshot()).replace("0x3: fill(int) (shop.cpp:7)", text).encode()
+    with pytest.raises(InputError) as caught:
+        read_sites(data, lambda frame: False)
+    assert caught.value.slug in ("massif-unknown-line", "massif-truncated")
+
+
+def test_numbers_of_the_tree_that_do_not_add_up_are_an_error() -> None:
+    data = (HEADER + snapshot()).replace("n0: 40", "n0: 41").encode()
+    with pytest.raises(InputError):
+        read_sites(data, lambda frame: False)
+
+
+def test_a_snapshot_without_a_tree_has_no_sites() -> None:
+    with pytest.raises(InputError, match="holds no tree"):
+        read_sites((HEADER + snapshot(tree="")).encode(), lambda frame: False)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_first_totals_are_read_without_the_rest(name: str) -> None:
+    data = capture(name)
+    totals = read_totals(data, name)
+    assert totals == read_massif(data, name).snapshots[0]
+
+
+def test_a_file_without_a_whole_snapshot_has_no_totals() -> None:
+    data = (HEADER + snapshot()).encode()
+    for end in range(data.index(b"heap_tree=") + len("heap_tree=detaile")):
+        with pytest.raises(InputError, match="holds no whole snapshot"):
+            read_totals(data[:end])

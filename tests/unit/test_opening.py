@@ -1,0 +1,209 @@
+"""Opening files by what is in them: compressed, of another format, or no file at all."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from massif_files import CAPTURES, HEADER, capture, snapshot
+
+from gdbmem.errors import InputError
+from gdbmem.formats import opening
+from gdbmem.formats.opening import open_profile
+
+
+def refusal(path: Path) -> InputError:
+    with pytest.raises(InputError) as caught:
+        open_profile(path)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+@pytest.mark.parametrize("name", ["massif.out.1", "x.gz", "no suffix"])
+def test_a_name_says_nothing_about_what_is_in_a_file(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(capture("shop"))
+    profile = open_profile(path)
+    assert (profile.source, profile.source_format, profile.command) == (str(path), "massif", "./shop")
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress])
+@pytest.mark.parametrize("mapped_from", [1 << 10, 1 << 24])
+def test_compressed_and_mapped_files_read_like_plain_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compress: object, mapped_from: int
+) -> None:
+    assert callable(compress)
+    monkeypatch.setattr(opening, "_MAPPED_FROM_BYTES", mapped_from)
+    plain, packed = tmp_path / "a", tmp_path / "b"
+    plain.write_bytes(capture("threshold"))
+    packed.write_bytes(compress(capture("threshold")))
+    ours, theirs = open_profile(plain), open_profile(packed)
+    assert ours.snapshots == theirs.snapshots
+    assert [ours.tree(t.index) for t in ours.snapshots] == [theirs.tree(t.index) for t in theirs.snapshots]
+
+
+def test_a_gzip_file_of_several_members_is_read_to_its_end(tmp_path: Path) -> None:
+    text = (HEADER + snapshot(0)).encode(), snapshot(1).encode()
+    path = tmp_path / "a.gz"
+    path.write_bytes(b"".join(gzip.compress(part) for part in text))
+    assert len(open_profile(path).snapshots) == 2
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress])
+def test_a_compressed_file_that_was_cut_gives_what_it_holds_with_a_notice(
+    tmp_path: Path, compress: object
+) -> None:
+    assert callable(compress)
+    # bzip2 unpacks block by block (900 kB): one of them must be whole.
+    data = (HEADER + "".join(snapshot(number) for number in range(20_000))).encode()
+    packed = compress(data)
+    path = tmp_path / "a"
+    path.write_bytes(packed[: len(packed) * 3 // 4])
+    profile = open_profile(path)
+    assert 100 < len(profile.snapshots) < 20_000
+    assert "compressed-file-truncated" in {notice.slug for notice in profile.notices}
+    assert profile.snapshots[50].time == 500 and profile.tree(50) is not None
+
+
+def test_a_damaged_compressed_file_is_an_error_that_says_so(tmp_path: Path) -> None:
+    for number, packed in enumerate((gzip.compress(capture("shop")), bz2.compress(capture("shop")))):
+        damaged = bytearray(packed)
+        damaged[len(damaged) // 2 : len(damaged) // 2 + 40] = b"\xff" * 40
+        path = tmp_path / str(number)
+        path.write_bytes(damaged)
+        assert refusal(path).slug == "file-unreadable"
+
+
+def test_a_small_file_that_unpacks_without_end_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "_UNPACKED_LIMIT_BYTES", 10 << 20)
+    path = tmp_path / "bomb.bz2"
+    path.write_bytes(bz2.compress(b"desc: x\n" + bytes(40 << 20)))
+    assert path.stat().st_size < 10_000
+    error = refusal(path)
+    assert error.slug == "compressed-file-too-big"
+    assert "unpacks to more than 10.0 MiB" in error.message
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    assert (
+        refusal(tmp_path / "massif.out.1").message
+        == f"cannot read {tmp_path}/massif.out.1: No such file or directory"
+    )
+
+
+def test_names_that_no_file_can_have_are_errors_like_others() -> None:
+    assert refusal(Path("a\0b")).slug == "file-unreadable"
+    assert refusal(Path("x" * 5000)).slug == "file-unreadable"
+
+
+def test_folders_devices_and_fifos_are_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    assert f"{tmp_path}/fifo is a FIFO" in refusal(tmp_path / "fifo").message
+    assert "is a folder" in refusal(tmp_path).message
+    assert "is a device" in refusal(Path("/dev/null")).message
+
+
+def test_an_empty_file_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"")
+    assert "is empty; massif writes its file when the program ends" in str(refusal(tmp_path / "a"))
+    (tmp_path / "b").write_bytes(gzip.compress(b""))
+    assert refusal(tmp_path / "b").slug == "empty-file"
+
+
+@contextmanager
+def without_root() -> Iterator[None]:
+    """root reads everything: be nobody for a moment."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_a_file_that_may_not_be_read_is_an_error_not_a_traceback(scratch: Path) -> None:
+    path = scratch / "secret"
+    path.write_bytes(capture("shop"))
+    scratch.chmod(0o755)
+    path.chmod(0)
+    with without_root():
+        assert refusal(path).message == f"cannot read {path}: Permission denied"
+
+
+@pytest.mark.parametrize(
+    ("start", "named"),
+    [
+        (b"\x7fELF\x02\x01\x01", "a program, library or core file"),
+        (b"\xfd7zXZ\0", "compressed with xz"),
+        (b"\x28\xb5\x2f\xfd\x04", "compressed with zstd"),
+        (b"\x04\x22\x4d\x18", "lz4"),
+        (b"PK\x03\x04", "zip archive"),
+        (b"# callgrind format\nversion: 1\ncreator: xtree-1\n", "a callgrind profile"),
+        (b"version: 1\ncreator: callgrind-3.19.0\n", "a callgrind profile"),
+        (b"heap profile:      4:    1200 [     9:    9999] @ heapprofile\n", "a heap profile of gperftools"),
+        (b"heap_v2/524288\n  t*: 1: 2 [0: 0]\n", "a heap profile of jemalloc"),
+        (b'{"dhatFileVersion":2\n,"mode":"heap"', "valgrind's DHAT"),
+        (b"v 10400 3\nX ./shop\n", "heaptrack's own data"),
+        (b"memray\0", "a profile of memray"),
+        (b"CMDLINE python x.py\nMEM 1.2 17.5\n", "a record of mprof"),
+        (b"==123== Massif, a heap profiler\n", "a log of valgrind's"),
+        (b"\x0a\x04\x08\x01\x10\x02\x12\x07", "a profile of pprof"),
+        (b"Dear diary,\n", "of no format that gdbmem knows"),
+    ],
+)
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_file_of_another_format_is_called_by_its_name(
+    tmp_path: Path, start: bytes, named: str, pack: object
+) -> None:
+    assert callable(pack)
+    path = tmp_path / "x"
+    path.write_bytes(pack(start + b"rest\n" * 3))
+    error = refusal(path)
+    assert named in error.message
+    assert error.slug == "format-unreadable"
+    assert error.hint
+
+
+def test_a_path_cannot_command_the_terminal_through_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a\x1b[2J"
+    path.write_bytes(b"nothing")
+    assert "\x1b" not in str(refusal(path))
+    path.write_bytes((HEADER + "junk\n" + snapshot()).encode())
+    assert "\x1b" not in str(refusal(path))
+    path.write_bytes((HEADER + snapshot())[:-10].encode())
+    assert not re.search("\x1b", open_profile(path).notices[0].message)
+
+
+def test_opening_parses_no_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[int] = []
+    monkeypatch.setattr("gdbmem.formats.massif.parse_tree", lambda area, texts: parsed.append(area.start))
+    profile = open_profile(CAPTURES / "sqlite.massif.gz")
+    assert parsed == []
+    profile.tree(next(totals.index for totals in profile.snapshots if totals.has_tree))
+    assert len(parsed) == 1
+
+
+def test_a_small_file_may_be_written_anew_while_its_profile_is_in_use(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(capture("shop"))
+    profile = open_profile(path)
+    path.write_bytes(b"")
+    assert profile.peak_tree_index is not None and profile.tree(profile.peak_tree_index) is not None
+
+
+def test_no_file_stays_open_for_a_small_profile(tmp_path: Path) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    profiles = [open_profile(CAPTURES / f"{name}.massif.gz") for name in ("shop", "sqlite")]
+    refusal(tmp_path)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert profiles
