@@ -76,7 +76,8 @@ def _line(file: dict[str, Any]) -> str:
         return f"{name}: ok ({file['summary']})\n"
     lines = []
     for problem in file["problems"]:
-        place = f"{name}:{problem['line']}:{problem['column']}" if problem["line"] else name
+        # Without a line the file could not be read, and the message names it.
+        place = f"{name}:{problem['line']}:{problem['column']}: " if problem["line"] else ""
         hint = f"; {problem['hint']}" if problem["hint"] else ""
-        lines.append(f"{place}: {problem['message']}{hint}\n")
+        lines.append(f"{place}{problem['message']}{hint}\n")
     return "".join(lines)

@@ -1,0 +1,112 @@
+"""`gdbmem doctor` tries each thing itself, and says what to type."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def doctor(*words: str, **variables: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "gdbmem.cli.main", "doctor", *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
+        timeout=100,
+    )
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stdout + done.stderr
+
+
+def checks(**variables: str) -> tuple[int, dict[str, Any]]:
+    status, output = doctor("--json", **variables)
+    document = json.loads(output)
+    assert (document["kind"], document["format_version"]) == ("doctor", 1)
+    return status, {check["name"]: check for check in document["checks"]}
+
+
+@pytest.mark.needs("gdb", "valgrind", "vgdb")
+def test_where_everything_is_installed_all_that_is_needed_is_ok() -> None:
+    status, found = checks()
+    assert status == 0
+    for name in ("gdb", "gdb's Python", "valgrind", "massif", "vgdb", "/proc", "runtime folder"):
+        assert found[name]["ok"], found[name]
+    version = subprocess.run(["valgrind", "--version"], capture_output=True, text=True, check=True).stdout
+    assert found["valgrind"]["found"].startswith(version.strip().replace("valgrind-", ""))
+
+
+@pytest.mark.needs("gdb", "valgrind", "vgdb")
+def test_each_line_is_ok_or_says_what_to_type() -> None:
+    status, output = doctor()
+    assert status == 0
+    lines = output.splitlines()
+    assert {line.split()[0] for line in lines} <= {"ok", "-"}
+    assert any(
+        line.startswith("-") and "source gdbmem" in line and "type: gdbmem install" in line for line in lines
+    )
+
+
+def test_without_gdb_and_valgrind_the_status_is_3_and_the_packages_are_named(tmp_path: Path) -> None:
+    status, found = checks(PATH=str(tmp_path))
+    assert status == 3
+    assert (found["gdb"]["ok"], found["valgrind"]["ok"]) == (False, False)
+    assert "gdb" in found["gdb"]["mend"]
+    assert "valgrind" in found["valgrind"]["mend"]
+
+
+@pytest.mark.needs("gdb")
+def test_a_valgrind_whose_massif_does_not_run_is_found_out(tmp_path: Path) -> None:
+    fake = tmp_path / "valgrind"
+    fake.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && echo valgrind-3.99.0 && exit\n'
+        "echo 'valgrind: failed to start tool massif' >&2\nexit 1\n"
+    )
+    fake.chmod(0o755)
+    status, found = checks(PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert status == 3
+    assert found["valgrind"]["found"].startswith("3.99.0")
+    assert "failed to start tool massif" in found["massif"]["found"]
+
+
+@pytest.mark.needs("gdb")
+def test_a_stripped_loader_is_told_from_a_broken_valgrind(tmp_path: Path) -> None:
+    fake = tmp_path / "valgrind"
+    fake.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && echo valgrind-3.99.0 && exit\n'
+        "echo 'valgrind:  Fatal error at startup: a function redirection' >&2\nexit 1\n"
+    )
+    fake.chmod(0o755)
+    _, found = checks(PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert found["massif"]["found"] == "ld.so has no symbols"
+
+
+@pytest.mark.needs("gdb")
+def test_packages_that_gdb_cannot_import_are_found_out(private_home: Path) -> None:
+    from gdbmem.launch.gdbpython import ensure_private_folder
+
+    folder = ensure_private_folder()
+    (folder / "rich" / "console.py").write_text("raise ImportError('broken here')")
+    _, found = checks()
+    assert found["packages for gdb"]["ok"] is False
+    assert "broken here" in found["packages for gdb"]["found"]
+    assert found["packages for gdb"]["mend"] == "type: gdbmem install"
+
+
+@pytest.mark.needs("gdb")
+def test_an_installation_is_seen(private_home: Path) -> None:
+    (private_home / ".gdbinit").write_bytes(b"# >>> gdbmem >>>\ndirectory /x\n# <<< gdbmem <<<\n")
+    _, found = checks()
+    assert found["source gdbmem"]["ok"] is True
+
+
+def test_the_report_can_go_to_a_file(tmp_path: Path) -> None:
+    doctor("-o", str(tmp_path / "report"), PATH=str(tmp_path))
+    assert "missing" in (tmp_path / "report").read_text()

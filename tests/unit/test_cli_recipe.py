@@ -1,0 +1,78 @@
+"""`gdbmem recipe check`: every problem on a line of its own, nothing run, a status for scripts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gdbmem.cli.main import main
+
+SOUND = "program: ./no-such-program\npoints: [{at: main}]\n"
+
+
+def write(folder: Path, name: str, text: str) -> str:
+    (folder / name).write_text(text)
+    return str(folder / name)
+
+
+def test_a_sound_recipe_is_ok_without_its_program_being_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, "r.yaml", SOUND)
+    assert main(["recipe", "check", path]) == 0
+    assert capsys.readouterr().out == f"{path}: ok (1 point, 0 expectations)\n"
+
+
+def test_every_problem_of_every_file_is_a_line_with_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = write(tmp_path, "good.yaml", SOUND)
+    bad = write(tmp_path, "bad.yaml", "program: a\ntimeout: 5\npoints: [{at: main, afer: no}]\n")
+    assert main(["recipe", "check", bad, good, str(tmp_path / "none.yaml")]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == f"{good}: ok (1 point, 0 expectations)\n"
+    first, second, third = captured.err.splitlines()
+    assert first.startswith(f"{bad}:2:10: 'timeout': '5' is no duration; ")
+    assert second.startswith(f"{bad}:3:21: unknown key 'afer' in a point; ")
+    assert third.startswith(f"cannot read the recipe {tmp_path}/none.yaml: No such file")
+
+
+def test_options_that_the_launch_cannot_take_are_found_before_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, "r.yaml", SOUND + "options: {valgrind-opt: [--vgdb=no]}\n")
+    assert main(["recipe", "check", path]) == 1
+    assert "--vgdb is set by the launch itself" in capsys.readouterr().err
+
+
+def test_json_holds_the_same_problems(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path, "r.yaml", "program: a\ntimeout: 5\npoints: [{at: main}]\n")
+    assert main(["recipe", "check", "--json", path]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document == {
+        "format_version": 1,
+        "kind": "recipe-check",
+        "warnings": [],
+        "files": [
+            {
+                "file": path,
+                "ok": False,
+                "problems": [
+                    {
+                        "line": 2,
+                        "column": 10,
+                        "message": "'timeout': '5' is no duration",
+                        "hint": "write it as in 500ms, 10s, 5min or 2h",
+                    }
+                ],
+            }
+        ],
+    }
+
+
+@pytest.mark.parametrize("words", [["recipe"], ["recipe", "check"], ["recipe", "run", "x"]])
+def test_wrong_words_are_a_usage_error(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    assert capsys.readouterr().err.count("\n") == 1

@@ -1,0 +1,82 @@
+"""Which packages gdb's own Python gets: none that it could not run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gdbmem.launch.distribution import install_command
+from gdbmem.launch.gdbfolder import private_folder_path
+from gdbmem.launch.gdbpackages import required, satisfies
+
+
+@pytest.mark.parametrize(
+    ("specifier", "python", "met"),
+    [
+        ("", (3, 9), True),
+        (">=3.8", (3, 9), True),
+        (">=3.10", (3, 9), False),
+        (">=3.8.0", (3, 14), True),
+        (">=3.9.2", (3, 9), True),
+        (">=3.8,<4", (3, 14), True),
+        (">=3.8,<4.0.0", (3, 14), True),
+        (">=3.7,<3.13", (3, 13), False),
+        ("<=3.12", (3, 13), False),
+        (">3.9", (3, 9), False),
+        (">=3.6, !=3.9.*", (3, 9), False),
+        (">=3.6, !=3.9.*", (3, 10), True),
+        ("!=3.9.7", (3, 9), True),
+        ("==3.*", (3, 11), True),
+        ("~=3.8", (3, 11), True),
+        ("~=3.12", (3, 11), False),
+        ("something else", (3, 11), False),
+    ],
+)
+def test_a_package_is_copied_only_for_a_python_it_says_it_runs_in(
+    specifier: str, python: tuple[int, int], met: bool
+) -> None:
+    assert satisfies(python, specifier) is met
+
+
+def test_what_a_package_needs_depends_on_gdbs_python_not_on_ours() -> None:
+    lines = [
+        "markdown-it-py>=2.2.0",
+        "pygments (>=2.13.0,<3.0.0)",
+        'typing-extensions>=4.0.0,<5.0; python_version < "3.11"',
+        'ipywidgets>=7.5.1,<9; extra == "jupyter"',
+        "colorama>=0.4.6; sys_platform == 'win32'",
+    ]
+    assert required(lines, (3, 11)) == ["markdown-it-py", "pygments"]
+    assert required(lines, (3, 9)) == ["markdown-it-py", "pygments", "typing-extensions"]
+
+
+def test_each_python_has_a_folder_of_its_own(private_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = f"{private_home}/.local/share/gdbmem/gdb-python3.9"
+    assert private_folder_path(3, 9) == expected
+    monkeypatch.setenv("XDG_DATA_HOME", "relative")
+    assert private_folder_path(3, 9) == expected
+    monkeypatch.setenv("XDG_DATA_HOME", "/data/")
+    assert private_folder_path(3, 9) == "/data/gdbmem/gdb-python3.9"
+
+
+@pytest.mark.parametrize(
+    ("os_release", "gdb", "libc"),
+    [
+        ("ID=debian\n", "apt install gdb", "apt install libc6-dbg"),
+        ('ID=linuxmint\nID_LIKE="ubuntu debian"\n', "apt install gdb", "apt install libc6-dbg"),
+        ("ID=fedora\n", "dnf install gdb", "dnf debuginfo-install glibc"),
+        ('ID="rocky"\nID_LIKE="rhel centos fedora"\n', "dnf install gdb", "dnf debuginfo-install glibc"),
+        (
+            'ID="opensuse-tumbleweed"\nID_LIKE="opensuse suse"\n',
+            "zypper install gdb",
+            "zypper install glibc-debuginfo",
+        ),
+        ("ID=arch\n", "pacman -S gdb", "export DEBUGINFOD_URLS=https://debuginfod.archlinux.org"),
+        ("ID=plan9\n", "", ""),
+        ("nonsense", "", ""),
+    ],
+)
+def test_the_command_to_type_is_that_of_the_distribution(os_release: str, gdb: str, libc: str) -> None:
+    assert install_command("gdb", os_release=os_release) == gdb
+    assert install_command("libc-symbols", os_release=os_release) == libc
