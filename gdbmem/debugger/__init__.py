@@ -14,13 +14,12 @@ def install() -> None:
 
     import gdb
 
-    from gdbmem.debugger.registry import register
-    from gdbmem.debugger.snapshots import remember_stop
-    from gdbmem.launch.wire import ENVIRONMENT
+    from gdbmem.debugger.registry import COMMANDS, register
+    from gdbmem.debugger.stops import note_stop
 
-    register()
-    gdb.events.stop.connect(remember_stop)
-    if ENVIRONMENT in os.environ:
+    register(COMMANDS)
+    gdb.events.stop.connect(note_stop)
+    if "GDBMEM_SESSION" in os.environ:  # launch.wire.ENVIRONMENT, which would import sockets
         from gdbmem.debugger.launched import install_launched
 
         install_launched()

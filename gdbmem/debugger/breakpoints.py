@@ -175,22 +175,7 @@ _CONDITION = re.compile(r"(?:^|\s)if\b\s*(.*)$", re.DOTALL)
 
 
 class BreakCommand(Command):
-    """Take a heap snapshot whenever the program gets somewhere, and go on.
-    Usage: COMMAND [--name NAME] [--every N] [--first N] [--after] LOCATION [if CONDITION]
-
-    An ordinary breakpoint to 'info breakpoints', 'disable' and 'delete'.
-      --name NAME   what to call the snapshots (default: the location)
-      --every N     only each Nth hit
-      --first N     only so many snapshots
-      --after       when the function has returned, instead of when it is entered
-
-    Example:
-      (gdb) COMMAND --name batch --every 100 Decoder::decode if n > 10
-    """
-
-    names = ("massif-break", "membreak")
-    category = gdb.COMMAND_BREAKPOINTS
-    completer = gdb.COMPLETE_LOCATION
+    """Take a heap snapshot whenever the program gets somewhere, and go on."""
 
     def words(self, argument: str) -> Sequence[str]:  # type: ignore[override]
         options, at = [], 0

@@ -2,41 +2,47 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional
-
 import gdb
 
-from gdbmem.errors import GdbmemError, internal_error
-from gdbmem.text import printable
-
+TYPE_CHECKING = False  # typing itself takes gdb 4 ms to import
 if TYPE_CHECKING:
     import argparse
 
     from gdbmem.arguments import ArgumentParser
 
-MASSIF_GROUP = "massif"
-GENERAL_GROUP = "mem"
+
+class Declared:
+    """A gdb command as data. (No dataclass: importing that module takes gdb longer than all of these do.)"""
+
+    __slots__ = ("category", "completer", "implementation", "names", "text")
+
+    def __init__(
+        self, *, names: tuple[str, ...], implementation: str, category: int, completer: int, text: str
+    ) -> None:
+        self.names = names  # the first is the one that documentation uses
+        self.implementation = implementation  # module:class in this folder
+        self.category = category
+        self.completer = completer
+        self.text = text  # what `help` prints: a summary line, the usage and its options, an example
+
+    def help_for(self, name: str) -> str:
+        """Return what `help` prints under one of the command's names."""
+        return self.text.replace("COMMAND", name).rstrip()
+
+    def load(self) -> type[Command]:
+        """Import what the command does."""
+        import importlib
+
+        module, _, name = self.implementation.partition(":")
+        found: type[Command] = getattr(importlib.import_module(f"gdbmem.debugger.{module}"), name)
+        return found
 
 
-class Command(gdb.Command):  # type: ignore[misc]  # gdb's module has no types
-    """One gdb command under one of its names.
-
-    A subclass's docstring is what `help` prints: a summary line, the usage with its options, an example.
-    (Written by hand: making it from the parser would import argparse while gdb starts. A test compares.)
-    """
-
-    names: tuple[str, ...] = ()  # the first is the one that documentation uses
-    category = gdb.COMMAND_DATA
-    completer: Optional[int] = gdb.COMPLETE_NONE
+class Command:
+    """What a gdb command does, under one of its names."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        lines = (type(self).__doc__ or "").replace("COMMAND", name).rstrip().split("\n")
-        self.__doc__ = "\n".join(line[4:] if line.startswith("    ") else line for line in lines)
-        if self.completer is None:
-            super().__init__(name, self.category)
-        else:
-            super().__init__(name, self.category, self.completer)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the command's options to *parser*."""
@@ -56,34 +62,50 @@ class Command(gdb.Command):  # type: ignore[misc]  # gdb's module has no types
         self.add_arguments(parser)
         return parser
 
+    def carry_out(self, argument: str) -> None:
+        """Parse *argument* and run."""
+        self.run(self.parser().parse_args(self.words(argument)))
+
+
+class GdbCommand(gdb.Command):  # type: ignore[misc]  # gdb's module has no types
+    """A declared command, registered with gdb."""
+
+    def __init__(self, declared: Declared, name: str) -> None:
+        self.__doc__ = declared.help_for(name)
+        self._declared = declared
+        self._name = name
+        super().__init__(name, declared.category, declared.completer)
+
     def invoke(self, argument: str, from_tty: bool) -> None:
         """Called by gdb. Nothing but gdb.GdbError leaves here: anything else would print a traceback."""
         from gdbmem.arguments import ParserExit
+        from gdbmem.errors import GdbmemError, internal_error
+        from gdbmem.text import printable
 
         self.dont_repeat()
         try:
-            self.run(self.parser().parse_args(self.words(argument)))
-        except ParserExit:
+            self._declared.load()(self._name).carry_out(argument)
+        except (ParserExit, BrokenPipeError):
             return
-        except GdbmemError as error:
-            raise gdb.GdbError(printable(str(error))) from None
         except gdb.GdbError:
             raise
-        except gdb.error as error:
+        except (GdbmemError, gdb.error) as error:
             raise gdb.GdbError(printable(str(error))) from None
-        except BrokenPipeError:
-            return
         except KeyboardInterrupt:
-            raise gdb.GdbError(f"{self.name}: interrupted") from None
+            raise gdb.GdbError(f"{self._name}: interrupted") from None
         except Exception as error:  # noqa: BLE001  (a host: nothing else may leave)
             raise gdb.GdbError(printable(internal_error(error))) from None
 
 
 def say(text: str) -> None:
     """Print *text*, one line, made safe."""
+    from gdbmem.text import printable
+
     gdb.write(printable(text) + "\n")
 
 
 def warn(text: str) -> None:
     """Print *text* to gdb's stderr."""
+    from gdbmem.text import printable
+
     gdb.write(f"gdbmem: {printable(text)}\n", gdb.STDERR)

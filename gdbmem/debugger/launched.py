@@ -8,7 +8,7 @@ import gdb
 
 from gdbmem.debugger.command import say, warn
 from gdbmem.debugger.place import program_runs
-from gdbmem.debugger.running import RunCommand, StartCommand
+from gdbmem.debugger.registry import LAUNCHED_COMMANDS, register
 from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots import save_history
 from gdbmem.errors import GdbmemError
@@ -18,8 +18,7 @@ _SAVE = "import gdbmem.debugger.launched as _g; _g.save_before_kill(); del _g"
 
 def install_launched() -> None:
     """Register the commands of a launched gdb; connecting is `connect()`'s, when gdb has read everything."""
-    for command in (RunCommand, StartCommand):
-        command(command.names[0])
+    register(LAUNCHED_COMMANDS)
     # gdb's `kill` ends valgrind without its file; a hook, unlike a command of ours, leaves `kill` itself alone.
     gdb.execute(f"define hook-kill\npython {_SAVE}\nend")
     gdb.events.before_prompt.connect(session.notice_end)

@@ -1,39 +1,167 @@
-"""The gdb commands, as data: registration, help, documentation and tests read this one list."""
+"""The gdb commands, as data: registration, help, documentation and tests read this one list.
+
+Loading gdbmem into gdb costs this list and no more: what a command does is imported when it is first typed.
+"""
 
 from __future__ import annotations
 
 import gdb
 
-from gdbmem.debugger.breakpoints import BreakCommand
-from gdbmem.debugger.command import Command
-from gdbmem.debugger.snapshots import AllCommand, DiffCommand, ListCommand, SnapCommand
+from gdbmem.debugger.command import Declared, GdbCommand
 
-COMMANDS: tuple[type[Command], ...] = (SnapCommand, DiffCommand, ListCommand, BreakCommand, AllCommand)
+SNAP = Declared(
+    names=(
+        "massif-snap",
+        "memsnap",
+    ),
+    implementation="snapshots:SnapCommand",
+    category=gdb.COMMAND_DATA,
+    completer=gdb.COMPLETE_NONE,
+    text="""\
+Take a heap snapshot here and keep it in the run folder.
+Usage: COMMAND [NAME]
+
+Prints one line: the heap's size, what changed since the last snapshot, and the source line that grew
+most. NAME is for massif-diff and massif-list; a name used again is NAME#2. Without NAME it is numbered.
+
+Example:
+  (gdb) COMMAND loaded
+  snapshot loaded: heap 12.3 MiB, +3.2 MiB since start; grew most at decoder.cpp:120 (+3.1 MiB)
+""",
+)
+
+DIFF = Declared(
+    names=(
+        "massif-diff",
+        "memdiff",
+    ),
+    implementation="snapshots:DiffCommand",
+    category=gdb.COMMAND_DATA,
+    completer=gdb.COMPLETE_NONE,
+    text="""\
+Compare two snapshots: which call paths grew, at which source line.
+Usage: COMMAND [OPTIONS] [A [B]]
+
+Without names it compares the last two snapshots; with one, that one with the last. NAME is the last
+of its name, NAME#1 the first.
+  --top N             list N paths (default 10)
+  --by WHAT           one row per path, function, line or file
+  --min SIZE          leave out what changed by less, as in 10KiB
+  --focus REGEX       only paths with a frame that matches
+  --ignore REGEX      no paths with a frame that matches
+  --inverted          from main inwards, instead of from the allocation outwards
+  --all-frames        show the allocator's and the standard library's frames too
+  --known FILE        paths that are known and accepted, a regex a line
+  --json, -o FILE, --force
+
+Example:
+  (gdb) COMMAND loaded decoded --top 3
+""",
+)
+
+LIST = Declared(
+    names=(
+        "massif-list",
+        "memlist",
+    ),
+    implementation="snapshots:ListCommand",
+    category=gdb.COMMAND_DATA,
+    completer=gdb.COMPLETE_NONE,
+    text="""\
+List the snapshots of this run: name, heap, where the program stood.
+Usage: COMMAND [--json] [-o FILE] [--force]
+
+Example:
+  (gdb) COMMAND
+""",
+)
+
+BREAK = Declared(
+    names=(
+        "massif-break",
+        "membreak",
+    ),
+    implementation="breakpoints:BreakCommand",
+    category=gdb.COMMAND_BREAKPOINTS,
+    completer=gdb.COMPLETE_LOCATION,
+    text="""\
+Take a heap snapshot whenever the program gets somewhere, and go on.
+Usage: COMMAND [--name NAME] [--every N] [--first N] [--after] LOCATION [if CONDITION]
+
+An ordinary breakpoint to 'info breakpoints', 'disable' and 'delete'.
+  --name NAME   what to call the snapshots (default: the location)
+  --every N     only each Nth hit
+  --first N     only so many snapshots
+  --after       when the function has returned, instead of when it is entered
+
+Example:
+  (gdb) COMMAND --name batch --every 100 Decoder::decode if n > 10
+""",
+)
+
+ALL = Declared(
+    names=("massif-all",),
+    implementation="snapshots:AllCommand",
+    category=gdb.COMMAND_DATA,
+    completer=gdb.COMPLETE_NONE,
+    text="""\
+Save massif's own history, the snapshots it takes by itself, and show its timeline.
+Usage: COMMAND [--json] [-o FILE] [--force]
+
+Example:
+  (gdb) COMMAND
+""",
+)
+
+OVERVIEW = Declared(
+    names=("gdbmem",),
+    implementation="overview:OverviewCommand",
+    category=gdb.COMMAND_DATA,
+    completer=gdb.COMPLETE_NONE,
+    text="""\
+gdbmem: which line makes this program grow, and why does it not get smaller again?
+
+massif-snap [NAME]        take a heap snapshot here               (also: memsnap)
+massif-diff [A [B]]       what grew between two snapshots         (also: memdiff)
+massif-list               the snapshots of this run               (also: memlist)
+massif-break LOCATION     take one whenever the program gets there (also: membreak)
+massif-all                massif's own history of the whole run
+
+They need a program under massif: leave gdb and type  gdbmem launch --massif PROGRAM
+'help massif-snap' and so on explain each, with an example.
+""",
+)
+
+RUN = Declared(
+    names=("run",),
+    implementation="running:RunCommand",
+    category=gdb.COMMAND_RUNNING,
+    completer=gdb.COMPLETE_FILENAME,
+    text="""\
+Start the program again, under a fresh valgrind. Breakpoints are kept, the old history is saved.
+Usage: run [ARGUMENTS]
+
+Without ARGUMENTS the program gets those it had.
+""",
+)
+
+START = Declared(
+    names=("start",),
+    implementation="running:StartCommand",
+    category=gdb.COMMAND_RUNNING,
+    completer=gdb.COMPLETE_FILENAME,
+    text="""\
+Start the program again, under a fresh valgrind, and stop at main.
+Usage: start [ARGUMENTS]
+""",
+)
+
+COMMANDS = (OVERVIEW, SNAP, DIFF, LIST, BREAK, ALL)
+LAUNCHED_COMMANDS = (RUN, START)  # in a gdb that 'gdbmem launch' has started
 
 
-class OverviewCommand(Command):
-    """gdbmem: which line makes this program grow, and why does it not get smaller again?
-
-    massif-snap [NAME]        take a heap snapshot here               (also: memsnap)
-    massif-diff [A [B]]       what grew between two snapshots         (also: memdiff)
-    massif-list               the snapshots of this run               (also: memlist)
-    massif-break LOCATION     take one whenever the program gets there (also: membreak)
-    massif-all                massif's own history of the whole run
-
-    They need a program under massif: leave gdb and type  gdbmem launch --massif PROGRAM
-    'help massif-snap' and so on explain each, with an example.
-    """
-
-    names = ("gdbmem",)
-    category = gdb.COMMAND_DATA
-
-    def run(self, args: object) -> None:
-        gdb.execute("help gdbmem")
-
-
-def register() -> None:
-    """Register every command under each of its names."""
-    commands: tuple[type[Command], ...] = (*COMMANDS, OverviewCommand)
-    for command in commands:
-        for name in command.names:
-            command(name)
+def register(commands: tuple[Declared, ...]) -> None:
+    """Register each of *commands* under each of its names."""
+    for declared in commands:
+        for name in declared.names:
+            GdbCommand(declared, name)

@@ -13,41 +13,24 @@ from gdbmem.errors import UsageError
 
 
 class _Restarting(Command):
-    category = gdb.COMMAND_RUNNING
-    completer = gdb.COMPLETE_FILENAME
-
-    def invoke(self, argument: str, from_tty: bool) -> None:
-        self._argument = argument
-        super().invoke("", from_tty)
-
-    def restart(self) -> None:
-        session.restart(_arguments(self._argument))
+    def carry_out(self, argument: str) -> None:
+        session.restart(_arguments(argument))
         say(f"A fresh valgrind runs the program (process {session.ask('target')['pid']}).")
 
 
 class RunCommand(_Restarting):
-    """Start the program again, under a fresh valgrind. Breakpoints are kept, the old history is saved.
-    Usage: run [ARGUMENTS]
+    """`run`: a fresh valgrind, from the beginning."""
 
-    Without ARGUMENTS the program gets those it had.
-    """
-
-    names = ("run",)
-
-    def run(self, args: object) -> None:
-        self.restart()
+    def carry_out(self, argument: str) -> None:
+        super().carry_out(argument)
         gdb.execute("continue")
 
 
 class StartCommand(_Restarting):
-    """Start the program again, under a fresh valgrind, and stop at main.
-    Usage: start [ARGUMENTS]
-    """
+    """`start`: the same, stopped at main."""
 
-    names = ("start",)
-
-    def run(self, args: object) -> None:
-        self.restart()
+    def carry_out(self, argument: str) -> None:
+        super().carry_out(argument)
         gdb.execute("tbreak main")
         gdb.execute("continue")
 

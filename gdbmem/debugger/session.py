@@ -27,7 +27,6 @@ class Session:
         self.last_sites: dict[Any, int] = {}  # of the latest snapshot: bytes per site
         self.last_heap_bytes: Optional[int] = None
         self.last_label = ""
-        self.last_hit: Optional[int] = None  # hits of the breakpoint that gdb stopped at
         self.baseline_rss_bytes = 0  # of valgrind before the program's first instruction
         self._run: Optional[Run] = None
         self._link: Optional[str] = None  # a path without blanks to the run folder
@@ -153,12 +152,7 @@ def monitor(command: str) -> str:
 
     Raises TargetError, with what to type instead, where there is no valgrind.
     """
-    if not program_runs():
-        raise TargetError(
-            "the program is not running",
-            slug="not-running",
-            hint="type 'run'" if session.launched else _NEEDS_MASSIF,
-        )
+    require_program()
     try:
         return str(gdb.execute(f"monitor {command}", to_string=True)).strip()
     except gdb.error as error:
@@ -169,6 +163,16 @@ def monitor(command: str) -> str:
                 hint="what was captured before is in the run folder",
             ) from None
         raise not_under_massif() from None
+
+
+def require_program() -> None:
+    """Raise TargetError unless there is a live program to talk about."""
+    if not program_runs():
+        raise TargetError(
+            "the program is not running",
+            slug="not-running",
+            hint="type 'run'" if session.launched else _NEEDS_MASSIF,
+        )
 
 
 def not_under_massif() -> TargetError:

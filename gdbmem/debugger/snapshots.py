@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Optional
 
-import gdb
-
 from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.place import current_place, current_thread, real_pid
-from gdbmem.debugger.session import monitor, not_under_massif, resident_bytes, session
+from gdbmem.debugger.session import monitor, not_under_massif, require_program, resident_bytes, session
+from gdbmem.debugger.stops import hits_here
 from gdbmem.engines import massif
 from gdbmem.errors import GdbmemError, InputError, TargetError
 from gdbmem.runs.run import SnapshotRecord, check_name
@@ -34,6 +33,7 @@ def take_snapshot(name: Optional[str] = None, *, hit: Optional[int] = None) -> t
     """
     if name is not None:
         check_name(name)
+    require_program()
     run = session.run
     file = run.next_file(massif.NAME)
     said = monitor(massif.snapshot_command(f"{session.link}/{file}"))
@@ -48,7 +48,7 @@ def take_snapshot(name: Optional[str] = None, *, hit: Optional[int] = None) -> t
         engine=massif.NAME,
         place=current_place(),
         thread=current_thread(),
-        hit=hit if hit is not None else session.last_hit,
+        hit=hit if hit is not None else hits_here(),
         seconds=round(session.seconds, 3),
         heap_bytes=_heap_bytes(data, str(path)),
     )
@@ -119,18 +119,7 @@ def blind_spot(heap_bytes: Optional[int]) -> Optional[str]:
 
 
 class SnapCommand(Command):
-    """Take a heap snapshot here and keep it in the run folder.
-    Usage: COMMAND [NAME]
-
-    Prints one line: the heap's size, what changed since the last snapshot, and the source line that grew
-    most. NAME is for massif-diff and massif-list; a name used again is NAME#2. Without NAME it is numbered.
-
-    Example:
-      (gdb) COMMAND loaded
-      snapshot loaded: heap 12.3 MiB, +3.2 MiB since start; grew most at decoder.cpp:120 (+3.1 MiB)
-    """
-
-    names = ("massif-snap", "memsnap")
+    """Take a heap snapshot here and keep it in the run folder."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("snapshot", metavar="NAME", nargs="?", help="what to call it")
@@ -144,14 +133,7 @@ class SnapCommand(Command):
 
 
 class ListCommand(Command):
-    """List the snapshots of this run: name, heap, where the program stood.
-    Usage: COMMAND [--json] [-o FILE] [--force]
-
-    Example:
-      (gdb) COMMAND
-    """
-
-    names = ("massif-list", "memlist")
+    """List the snapshots of this run: name, heap, where the program stood."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         from gdbmem.arguments import add_output_options
@@ -177,26 +159,7 @@ class ListCommand(Command):
 
 
 class DiffCommand(Command):
-    """Compare two snapshots: which call paths grew, at which source line.
-    Usage: COMMAND [OPTIONS] [A [B]]
-
-    Without names it compares the last two snapshots; with one, that one with the last. NAME is the last
-    of its name, NAME#1 the first.
-      --top N             list N paths (default 10)
-      --by WHAT           one row per path, function, line or file
-      --min SIZE          leave out what changed by less, as in 10KiB
-      --focus REGEX       only paths with a frame that matches
-      --ignore REGEX      no paths with a frame that matches
-      --inverted          from main inwards, instead of from the allocation outwards
-      --all-frames        show the allocator's and the standard library's frames too
-      --known FILE        paths that are known and accepted, a regex a line
-      --json, -o FILE, --force
-
-    Example:
-      (gdb) COMMAND loaded decoded --top 3
-    """
-
-    names = ("massif-diff", "memdiff")
+    """Compare two snapshots: which call paths grew, at which source line."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         from gdbmem.analysis.query import add_query_options
@@ -249,14 +212,7 @@ class DiffCommand(Command):
 
 
 class AllCommand(Command):
-    """Save massif's own history, the snapshots it takes by itself, and show its timeline.
-    Usage: COMMAND [--json] [-o FILE] [--force]
-
-    Example:
-      (gdb) COMMAND
-    """
-
-    names = ("massif-all",)
+    """Save massif's own history, the snapshots it takes by itself, and show its timeline."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         from gdbmem.arguments import add_output_options
@@ -284,6 +240,7 @@ class AllCommand(Command):
 
 def save_history() -> Path:
     """Have massif write its own history of the run so far; return the new file in the run folder."""
+    require_program()
     run = session.run
     number = sum(1 for _ in run.folder.glob("history-*.massif")) + 1
     path = run.folder / f"history-{number}.massif"
@@ -291,9 +248,3 @@ def save_history() -> Path:
     if not path.exists():
         raise _no_file(said)
     return path
-
-
-def remember_stop(event: gdb.Event) -> None:
-    """Note how often the breakpoint of this stop was hit (a snapshot taken here records it)."""
-    breakpoints = getattr(event, "breakpoints", None)
-    session.last_hit = breakpoints[0].hit_count if breakpoints else None

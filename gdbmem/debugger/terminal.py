@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 def console_on(stream: TextIO) -> Console:
     """Return a rich console that draws on *stream*: gdb's own standard output, or a file.
 
-    gdb's `set width`, `set style enabled` and NO_COLOR are respected.
+    gdb's `set width`, `set style enabled`, NO_COLOR and a dumb terminal are respected.
     """
     from gdbmem.report.console import make_console
 
     to_terminal = stream is sys.stdout and os.isatty(1)
-    color = to_terminal and bool(_parameter("style enabled")) and not os.environ.get("NO_COLOR")
+    able = os.environ.get("TERM", "dumb") != "dumb" and not os.environ.get("NO_COLOR")
+    color = to_terminal and able and bool(_parameter("style enabled"))
     # An unlimited width is None or 0.
     return make_console(stream, width=(_parameter("width") or None) if to_terminal else None, color=color)
 
