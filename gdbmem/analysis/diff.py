@@ -20,7 +20,8 @@ def diff_snapshots(before: Snapshot, after: Snapshot) -> Diff:
     """Merge the trees of *before* and *after* on (function, file, line, object), addresses left out.
 
     Siblings with equal key are summed. Where a side hides small paths, a path that shows more call
-    sites on one side than on the other is uncertain by what that side may hide of it.
+    sites on one side than on the other is uncertain by what that side may hide of it. A line that shows
+    one call site on each side is taken to show the same one: two that read alike can't be told apart.
     Raises InputError where one side counts the heap and the other pages.
     """
     if before.unit != after.unit:
@@ -34,7 +35,7 @@ def diff_snapshots(before: Snapshot, after: Snapshot) -> Diff:
     table = _FrameTable(base_names=on_names)
     numbers = [table.intern(tree.frames) for tree in trees]
     merged = _merge(trees, numbers, len(table.frames))
-    uncertain = _uncertainty(merged, table.inlined, [tree.threshold_bytes for tree in trees])
+    uncertain = _uncertainty(merged, table, [tree.threshold_bytes for tree in trees])
     count_blocks = before.tree.blocks is not None and after.tree.blocks is not None
     diff = Diff(
         before_side=Side(before.source, before.name, before.tree.bytes[0]),
@@ -68,6 +69,7 @@ class _FrameTable:
         self.base_names = base_names
         self.frames: list[Frame] = []
         self.inlined = bytearray()
+        self.nameless = bytearray()
         self._index: dict[object, int] = {}
 
     def intern(self, frames: Sequence[Frame]) -> list[int]:
@@ -81,6 +83,7 @@ class _FrameTable:
         if number == len(self.frames):
             self.frames.append(frame)
             self.inlined.append(frame.inlined)
+            self.nameless.append(frame.function is None and frame.file is None)
             return number
         if "/" in (frame.file or "") and "/" not in (self.frames[number].file or ""):
             self.frames[number] = frame
@@ -130,16 +133,17 @@ def _merge(trees: Sequence[CallTree], numbers: Sequence[Sequence[int]], frame_co
     return merged
 
 
-def _uncertainty(merged: _Merged, inlined: bytearray, thresholds: Sequence[int]) -> array[int]:
+def _uncertainty(merged: _Merged, table: _FrameTable, thresholds: Sequence[int]) -> array[int]:
     # A node stands for one or more call sites (equal text, different addresses). A site that one side
     # shows and the other does not may be hidden on the other side: in the pruned node beside it, or beside
     # an ancestor, as far up as that ancestor may itself stand for another call site there. Each hidden
-    # site is smaller than the threshold, all of them together no bigger than those pruned nodes.
+    # site is smaller than the threshold, all of them together no bigger than those pruned nodes. Under a
+    # frame without a name nothing says that two sites are the same.
     result = array("q", [0]) * len(merged.parent)
     for side, threshold_bytes in enumerate(thresholds):
         pruned = _pruned_children(merged, side)
         if pruned:
-            _add_hidden(result, merged, inlined, side, pruned, threshold_bytes)
+            _add_hidden(result, merged, table, side, pruned, threshold_bytes)
     return result
 
 
@@ -155,7 +159,7 @@ def _pruned_children(merged: _Merged, side: int) -> dict[int, int]:
 def _add_hidden(
     result: array[int],
     merged: _Merged,
-    inlined: bytearray,
+    table: _FrameTable,
     side: int,
     pruned: Mapping[int, int],
     threshold_bytes: int,
@@ -163,20 +167,35 @@ def _add_hidden(
     here, there = merged.sites[side], merged.sites[1 - side]
     count = len(merged.parent)
     largest, total = array("q", [0]) * count, array("q", [0]) * count  # hidden in a child of this node
+    nameless, parting = bytearray(count), _parting(merged, table)
     for node in range(count):
         frame, parent = merged.frame[node], merged.parent[node]
         if frame == PRUNED:
             continue
         above_largest, above_total = (largest[parent], total[parent]) if node else (0, 0)
-        missing = there[node] - here[node]
+        nameless[node] = node > 0 and (nameless[parent] or table.nameless[frame])
+        # One address on each side is the same call site; of several, each may be one that is hidden here.
+        plain = here[node] <= 1 and there[node] <= 1 and not nameless[node] and not parting[node]
+        missing = there[node] - here[node] if plain else there[node]
         if missing > 0 and above_total:
             result[node] += min(above_total, missing * above_largest)
         hidden = pruned.get(node, 0)
-        single = node == 0 or (here[node] == there[node] == 1 and not inlined[frame])
+        single = node == 0 or (plain and here[node] == there[node] and not table.inlined[frame])
         # A file that does not state its threshold leaves the pruned bytes as the only bound.
         capped = min(hidden, threshold_bytes) if threshold_bytes else hidden
         largest[node] = capped if single else max(capped, above_largest)
         total[node] = hidden if single else hidden + above_total
+
+
+def _parting(merged: _Merged, table: _FrameTable) -> bytearray:
+    # Inlined frames repeat what is called at one address: where they part further out, they are several.
+    parting, children = bytearray(len(merged.parent)), bytearray(len(merged.parent))
+    for node in range(len(merged.parent) - 1, 0, -1):
+        parent = merged.parent[node]
+        if parent and table.inlined[merged.frame[parent]]:
+            parting[parent] |= parting[node] or children[parent]
+            children[parent] = 1
+    return parting
 
 
 def _in_pre_order(diff: Diff) -> Diff:

@@ -65,7 +65,7 @@ def rank(diff: Diff, query: Query) -> Ranking:
         fate = paths.fate(node)
         group = groups.setdefault(paths.key(node), _Sum()) if fate == _LISTED else outside[fate]
         group.add(paths, node)
-    changed = [group for group in groups.values() if group.delta or group.origins]
+    changed = [group for group in groups.values() if group.delta]
     changed.sort(key=lambda group: (-abs(group.delta), group.heaviest))
     big = [group for group in changed if abs(group.delta) >= query.min_bytes][: query.top]
     rest = _Sum()

@@ -134,6 +134,15 @@ def test_an_inlined_chain_may_be_hidden_beside_its_first_frame() -> None:
     assert row(result, allocate, LOAD) == (100, 100, 0)
 
 
+def test_two_frames_without_a_name_are_not_taken_for_the_same_call_site() -> None:
+    nameless = at(None, "/usr/bin/stripped")
+    before = tree(110, (nameless, 100, (LOAD, 100)), (PRUNED_NODE, 10), threshold_bytes=20)
+    after = tree(130, (nameless, 120, (LOAD, 120)), (PRUNED_NODE, 10), threshold_bytes=20)
+    result = diff(before, after)
+    assert row(result, nameless) == (100, 120, 20)
+    assert row(result, nameless, LOAD) == (100, 120, 20)
+
+
 def test_what_was_pruned_stays_a_path_of_its_own() -> None:
     before = tree(110, (LOAD, 100), (PRUNED_NODE, 10), threshold_bytes=20)
     after = tree(115, (LOAD, 100), (PRUNED_NODE, 15), threshold_bytes=20)
