@@ -10,7 +10,7 @@ from gdbmem.model.calltree import Frame
 
 # Folders that only a C++ standard library's headers or sources, a compiler's or a libc's have.
 _LIBRARY_PATH = re.compile(
-    r"/include/(?:[\w.-]+/)?c\+\+/|/libstdc\+\+-v3/|/libcxx(?:abi)?/(?:include|src)/|/glibc-\d"
+    r"/include/(?:[\w.-]+/)?(?:c\+\+/(?:\d|v1/)|g\+\+-v\d)|/libstdc\+\+-v3/|/libcxx(?:abi)?/(?:include|src)/|/glibc-\d"
     r"|(?:^|/)vg_replace_malloc\.c$"
 )
 # Distributions build glibc in a relative folder: libio/./libio/fileops.c, ./csu/../sysdeps/nptl/….h
@@ -23,12 +23,12 @@ _LIBC_PATH = re.compile(
 _LIBRARY_NAME = re.compile(
     r"(?:new_allocator|malloc_allocator|alloc_traits|allocated_ptr|hashtable_policy|shared_ptr_base"
     r"|shared_ptr_atomic|basic_string|char_traits|ext_alloc_traits|std_function|std_thread|node_handle"
-    r"|allocate_at_least|uses_allocator(?:_args)?|invoke|stl_\w+|uninitialized_\w+)\.h"
+    r"|allocate_at_least|uses_allocator(?:_args)?|stl_\w+|uninitialized_\w+)\.h"
     r"|(?:vector|deque|list|basic_string|sstream|fstream|locale_classes|forward_list|regex\w*)\.tcc"
     r"|new_op\w*\.cc|eh_alloc\.cc|vg_replace_malloc\.c|libc_start_call_main\.h"
     r"|(?:dl-[\w-]+|rtld|libc-start|iofopen|iofdopen|ioputs|iogetdelim|iopopen|filedoalloc|wfiledoalloc|fileops"
-    r"|wfileops|genops|wgenops|strdup|strndup|vasprintf|memstream|wmemstream|allocatestack|pthread_create"
-    r"|setlocale|loadlocale|findlocale|tzfile|tzset|regcomp|msort|localealias|loadmsgcat|dcigettext)\.c"
+    r"|wfileops|genops|wgenops|memstream|wmemstream|allocatestack|pthread_create"
+    r"|setlocale|loadlocale|findlocale|tzfile|tzset|localealias|loadmsgcat|dcigettext)\.c"
 )
 # Base names that a user's project may have too: what the function is called decides.
 _SHARED_NAME = re.compile(
