@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Optional
-
 from gdbmem.analysis.query import Query
 from gdbmem.analysis.ranking import Ranking, Row, rank
 from gdbmem.analysis.sites import describe_site
@@ -67,8 +65,6 @@ def _culprit(ranking: Ranking, query: Query) -> str:
     if not rows:
         return ""
     first = _first(rows, whole)
-    if first is None:
-        return ""
     amount, name = first.amount, site_name(first)
     rest = whole - amount.delta_bytes
     if amount.uncertain_bytes >= abs(amount.delta_bytes):
@@ -89,11 +85,11 @@ def _culprit(ranking: Ranking, query: Query) -> str:
     return f"; {portion} of {of_what} from {name}{doubt}"
 
 
-def _first(rows: list[Row], whole: int) -> Optional[Row]:
-    # The line that explains the change goes the same way as the change; a threshold's remainder explains nothing
-    # while there is a line to name.
+def _first(rows: list[Row], whole: int) -> Row:
+    # The line that explains the change goes the same way as the change, and surely so; a threshold's remainder
+    # explains nothing while there is a line to name.
     same_way = [row for row in rows if row.amount.delta_bytes * whole > 0] if whole else rows
-    named = [
-        row for row in same_way if row.site is not None and row.amount.delta_bytes / (whole or 1) >= _SPREAD
-    ]
-    return (named or same_way or rows)[0]
+    large = [row for row in same_way if row.amount.delta_bytes / (whole or 1) >= _SPREAD]
+    named = [row for row in large if row.site is not None]
+    sure = [row for row in named if row.amount.uncertain_bytes < abs(row.amount.delta_bytes)]
+    return (sure or named or same_way or rows)[0]

@@ -71,6 +71,12 @@ def test_no_line_is_accused_when_the_doubt_is_larger_than_its_change() -> None:
     assert "of it from" not in text
 
 
+def test_a_line_that_is_sure_goes_before_one_that_is_not() -> None:
+    before = tree(90, (LOAD, 30), (PRUNED_NODE, 60), threshold_bytes=61)
+    after = tree(140, (LOAD, 80), (LEAK, 60))
+    assert "; all of it from load.cpp:7 (load)" in answer(before, after)
+
+
 def test_a_doubtful_share_says_how_doubtful() -> None:
     before = tree(40, (LOAD, 30), (PRUNED_NODE, 10), threshold_bytes=11)
     after = tree(130, (LOAD, 30), (LEAK, 100))
