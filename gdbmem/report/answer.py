@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+
 from gdbmem.analysis.query import Query
 from gdbmem.analysis.ranking import Ranking, Row, rank
 from gdbmem.analysis.sites import describe_site
