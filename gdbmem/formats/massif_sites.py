@@ -73,15 +73,17 @@ def _descend(data: bytes, root: re.Match[bytes], sites: _Sites) -> dict[FrameKey
                 found[site] = found.get(site, 0) + rest
             continue
         depth = len(children)
-        if not data.startswith(b" " * depth + b"n", at):
+        match = _LINE.match(data, at)
+        if match is None or match.start(1) != at + depth + 1:
             # Between here and the next child is what lies below a site.
             at = data.find(b"\n" + b" " * depth + b"n", at) + 1
-        match = _LINE.match(data, at) if at else None
-        if match is None:
-            raise _cut("ends within its tree")
+            match = _LINE.match(data, at) if at else None
+            if match is None:
+                raise _cut("ends within its tree")
         at = match.end()
-        count, size = int(match[1]), int(match[2])
-        key, is_final = sites[match[3]]
+        digits, size_digits, text = match.groups()
+        count, size = int(digits), int(size_digits)
+        key, is_final = sites[text]
         if depth == 1:
             first = key
         children[-1] -= 1
