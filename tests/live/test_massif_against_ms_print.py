@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Callable
 
 import pytest
-from ms_print_output import assert_same
 
 from gdbmem.formats.massif import read_sites, read_totals
 from gdbmem.formats.opening import open_profile
+from tests.ms_print_output import assert_same
 
 pytestmark = pytest.mark.needs("valgrind", "ms_print", "g++")
 

@@ -6,13 +6,13 @@ import gzip
 from pathlib import Path
 
 import pytest
-from massif_files import CAPTURES, NAMES, capture
-from ms_print_output import assert_same
 
 from gdbmem.errors import InputError
 from gdbmem.formats.massif import read_massif
 from gdbmem.formats.opening import open_profile
 from gdbmem.model.calltree import CallTree, Frame
+from tests.ms_print_output import assert_same
+from tests.unit.massif_files import CAPTURES, NAMES, capture
 
 GOLD = sorted(CAPTURES.glob("*.ms_print.gz"))
 

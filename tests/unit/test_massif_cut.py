@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 
 import pytest
-from massif_files import HEADER, NAMES, capture, line_starts, read, snapshot
 
 from gdbmem.errors import InputError
 from gdbmem.formats.massif import MassifProfile, read_massif
 from gdbmem.model.calltree import CallTree
 from gdbmem.model.snapshot import Totals
+from tests.unit.massif_files import HEADER, NAMES, capture, line_starts, read, snapshot
 
 
 class Whole:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from massif_files import HEADER, TREE, read, read_tree_of, snapshot
 
 from gdbmem.errors import InputError
 from gdbmem.formats.massif_tree import read_node_text, threshold_bytes
 from gdbmem.model.calltree import PRUNED, CallTree, Frame
+from tests.unit.massif_files import HEADER, TREE, read, read_tree_of, snapshot
 
 
 def only_tree(*lines: str, heap: int = 100) -> CallTree:

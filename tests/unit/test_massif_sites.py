@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from massif_files import HEADER, NAMES, TREE, capture, snapshot
 
 from gdbmem.analysis.library import is_library
 from gdbmem.errors import InputError
 from gdbmem.formats.massif import UNKNOWN_SITE, FrameKey, read_massif, read_sites, read_totals
 from gdbmem.model.calltree import CallTree, Frame
+from tests.unit.massif_files import HEADER, NAMES, TREE, capture, snapshot
 
 
 def one_snapshot(name: str) -> tuple[bytes, CallTree]:

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from massif_files import CAPTURES, HEADER, capture, snapshot
 
 from gdbmem.errors import InputError
 from gdbmem.formats import opening
 from gdbmem.formats.opening import open_profile
+from tests.unit.massif_files import CAPTURES, HEADER, capture, snapshot
 
 
 def refusal(path: Path) -> InputError:
