@@ -62,6 +62,8 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
                 self._action(self.hits)
         except (GdbmemError, gdb.error) as error:
             return self._fail(str(error))
+        except KeyboardInterrupt:
+            return self._fail("interrupted")
         except Exception as error:  # noqa: BLE001  (a host: gdb calls this)
             return self._fail(internal_error(error))
         return False
@@ -156,6 +158,9 @@ class _ReturnBreakpoint(gdb.Breakpoint):  # type: ignore[misc]
             self._returns.returned(self._address)
         except (GdbmemError, gdb.error) as error:
             warn(str(error))
+            return True
+        except KeyboardInterrupt:
+            warn("interrupted")
             return True
         except Exception as error:  # noqa: BLE001  (a host: gdb calls this)
             warn(internal_error(error))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 
 import gdb
 
@@ -14,6 +16,7 @@ from gdbmem.debugger.snapshots import save_history
 from gdbmem.errors import GdbmemError
 
 _SAVE = "import gdbmem.debugger.launched as _g; _g.save_before_kill(); del _g"
+_KILLED = "import gdbmem.debugger.launched as _g; _g.note_kill(); del _g"
 
 
 def install_launched() -> None:
@@ -21,9 +24,28 @@ def install_launched() -> None:
     register(LAUNCHED_COMMANDS)
     # gdb's `kill` ends valgrind without its file; a hook, unlike a command of ours, leaves `kill` itself alone.
     gdb.execute(f"define hook-kill\npython {_SAVE}\nend")
-    gdb.events.before_prompt.connect(session.notice_end)
-    gdb.events.cont.connect(lambda event: session.tell(running=True))
-    gdb.events.stop.connect(lambda event: session.tell(running=False))
+    gdb.execute(f"define hookpost-kill\npython {_KILLED}\nend")
+    gdb.events.before_prompt.connect(_before_prompt)
+    gdb.events.cont.connect(_continuing)
+    gdb.events.exited.connect(session.note_exit)
+
+
+def _continuing(event: gdb.ContinueEvent) -> None:
+    try:
+        with contextlib.suppress(GdbmemError):  # the launcher has gone: the next prompt says so
+            session.give_keyboard()
+    except KeyboardInterrupt:
+        # It is meant for the program; gdb would only print it.
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def _before_prompt() -> None:
+    try:
+        session.take_keyboard()
+        session.notice_end()
+    except GdbmemError as error:
+        session.wire = None
+        warn(str(error))
 
 
 def save_before_kill() -> None:
@@ -31,6 +53,11 @@ def save_before_kill() -> None:
     if program_runs():
         with contextlib.suppress(GdbmemError):
             say(f"massif's own history is saved in {save_history()}")
+
+
+def note_kill() -> None:
+    """The program was killed on the user's word."""
+    session.killed = True
 
 
 def connect() -> None:

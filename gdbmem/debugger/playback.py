@@ -58,7 +58,7 @@ def _play() -> None:
         except gdb.error as error:
             if program_runs():
                 raise
-            fate = session.ask("fate")
+            fate = session.fate()
             if not fate["next"]:
                 session.tell(tell="connection-lost", sentence=str(error))
                 break
@@ -67,7 +67,7 @@ def _play() -> None:
             _report_stop(points)
     for point in points:
         point.report()
-    session.tell(tell="finished", **session.ask("fate"))
+    session.tell(tell="finished", **session.fate())
 
 
 def _report_stop(points: list[_PlayedPoint]) -> None:

@@ -28,9 +28,12 @@ class Session:
         self.last_heap_bytes: Optional[int] = None
         self.last_label = ""
         self.baseline_rss_bytes = 0  # of valgrind before the program's first instruction
+        self.killed = False  # by gdb's kill
         self._run: Optional[Run] = None
         self._link: Optional[str] = None  # a path without blanks to the run folder
         self._connected = False
+        self._exited = False  # gdb was told that the program ended
+        self._keyboard: Optional[bool] = None  # whether it is the program's now; None: always gdb's
 
     # -- the launcher -------------------------------------------------------------------------------------
 
@@ -57,6 +60,26 @@ class Session:
         self._link = str(Path(path).parent / "run")
         self._run = open_run(self._link)
 
+    def give_keyboard(self) -> None:
+        """The program goes on: what is typed is for it (told once, not at each hit that doesn't stop)."""
+        if self._keyboard is False:
+            self._keyboard = True
+            self.ask("keyboard", running=True)
+
+    def take_keyboard(self) -> None:
+        """gdb is about to read the keyboard."""
+        if self._keyboard:
+            self._keyboard = False
+            self.ask("keyboard", running=False)
+
+    def note_exit(self, event: gdb.ExitedEvent) -> None:
+        """The program has gone; a connection that merely closed comes without a status."""
+        self._exited = hasattr(event, "exit_code")
+
+    def fate(self) -> dict[str, Any]:
+        """Ask the launcher what has become of the program."""
+        return self.ask("fate", exited=self._exited)
+
     def connect(self) -> None:
         """Connect gdb to the valgrind that the launcher has waiting."""
         self._attach(self.ask("target"))
@@ -78,6 +101,8 @@ class Session:
         log = shlex.quote(f"{self._link}/vgdb.log")
         gdb.execute(f"target remote | exec {shlex.join(target['vgdb'])} 2>>{log}", to_string=True)
         self._connected = True
+        self._exited = self.killed = False
+        self._keyboard = False if target["own_terminal"] else None
         self.baseline_rss_bytes = resident_bytes(target["pid"])
 
     def notice_end(self) -> None:
@@ -85,8 +110,11 @@ class Session:
         if not self._connected or program_runs():
             return
         self._connected = False
+        if self.killed:
+            say("The program was killed; 'run' starts it again.")
+            return
         try:
-            fate = self.ask("fate")
+            fate = self.fate()
             if fate["next"]:
                 self.follow(fate["next"])
                 say("The program has executed another, which is stopped before its first instruction.")

@@ -120,17 +120,20 @@ def open_launch(
         versions={"gdbmem": __version__, "python": sys.version.split()[0]},
         warnings=[{"slug": n.slug, "message": n.message} for n in job.program.notices()],
     )
-    with runtime_folder(run.folder) as runtime:
-        launch = Launch(job, found, run, runtime, tell, dict(facts))
-        try:
-            with launch.supervisor:
-                yield launch
-        finally:
-            launch.close()
-            # A full disk must not hide what the launch itself has to say.
-            with contextlib.suppress(OSError):
-                launch.note_ends()
-                run.remove_if_empty()
+    try:
+        with runtime_folder(run.folder) as runtime:
+            launch = Launch(job, found, run, runtime, tell, dict(facts))
+            try:
+                with launch.supervisor:
+                    yield launch
+            finally:
+                launch.close()
+                # A full disk must not hide what the launch itself has to say.
+                with contextlib.suppress(OSError):
+                    launch.note_ends()
+    finally:
+        with contextlib.suppress(OSError):
+            run.remove_if_empty()
 
 
 def gdb_environment(launch: Launch) -> dict[str, str]:

@@ -24,6 +24,8 @@ from gdbmem.text import printable
 
 READY_SECONDS = 300.0  # reading the debug information of a very large program takes minutes
 TERM_SECONDS = 20.0  # for massif to write its file
+WRITE_SECONDS = 120.0  # for the same where nobody has asked for the end
+FATE_SECONDS = 3.0
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _NOTED = (signal.SIGCHLD, signal.SIGWINCH)
 
@@ -59,7 +61,9 @@ class Supervisor:
         self._tell = tell
         self._facts = facts
         self._serial = 0
+        self._links = 0
         self._attached = False  # gdb has been connected to the present process
+        self._releases: dict[int, Child] = {}  # vgdb, letting a traced child run; by the child's pid
         self._wires: list[Wire] = []
         self._ignore_interrupt = False
         self.terminal: Optional[OwnTerminal] = None  # of the program, when it has one of its own
@@ -142,13 +146,11 @@ class Supervisor:
             return
         for message in messages:
             question = message.get("ask")
-            if "running" in message and self.terminal is not None:
-                self.terminal.hear(message["running"])
-            elif question is None:
+            if question is None:
                 self._tell(message)
             else:
                 with contextlib.suppress(ToolError):  # gdb has gone meanwhile: its end is seen elsewhere
-                    wire.send(self._reply(question, message))
+                    wire.send({**self._reply(question, message), "number": message.get("number")})
 
     def _reply(self, question: str, message: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -166,7 +168,12 @@ class Supervisor:
             self.start_valgrind(message.get("arguments"))
             return self._target()
         if question == "fate":
-            return self._fate()
+            return self._fate(exited=message.get("exited", False))
+        if question == "keyboard":
+            # Answered, so that gdb shows no prompt while its keyboard is still read here.
+            if self.terminal is not None:
+                self.terminal.hear(message["running"])
+            return {}
         if question in self._facts:
             return {"answer": self._facts[question]}
         raise ToolError(f"the launcher doesn't know the question '{printable(question)}'", slug="launcher")
@@ -178,30 +185,37 @@ class Supervisor:
                 "the program has ended", slug="program-ended", hint="type 'run' to start it again"
             )
         self._attached = True
-        return {"pid": process.pid, "vgdb": process.vgdb()}
+        return {
+            "pid": process.pid,
+            "vgdb": process.vgdb(),
+            "own_terminal": self.terminal is not None,
+        }
 
-    def _fate(self) -> dict[str, Any]:
-        """Return what has become of the program: gdb only sees that its connection closed.
+    def _fate(self, *, exited: bool) -> dict[str, Any]:
+        """Return what has become of the program: often gdb only sees that its connection closed.
 
-        ``next`` is the program that took its place (exec) and waits for gdb under the same valgrind.
+        *exited*: gdb saw it end. ``next`` in the answer is the program that took its place (exec) and waits
+        for gdb under the same valgrind.
         """
         process = self.process
         if process is None:
             return {"status": None, "sentence": "", "next": None}
-        # The connection closes a moment before the process is gone, or has become another.
+        # The connection closes a moment before the process is gone, or has become another; after an end that
+        # gdb was told of, massif first writes its file, which may be large.
         self.wait(
-            lambda: not process.child.alive or not _is_valgrind(process.pid) or process.beginnings > 1, 5.0
+            lambda: not process.child.alive or not _is_valgrind(process.pid) or process.beginnings > 1,
+            WRITE_SECONDS if exited else FATE_SECONDS,
         )
         if process.child.alive and process.beginnings > 1:
+            process.beginnings = 1
             return {"status": None, "sentence": "", "next": self._link_to_next(process)}
-        if process.child.alive:
-            return {"status": None, "sentence": _exec_sentence(process), "next": None}
-        notice = valgrind.explain(process.log_text())
-        return {"status": process.child.status, "sentence": notice.message if notice else "", "next": None}
+        sentence = valgrind.fate(process, exited=exited)
+        return {"status": process.child.status, "sentence": sentence, "next": None}
 
     def _link_to_next(self, process: valgrind.Process) -> str:
         """Return a plain path to the program that *process* runs now: its own may hold anything."""
-        link = self._runtime / f"program{len(list(self._runtime.iterdir()))}"
+        self._links += 1
+        link = self._runtime / f"program{self._links}"
         link.symlink_to(process.present_program() or process.order.program.symbols)
         return str(link)
 
@@ -247,7 +261,14 @@ class Supervisor:
             process.beginnings += 1
             if process.beginnings == 1 or (self.gdb is not None and self.gdb.alive):
                 return  # gdb connects to it
-        process.monitor("v.info", "n_errs_found", seconds=10.0, pid=pid)
+        # An exec makes its process wait again, and leaves the vgdb that talked to it without a partner.
+        self._end_release(pid)
+        self._releases[pid] = process.monitor(pid=pid)
+
+    def _end_release(self, pid: int) -> None:
+        release = self._releases.pop(pid, None)
+        if release is not None:
+            release.stop(((signal.SIGTERM, 1.0), (signal.SIGKILL, 1.0)))
 
     # -- death --------------------------------------------------------------------------------------------
 
@@ -269,8 +290,12 @@ class Supervisor:
         process.child.stop(((signal.SIGTERM, TERM_SECONDS),))
         if process.child.alive:
             # The program ignores or handles SIGTERM.
-            process.monitor("all_snapshots", f"{self._runtime}/run/{process.history.name}", seconds=10.0)
+            asked = process.monitor("all_snapshots", f"{self._runtime}/run/{process.history.name}")
+            asked.wait(TERM_SECONDS)
+            asked.stop()
             process.child.stop(((signal.SIGKILL, 10.0),))
+        for pid in list(self._releases):
+            self._end_release(pid)
         _end_pids(others)
         process.child.stop_stragglers()
 
@@ -298,24 +323,7 @@ def _exists(pid: int) -> bool:
 
 def _is_valgrind(pid: int) -> bool:
     """Tell whether *pid* still runs valgrind: after an exec that valgrind doesn't follow, it doesn't."""
-    return "valgrind" in _executable(pid)
-
-
-def _executable(pid: int) -> str:
-    try:
-        return str(Path(f"/proc/{pid}/exe").readlink())
-    except OSError:
-        return ""
-
-
-def _exec_sentence(process: valgrind.Process) -> str:
-    now = _executable(process.pid)
-    if not now or "valgrind" in now:
-        return ""
-    return (
-        f"the program has replaced itself by {printable(now)} (exec), which runs on outside massif; "
-        "launch with --trace-children to follow it"
-    )
+    return "valgrind" in valgrind.executable(pid)
 
 
 @contextlib.contextmanager

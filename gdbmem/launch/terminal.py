@@ -34,7 +34,7 @@ class OwnTerminal:
             fcntl.ioctl(self.master, termios.TIOCSWINSZ, fcntl.ioctl(0, termios.TIOCGWINSZ, b"\0" * 8))
 
     def hear(self, running: bool) -> None:
-        """Take note of gdb's word on whether the program runs."""
+        """Take note of gdb's word on whether the program runs, and the keyboard is the program's."""
         self._running = running
 
     def sources(self) -> dict[int, Callable[[], None]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from gdbmem.launch.program import Program
 from gdbmem.launch.terminal import OwnTerminal
 from gdbmem.text import printable
 
-_READY = re.compile(rb"^==\d+== .*vgdb me", re.MULTILINE)
+_FIFO = re.compile(r"-from-vgdb-to-(\d+)-by-(.*)-on-(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -127,18 +128,19 @@ class Process:
 
     @property
     def ready(self) -> bool:
-        """Tell whether valgrind waits for gdb now, stopped before the program's first instruction."""
-        return _READY.search(self.log_text()) is not None
+        """Tell whether valgrind can be reached by vgdb: it waits, before the program's first instruction.
+
+        The log says so a moment earlier, and a vgdb that comes in between gives up.
+        """
+        return self._fifo(self.pid) is not None
 
     def vgdb(self, *words: str, pid: Optional[int] = None) -> list[str]:
         """Return the command line that connects gdb to this process, or runs the monitor command *words*."""
-        # The names of valgrind's FIFOs hold the program's idea of user and host, not ours.
-        environment = self.order.environment
-        names = [f"{name}={environment[name]}" for name in ("USER", "LOGNAME", "HOST") if name in environment]
-        absent = [f"-u{name}" for name in ("USER", "LOGNAME", "HOST") if name not in environment]
+        # vgdb looks for a FIFO whose name holds the program's idea of user and host, not ours.
+        fifo = self._fifo(pid or self.pid)
+        names = [f"LOGNAME={fifo[2]}", f"USER={fifo[2]}", f"HOST={fifo[3]}"] if fifo else []
         return [
             "env",
-            *absent,
             *names,
             self.order.valgrind.vgdb,
             f"--vgdb-prefix={self.order.prefix}",
@@ -146,29 +148,29 @@ class Process:
             *words,
         ]
 
-    def monitor(self, *words: str, seconds: float, pid: Optional[int] = None) -> bool:
-        """Run a monitor command where no gdb is connected; tell whether it was carried out in time."""
-        try:
-            done = subprocess.run(
-                self.vgdb(*words, pid=pid),
-                capture_output=True,
-                stdin=subprocess.DEVNULL,
-                timeout=seconds,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return False
-        return done.returncode == 0
+    def monitor(self, *words: str, pid: Optional[int] = None) -> Child:
+        """Start to run a monitor command where no gdb is connected; status 0: it was carried out."""
+        null = subprocess.DEVNULL
+        return Child(self.vgdb(*words, pid=pid), stdin=null, stdout=null, stderr=null)
 
     def reachable_pid(self, name: str) -> Optional[int]:
         """Return the process of this start that *name*, a FIFO in the runtime folder, belongs to."""
-        match = re.match(re.escape(Path(self.order.prefix).name) + r"-from-vgdb-to-(\d+)-by-", name)
+        match = self._match(name)
         return int(match[1]) if match else None
 
     def reachable_pids(self) -> set[int]:
         """Return the processes of this start that vgdb can reach."""
         pids = (self.reachable_pid(path.name) for path in self.order.runtime.iterdir())
         return {pid for pid in pids if pid is not None}
+
+    def _match(self, name: str) -> Optional[re.Match[str]]:
+        prefix = Path(self.order.prefix).name
+        return _FIFO.fullmatch(name, len(prefix)) if name.startswith(prefix) else None
+
+    def _fifo(self, pid: int) -> Optional[re.Match[str]]:
+        # Of the two FIFOs and the shared memory that vgdb needs it is the last to be made.
+        matches = (self._match(path.name) for path in self.order.runtime.iterdir())
+        return next((match for match in matches if match and int(match[1]) == pid), None)
 
     def present_program(self) -> Optional[Path]:
         """Return the program that it runs now, after an exec; None when that can't be told."""
@@ -178,6 +180,40 @@ class Process:
             return Path(f"/proc/{self.pid}/cwd").resolve() / os.fsdecode(name)
         except (OSError, StopIteration):
             return None
+
+
+def executable(pid: int) -> str:
+    """Return the path of the program that process *pid* runs; "" when it has gone."""
+    try:
+        return str(Path(f"/proc/{pid}/exe").readlink())
+    except OSError:
+        return ""
+
+
+def fate(process: Process, *, exited: bool) -> str:
+    """Return what became of *process*, whose connection to gdb has closed; "" when its status says it all.
+
+    *exited*: gdb was told of an end.
+    """
+    notice = explain(process.log_text())
+    if notice is not None:
+        return notice.message
+    status = process.child.status
+    follow = "launch with --trace-children to follow it"
+    if status is None:
+        now = executable(process.pid)
+        if now and "valgrind" not in now:
+            return f"the program has replaced itself by {printable(now)} (exec), which runs on outside massif; {follow}"
+        if exited:
+            return f"massif still writes its history, {printable(str(process.history))}"
+        return f"gdb has lost the program (process {process.pid}), which runs on; 'run' starts it afresh"
+    if exited or process.history.exists():
+        return ""
+    if status == 128 + signal.SIGKILL:
+        return "valgrind was killed (SIGKILL): massif's own history is lost, the snapshots are kept"
+    if status < 128:
+        return f"the program ran another in its place (exec), which ended with status {status} outside massif; {follow}"
+    return ""
 
 
 def start(

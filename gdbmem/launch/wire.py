@@ -22,6 +22,7 @@ class Wire:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._buffer = b""
+        self._questions = 0
 
     @classmethod
     def connect(cls, path: str) -> Wire:
@@ -49,14 +50,15 @@ class Wire:
 
     def ask(self, message: dict[str, Any]) -> dict[str, Any]:
         """Send *message* and wait for the answer; an answer with ``error`` is raised as ToolError."""
-        self.send(message)
-        while True:
-            answers = self.receive()
-            if answers is None:
+        # Numbered: the answer to a question that Ctrl-C cut short may still arrive before the next one's.
+        self._questions += 1
+        self.send({**message, "number": self._questions})
+        answer = None
+        while answer is None:
+            messages = self.receive()
+            if messages is None:
                 raise _gone()
-            if answers:
-                break
-        answer = answers[0]
+            answer = next((m for m in messages if m.get("number") == self._questions), None)
         if "error" in answer:
             raise ToolError(answer["error"], slug=answer.get("slug", "launcher"), hint=answer.get("hint", ""))
         return answer

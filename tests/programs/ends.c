@@ -7,9 +7,9 @@
 
 void *kept;
 
-void allocate(void) { kept = malloc(12345); }
+__attribute__((noinline)) void allocate(void) { kept = malloc(12345); }
 
-void never_reached(void) {}
+__attribute__((noinline)) void never_reached(void) { __asm__(""); }
 
 int main(int argc, char **argv) {
   const char *how = argc > 1 ? argv[1] : "exit";

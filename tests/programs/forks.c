@@ -10,7 +10,7 @@ void work(int count, int size) {
   for (int i = 0; i < count; ++i) kept[i] = malloc(size);
 }
 
-void reaped(void) {}
+__attribute__((noinline)) void reaped(void) { __asm__(""); }
 
 int main(void) {
   work(100, 100);

@@ -13,7 +13,7 @@ void consume(int count) {
   for (int i = 0; i < count; ++i) kept[1][i] = std::malloc(32);
 }
 
-void joined() {}
+__attribute__((noinline)) void joined() { __asm__(""); }
 
 int main(int argc, char** argv) {
   const int count = argc > 1 ? std::atoi(argv[1]) : 1000;

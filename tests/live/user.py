@@ -1,0 +1,203 @@
+"""Somebody at a terminal: types at a real gdb through a pseudo-terminal, reads what it shows."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import termios
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Optional, Union
+
+import pexpect
+
+GDBMEM = str(Path(sys.executable).with_name("gdbmem"))
+PROMPT = "(gdb) "
+SECONDS = 30  # for anything to appear: only a test that fails waits so long
+
+Word = Union[str, bytes, os.PathLike[str]]
+
+
+@functools.cache
+def data_home() -> str:
+    """Return a folder for gdb's packages that all tests of this process share: it is filled once."""
+    folder = tempfile.mkdtemp(prefix="gm-data-", dir="/tmp")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def environment(**changes: Optional[str]) -> dict[str, str]:
+    """Return this process's environment with the shared data folder and *changes* (None removes)."""
+    merged = {**os.environ, "XDG_DATA_HOME": data_home(), "TERM": "dumb", **changes}
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+class User:
+    """A program on a terminal of its own, with somebody who types. Leave with the context manager."""
+
+    def __init__(self, words: Sequence[Word], folder: Path, env: Mapping[str, str]) -> None:
+        first, *rest = (os.fsdecode(word) for word in words)
+        # It reads bytes: what strangers' names hold need not be UTF-8.
+        self.child = pexpect.spawn(
+            first, rest, cwd=folder, env=dict(env), dimensions=(50, 200), timeout=SECONDS, echo=True
+        )
+        self.child.delaybeforesend = None
+        self.child.delayafterclose = 0
+        self.child.delayafterterminate = 0
+        assert self.child.pid is not None
+        self.pid = self.child.pid
+        self.folder = folder
+        self.shown = b""  # everything so far, as bytes
+        self.child.logfile_read = _Log(self)
+
+    def see(self, *texts: str) -> str:
+        """Wait for *texts*, one after the other; return what was shown up to the last, as read."""
+        seen = ""
+        for text in texts:
+            self.child.expect_exact(text.encode())
+            seen += self._before() + text
+        return seen
+
+    def see_match(self, pattern: str) -> re.Match[bytes]:
+        """Wait for *pattern*; return the match."""
+        self.child.expect(re.compile(pattern.encode()))
+        match: re.Match[bytes] = self.child.match  # type: ignore[assignment]  # typed as text's
+        return match
+
+    def prompt(self) -> str:
+        """Wait for gdb's prompt; return what was shown before it."""
+        self.child.expect_exact(PROMPT.encode())
+        return self._before()
+
+    def send(self, line: Union[str, bytes]) -> None:
+        """Type *line* and Enter."""
+        self.child.sendline(line if isinstance(line, bytes) else line.encode())
+
+    def type(self, line: Union[str, bytes]) -> str:
+        """Type *line* at gdb's prompt; return its whole answer, without the line itself."""
+        self.send(line)
+        return self.prompt().partition("\n")[2]
+
+    def press(self, key: str) -> None:
+        """Press Ctrl and *key*."""
+        self.child.sendcontrol(key)
+
+    def quit(self) -> str:
+        """Type quit, confirm if asked, wait for the end; return what the launcher said at the end."""
+        self.send("quit")
+        if self.child.expect_exact([b"(y or n) ", pexpect.EOF]) == 0:
+            self.send("y")
+            return self.end()
+        return self._before() + self._close()
+
+    def end(self) -> str:
+        """Wait for the program's own end; return what was shown until then."""
+        self.child.expect(pexpect.EOF)
+        return self._before() + self._close()
+
+    @property
+    def status(self) -> int:
+        """The exit status as a shell shows it."""
+        self.child.close()
+        if self.child.signalstatus is not None:
+            return 128 + self.child.signalstatus
+        assert self.child.exitstatus is not None
+        return self.child.exitstatus
+
+    def terminal_settings(self) -> list[Any]:
+        return termios.tcgetattr(self.child.child_fd)
+
+    @property
+    def text(self) -> str:
+        """Everything shown so far."""
+        return self.shown.decode("utf-8", "replace")
+
+    def _before(self) -> str:
+        before = self.child.before
+        return before.decode("utf-8", "replace").replace("\r\n", "\n") if isinstance(before, bytes) else ""
+
+    def _close(self) -> str:
+        self.child.wait()
+        return ""
+
+
+class _Log:
+    """What pexpect calls a log file."""
+
+    def __init__(self, user: User) -> None:
+        self._user = user
+
+    def write(self, data: bytes) -> None:
+        self._user.shown += data
+
+    def flush(self) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def at_terminal(
+    words: Sequence[Word], folder: Path, env: Optional[Mapping[str, str]] = None
+) -> Iterator[User]:
+    """Yield somebody who has typed *words* in a shell in *folder*; hang up at the end."""
+    user = User(words, folder, env if env is not None else environment())
+    try:
+        yield user
+    except Exception:
+        sys.stdout.write(f"--- the terminal showed:\n{user.text}\n---\n")
+        raise
+    finally:
+        if user.child.isalive():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(user.pid, signal.SIGTERM)
+            with contextlib.suppress(pexpect.TIMEOUT):
+                user.child.expect(pexpect.EOF, timeout=20)
+        user.child.close(force=True)
+
+
+@contextlib.contextmanager
+def launched(
+    *words: Word, folder: Path, options: Sequence[Word] = (), env: Optional[Mapping[str, str]] = None
+) -> Iterator[User]:
+    """Yield somebody who has typed ``gdbmem launch --massif OPTIONS WORD -- WORDS`` and sees gdb's prompt."""
+    program, *arguments = words
+    with at_terminal(
+        [GDBMEM, "launch", "--massif", *options, program, "--", *arguments], folder, env
+    ) as user:
+        user.prompt()
+        yield user
+
+
+def only_run(folder: Path) -> Path:
+    """Return the one run folder in *folder*."""
+    (run,) = folder.glob("gdbmem.*")
+    return run
+
+
+def histories(run: Path) -> list[Path]:
+    """Return massif's own history files in *run*."""
+    return sorted([*run.glob("massif.*.out"), *run.glob("history-*.massif")])
+
+
+def shell(
+    *words: Word, folder: Path, env: Optional[Mapping[str, str]] = None, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run *words* without a terminal and return what came of it."""
+    return subprocess.run(
+        [os.fsencode(word) for word in words],
+        cwd=folder,
+        env=dict(env) if env is not None else environment(),
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        timeout=SECONDS,
+        **{"stdin": subprocess.DEVNULL, **options},
+    )
