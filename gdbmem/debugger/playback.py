@@ -63,8 +63,9 @@ def _play() -> None:
                 session.tell(tell="connection-lost", sentence=str(error))
                 break
             session.follow(fate["next"])
-        if program_runs():
-            _report_stop(points)
+        else:
+            if program_runs():
+                _report_stop(points)
     for point in points:
         point.report()
     session.tell(tell="finished", **session.fate())

@@ -61,7 +61,7 @@ def _heap_bytes(data: bytes, path: str) -> Optional[int]:
     try:
         return read_totals(data, path).heap_bytes
     except InputError as error:
-        warn(f"the snapshot is kept in {path} but can't be read: {error}")
+        warn(f"{error} What there is of it is kept.")
         return None
 
 

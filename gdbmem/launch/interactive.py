@@ -14,6 +14,7 @@ from gdbmem.launch.supervisor import Interrupted, saved_terminal
 from gdbmem.text import plural, printable
 
 _CONNECT = "python import gdbmem.debugger.launched as _g; _g.connect(); del _g"
+_QUIET = ("-iex", "set print symbol-loading off", "-iex", "set print inferior-events off")
 
 
 def run_interactive(job: Job, *, gdb_arguments: Sequence[str], finish: bool, command: Sequence[str]) -> int:
@@ -26,7 +27,7 @@ def run_interactive(job: Job, *, gdb_arguments: Sequence[str], finish: bool, com
         launch = None
         try:
             with open_launch(job, tell=lambda message: None, facts={}, command=command) as launch:
-                for notice in job.program.notices():
+                for notice in job.notices():
                     print(f"gdbmem: {notice.message}", file=sys.stderr)
                 launch.supervisor.start_valgrind()
                 _run_gdb(launch, gdb_arguments)
@@ -41,11 +42,12 @@ def run_interactive(job: Job, *, gdb_arguments: Sequence[str], finish: bool, com
 
 
 def _run_gdb(launch: Launch, gdb_arguments: Sequence[str]) -> None:
-    argv = [launch.job.gdb, "-q", "-x", str(loader_file()), "-ex", _CONNECT, *gdb_arguments]
+    symbols = str(launch.job.program.symbols)
+    # gdb would print the path as it is, escape sequences and all.
+    quiet = _QUIET if printable(symbols) != symbols else ()
+    argv = [launch.job.gdb, "-q", *quiet, "-x", str(loader_file()), "-ex", _CONNECT, *gdb_arguments]
     # After "--" a program whose name starts with a dash is still a program.
-    child = Child(
-        [*argv, "--", str(launch.job.program.symbols)], environment=gdb_environment(launch), own_session=False
-    )
+    child = Child([*argv, "--", symbols], environment=gdb_environment(launch), own_session=False)
     launch.supervisor.watch_gdb(child, foreground=True)
 
 

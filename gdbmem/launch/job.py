@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +38,10 @@ class Job:
     own_terminal: bool = False
     run_folder: Optional[Path] = None
     gdb: str = "gdb"
+
+    def notices(self) -> list[Notice]:
+        """Return what massif won't see of this program."""
+        return self.program.notices({**os.environ, **self.environment}, pages=self.options.pages_as_heap)
 
 
 class Launch:
@@ -81,7 +86,11 @@ class Launch:
             *self.run.facts.get("starts", []),
             {"pid": process.pid, "argv": order.argv(), "began": _now()},
         ]
-        self.run.update(starts=starts)
+        try:
+            self.run.update(starts=starts)
+        except InputError:
+            process.child.stop(((signal.SIGKILL, 10.0),))  # nobody else knows of it yet
+            raise
         return process
 
     def note_ends(self) -> None:
@@ -118,7 +127,7 @@ def open_launch(
         launcher="gdbmem",
         began=_now(),
         versions={"gdbmem": __version__, "python": sys.version.split()[0]},
-        warnings=[{"slug": n.slug, "message": n.message} for n in job.program.notices()],
+        warnings=[{"slug": n.slug, "message": n.message} for n in job.notices()],
     )
     try:
         with runtime_folder(run.folder) as runtime:
@@ -129,7 +138,7 @@ def open_launch(
             finally:
                 launch.close()
                 # A full disk must not hide what the launch itself has to say.
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(InputError):
                     launch.note_ends()
     finally:
         with contextlib.suppress(OSError):

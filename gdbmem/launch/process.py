@@ -34,15 +34,16 @@ class Child:
         stdout: Optional[int] = None,
         stderr: Optional[int] = None,
         own_session: bool = True,
-        dies_with_us: signal.Signals = signal.SIGTERM,
+        dies_with_us: Optional[signal.Signals] = signal.SIGTERM,
         before_exec: Optional[Callable[[], None]] = None,
     ) -> None:
-        """Start *argv*; should this process be killed, the child gets *dies_with_us*."""
+        """Start *argv*; should this process be killed, the child gets *dies_with_us* (None: no signal)."""
         self.name = os.path.basename(os.fsdecode(argv[0]))  # noqa: PTH119  (may be bytes)
         self._own_session = own_session
 
         def prepare() -> None:
-            _libc.prctl(_PR_SET_PDEATHSIG, int(dies_with_us), 0, 0, 0)
+            if dies_with_us is not None:
+                _libc.prctl(_PR_SET_PDEATHSIG, int(dies_with_us), 0, 0, 0)
             signal.pthread_sigmask(signal.SIG_SETMASK, set())
             if before_exec is not None:
                 before_exec()

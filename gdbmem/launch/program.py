@@ -6,6 +6,7 @@ import os
 import shutil
 import stat
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
@@ -14,6 +15,7 @@ from gdbmem.errors import InputError, Notice
 from gdbmem.text import printable
 
 _PT_INTERP = 3
+_MALLOC_OF_PYTHON = ("malloc", "malloc_debug")
 
 
 class NotFoundError(InputError):
@@ -32,8 +34,10 @@ class Program:
     symbols: Path  # what gdb reads: the file itself, or a script's interpreter
     is_static: bool
 
-    def notices(self) -> list[Notice]:
-        """Return what massif won't see of this program, with what to do."""
+    def notices(self, environment: Mapping[str, str], *, pages: bool) -> list[Notice]:
+        """Return what massif won't see of this program in *environment*, with what to do; nothing escapes *pages*."""
+        if pages:
+            return []
         found = []
         if self.is_static:
             found.append(
@@ -43,7 +47,7 @@ class Program:
                     "count 0 bytes; link it dynamically, or count pages with --pages-as-heap",
                 )
             )
-        if self.symbols.name.startswith("python"):
+        if self.symbols.name.startswith("python") and environment.get("PYTHONMALLOC") not in _MALLOC_OF_PYTHON:
             found.append(
                 Notice(
                     "python-arenas",
@@ -77,7 +81,7 @@ def find_program(name: str, *, folder: Optional[Path] = None) -> Program:
             slug="setuid-program",
             hint="launch a copy of it without that bit, as the user it would run as",
         )
-    return _examine(path)
+    return examine(path)
 
 
 def _locate(name: str, folder: Path) -> Path:
@@ -101,7 +105,8 @@ def _locate(name: str, folder: Path) -> Path:
     return path.absolute()
 
 
-def _examine(path: Path) -> Program:
+def examine(path: Path) -> Program:
+    """Look into the program at *path*; raises NotExecutableError for what no kernel would execute."""
     try:
         with path.open("rb") as stream:
             head = stream.read(4096)

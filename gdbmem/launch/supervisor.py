@@ -18,13 +18,15 @@ from typing import Any, Callable, Optional
 from gdbmem.errors import GdbmemError, ToolError
 from gdbmem.launch import valgrind
 from gdbmem.launch.process import Child
+from gdbmem.launch.program import examine
+from gdbmem.launch.sentinel import Sentinel
 from gdbmem.launch.terminal import OwnTerminal
 from gdbmem.launch.wire import Wire
 from gdbmem.text import printable
 
 READY_SECONDS = 300.0  # reading the debug information of a very large program takes minutes
-TERM_SECONDS = 20.0  # for massif to write its file
-WRITE_SECONDS = 120.0  # for the same where nobody has asked for the end
+TERM_PAUSES = (0.1, 0.2, 0.4, 0.8, 1.5, 2.0)  # between one SIGTERM and the next, in seconds
+WRITE_SECONDS = 120.0  # for massif to write its file
 FATE_SECONDS = 3.0
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _NOTED = (signal.SIGCHLD, signal.SIGWINCH)
@@ -71,6 +73,7 @@ class Supervisor:
     def __enter__(self) -> Supervisor:
         from inotify_simple import INotify, flags
 
+        self._sentinel = Sentinel(self._runtime)
         self._wake_in, self._wake_out = socket.socketpair()
         self._wake_in.setblocking(False)
         self._wake_out.setblocking(False)
@@ -93,6 +96,7 @@ class Supervisor:
                 signal.signal(number, handler)
             for closable in (self._listener, self._inotify, self._wake_in, self._wake_out, *self._wires):
                 closable.close()
+            self._sentinel.dismiss()
 
     # -- waiting ------------------------------------------------------------------------------------------
 
@@ -185,6 +189,7 @@ class Supervisor:
                 "the program has ended", slug="program-ended", hint="type 'run' to start it again"
             )
         self._attached = True
+        self._sentinel.guard(process.pid, reached=True)
         return {
             "pid": process.pid,
             "vgdb": process.vgdb(),
@@ -216,7 +221,8 @@ class Supervisor:
         """Return a plain path to the program that *process* runs now: its own may hold anything."""
         self._links += 1
         link = self._runtime / f"program{self._links}"
-        link.symlink_to(process.present_program() or process.order.program.symbols)
+        program = process.present_program()
+        link.symlink_to(examine(program).symbols if program is not None else process.order.program.symbols)
         return str(link)
 
     # -- birth --------------------------------------------------------------------------------------------
@@ -226,6 +232,7 @@ class Supervisor:
         self._serial += 1
         self._attached = False
         self.process = process = self._start_valgrind(self._serial, arguments)
+        self._sentinel.guard(process.pid, reached=False)
         in_time = self.wait(lambda: process.ready or not process.child.alive, READY_SECONDS)
         if process.child.alive and in_time:
             return process
@@ -287,17 +294,30 @@ class Supervisor:
         others = process.reachable_pids() - {process.pid}
         if not process.ready or not self._attached:
             process.child.stop(((signal.SIGKILL, 10.0),))  # SIGTERM is blocked until gdb has been there
-        process.child.stop(((signal.SIGTERM, TERM_SECONDS),))
-        if process.child.alive:
+        if not _terminate(process):
             # The program ignores or handles SIGTERM.
             asked = process.monitor("all_snapshots", f"{self._runtime}/run/{process.history.name}")
-            asked.wait(TERM_SECONDS)
+            asked.wait(WRITE_SECONDS)
             asked.stop()
             process.child.stop(((signal.SIGKILL, 10.0),))
         for pid in list(self._releases):
             self._end_release(pid)
         _end_pids(others)
         process.child.stop_stragglers()
+
+
+def _terminate(process: valgrind.Process) -> bool:
+    """End *process* with SIGTERM, on which massif writes its file; tell whether that worked.
+
+    Valgrind passes a signal on to its gdb, and loses one that comes before it has noticed that gdb has gone.
+    """
+    for seconds in TERM_PAUSES:
+        process.child.signal(signal.SIGTERM)
+        if process.child.wait(seconds):
+            return True
+        if process.history.exists():
+            return process.child.wait(WRITE_SECONDS)  # massif is about to write
+    return False
 
 
 def _end_pids(pids: set[int]) -> None:

@@ -60,7 +60,7 @@ def play_recipe(recipe: Recipe, job: Job, *, progress: Progress, command: Sequen
     launch: Optional[Launch] = None
     try:
         with open_launch(job, tell=player.hear, facts={"plan": recipe.to_plan()}, command=command) as launch:
-            outcome = player.outcome = Outcome(launch.run, points, list(job.program.notices()))
+            outcome = player.outcome = Outcome(launch.run, points, job.notices())
             _play(launch, recipe.timeout_seconds, outcome)
     except Interrupted as interrupted:
         if outcome is None:
@@ -178,7 +178,7 @@ class _Player:
     def _on_point(self, message: dict[str, Any], outcome: Outcome) -> None:
         point = self._points[message["point"]]
         point.hits = message["hits"]
-        if not message["pending"] and message["hits"]:
+        if message["recorded"]:
             return
         already = any(n.slug in ("point-unresolved", "point-failed") and n.message.startswith(f"{point.place}:")
                       for n in outcome.notices)  # fmt: skip
@@ -186,8 +186,9 @@ class _Player:
             point.pending = True
             text = f"{point.place}: the program has no location '{printable(point.at)}'; is it built with -g?"
             outcome.notices.append(Notice("point-unresolved", text))
-        elif not message["hits"] and not already:
-            text = f"{point.place}: '{printable(point.at)}' was never hit"
+        elif not already:
+            times = f"was hit {plural(message['hits'], 'time')}, never as asked" if message["hits"] else "was never hit"
+            text = f"{point.place}: '{printable(point.at)}' {times}"
             outcome.notices.append(Notice("point-never-hit", text))
 
     def _on_finished(self, message: dict[str, Any], outcome: Outcome) -> None:

@@ -7,6 +7,7 @@ nothing, because a raw file without a line is listed too.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -99,13 +100,20 @@ class Run:
         return self._facts_cache
 
     def update(self, **facts: Any) -> None:
-        """Merge *facts* into ``run.json``, which is replaced whole."""
+        """Merge *facts* into ``run.json``, which is replaced whole; raises InputError where it can't be."""
         merged = {"format_version": FORMAT_VERSION, "kind": "run", **self.facts, **facts}
         self._facts_cache = merged
-        descriptor, temporary = tempfile.mkstemp(prefix=".run-", dir=self.folder)
-        with open(descriptor, "w", encoding="utf-8") as stream:  # noqa: PTH123  (a descriptor)
-            json.dump(merged, stream, indent=1)
-        Path(temporary).replace(self.folder / _FACTS)
+        temporary = None
+        try:
+            descriptor, temporary = tempfile.mkstemp(prefix=".run-", dir=self.folder)
+            with open(descriptor, "w", encoding="utf-8") as stream:  # noqa: PTH123  (a descriptor)
+                json.dump(merged, stream, indent=1)
+            Path(temporary).replace(self.folder / _FACTS)
+        except OSError as error:
+            if temporary is not None:
+                with contextlib.suppress(OSError):
+                    Path(temporary).unlink()
+            raise self._unwritable(error) from error
 
     @property
     def snapshots(self) -> list[SnapshotRecord]:
@@ -151,7 +159,10 @@ class Run:
         return f"{_FOLDER}/{self._last_number:04d}.{engine}"
 
     def append(self, base_name: str, **fields: Any) -> SnapshotRecord:
-        """Remember a snapshot (one line, one write) and return its record; *fields* are the record's."""
+        """Remember a snapshot (one line, one write) and return its record; *fields* are the record's.
+
+        Raises InputError where it can't be written; its raw file is then listed all the same.
+        """
         if self._counts is None:
             self._counts = Counter(record.base_name for record in self._logged())
         self._counts[base_name] += 1
@@ -159,12 +170,22 @@ class Run:
         values = asdict(record)
         del values["name"]
         line = json.dumps(values).encode() + b"\n"
-        descriptor = os.open(self.folder / _LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            os.write(descriptor, line)
-        finally:
-            os.close(descriptor)
+            descriptor = os.open(self.folder / _LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            try:
+                os.write(descriptor, line)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise self._unwritable(error) from error
         return record
+
+    def _unwritable(self, error: OSError) -> InputError:
+        return InputError(
+            f"cannot write into the run folder {printable(str(self.folder))}: {error.strerror}",
+            slug="run-unwritable",
+            hint="free some space there, or launch with --run DIR on another disk",
+        )
 
     def remove_if_empty(self) -> None:
         """Remove the folder when nothing but the facts came of the run: no snapshot, no log."""

@@ -1,0 +1,62 @@
+"""Who cleans up after a launcher that was killed and could not do it itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from gdbmem.launch.process import Child
+
+# A valgrind that no gdb has been connected to blocks SIGTERM and waits for ever; a program may ignore it.
+# $1 is the runtime folder. Each line read is "GROUP SIGNAL": whom to end, and with what to begin.
+_SCRIPT = """
+while read -r group signal; do target=$group; first=$signal; done
+[ "$target" = done ] && exit 0
+if [ -n "$target" ]; then
+  tries=0
+  while kill -s "$first" -- "-$target" && [ $tries -lt 30 ]; do sleep 0.1; tries=$((tries + 1)); done
+  kill -s KILL -- "-$target"
+fi
+rm -rf -- "$1"
+"""
+
+
+class Sentinel:
+    """A shell that waits for this process's end: a pipe closes however that comes about."""
+
+    def __init__(self, runtime: Path) -> None:
+        """Begin to watch; should this process be killed, *runtime* is removed."""
+        end, self._pipe = os.pipe()
+        try:
+            null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                self._child = Child(
+                    ["/bin/sh", "-c", _SCRIPT, "gdbmem-sentinel", runtime],
+                    folder="/",
+                    stdin=end,
+                    stdout=null,
+                    stderr=null,
+                    dies_with_us=None,
+                )
+            finally:
+                os.close(null)
+        except BaseException:
+            os.close(self._pipe)
+            raise
+        finally:
+            os.close(end)
+
+    def guard(self, group: int, *, reached: bool) -> None:
+        """End process group *group* should this process be killed, gently if gdb has *reached* it."""
+        self._tell(f"{group} {'TERM' if reached else 'KILL'}")
+
+    def dismiss(self) -> None:
+        """There is nothing left to clean up."""
+        self._tell("done")
+        os.close(self._pipe)
+        self._child.wait(5.0)
+
+    def _tell(self, line: str) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._pipe, f"{line}\n".encode())
