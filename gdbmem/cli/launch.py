@@ -32,7 +32,10 @@ STATUS_NOT_FOUND = 127
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the options of `gdbmem launch`."""
-    parser.usage = "%(prog)s [OPTIONS] PROGRAM [OPTIONS] [-- ARGUMENTS]\n       %(prog)s --recipe FILE [OPTIONS] [-- ARGUMENTS]"
+    parser.usage = (
+        "%(prog)s [OPTIONS] PROGRAM [OPTIONS] [-- ARGUMENTS]\n"
+        "       %(prog)s --recipe FILE [OPTIONS] [-- ARGUMENTS]"
+    )
     parser.add_argument("program", metavar="PROGRAM", nargs="?", help="the program to run")
     parser.add_argument(
         "--massif", action="store_true", help="valgrind's massif takes the snapshots (the default)"
