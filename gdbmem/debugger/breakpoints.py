@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Callable, Optional
 import gdb
 
 from gdbmem.debugger.command import Command, say, warn
+from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots import take_snapshot
 from gdbmem.errors import GdbmemError, UsageError, internal_error
 from gdbmem.runs.recipe import HitFilter
+from gdbmem.runs.run import check_name
 from gdbmem.text import printable
 from gdbmem.units import format_duration
 
@@ -38,6 +40,7 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
     def __init__(
         self, location: str, action: Action, *, wanted: HitFilter, condition: str = "", after: bool = False
     ):
+        _check_condition(location, condition)
         super().__init__(location)
         self.hits = 0  # with the condition true
         self.failure: Optional[str] = None
@@ -48,30 +51,45 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
         self._pace = _Pace()
 
     def stop(self) -> bool:
-        """Called by gdb at each hit; True stops the program, for errors that the user must see."""
+        """Called by gdb at each hit; True stops the program, for Ctrl-C and errors that the user must see."""
         try:
-            if self._condition and not gdb.parse_and_eval(self._condition):
-                return False
-            self.hits += 1
-            self._pace.count(self.hits, self.location)
-            if not self._wanted.wants(self.hits):
-                return False
-            if self._returns is not None:
-                self._returns.arm(self.hits)
-            else:
-                self._action(self.hits)
+            self._hit()
+            return session.interrupted()
         except (GdbmemError, gdb.error) as error:
             return self._fail(str(error))
         except KeyboardInterrupt:
-            return self._fail("interrupted")
+            return True
         except Exception as error:  # noqa: BLE001  (a host: gdb calls this)
             return self._fail(internal_error(error))
-        return False
+
+    def _hit(self) -> None:
+        if self._condition and not gdb.parse_and_eval(self._condition):
+            return
+        self.hits += 1
+        self._pace.count(self.hits, self.location)
+        if not self._wanted.wants(self.hits):
+            return
+        if self._returns is not None:
+            self._returns.arm(self.hits)
+        else:
+            self._action(self.hits)
 
     def _fail(self, sentence: str) -> bool:
         self.failure = sentence
         warn(f"at {self.location}: {sentence}")
         return True
+
+
+def _check_condition(location: str, condition: str) -> None:
+    """Raise gdb.error for a *condition* that gdb itself would refuse at *location*."""
+    if not condition:
+        return
+    probe = gdb.Breakpoint(location, internal=True)
+    try:
+        if not getattr(probe, "pending", False):
+            probe.condition = condition
+    finally:
+        probe.delete()
 
 
 class _Pace:
@@ -101,7 +119,8 @@ class _Returns:
     """Acts when the function that a thread has just entered returns.
 
     A breakpoint at the caller's next instruction is made once and kept: gdb's own FinishBreakpoint, made
-    anew at each call, gets slower with each. Works for tail calls too, which have no return instruction.
+    anew at each call, gets slower with each. Works for tail calls too, which have no return instruction. (An
+    exception that the caller catches and goes on from right behind the call looks like a return.)
     """
 
     def __init__(self, action: Action) -> None:
@@ -156,16 +175,14 @@ class _ReturnBreakpoint(gdb.Breakpoint):  # type: ignore[misc]
     def stop(self) -> bool:
         try:
             self._returns.returned(self._address)
+            return session.interrupted()
         except (GdbmemError, gdb.error) as error:
             warn(str(error))
-            return True
         except KeyboardInterrupt:
-            warn("interrupted")
-            return True
+            pass
         except Exception as error:  # noqa: BLE001  (a host: gdb calls this)
             warn(internal_error(error))
-            return True
-        return False
+        return True
 
 
 def _stack_pointer(frame: gdb.Frame) -> int:
@@ -202,7 +219,7 @@ class BreakCommand(Command):
         match = _CONDITION.search(args.location)
         condition = match[1] if match else ""
         location = args.location[: match.start()].strip() if match else args.location
-        name = args.name or location
+        name = check_name(args.name) if args.name is not None else location
         if not location:
             raise UsageError("no location is given", hint="massif-break LOCATION [if CONDITION]")
 

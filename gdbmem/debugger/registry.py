@@ -52,6 +52,7 @@ of its name, NAME#1 the first.
   --inverted          from main inwards, instead of from the allocation outwards
   --all-frames        show the allocator's and the standard library's frames too
   --known FILE        paths that are known and accepted, a regex a line
+  --source FOLDER     where to look for source files
   --json, -o FILE, --force
 
 Example:

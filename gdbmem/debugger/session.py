@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ from gdbmem.errors import TargetError, ToolError
 from gdbmem.launch.wire import ENVIRONMENT, Wire
 from gdbmem.runs.run import Run, open_run
 
+_LOOK_SECONDS = 0.1  # at most, between Ctrl-C and its effect
 _NEEDS_MASSIF = "leave gdb and type: gdbmem launch --massif PROGRAM"
 
 
@@ -34,6 +36,10 @@ class Session:
         self._connected = False
         self._exited = False  # gdb was told that the program ended
         self._keyboard: Optional[bool] = None  # whether it is the program's now; None: always gdb's
+        self._interrupts: Optional[int] = (
+            None  # how often Ctrl-C was pressed; None: not asked since the prompt
+        )
+        self._next_look = 0.0
 
     # -- the launcher -------------------------------------------------------------------------------------
 
@@ -66,8 +72,23 @@ class Session:
             self._keyboard = True
             self.ask("keyboard", running=True)
 
+    def interrupted(self) -> bool:
+        """Tell whether Ctrl-C was pressed since the program went on.
+
+        While a hit is dealt with gdb mostly loses it; the launcher, on the same terminal, counts them. Asked
+        often, it is found out now and then.
+        """
+        now = time.monotonic()
+        if self.wire is None or now < self._next_look:
+            return False
+        self._next_look = now + _LOOK_SECONDS
+        count = self.ask("interrupts")["count"]
+        before, self._interrupts = self._interrupts, count
+        return before is not None and count > before
+
     def take_keyboard(self) -> None:
         """gdb is about to read the keyboard."""
+        self._interrupts, self._next_look = None, 0.0
         if self._keyboard:
             self._keyboard = False
             self.ask("keyboard", running=False)
@@ -142,11 +163,17 @@ class Session:
 
     @property
     def run(self) -> Run:
-        """This gdb's run; under plain gdb it is made in the current folder now, and said."""
+        """This gdb's run; under plain gdb it is made in the current folder now, and said.
+
+        Raises TargetError where there is no massif to take a snapshot, which a run would be for.
+        """
         if self._run is None:
+            if "detailed_snapshot" not in monitor("help"):
+                raise not_under_massif()
             program = gdb.current_progspace().filename or "program"
             self._run = Run.create(program, parent=Path.cwd(), pid=os.getpid())
             self._run.update(program=program, engine="massif", launcher="gdb")
+            atexit.register(self._run.remove_if_empty)
             say(f"The run is kept in {self._run.folder}/.")
         return self._run
 
@@ -158,8 +185,6 @@ class Session:
     def link(self) -> str:
         """A path to the run folder that holds no blank: massif's monitor commands split at blanks."""
         if self._link is None:
-            import atexit
-
             from gdbmem.launch.runtime import runtime_folder
 
             holder = runtime_folder(self.run.folder)

@@ -47,7 +47,10 @@ class Program:
                     "count 0 bytes; link it dynamically, or count pages with --pages-as-heap",
                 )
             )
-        if self.symbols.name.startswith("python") and environment.get("PYTHONMALLOC") not in _MALLOC_OF_PYTHON:
+        if (
+            self.symbols.name.startswith("python")
+            and environment.get("PYTHONMALLOC") not in _MALLOC_OF_PYTHON
+        ):
             found.append(
                 Notice(
                     "python-arenas",

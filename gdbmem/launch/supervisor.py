@@ -68,6 +68,7 @@ class Supervisor:
         self._releases: dict[int, Child] = {}  # vgdb, letting a traced child run; by the child's pid
         self._wires: list[Wire] = []
         self._ignore_interrupt = False
+        self._interrupts = 0  # that were gdb's, not ours
         self.terminal: Optional[OwnTerminal] = None  # of the program, when it has one of its own
 
     def __enter__(self) -> Supervisor:
@@ -139,7 +140,9 @@ class Supervisor:
             for number in self._wake_in.recv(4096):
                 if number == signal.SIGWINCH and self.terminal is not None:
                     self.terminal.copy_size()
-                if number in _ENDING and not (self._ignore_interrupt and number == signal.SIGINT):
+                if self._ignore_interrupt and number == signal.SIGINT:
+                    self._interrupts += 1
+                elif number in _ENDING:
                     raise Interrupted(signal.Signals(number))
 
     def _serve_wire(self, wire: Wire) -> None:
@@ -173,6 +176,8 @@ class Supervisor:
             return self._target()
         if question == "fate":
             return self._fate(exited=message.get("exited", False))
+        if question == "interrupts":
+            return {"count": self._interrupts}
         if question == "keyboard":
             # Answered, so that gdb shows no prompt while its keyboard is still read here.
             if self.terminal is not None:

@@ -187,7 +187,11 @@ class _Player:
             text = f"{point.place}: the program has no location '{printable(point.at)}'; is it built with -g?"
             outcome.notices.append(Notice("point-unresolved", text))
         elif not already:
-            times = f"was hit {plural(message['hits'], 'time')}, never as asked" if message["hits"] else "was never hit"
+            times = (
+                f"was hit {plural(message['hits'], 'time')}, never as asked"
+                if message["hits"]
+                else "was never hit"
+            )
             text = f"{point.place}: '{printable(point.at)}' {times}"
             outcome.notices.append(Notice("point-never-hit", text))
 

@@ -155,8 +155,10 @@ class Run:
         if self._last_number is None:
             numbers = [int(p.stem) for p in (self.folder / _FOLDER).iterdir() if p.stem.isdigit()]
             self._last_number = max(numbers, default=0)
-        self._last_number += 1
-        return f"{_FOLDER}/{self._last_number:04d}.{engine}"
+        # A name whose file was never written is given again; one that was written, never.
+        while (self.folder / (file := f"{_FOLDER}/{self._last_number + 1:04d}.{engine}")).exists():
+            self._last_number += 1
+        return file
 
     def append(self, base_name: str, **fields: Any) -> SnapshotRecord:
         """Remember a snapshot (one line, one write) and return its record; *fields* are the record's.

@@ -412,7 +412,16 @@ def test_a_disk_that_is_full_from_the_start_stops_the_launch_with_one_sentence(
 
 # -- names -------------------------------------------------------------------------------------------------
 
-NASTY = [b"two words", b"quo'te\"s", b"line\nbreak", b"100%p%d", b"#hash$HOME`id`", b"\xff\xfe", b"-dash", b"\x1b]0;x\x07"]  # fmt: skip
+NASTY = [
+    b"two words",
+    b"quo'te\"s",
+    b"line\nbreak",
+    b"100%p%d",
+    b"#hash$HOME`id`",
+    b"\xff\xfe",
+    b"-dash",
+    b"\x1b]0;x\x07",
+]
 
 
 @pytest.mark.parametrize("name", NASTY)

@@ -20,7 +20,8 @@ from typing import Any, Optional, Union
 import pexpect
 
 GDBMEM = str(Path(sys.executable).with_name("gdbmem"))
-PROMPT = "(gdb) "
+# At a line's start: help shows examples with a prompt. (A terminal with colours gets an escape sequence first.)
+PROMPT = re.compile(rb"(?:\A|[\r\n])(?:\x1b\[\?2004[hl]\r?)*\(gdb\) ")
 SECONDS = 30  # for anything to appear: only a test that fails waits so long
 
 Word = Union[str, bytes, os.PathLike[str]]
@@ -43,11 +44,11 @@ def environment(**changes: Optional[str]) -> dict[str, str]:
 class User:
     """A program on a terminal of its own, with somebody who types. Leave with the context manager."""
 
-    def __init__(self, words: Sequence[Word], folder: Path, env: Mapping[str, str]) -> None:
+    def __init__(self, words: Sequence[Word], folder: Path, env: Mapping[str, str], rows: int) -> None:
         first, *rest = (os.fsdecode(word) for word in words)
         # It reads bytes: what strangers' names hold need not be UTF-8.
         self.child = pexpect.spawn(
-            first, rest, cwd=folder, env=dict(env), dimensions=(50, 200), timeout=SECONDS, echo=True
+            first, rest, cwd=folder, env=dict(env), dimensions=(rows, 200), timeout=SECONDS, echo=True
         )
         self.child.delaybeforesend = None
         self.child.delayafterclose = 0
@@ -74,8 +75,8 @@ class User:
 
     def prompt(self) -> str:
         """Wait for gdb's prompt; return what was shown before it."""
-        self.child.expect_exact(PROMPT.encode())
-        return self._before()
+        self.child.expect(PROMPT)
+        return self._before().rstrip("\r") + "\n"
 
     def send(self, line: Union[str, bytes]) -> None:
         """Type *line* and Enter."""
@@ -144,10 +145,10 @@ class _Log:
 
 @contextlib.contextmanager
 def at_terminal(
-    words: Sequence[Word], folder: Path, env: Optional[Mapping[str, str]] = None
+    words: Sequence[Word], folder: Path, env: Optional[Mapping[str, str]] = None, *, rows: int = 60_000
 ) -> Iterator[User]:
     """Yield somebody who has typed *words* in a shell in *folder*; hang up at the end."""
-    user = User(words, folder, env if env is not None else environment())
+    user = User(words, folder, env if env is not None else environment(), rows)
     try:
         yield user
     except Exception:
@@ -164,12 +165,16 @@ def at_terminal(
 
 @contextlib.contextmanager
 def launched(
-    *words: Word, folder: Path, options: Sequence[Word] = (), env: Optional[Mapping[str, str]] = None
+    *words: Word,
+    folder: Path,
+    options: Sequence[Word] = (),
+    env: Optional[Mapping[str, str]] = None,
+    rows: int = 60_000,
 ) -> Iterator[User]:
     """Yield somebody who has typed ``gdbmem launch --massif OPTIONS WORD -- WORDS`` and sees gdb's prompt."""
     program, *arguments = words
     with at_terminal(
-        [GDBMEM, "launch", "--massif", *options, program, "--", *arguments], folder, env
+        [GDBMEM, "launch", "--massif", *options, program, "--", *arguments], folder, env, rows=rows
     ) as user:
         user.prompt()
         yield user
