@@ -1,0 +1,491 @@
+"""The documentation, held to the code: what is undocumented, wrong or gone fails here."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib.util
+import json
+import re
+import shlex
+import sys
+import types
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from typing import Any, NamedTuple, Optional
+
+import pytest
+
+from gdbmem.cli.launch import _parse
+from gdbmem.cli.main import SUBCOMMANDS, main, parser_of
+from gdbmem.errors import GdbmemError
+from gdbmem.report.recipe import PointOutcome, recipe_object
+from gdbmem.runs.run import Run, SnapshotRecord
+from tests.unit import massif_texts
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PACKAGE = ROOT / "gdbmem"
+SOURCES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
+PAGES = [
+    *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted(DOCS.rglob("*.md")),
+]
+
+
+def read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def page_name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+class Block(NamedTuple):
+    page: Path
+    line: int
+    language: str
+    text: str
+
+
+def blocks() -> Iterator[Block]:
+    """Every fenced block of every page."""
+    for page in PAGES:
+        text = read(page)
+        for match in re.finditer(r"^( *)```(\w*)\n(.*?)^\1```$", text, re.MULTILINE | re.DOTALL):
+            yield Block(page, text.count("\n", 0, match.start()) + 1, match[2], match[3])
+
+
+# -- the reference ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def reference() -> types.ModuleType:
+    loader = SourceFileLoader("reference_script", str(ROOT / "scripts" / "reference"))
+    spec = importlib.util.spec_from_loader(loader.name, loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    cached, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # it would land in scripts/
+    try:
+        loader.exec_module(module)
+    finally:
+        sys.dont_write_bytecode = cached
+    return module
+
+
+def test_every_option_is_in_the_reference_as_its_parser_has_it(reference: types.ModuleType) -> None:
+    out_of_date = [
+        name for name, text in reference.pages().items() if read(DOCS / "reference" / name) != text
+    ]
+    assert out_of_date == [], "type: scripts/reference"
+
+
+def test_the_reference_names_every_subcommand_and_gdb_command(reference: types.ModuleType) -> None:
+    shell, gdb = (reference.pages()[name] for name in ("commands.md", "gdb-commands.md"))
+    assert all(f"## `gdbmem {name}`" in shell for name in SUBCOMMANDS)
+    assert {"massif-snap", "massif-diff", "massif-list", "massif-break", "massif-all"} <= set(
+        re.findall(r"^## `(.*)`$", gdb, re.MULTILINE)
+    )
+
+
+def test_reading_the_gdb_commands_leaves_no_stand_in_for_gdb_behind(reference: types.ModuleType) -> None:
+    reference.gdb_commands()
+    assert "gdb" not in sys.modules
+    assert not [name for name in sys.modules if name.startswith("gdbmem.debugger")]
+
+
+def test_help_in_gdb_names_the_options_that_the_command_takes(reference: types.ModuleType) -> None:
+    parsers = reference.gdb_parsers()
+    for declared in reference.gdb_commands():
+        if declared.names[0] not in parsers:
+            continue
+        taken = {
+            option
+            for action in parsers[declared.names[0]]._actions
+            for option in action.option_strings
+            if option.startswith("--") and option not in ("--help", "--output")  # -o is told instead
+        }
+        own = re.sub(r"gdbmem launch.*", "", declared.text)
+        told = set(re.findall(r"(?<![\w-])--\w[\w-]*", own))
+        assert told == taken, f"help {declared.names[0]}"
+
+
+# -- messages ---------------------------------------------------------------------------------------------
+
+
+def slugs_in(tree: ast.Module) -> Iterator[ast.expr]:
+    """Every expression that names a paragraph of docs/messages.md."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg == "slug":
+            yield node.value
+        elif isinstance(node, ast.Call) and called(node) == "Notice" and node.args:
+            yield node.args[0]
+        elif isinstance(node, ast.FunctionDef):
+            arguments = [*node.args.posonlyargs, *node.args.args]
+            padding = [None] * (len(arguments) - len(node.args.defaults))
+            pairs = [
+                *zip(arguments, [*padding, *node.args.defaults]),
+                *zip(node.args.kwonlyargs, node.args.kw_defaults),
+            ]
+            yield from (value for name, value in pairs if name.arg == "slug" and value is not None)
+
+
+def called(node: ast.Call) -> str:
+    return node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+
+
+def words_of(value: ast.expr, tree: ast.Module) -> Optional[set[str]]:
+    """The slugs that *value* may be; None where the source does not tell."""
+    if isinstance(value, ast.Constant):
+        return {str(value.value)}
+    if isinstance(value, ast.IfExp):
+        return (words_of(value.body, tree) or set()) | (words_of(value.orelse, tree) or set())
+    if isinstance(value, ast.Call) and called(value) == "get":
+        return words_of(value.args[1], tree)
+    if isinstance(value, (ast.Attribute, ast.Subscript)):
+        return set()  # handed on: whoever made it is seen there
+    if isinstance(value, ast.Name):
+        return constants(value.id, tree) or column(value.id, tree) or None
+    return None
+
+
+def constants(name: str, tree: ast.Module) -> set[str]:
+    """What a module's global NAME = "…" holds, here or where it is imported from."""
+    found = set()
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Assign)
+            and [t.id for t in node.targets if isinstance(t, ast.Name)] == [name]
+            and isinstance(node.value, ast.Constant)
+        ):
+            found.add(str(node.value.value))
+        elif isinstance(node, ast.ImportFrom) and name in [alias.name for alias in node.names]:
+            source = PACKAGE.parent / f"{(node.module or '').replace('.', '/')}.py"
+            found |= constants(name, SOURCES[source])
+    return found
+
+
+def column(name: str, tree: ast.Module) -> set[str]:
+    """What `for …, NAME, … in TABLE` runs through, TABLE being a literal of this module."""
+    for loop in ast.walk(tree):
+        if not (isinstance(loop, ast.For) and isinstance(loop.target, ast.Tuple)):
+            continue
+        names = [target.id for target in loop.target.elts if isinstance(target, ast.Name)]
+        if name not in names or not isinstance(loop.iter, ast.Name):
+            continue
+        for node in tree.body:
+            target = node.target if isinstance(node, ast.AnnAssign) else None
+            if isinstance(target, ast.Name) and target.id == loop.iter.id:
+                assert isinstance(node, ast.AnnAssign)
+                rows = ast.literal_eval(node.value) if node.value is not None else ()
+                return {row[names.index(name)] for row in rows}
+    return set()
+
+
+def slugs() -> dict[str, str]:
+    """Every slug that the code can say → where."""
+    found = {}
+    for path, tree in SOURCES.items():
+        for value in slugs_in(tree):
+            if isinstance(value, ast.Name) and value.id == "slug" and path.name == "errors.py":
+                continue  # the tree of errors itself hands it on
+            place = f"{page_name(path)}:{value.lineno}"
+            words = words_of(value, tree)
+            assert words is not None, f"{place}: this test can't tell which slug that is"
+            found.update(dict.fromkeys(words, place))
+    return found
+
+
+def paragraphs() -> dict[str, str]:
+    _, *parts = re.split(r"^### `([\w-]+)`$", read(DOCS / "messages.md"), flags=re.MULTILINE)
+    return {slug: text.split("\n## ")[0].strip() for slug, text in zip(parts[::2], parts[1::2])}
+
+
+def test_every_message_has_its_paragraph() -> None:
+    missing = {slug: place for slug, place in slugs().items() if slug not in paragraphs()}
+    assert missing == {}, "add them to docs/messages.md"
+
+
+def test_every_paragraph_is_about_a_message_that_exists() -> None:
+    assert sorted(set(paragraphs()) - set(slugs())) == []
+
+
+def test_every_paragraph_says_more_than_the_message() -> None:
+    assert [slug for slug, text in paragraphs().items() if len(text.split()) < 15] == []
+
+
+# -- what the pages show ------------------------------------------------------------------------------------
+
+
+def typed(prompt: str) -> list[tuple[str, str]]:
+    """(page:line, what is typed there) for each line of a console block that follows *prompt*."""
+    found = []
+    for block in blocks():
+        for number, line in enumerate(block.text.splitlines(), start=block.line + 1):
+            if block.language in ("console", "text") and line.strip().startswith(prompt):
+                found.append((f"{page_name(block.page)}:{number}", line.strip()[len(prompt) :]))
+    return found
+
+
+def shell_words(line: str) -> list[str]:
+    words = shlex.split(line.split(" #")[0])
+    for end in ("|", "&&", ">", ">>", "<", "2>", ";"):
+        if end in words:
+            words = words[: words.index(end)]
+    return words
+
+
+SHELL_COMMANDS = [
+    pytest.param(words[1:], id=place)
+    for place, line in typed("$ ")
+    for words in [shell_words(line)]
+    if words and Path(words[0]).name == "gdbmem"
+]
+
+
+def test_the_pages_show_commands() -> None:
+    assert len(SHELL_COMMANDS) > 30
+
+
+@pytest.mark.parametrize("words", SHELL_COMMANDS)
+def test_a_command_that_a_page_shows_is_one_that_gdbmem_takes(words: Sequence[str]) -> None:
+    if words[0].startswith("-"):
+        assert words[0] in ("--help", "--version")
+        return
+    name, rest = words[0], list(words[1:])
+    if name == "launch":
+        own = rest[: rest.index("--")] if "--" in rest else rest
+        _parse(own, parser_of(name))
+    else:
+        parser_of(name).parse_args(rest)
+
+
+def test_a_gdb_command_that_a_page_shows_is_one_that_gdb_takes(
+    reference: types.ModuleType,
+) -> None:
+    parsers: dict[str, argparse.ArgumentParser] = reference.gdb_parsers()
+    shown = [(place, line.split(maxsplit=1)) for place, line in typed("(gdb) ")]
+    ours = [(place, words) for place, words in shown if words and re.match(r"mem|massif|gdbmem", words[0])]
+    assert len(ours) > 15
+    for place, words in ours:
+        assert words[0] in parsers, f"{place}: there is no {words[0]}"
+        options = shlex.split(words[1]) if len(words) > 1 else []
+        if words[0] in ("massif-break", "membreak"):
+            # The location is gdb's own language, to the end of the line.
+            at = next(i for i in range(len(options)) if is_location(options, i))
+            options = [*options[:at], " ".join(options[at:])]
+        try:
+            parsers[words[0]].parse_args(options)
+        except GdbmemError as error:
+            pytest.fail(f"{place}: {error}")
+
+
+def is_location(words: Sequence[str], at: int) -> bool:
+    takes_value = at > 0 and words[at - 1] in ("--name", "--every", "--first")
+    return not words[at].startswith("--") and not takes_value
+
+
+def test_a_recipe_that_a_page_shows_is_sound() -> None:
+    from gdbmem.runs.recipe_reader import parse_recipe
+
+    recipes = [b for b in blocks() if b.language == "yaml" and b.text.startswith(("program:", "# "))]
+    assert recipes
+    for block in recipes:
+        parse_recipe(block.text, f"{page_name(block.page)}:{block.line}")
+
+
+def test_every_link_leads_somewhere() -> None:
+    broken = []
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", read(page), flags=re.DOTALL)):
+            if target.startswith(("http:", "https:")):
+                continue
+            file, _, anchor = target.partition("#")
+            path = (page.parent / file).resolve() if file else page
+            if not path.exists() or (anchor and anchor not in anchors(path)):
+                broken.append(f"{page_name(page)}: {target}")
+    assert broken == []
+
+
+def anchors(path: Path) -> set[str]:
+    """The anchors that a Markdown page's headings make."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", read(path), flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    seen, ahead = set(), [ROOT / "README.md"]
+    while ahead:
+        page = ahead.pop()
+        if page in seen or page.suffix != ".md":
+            continue
+        seen.add(page)
+        for target in re.findall(r"\]\(([^)#\s]+)", read(page)):
+            path = (page.parent / target).resolve()
+            if path.is_file():
+                ahead.append(path)
+    assert [page_name(page) for page in PAGES if page not in seen] == []
+
+
+def test_no_page_shows_somebodys_own_folders() -> None:
+    pictures = sorted(DOCS.rglob("*.svg"))
+    assert pictures
+    for page in [*PAGES, *pictures]:
+        assert not re.search(r"(?<![\w.])/(?:home|root|work|Users)/", read(page)), page_name(page)
+        assert not re.search(r"/tmp/(?!gdbmem-)\w", read(page)), page_name(page)
+
+
+def test_the_picture_of_the_readme_is_small_and_needs_no_network() -> None:
+    for picture in DOCS.rglob("*.svg"):
+        assert picture.stat().st_size < 60_000
+        assert not re.search(r"(?:href|src|url)[=(]\s*[\"']?http", read(picture))
+
+
+# -- the hand-written reference -------------------------------------------------------------------------------
+
+
+def test_every_exit_status_is_documented() -> None:
+    page = read(DOCS / "reference" / "exit-status.md")
+    statuses = {
+        ast.literal_eval(node.value)
+        for path, tree in SOURCES.items()
+        if path.parent.name == "cli"
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and node.targets[0].id.startswith("STATUS_")
+    }
+    assert {1, 2, 3, 4, 124, 125, 126, 127, 130} <= statuses
+    assert [
+        status for status in sorted(statuses) if not re.search(rf"^\| {status} \|", page, re.MULTILINE)
+    ] == []
+
+
+def massif_of(*sizes_bytes: int) -> str:
+    return massif_texts.massif(*(massif_texts.path(size, "f (a.cpp:1)") for size in sizes_bytes))
+
+
+def json_documents(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """One JSON object of each kind, as its command prints it."""
+    from gdbmem.cli.doctor import _as_object
+    from gdbmem.launch.checkup import Check
+    from gdbmem.model.expectation import Expectation, Position, Verdict
+
+    (folder / "massif.out").write_text(massif_of(10, 30))
+    (folder / "leak.yaml").write_text("progam: ./x\n")
+    run = Run.create("decoder", parent=folder, pid=1)
+    run.update(warnings=[{"slug": "static-binary", "message": "sentence"}])
+    (run.folder / run.next_file("massif")).write_text(massif_of(10))
+    run.append("loaded", file="snapshots/0001.massif", engine="massif")
+    printed = []
+    for words in (
+        ["show", f"{folder}/massif.out"],
+        ["show", str(run.folder)],
+        ["diff", f"{folder}/massif.out:0", f"{folder}/massif.out:1"],
+        ["recipe", "check", f"{folder}/leak.yaml"],
+    ):
+        main([*words, "--json"])
+        printed.append(json.loads(capsys.readouterr().out))
+    printed.append(_as_object([Check("gdb", ok=True, found="13.1")]))
+    expectation = Expectation("a", "b", Position(1, 1), at_most_bytes=10)
+    verdict = Verdict(expectation, True, 1, 10, 0, "sentence")
+    diff = next(document for document in printed if document["kind"] == "diff")
+    printed.append(recipe_object([PointOutcome("loaded", 1, ["loaded"])], [diff], [verdict]))
+    return printed
+
+
+def collect(value: Any, keys: set[str]) -> None:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            keys.add(key)
+            collect(inner, keys)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            collect(inner, keys)
+
+
+def test_every_key_of_every_json_object_is_documented(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = read(DOCS / "reference" / "json.md")
+    shared, *parts = re.split(r"^## `kind=([\w-]+)`$", page, flags=re.MULTILINE)
+    sections = dict(zip(parts[::2], parts[1::2]))
+    documents = json_documents(tmp_path, capsys)
+    assert len({document["kind"] for document in documents}) == 6
+    for document in documents:
+        kind, keys = document["kind"], set[str]()
+        collect(document, keys)
+        text = shared + sections[kind] + (sections["diff"] if kind == "recipe" else "")
+        assert [key for key in sorted(keys) if f"`{key}`" not in text] == [], f"kind={kind}"
+
+
+def test_every_kind_of_json_object_is_documented() -> None:
+    page = read(DOCS / "reference" / "json.md")
+    kinds: set[str] = set()
+    for path, tree in SOURCES.items():
+        if path.parent.name not in ("cli", "report"):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Dict):
+                for key, value in zip(node.keys, node.values):
+                    if (
+                        isinstance(key, ast.Constant)
+                        and key.value == "kind"
+                        and isinstance(value, ast.Constant)
+                    ):
+                        kinds.add(str(value.value))
+            elif (
+                isinstance(node, ast.Call)
+                and called(node) == "head"
+                and isinstance(node.args[0], ast.Constant)
+            ):
+                kinds.add(str(node.args[0].value))
+    assert {"diff", "profile", "list", "recipe", "doctor", "recipe-check"} <= kinds
+    assert [kind for kind in sorted(kinds) if f"## `kind={kind}`" not in page] == []
+
+
+def test_every_fact_that_a_run_keeps_is_documented() -> None:
+    page = read(DOCS / "reference" / "run-folder.md")
+    facts = {"format_version", "kind"}
+    for tree in SOURCES.values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and called(node) == "update" and node.keywords:
+                receiver = ast.unparse(node.func)
+                if receiver.split(".")[-2] in ("run", "_run"):
+                    facts |= {keyword.arg for keyword in node.keywords if keyword.arg}
+    assert {"program", "starts", "recipe", "warnings", "ended"} <= facts
+    facts |= {field.name for field in fields(SnapshotRecord) if field.name != "name"}
+    assert [fact for fact in sorted(facts) if f"`{fact}`" not in page] == []
+
+
+def test_every_key_of_a_recipe_is_documented() -> None:
+    from gdbmem.runs import recipe_reader
+
+    page = read(DOCS / "recipes.md")
+    keys = [
+        key
+        for group in (
+            "KEYS",
+            "POINT_KEYS",
+            "HIT_KEYS",
+            "EXPECT_KEYS",
+            "OPTION_KEYS",
+            "ENGINES",
+            "METRICS",
+            "ACTIONS",
+        )
+        for key in getattr(recipe_reader, group)
+    ]
+    assert [key for key in keys if not re.search(rf"[`{{]{re.escape(key)}[`:]", page)] == []
+
+
+def test_every_dependency_has_its_reason() -> None:
+    declared = re.findall(r'^  "([a-z-]+)(>=[\d.]+)?",$', read(ROOT / "pyproject.toml"), re.MULTILINE)
+    page = read(ROOT / "CONTRIBUTING.md")
+    assert len(declared) > 8
+    for name, bound in declared:
+        if name.startswith("types-"):
+            continue
+        assert re.search(rf"^\| `{name}` \| {re.escape(bound.lstrip('>='))} \| \S", page, re.MULTILINE), name
