@@ -85,7 +85,10 @@ class _Clock:
         self._began = time.monotonic()
 
     def progress(self, text: str) -> None:
-        print(f"[{time.monotonic() - self._began:6.1f} s] {printable(text)}", file=sys.stderr, flush=True)
+        # A backtrace has several lines; they stand under the first.
+        first, *rest = (printable(line) for line in text.split("\n"))
+        lines = [f"[{time.monotonic() - self._began:6.1f} s] {first}", *(f"{'':11}{line}" for line in rest)]
+        print("\n".join(lines), file=sys.stderr, flush=True)
 
 
 def _silence(text: str) -> None:
@@ -156,7 +159,7 @@ def _say(outcome: Outcome, diffs: _Diffs, *, quiet: bool, json: bool) -> None:
         say(f"no diff of {before} and {after}: {reason}")
     if outcome.failure:
         say(outcome.failure)
-    if not quiet:
+    if not quiet and outcome.run.folder.is_dir():
         say(
             f"the run is kept in {shown(outcome.run.folder)}/; see more with  gdbmem show {shown(outcome.run.folder)}"
         )

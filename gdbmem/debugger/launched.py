@@ -20,8 +20,7 @@ _KILLED = "import gdbmem.debugger.launched as _g; _g.note_kill(); del _g"
 
 
 def install_launched() -> None:
-    """Register the commands of a launched gdb; connecting is `connect()`'s, when gdb has read everything."""
-    register(LAUNCHED_COMMANDS)
+    """Listen to what a launched gdb does; connecting is `connect()`'s, when gdb has read everything."""
     # gdb's `kill` ends valgrind without its file; a hook, unlike a command of ours, leaves `kill` itself alone.
     gdb.execute(f"define hook-kill\npython {_SAVE}\nend")
     gdb.execute(f"define hookpost-kill\npython {_KILLED}\nend")
@@ -61,7 +60,8 @@ def note_kill() -> None:
 
 
 def connect() -> None:
-    """Connect this gdb to the waiting valgrind and greet the user."""
+    """Connect this gdb to the waiting valgrind and greet the user, who gets `run` and `start`."""
+    register(LAUNCHED_COMMANDS)
     try:
         session.open_wire()
         session.connect()

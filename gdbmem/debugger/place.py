@@ -11,9 +11,26 @@ import gdb
 def current_place() -> Optional[str]:
     """Return where the selected thread stands: ``function at file:line``; None when nothing runs."""
     try:
-        frame = gdb.newest_frame()
+        return _place(gdb.newest_frame())
     except gdb.error:
         return None
+
+
+def users_place() -> Optional[str]:
+    """Return the innermost place in the program itself, not in a library; None when nothing runs.
+
+    A signal is mostly raised deep inside libc, which tells nobody anything.
+    """
+    try:
+        frame = newest = gdb.newest_frame()
+        while frame is not None and (frame.name() is None or gdb.solib_name(frame.pc()) is not None):
+            frame = frame.older()
+        return _place(frame or newest)
+    except gdb.error:
+        return current_place()
+
+
+def _place(frame: gdb.Frame) -> str:
     name = frame.name()
     position = frame.find_sal()
     if position.symtab is not None and position.line:

@@ -11,9 +11,10 @@ from typing import Any, Optional
 import gdb
 
 from gdbmem.debugger.breakpoints import ActionBreakpoint
-from gdbmem.debugger.place import current_place, current_thread, program_runs
+from gdbmem.debugger.place import current_place, current_thread, program_runs, users_place
 from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots import blind_spot, take_snapshot
+from gdbmem.debugger.stops import signal_here
 from gdbmem.errors import GdbmemError, internal_error
 from gdbmem.runs.recipe import Action, Point, recipe_from_plan
 
@@ -27,6 +28,7 @@ _SETTINGS = (
     "set debuginfod enabled off",
     "set print thread-events off",
     "handle all nostop noprint pass",
+    "handle SIGINT nostop noprint pass",  # 'all' spares it, and nobody presses Ctrl-C here
     f"handle {' '.join(_FATAL)} stop print pass",
 )
 
@@ -79,14 +81,16 @@ def _report_stop(points: list[_PlayedPoint]) -> None:
             point.breakpoint.failure = None
             point.breakpoint.enabled = False
             return
-    session.tell(tell="stopped", sentence=_signal(), place=current_place(), backtrace=_backtrace())
+    name = signal_here()
+    sentence = f"{name} ({_describe(name)})" if name else "an unknown signal"
+    session.tell(tell="stopped", sentence=sentence, place=users_place(), backtrace=_backtrace())
 
 
-def _signal() -> str:
-    try:
-        return str(gdb.parse_and_eval("$_siginfo.si_signo"))
-    except gdb.error:
-        return "?"
+def _describe(name: str) -> str:
+    import signal
+
+    number = getattr(signal, name, None)
+    return (signal.strsignal(number) if number is not None else None) or "a signal"
 
 
 def _backtrace() -> str:

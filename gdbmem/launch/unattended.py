@@ -71,11 +71,12 @@ def play_recipe(recipe: Recipe, job: Job, *, progress: Progress, command: Sequen
     outcome.notices += problems(launch)
     if launch.supervisor.past and outcome.status is None:
         outcome.status = launch.supervisor.past[-1].child.status
-    launch.run.update(
-        recipe=recipe.to_plan(),
-        points=[vars(point) for point in points],
-        warnings=[{"slug": notice.slug, "message": notice.message} for notice in outcome.notices],
-    )
+    if launch.run.folder.is_dir():  # it is gone where nothing was recorded
+        launch.run.update(
+            recipe=recipe.to_plan(),
+            points=[vars(point) for point in points],
+            warnings=[{"slug": notice.slug, "message": notice.message} for notice in outcome.notices],
+        )
     return outcome
 
 
