@@ -18,6 +18,7 @@ from gdbmem.text import printable
 def open_output(path: Optional[str], *, force: bool = False) -> Iterator[TextIO]:
     """Yield a stream for the result; *path* None or ``-`` is the standard output.
 
+    A device or FIFO (/dev/null, /dev/fd/63) is written to as it is: a rename would put a file in its place.
     A file is written under a temporary name beside its own and renamed when the block has ended well;
     on any error nothing is left behind. Open it before the long part of a command, so that a wrong
     path costs no time. Raises InputError where the file exists (without *force*) or can't be made.
@@ -26,31 +27,54 @@ def open_output(path: Optional[str], *, force: bool = False) -> Iterator[TextIO]
         yield sys.stdout
         return
     target = Path(path)
+    if target.exists() and not (target.is_file() or target.is_dir()):
+        with _writing(path), _open_special(path) as stream:
+            yield stream
+        return
     if target.exists() and not force:
         raise InputError(
             f"{printable(path)} exists", slug="output-exists", hint="name another file, or add --force"
         )
+    target = target.resolve()  # a link stays a link
     try:
         descriptor, temporary = tempfile.mkstemp(prefix=".gdbmem-", dir=target.parent)
     except OSError as error:
-        raise InputError(
-            f"cannot write {printable(path)}: {error.strerror}",
-            slug="output-unwritable",
-            hint="name a file in a folder that you may write to",
-        ) from error
+        raise _unwritable(path, error) from error
     try:
-        with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as stream:  # noqa: PTH123
-            yield stream
-        _settle(temporary, target, force=force)
+        with _writing(path):
+            with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as stream:  # noqa: PTH123
+                yield stream
+            _settle(temporary, target, force=force)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            Path(temporary).unlink()
+
+
+@contextlib.contextmanager
+def _writing(path: str) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise InputError(
             f"writing {printable(path)} failed: {error.strerror}",
             slug="output-unwritable",
             hint="free some space or name another file",
         ) from error
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            Path(temporary).unlink()
+
+
+def _open_special(path: str) -> TextIO:
+    try:
+        return open(path, "w", encoding="utf-8", errors="backslashreplace")  # noqa: PTH123
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: str, error: OSError) -> InputError:
+    return InputError(
+        f"cannot write {printable(path)}: {error.strerror}",
+        slug="output-unwritable",
+        hint="name a file in a folder that you may write to",
+    )
 
 
 def _settle(temporary: str, target: Path, *, force: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
@@ -128,6 +129,13 @@ def test_a_link_stays_a_link_and_the_mode_stays(tmp_path: Path) -> None:
     assert real.read_bytes() == b"b\n"
     assert stat.S_IMODE(real.stat().st_mode) == 0o600
     assert sorted(path.name for path in tmp_path.rglob("*")) == [".gdbinit", "dotfiles", "gdbinit"]
+
+
+def test_a_device_or_fifo_is_never_replaced_by_a_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(InputError, match="fifo is no file"):
+        gdbinit.write(tmp_path / "fifo", b"directory /\n")
+    assert (tmp_path / "fifo").is_fifo()
 
 
 def test_a_gdbinit_that_cannot_be_written_is_one_sentence_and_nothing_is_left(tmp_path: Path) -> None:

@@ -36,6 +36,31 @@ def test_an_existing_file_is_kept_and_the_option_that_replaces_it_is_named(tmp_p
     assert target.read_text() == "yesterday's"
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_a_device_or_fifo_is_written_to_and_never_replaced_by_a_file(tmp_path: Path, force: bool) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    reader = os.open(tmp_path / "fifo", os.O_RDONLY | os.O_NONBLOCK)
+    with open_output(str(tmp_path / "fifo"), force=force) as stream:
+        stream.write("result\n")
+    assert os.read(reader, 100) == b"result\n"
+    os.close(reader)
+    assert (tmp_path / "fifo").is_fifo()
+
+
+def test_a_link_stays_a_link_to_the_file_that_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "monday.txt").write_text("yesterday's")
+    (tmp_path / "latest.txt").symlink_to("monday.txt")
+    with open_output(str(tmp_path / "latest.txt"), force=True) as stream:
+        stream.write("result\n")
+    assert (tmp_path / "latest.txt").is_symlink()
+    assert (tmp_path / "monday.txt").read_text() == "result\n"
+
+
+def test_a_full_device_is_said_in_a_sentence() -> None:
+    with pytest.raises(InputError, match="writing /dev/full failed"), open_output("/dev/full") as stream:
+        stream.write("result\n")
+
+
 def test_force_replaces_the_file_at_the_end_not_at_the_start(tmp_path: Path) -> None:
     target = tmp_path / "diff.txt"
     target.write_text("yesterday's")
