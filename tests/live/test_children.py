@@ -1,0 +1,137 @@
+"""Child processes are ended for certain, however they behave; real ones that ignore signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from gdbmem.errors import ToolError
+from gdbmem.launch.process import Child
+from gdbmem.launch.sentinel import Sentinel
+
+pytestmark = pytest.mark.usefixtures("no_process_left")
+
+# Each says "ready" when it is deaf to what it will be deaf to.
+DEAF = "trap '' {}; echo ready; while :; do sleep 1000 & wait; done"
+
+
+def start(script: str, **options: object) -> tuple[Child, int]:
+    """Start a shell with *script*; return it and the end of a pipe from which its words are read."""
+    end, other = os.pipe()
+    try:
+        child = Child(["sh", "-c", script], stdin=subprocess.DEVNULL, stdout=other, **options)  # type: ignore[arg-type]
+    finally:
+        os.close(other)
+    return child, end
+
+
+def wait_ready(end: int) -> bytes:
+    said = b""
+    while b"ready" not in said:
+        data = os.read(end, 100)
+        assert data, "it ended before it was ready"
+        said += data
+    return said
+
+
+@pytest.mark.parametrize(
+    ("deaf_to", "needed"),
+    [("HUP", "SIGTERM"), ("TERM", "SIGKILL"), ("HUP TERM INT", "SIGKILL")],
+)
+def test_each_rung_is_tried_until_one_works_and_that_one_is_named(deaf_to: str, needed: str) -> None:
+    child, end = start(DEAF.format(deaf_to))
+    wait_ready(end)
+    assert child.alive
+    # Short steps: whoever listens to a signal ends at once.
+    ladder = ((signal.SIGTERM, 0.5 if "TERM" in deaf_to else 20.0), (signal.SIGKILL, 20.0))
+    assert child.stop(ladder) == needed
+    assert not child.alive
+    assert child.status == 128 + signal.Signals[needed]
+    child.stop_stragglers()
+    os.close(end)
+
+
+def test_a_child_that_has_ended_needs_no_signal_and_keeps_its_status() -> None:
+    child, end = start("exit 3")
+    assert child.wait(20.0)
+    assert (child.status, child.stop()) == (3, "")
+    child.signal(signal.SIGTERM)  # harmless
+    os.close(end)
+
+
+def test_what_a_child_left_running_in_its_group_is_ended_too() -> None:
+    child, end = start("sleep 1000 & echo $! ready; exit 0")
+    said = wait_ready(end)
+    assert child.wait(20.0)
+    grandchild = psutil.Process(int(said.split()[0]))
+    child.stop_stragglers()
+    psutil.wait_procs([grandchild], timeout=20)
+    assert not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE
+    os.close(end)
+
+
+def test_a_child_in_a_session_of_its_own_does_not_hear_ctrl_c() -> None:
+    child, end = start("echo ready; exec sleep 1000")
+    wait_ready(end)
+    assert os.getsid(child.pid) == child.pid != os.getsid(0)
+    assert os.getpgid(child.pid) == child.pid
+    child.stop()
+    os.close(end)
+
+
+def test_a_program_that_cannot_be_started_is_said_in_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ToolError, match="absent could not be started: No such file"):
+        Child([str(tmp_path / "absent")])
+
+
+LAUNCHER = """
+import os, signal, sys
+from pathlib import Path
+from gdbmem.launch.process import Child
+from gdbmem.launch.sentinel import Sentinel
+sentinel = Sentinel(Path(sys.argv[1]))
+child = Child(["sh", "-c", sys.argv[2]], dies_with_us=None)
+sentinel.guard(child.pid, reached=sys.argv[3] == "reached")
+print(child.pid, flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize(("script", "state"), [
+    ("exec sleep 1000", "reached"),
+    (DEAF.format("TERM"), "reached"),
+    (DEAF.format("TERM"), "unreached"),
+])  # fmt: skip
+def test_the_sentinel_ends_what_a_killed_launcher_left_and_removes_its_folder(
+    script: str, state: str, tmp_path: Path
+) -> None:
+    runtime = tmp_path / "runtime"
+    runtime.mkdir()
+    (runtime / "fifo").touch()
+    words = [sys.executable, "-c", LAUNCHER, str(runtime), script, state]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as launcher:
+        assert launcher.stdout is not None
+        child = psutil.Process(int(next(line for line in launcher.stdout if line.strip().isdigit())))
+        helpers = [p for p in psutil.Process(launcher.pid).children() if p.pid != child.pid]
+        launcher.kill()
+    psutil.wait_procs([child, *helpers], timeout=20)
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+    assert not runtime.exists()
+
+
+def test_a_sentinel_that_is_dismissed_touches_nothing(tmp_path: Path) -> None:
+    child, end = start("echo ready; exec sleep 1000")
+    wait_ready(end)
+    sentinel = Sentinel(tmp_path)
+    sentinel.guard(child.pid, reached=True)
+    sentinel.dismiss()
+    assert child.alive
+    assert tmp_path.is_dir()
+    child.stop()
+    os.close(end)
