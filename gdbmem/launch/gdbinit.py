@@ -149,7 +149,7 @@ def read(path: Path) -> bytes:
 def write(path: Path, content: bytes) -> None:
     """Replace the gdbinit at *path*, whole or not at all; a link stays a link, the mode and owner stay."""
     target = path.resolve()
-    if target.exists() and not target.is_file():
+    if target.exists() and not (target.is_file() or target.is_dir()):
         # A rename would put a file in the place of a device, /dev/null for one.
         raise InputError(
             f"{printable(str(target))} is no file",
