@@ -86,7 +86,7 @@ class _Clock:
 
     def progress(self, text: str) -> None:
         # A backtrace has several lines; they stand under the first.
-        first, *rest = (printable(line) for line in text.split("\n"))
+        first, *rest = (printable(line.expandtabs()) for line in text.split("\n"))
         lines = [f"[{time.monotonic() - self._began:6.1f} s] {first}", *(f"{'':11}{line}" for line in rest)]
         print("\n".join(lines), file=sys.stderr, flush=True)
 

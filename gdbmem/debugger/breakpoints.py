@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 _WARN_HITS = 100_000
 _MEASURED_HITS = 1_000
 
-Action = Callable[[int], None]
-"""What to do at a wanted hit; gets its number."""
+Action = Callable[[int], bool]
+"""What to do at a wanted hit; gets its number, and returns True to stop the program there."""
 
 
 class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
@@ -53,8 +53,7 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
     def stop(self) -> bool:
         """Called by gdb at each hit; True stops the program, for Ctrl-C and errors that the user must see."""
         try:
-            self._hit()
-            return session.interrupted()
+            return self._hit() or session.interrupted()
         except (GdbmemError, gdb.error) as error:
             return self._fail(str(error))
         except KeyboardInterrupt:
@@ -62,17 +61,17 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
         except Exception as error:  # noqa: BLE001  (a host: gdb calls this)
             return self._fail(internal_error(error))
 
-    def _hit(self) -> None:
+    def _hit(self) -> bool:
         if self._condition and not gdb.parse_and_eval(self._condition):
-            return
+            return False
         self.hits += 1
         self._pace.count(self.hits, self.location)
         if not self._wanted.wants(self.hits):
-            return
+            return False
         if self._returns is not None:
             self._returns.arm(self.hits)
-        else:
-            self._action(self.hits)
+            return False
+        return self._action(self.hits)
 
     def _fail(self, sentence: str) -> bool:
         self.failure = sentence
@@ -142,7 +141,7 @@ class _Returns:
         if address not in self._breakpoints:
             self._breakpoints[address] = _ReturnBreakpoint(address, self)
 
-    def returned(self, address: int) -> None:
+    def returned(self, address: int) -> bool:
         """Act on the call of this thread that has returned to *address*, if one has."""
         thread = gdb.selected_thread().ptid
         pointer = _stack_pointer(gdb.newest_frame())
@@ -151,8 +150,8 @@ class _Returns:
             if call.thread == thread and call.address == address and pointer > call.stack_pointer:
                 # Calls below it were left by an exception or longjmp: they never return.
                 self._pending = [c for c in self._pending if c.thread != thread or c.stack_pointer > pointer]
-                self._action(call.hit)
-                return
+                return self._action(call.hit)
+        return False
 
 
 class _Call:
@@ -174,8 +173,7 @@ class _ReturnBreakpoint(gdb.Breakpoint):  # type: ignore[misc]
 
     def stop(self) -> bool:
         try:
-            self._returns.returned(self._address)
-            return session.interrupted()
+            return self._returns.returned(self._address) or session.interrupted()
         except (GdbmemError, gdb.error) as error:
             warn(str(error))
         except KeyboardInterrupt:
@@ -223,8 +221,9 @@ class BreakCommand(Command):
         if not location:
             raise UsageError("no location is given", hint="massif-break LOCATION [if CONDITION]")
 
-        def act(hit: int) -> None:
+        def act(hit: int) -> bool:
             say(take_snapshot(name, hit=hit)[1])
+            return False
 
         ActionBreakpoint(
             location,

@@ -74,13 +74,19 @@ def _play() -> None:
 
 
 def _report_stop(points: list[_PlayedPoint]) -> None:
-    """The program stopped although no breakpoint does that: a signal, or a point that failed."""
+    """The program stopped: a point has a gdb command to do, or has failed, or a signal came."""
+    explained = False
     for point in points:
+        if point.waiting:
+            point.catch_up()
+            explained = True
         if point.breakpoint is not None and point.breakpoint.failure:
             session.tell(tell="point-failed", point=point.index, sentence=point.breakpoint.failure)
             point.breakpoint.failure = None
             point.breakpoint.enabled = False
-            return
+            explained = True
+    if explained:
+        return
     name = signal_here()
     sentence = f"{name} ({_describe(name)})" if name else "an unknown signal"
     session.tell(tell="stopped", sentence=sentence, place=users_place(), backtrace=_backtrace())
@@ -104,6 +110,7 @@ class _PlayedPoint:
         self.index = index
         self._point = point
         self._recorded = 0
+        self._waiting: list[int] = []  # hits whose actions are to be done when gdb has stopped
         self.breakpoint: Optional[ActionBreakpoint] = None
         try:
             self.breakpoint = ActionBreakpoint(
@@ -112,7 +119,24 @@ class _PlayedPoint:
         except (gdb.error, RuntimeError) as error:
             session.tell(tell="unresolved", point=index, sentence=str(error))
 
-    def _act(self, hit: int) -> None:
+    @property
+    def waiting(self) -> bool:
+        return bool(self._waiting)
+
+    def catch_up(self) -> None:
+        """Do the actions of the hits at which the program was stopped for them."""
+        while self._waiting:
+            self._record(self._waiting.pop(0))
+
+    def _act(self, hit: int) -> bool:
+        if any(action.kind == "gdb" for action in self._point.actions):
+            # A gdb command that fails while gdb decides whether to stop leaves gdb without its program.
+            self._waiting.append(hit)
+            return True
+        self._record(hit)
+        return False
+
+    def _record(self, hit: int) -> None:
         self._recorded += 1
         results = [self._carry_out(action, hit) for action in self._point.actions]
         session.tell(
