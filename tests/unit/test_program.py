@@ -55,7 +55,7 @@ def test_a_path_starts_at_the_folder_given_and_a_word_in_path(
 ) -> None:
     executable(tmp_path / "prog", elf(3))
     assert find_program("./prog", folder=tmp_path).path == tmp_path / "prog"
-    with pytest.raises(NotFoundError, match="no program 'prog' in PATH; did you mean ./prog"):
+    with pytest.raises(NotFoundError, match=r"no program 'prog' in PATH; did you mean ./prog"):
         find_program("prog", folder=tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert find_program("prog").path == tmp_path / "prog"

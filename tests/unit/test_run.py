@@ -42,7 +42,7 @@ def test_a_folder_that_the_user_named_is_never_written_into(tmp_path: Path) -> N
     (tmp_path / "mine").mkdir()
     with pytest.raises(InputError, match="exists; name a new folder with --run"):
         Run.create("x", parent=tmp_path, pid=1, folder=tmp_path / "mine")
-    with pytest.raises(InputError, match="No such file or directory.*--run DIR"):
+    with pytest.raises(InputError, match=r"No such file or directory.*--run DIR"):
         Run.create("x", parent=tmp_path, pid=1, folder=tmp_path / "absent" / "run")
 
 
@@ -114,7 +114,7 @@ def test_facts_are_replaced_whole_and_survive_a_full_disk(
 
     monkeypatch.setattr(json, "dump", full)
     with pytest.raises(
-        InputError, match="cannot write into the run folder .*: No space left.*free some space"
+        InputError, match=r"cannot write into the run folder .*: No space left.*free some space"
     ):
         run.update(three=3)
     assert open_run(run.folder).facts["two"] == 2
@@ -158,7 +158,7 @@ def test_damaged_and_newer_runs_are_told_apart_from_no_run(tmp_path: Path) -> No
         open_run(tmp_path)
     run = new_run(tmp_path)
     (run.folder / "run.json").write_text("{")
-    with pytest.raises(InputError, match="can't be read: .*file by file"):
+    with pytest.raises(InputError, match=r"can't be read: .*file by file"):
         _ = open_run(run.folder).facts
     (run.folder / "run.json").write_text('{"format_version": 99}')
     with pytest.raises(InputError, match="newer gdbmem; upgrade"):
