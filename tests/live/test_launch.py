@@ -131,11 +131,11 @@ def test_end_of_input_leaves_gdb_as_quit_does(program: Program, scratch: Path) -
 
 
 def test_on_quit_finish_lets_the_program_run_to_its_end(program: Program, scratch: Path) -> None:
-    with launched(program("leaky_map"), folder=scratch, options=["--on-quit", "finish"]) as user:
-        user.type("break reset")
+    with launched(program("ticks"), "3000000", folder=scratch, options=["--on-quit", "finish"]) as user:
+        user.type("break tick")
         user.type("continue")
         said = user.quit()
-    assert re.search(r"runs on to its end.*300 entries", said, re.S)
+    assert re.search(r"runs on to its end.*3000000 ticks", said, re.S)
     (start,) = facts(only_run(scratch))["starts"]
     assert start["status"] == 0
 
