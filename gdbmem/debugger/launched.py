@@ -25,7 +25,6 @@ def install_launched() -> None:
     gdb.execute(f"define hook-kill\npython {_SAVE}\nend")
     gdb.execute(f"define hookpost-kill\npython {_KILLED}\nend")
     gdb.events.before_prompt.connect(_before_prompt)
-    gdb.events.cont.connect(_continuing)
     gdb.events.exited.connect(session.note_exit)
 
 
@@ -65,6 +64,8 @@ def connect() -> None:
     try:
         session.open_wire()
         session.connect()
+        if session.shares_keyboard:
+            gdb.events.cont.connect(_continuing)
     except (GdbmemError, gdb.error) as error:
         warn(f"could not connect to the program: {error}")
         return

@@ -66,6 +66,11 @@ class Session:
         self._link = str(Path(path).parent / "run")
         self._run = open_run(self._link)
 
+    @property
+    def shares_keyboard(self) -> bool:
+        """Tell whether the program has a terminal of its own, which the launcher feeds from the keyboard."""
+        return self._keyboard is not None
+
     def give_keyboard(self) -> None:
         """The program goes on: what is typed is for it (told once, not at each hit that doesn't stop)."""
         if self._keyboard is False:

@@ -27,7 +27,7 @@ from gdbmem.text import printable
 READY_SECONDS = 300.0  # reading the debug information of a very large program takes minutes
 TERM_PAUSES = (0.1, 0.2, 0.4, 0.8, 1.5, 2.0)  # between one SIGTERM and the next, in seconds
 WRITE_SECONDS = 120.0  # for massif to write its file
-FATE_SECONDS = 3.0
+FATE_SECONDS = 3.0  # for a process to go whose connection to gdb has closed
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _NOTED = (signal.SIGCHLD, signal.SIGWINCH)
 
@@ -210,12 +210,15 @@ class Supervisor:
         process = self.process
         if process is None:
             return {"status": None, "sentence": "", "next": None}
-        # The connection closes a moment before the process is gone, or has become another; after an end that
-        # gdb was told of, massif first writes its file, which may be large.
-        self.wait(
-            lambda: not process.child.alive or not _is_valgrind(process.pid) or process.beginnings > 1,
-            WRITE_SECONDS if exited else FATE_SECONDS,
-        )
+        # The connection closes a moment before the process is gone, or has become another. Where its FIFO has
+        # gone too it is on the way: massif writes its file, or a valgrind starts for the program of an exec.
+        for seconds in (FATE_SECONDS, READY_SECONDS):
+            decided = self.wait(
+                lambda: not process.child.alive or not _is_valgrind(process.pid) or process.beginnings > 1,
+                seconds,
+            )
+            if decided or (process.ready and not exited):
+                break
         if process.child.alive and process.beginnings > 1:
             process.beginnings = 1
             return {"status": None, "sentence": "", "next": self._link_to_next(process)}

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Callable
@@ -51,17 +52,13 @@ def valgrind_of(user: User) -> psutil.Process:
     return found
 
 
-def runtime_folders() -> set[Path]:
-    return set(Path("/tmp").glob("gdbmem-*"))
-
-
 @pytest.fixture(autouse=True)
-def no_runtime_folder_left() -> Iterator[None]:
-    before = runtime_folders()
-    yield
-    mine = [folder for folder in runtime_folders() - before if folder.stat().st_uid == os.geteuid()]
-    # Another launch on this machine may have one just now; those of this test have lost their run folder.
-    assert not [folder for folder in mine if not (folder / "run").exists()]
+def no_runtime_folder_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fail a test that leaves FIFOs and sockets behind; no other launch on this machine uses this folder."""
+    with tempfile.TemporaryDirectory(prefix="gm-", dir="/tmp") as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        yield
+        assert list(Path(folder).iterdir()) == []
 
 
 @contextlib.contextmanager
@@ -449,3 +446,47 @@ def test_any_name_will_do_for_the_program_and_its_folder(
     ended = shell(GDBMEM, "diff", f"{run}:a", f"{run}:b", folder=folder)
     assert ended.returncode == 0, ended.stderr
     assert "leaky_map.cpp:16" in ended.stdout.splitlines()[0]
+
+
+def test_escapes_in_symbol_names_never_reach_the_terminal(program: Program, scratch: Path) -> None:
+    evil = "\x1b]0;owned\x07\x1b[31m"
+    path = scratch / "renamed"
+    # The plain symbol table is all there is: debug information would give the true names.
+    words: list[Word] = ["objcopy", "--redefine-sym", f"work={evil}", program("forks", "-g0"), path]
+    subprocess.run(words, check=True)
+    with launched(path, folder=scratch) as user:
+        user.type("break waitpid")
+        user.type("continue")
+        user.type("massif-snap a")
+        answers = [user.type(command) for command in ("massif-list", "massif-all", "massif-diff a a")]
+        answers.append(user.type("massif-snap b"))
+        user.quit()
+    run = only_run(scratch)
+    assert evil.encode() in (run / "snapshots" / "0001.massif").read_bytes()
+    shown = shell(GDBMEM, "show", f"{run.name}:a", folder=scratch).stdout
+    assert r"\x1b]0;owned\x07" in shown
+    assert "\x1b" not in shown + "".join(answers)
+
+
+@as_root
+def test_a_folder_of_somebody_elses_is_said_with_the_way_out(program: Program, scratch: Path) -> None:
+    folder = scratch / "theirs"
+    folder.mkdir(mode=0o755)
+    scratch.chmod(0o755)
+    nobody = 65534
+    as_nobody = ["setpriv", f"--reuid={nobody}", f"--regid={nobody}", "--clear-groups"]
+    if subprocess.run([*as_nobody, "test", "-x", GDBMEM], check=False).returncode:
+        pytest.skip("this checkout is private to root")
+    ended = subprocess.run(
+        [*as_nobody, GDBMEM, "launch", "/bin/true"],
+        cwd=folder,
+        env=environment(XDG_DATA_HOME=None, XDG_RUNTIME_DIR=None, HOME="/nonexistent"),
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    assert ended.returncode == 125
+    assert "Permission denied" in ended.stderr
+    assert ended.stderr.count("\n") == 1
+    assert list(folder.iterdir()) == []
