@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from gdbmem.analysis.query import frame_text
 from gdbmem.model.calltree import PRUNED, Frame
 from gdbmem.model.diff import Diff
 from gdbmem.model.expectation import Expectation, Verdict
@@ -20,11 +21,18 @@ class _Measured:
     hidden_before_bytes: int  # of what matches, at most this much may be hidden in either snapshot
     hidden_after_bytes: int
     matches: bool = True
+    accepted_bytes: int = 0  # of paths that are known, which delta_bytes leaves out
 
 
-def judge(expectation: Expectation, diff: Diff) -> Verdict:
-    """Compare *diff* with *expectation*; what the data can't tell counts against it."""
+def judge(expectation: Expectation, diff: Diff, known: Sequence[re.Pattern[str]] = ()) -> Verdict:
+    """Compare *diff*, less the *known* and accepted paths, with *expectation*.
+
+    What the data can't tell counts against it.
+    """
     measured = _measure(diff, expectation.path)
+    if known:
+        accepted = _accepted_bytes(diff, expectation.path, known)
+        measured = replace(measured, delta_bytes=measured.delta_bytes - accepted, accepted_bytes=accepted)
     delta, limit = measured.delta_bytes, expectation.limit_bytes
     if expectation.at_most_bytes is not None:
         excess, uncertain = delta - limit, measured.hidden_after_bytes
@@ -70,6 +78,23 @@ def _measure(diff: Diff, pattern: str) -> _Measured:
     return _Measured(delta, hidden_before, hidden_after, any(covered))
 
 
+def _accepted_bytes(diff: Diff, pattern: str, known: Sequence[re.Pattern[str]]) -> int:
+    """Return by how much the known paths, of those that *pattern* asks for, have changed."""
+    wanted_frames = _matching_frames(diff.frames, pattern)
+    known_frames = [any(one.search(frame_text(frame)) for one in known) for frame in diff.frames]
+    wanted, accepted = bytearray(len(diff)), bytearray(len(diff))
+    wanted[0] = not pattern
+    own_before, own_after = diff.own(diff.before), diff.own(diff.after)
+    total = 0
+    for node in range(1, len(diff)):
+        frame, parent = diff.frame[node], diff.parent[node]
+        wanted[node] = wanted[parent] or (frame >= 0 and wanted_frames[frame])
+        accepted[node] = accepted[parent] or (frame >= 0 and known_frames[frame])
+        if wanted[node] and accepted[node]:
+            total += own_after[node] - own_before[node]
+    return total
+
+
 def _matching_frames(frames: Sequence[Frame], pattern: str) -> list[bool]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -89,6 +114,8 @@ def _sentence(expectation: Expectation, measured: _Measured, excess: int, uncert
     subject = f"{_subject(expectation)}: {format_delta(measured.delta_bytes)}"
     if not measured.matches:
         subject += " (no path in either snapshot matches)"
+    if measured.accepted_bytes:
+        subject += f" beside {format_delta(measured.accepted_bytes)} in known paths"
     limit = f"{'at most' if most else 'at least'} {format_delta(expectation.limit_bytes)}"
     if excess > 0:
         return f"{subject}, {format_size(excess)} {'more' if most else 'less'} than expected ({limit})"

@@ -19,7 +19,7 @@ from gdbmem.launch.interactive import shown
 from gdbmem.launch.program import find_program
 from gdbmem.launch.unattended import Outcome, play_recipe
 from gdbmem.model.diff import Diff
-from gdbmem.model.expectation import Verdict
+from gdbmem.model.expectation import Expectation, Verdict
 from gdbmem.report.output import open_output
 from gdbmem.report.recipe import PointOutcome, recipe_object, recipe_status, verdict_line
 from gdbmem.runs.operand import load_record
@@ -45,7 +45,7 @@ def run_recipe(
         outcome = play_recipe(recipe, job, progress=progress, command=command)
         diffs = _Diffs(outcome)
         listed = [diffs.between(pair.before, pair.after) for pair in recipe.diffs]
-        verdicts = [_verdict(expectation, diffs, outcome) for expectation in recipe.expectations]
+        verdicts = [_verdict(expectation, diffs, outcome, query) for expectation in recipe.expectations]
         if args.json:
             _write_json(outcome, [d for d in listed if d is not None], verdicts, query, stream)
         else:
@@ -116,10 +116,10 @@ class _Diffs:
         return self._made[pair]
 
 
-def _verdict(expectation: Any, diffs: _Diffs, outcome: Outcome) -> Verdict:
+def _verdict(expectation: Expectation, diffs: _Diffs, outcome: Outcome, query: Query) -> Verdict:
     diff = diffs.between(expectation.before, expectation.after)
     if diff is not None:
-        return judge(expectation, diff)
+        return judge(expectation, diff, query.known)
     reason = outcome.failure or diffs.reasons[expectation.before, expectation.after]
     return unjudged(expectation, reason)
 
