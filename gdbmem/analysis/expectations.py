@@ -27,9 +27,12 @@ class _Measured:
 def judge(expectation: Expectation, diff: Diff, known: Sequence[re.Pattern[str]] = ()) -> Verdict:
     """Compare *diff*, less the *known* and accepted paths, with *expectation*.
 
-    What the data can't tell counts against it.
+    What the data can't tell counts against it. Where no path matches the expectation's there is nothing to
+    judge: a misspelt name must not pass for ever.
     """
     measured = _measure(diff, expectation.path)
+    if not measured.matches:
+        return unjudged(expectation, _no_match(expectation, measured))
     if known:
         accepted = _accepted_bytes(diff, expectation.path, known)
         measured = replace(measured, delta_bytes=measured.delta_bytes - accepted, accepted_bytes=accepted)
@@ -78,6 +81,18 @@ def _measure(diff: Diff, pattern: str) -> _Measured:
     return _Measured(delta, hidden_before, hidden_after, any(covered))
 
 
+def _no_match(expectation: Expectation, measured: _Measured) -> str:
+    text = f"no path in either snapshot matches '{printable(expectation.path)}'"
+    hidden = max(measured.hidden_before_bytes, measured.hidden_after_bytes)
+    if hidden:
+        return f"{text}, but up to {_hiding(hidden)}"
+    return f"{text}; see the names with  gdbmem show RUN --by path"
+
+
+def _hiding(size_bytes: int) -> str:
+    return f"{format_size(size_bytes)} may hide under the threshold of the snapshots; take them with threshold: 0"
+
+
 def _accepted_bytes(diff: Diff, pattern: str, known: Sequence[re.Pattern[str]]) -> int:
     """Return by how much the known paths, of those that *pattern* asks for, have changed."""
     wanted_frames = _matching_frames(diff.frames, pattern)
@@ -112,16 +127,11 @@ def _subject(expectation: Expectation) -> str:
 def _sentence(expectation: Expectation, measured: _Measured, excess: int, uncertain: int) -> str:
     most = expectation.at_most_bytes is not None
     subject = f"{_subject(expectation)}: {format_delta(measured.delta_bytes)}"
-    if not measured.matches:
-        subject += " (no path in either snapshot matches)"
     if measured.accepted_bytes:
         subject += f" beside {format_delta(measured.accepted_bytes)} in known paths"
     limit = f"{'at most' if most else 'at least'} {format_delta(expectation.limit_bytes)}"
     if excess > 0:
         return f"{subject}, {format_size(excess)} {'more' if most else 'less'} than expected ({limit})"
     if excess + uncertain > 0:
-        return (
-            f"{subject}, as expected ({limit}), but up to {format_size(uncertain)} may hide under the"
-            " threshold of the snapshots; take them with threshold: 0"
-        )
+        return f"{subject}, as expected ({limit}), but up to {_hiding(uncertain)}"
     return f"{subject}, as expected ({limit})"

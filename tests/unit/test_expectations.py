@@ -53,7 +53,6 @@ def growing() -> Diff:
         (expect(at_most=-4 * KIB - 1, path="^load$"), False),
         (expect(at_least=-4 * KIB, path="graph[.]cpp"), True),
         (expect(at_most=10 * KIB - 1, path="main"), False),
-        (expect(at_most=0, path="no_such_function"), True),
     ],
 )
 def test_the_limit_itself_is_met_and_a_byte_beyond_is_not(expectation: Expectation, met: bool) -> None:
@@ -71,10 +70,25 @@ def test_the_sentence_says_which_expectation_failed_and_by_how_much() -> None:
     assert verdict.text == "heap from a to b: +10.0 KiB, 1,014.0 KiB less than expected (at least +1.0 MiB)"
 
 
-def test_a_pattern_that_matches_nothing_is_said_for_it_may_be_misspelt() -> None:
-    verdict = judge(expect(at_most=0, path="no_such_function"), growing())
-    assert verdict.text.startswith(
-        "paths through 'no_such_function' from a to b: 0 B (no path in either snapshot matches), as expected"
+@pytest.mark.parametrize(("at_most", "at_least"), [(0, None), (-1, None), (None, 0), (None, 1)])
+def test_a_misspelt_path_never_passes_nor_fails_but_says_that_nothing_matches(
+    at_most: Optional[int], at_least: Optional[int]
+) -> None:
+    verdict = judge(expect(at_most=at_most, at_least=at_least, path="Pol"), growing())
+    assert (verdict.met, verdict.measured_bytes) == (None, None)
+    assert verdict.text == (
+        "paths through 'Pol' from a to b: could not be judged, no path in either snapshot matches 'Pol';"
+        " see the names with  gdbmem show RUN --by path"
+    )
+
+
+def test_a_path_that_may_be_under_the_threshold_is_not_called_misspelt() -> None:
+    diff = diff_of(tree(0), tree(70, (PRUNED_NODE, 70), threshold_bytes=60))
+    verdict = judge(expect(at_most=100, path="insert"), diff)
+    assert verdict.met is None
+    assert verdict.text.endswith(
+        "no path in either snapshot matches 'insert', but up to 70 B may hide under the threshold of the"
+        " snapshots; take them with threshold: 0"
     )
 
 
