@@ -9,20 +9,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Optional, TextIO
 
-from gdbmem.analysis.diff import diff_snapshots
-from gdbmem.analysis.expectations import judge, unjudged
 from gdbmem.analysis.query import Query, read_known
 from gdbmem.cli.launch import STATUS_FAILED, make_job, massif_options
+from gdbmem.cli.recipe_verdicts import Diffs, interruption, verdict_of
 from gdbmem.engines.massif import MassifOptions
-from gdbmem.errors import InputError
 from gdbmem.launch.interactive import shown
 from gdbmem.launch.program import find_program
 from gdbmem.launch.unattended import Outcome, play_recipe
 from gdbmem.model.diff import Diff
-from gdbmem.model.expectation import Expectation, Verdict
+from gdbmem.model.expectation import Verdict
 from gdbmem.report.output import open_output
 from gdbmem.report.recipe import PointOutcome, recipe_object, recipe_status, verdict_line
-from gdbmem.runs.operand import load_record
 from gdbmem.runs.recipe import Recipe
 from gdbmem.runs.recipe_reader import load_recipe
 from gdbmem.text import printable
@@ -43,9 +40,9 @@ def run_recipe(
     progress = _silence if args.quiet else _Clock().progress
     with open_output(args.output, force=args.force) as stream, _junit(args) as junit:
         outcome = play_recipe(recipe, job, progress=progress, command=command)
-        diffs = _Diffs(outcome)
+        diffs = Diffs(outcome)
         listed = [diffs.between(pair.before, pair.after) for pair in recipe.diffs]
-        verdicts = [_verdict(expectation, diffs, outcome, query) for expectation in recipe.expectations]
+        verdicts = [verdict_of(one, diffs, outcome, query.known) for one in recipe.expectations]
         if args.json:
             _write_json(outcome, [d for d in listed if d is not None], verdicts, query, stream)
         else:
@@ -95,35 +92,6 @@ def _silence(text: str) -> None:
     """Drop progress (--quiet)."""
 
 
-class _Diffs:
-    """The diffs between snapshots of one run, each computed once; why one can't be."""
-
-    def __init__(self, outcome: Outcome) -> None:
-        self._run = outcome.run
-        self._made: dict[tuple[str, str], Optional[Diff]] = {}
-        self.reasons: dict[tuple[str, str], str] = {}
-
-    def between(self, before: str, after: str) -> Optional[Diff]:
-        """Return the diff, or None where a snapshot is missing or unreadable (`reasons` says why)."""
-        pair = (before, after)
-        if pair not in self._made:
-            try:
-                sides = [load_record(self._run, self._run.record(name)) for name in pair]
-                self._made[pair] = diff_snapshots(*sides)
-            except InputError as error:
-                self._made[pair] = None
-                self.reasons[pair] = error.message
-        return self._made[pair]
-
-
-def _verdict(expectation: Expectation, diffs: _Diffs, outcome: Outcome, query: Query) -> Verdict:
-    diff = diffs.between(expectation.before, expectation.after)
-    if diff is not None:
-        return judge(expectation, diff, query.known)
-    reason = outcome.failure or diffs.reasons[expectation.before, expectation.after]
-    return unjudged(expectation, reason)
-
-
 def _write_json(
     outcome: Outcome, diffs: Sequence[Diff], verdicts: Sequence[Verdict], query: Query, stream: TextIO
 ) -> None:
@@ -149,7 +117,7 @@ def _print(
         stream.write(f"{printable(verdict_line(verdict))}\n")
 
 
-def _say(outcome: Outcome, diffs: _Diffs, *, quiet: bool, json: bool) -> None:
+def _say(outcome: Outcome, diffs: Diffs, *, quiet: bool, json: bool) -> None:
     """Say on stderr what went wrong, and where the run is."""
     say: Callable[[str], None] = lambda text: print(f"gdbmem: {printable(text)}", file=sys.stderr)  # noqa: E731
     if not json:
@@ -159,6 +127,8 @@ def _say(outcome: Outcome, diffs: _Diffs, *, quiet: bool, json: bool) -> None:
         say(f"no diff of {before} and {after}: {reason}")
     if outcome.failure:
         say(outcome.failure)
+    if outcome.interrupted is not None:
+        say(interruption(outcome.interrupted))
     if not quiet and outcome.run.folder.is_dir():
         say(
             f"the run is kept in {shown(outcome.run.folder)}/; see more with  gdbmem show {shown(outcome.run.folder)}"

@@ -222,7 +222,10 @@ expect:
 """
     played = play(text, scratch, program=program("ends"), arguments="[abort]")
     assert played.status == 125
-    assert "NOT JUDGED" in played.out
+    assert re.search(
+        r"NOT JUDGED heap from start to late: .*'never_reached' was never hit; the program got SIGABRT",
+        played.out,
+    )
     assert re.search(r"leak.yaml:5:\d+: 'never_reached' was never hit", played.err)
 
 
@@ -286,7 +289,8 @@ def test_ctrl_c_at_any_stage_of_a_recipe_keeps_the_run_and_leaves_nothing(
     name = {"before-ready": "leaky_map", "running": "ticks", "ending": "handles_term"}[stage]
     arguments = "args: [stay]\n" if stage == "ending" else ""
     text = {"running": "points:\n  - {at: tick, hits: {first: 1}}\n"}.get(stage, RESET)
-    (scratch / "leak.yaml").write_text(f"program: {program(name)}\n{arguments}{text}")
+    expect = "expect:\n  - {between: [tick, tick#1], at_least: 1MiB}\n" if stage == "running" else ""
+    (scratch / "leak.yaml").write_text(f"program: {program(name)}\n{arguments}{text}{expect}")
     env = environment()
     if stage == "before-ready":
         env = environment(PATH=slow_valgrind(scratch))
@@ -300,7 +304,10 @@ def test_ctrl_c_at_any_stage_of_a_recipe_keeps_the_run_and_leaves_nothing(
     assert user.status == 130, user.text
     if stage != "before-ready":
         assert "the run is kept in" in said
+        assert "the launch was interrupted (Ctrl-C)" in said
         assert len(histories(only_run(scratch))) == 1
+    if stage == "running":
+        assert "NOT JUDGED" in said and "NOT MET" not in said
     assert "Traceback" not in user.text
 
 

@@ -1,0 +1,86 @@
+"""A verdict says what happened to the program, not only that a snapshot is missing."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gdbmem.cli.recipe_verdicts import Diffs, verdict_of
+from gdbmem.errors import Notice
+from gdbmem.launch.unattended import Outcome, PlayedPoint
+from gdbmem.model.expectation import Expectation, Position, Verdict
+from gdbmem.report.junit import junit_xml
+from gdbmem.report.recipe import verdict_line
+from gdbmem.runs.run import Run
+from tests.unit.massif_files import HEADER, snapshot
+
+NEVER = Notice("point-never-hit", "leak.yaml:4:5: 'main.c:7' was hit 30 times, never as asked")
+NOWHERE = Notice(
+    "point-unresolved", "leak.yaml:4:5: the program has no location 'mian'; is it built with -g?"
+)
+ABORTED = Notice("program-signal", "the program got SIGABRT (Aborted) in main at ends.c:9")
+
+
+def played(folder: Path, *taken: str, notices: tuple[Notice, ...] = (), **facts: Any) -> Outcome:
+    """Return the outcome of a recipe with the points 'a' and 'm', after the snapshots *taken*."""
+    run = Run.create("prog", parent=folder, pid=1)
+    points = {
+        name: PlayedPoint(name, f"{name}.c:7", f"leak.yaml:{line}:5") for line, name in ((3, "a"), (4, "m"))
+    }
+    for name in taken:
+        file = run.next_file("massif")
+        (run.folder / file).write_text(HEADER + snapshot())
+        points[name].snapshots.append(run.append(name, file=file, engine="massif").label)
+        points[name].hits += 1
+    return Outcome(run, list(points.values()), notices=list(notices), **facts)
+
+
+def judged(outcome: Outcome, after: str = "m", *, at_most: int = 0) -> Verdict:
+    expectation = Expectation("a", after, Position(9, 5), at_most_bytes=at_most)
+    return verdict_of(expectation, Diffs(outcome), outcome, ())
+
+
+@pytest.mark.parametrize(
+    ("notices", "reason"),
+    [
+        ([NEVER], "'main.c:7' was hit 30 times, never as asked"),
+        ([NOWHERE], "the program has no location 'mian'; is it built with -g?"),
+        ([], "'m.c:7' was never hit"),
+        ([ABORTED], "'m.c:7' was never hit; the program got SIGABRT (Aborted) in main at ends.c:9"),
+    ],
+)
+def test_a_missing_snapshot_is_explained_in_the_verdict_and_in_the_junit_file(
+    notices: list[Notice], reason: str, tmp_path: Path
+) -> None:
+    verdict = judged(played(tmp_path, "a", notices=tuple(notices)))
+    assert verdict_line(verdict) == f"NOT JUDGED heap from a to m: could not be judged, {reason}"
+    assert reason.split(";")[0] in junit_xml("leak", [verdict]).replace("&#39;", "'")
+
+
+def test_a_point_that_was_taken_less_often_than_the_expectation_asks_says_how_often(tmp_path: Path) -> None:
+    verdict = judged(played(tmp_path, "a", "m", "m"), "m#3")
+    assert verdict.text.endswith("could not be judged, 'm' was recorded 2 times only")
+
+
+def test_an_interrupted_recipe_says_so_and_neither_passes_nor_fails(tmp_path: Path) -> None:
+    outcome = played(tmp_path, "a", "m", interrupted=int(signal.SIGINT))
+    for limit in (0, -1):
+        verdict = judged(outcome, at_most=limit)
+        assert verdict.met is None
+        assert verdict.text.endswith("could not be judged, the launch was interrupted (Ctrl-C)")
+
+
+def test_what_holds_until_the_launch_failed_is_no_success_and_what_is_broken_stays_so(tmp_path: Path) -> None:
+    outcome = played(tmp_path, "a", "m", failure="the program had not ended after 2.0 s")
+    assert judged(outcome, at_most=-1).met is False
+    verdict = judged(outcome, at_most=0)
+    assert verdict.met is None
+    assert verdict.text.endswith("could not be judged, the program had not ended after 2.0 s")
+    assert judged(outcome, "m#2").text.endswith("the program had not ended after 2.0 s")
+
+
+def test_snapshots_that_are_there_are_judged(tmp_path: Path) -> None:
+    assert judged(played(tmp_path, "a", "m", notices=(NEVER,))).met is True
