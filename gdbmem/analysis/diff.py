@@ -83,7 +83,7 @@ class _FrameTable:
         if number == len(self.frames):
             self.frames.append(frame)
             self.inlined.append(frame.inlined)
-            self.nameless.append(frame.function is None and frame.file is None)
+            self.nameless.append(frame.is_nameless)
             return number
         if "/" in (frame.file or "") and "/" not in (self.frames[number].file or ""):
             self.frames[number] = frame

@@ -13,11 +13,15 @@ _LIBRARY_PATH = re.compile(
     r"/include/(?:[\w.-]+/)?(?:c\+\+/(?:\d|v1/)|g\+\+-v\d)|/libstdc\+\+-v3/|/libcxx(?:abi)?/(?:include|src)/|/glibc-\d"
     r"|(?:^|/)vg_replace_malloc\.c$"
 )
-# Distributions build glibc in a relative folder: libio/./libio/fileops.c, ./csu/../sysdeps/nptl/….h
+# Distributions build glibc in a relative folder: libio/./libio/fileops.c, ./csu/../sysdeps/nptl/….h,
+# csu/../sysdeps/nptl/….h, elf/./dl-map-segments.h, elf/../include/rtld-malloc.h
+_GLIBC_FOLDER = (
+    r"(?:argp|csu|debug|dirent|dlfcn|elf|gmon|grp|iconv|inet|intl|io|libio|locale|login|malloc|math|misc|nptl|nss"
+    r"|posix|pwd|resolv|rt|setjmp|signal|socket|stdio-common|stdlib|string|sunrpc|sysdeps|termios|time|wcsmbs|wctype)"
+)
 _LIBC_PATH = re.compile(
-    r"(?:[\w-]+/)?\./(?:\w[\w-]*/)?(?:\.\./)?(?:argp|csu|debug|dirent|dlfcn|elf|gmon|grp|iconv|inet|intl|io|libio"
-    r"|locale|login|malloc|math|misc|nptl|nss|posix|pwd|resolv|rt|setjmp|signal|socket|stdio-common|stdlib"
-    r"|string|sunrpc|sysdeps|termios|time|wcsmbs|wctype)/"
+    rf"(?:[\w-]+/)?\./(?:\w[\w-]*/)?(?:\.\./)?{_GLIBC_FOLDER}/"
+    rf"|{_GLIBC_FOLDER}/(?:\.\./(?:{_GLIBC_FOLDER}|include)/|\./[\w.-]+$)"
 )
 # Base names that nobody but libstdc++, libc++ and glibc uses.
 _LIBRARY_NAME = re.compile(
@@ -25,10 +29,10 @@ _LIBRARY_NAME = re.compile(
     r"|shared_ptr_atomic|basic_string|char_traits|ext_alloc_traits|std_function|std_thread|node_handle"
     r"|allocate_at_least|uses_allocator(?:_args)?|stl_\w+|uninitialized_\w+)\.h"
     r"|(?:vector|deque|list|basic_string|sstream|fstream|locale_classes|forward_list|regex\w*)\.tcc"
-    r"|new_op\w*\.cc|eh_alloc\.cc|vg_replace_malloc\.c|libc_start_call_main\.h"
-    r"|(?:dl-[\w-]+|rtld|libc-start|iofopen|iofdopen|ioputs|iogetdelim|iopopen|filedoalloc|wfiledoalloc|fileops"
+    r"|new_op\w*\.cc|eh_alloc\.cc|vg_replace_malloc\.c"
+    r"|(?:rtld-malloc|dl-map-segments|libc_start_call_main)\.h|clone3?\.S|(?:dl-[\w-]+|rtld|libc-start|mmap64|iofopen|iofdopen|ioputs|iogetdelim|iopopen|filedoalloc|wfiledoalloc|fileops"
     r"|wfileops|genops|wgenops|memstream|wmemstream|allocatestack|pthread_create"
-    r"|setlocale|loadlocale|findlocale|tzfile|tzset|localealias|loadmsgcat|dcigettext)\.c"
+    r"|setlocale|loadlocale|loadarchive|findlocale|l10nflist|explodename|bindtextdom|textdomain|tzfile|tzset|localealias|loadmsgcat|dcigettext)\.c"
 )
 # Base names that a user's project may have too: what the function is called decides.
 _SHARED_NAME = re.compile(
@@ -43,6 +47,12 @@ _ALLOCATOR = re.compile(
     r"|_?Py(?:Mem|Object)_(?:Raw)?(?:Malloc|Calloc|Realloc)|_PyMem_\w+|_Znwm|_Znam|__rust_\w*alloc\w*|__rdl_\w+"
     r"|__cxa_allocate_exception)(?:@.*)?(?:\(.*)?|operator new\b.*",
     re.DOTALL,
+)
+# What runs before main and before a thread's function, and what asks the kernel for pages.
+_SYSTEM = re.compile(
+    r"(?:\(below main\)|_start|__libc_start_\w+|_dl_\w+|(?:__)?(?:mmap(?:64)?|mremap|s?brk)|sysmalloc\w*"
+    r"|_int_(?:malloc|realloc|memalign|free|new_arena)|tcache_init|arena_get2|alloc_new_heap|__\w+_morecore)"
+    r"(?:\.\w+)*(?:@.*)?"
 )
 _LIBRARY_OBJECT = re.compile(
     r"(?:.*/)?(?:(?:libstdc\+\+|libc\+\+|libc\+\+abi|libc|libpthread|libm|libdl|librt|libgcc_s|libjemalloc"
@@ -60,11 +70,13 @@ _QUALIFIERS = re.compile(r"(?<=\))(?:\s*(?:const|volatile|noexcept|&&?))+$")
 def is_library(frame: Frame) -> bool:
     """Tell whether *frame* belongs to the allocator, the C++ standard library, libc or the loader.
 
+    A frame without a name is the user's where its program or library is.
+
     A file with its folder decides alone; a bare name, as other people's captures have it, decides only
     where it can't be a user's. A frame of which nothing is known counts as library: nobody can edit it.
     """
     function, file = frame.function, frame.file
-    if function is not None and _ALLOCATOR.fullmatch(function):
+    if function is not None and (_ALLOCATOR.fullmatch(function) or _SYSTEM.fullmatch(function)):
         return True
     if file is None:
         if frame.object is not None and _LIBRARY_OBJECT.fullmatch(frame.object):
@@ -84,8 +96,8 @@ def is_library(frame: Frame) -> bool:
 def own_frame(frames: Sequence[Frame]) -> int:
     """Return the index of the user's own innermost frame of a path (allocation site first).
 
-    The first that is no library's; one without a name only where no other is left. Else the first with a
-    source line; else the first. -1 for an empty path.
+    The first that is no library's; one without a name only where no other is left. Else the first of all.
+    -1 for an empty path. `formats.massif.read_sites` follows the same rule.
     """
     best, best_rank = -1, -1
     for index, frame in enumerate(frames):
@@ -97,14 +109,14 @@ def own_frame(frames: Sequence[Frame]) -> int:
     return best
 
 
-OWN, NAMELESS, WITH_LINE, OTHER = 3, 2, 1, 0
+OWN, NAMELESS, OTHER = 2, 1, 0
 
 
 def own_rank(frame: Frame) -> int:
     """Return how well *frame* does as the user's own of its path; the first with the highest rank is it."""
-    if not is_library(frame):
-        return NAMELESS if frame.function is None and frame.file is None else OWN
-    return WITH_LINE if frame.file is not None and frame.line is not None else OTHER
+    if is_library(frame):
+        return OTHER
+    return NAMELESS if frame.is_nameless else OWN
 
 
 def qualified_name(function: str) -> str:

@@ -43,7 +43,8 @@ def describe_site(site: Union[Frame, SiteKey], *, ellipsis: str = "…") -> str:
     if frame.file is None:
         return f"{name} ({place_without_file(frame)})"
     file = printable(PurePosixPath(frame.file).name)
-    return f"{file if frame.line is None else f'{file}:{frame.line}'} ({name})"
+    in_brackets = name if name.startswith("(") and name.endswith(")") else f"({name})"  # "(below main)"
+    return f"{file if frame.line is None else f'{file}:{frame.line}'} {in_brackets}"
 
 
 def place_without_file(frame: Frame) -> str:

@@ -17,9 +17,12 @@ _TREE = re.compile(rb"^heap_tree=(?:detailed|peak)\n", re.MULTILINE)
 _LINE = re.compile(rb" *n([0-9]{1,18}): ([0-9]{1,18}) (.*)\n")
 
 
+_PRUNED, _LIBRARY, _NAMELESS, _OWN = range(-1, 3)
+
+
 class _Site(NamedTuple):
     key: FrameKey
-    is_final: bool  # the user's own: nothing below it matters
+    rank: int  # _OWN: nothing below it matters
 
 
 class _Sites(dict[bytes, _Site]):
@@ -28,20 +31,29 @@ class _Sites(dict[bytes, _Site]):
     def __init__(self, is_library: Callable[[Frame], bool]) -> None:
         super().__init__()
         self._is_library = is_library
+        self._places: dict[bytes, _Site] = {}  # the same, without the address: far fewer
 
     def __missing__(self, text: bytes) -> _Site:
-        frame = read_node_text(text).frame
-        site = self[text] = (
-            _Site(UNKNOWN_SITE, False) if frame is None else _Site(frame.key, not self._is_library(frame))
-        )
+        address, _, place = text.partition(b": ")
+        known = self._places.get(place) if address.startswith(b"0x") else None
+        site = self[text] = self._places[place] = known or self._read(text)
         return site
+
+    def _read(self, text: bytes) -> _Site:
+        frame = read_node_text(text).frame
+        if frame is None:
+            return _Site(UNKNOWN_SITE, _PRUNED)
+        if self._is_library(frame):
+            return _Site(frame.key, _LIBRARY)
+        return _Site(frame.key, _NAMELESS if frame.is_nameless else _OWN)
 
 
 def read_sites(data: bytes, is_library: Callable[[Frame], bool]) -> dict[FrameKey, int]:
     """Return the bytes of each user site in the first tree of *data*; they add up to the tree's.
 
     A user site is the first frame on a path, from the allocation outward, for which *is_library* is
-    False; a path without one counts for its first frame. What lies below a site is skipped, not parsed.
+    False, and that has a name; else the first without one; else the first of all. Merged places below
+    libraries only are UNKNOWN_SITE. What lies below a named site is skipped, not parsed.
     Raises InputError when there is no tree or when it ends early.
     """
     if data.find(b"\r\n", 0, 4096) >= 0:
@@ -58,19 +70,17 @@ def read_sites(data: bytes, is_library: Callable[[Frame], bool]) -> dict[FrameKe
 
 def _descend(data: bytes, root: re.Match[bytes], sites: _Sites) -> dict[FrameKey, int]:
     found: dict[FrameKey, int] = {}
-    children = [int(root[1])]  # still to come, level by level
-    unclaimed = [int(root[2])]  # bytes that no child has claimed yet, level by level
-    first = UNKNOWN_SITE  # the frame that allocated, on this path
+    # Level by level: children still to come, bytes that no child has claimed yet, and the best site so far.
+    children, unclaimed, bests = [int(root[1])], [int(root[2])], [_Site(UNKNOWN_SITE, _PRUNED)]
     at = root.end()
     while children:
         if not children[-1]:
             children.pop()
-            rest = unclaimed.pop()
+            rest, best = unclaimed.pop(), bests.pop()
             if rest < 0:
                 raise _bad("holds less than its children")
             if rest:
-                site = first if children else UNKNOWN_SITE
-                found[site] = found.get(site, 0) + rest
+                found[best.key] = found.get(best.key, 0) + rest
             continue
         depth = len(children)
         match = _LINE.match(data, at)
@@ -83,17 +93,17 @@ def _descend(data: bytes, root: re.Match[bytes], sites: _Sites) -> dict[FrameKey
         at = match.end()
         digits, size_digits, text = match.groups()
         count, size = int(digits), int(size_digits)
-        key, is_final = sites[text]
-        if depth == 1:
-            first = key
+        site, best = sites[text], bests[-1]
+        if site.rank <= best.rank and not (site.rank == _PRUNED and best.rank == _LIBRARY):
+            site = best
         children[-1] -= 1
         unclaimed[-1] -= size
-        if count and not is_final:
+        if count and site.rank != _OWN:
             children.append(count)
             unclaimed.append(size)
+            bests.append(site)
         else:
-            site = key if is_final else first
-            found[site] = found.get(site, 0) + size
+            found[site.key] = found.get(site.key, 0) + size
     return found
 
 

@@ -25,6 +25,11 @@ class Frame(NamedTuple):
         """What makes two frames the same place: an inlined copy of a line is still that line."""
         return self[:4]
 
+    @property
+    def is_nameless(self) -> bool:
+        """Only its program or library is known."""
+        return self.function is None and self.file is None
+
 
 @dataclass(frozen=True)
 class CallTree:

@@ -159,6 +159,9 @@ def test_a_snapshot_alone_says_where_its_memory_is() -> None:
             ),
             "f.h:1 (f(std::string)::g<int>)",
         ),
+        (at("(below main)", "libc_start_call_main.h:58"), "libc_start_call_main.h:58 (below main)"),
+        (at("(anonymous namespace)::f(int)", "f.h:1"), "f.h:1 ((anonymous namespace)::f)"),
+        (at(None, "/usr/bin/git"), "??? (in git)"),
     ],
 )
 def test_a_site_is_named_in_few_words(site: Any, name: str) -> None:

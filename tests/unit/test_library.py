@@ -41,6 +41,23 @@ HEADERS = "/usr/include/c++/12/bits"
         at("(below main)", "./csu/../sysdeps/nptl/libc_start_call_main.h:58"),
         at("(below main)", "libc_start_call_main.h:58"),
         at("call_init", "dl-init.c:74"),
+        at("(below main)", "csu/../sysdeps/nptl/libc_start_call_main.h:58"),
+        at("(below main)", "/usr/bin/git"),
+        at("_start", "/usr/bin/git"),
+        at("__libc_start_main@@GLIBC_2.34", "csu/../csu/libc-start.c:347"),
+        at("call_init", "csu/../csu/libc-start.c:145"),
+        at("_dl_init", "elf/./elf/dl-init.c:121"),
+        at("_dl_map_segment", "elf/./dl-map-segments.h:29"),
+        at("calloc", "elf/../include/rtld-malloc.h:44"),
+        at("_dl_sysdep_start", "elf/../sysdeps/unix/sysv/linux/dl-sysdep.c:140"),
+        at("__mmap64", "misc/../sysdeps/unix/sysv/linux/mmap64.c:58"),
+        at("__mmap64", "mmap64.c:58"),
+        at("brk", "brk.c:37"),
+        at("tcache_init.part.0", "malloc.c:3238"),
+        at("clone", "misc/../sysdeps/unix/sysv/linux/x86_64/clone.S:100"),
+        at("clone", "clone.S:100"),
+        at("start_thread", "/lib/x86_64-linux-gnu/libc.so.6"),
+        at("_nl_make_l10nflist", "intl/../intl/l10nflist.c:242"),
         at(None),
     ],
 )
@@ -65,6 +82,11 @@ def test_nobody_is_sent_to_a_line_of_the_standard_library(frame: Frame) -> None:
         at("load", "/home/u/include/c/stl.h:3"),
         at("load", "/home/u/./stdlib/load.c:3"),
         at(None, "/usr/bin/python3.11"),
+        at("call_init", "call.c:3"),
+        at("clone", "shape.cpp:3"),
+        at("start_thread", "/home/u/pool.cpp:9"),
+        at("load", "/home/u/io/../include/load.h:3"),
+        at("mmap_index", "index.c:3"),
         at("sqlite3Malloc", "/usr/lib/x86_64-linux-gnu/libsqlite3.so.0.8.6"),
         at("my_malloc", "my.c:3"),
         at("boost::container::vector<int>::reserve(unsigned long)", "/opt/boost/container/vector.hpp:1"),
@@ -109,9 +131,17 @@ def test_the_users_own_frame_is_the_first_outside_the_library() -> None:
         at("main", "m.c:1"),
     )
     assert own_frame([allocate, mine, main]) == 1
-    assert own_frame([at(None, "/lib/libc.so.6"), allocate]) == 1
+    assert own_frame([at(None, "/lib/libc.so.6"), allocate]) == 0
     assert own_frame([at(None, "/lib/libc.so.6"), at(None, "/lib/ld.so")]) == 0
     assert own_frame([]) == -1
+
+
+def test_a_program_without_symbols_is_blamed_itself_not_what_started_it() -> None:
+    below_main = at("(below main)", "csu/../sysdeps/nptl/libc_start_call_main.h:58")
+    git, thread, clone = at(None, "/usr/bin/git"), at("start_thread", "libc.so.6"), at("clone", "clone.S:100")
+    assert own_frame([at("malloc"), git, git, below_main]) == 1
+    assert own_frame([at("malloc"), git, thread, clone]) == 1
+    assert own_frame([at("malloc"), git, at("git_main", "/usr/bin/git"), below_main]) == 2
 
 
 def test_telling_50000_frames_apart_costs_next_to_nothing_the_second_time() -> None:

@@ -6,10 +6,14 @@ from collections import Counter
 
 import pytest
 
-from gdbmem.analysis.library import is_library
+from gdbmem.analysis.diff import as_growth
+from gdbmem.analysis.library import is_library, own_frame
+from gdbmem.analysis.query import Query
+from gdbmem.analysis.ranking import rank
 from gdbmem.errors import InputError
 from gdbmem.formats.massif import UNKNOWN_SITE, FrameKey, read_massif, read_sites, read_totals
-from gdbmem.model.calltree import CallTree, Frame
+from gdbmem.model.calltree import PRUNED, CallTree, Frame
+from gdbmem.model.snapshot import Snapshot
 from tests.unit.massif_files import HEADER, NAMES, TREE, capture, snapshot
 
 
@@ -26,13 +30,21 @@ def one_snapshot(name: str) -> tuple[bytes, CallTree]:
 
 
 def slow_sites(tree: CallTree) -> dict[FrameKey, int]:
-    """Say the same as read_sites, from the whole tree, node by node."""
+    """Say the same as read_sites, from the whole tree, by the rule that reports follow."""
     sites: Counter[FrameKey] = Counter()
     for node, own in enumerate(tree.self_bytes()):
-        keys = [tree.frame_of(step) for step in tree.path(node)]
-        site = next((f for f in keys if f is not None and not is_library(f)), keys[0] if keys else None)
+        frames = [frame for step in tree.path(node) if (frame := tree.frame_of(step)) is not None]
+        site = frames[own_frame(frames)] if frames else None
+        if site is not None and tree.frame[node] == PRUNED and is_library(site):
+            site = None
         sites[site.key if site is not None else UNKNOWN_SITE] += own
     return {key: size for key, size in sites.items() if size}
+
+
+def place(key: FrameKey) -> object:
+    """Return what a table by line tells rows apart by."""
+    function, file, line, object_file = key
+    return (file, line) if file is not None else (object_file, function)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -41,6 +53,36 @@ def test_sites_are_what_the_whole_tree_says_and_add_up_to_it(name: str) -> None:
     sites = read_sites(data, is_library)
     assert {key: size for key, size in sites.items() if size} == slow_sites(tree)
     assert sum(sites.values()) == tree.bytes[0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_line_that_massif_snap_names_is_the_one_that_the_table_names(name: str) -> None:
+    data, tree = one_snapshot(name)
+    sites: Counter[object] = Counter()
+    for key, size in read_sites(data, is_library).items():
+        sites[place(key)] += size
+    whole = as_growth(Snapshot(name, name, read_totals(data, name), tree))
+    rows = rank(whole, Query(by="line", min_bytes=0)).rows
+    listed = {place(row.site.key if row.site else UNKNOWN_SITE): row.amount.after_bytes for row in rows}
+    assert listed == {key: size for key, size in sites.items() if size}
+
+
+def test_a_nameless_frame_of_the_user_yields_to_a_named_one_and_beats_the_libraries() -> None:
+    tree = (
+        "n2: 100 (heap allocation functions)\n"
+        " n2: 90 0x1: ??? (in /lib/libsqlite3.so)\n"
+        "  n1: 60 0x2: ??? (in /lib/libsqlite3.so)\n"
+        "   n1: 60 0x3: sqlite3Malloc (in /lib/libsqlite3.so)\n"
+        "    n0: 60 0x4: (below main) (libc_start_call_main.h:58)\n"
+        "  n0: 30 0x4: (below main) (libc_start_call_main.h:58)\n"
+        " n1: 10 0x5: ??? (in /lib/libstdc++.so.6)\n"
+        "  n0: 10 0x6: call_init (dl-init.c:74)\n"
+    )
+    assert read_sites((HEADER + snapshot(tree=tree)).encode(), is_library) == {
+        ("sqlite3Malloc", None, None, "/lib/libsqlite3.so"): 60,
+        (None, None, None, "/lib/libsqlite3.so"): 30,
+        (None, None, None, "/lib/libstdc++.so.6"): 10,
+    }
 
 
 def test_the_user_s_line_is_named_not_the_allocator_s() -> None:
