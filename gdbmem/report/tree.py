@@ -12,8 +12,8 @@ from gdbmem.report.rows import Drawing, Layout, add_other_rows, new_table, row_c
 if TYPE_CHECKING:
     from rich.table import Table
 
-_STEP = 2  # columns a branch is set in
-_DEEPEST = 12  # further branches are not set in more: the names need the room
+_STEP = 2  # columns a call is set in from its caller
+_DEEPEST = 12  # further calls are not set in more: the names need the room
 
 
 @dataclass
@@ -46,14 +46,9 @@ def _add_branches(table: Table, drawing: Drawing, root: _Branch, ranking: Rankin
     while stack:
         branch, depth = stack.pop()
         indent = _STEP * min(depth, _DEEPEST)
-        is_end = bool(branch.rows) and not branch.children
-        alone = len(branch.amounts) == 1 and not is_end
         cells = row_cells(_sum(branch.amounts), ranking, layout)
-        if alone:  # the amount stands at the end of the path
-            cells = [type(cell)("") for cell in cells]
         table.add_row(*cells, drawing.branch(branch.frame, branch.rows, indent=indent))
-        deeper = depth + (len(branch.children) > 1)
-        stack += [(child, deeper) for child in reversed(list(branch.children.values()))]
+        stack += [(child, depth + 1) for child in reversed(list(branch.children.values()))]
 
 
 def _sum(amounts: list[Amount]) -> Amount:

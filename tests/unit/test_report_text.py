@@ -150,6 +150,21 @@ def test_inverted_draws_what_paths_share_once() -> None:
     ]
 
 
+def test_inverted_every_line_has_its_number_and_stands_under_its_caller() -> None:
+    work = at("work", "/src/pool.cpp:3")
+    after = tree(9, (LEAK, 5, (work, 5, (MAIN, 5))), (LOAD, 4, (at("run", "/src/run.cpp:2"), 4)))
+    lines = drawn(tree(0), after, inverted=True).splitlines()[2:]
+    assert lines == [
+        "change  where",
+        "  +5 B  main.cpp:9  main",
+        "  +5 B    pool.cpp:3  work",
+        "  +5 B      decoder.cpp:120  Decoder::remember",
+        "  +4 B  run.cpp:2  run",
+        "  +4 B    load.cpp:7  load",
+        "  +9 B  total",
+    ]
+
+
 def test_blocks_have_a_column_where_they_are_known() -> None:
     text = drawn(tree(0, blocks=[0]), tree(9000, (LEAK, 9000), blocks=[1500, 1500]))
     assert re.search(r"\+8\.8 KiB  \+1,500  decoder", text)
