@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Callable, Optional
 import gdb
 
 from gdbmem.debugger.command import Command, say, warn
-from gdbmem.debugger.session import session
+from gdbmem.debugger.session import require_massif, session
 from gdbmem.debugger.snapshots import take_snapshot
 from gdbmem.errors import GdbmemError, UsageError, internal_error
 from gdbmem.runs.recipe import HitFilter
@@ -49,6 +49,7 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
         self._condition = condition
         self._returns = _Returns(action) if after else None
         self._pace = _Pace()
+        self._spent = False  # has done all that was wanted, and is disabled
 
     def stop(self) -> bool:
         """Called by gdb at each hit; True stops the program, for Ctrl-C and errors that the user must see."""
@@ -64,19 +65,47 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
     def _hit(self) -> bool:
         if self._condition and not gdb.parse_and_eval(self._condition):
             return False
+        if self._spent:  # the user has enabled it again
+            self.rearm()
         self.hits += 1
         self._pace.count(self.hits, self.location)
         if not self._wanted.wants(self.hits):
             return False
+        last = self._wanted.last_wanted
+        if last is not None and self.hits >= last:
+            # Deleting a breakpoint inside its own stop method can crash gdb; a disabled one costs nothing.
+            self._spent = True
+            self.enabled = False
         if self._returns is not None:
             self._returns.arm(self.hits)
             return False
         return self._action(self.hits)
 
+    def rearm(self) -> None:
+        """Count anew, as for a fresh start of the program."""
+        self.hits = 0
+        if self._returns is not None:
+            self._returns.forget()
+        if self._spent:
+            self._spent = False
+            self.enabled = True
+
+    @property
+    def left_calls(self) -> int:
+        """How many calls did not return where they came from: an exception or longjmp left them."""
+        return self._returns.left_calls if self._returns is not None else 0
+
     def _fail(self, sentence: str) -> bool:
         self.failure = sentence
         warn(f"at {self.location}: {sentence}")
         return True
+
+
+def rearm_all() -> None:
+    """Have every breakpoint of this kind count anew."""
+    for known in gdb.breakpoints():
+        if isinstance(known, ActionBreakpoint):
+            known.rearm()
 
 
 def _check_condition(location: str, condition: str) -> None:
@@ -126,20 +155,31 @@ class _Returns:
         self._action = action
         self._pending: list[_Call] = []  # innermost last, per thread
         self._breakpoints: dict[int, _ReturnBreakpoint] = {}
+        self.left_calls = 0  # by an exception or longjmp: seen when the stack has passed them
+
+    def forget(self) -> None:
+        """Await no call any more."""
+        self._pending = []
 
     def arm(self, hit: int) -> None:
-        frame = gdb.newest_frame()
-        caller = frame.older()
-        while caller is not None and caller.type() == gdb.INLINE_FRAME:
-            caller = caller.older()
-        if caller is None:
-            raise UsageError(
-                "--after needs a function that returns to a caller", hint="set it on a function's name"
-            )
-        address = caller.pc()
-        self._pending.append(_Call(gdb.selected_thread().ptid, address, _stack_pointer(frame), hit))
+        address = _return_address()
+        thread, pointer = gdb.selected_thread().ptid, _stack_pointer(gdb.newest_frame())
+        # A call whose frame lies where a new one begins, or below, has been left.
+        self._leave([c for c in self._pending if c.thread == thread and c.stack_pointer <= pointer])
+        self._pending.append(_Call(thread, address, pointer, hit))
         if address not in self._breakpoints:
             self._breakpoints[address] = _ReturnBreakpoint(address, self)
+
+    def _leave(self, calls: list[_Call]) -> None:
+        if not calls:
+            return
+        if not self.left_calls:
+            warn(
+                "a call was left by an exception or longjmp, so --after takes no snapshot of its return; "
+                "a breakpoint where the exception is caught would"
+            )
+        self.left_calls += len(calls)
+        self._pending = [call for call in self._pending if call not in calls]
 
     def returned(self, address: int) -> bool:
         """Act on the call of this thread that has returned to *address*, if one has."""
@@ -148,8 +188,8 @@ class _Returns:
         for call in reversed(self._pending):
             # An inner recursive call returns with the stack still below the entry of the outer one.
             if call.thread == thread and call.address == address and pointer > call.stack_pointer:
-                # Calls below it were left by an exception or longjmp: they never return.
-                self._pending = [c for c in self._pending if c.thread != thread or c.stack_pointer > pointer]
+                self._pending.remove(call)
+                self._leave([c for c in self._pending if c.thread == thread and c.stack_pointer < pointer])
                 return self._action(call.hit)
         return False
 
@@ -181,6 +221,32 @@ class _ReturnBreakpoint(gdb.Breakpoint):  # type: ignore[misc]
         except Exception as error:  # noqa: BLE001  (a host: gdb calls this)
             warn(internal_error(error))
         return True
+
+
+def _return_address() -> int:
+    """Return where the function that was just entered returns to; raises UsageError where nothing called it."""
+    caller = _caller()
+    if caller is None:
+        # gdb hides who calls main.
+        hidden = gdb.parameter("backtrace past-main")
+        gdb.execute("set backtrace past-main on")
+        try:
+            caller = _caller()
+            if caller is not None:
+                return int(caller.pc())
+        finally:
+            gdb.execute(f"set backtrace past-main {'on' if hidden else 'off'}")
+        raise UsageError(
+            "--after needs a function that returns to a caller", hint="set it on a function's name"
+        )
+    return int(caller.pc())
+
+
+def _caller() -> Optional[gdb.Frame]:
+    caller = gdb.newest_frame().older()
+    while caller is not None and caller.type() == gdb.INLINE_FRAME:
+        caller = caller.older()
+    return caller
 
 
 def _stack_pointer(frame: gdb.Frame) -> int:
@@ -220,6 +286,12 @@ class BreakCommand(Command):
         name = check_name(args.name) if args.name is not None else location
         if not location:
             raise UsageError("no location is given", hint="massif-break LOCATION [if CONDITION]")
+        stray = re.search(r"\s(--?[a-z][\w-]*)", location)
+        if stray:
+            raise UsageError(
+                f"{stray[1]} stands behind the location", hint="options come first, then the location"
+            )
+        require_massif()
 
         def act(hit: int) -> bool:
             say(take_snapshot(name, hit=hit)[1])

@@ -17,12 +17,12 @@ class Declared:
     __slots__ = ("category", "completer", "implementation", "names", "text")
 
     def __init__(
-        self, *, names: tuple[str, ...], implementation: str, category: int, completer: int, text: str
+        self, *, names: tuple[str, ...], implementation: str, category: int, completer: int | None, text: str
     ) -> None:
         self.names = names  # the first is the one that documentation uses
         self.implementation = implementation  # module:class in this folder
         self.category = category
-        self.completer = completer
+        self.completer = completer  # gdb's; None: the command's options and operands
         self.text = text  # what `help` prints: a summary line, the usage and its options, an example
 
     def help_for(self, name: str) -> str:
@@ -62,9 +62,25 @@ class Command:
         self.add_arguments(parser)
         return parser
 
+    def operands(self) -> list[str]:
+        """Return what an operand may be, for completion."""
+        return []
+
     def carry_out(self, argument: str) -> None:
         """Parse *argument* and run."""
         self.run(self.parser().parse_args(self.words(argument)))
+
+
+def completions(command: Command, text: str, word: str) -> list[str]:
+    """Return what may stand for *word*, the part behind gdb's last word break of what was typed, *text*."""
+    typed = text.split(" ")[-1]
+    if typed.startswith("-"):
+        options = (option for action in command.parser()._actions for option in action.option_strings)
+        known = [option for option in options if option.startswith("--")]
+    else:
+        known = command.operands()
+    # gdb breaks words at a dash or a hash too, and wants what follows from there.
+    return [name[len(typed) - len(word) :] for name in known if name.startswith(typed)]
 
 
 class GdbCommand(gdb.Command):  # type: ignore[misc]  # gdb's module has no types
@@ -74,7 +90,17 @@ class GdbCommand(gdb.Command):  # type: ignore[misc]  # gdb's module has no type
         self.__doc__ = declared.help_for(name)
         self._declared = declared
         self._name = name
-        super().__init__(name, declared.category, declared.completer)
+        if declared.completer is None:
+            self.complete = self._complete
+            super().__init__(name, declared.category)
+        else:
+            super().__init__(name, declared.category, declared.completer)
+
+    def _complete(self, text: str, word: str) -> list[str]:
+        try:
+            return completions(self._declared.load()(self._name), text, word)
+        except Exception:  # noqa: BLE001  (a host: Tab must not print a traceback)
+            return []
 
     def invoke(self, argument: str, from_tty: bool) -> None:
         """Called by gdb. Nothing but gdb.GdbError leaves here: anything else would print a traceback."""

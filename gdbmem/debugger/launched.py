@@ -66,10 +66,15 @@ def connect() -> None:
         session.connect()
         if session.shares_keyboard:
             gdb.events.cont.connect(_continuing)
+        session.show_arguments(list(session.run.facts["arguments"]))
+        session.ask("ready")
     except (GdbmemError, gdb.error) as error:
         warn(f"could not connect to the program: {error}")
         return
-    program = (gdb.current_progspace().filename or "the program").rpartition("/")[2]
+    finally:
+        # The launcher started this gdb with them blocked.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGQUIT))
+    program = session.run.facts["program"].rpartition("/")[2]
     say(f"{program} is stopped before its first instruction, under massif.")
     say(f"Snapshots go to {session.run.folder}/")
     say("Set breakpoints, 'continue', 'massif-snap NAME', 'massif-diff'; 'help gdbmem' lists more.")

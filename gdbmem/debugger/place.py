@@ -39,6 +39,17 @@ def _place(frame: gdb.Frame) -> str:
     return name or f"0x{frame.pc():x}"
 
 
+def program_file() -> str:
+    """Return the path of the program that gdb has loaded, "program" where it has none.
+
+    Some gdbs can't hand a name that is no UTF-8 to Python.
+    """
+    try:
+        return gdb.current_progspace().filename or "program"
+    except UnicodeDecodeError:
+        return "program"
+
+
 def current_thread() -> Optional[int]:
     """Return gdb's number of the selected thread."""
     thread = gdb.selected_thread()

@@ -147,10 +147,6 @@ class _PlayedPoint:
             thread=current_thread(),
             results=results,
         )
-        last = self._point.hits.last_wanted
-        if last is not None and hit >= last and self.breakpoint is not None and not self._point.after:
-            # Deleting a breakpoint inside its own stop method can crash gdb; a disabled one costs nothing.
-            self.breakpoint.enabled = False
 
     def _carry_out(self, action: Action, hit: int) -> dict[str, Any]:
         """Do *action*; a failure is a result too, and the others are still done."""
@@ -176,4 +172,7 @@ class _PlayedPoint:
         """Tell how often the point was hit, and whether its location was ever found in the program."""
         hits = self.breakpoint.hits if self.breakpoint is not None else 0
         pending = self.breakpoint is None or bool(getattr(self.breakpoint, "pending", False))
-        session.tell(tell="point", point=self.index, hits=hits, recorded=self._recorded, pending=pending)
+        left = self.breakpoint.left_calls if self.breakpoint is not None else 0
+        session.tell(
+            tell="point", point=self.index, hits=hits, recorded=self._recorded, pending=pending, left=left
+        )

@@ -16,7 +16,7 @@ SNAP = Declared(
     ),
     implementation="snapshots:SnapCommand",
     category=gdb.COMMAND_DATA,
-    completer=gdb.COMPLETE_NONE,
+    completer=None,
     text="""\
 Take a heap snapshot here and keep it in the run folder.
 Usage: COMMAND [NAME]
@@ -37,7 +37,7 @@ DIFF = Declared(
     ),
     implementation="snapshots:DiffCommand",
     category=gdb.COMMAND_DATA,
-    completer=gdb.COMPLETE_NONE,
+    completer=None,
     text="""\
 Compare two snapshots: which call paths grew, at which source line.
 Usage: COMMAND [OPTIONS] [A [B]]
@@ -67,7 +67,7 @@ LIST = Declared(
     ),
     implementation="snapshots:ListCommand",
     category=gdb.COMMAND_DATA,
-    completer=gdb.COMPLETE_NONE,
+    completer=None,
     text="""\
 List the snapshots of this run: name, heap, where the program stood.
 Usage: COMMAND [--json] [-o FILE] [--force]
@@ -104,7 +104,7 @@ ALL = Declared(
     names=("massif-all",),
     implementation="snapshots:AllCommand",
     category=gdb.COMMAND_DATA,
-    completer=gdb.COMPLETE_NONE,
+    completer=None,
     text="""\
 Save massif's own history, the snapshots it takes by itself, and show its timeline.
 Usage: COMMAND [--json] [-o FILE] [--force]
@@ -118,7 +118,7 @@ OVERVIEW = Declared(
     names=("gdbmem",),
     implementation="overview:OverviewCommand",
     category=gdb.COMMAND_DATA,
-    completer=gdb.COMPLETE_NONE,
+    completer=None,
     text="""\
 gdbmem: which line makes this program grow, and why does it not get smaller again?
 

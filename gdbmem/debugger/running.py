@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from typing import Optional
 
 import gdb
 
+from gdbmem.debugger.breakpoints import rearm_all
 from gdbmem.debugger.command import Command, say
 from gdbmem.debugger.session import session
 from gdbmem.errors import UsageError
@@ -14,7 +14,11 @@ from gdbmem.errors import UsageError
 
 class _Restarting(Command):
     def carry_out(self, argument: str) -> None:
-        session.restart(_arguments(argument))
+        arguments = _arguments(argument.strip() or gdb.parameter("args") or "")
+        session.restart(arguments)
+        if argument.strip():
+            session.show_arguments(arguments)
+        rearm_all()
         say(f"A fresh valgrind runs the program (process {session.ask('target')['pid']}).")
 
 
@@ -35,9 +39,7 @@ class StartCommand(_Restarting):
         gdb.execute("continue")
 
 
-def _arguments(text: str) -> Optional[list[str]]:
-    if not text.strip():
-        return None
+def _arguments(text: str) -> list[str]:
     try:
         words = shlex.split(text)
     except ValueError as error:

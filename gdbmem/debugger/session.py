@@ -5,13 +5,14 @@ from __future__ import annotations
 import atexit
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
 
 import gdb
 
 from gdbmem.debugger.command import say, warn
-from gdbmem.debugger.place import program_runs, real_pid
+from gdbmem.debugger.place import program_file, program_runs, real_pid
 from gdbmem.errors import TargetError, ToolError
 from gdbmem.launch.wire import ENVIRONMENT, Wire
 from gdbmem.runs.run import Run, open_run
@@ -118,6 +119,16 @@ class Session:
         self.forget_snapshots()
         self._attach(self.ask("restart", arguments=arguments))
 
+    def show_arguments(self, arguments: Sequence[str]) -> None:
+        """Have `show args` say *arguments*, which `run` will take from there again."""
+        import shlex
+
+        text = shlex.join(arguments)
+        if hasattr(gdb, "set_parameter"):
+            gdb.set_parameter("args", text)
+        elif "\n" not in text:  # before gdb 12 there is only the command, which ends with its line
+            gdb.execute(f"set args {text}")
+
     def _attach(self, target: dict[str, Any]) -> None:
         import shlex
 
@@ -173,9 +184,8 @@ class Session:
         Raises TargetError where there is no massif to take a snapshot, which a run would be for.
         """
         if self._run is None:
-            if "detailed_snapshot" not in monitor("help"):
-                raise not_under_massif()
-            program = gdb.current_progspace().filename or "program"
+            require_massif()
+            program = program_file()
             self._run = Run.create(program, parent=Path.cwd(), pid=os.getpid())
             self._run.update(program=program, engine="massif", launcher="gdb")
             atexit.register(self._run.remove_if_empty)
@@ -226,11 +236,22 @@ def monitor(command: str) -> str:
 def require_program() -> None:
     """Raise TargetError unless there is a live program to talk about."""
     if not program_runs():
-        raise TargetError(
-            "the program is not running",
-            slug="not-running",
-            hint="type 'run'" if session.launched else _NEEDS_MASSIF,
-        )
+        raise not_running()
+
+
+def not_running() -> TargetError:
+    """Return the error of a command that needs a live program where there is none."""
+    return TargetError(
+        "the program is not running",
+        slug="not-running",
+        hint="type 'run'" if session.launched else _NEEDS_MASSIF,
+    )
+
+
+def require_massif() -> None:
+    """Raise TargetError, with what to type instead, unless this gdb's program is under massif."""
+    if not session.launched and "detailed_snapshot" not in monitor("help"):
+        raise not_under_massif()
 
 
 def not_under_massif() -> TargetError:

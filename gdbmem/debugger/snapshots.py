@@ -5,8 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.debugger.command import Command, say, warn
-from gdbmem.debugger.place import current_place, current_thread, real_pid
-from gdbmem.debugger.session import monitor, not_under_massif, require_program, resident_bytes, session
+from gdbmem.debugger.place import current_place, current_thread, program_runs, real_pid
+from gdbmem.debugger.session import (
+    monitor,
+    not_running,
+    not_under_massif,
+    require_massif,
+    require_program,
+    resident_bytes,
+    session,
+)
 from gdbmem.debugger.stops import hits_here
 from gdbmem.engines import massif
 from gdbmem.errors import GdbmemError, InputError, TargetError
@@ -132,6 +140,14 @@ class SnapCommand(Command):
             warn(warning)
 
 
+def _records() -> Sequence[SnapshotRecord]:
+    """Return this run's snapshots; raises TargetError in a gdb that has no run and can't begin one."""
+    if not session.has_run:
+        require_massif()
+        return []
+    return session.run.snapshots
+
+
 class ListCommand(Command):
     """List the snapshots of this run: name, heap, where the program stood."""
 
@@ -143,7 +159,7 @@ class ListCommand(Command):
     def run(self, args: argparse.Namespace) -> None:
         from gdbmem.report.output import open_output
 
-        records = session.run.snapshots if session.has_run else []
+        records = _records()
         with open_output(args.output, force=args.force) as stream:
             if args.json:
                 from gdbmem.report.run_json import list_json
@@ -188,11 +204,14 @@ class DiffCommand(Command):
 
                 print_diff(diff, query, console_on(stream))
 
+    def operands(self) -> list[str]:
+        return [record.name for record in session.run.snapshots] if session.has_run else []
+
     @staticmethod
     def _pair(names: Sequence[str]) -> tuple[SnapshotRecord, SnapshotRecord]:
         if len(names) > 2:
             raise InputError("two snapshots can be compared, not more", slug="usage", hint="massif-diff A B")
-        records = session.run.snapshots if session.has_run else []
+        records = _records()
         if len(records) < 2:
             raise InputError(
                 "there are no two snapshots to compare yet",
@@ -223,7 +242,7 @@ class AllCommand(Command):
         from gdbmem.formats.opening import open_profile
         from gdbmem.report.output import open_output
 
-        path = save_history()
+        path = save_history() if program_runs() else _last_history()
         profile = open_profile(path)
         with open_output(args.output, force=args.force) as stream:
             if args.json:
@@ -236,6 +255,15 @@ class AllCommand(Command):
 
                 print_timeline(profile, console_on(stream))
                 stream.write(f"The history is kept in {printable(str(path))}\n")
+
+
+def _last_history() -> Path:
+    """Return the history that massif wrote when the program ended; raises TargetError where there is none."""
+    folder = session.run.folder if session.has_run else None
+    files = [*folder.glob("massif.*.out"), *folder.glob("history-*.massif")] if folder is not None else []
+    if not files:
+        raise not_running()
+    return max(files, key=lambda file: file.stat().st_mtime_ns)
 
 
 def save_history() -> Path:

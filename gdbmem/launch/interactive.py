@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,6 +35,7 @@ def run_interactive(job: Job, *, gdb_arguments: Sequence[str], finish: bool, com
                 if finish:
                     _let_finish(launch)
         except Interrupted as interrupted:
+            print("gdbmem: interrupted", file=sys.stderr)
             return 128 + interrupted.number
         finally:
             if launch is not None and launch.run.folder.is_dir():
@@ -47,7 +49,13 @@ def _run_gdb(launch: Launch, gdb_arguments: Sequence[str]) -> None:
     quiet = _QUIET if printable(symbols) != symbols else ()
     argv = [launch.job.gdb, "-q", *quiet, "-x", str(loader_file()), "-ex", _CONNECT, *gdb_arguments]
     # After "--" a program whose name starts with a dash is still a program.
-    child = Child([*argv, "--", symbols], environment=gdb_environment(launch), own_session=False)
+    # While gdb loads, Ctrl-C would only break what it is loading: it reaches the launcher, which ends both.
+    child = Child(
+        [*argv, "--", symbols],
+        environment=gdb_environment(launch),
+        own_session=False,
+        blocked=(signal.SIGINT, signal.SIGQUIT),
+    )
     launch.supervisor.watch_gdb(child, foreground=True)
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Callable, Optional
 
 from gdbmem.errors import ToolError
@@ -35,16 +35,20 @@ class Child:
         stderr: Optional[int] = None,
         own_session: bool = True,
         dies_with_us: Optional[signal.Signals] = signal.SIGTERM,
+        blocked: Collection[signal.Signals] = (),
         before_exec: Optional[Callable[[], None]] = None,
     ) -> None:
-        """Start *argv*; should this process be killed, the child gets *dies_with_us* (None: no signal)."""
+        """Start *argv*; should this process be killed, the child gets *dies_with_us* (None: no signal).
+
+        Signals that are *blocked* wait until the child itself lets them through.
+        """
         self.name = os.path.basename(os.fsdecode(argv[0]))  # noqa: PTH119  (may be bytes)
         self._own_session = own_session
 
         def prepare() -> None:
             if dies_with_us is not None:
                 _libc.prctl(_PR_SET_PDEATHSIG, int(dies_with_us), 0, 0, 0)
-            signal.pthread_sigmask(signal.SIG_SETMASK, set())
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
             if before_exec is not None:
                 before_exec()
 

@@ -28,7 +28,8 @@ READY_SECONDS = 300.0  # reading the debug information of a very large program t
 TERM_PAUSES = (0.1, 0.2, 0.4, 0.8, 1.5, 2.0)  # between one SIGTERM and the next, in seconds
 WRITE_SECONDS = 120.0  # for massif to write its file
 FATE_SECONDS = 3.0  # for a process to go whose connection to gdb has closed
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_KEYBOARD = (signal.SIGINT, signal.SIGQUIT)
+_ENDING = (*_KEYBOARD, signal.SIGTERM, signal.SIGHUP)
 _NOTED = (signal.SIGCHLD, signal.SIGWINCH)
 
 StartValgrind = Callable[[int, Optional[list[str]]], valgrind.Process]
@@ -67,7 +68,7 @@ class Supervisor:
         self._attached = False  # gdb has been connected to the present process
         self._releases: dict[int, Child] = {}  # vgdb, letting a traced child run; by the child's pid
         self._wires: list[Wire] = []
-        self._ignore_interrupt = False
+        self._foreground = self._keyboard_is_gdbs = False
         self._interrupts = 0  # that were gdb's, not ours
         self.terminal: Optional[OwnTerminal] = None  # of the program, when it has one of its own
 
@@ -140,8 +141,8 @@ class Supervisor:
             for number in self._wake_in.recv(4096):
                 if number == signal.SIGWINCH and self.terminal is not None:
                     self.terminal.copy_size()
-                if self._ignore_interrupt and number == signal.SIGINT:
-                    self._interrupts += 1
+                if self._keyboard_is_gdbs and number in _KEYBOARD:
+                    self._interrupts += number == signal.SIGINT
                 elif number in _ENDING:
                     raise Interrupted(signal.Signals(number))
 
@@ -176,6 +177,9 @@ class Supervisor:
             return self._target()
         if question == "fate":
             return self._fate(exited=message.get("exited", False))
+        if question == "ready":
+            self._keyboard_is_gdbs = self._foreground
+            return {}
         if question == "interrupts":
             return {"count": self._interrupts}
         if question == "keyboard":
@@ -258,13 +262,16 @@ class Supervisor:
         )
 
     def watch_gdb(self, child: Child, *, foreground: bool) -> None:
-        """Take *child* as this launch's gdb and wait for its end; in the *foreground* Ctrl-C is gdb's, not ours."""
+        """Take *child* as this launch's gdb and wait for its end.
+
+        In the *foreground* Ctrl-C is gdb's from the moment it says that it is ready; before, it ends the launch.
+        """
         self.gdb = child
-        self._ignore_interrupt = foreground
+        self._foreground = foreground
         try:
             self.wait(lambda: not child.alive)
         finally:
-            self._ignore_interrupt = False
+            self._foreground = self._keyboard_is_gdbs = False
 
     def _note_file(self, name: str) -> None:
         """Let traced children run: each waits at its start for a gdb that won't come. *name* is a new FIFO."""

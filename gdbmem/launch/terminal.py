@@ -7,22 +7,32 @@ import fcntl
 import os
 import pty
 import termios
-from typing import Callable, Optional
+from typing import Any, Callable, Optional
 
 _END_OF_INPUT = b"\x04"
+
+
+def _as_typed(settings: list[Any]) -> list[Any]:
+    """Return terminal *settings* under which each key is handed on at once, as it is, but for Ctrl-C."""
+    changed = [*settings[:6], list(settings[6])]
+    changed[0] &= ~(termios.ICRNL | termios.INLCR | termios.IGNCR | termios.IXON)
+    changed[3] &= ~(termios.ICANON | termios.ECHO | termios.IEXTEN)
+    changed[6][termios.VMIN], changed[6][termios.VTIME] = 1, 0
+    return changed
 
 
 class OwnTerminal:
     """A pseudo-terminal: what the program writes comes out here; what is typed while it runs goes in.
 
     For programs that open /dev/tty or want isatty() and the window's size to be right. gdb reads the
-    keyboard only at its prompt, so typed lines go to the program exactly while gdb lets it run.
+    keyboard only at its prompt, so what is typed goes to the program, key by key, exactly while gdb lets it run.
     """
 
     def __init__(self) -> None:
         self.master, self.slave = pty.openpty()
         self.copy_size()
         self._running = False
+        self._settings: Optional[list[Any]] = None  # of the keyboard's terminal while it is the program's
 
     def become_controlling(self) -> None:
         """Called in the child, in its new session: make this its controlling terminal."""
@@ -36,6 +46,13 @@ class OwnTerminal:
     def hear(self, running: bool) -> None:
         """Take note of gdb's word on whether the program runs, and the keyboard is the program's."""
         self._running = running
+        with contextlib.suppress(termios.error):
+            if running:
+                self._settings = termios.tcgetattr(0)
+                termios.tcsetattr(0, termios.TCSADRAIN, _as_typed(self._settings))
+            elif self._settings is not None:
+                termios.tcsetattr(0, termios.TCSADRAIN, self._settings)
+                self._settings = None
 
     def sources(self) -> dict[int, Callable[[], None]]:
         """Return what to read now: descriptors, each with what to do when it has something."""

@@ -179,6 +179,12 @@ class _Player:
     def _on_point(self, message: dict[str, Any], outcome: Outcome) -> None:
         point = self._points[message["point"]]
         point.hits = message["hits"]
+        if message["left"]:
+            text = (
+                f"{point.place}: {plural(message['left'], 'call')} of '{printable(point.at)}' left by an exception or "
+                "longjmp, where 'after' records nothing; a point where it is caught would"
+            )
+            outcome.notices.append(Notice("call-left", text))
         if message["recorded"]:
             return
         already = any(n.slug in ("point-unresolved", "point-failed") and n.message.startswith(f"{point.place}:")

@@ -335,3 +335,72 @@ def test_wrong_words_are_refused_with_what_to_write(options: list[str], sentence
     assert sentence in ended.stderr
     assert ended.stderr.count("\n") == 1
     assert list(scratch.iterdir()) == []
+
+
+# -- what a gdb user types without thinking ----------------------------------------------------------------
+
+
+def test_set_args_reaches_the_next_run_and_show_args_tells_the_truth(program: Program, scratch: Path) -> None:
+    with launched(program("ends"), "exit", "3", folder=scratch) as user:
+        assert "exit 3" in user.type("show args")
+        user.type("set args exit 5")
+        assert "exited with code 05" in user.type("run")
+        assert "exited with code 06" in user.type("run exit 6")
+        assert "exit 6" in user.type("show args")
+        user.quit()
+
+
+def test_a_first_snapshot_only_costs_no_further_stops_and_comes_again_after_run(
+    program: Program, scratch: Path
+) -> None:
+    with launched(program("ticks"), "500", folder=scratch) as user:
+        user.type("massif-break --name tick --first 1 tick")
+        user.type("continue")
+        assert "keep n" in user.type("info breakpoints")
+        user.type("run")
+        assert {"tick#1", "tick#2"} <= set(user.type("massif-list").split())
+        user.quit()
+
+
+def test_a_snapshot_when_main_returns_needs_no_trick(program: Program, scratch: Path) -> None:
+    with launched(program("ticks"), "5", folder=scratch) as user:
+        user.type("massif-break --after --name end main")
+        assert "snapshot end: heap" in user.type("continue")
+        user.quit()
+
+
+def test_tab_completes_options_and_snapshot_names(program: Program, scratch: Path) -> None:
+    with launched(program("ticks"), "5", folder=scratch) as user:
+        user.type("break tick")
+        user.type("continue")
+        user.type("massif-snap alpha")
+        assert "massif-diff alpha" in user.type("complete massif-diff al")
+        assert "massif-diff --inverted" in user.type("complete massif-diff --inv")
+        user.quit()
+
+
+def test_an_option_behind_the_location_is_no_function_name(program: Program, scratch: Path) -> None:
+    with launched(program("ticks"), "5", folder=scratch) as user:
+        assert "--name stands behind the location" in user.type("massif-break tick --name x")
+        user.quit()
+
+
+@pytest.mark.needs("less")
+def test_a_curses_program_gets_each_key_at_once_in_its_own_terminal(scratch: Path) -> None:
+    (scratch / "text").write_text("one line\n" * 9)
+    options = ["--own-terminal"]
+    with launched(
+        "/usr/bin/less", scratch / "text", folder=scratch, options=options, env={"TERM": "xterm"}, rows=24
+    ) as user:
+        user.send("continue")
+        user.see("END")
+        user.child.send("q")
+        assert "exited normally" in user.prompt()
+        user.quit()
+
+
+def test_the_quit_key_leaves_the_session_as_plain_gdb_does(program: Program, scratch: Path) -> None:
+    with launched(program("ticks"), "5", folder=scratch) as user:
+        user.press("\\")
+        assert "still here" in user.type("echo still here\\n")
+        user.quit()
