@@ -1,0 +1,185 @@
+"""Other threads stand still during a step, until the stepped one turns out to wait for one of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import NamedTuple, Optional
+
+import gdb
+
+from gdbmem.linux.threads import Blocked, blocked, can_see_calls, thread_count
+from gdbmem.text import printable
+
+_POLL_SECONDS = 0.01
+_ASLEEP_SECONDS = 0.03
+
+
+@contextlib.contextmanager
+def scheduler_locking(mode: Optional[str]) -> Iterator[None]:
+    """Set gdb's scheduler-locking to *mode* (None: leave it), and put back what it was, whatever happens."""
+    if mode is None:
+        yield
+        return
+    before = str(gdb.parameter("scheduler-locking"))
+    set_locking(mode)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(gdb.error):
+            set_locking(before)
+
+
+def set_locking(mode: str) -> None:
+    """Set gdb's scheduler-locking."""
+    if str(gdb.parameter("scheduler-locking")) != mode:
+        gdb.execute(f"set scheduler-locking {mode}", to_string=True)
+
+
+class Wait(NamedTuple):
+    """Why a step was interrupted."""
+
+    blocked: Optional[Blocked]  # None: it ran for longer than the timeout
+    seconds: float
+
+
+class Watcher:
+    """A thread of gdb's that looks whether the thread being stepped sleeps, and then interrupts it.
+
+    It only reads /proc and sends a signal: gdb itself is never touched from here.
+    """
+
+    def __init__(self, pid: Optional[int], *, timeout_seconds: float) -> None:
+        self._pid = pid if pid is not None and can_see_calls(pid) else None  # of this machine
+        self._timeout = timeout_seconds
+        self._mutex = threading.Lock()
+        self._task: Optional[tuple[int, float]] = None  # tid and when its step began
+        self._fired: Optional[Wait] = None
+        self._thread: Optional[threading.Thread] = None
+        self._wake = threading.Event()
+        self._ended = False
+
+    def begin(self, tid: int) -> None:
+        """Watch *tid* from now on."""
+        self._task = (tid, time.monotonic())
+        if self._thread is None:
+            self._start()
+
+    def end(self) -> Optional[Wait]:
+        """Stop watching; return why the step was interrupted, or None if it wasn't."""
+        with self._mutex:
+            self._task = None
+            fired, self._fired = self._fired, None
+        return fired
+
+    def close(self) -> None:
+        """End the thread."""
+        self._ended = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._watch, name="gdbmem-watcher", daemon=True)
+        # gdb's signals (SIGINT, SIGCHLD) must go on reaching gdb's own thread.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            self._thread.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    def _watch(self) -> None:
+        former: Optional[tuple[tuple[int, float], Blocked]] = None
+        since = 0.0
+        while not self._ended:
+            self._wake.wait(_POLL_SECONDS)
+            task, now = self._task, time.monotonic()
+            if task is None or self._fired is not None:
+                former = None
+                continue
+            found = blocked(self._pid, task[0]) if self._pid is not None else None
+            if found is None or found.ends_by_itself:
+                former = None
+            elif former != (task, found):
+                former, since = (task, found), now
+            elif now - since >= _ASLEEP_SECONDS:
+                self._fire(task, Wait(found, now - task[1]))
+                continue
+            # A thread that waits in a loop of its own never sleeps.
+            if now - task[1] >= self._timeout and (found is None or not found.ends_by_itself):
+                self._fire(task, Wait(None, now - task[1]))
+
+    def _fire(self, task: tuple[int, float], wait: Wait) -> None:
+        with self._mutex:
+            if self._task != task or (self._pid is not None and thread_count(self._pid) < 2):
+                return
+            self._fired = wait
+            if hasattr(gdb, "interrupt") and self._pid is None:
+                gdb.interrupt()
+            else:
+                # SIGINT stops the program and is not passed on to it. Only the stepped thread can take it.
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self._pid if self._pid is not None else os.getpid(), signal.SIGINT)
+
+
+def describe_wait(wait: Wait) -> str:
+    """Return in words what the selected thread, just interrupted, waits for, and who holds it."""
+    if wait.blocked is None:
+        return f"ran for {wait.seconds:.1f} s with the other threads locked"
+    if not wait.blocked.is_futex:
+        return f"waited in {_function_of_call()}"
+    address = wait.blocked.argument
+    names = _frame_names()
+    if any("cond_" in name or "cnd_" in name for name in names):
+        return f"waited for condition variable {_symbol(address)}"
+    if any("mutex" in name or "lll_lock" in name for name in names):
+        owner = mutex_owner(address)
+        held = f", held by thread {owner}" if owner else ""
+        return f"waited for mutex {_symbol(address)}{held}"
+    if any("join" in name for name in names):
+        return "waited for another thread's end"
+    return f"waited for {_symbol(address)} in {_function_of_call()}"
+
+
+def mutex_owner(address: int) -> Optional[int]:
+    """Return gdb's number of the thread that holds the pthread mutex at *address*; None when it can't be told."""
+    try:
+        # struct __pthread_mutex_s: lock, count, owner, each an int.
+        data = bytes(gdb.selected_inferior().read_memory(address + 8, 4))
+    except gdb.error:
+        return None
+    tid = int.from_bytes(data, "little")
+    return next((t.num for t in gdb.selected_inferior().threads() if t.ptid[1] == tid), None)
+
+
+def _symbol(address: int) -> str:
+    try:
+        said = str(gdb.execute(f"info symbol {address:#x}", to_string=True))
+    except gdb.error:
+        said = ""
+    name = said.partition(" in section")[0]
+    return printable(name.replace(" ", "")) if " in section" in said else f"{address:#x}"
+
+
+def _frame_names() -> list[str]:
+    names: list[str] = []
+    frame = gdb.newest_frame()
+    while frame is not None and len(names) < 8:
+        names.append(frame.name() or "")
+        frame = frame.older()
+    return names
+
+
+def _function_of_call() -> str:
+    """Return the outermost function of the C library that the thread stands in."""
+    name = "a system call"
+    for candidate in _frame_names():
+        if candidate.startswith("_") or "syscall" in candidate:
+            continue
+        return printable(candidate)
+    return name

@@ -1,0 +1,110 @@
+"""memwatch's gdb commands, as data."""
+
+from __future__ import annotations
+
+import gdb
+
+from gdbmem.debugger.command import Declared
+
+MEMWATCH = Declared(
+    names=("memwatch",),
+    implementation="memwatch.command:MemwatchCommand",
+    category=gdb.COMMAND_DATA,
+    completer=gdb.COMPLETE_COMMAND,
+    is_prefix=True,
+    text="""\
+What each step, line and function does to the program's memory.
+
+memwatch next, step, …   gdb's own command, then one line: what it did to memory
+memwatch report          what was recorded, by line, function, file or thread
+memwatch sources         what this machine can measure, and how exactly
+
+Example:
+  (gdb) memwatch next
+""",
+)
+
+STEP = Declared(
+    names=("memwatch next", "memwatch step", "memwatch nexti", "memwatch stepi"),
+    implementation="memwatch.command:StepCommand",
+    category=gdb.COMMAND_RUNNING,
+    completer=gdb.COMPLETE_NONE,
+    repeats=True,
+    text="""\
+Step as gdb's own command does, and say what that did to memory.
+Usage: COMMAND [OPTIONS] [N]
+
+One line a step: the change of the resident set, the source line, what moved, the running total. With N
+it steps N times and ends with a table by line. 'next' runs through a line that loops at full speed.
+  --lock auto|on|step|off   whether the other threads stand still (auto: until the line waits for them)
+  --source SOURCE           auto, statm, smaps, pagemap or heap (bytes in use by malloc)
+  --timeout TIME            let the other threads go after this long, as in 2s
+  --json, -o FILE, --force  every step as JSON
+
+Example:
+  (gdb) COMMAND 20
+""",
+)
+
+UNTIL = Declared(
+    names=("memwatch until", "memwatch advance", "memwatch finish"),
+    implementation="memwatch.command:RunCommand",
+    category=gdb.COMMAND_RUNNING,
+    completer=gdb.COMPLETE_LOCATION,
+    repeats=True,
+    text="""\
+Run on as gdb's own command does, and say what that did to memory.
+Usage: COMMAND [OPTIONS] [LOCATION]
+
+The options are those of 'memwatch next'.
+
+Example:
+  (gdb) COMMAND
+""",
+)
+
+REPORT = Declared(
+    names=("memwatch report",),
+    implementation="memwatch.command:ReportCommand",
+    category=gdb.COMMAND_DATA,
+    completer=gdb.COMPLETE_NONE,
+    text="""\
+What was recorded so far, summed up.
+Usage: COMMAND [--by line|function|file|thread] [--top N] [--json] [-o FILE] [--force]
+
+The part of a line's change during which other threads ran stands apart, as shared.
+
+Example:
+  (gdb) COMMAND --by function --top 5
+""",
+)
+
+CLEAR = Declared(
+    names=("memwatch clear",),
+    implementation="memwatch.command:ClearCommand",
+    category=gdb.COMMAND_DATA,
+    completer=gdb.COMPLETE_NONE,
+    text="""\
+Forget the steps recorded for this program; totals begin anew.
+Usage: COMMAND
+
+Example:
+  (gdb) COMMAND
+""",
+)
+
+SOURCES = Declared(
+    names=("memwatch sources",),
+    implementation="memwatch.command:SourcesCommand",
+    category=gdb.COMMAND_DATA,
+    completer=gdb.COMPLETE_NONE,
+    text="""\
+What this machine can measure, how exactly, and what memwatch uses.
+Usage: COMMAND
+
+Example:
+  (gdb) COMMAND
+""",
+)
+
+MEMWATCH_COMMANDS = (MEMWATCH, STEP, UNTIL, REPORT, CLEAR, SOURCES)

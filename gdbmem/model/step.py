@@ -1,0 +1,36 @@
+"""What one stop-to-stop run of the program did to its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Optional
+
+LOCKED, FREE, SHARED = "on", "off", "shared"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step with its account; it belongs to the line that it started at. What is unknown is None."""
+
+    command: str  # next, step, …, or "run" for what gdb's own commands did
+    function: Optional[str]
+    file: Optional[str]
+    line: Optional[int]
+    thread: Optional[int]  # gdb's number
+    delta_bytes: Optional[int]  # of what `source` measures; None: the process has gone
+    total_bytes: Optional[int]  # since the account began
+    source: str  # statm, smaps, pagemap, heap, massif, …
+    exact: bool
+    heap_delta_bytes: Optional[int] = None  # bytes in use by the allocator
+    parts: Mapping[str, int] = field(default_factory=dict)  # what changed: heap, mmap, stack, file → bytes
+    lock: str = FREE  # LOCKED: no other thread ran; SHARED: those of shared_threads did
+    shared_threads: tuple[int, ...] = ()
+    seconds: float = 0.0
+    ended: str = ""  # why it ended where it did; "" for the ordinary end of the command
+    note: str = ""
+
+    @property
+    def key(self) -> tuple[Optional[str], Optional[int]]:
+        """The line that the step belongs to."""
+        return self.file, self.line
