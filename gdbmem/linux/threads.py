@@ -8,6 +8,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple, Optional
 
+from gdbmem.linux.resident import KeptFile
+
 _SLEEPS = {
     "x86_64": {35, 230},  # nanosleep, clock_nanosleep: they end by themselves
     "aarch64": {101, 115},
@@ -44,16 +46,27 @@ def parse_syscall(text: str) -> Optional[Blocked]:
     return Blocked(int(words[0]), int(words[1], 16), int(words[-2], 16), int(words[-1], 16))
 
 
-def blocked(pid: int, tid: int) -> Optional[Blocked]:
-    """Return the system call that thread *tid* sleeps in; None when it runs, has stopped or can't be read."""
-    try:
-        found = parse_syscall(Path(f"/proc/{pid}/task/{tid}/syscall").read_text())
+class ThreadEye:
+    """Looks at one thread again and again, with its files kept open."""
+
+    def __init__(self, pid: int, tid: int) -> None:
+        self.tid = tid
+        self._syscall = KeptFile(f"/proc/{pid}/task/{tid}/syscall")
+        self._stat = KeptFile(f"/proc/{pid}/task/{tid}/stat")
+
+    def blocked(self) -> Optional[Blocked]:
+        """Return the system call that the thread sleeps in; None when it runs, has stopped or can't be read."""
+        data = self._syscall.read(256)
+        found = parse_syscall(data.decode("ascii", "replace")) if data else None
         if found is None:
             return None
-        stat = Path(f"/proc/{pid}/task/{tid}/stat").read_text()
-    except (OSError, ValueError):
-        return None
-    return found if stat.rpartition(")")[2].split()[0] == "S" else None
+        stat = self._stat.read(512)
+        return found if stat and stat.rpartition(b")")[2].split()[:1] == [b"S"] else None
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._syscall.close()
+        self._stat.close()
 
 
 def can_see_calls(pid: int) -> bool:

@@ -34,7 +34,8 @@ def test_every_line_is_charged_exactly_the_pages_that_the_program_itself_counts(
         ],
         folder=scratch,
     )
-    counted = dict(map(int, line.split()) for line in said.output.splitlines() if line[:1].isdigit() and len(line.split()) == 2)
+    rows = [line.split() for line in said.output.splitlines()]
+    counted = {int(row[0]): int(row[1]) for row in rows if len(row) == 2 and row[0].isdigit()}
     assert len(counted) == 10
     measured = pages_by_line(scratch)
     assert {line: measured[line] for line in counted} == counted

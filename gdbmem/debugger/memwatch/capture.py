@@ -10,6 +10,8 @@ from pathlib import Path
 
 import gdb
 
+_MOST_HELD = 1 << 20  # bytes
+
 
 class Capture:
     """Sends gdb's standard output to a file, and back.
@@ -21,7 +23,9 @@ class Capture:
     def __init__(self) -> None:
         self._saved: dict[int, int] = {}  # descriptor → where it led
         self._file = -1
-        self._kept: list[str] = []
+        self._start = 0  # where in the file the latest stop begins
+        self._news: list[str] = []
+        self.news: list[str] = []  # what gdb said before the last stop and should be known
         self.final_text = ""  # about the last stop
 
     def __enter__(self) -> Capture:
@@ -51,26 +55,35 @@ class Capture:
         self._saved = {}
 
     def forget(self) -> None:
-        """Drop what was held back so far, but for news such as ``[New Thread …]``."""
+        """Let `text` begin here."""
         if self._saved:
-            self._kept += [line for line in self.text().splitlines() if line.startswith(("[", "warning:"))]
-            os.lseek(self._file, 0, os.SEEK_SET)
-            os.ftruncate(self._file, 0)
+            gdb.flush()
+            self._start = os.lseek(self._file, 0, os.SEEK_CUR)
+            if self._start > _MOST_HELD:
+                self._news += _news(self._read(0))
+                self._start = os.lseek(self._file, 0, os.SEEK_SET)
+                os.ftruncate(self._file, 0)
 
     def text(self) -> str:
         """Return what gdb has said since `forget`."""
-        if self._file < 0:
-            return ""
-        _flush()
-        return os.pread(self._file, 1 << 20, 0).decode("utf-8", "replace")
+        return self._read(self._start).decode("utf-8", "replace")
 
     def finish(self) -> None:
-        """Keep what was said about the last stop, for later."""
-        self.final_text = self.text()
+        """Keep what was said about the last stop, for later, and news such as ``[New Thread …]`` before it."""
+        held = self._read(0)
+        self.final_text = held[self._start :].decode("utf-8", "replace")
+        self.news = self._news + _news(held[: self._start])
 
-    def news(self) -> list[str]:
-        """Return the lines that `forget` kept."""
-        return self._kept
+    def _read(self, start: int) -> bytes:
+        if self._file < 0:
+            return b""
+        _flush()
+        return os.pread(self._file, 2 * _MOST_HELD, start)
+
+
+def _news(held: bytes) -> list[str]:
+    lines = held.decode("utf-8", "replace").splitlines()
+    return [line for line in lines if line.startswith(("[", "warning:"))]
 
 
 def _flush() -> None:

@@ -110,11 +110,10 @@ def _read_function(
             loops.append((address, address))
     if not loops:
         return None
+    starts = [(address, line) for address, line in _line_starts(symtab) if start <= address < end]
+    # Where functions are inlined, where gdb stops depends on more than the line table: leave it to gdb.
     symbol = str(block.function)
-    return Function(
-        [(a, line) for a, line in _line_starts(symtab) if start <= a < end and _is_in(a, start, symbol)],
-        loops,
-    )
+    return Function(starts, loops) if all(_is_in(a, start, symbol) for a, _ in starts) else None
 
 
 def _is_in(address: int, start: int, symbol: str) -> bool:

@@ -12,7 +12,7 @@ from typing import NamedTuple, Optional
 
 import gdb
 
-from gdbmem.linux.threads import Blocked, blocked, can_see_calls, thread_count
+from gdbmem.linux.threads import Blocked, ThreadEye, can_see_calls, thread_count
 from gdbmem.text import printable
 
 _POLL_SECONDS = 0.01
@@ -47,6 +47,45 @@ class Wait(NamedTuple):
     seconds: float
 
 
+Task = tuple[int, float]  # a thread's id in the kernel, and when its step began
+
+
+class _Look:
+    """Judges whether a step waits, from what its thread sleeps in and for how long."""
+
+    def __init__(self, pid: Optional[int], timeout_seconds: float) -> None:
+        self._pid = pid
+        self._timeout = timeout_seconds
+        self._eye: Optional[ThreadEye] = None
+        self._seen: Optional[tuple[Task, Blocked]] = None
+        self._since = 0.0
+
+    def at(self, task: Task, now: float) -> Optional[Wait]:
+        found = self._blocked(task[0])
+        if found is not None and found.ends_by_itself:
+            return None
+        if self._seen != (task, found):
+            self._seen = None if found is None else (task, found)
+            self._since = now
+        elif found is not None and now - self._since >= _ASLEEP_SECONDS:
+            return Wait(found, now - task[1])
+        # A thread that waits in a loop of its own never sleeps.
+        return Wait(None, now - task[1]) if now - task[1] >= self._timeout else None
+
+    def _blocked(self, tid: int) -> Optional[Blocked]:
+        if self._pid is None:
+            return None
+        if self._eye is None or self._eye.tid != tid:
+            self.close()
+            self._eye = ThreadEye(self._pid, tid)
+        return self._eye.blocked()
+
+    def close(self) -> None:
+        if self._eye is not None:
+            self._eye.close()
+            self._eye = None
+
+
 class Watcher:
     """A thread of gdb's that looks whether the thread being stepped sleeps, and then interrupts it.
 
@@ -57,7 +96,7 @@ class Watcher:
         self._pid = pid if pid is not None and can_see_calls(pid) else None  # of this machine
         self._timeout = timeout_seconds
         self._mutex = threading.Lock()
-        self._task: Optional[tuple[int, float]] = None  # tid and when its step began
+        self._task: Optional[Task] = None
         self._fired: Optional[Wait] = None
         self._thread: Optional[threading.Thread] = None
         self._wake = threading.Event()
@@ -94,27 +133,18 @@ class Watcher:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def _watch(self) -> None:
-        former: Optional[tuple[tuple[int, float], Blocked]] = None
-        since = 0.0
+        look = _Look(self._pid, self._timeout)
         while not self._ended:
             self._wake.wait(_POLL_SECONDS)
-            task, now = self._task, time.monotonic()
+            task = self._task
             if task is None or self._fired is not None:
-                former = None
                 continue
-            found = blocked(self._pid, task[0]) if self._pid is not None else None
-            if found is None or found.ends_by_itself:
-                former = None
-            elif former != (task, found):
-                former, since = (task, found), now
-            elif now - since >= _ASLEEP_SECONDS:
-                self._fire(task, Wait(found, now - task[1]))
-                continue
-            # A thread that waits in a loop of its own never sleeps.
-            if now - task[1] >= self._timeout and (found is None or not found.ends_by_itself):
-                self._fire(task, Wait(None, now - task[1]))
+            wait = look.at(task, time.monotonic())
+            if wait is not None:
+                self._fire(task, wait)
+        look.close()
 
-    def _fire(self, task: tuple[int, float], wait: Wait) -> None:
+    def _fire(self, task: Task, wait: Wait) -> None:
         with self._mutex:
             if self._task != task or (self._pid is not None and thread_count(self._pid) < 2):
                 return

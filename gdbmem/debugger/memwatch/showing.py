@@ -53,7 +53,7 @@ def _show_table(stepper: Stepper, stream: TextIO) -> None:
 
 def _show_stop(stepper: Stepper) -> None:
     """Print where the program stands as gdb itself would have."""
-    for line in stepper.capture.news():
+    for line in stepper.capture.news:
         gdb.write(line + "\n")
     stop = stepper.stop
     if stop is not None and not stop.announced and stepper.start is not None and gdb.selected_inferior().pid:

@@ -114,9 +114,8 @@ class Stepper:
         stop = self.stop = self._drive(start, progress)
         seconds = time.perf_counter() - began
         after = stop.reading
-        moved, heap_delta = (
-            self._compare(detail) if self.orders.count == 1 and after is not None else ({}, None)
-        )
+        single = self.orders.count == 1 and after is not None
+        moved, heap_delta = self._compare(detail) if single else (None, None)
         delta = None if before is None or after is None else after - before
         gauge = self.account.gauge
         total = self.account.add(delta)
