@@ -137,3 +137,12 @@ def _moved(before: str, after: str) -> bool:
         if number in _SLEEPS.get(_MACHINE, ()):
             return True  # going on with the former sleep would be a restart: this one is new
     return old != new
+
+
+def is_ending(pid: int) -> bool:
+    """Tell whether all threads of *pid* are dead and only wait to be noticed."""
+    try:
+        stats = [Path(f"/proc/{pid}/task/{tid}/stat").read_text() for tid in os.listdir(f"/proc/{pid}/task")]  # noqa: PTH208
+    except OSError:
+        return True
+    return all(stat.rpartition(")")[2].split()[0] in "ZX" for stat in stats)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.memwatching import line_of, run_gdb, steps
+from tests.live.memwatching import run_gdb, steps
 
 pytestmark = [pytest.mark.needs("gdb", "gcc"), pytest.mark.usefixtures("no_process_left")]
 

@@ -19,7 +19,6 @@ class Stop(NamedTuple):
     reading: Optional[int]  # taken at the stop itself, before a breakpoint's commands ran
     ended: str = ""  # in words; "" for a step's ordinary end
     wait: Optional[Wait] = None  # the watcher stopped it
-    thread_before: Optional[int] = None
     announced: bool = False  # gdb has said more about it than the source line
 
     @property
@@ -61,18 +60,17 @@ class Recorder:
 
     def stop(self, *, wait: Optional[Wait], ours: AbstractSet[int], thread: gdb.InferiorThread) -> Stop:
         """Return the stop that came after `arm`; *ours* are breakpoints of our own that end a step."""
-        number = thread.num if thread.is_valid() else None
         if self._exited is not None:
-            return Stop(None, self._exited, None, number, announced=True)
+            return Stop(None, self._exited, announced=True)
         event = self._event
         if event is None:  # gdb didn't run it: it said why
-            return Stop(self._read(), "not moved", None, number)
+            return Stop(self._read(), "not moved", None)
         if wait is not None and getattr(event, "stop_signal", "") == "SIGINT":
-            return Stop(self._reading, "", wait, number)
+            return Stop(self._reading, "", wait)
         ended, announced = self._in_words(event, ours)
         if not ended:
             ended = self._moved_on(thread)
-        return Stop(self._reading, ended, None, number, announced or bool(ended))
+        return Stop(self._reading, ended, None, announced or bool(ended))
 
     def _in_words(self, event: gdb.Event, ours: AbstractSet[int]) -> tuple[str, bool]:
         if self._stops > 1:
@@ -90,7 +88,7 @@ class Recorder:
         return "", False
 
     def _moved_on(self, thread: gdb.InferiorThread) -> str:
-        selected = gdb.selected_thread()
+        selected = selected_thread()
         if gdb.selected_inferior().num != self._inferior:
             return f"gdb follows process {gdb.selected_inferior().pid} now"
         if selected is None or not thread.is_valid():
@@ -106,6 +104,14 @@ class Recorder:
     def _on_exit(self, event: gdb.Event) -> None:
         code = getattr(event, "exit_code", None)
         self._exited = "the program ended" + ("" if code is None else f" with status {code}")
+
+
+def selected_thread() -> Optional[gdb.InferiorThread]:
+    """Return the selected thread; None where there is none, or where it has ended and gdb lost it."""
+    try:
+        return gdb.selected_thread()
+    except SystemError:
+        return None
 
 
 def _kind(breakpoint_: gdb.Breakpoint) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import gdb
 
+from gdbmem.debugger.memwatch.recorder import selected_thread
 from gdbmem.text import plural, printable
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def _show_stop(stepper: Stepper) -> None:
     for line in stepper.capture.news:
         gdb.write(line + "\n")
     stop = stepper.stop
-    if stop is not None and not stop.announced and stepper.start is not None and gdb.selected_inferior().pid:
+    if stop is not None and not stop.announced and stepper.start is not None and selected_thread():
         frame = gdb.newest_frame()
         if frame == stepper.start.frame and frame.find_sal().line:
             # The same function goes on: only the line, in gdb's colours.

@@ -19,7 +19,7 @@ from gdbmem.debugger.memwatch.recorder import Stop, recorder
 from gdbmem.debugger.place import real_pid
 from gdbmem.debugger.target import VALGRIND, target_kind
 from gdbmem.errors import TargetError
-from gdbmem.linux.threads import activities, ran_between
+from gdbmem.linux.threads import activities, is_ending, ran_between
 from gdbmem.model.step import FREE, LOCKED, SHARED, Step
 
 LINE_COMMANDS = ("step", "next", "stepi", "nexti")
@@ -43,6 +43,7 @@ class Here(NamedTuple):
 
     frame: gdb.Frame
     thread: gdb.InferiorThread
+    number: int  # of the thread, which may end meanwhile
     function: Optional[str]
     file: Optional[str]
     line: Optional[int]
@@ -56,7 +57,9 @@ class Here(NamedTuple):
         position = frame.find_sal()
         symtab = position.symtab
         file = symtab.fullname() if symtab is not None else None
-        return cls(frame, thread, frame.name(), file, position.line if symtab is not None else None)
+        return cls(
+            frame, thread, thread.num, frame.name(), file, position.line if symtab is not None else None
+        )
 
 
 class Progress:
@@ -124,7 +127,7 @@ class Stepper:
             function=start.function,
             file=start.file,
             line=start.line,
-            thread=stop.thread_before,
+            thread=start.number,
             delta_bytes=delta,
             total_bytes=total,
             source=gauge.source,
@@ -176,14 +179,14 @@ class Stepper:
 
     def _drive_together(self, start: Here, progress: Progress) -> Stop:
         """Step while every thread may run: what they did can't be told apart."""
-        others = {t.num for t in gdb.selected_inferior().threads() if t.num != start.thread.num}
+        others = {t.num for t in gdb.selected_inferior().threads() if t.num != start.number}
         before = activities(self._pid) if self._pid is not None and others else {}
         stop = self._first_try(start, watched=False)
         if others:
             ran = (
                 self._numbers(ran_between(before, activities(self._pid))) if self._pid is not None else others
             )
-            progress.threads |= ran - {start.thread.num}
+            progress.threads |= ran - {start.number}
             progress.shared = bool(progress.threads)
         return stop
 
@@ -193,7 +196,7 @@ class Stepper:
             frame = gdb.newest_frame()
             stops = loop_lines.stops(frame) if frame == start.frame else None
             if stops is not None:
-                with Barrier(frame, stops, start.thread.num) as barrier:
+                with Barrier(frame, stops, start.number) as barrier:
                     return self._execute(barrier.command, start, watched=watched, ours=barrier.numbers)
         if self.orders.command not in LINE_COMMANDS and start.frame.is_valid():
             start.frame.select()  # finish, until and advance mean the frame they were typed in
@@ -208,9 +211,24 @@ class Stepper:
             self._watcher.begin(start.thread.ptid[1] or start.thread.ptid[0])
         try:
             gdb.execute(command)
+        except gdb.error:
+            # gdb complains of a thread that ended meanwhile; that is an outcome, not a failure.
+            if gdb.selected_inferior().pid and start.thread.is_valid():
+                raise
+            self._see_it_end()
         finally:
             wait = self._watcher.end() if watched else None
         return recorder.stop(wait=wait, ours=ours, thread=start.thread)
+
+    def _see_it_end(self) -> None:
+        """Let a process that is ending end: the threads that are locked must be seen to die too."""
+        threads = gdb.selected_inferior().threads()
+        if self._pid is None or not threads or not is_ending(self._pid):
+            return
+        with contextlib.suppress(gdb.error):
+            set_locking("off")
+            threads[0].switch()
+            gdb.execute("continue")
 
     def _let_others_run(self, start: Here, progress: Progress) -> Stop:
         """Let all threads run until the call in which the stepped one waits is over."""
@@ -227,7 +245,7 @@ class Stepper:
             ran = self._numbers(ran_between(before, activities(self._pid)))
         else:
             ran = {t.num for t in gdb.selected_inferior().threads()}
-        progress.threads |= ran - {start.thread.num if start.thread.is_valid() else 0}
+        progress.threads |= ran - {start.number}
         return stop
 
     def _way_out(self, start: Here) -> str:
