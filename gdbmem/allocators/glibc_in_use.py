@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Optional, Protocol
+from typing import Callable, NamedTuple, Optional, Protocol
 
 MOST_CHUNKS = 10_000  # free chunks that are walked; beyond it the answer is approximate
 _BINS_BYTES = 254 * 8
@@ -62,20 +62,29 @@ class InUse(NamedTuple):
     exact: bool
 
 
+class _Pages(dict):  # type: ignore[type-arg]
+    """Page number → its 512 words."""
+
+    def __init__(self, memory: Memory) -> None:
+        super().__init__()
+        self._memory = memory
+
+    def __missing__(self, number: int) -> Sequence[int]:
+        page = memoryview(self._memory.read(number << 12, _PAGE)).cast("Q")
+        self[number] = page
+        return page
+
+
 class _Words:
     """The process's memory as 64-bit words, a page at a time, each page read once."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
-        self._pages: dict[int, Sequence[int]] = {}
+        pages = _Pages(memory)
+        self.page: Callable[[int], Sequence[int]] = pages.__getitem__
 
     def __getitem__(self, address: int) -> int:
-        number = address >> 12
-        page = self._pages.get(number)
-        if page is None:
-            page = memoryview(self._memory.read(number << 12, _PAGE)).cast("Q")
-            self._pages[number] = page
-        return page[(address & 0xFFF) >> 3]
+        return self.page(address >> 12)[(address & 0xFFF) >> 3]
 
     def block(self, address: int, count: int) -> tuple[int, ...]:
         return struct.unpack(f"<{count}Q", self._memory.read(address, 8 * count))
@@ -94,14 +103,24 @@ class _Walk:
 
     def bins(self, base: int, heads: Sequence[int]) -> int:
         """Return the bytes of the chunks in the bins whose heads are the pairs (fd, bk) at *base*."""
-        total, words = 0, self.words
+        total, left, page = 0, self.left, self.words.page
         for number in range(0, len(heads), 2):
             head = base + 8 * number - 16
             chunk = heads[number]
-            while chunk not in (head, 0):
-                self.count()
-                total += words[chunk + 8] & ~_FLAGS
-                chunk = words[chunk + 16]
+            while chunk != head and chunk:
+                left -= 1
+                if left < 0:
+                    raise _TooManyError
+                # The innermost loop: no calls but one a page.
+                words = page(chunk >> 12)
+                at = (chunk & 0xFFF) >> 3
+                if at < 510:
+                    total += words[at + 1] & -8
+                    chunk = words[at + 2]
+                else:
+                    total += self.words[chunk + 8] & -8
+                    chunk = self.words[chunk + 16]
+        self.left = left
         return total
 
     def chain(self, chunk: int, link: int) -> int:
