@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _MOST_STEPS = 10_000_000
 # The options stand in front of gdb's own argument, which is kept as typed.
 LEADING_OPTION = re.compile(
-    r"\s*(--(?:lock|source|timeout|output)(?:=|\s+)(?:\"[^\"]*\"|'[^']*'|\S+)|-o\s+(?:\"[^\"]*\"|'[^']*'|\S+)"
+    r"\s*(--(?:lock|source|timeout|output|calls|above|for|until)(?:=|\s+)(?:\"[^\"]*\"|'[^']*'|\S+)|-o\s+(?:\"[^\"]*\"|'[^']*'|\S+)"
     r"|--\w[\w-]*|-h)(?=\s|$)"
 )
 
@@ -50,7 +50,7 @@ class MemwatchCommand(Command):
         raise UsageError(f"there is no 'memwatch {word}'", hint=hint)
 
 
-class _Driving(Command):
+class Driving(Command):
     """What the commands that move the program share."""
 
     def words(self, argument: str) -> Sequence[str]:  # type: ignore[override]
@@ -62,11 +62,9 @@ class _Driving(Command):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         from gdbmem.arguments import add_output_options
-        from gdbmem.debugger.memwatch.settings import LOCKS, SOURCES
+        from gdbmem.debugger.memwatch.settings import SOURCES
 
-        parser.add_argument("--lock", choices=LOCKS, help="whether the other threads stand still")
         parser.add_argument("--source", choices=SOURCES, help="where the number comes from")
-        parser.add_argument("--timeout", metavar="TIME", help="let the other threads go after this long")
         add_output_options(parser)
         parser.add_argument(
             "argument", metavar="ARG", nargs="?", default="", help="as gdb's own command takes it"
@@ -75,8 +73,24 @@ class _Driving(Command):
     def run(self, args: argparse.Namespace) -> None:
         from gdbmem.report.output import open_output
 
+        refuse_non_stop()
         with open_output(args.output, force=args.force) as stream:
-            self.drive(self.orders(args), args.json, stream)
+            self.act(args, stream)
+
+    def act(self, args: argparse.Namespace, stream: TextIO) -> None:
+        """Run the program and write what came of it to *stream*."""
+        raise NotImplementedError
+
+
+class Stepping(Driving):
+    """What the commands that step share."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        from gdbmem.debugger.memwatch.settings import LOCKS
+
+        parser.add_argument("--lock", choices=LOCKS, help="whether the other threads stand still")
+        parser.add_argument("--timeout", metavar="TIME", help="let the other threads go after this long")
+        super().add_arguments(parser)
 
     def orders(self, args: argparse.Namespace) -> Orders:
         from gdbmem.debugger.memwatch.settings import patience, setting
@@ -89,18 +103,17 @@ class _Driving(Command):
             return Orders(command, count=_count(args.argument), **common)
         return Orders(command, args.argument, **common)
 
-    def drive(self, orders: Orders, json: bool, stream: TextIO) -> None:
-        refuse_non_stop()
+    def act(self, args: argparse.Namespace, stream: TextIO) -> None:
         from gdbmem.debugger.memwatch.showing import show_steps
         from gdbmem.debugger.memwatch.stepping import Stepper
 
-        stepper = Stepper(orders)
+        stepper = Stepper(self.orders(args))
         try:
             with stepper.prepared():
                 stepper.run()
         finally:
             if stepper.steps:
-                show_steps(stepper, json=json, stream=stream)
+                show_steps(stepper, json=args.json, stream=stream)
 
 
 def _count(text: str) -> int:
@@ -127,11 +140,11 @@ def refuse_non_stop() -> None:
         )
 
 
-class StepCommand(_Driving):
+class StepCommand(Stepping):
     """`memwatch next`, `step`, `nexti`, `stepi`."""
 
 
-class RunCommand(_Driving):
+class RunCommand(Stepping):
     """`memwatch until`, `advance`, `finish`."""
 
 

@@ -10,6 +10,7 @@ import gdb
 
 # x86: jumps and loop; ARM: branches. Calls are stepped over at full speed by gdb itself.
 _BRANCH = re.compile(r"^(?:bnd )?(?:j\w+|loop\w*|b(?:\.\w+)?|cbn?z|tbn?z)\b.*?\b0x([0-9a-f]+)(?: <.*>)?$")
+_CALL = re.compile(r"^(?:call\w*|bnd call\w*|blr?)\b")
 _REPEATED = re.compile(r"^(?:rep\w*|repz|repnz) ")
 _TABLE_ROW = re.compile(r"^\d+\s+(\d+|END)\s+(0x[0-9a-f]+)\s+(?:0x[0-9a-f]+\s+)?(Y)?", re.M)
 _LONGEST_FUNCTION = 1 << 20  # bytes that are disassembled
@@ -142,6 +143,21 @@ def _no_statements(symtab: gdb.Symtab) -> set[tuple[int, int]]:
             row = (int(address, 16), int(line))
             seen[row] = seen.get(row, False) or bool(statement)
     return {row for row, statement in seen.items() if not statement}
+
+
+def own_line_starts(block: gdb.Block, symtab: gdb.Symtab) -> list[tuple[int, int]]:
+    """Return where the lines of the function *block* begin: (address, line); inlined functions' lines left out."""
+    symbol = str(block.function)
+    starts = [(a, line) for a, line in _line_starts(symtab) if block.start <= a < block.end]
+    own = [(address, line) for address, line in starts if _is_in(address, block.start, symbol)]
+    # Of several lines at one address gdb shows the last.
+    return sorted(dict(own).items())
+
+
+def calls_in(frame: gdb.Frame, block: gdb.Block) -> list[tuple[int, int]]:
+    """Return the function's call instructions: (address, address of the next instruction)."""
+    found = frame.architecture().disassemble(block.start, block.end - 1)
+    return [(one["addr"], one["addr"] + one["length"]) for one in found if _CALL.match(one["asm"])]
 
 
 class _StopHere(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types

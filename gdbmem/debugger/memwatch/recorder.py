@@ -58,7 +58,9 @@ class Recorder:
         self._stops = 0
         self._inferior = gdb.selected_inferior().num
 
-    def stop(self, *, wait: Optional[Wait], ours: AbstractSet[int], thread: gdb.InferiorThread) -> Stop:
+    def stop(
+        self, *, wait: Optional[Wait], ours: AbstractSet[int], thread: Optional[gdb.InferiorThread]
+    ) -> Stop:
         """Return the stop that came after `arm`; *ours* are breakpoints of our own that end a step."""
         if self._exited is not None:
             return Stop(None, self._exited, announced=True)
@@ -68,7 +70,7 @@ class Recorder:
         if wait is not None and getattr(event, "stop_signal", "") == "SIGINT":
             return Stop(self._reading, "", wait)
         ended, announced = self._in_words(event, ours)
-        if not ended:
+        if not ended and thread is not None:
             ended = self._moved_on(thread)
         return Stop(self._reading, ended, None, announced or bool(ended))
 

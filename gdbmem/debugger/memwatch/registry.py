@@ -16,6 +16,7 @@ MEMWATCH = Declared(
 What each step, line and function does to the program's memory.
 
 memwatch next, step, …   gdb's own command, then one line: what it did to memory
+memwatch function NAME   each line of one function, over some calls
 memwatch report          what was recorded, by line, function, file or thread
 memwatch sources         what this machine can measure, and how exactly
 
@@ -63,6 +64,25 @@ Example:
 """,
 )
 
+FUNCTION = Declared(
+    names=("memwatch function",),
+    implementation="memwatch.function:FunctionCommand",
+    category=gdb.COMMAND_RUNNING,
+    completer=gdb.COMPLETE_LOCATION,
+    text="""\
+Run on until a function has been called, and say what each of its lines did to memory.
+Usage: COMMAND [--calls N] [--own] [--source SOURCE] [--json] [-o FILE] [--force] LOCATION
+
+What the calls made by a line do counts for that line. The other threads run on; what they did meanwhile
+can't be told apart, and such lines are marked with a ~.
+  --calls N   watch N calls (default 1)
+  --own       leave out what the calls that a line makes do
+
+Example:
+  (gdb) COMMAND --calls 100 Decoder::decode
+""",
+)
+
 REPORT = Declared(
     names=("memwatch report",),
     implementation="memwatch.command:ReportCommand",
@@ -107,4 +127,4 @@ Example:
 """,
 )
 
-MEMWATCH_COMMANDS = (MEMWATCH, STEP, UNTIL, REPORT, CLEAR, SOURCES)
+MEMWATCH_COMMANDS = (MEMWATCH, STEP, UNTIL, FUNCTION, REPORT, CLEAR, SOURCES)
