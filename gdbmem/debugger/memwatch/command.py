@@ -71,11 +71,15 @@ class Driving(Command):
         )
 
     def run(self, args: argparse.Namespace) -> None:
+        from gdbmem.debugger.memwatch.auto import auto
         from gdbmem.report.output import open_output
 
         refuse_non_stop()
         with open_output(args.output, force=args.force) as stream:
-            self.act(args, stream)
+            try:
+                self.act(args, stream)
+            finally:
+                auto.stand_here()
 
     def act(self, args: argparse.Namespace, stream: TextIO) -> None:
         """Run the program and write what came of it to *stream*."""

@@ -16,6 +16,7 @@ MEMWATCH = Declared(
 What each step, line and function does to the program's memory.
 
 memwatch next, step, …   gdb's own command, then one line: what it did to memory
+memwatch auto on         such a line at every stop, however it came about
 memwatch function NAME   each line of one function, over some calls
 memwatch report          what was recorded, by line, function, file or thread
 memwatch sources         what this machine can measure, and how exactly
@@ -83,6 +84,20 @@ Example:
 """,
 )
 
+AUTO = Declared(
+    names=("memwatch auto",),
+    implementation="memwatch.auto:AutoCommand",
+    category=gdb.COMMAND_DATA,
+    completer=gdb.COMPLETE_NONE,
+    text="""\
+Say at every stop what happened to memory since the one before, whatever moved the program.
+Usage: COMMAND on|off
+
+Example:
+  (gdb) COMMAND on
+""",
+)
+
 REPORT = Declared(
     names=("memwatch report",),
     implementation="memwatch.command:ReportCommand",
@@ -127,4 +142,4 @@ Example:
 """,
 )
 
-MEMWATCH_COMMANDS = (MEMWATCH, STEP, UNTIL, FUNCTION, REPORT, CLEAR, SOURCES)
+MEMWATCH_COMMANDS = (MEMWATCH, STEP, UNTIL, AUTO, FUNCTION, REPORT, CLEAR, SOURCES)
