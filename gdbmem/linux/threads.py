@@ -146,3 +146,19 @@ def is_ending(pid: int) -> bool:
     except OSError:
         return True
     return all(stat.rpartition(")")[2].split()[0] in "ZX" for stat in stats)
+
+
+def minor_faults(pid: int) -> dict[int, int]:
+    """Return how many pages each thread of *pid* has been given without reading a disk."""
+    found = {}
+    try:
+        tids = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
+    except OSError:
+        return {}
+    for tid in tids:
+        try:
+            stat = Path(f"/proc/{pid}/task/{tid}/stat").read_text()
+            found[int(tid)] = int(stat.rpartition(")")[2].split()[7])
+        except (OSError, ValueError, IndexError):
+            continue
+    return found

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _MOST_STEPS = 10_000_000
 # The options stand in front of gdb's own argument, which is kept as typed.
 LEADING_OPTION = re.compile(
-    r"\s*(--(?:lock|source|timeout|output|calls|above|for|until)(?:=|\s+)(?:\"[^\"]*\"|'[^']*'|\S+)|-o\s+(?:\"[^\"]*\"|'[^']*'|\S+)"
+    r"\s*(--(?:lock|source|timeout|output|calls|above|for|until|top)(?:=|\s+)(?:\"[^\"]*\"|'[^']*'|\S+)|-o\s+(?:\"[^\"]*\"|'[^']*'|\S+)"
     r"|--\w[\w-]*|-h)(?=\s|$)"
 )
 

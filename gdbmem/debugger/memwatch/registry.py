@@ -18,6 +18,8 @@ What each step, line and function does to the program's memory.
 memwatch next, step, …   gdb's own command, then one line: what it did to memory
 memwatch auto on         such a line at every stop, however it came about
 memwatch function NAME   each line of one function, over some calls
+memwatch growth          run on; who asks the kernel for memory
+memwatch limit +SIZE     run on; stop where the program has grown by that much
 memwatch report          what was recorded, by line, function, file or thread
 memwatch sources         what this machine can measure, and how exactly
 
@@ -98,6 +100,42 @@ Example:
 """,
 )
 
+GROWTH = Declared(
+    names=("memwatch growth",),
+    implementation="memwatch.growth:GrowthCommand",
+    category=gdb.COMMAND_RUNNING,
+    completer=gdb.COMPLETE_NONE,
+    text="""\
+Let the program run, and say who asked the kernel for memory: by path, with the source line.
+Usage: COMMAND [--above SIZE] [--for TIME] [--until LOCATION] [--top N] [--json] [-o FILE] [--force]
+
+Every brk, mmap, munmap, mremap, madvise and shmat that the C library makes is recorded, with its call
+path and thread; everything else runs at full speed. It ends where the program stops or ends.
+  --above SIZE      only requests that changed the address space by SIZE or more
+  --for TIME        stop after this long, as in 10s
+  --until LOCATION  stop there
+
+Example:
+  (gdb) COMMAND --above 1MiB --for 10s
+""",
+)
+
+LIMIT = Declared(
+    names=("memwatch limit",),
+    implementation="memwatch.limit:LimitCommand",
+    category=gdb.COMMAND_RUNNING,
+    completer=gdb.COMPLETE_NONE,
+    text="""\
+Let the program run until its resident set passes a size; stop in the thread that grew it.
+Usage: COMMAND +SIZE|SIZE
+
++SIZE is counted from here. It is looked at every millisecond; how far the program got beyond is said.
+
+Example:
+  (gdb) COMMAND +100MiB
+""",
+)
+
 REPORT = Declared(
     names=("memwatch report",),
     implementation="memwatch.command:ReportCommand",
@@ -142,4 +180,4 @@ Example:
 """,
 )
 
-MEMWATCH_COMMANDS = (MEMWATCH, STEP, UNTIL, AUTO, FUNCTION, REPORT, CLEAR, SOURCES)
+MEMWATCH_COMMANDS = (MEMWATCH, STEP, UNTIL, AUTO, FUNCTION, GROWTH, LIMIT, REPORT, CLEAR, SOURCES)
