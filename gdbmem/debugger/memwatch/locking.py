@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import os
 import signal
@@ -15,7 +16,7 @@ import gdb
 from gdbmem.linux.threads import Blocked, ThreadEye, can_see_calls, thread_count
 from gdbmem.text import printable
 
-_POLL_SECONDS = 0.01
+_POLL_SECONDS = 0.02
 _ASLEEP_SECONDS = 0.03
 
 
@@ -132,14 +133,14 @@ class Watcher:
         self._mutex = threading.Lock()
         self._task: Optional[Task] = None
         self._fired: Optional[Wait] = None
-        self._thread: Optional[threading.Thread] = None
+        self._started = False
         self._wake = threading.Event()
         self._ended = False
 
     def begin(self, tid: int) -> None:
         """Watch *tid* from now on."""
         self._task = (tid, time.monotonic())
-        if self._thread is None:
+        if not self._started:
             self._start()
 
     def end(self) -> Optional[Wait]:
@@ -150,19 +151,17 @@ class Watcher:
         return fired
 
     def close(self) -> None:
-        """End the thread."""
+        """Let the thread end; with no step to watch it can do nothing more."""
         self._ended = True
         self._wake.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
 
     def _start(self) -> None:
-        self._thread = threading.Thread(target=self._watch, name="gdbmem-watcher", daemon=True)
+        self._started = True
         # gdb's signals (SIGINT, SIGCHLD) must go on reaching gdb's own thread.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            self._thread.start()
+            # threading.Thread would wait until it runs, which may take as long as ten steps.
+            _thread.start_new_thread(self._watch, ())
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
