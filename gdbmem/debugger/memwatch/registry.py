@@ -21,6 +21,7 @@ memwatch function NAME   each line of one function, over some calls
 memwatch growth          run on; who asks the kernel for memory
 memwatch limit +SIZE     run on; stop where the program has grown by that much
 memwatch report          what was recorded, by line, function, file or thread
+memwatch plot [FILE]     memory over the steps, drawn
 memwatch sources         what this machine can measure, and how exactly
 
 Example:
@@ -152,6 +153,34 @@ Example:
 """,
 )
 
+SAVE = Declared(
+    names=("memwatch save",),
+    implementation="memwatch.keeping:SaveCommand",
+    category=gdb.COMMAND_DATA,
+    completer=gdb.COMPLETE_NONE,
+    text="""\
+Keep the recorded steps in the run folder, as JSON.
+Usage: COMMAND NAME
+
+Example:
+  (gdb) COMMAND before-the-fix
+""",
+)
+
+PLOT = Declared(
+    names=("memwatch plot",),
+    implementation="memwatch.keeping:PlotCommand",
+    category=gdb.COMMAND_DATA,
+    completer=gdb.COMPLETE_FILENAME,
+    text="""\
+Draw memory over the recorded steps: here, or in a picture with the lines that changed most.
+Usage: COMMAND [--force] [FILE.svg|FILE.html]
+
+Example:
+  (gdb) COMMAND steps.svg
+""",
+)
+
 CLEAR = Declared(
     names=("memwatch clear",),
     implementation="memwatch.command:ClearCommand",
@@ -180,4 +209,4 @@ Example:
 """,
 )
 
-MEMWATCH_COMMANDS = (MEMWATCH, STEP, UNTIL, AUTO, FUNCTION, GROWTH, LIMIT, REPORT, CLEAR, SOURCES)
+MEMWATCH_COMMANDS = (MEMWATCH, STEP, UNTIL, AUTO, FUNCTION, GROWTH, LIMIT, REPORT, SAVE, PLOT, CLEAR, SOURCES)

@@ -196,7 +196,7 @@ class Stepper:
             frame = gdb.newest_frame()
             stops = loop_lines.stops(frame) if frame == start.frame else None
             if stops is not None:
-                with Barrier(frame, stops, start.number) as barrier:
+                with Barrier(frame, stops, start.thread.global_num) as barrier:
                     return self._execute(barrier.command, start, watched=watched, ours=barrier.numbers)
         if self.orders.command not in LINE_COMMANDS and start.frame.is_valid():
             start.frame.select()  # finish, until and advance mean the frame they were typed in
