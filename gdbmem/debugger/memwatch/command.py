@@ -60,12 +60,19 @@ class Driving(Command):
             at = match.end()
         return [*options, "--", argument[at:].strip()] if argument[at:].strip() else options
 
+    has_source = True  # takes --source
+    has_output = True  # takes --json, -o and --force
+
     def add_arguments(self, parser: ArgumentParser) -> None:
         from gdbmem.arguments import add_output_options
         from gdbmem.debugger.memwatch.settings import SOURCES
 
-        parser.add_argument("--source", choices=SOURCES, help="where the number comes from")
-        add_output_options(parser)
+        if self.has_source:
+            parser.add_argument("--source", choices=SOURCES, help="where the number comes from")
+        if self.has_output:
+            add_output_options(parser)
+        else:
+            parser.set_defaults(output=None, force=False)
         parser.add_argument(
             "argument", metavar="ARG", nargs="?", default="", help="as gdb's own command takes it"
         )

@@ -170,6 +170,8 @@ def native_pid(what: str) -> int:
 class GrowthCommand(Driving):
     """`memwatch growth`."""
 
+    has_source = False
+
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("--above", metavar="SIZE", default="0", help="only requests of at least SIZE")

@@ -61,7 +61,10 @@ UNTIL = Declared(
 Run on as gdb's own command does, and say what that did to memory.
 Usage: COMMAND [OPTIONS] [LOCATION]
 
-The options are those of 'memwatch next'.
+  --lock auto|on|step|off   whether the other threads stand still (auto: until the program waits for them)
+  --source SOURCE           auto, statm, smaps, pagemap or heap (bytes in use by malloc)
+  --timeout TIME            let the other threads go after this long, as in 2s
+  --json, -o FILE, --force
 
 Example:
   (gdb) COMMAND
@@ -128,7 +131,7 @@ LIMIT = Declared(
     completer=gdb.COMPLETE_NONE,
     text="""\
 Let the program run until its resident set passes a size; stop in the thread that grew it.
-Usage: COMMAND +SIZE|SIZE
+Usage: COMMAND [--source SOURCE] +SIZE|SIZE
 
 +SIZE is counted from here. It is looked at every millisecond; how far the program got beyond is said.
 
