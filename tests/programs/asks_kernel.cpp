@@ -14,7 +14,9 @@ static char *fresh(size_t size) {
 
 static void fill(size_t size) {
     char *area = fresh(size);
-    for (size_t at = 0; at < size; at += 4096) area[at] = 1;
+    // Slowly where it is much, so that whoever looks on sees it happen.
+    for (size_t at = 0; at < size; at += 4096)
+        for (volatile int i = 0; i < (size > (1 << 20) ? 50000 : 1); i = i + 1) area[at] = 1;
 }
 
 static void small_blocks() {
