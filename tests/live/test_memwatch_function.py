@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from gdbmem.launch.gdbpython import ensure_private_folder
 from tests.live.memwatching import line_of, run_gdb
 
 pytestmark = [pytest.mark.needs("gdb", "g++"), pytest.mark.usefixtures("no_process_left")]
@@ -79,7 +78,6 @@ def test_a_call_left_by_an_exception_is_named_and_no_later_line_is_charged_for_i
 
 
 def test_a_program_that_ends_early_still_gets_its_table(program: Program, scratch: Path) -> None:
-    ensure_private_folder()
     said = run_gdb(
         program("function_lines"),
         [f"break {at('i < 10;')}", "run", "memwatch function --calls 50 thrower"],

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from gdbmem.launch.gdbpython import ensure_private_folder
 from tests.live.memwatching import line_of, run_gdb
 
 pytestmark = [pytest.mark.needs("gdb", "g++"), pytest.mark.usefixtures("no_process_left")]
@@ -64,7 +63,6 @@ def test_small_requests_are_left_out_and_counted(program: Program, scratch: Path
 
 
 def test_it_ends_at_a_place_and_leaves_no_breakpoint(program: Program, scratch: Path) -> None:
-    ensure_private_folder()
     said = run_gdb(
         program("asks_kernel"),
         ["break main", "run", "delete", "memwatch growth --until small_blocks", "info breakpoints", "frame"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
 
 import gdb
 
@@ -40,38 +40,57 @@ class Auto:
 
     def __init__(self) -> None:
         self.is_on = False
+        self._watchers: list[Callable[[], None]] = []  # windows that draw at every stop
         self._stands: dict[int, _Stand] = {}  # by inferior
         self._problem = ""
 
     def turn(self, *, on: bool) -> None:
         """Begin or end printing."""
-        if on == self.is_on:
-            return
-        self.is_on = on
-        self._stands.clear()
-        self._problem = ""
-        if on:
+        if on != self.is_on:
+            self._listen(on or bool(self._watchers))
+            self.is_on = on
+
+    def watch(self, draw: Callable[[], None]) -> None:
+        """Record stops, and call *draw* after each."""
+        self._listen(True)
+        self._watchers.append(draw)
+
+    def unwatch(self, draw: Callable[[], None]) -> None:
+        """Call *draw* no more."""
+        self._watchers.remove(draw)
+        self._listen(self.is_on or bool(self._watchers))
+
+    def _listen(self, listen: bool) -> None:
+        listens = self.is_on or bool(self._watchers)
+        if listen and not listens:
+            self._stands.clear()
+            self._problem = ""
             gdb.events.stop.connect(self._on_stop)
-            if gdb.selected_inferior().pid:
+            if selected_thread() is not None:
                 self._look()
-        else:
+        elif listens and not listen:
             gdb.events.stop.disconnect(self._on_stop)
 
     def _on_stop(self, event: gdb.Event) -> None:
         if recorder.driving:
             return  # a memwatch command keeps this account itself
         step = self._look()
-        if step is None:
-            return
-        from gdbmem.debugger.memwatch.showing import print_step
+        if step is not None and self.is_on:
+            from gdbmem.debugger.memwatch.showing import print_step
 
-        print_step(step, sys.stdout)
+            print_step(step, sys.stdout)
+        self._draw()
+
+    def _draw(self) -> None:
+        for draw in self._watchers:
+            draw()
 
     def stand_here(self) -> None:
         """Count the next step from here: a memwatch command has accounted for all before."""
         self._stands.clear()
-        if self.is_on and selected_thread() is not None:
+        if (self.is_on or self._watchers) and selected_thread() is not None:
             self._look()
+        self._draw()
 
     def _look(self) -> Optional[Step]:
         """Read what the program holds now; return the step since the stop before, if there was one."""

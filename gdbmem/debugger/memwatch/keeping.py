@@ -38,7 +38,7 @@ class SaveCommand(Command):
 
         steps = accounts.recorded().steps
         name = check_name(args.save_name)
-        folder = session.run.folder / _FOLDER
+        folder = session.folder / _FOLDER
         folder.mkdir(mode=0o700, exist_ok=True)
         # A name is data, never a file's name.
         number = 1 + max((int(path.stem) for path in folder.iterdir() if path.stem.isdigit()), default=0)
