@@ -29,6 +29,7 @@ class FunctionProfile:
     own_only: bool  # what the calls made by a line did is left out
     abandoned_calls: int = 0  # left by an exception or longjmp
     recursive_calls: int = 0
+    has_inlined: bool = False  # other functions are inlined into it: their lines count for the line before
     outside_bytes: int = 0  # with own_only: what the calls made by the lines did
 
     @property

@@ -27,10 +27,11 @@ def print_function(profile: FunctionProfile, console: Console, sources: SourceLi
     name = PurePath(profile.file).name if profile.file else "no source known"
     heading = f"{profile.function}  {name}  {plural(profile.calls, 'call')}"
     console.print(Text(printable(heading), "bold"))
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    # The source takes what the numbers leave.
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", expand=True)
     for title in ("line", "hits", noun(profile.source), "per hit", "total after"):
         table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("source", no_wrap=True, overflow="ellipsis")
+    table.add_column("source", no_wrap=True, overflow="ellipsis", ratio=1)
     for number, line in _rows(profile):
         table.add_row(str(number), *_cells(line), _source(profile, number, sources))
     console.print(table)
@@ -43,6 +44,8 @@ def remarks(profile: FunctionProfile) -> list[str]:
     said = [f"{format_delta(profile.delta_bytes)} in all, by source {profile.source}"]
     if profile.own_only:
         said.append(f"what the lines' calls did is left out: {format_delta(profile.outside_bytes)}")
+    if profile.has_inlined:
+        said.append("functions are inlined into it: what they do counts for the line of it that ran before")
     if profile.recursive_calls:
         calls = plural(profile.recursive_calls, "recursive call")
         said.append(f"{calls}: each change is counted once, at the line of the innermost call")
@@ -103,6 +106,7 @@ def function_json(profile: FunctionProfile, sources: SourceLines) -> str:
         "outside_bytes": profile.outside_bytes,
         "abandoned_calls": profile.abandoned_calls,
         "recursive_calls": profile.recursive_calls,
+        "has_inlined": profile.has_inlined,
         "lines": [
             {**line._asdict(), "source_text": sources.line(profile.file, line.line)} for line in profile.lines
         ],

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gdbmem.report.source import SourceLines
 
 _CALLERS = 4
+_TELLING = 50  # requests; with fewer, starting and ending weigh more than they do
 
 
 def print_growth(growth: Growth, console: Console, sources: SourceLines, *, top: int) -> None:
@@ -48,9 +49,10 @@ def summary(growth: Growth) -> list[str]:
     lines = [f"{mapped} mapped, {resident} resident since the first of {plural(growth.events, 'request')}"]
     if growth.left_out:
         lines.append(f"{plural(growth.left_out, 'request')} smaller than asked for left out")
-    if growth.events:
-        each = growth.cost_seconds / growth.events * 1000
-        lines.append(f"recording took {each:.2f} ms each, {format_duration(growth.cost_seconds)} in all")
+    each = ""
+    if growth.events >= _TELLING:
+        each = f", {growth.cost_seconds / growth.events * 1000:.2f} ms each"
+    lines.append(f"recording took {format_duration(growth.cost_seconds)} of gdb's time{each}")
     return lines
 
 

@@ -66,7 +66,8 @@ def _remarks(step: Step) -> list[str]:
     if step.lock == SHARED:
         remarks.append(f"shared with {threads_text(step.shared_threads)}")
     if not step.exact:
-        remarks.append(f"source {step.source}, not exact on this kernel")
+        where = "" if noun(step.source) == "heap" else " on this kernel"
+        remarks.append(f"source {step.source}, not exact{where}")
     elif noun(step.source) == "heap":
         remarks.append(f"source {step.source}")
     remarks += [printable(text) for text in (step.ended, step.note) if text]

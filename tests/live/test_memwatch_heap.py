@@ -41,6 +41,7 @@ def test_an_allocation_of_40_bytes_shows_and_so_does_its_end(
     assert found[at("malloc(40)")] in (48, 48 + 656, 48 + 768 + 16)
     assert found[at("free(a)")] == -48
     assert found[at("malloc(1000000)")] == (1003520 if symbols else 0)
+    assert ("not counted without libc's debug information" in steps(scratch)[0]["note"]) is not symbols
     assert found[at("keep[i] = malloc")] == sum(max(32, (24 + i % 200 + 8 + 15) & ~15) for i in range(20000))
 
 

@@ -19,7 +19,7 @@ def pages_by_line(folder: Path) -> dict[int, int]:
     return {s["line"]: s["delta_bytes"] // PAGE for s in steps(folder) if s["function"] == "work"}
 
 
-@pytest.mark.parametrize("source", ["auto", "smaps"])
+@pytest.mark.parametrize("source", ["auto", "smaps", "pagemap"])
 def test_every_line_is_charged_exactly_the_pages_that_the_program_itself_counts(
     program: Program, scratch: Path, source: str
 ) -> None:

@@ -33,6 +33,7 @@ class Place(NamedTuple):
     start: int  # address of its first instruction
     lines: Sequence[tuple[int, int]]  # (address, line) where its own lines begin
     calls: Sequence[tuple[int, int]]  # (address of a call, address behind it)
+    has_inlined: bool
 
 
 class _Activation:
@@ -180,6 +181,7 @@ class Tally:
             own_only=own_only,
             abandoned_calls=self.abandoned,
             recursive_calls=self.recursive,
+            has_inlined=self.place.has_inlined,
             outside_bytes=self.outside_bytes,
         )
 
@@ -286,14 +288,9 @@ def find_place(location: str) -> Place:
     if others:
         warn(f"{printable(location)} is several functions; this is {block.function.print_name}")
     symtab = block.function.symtab
-    lines = own_line_starts(block, symtab)
-    return Place(
-        block.function.print_name,
-        symtab.fullname(),
-        _entry(block),
-        lines,
-        calls_in(gdb.selected_frame(), block),
-    )
+    lines, has_inlined = own_line_starts(block, symtab)
+    calls = calls_in(gdb.selected_frame(), block)
+    return Place(block.function.print_name, symtab.fullname(), _entry(block), lines, calls, has_inlined)
 
 
 def _function_at(address: int) -> Optional[gdb.Block]:

@@ -33,7 +33,7 @@ class Gauge:
 
     source = ""
     exact = True
-    note = ""  # said with every line
+    note = ""  # what to know about the latest reading
     measures_heap = False
 
     def read(self) -> Optional[int]:
@@ -82,7 +82,11 @@ class HeapGauge(Gauge):
 
     def read(self) -> Optional[int]:
         found = self.heap.read()
-        self.exact = found.exact if found else True
+        self.exact = found is None or (found.exact and self.heap.counts_mapped_blocks)
+        if found is not None and not found.exact:
+            self.note = "very many free blocks: they are not subtracted"
+        elif found is not None and not self.heap.counts_mapped_blocks:
+            self.note = "blocks with a mapping of their own (128 KiB and more) are not counted without libc's debug information"
         if found is None and gdb.selected_inferior().pid:
             # Before libc is loaded nothing is allocated.
             return 0 if self.heap.problem.startswith("no glibc") else None

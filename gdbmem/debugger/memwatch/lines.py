@@ -145,13 +145,16 @@ def _no_statements(symtab: gdb.Symtab) -> set[tuple[int, int]]:
     return {row for row, statement in seen.items() if not statement}
 
 
-def own_line_starts(block: gdb.Block, symtab: gdb.Symtab) -> list[tuple[int, int]]:
-    """Return where the lines of the function *block* begin: (address, line); inlined functions' lines left out."""
+def own_line_starts(block: gdb.Block, symtab: gdb.Symtab) -> tuple[list[tuple[int, int]], bool]:
+    """Return where the lines of the function *block* begin: (address, line), and whether functions are inlined into it.
+
+    The lines of those are left out.
+    """
     symbol = str(block.function)
     starts = [(a, line) for a, line in _line_starts(symtab) if block.start <= a < block.end]
     own = [(address, line) for address, line in starts if _is_in(address, block.start, symbol)]
     # Of several lines at one address gdb shows the last.
-    return sorted(dict(own).items())
+    return sorted(dict(own).items()), len(own) < len(starts)
 
 
 def calls_in(frame: gdb.Frame, block: gdb.Block) -> list[tuple[int, int]]:

@@ -138,7 +138,7 @@ class Stepper:
             shared_threads=tuple(sorted(progress.threads)),
             seconds=seconds,
             ended=stop.ended,
-            note="; ".join(progress.notes),
+            note="; ".join([*progress.notes, gauge.note] if gauge.note else progress.notes),
         )
         self.steps.append(step)
         self.account.steps.append(step)
@@ -188,6 +188,8 @@ class Stepper:
             )
             progress.threads |= ran - {start.number}
             progress.shared = bool(progress.threads)
+            if self._under_valgrind:
+                progress.notes.append("valgrind runs threads by turns, and they can't be locked there")
         return stop
 
     def _first_try(self, start: Here, *, watched: bool = True) -> Stop:
