@@ -86,7 +86,7 @@ class HeapGauge(Gauge):
         if found is not None and not found.exact:
             self.note = "very many free blocks: they are not subtracted"
         elif found is not None and not self.heap.counts_mapped_blocks:
-            self.note = "blocks with a mapping of their own (128 KiB and more) are not counted without libc's debug information"
+            self.note = "blocks from 128 KiB on are not counted without libc's debug information"
         if found is None and gdb.selected_inferior().pid:
             # Before libc is loaded nothing is allocated.
             return 0 if self.heap.problem.startswith("no glibc") else None

@@ -15,7 +15,7 @@ from gdbmem.debugger.memwatch.capture import Capture
 from gdbmem.debugger.memwatch.gauge import Detail
 from gdbmem.debugger.memwatch.lines import Barrier, loop_lines
 from gdbmem.debugger.memwatch.locking import Watcher, describe_wait, scheduler_locking, set_locking
-from gdbmem.debugger.memwatch.recorder import Stop, recorder
+from gdbmem.debugger.memwatch.recorder import Stop, recorder, selected_thread
 from gdbmem.debugger.place import real_pid
 from gdbmem.debugger.target import VALGRIND, target_kind
 from gdbmem.errors import TargetError
@@ -81,6 +81,7 @@ class Stepper:
         self.stop: Optional[Stop] = None  # the last one
         self.capture = Capture()
         self.start: Optional[Here] = None  # of the last step
+        self._typed_in: Optional[gdb.Frame] = gdb.selected_frame() if selected_thread() is not None else None
         self._under_valgrind = target_kind() == VALGRIND
         self._lock = self._mode()
         pid = None if self._under_valgrind or self._is_remote() else real_pid()
@@ -200,8 +201,7 @@ class Stepper:
             if stops is not None:
                 with Barrier(frame, stops, start.thread.global_num) as barrier:
                     return self._execute(barrier.command, start, watched=watched, ours=barrier.numbers)
-        if self.orders.command not in LINE_COMMANDS and start.frame.is_valid():
-            start.frame.select()  # finish, until and advance mean the frame they were typed in
+        self._select_typed_frame()
         return self._execute(f"{self.orders.command} {self.orders.argument}".strip(), start, watched=watched)
 
     def _execute(
@@ -262,9 +262,17 @@ class Stepper:
                 frame = caller
             if not start.frame.is_valid():
                 return "continue"  # it has returned: nothing below would stop it
-        elif start.frame.is_valid() and self.orders.command not in LINE_COMMANDS:
-            start.frame.select()
+        self._select_typed_frame()
         return f"{self.orders.command} {self.orders.argument}".strip()
+
+    def _select_typed_frame(self) -> None:
+        """Select the frame that finish, until and advance were typed in: they mean that one."""
+        if (
+            self.orders.command not in LINE_COMMANDS
+            and self._typed_in is not None
+            and self._typed_in.is_valid()
+        ):
+            self._typed_in.select()
 
     def _is_done(self, start: Here) -> bool:
         """Tell whether the step has reached its end now that the wait is over."""
