@@ -21,6 +21,7 @@ class Capture:
     """
 
     def __init__(self) -> None:
+        self.holds_back = False  # else gdb has said everything itself
         self._saved: dict[int, int] = {}  # descriptor → where it led
         self._file = -1
         self._start = 0  # where in the file the latest stop begins
@@ -32,6 +33,7 @@ class Capture:
         if _has_front_end():
             return self
         self._file = _anonymous_file()
+        self.holds_back = True
         _flush()
         # gdb complains on its standard error of a source file that is missing where a wait is interrupted.
         for descriptor in (1, 2):

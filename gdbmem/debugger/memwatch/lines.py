@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import re
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
@@ -13,7 +14,7 @@ _BRANCH = re.compile(r"^(?:bnd )?(?:j\w+|loop\w*|b(?:\.\w+)?|cbn?z|tbn?z)\b.*?\b
 _CALL = re.compile(r"^(?:call\w*|bnd call\w*|blr?)\b")
 _REPEATED = re.compile(r"^(?:rep\w*|repz|repnz) ")
 _TABLE_ROW = re.compile(r"^\d+\s+(\d+|END)\s+(0x[0-9a-f]+)\s+(?:0x[0-9a-f]+\s+)?(Y)?", re.M)
-_LONGEST_FUNCTION = 1 << 20  # bytes that are disassembled
+_LONGEST_FUNCTION = 1 << 16  # bytes that are disassembled
 
 
 class Function(NamedTuple):
@@ -53,18 +54,23 @@ class LoopLines:
 
     def stops(self, frame: gdb.Frame) -> Optional[list[int]]:
         """Return the addresses at which a step over the looping line of *frame* ends; None: it doesn't loop."""
-        if not self._listens:
-            self._listens = True
-            gdb.events.new_objfile.connect(self._forget)
-            gdb.events.clear_objfiles.connect(self._forget)
+        self.listen()
         pc = frame.pc()
         if pc not in self._stops:
             self._stops[pc] = self._find(frame, pc)
         return self._stops[pc]
 
+    def listen(self) -> None:
+        """Forget everything when code is loaded: addresses change from one run to the next."""
+        if not self._listens:
+            self._listens = True
+            gdb.events.new_objfile.connect(self._forget)
+            gdb.events.clear_objfiles.connect(self._forget)
+
     def _forget(self, event: object) -> None:
         self._stops.clear()
         self._functions.clear()
+        _tables.clear()
 
     def _find(self, frame: gdb.Frame, pc: int) -> Optional[list[int]]:
         position = frame.find_sal()
@@ -111,10 +117,14 @@ def _read_function(
             loops.append((address, address))
     if not loops:
         return None
-    starts = [(address, line) for address, line in _line_starts(symtab) if start <= address < end]
+    starts = _within(_line_starts(symtab), start, end)
     # Where functions are inlined, where gdb stops depends on more than the line table: leave it to gdb.
     symbol = str(block.function)
     return Function(starts, loops) if all(_is_in(a, start, symbol) for a, _ in starts) else None
+
+
+def _within(table: Sequence[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:
+    return list(table[bisect.bisect_left(table, (start, 0)) : bisect.bisect_left(table, (end, 0))])
 
 
 def _is_in(address: int, start: int, symbol: str) -> bool:
@@ -123,11 +133,18 @@ def _is_in(address: int, start: int, symbol: str) -> bool:
     return block is not None and block.start == start and str(block.function) == symbol
 
 
+_tables: dict[tuple[str, str], list[tuple[int, int]]] = {}  # by object file and source file
+
+
 def _line_starts(symtab: gdb.Symtab) -> list[tuple[int, int]]:
     """Return where gdb may stop at a line of *symtab*: (address, line), sorted."""
-    rows = [(entry.pc, entry.line) for entry in symtab.linetable() if entry.line]
-    hidden = _no_statements(symtab)
-    return sorted({row for row in rows if row not in hidden})
+    loop_lines.listen()
+    key = (symtab.objfile.filename, symtab.fullname())
+    if key not in _tables:
+        rows = [(entry.pc, entry.line) for entry in symtab.linetable() if entry.line]
+        hidden = _no_statements(symtab)
+        _tables[key] = sorted({row for row in rows if row not in hidden})
+    return _tables[key]
 
 
 def _no_statements(symtab: gdb.Symtab) -> set[tuple[int, int]]:
@@ -151,7 +168,7 @@ def own_line_starts(block: gdb.Block, symtab: gdb.Symtab) -> tuple[list[tuple[in
     The lines of those are left out.
     """
     symbol = str(block.function)
-    starts = [(a, line) for a, line in _line_starts(symtab) if block.start <= a < block.end]
+    starts = _within(_line_starts(symtab), block.start, block.end)
     own = [(address, line) for address, line in starts if _is_in(address, block.start, symbol)]
     # Of several lines at one address gdb shows the last.
     return sorted(dict(own).items()), len(own) < len(starts)

@@ -54,6 +54,8 @@ def _show_table(stepper: Stepper, stream: TextIO) -> None:
 
 def _show_stop(stepper: Stepper) -> None:
     """Print where the program stands as gdb itself would have."""
+    if not stepper.capture.holds_back:
+        return
     for line in stepper.capture.news:
         gdb.write(line + "\n")
     stop = stepper.stop
