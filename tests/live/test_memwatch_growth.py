@@ -49,6 +49,14 @@ def test_each_request_is_charged_to_the_line_that_made_it(program: Program, scra
     assert sum(path["bytes"] for path in brk) >= 20000 * 112 - 200_000
 
 
+def test_raw_sees_the_same_requests_through_the_kernel(program: Program, scratch: Path) -> None:
+    found = growth(program, scratch, "--raw --until small_blocks")
+    asked = {(path["call"], tuple(lines(path))): path for path in found["paths"]}
+    whole = asked[("mmap", (at("mmap(nullptr"), at("fresh(10 << 20)")))]
+    assert (whole["bytes"], whole["calls"]) == (10 * MIB, 1)
+    assert asked[("munmap", (at("munmap(area"),))]["bytes"] == -10 * MIB
+
+
 def test_a_request_by_another_thread_names_it(program: Program, scratch: Path) -> None:
     paths = growth(program, scratch, "--above 1MiB")["paths"]
     five = next(path for path in paths if path["bytes"] == 5 * MIB)

@@ -12,6 +12,7 @@ import gdb
 
 from gdbmem.debugger.command import warn
 from gdbmem.debugger.memwatch.alarm import Alarm
+from gdbmem.debugger.memwatch.capture import Capture
 from gdbmem.debugger.memwatch.command import Driving
 from gdbmem.debugger.memwatch.recorder import recorder
 from gdbmem.debugger.place import real_pid
@@ -30,6 +31,13 @@ if TYPE_CHECKING:
 
 CALLS = ("brk", "mmap", "munmap", "mremap", "madvise", "shmat")
 _DEEPEST = 48
+
+_NUMBERS = {
+    **{("orig_rax", n): call for n, call in ((12, "brk"), (9, "mmap"), (11, "munmap"), (25, "mremap"),
+                                             (28, "madvise"), (30, "shmat"))},
+    **{("x8", n): call for n, call in ((214, "brk"), (222, "mmap"), (215, "munmap"), (216, "mremap"),
+                                       (233, "madvise"), (196, "shmat"))},
+}  # fmt: skip
 
 Key = tuple[str, int, tuple[int, ...]]  # call, thread, addresses of the path
 
@@ -129,14 +137,14 @@ class _Until(gdb.Breakpoint):  # type: ignore[misc]
 
 
 @contextlib.contextmanager
-def _breakpoints(log: Log, until: Optional[str]) -> Iterator[set[int]]:
+def _breakpoints(log: Log, until: Optional[str], *, libc: bool) -> Iterator[set[int]]:
     made: list[gdb.Breakpoint] = []
     try:
-        for call in CALLS:
+        for call in CALLS if libc else ():
             with contextlib.suppress(gdb.error):
                 gdb.decode_line(call)  # raises where the C library has no such symbol
                 made.append(_Request(call, log))
-        if not made:
+        if libc and not made:
             raise TargetError(
                 "the C library's brk, mmap and munmap are not to be found",
                 slug="no-libc-symbols",
@@ -150,6 +158,48 @@ def _breakpoints(log: Log, until: Optional[str]) -> Iterator[set[int]]:
         for one in made:
             if one.is_valid():
                 one.delete()
+
+
+class _Catch:
+    """gdb's own `catch syscall`, driven from the command: it sees requests that go past the C library too."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._inside: set[int] = set()  # threads between a call and its return
+
+    def run(self) -> None:
+        """Let the program run, stopping at each request, until something else stops it."""
+        gdb.execute(f"catch syscall {' '.join(CALLS)}", to_string=True)
+        number = int(gdb.convenience_variable("bpnum"))
+        try:
+            with Capture() as capture:
+                while True:
+                    capture.forget()
+                    recorder.arm()
+                    gdb.execute("continue")
+                    if not recorder.stopped_at(number):
+                        break
+                    self._note()
+                capture.finish()
+            gdb.write(capture.final_text)
+        finally:
+            gdb.execute(f"delete {number}", to_string=True)
+
+    def _note(self) -> None:
+        thread = gdb.selected_thread().num
+        if thread in self._inside:
+            self._inside.remove(thread)  # the return from it
+            return
+        self._inside.add(thread)
+        self._log.event(_call_name())
+
+
+def _call_name() -> str:
+    for register in ("orig_rax", "x8"):
+        with contextlib.suppress(ValueError, gdb.error):
+            number = int(gdb.newest_frame().read_register(register))
+            return _NUMBERS.get((register, number), f"system call {number}")
+    return "system call"
 
 
 def native_pid(what: str) -> int:
@@ -177,6 +227,7 @@ class GrowthCommand(Driving):
         parser.add_argument("--above", metavar="SIZE", default="0", help="only requests of at least SIZE")
         parser.add_argument("--for", dest="duration", metavar="TIME", help="stop after this long")
         parser.add_argument("--until", metavar="LOCATION", help="stop there")
+        parser.add_argument("--raw", action="store_true", help="see requests that go past the C library")
         parser.add_argument("--top", metavar="N", type=int, default=10, help="list N paths")
 
     def act(self, args: argparse.Namespace, stream: TextIO) -> None:
@@ -188,15 +239,19 @@ class GrowthCommand(Driving):
         began, cost = time.monotonic(), _own_seconds()
         with contextlib.ExitStack() as stack:
             stack.callback(memory.close)
-            ours = stack.enter_context(_breakpoints(log, args.until))
+            # The catchpoint sees the C library's requests as well.
+            ours = stack.enter_context(_breakpoints(log, args.until, libc=not args.raw))
             stack.enter_context(recorder.recording(lambda: None))
             alarm = None
             if duration is not None:
                 end = began + duration
                 alarm = stack.enter_context(Alarm(pid, lambda: time.monotonic() >= end, every_seconds=0.01))
-            recorder.arm()
             try:
-                gdb.execute("continue")
+                if args.raw:
+                    _Catch(log).run()
+                else:
+                    recorder.arm()
+                    gdb.execute("continue")
             finally:
                 log.end()
                 growth = log.growth(seconds=time.monotonic() - began, cost_seconds=_own_seconds() - cost)

@@ -74,6 +74,14 @@ class Recorder:
             ended = self._moved_on(thread)
         return Stop(self._reading, ended, None, announced or bool(ended))
 
+    def stopped_at(self, number: int) -> bool:
+        """Tell whether the stop since `arm` is that of catchpoint *number*, and nothing else."""
+        event = self._event
+        if event is None or self._exited is not None or getattr(event, "stop_signal", None) is not None:
+            return False
+        # gdb before 11 names no catchpoint.
+        return all(one.number == number for one in getattr(event, "breakpoints", ()))
+
     def _in_words(self, event: gdb.Event, ours: AbstractSet[int]) -> tuple[str, bool]:
         if self._stops > 1:
             return "a breakpoint's commands ran on", True

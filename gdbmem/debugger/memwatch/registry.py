@@ -111,13 +111,14 @@ GROWTH = Declared(
     completer=gdb.COMPLETE_NONE,
     text="""\
 Let the program run, and say who asked the kernel for memory: by path, with the source line.
-Usage: COMMAND [--above SIZE] [--for TIME] [--until LOCATION] [--top N] [--json] [-o FILE] [--force]
+Usage: COMMAND [--above SIZE] [--for TIME] [--until LOCATION] [--raw] [--top N] [--json] [-o FILE] [--force]
 
 Every brk, mmap, munmap, mremap, madvise and shmat that the C library makes is recorded, with its call
 path and thread; everything else runs at full speed. It ends where the program stops or ends.
   --above SIZE      only requests that changed the address space by SIZE or more
   --for TIME        stop after this long, as in 10s
   --until LOCATION  stop there
+  --raw             by 'catch syscall': also requests that go past the C library; every system call gets slower
 
 Example:
   (gdb) COMMAND --above 1MiB --for 10s
