@@ -58,8 +58,7 @@ class LocalGauge(Gauge):
 
     def read(self) -> Optional[int]:
         if self.source == "statm":
-            counters = self.memory.statm()
-            return counters.resident_bytes if counters else None
+            return self.memory.resident_bytes()
         return self.memory.rollup_bytes() if self.source == "smaps" else self.memory.present_bytes()
 
     def detail(self) -> Detail:

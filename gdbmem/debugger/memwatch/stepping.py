@@ -49,17 +49,31 @@ class Here(NamedTuple):
     line: Optional[int]
 
     @classmethod
-    def now(cls) -> Here:
+    def now(cls, known: dict[int, Place]) -> Here:
+        """Return where the selected thread stands; *known* keeps what is at each address."""
         thread = gdb.selected_thread()
         if thread is None:
             raise TargetError("no thread is selected", slug="not-running", hint="see 'info threads'")
         frame = gdb.newest_frame()
-        position = frame.find_sal()
-        symtab = position.symtab
-        file = symtab.fullname() if symtab is not None else None
-        return cls(
-            frame, thread, thread.num, frame.name(), file, position.line if symtab is not None else None
-        )
+        pc = frame.pc()
+        if frame.type() != gdb.NORMAL_FRAME:
+            # At one address gdb may stand before a function inlined there, and in it.
+            return cls(frame, thread, thread.num, *_place(frame))
+        place = known.get(pc)
+        if place is None:
+            place = known[pc] = _place(frame)
+        return cls(frame, thread, thread.num, *place)
+
+
+Place = tuple[Optional[str], Optional[str], Optional[int]]  # function, file, line
+
+
+def _place(frame: gdb.Frame) -> Place:
+    position = frame.find_sal()
+    symtab = position.symtab
+    if symtab is None:
+        return frame.name(), None, None
+    return frame.name(), symtab.fullname(), position.line
 
 
 class Progress:
@@ -81,6 +95,7 @@ class Stepper:
         self.stop: Optional[Stop] = None  # the last one
         self.capture = Capture()
         self.start: Optional[Here] = None  # of the last step
+        self._places: dict[int, Place] = {}
         self._typed_in: Optional[gdb.Frame] = gdb.selected_frame() if selected_thread() is not None else None
         self._under_valgrind = target_kind() == VALGRIND
         self._lock = self._mode()
@@ -112,7 +127,7 @@ class Stepper:
     # -- one step -----------------------------------------------------------------------------------------
 
     def _one(self, before: Optional[int], detail: Detail) -> Optional[int]:
-        start = self.start = Here.now()
+        start = self.start = Here.now(self._places)
         progress = Progress()
         began = time.perf_counter()
         stop = self.stop = self._drive(start, progress)
