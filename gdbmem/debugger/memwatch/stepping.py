@@ -95,6 +95,7 @@ class Stepper:
         self.stop: Optional[Stop] = None  # the last one
         self.capture = Capture()
         self.start: Optional[Here] = None  # of the last step
+        self._stray = False
         self._places: dict[int, Place] = {}
         self._typed_in: Optional[gdb.Frame] = gdb.selected_frame() if selected_thread() is not None else None
         self._under_valgrind = target_kind() == VALGRIND
@@ -235,7 +236,13 @@ class Stepper:
             self._see_it_end()
         finally:
             wait = self._watcher.end() if watched else None
-        return recorder.stop(wait=wait, ours=ours, thread=start.thread)
+        stop = recorder.stop(wait=wait, ours=ours, thread=start.thread)
+        if self._stray and stop.ended == "signal SIGINT":
+            self._stray = False
+            return self._execute(command, start, watched=watched, ours=ours)
+        # The step ended by itself just when it was to be interrupted: the signal is still on its way.
+        self._stray = self._stray or (wait is not None and stop.wait is None)
+        return stop
 
     def _see_it_end(self) -> None:
         """Let a process that is ending end: the threads that are locked must be seen to die too."""
