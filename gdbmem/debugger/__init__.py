@@ -14,10 +14,16 @@ def install() -> None:
 
     import gdb
 
+    from gdbmem.debugger.memwatch.functions import register_functions
+    from gdbmem.debugger.memwatch.layout import register_layout
+    from gdbmem.debugger.memwatch.settings import register_settings
     from gdbmem.debugger.registry import COMMANDS, register
     from gdbmem.debugger.stops import note_stop
 
     register(COMMANDS)
+    register_settings()
+    register_functions()
+    register_layout()
     gdb.events.stop.connect(note_stop)
     if "GDBMEM_SESSION" in os.environ:  # launch.wire.ENVIRONMENT, which would import sockets
         from gdbmem.debugger.launched import install_launched

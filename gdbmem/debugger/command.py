@@ -14,16 +14,26 @@ if TYPE_CHECKING:
 class Declared:
     """A gdb command as data. (No dataclass: importing that module takes gdb longer than all of these do.)"""
 
-    __slots__ = ("category", "completer", "implementation", "names", "text")
+    __slots__ = ("category", "completer", "implementation", "is_prefix", "names", "repeats", "text")
 
     def __init__(
-        self, *, names: tuple[str, ...], implementation: str, category: int, completer: int | None, text: str
+        self,
+        *,
+        names: tuple[str, ...],
+        implementation: str,
+        category: int,
+        completer: int | None,
+        text: str,
+        is_prefix: bool = False,
+        repeats: bool = False,
     ) -> None:
         self.names = names  # the first is the one that documentation uses
         self.implementation = implementation  # module:class in this folder
         self.category = category
         self.completer = completer  # gdb's; None: the command's options and operands
         self.text = text  # what `help` prints: a summary line, the usage and its options, an example
+        self.is_prefix = is_prefix  # commands of two words begin with it
+        self.repeats = repeats  # an empty line does it again
 
     def help_for(self, name: str) -> str:
         """Return what `help` prints under one of the command's names."""
@@ -92,9 +102,9 @@ class GdbCommand(gdb.Command):  # type: ignore[misc]  # gdb's module has no type
         self._name = name
         if declared.completer is None:
             self.complete = self._complete
-            super().__init__(name, declared.category)
+            super().__init__(name, declared.category, prefix=declared.is_prefix)
         else:
-            super().__init__(name, declared.category, declared.completer)
+            super().__init__(name, declared.category, declared.completer, declared.is_prefix)
 
     def _complete(self, text: str, word: str) -> list[str]:
         try:
@@ -108,7 +118,8 @@ class GdbCommand(gdb.Command):  # type: ignore[misc]  # gdb's module has no type
         from gdbmem.errors import GdbmemError, internal_error
         from gdbmem.text import printable
 
-        self.dont_repeat()
+        if not self._declared.repeats:
+            self.dont_repeat()
         try:
             self._declared.load()(self._name).carry_out(argument)
         except (ParserExit, BrokenPipeError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gdb
 
 from gdbmem.debugger.command import Declared, GdbCommand
+from gdbmem.debugger.memwatch.registry import MEMWATCH_COMMANDS
 
 SNAP = Declared(
     names=(
@@ -127,8 +128,9 @@ massif-diff [A [B]]       what grew between two snapshots         (also: memdiff
 massif-list               the snapshots of this run               (also: memlist)
 massif-break LOCATION     take one whenever the program gets there (also: membreak)
 massif-all                massif's own history of the whole run
+memwatch next, step, …   what each step does to memory            (help memwatch)
 
-They need a program under massif: leave gdb and type  gdbmem launch --massif PROGRAM
+The massif commands need a program under massif: leave gdb and type  gdbmem launch --massif PROGRAM
 'help massif-snap' and so on explain each, with an example.
 """,
 )
@@ -157,7 +159,7 @@ Usage: start [ARGUMENTS]
 """,
 )
 
-COMMANDS = (OVERVIEW, SNAP, DIFF, LIST, BREAK, ALL)
+COMMANDS = (OVERVIEW, SNAP, DIFF, LIST, BREAK, ALL, *MEMWATCH_COMMANDS)
 LAUNCHED_COMMANDS = (RUN, START)  # in a gdb that 'gdbmem launch' has started
 
 

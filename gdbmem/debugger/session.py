@@ -185,11 +185,20 @@ class Session:
         """
         if self._run is None:
             require_massif()
-            program = program_file()
-            self._run = Run.create(program, parent=Path.cwd(), pid=os.getpid())
-            self._run.update(program=program, engine="massif", launcher="gdb")
-            atexit.register(self._run.remove_if_empty)
-            say(f"The run is kept in {self._run.folder}/.")
+            return self._make_run("massif")
+        return self._run
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder, for what is no heap snapshot: made now where there is none, also without massif."""
+        return (self._run or self._make_run("none")).folder
+
+    def _make_run(self, engine: str) -> Run:
+        program = program_file()
+        self._run = Run.create(program, parent=Path.cwd(), pid=os.getpid())
+        self._run.update(program=program, engine=engine, launcher="gdb")
+        atexit.register(self._run.remove_if_empty)
+        say(f"The run is kept in {self._run.folder}/.")
         return self._run
 
     @property

@@ -1,0 +1,99 @@
+"""memwatch against gdb's own commands and against a script that runs `cat /proc/PID/statm`."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.racing import Row
+from gdbmem.launch.gdbpython import ensure_private_folder, loader_file
+
+TITLE = "memwatch: stepping with accounts, functions, growth"
+PROGRAMS = Path(__file__).parents[1] / "tests" / "programs"
+WALK = """
+#include <stdlib.h>
+#include <string.h>
+static int numbers[20000];
+static int work(int x) { int y = x * 2; y += 3; return y; }
+static void loop_line(void) {
+    int i;
+    for (i = 0; i < 1000; i++) numbers[i] = i;
+    numbers[0] = 1;
+}
+int main(int count, char **words) {
+    int s = 0; char *p = malloc(64 << 20);
+    if (count > 1) loop_line();
+    for (int i = 0; i < 10000000; i++) {
+        s += work(i);
+        p[(i * 4096L) % (64 << 20)] = 1;
+        s ^= i;
+    }
+    return s + words[0][0];
+}
+"""
+
+
+def race() -> Sequence[Row]:
+    ensure_private_folder()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "walk.c").write_text(WALK)
+        subprocess.run(["gcc", "-g", "-O0", "-o", "walk", "walk.c"], cwd=folder, check=True)
+        for program in ("function_lines", "asks_kernel"):
+            source = str(PROGRAMS / f"{program}.cpp")
+            subprocess.run(["g++", "-g", "-O0", "-pthread", "-o", program, source], cwd=folder, check=True)
+        return [*stepping(folder), looping(folder), function(folder), *growing(folder)]
+
+
+def in_gdb(folder: Path, race_name: str, program: str) -> dict[str, list[float]]:
+    script = Path(__file__).parent / "memwatch_in_gdb.py"
+    done = subprocess.run(
+        ["gdb", "-nx", "-batch", "-x", str(loader_file()), "-x", str(script), str(folder / program)],
+        env={**os.environ, "RACE": race_name, "GROWTH": str(folder / "growth.json")},
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    line = next(line for line in done.stderr.splitlines() if line.startswith("TIMES "))
+    times: dict[str, list[float]] = json.loads(line[len("TIMES ") :])
+    return times
+
+
+def stepping(folder: Path) -> list[Row]:
+    times = in_gdb(folder, "stepping", "walk")
+    rate = statistics.median(bare / ours for bare, ours in zip(times["bare"], times["memwatch"]))
+    faster = statistics.median(shell / ours for shell, ours in zip(times["shell"], times["memwatch"]))
+    ours, bare, shell = (statistics.median(times[name]) for name in ("memwatch", "bare", "shell"))
+    return [
+        Row("1,500 steps, against bare `step`", ours, bare, "rate at least 0.9", at_least=0.9, value=rate),
+        Row(
+            "1,500 steps, against `shell cat statm`", ours, shell, "5 times faster", at_least=5, value=faster
+        ),
+    ]
+
+
+def looping(folder: Path) -> Row:
+    times = in_gdb(folder, "loops", "walk")
+    ours, bare = (statistics.median(times[name]) for name in ("memwatch", "bare"))
+    return Row("`next` over a line that loops 1,000 times", ours, bare, "10 times faster", at_most=0.1)
+
+
+def function(folder: Path) -> Row:
+    ours = in_gdb(folder, "function", "function_lines")["memwatch"][0]
+    return Row("a function of 20 lines, 1,000 calls", ours, 0, "at most 10 s", at_most=10, value=ours)
+
+
+def growing(folder: Path) -> list[Row]:
+    in_gdb(folder, "growth", "asks_kernel")
+    found = json.loads((folder / "growth.json").read_text())
+    each = found["cost_seconds"] / max(found["events"], 1) * 1000
+    times = in_gdb(folder, "reads", "asks_kernel")
+    ratio = statistics.median(ours / bare for ours, bare in zip(times["memwatch"], times["bare"]))
+    ours, bare = (statistics.median(times[name]) for name in ("memwatch", "bare"))
+    return [
+        Row("growth, ms a recorded event", each / 1000, 0, "at most 0.4 ms", at_most=0.4, value=each),
+        Row("growth of a program of a million read()s", ours, bare, "1.2 times", at_most=1.2, value=ratio),
+    ]

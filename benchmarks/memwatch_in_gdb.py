@@ -1,0 +1,92 @@
+"""Runs inside gdb: times memwatch against what one would type by hand, and prints the times as JSON."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+import time
+from typing import Callable
+
+import gdb
+
+STEPS = 1500
+
+
+def seconds_of(action: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+def quiet(command: str) -> None:
+    gdb.execute(command, to_string=True)
+
+
+def bare_steps() -> None:
+    for _ in range(STEPS):
+        quiet("step")
+
+
+def steps_with_shell() -> None:
+    pid = gdb.selected_inferior().pid
+    for _ in range(STEPS // 10):
+        quiet("step")
+        quiet(f"shell cat /proc/{pid}/statm >/dev/null")
+
+
+def stepping() -> dict[str, list[float]]:
+    quiet("break work")
+    quiet("run")
+    quiet("delete")
+    times: dict[str, list[float]] = {"memwatch": [], "bare": [], "shell": []}
+    bare_steps()
+    quiet(f"memwatch step {STEPS}")
+    for _ in range(7):
+        times["bare"].append(seconds_of(bare_steps))
+        times["memwatch"].append(seconds_of(lambda: quiet(f"memwatch step {STEPS}")))
+        times["shell"].append(10 * seconds_of(steps_with_shell))
+    return times
+
+
+def loops() -> dict[str, list[float]]:
+    times: dict[str, list[float]] = {"memwatch": [], "bare": []}
+    quiet("break loop_line")
+    for _ in range(5):
+        for name, command in (("bare", "next"), ("memwatch", "memwatch next --json -o /dev/null --force")):
+            quiet("run loop")
+            times[name].append(seconds_of(functools.partial(quiet, command)))
+            quiet("kill")
+    return times
+
+
+def function() -> dict[str, list[float]]:
+    quiet("break main")
+    quiet("run")
+    return {"memwatch": [seconds_of(lambda: quiet("memwatch function --calls 1000 work"))]}
+
+
+def growth() -> dict[str, list[float]]:
+    quiet("break main")
+    quiet("run")
+    quiet(f"memwatch growth --json --force -o {os.environ['GROWTH']}")
+    return {}
+
+
+def reads() -> dict[str, list[float]]:
+    times: dict[str, list[float]] = {"memwatch": [], "bare": []}
+    quiet("break main")
+    for _ in range(6):
+        for name, command in (
+            ("bare", "continue"),
+            ("memwatch", "memwatch growth --json -o /dev/null --force"),
+        ):
+            quiet("run read")
+            times[name].append(seconds_of(functools.partial(quiet, command)))
+    return {name: found[1:] for name, found in times.items()}  # the first time it is imported
+
+
+gdb.execute("set pagination off")
+gdb.execute("set confirm off")
+sys.stderr.write("TIMES " + json.dumps(globals()[os.environ["RACE"]]()) + "\n")

@@ -1,0 +1,1 @@
+"""What allocators say of themselves, read from their own bookkeeping in the process's memory."""

@@ -1,0 +1,279 @@
+"""Bytes in use by glibc's malloc, from its own counters and free lists; no code runs in the process.
+
+In use = what the arenas took from the kernel, minus their tops, minus every free chunk (bins, fastbins,
+the threads' tcaches), plus blocks with a mapping of their own. Chunks count with their headers: malloc(40)
+takes 48. Layouts come from libc's debug information where there is some, else from the shape of the data:
+an empty bin points to itself.
+Source: glibc 2.31, 2.36, 2.41 and 2.43 malloc/malloc.c, struct malloc_state and tcache_perthread_struct.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Callable, NamedTuple, Optional, Protocol
+
+MOST_CHUNKS = 10_000  # free chunks that are walked; beyond it the answer is approximate
+_BINS_BYTES = 254 * 8
+_AFTER_BINS = _BINS_BYTES + 16  # the bitmap of bins in between
+_PAGE = 4096
+_MOST_ARENAS = 4096
+_FLAGS = 7
+# A chunk of this size at the head of a heap holds a thread's tcache: 64 sorts, or 76 from glibc 2.42.
+_TCACHE_COUNTED, _TCACHE_SLOTS = 0x290, 0x300
+
+
+class Memory(Protocol):
+    """Reads the process; raises OSError where it can't."""
+
+    def read(self, address: int, size: int) -> bytes:
+        """Return *size* bytes from *address*."""
+        ...
+
+
+class Layout(NamedTuple):
+    """Where things are in a malloc_state, bytes from its start."""
+
+    bins: int = 112
+    fastbins: Optional[int] = 16  # None: this glibc has none
+    fastbins_count: int = 10
+
+    @property
+    def top(self) -> int:
+        return self.bins - 16
+
+    @property
+    def next(self) -> int:
+        return self.bins + _AFTER_BINS
+
+    @property
+    def system_mem(self) -> int:
+        return self.next + 24
+
+    @property
+    def size(self) -> int:
+        return self.system_mem + 8
+
+
+class InUse(NamedTuple):
+    """The answer: bytes, and whether every free chunk was subtracted."""
+
+    bytes: int
+    exact: bool
+
+
+class _Pages(dict):  # type: ignore[type-arg]
+    """Page number → its 512 words."""
+
+    def __init__(self, memory: Memory) -> None:
+        super().__init__()
+        self._memory = memory
+
+    def __missing__(self, number: int) -> Sequence[int]:
+        page = memoryview(self._memory.read(number << 12, _PAGE)).cast("Q")
+        self[number] = page
+        return page
+
+
+class _Words:
+    """The process's memory as 64-bit words, a page at a time, each page read once."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        pages = _Pages(memory)
+        self.page: Callable[[int], Sequence[int]] = pages.__getitem__
+
+    def __getitem__(self, address: int) -> int:
+        return self.page(address >> 12)[(address & 0xFFF) >> 3]
+
+    def block(self, address: int, count: int) -> tuple[int, ...]:
+        return struct.unpack(f"<{count}Q", self._memory.read(address, 8 * count))
+
+
+class _TooManyError(Exception):
+    pass
+
+
+class _Walk:
+    """Adds up free chunks, and gives up when there are too many."""
+
+    def __init__(self, words: _Words) -> None:
+        self.words = words
+        self.left = MOST_CHUNKS
+
+    def bins(self, base: int, heads: Sequence[int]) -> int:
+        """Return the bytes of the chunks in the bins whose heads are the pairs (fd, bk) at *base*."""
+        total, left, page = 0, self.left, self.words.page
+        for number in range(0, len(heads), 2):
+            head = base + 8 * number - 16
+            chunk = heads[number]
+            while chunk != head and chunk:
+                left -= 1
+                if left < 0:
+                    raise _TooManyError
+                # The innermost loop: no calls but one a page.
+                words = page(chunk >> 12)
+                at = (chunk & 0xFFF) >> 3
+                if at < 510:
+                    total += words[at + 1] & -8
+                    chunk = words[at + 2]
+                else:
+                    total += self.words[chunk + 8] & -8
+                    chunk = self.words[chunk + 16]
+        self.left = left
+        return total
+
+    def chain(self, chunk: int, link: int) -> int:
+        """Return the bytes of a singly linked list; *link* is where in a chunk the next one stands."""
+        total, words = 0, self.words
+        while chunk:
+            self.count()
+            total += words[chunk + 8] & ~_FLAGS
+            at = chunk + link
+            chunk = _reveal(words[at], at)
+            # tcache links point to what the user got, fastbin links to the header.
+        return total
+
+    def count(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise _TooManyError
+
+
+def _reveal(value: int, at: int) -> int:
+    """Undo safe-linking (glibc 2.32): a link is xored with its own address, without the page offset."""
+    key = at >> 12
+    if value in (0, key):
+        return 0
+    # A plain link is aligned and near; a protected one is xored with a random 36-bit number.
+    plain = value & 15 == 0 and (value ^ at) >> 40 == 0
+    revealed = value ^ key
+    if plain and not (revealed & 15 == 0 and (revealed ^ at) >> 40 == 0):
+        return value
+    return revealed
+
+
+class GlibcHeap:
+    """glibc's malloc in one process."""
+
+    def __init__(self, memory: Memory, main_arena: int, layout: Layout, mmapped_mem: Optional[int]) -> None:
+        self._memory = memory
+        self._main_arena = main_arena
+        self._layout = layout
+        self._mmapped_mem = mmapped_mem  # the address of mp_.mmapped_mem
+
+    @property
+    def counts_mapped_blocks(self) -> bool:
+        """Whether blocks with a mapping of their own (from 128 KiB) are counted."""
+        return self._mmapped_mem is not None
+
+    def in_use(self, tcaches: Iterable[int]) -> InUse:
+        """Return the bytes in use; *tcaches* are the addresses of the threads' tcache pointers.
+
+        Raises OSError where memory can't be read, ValueError where it makes no sense.
+        """
+        words = _Words(self._memory)
+        taken, walk, exact = 0, _Walk(words), True
+        states = list(self._arenas(words))
+        for _, state in states:
+            top = state[self._layout.top // 8]
+            taken += state[self._layout.system_mem // 8]
+            taken -= words[top + 8] & ~_FLAGS if top and state[self._layout.system_mem // 8] else 0
+        if self._mmapped_mem is not None:
+            taken += words.block(self._mmapped_mem, 1)[0]
+        try:
+            free = sum(self._free(walk, base, state) for base, state in states)
+            free += sum(self._cached(walk, pointer) for pointer in tcaches)
+        except _TooManyError:
+            free, exact = 0, False
+        return InUse(taken - free, exact)
+
+    def _arenas(self, words: _Words) -> Iterator[tuple[int, tuple[int, ...]]]:
+        base = self._main_arena
+        for _ in range(_MOST_ARENAS):
+            state = words.block(base, self._layout.size // 8)
+            yield base, state
+            base = state[self._layout.next // 8]
+            if base == self._main_arena:
+                return
+        raise ValueError("the list of malloc's arenas does not close")
+
+    def _free(self, walk: _Walk, base: int, state: Sequence[int]) -> int:
+        layout = self._layout
+        first = layout.bins // 8
+        if not state[first]:
+            return 0  # malloc has not been called yet
+        total = walk.bins(base + layout.bins, state[first : first + 254])
+        if layout.fastbins is not None:
+            start = layout.fastbins // 8
+            for head in state[start : start + layout.fastbins_count]:
+                total += walk.chain(head, 16)
+        return total
+
+    def _cached(self, walk: _Walk, pointer: int) -> int:
+        words = walk.words
+        cache = words.block(pointer, 1)[0]
+        if not cache:
+            return 0
+        size = words[cache - 8] & ~_FLAGS
+        if size == _TCACHE_COUNTED:
+            data = self._memory.read(cache, 128)
+            return sum(n * (32 + 16 * i) for i, n in enumerate(struct.unpack("<64H", data)) if n)
+        if size != _TCACHE_SLOTS:
+            return 0
+        return sum(self._slot(walk, entry) for entry in words.block(cache + 152, 76) if entry)
+
+    @staticmethod
+    def _slot(walk: _Walk, entry: int) -> int:
+        total = 0
+        while entry:
+            walk.count()
+            total += walk.words[entry - 8] & ~_FLAGS
+            entry = _reveal(walk.words[entry], entry)
+        return total
+
+
+def find_main_arena(data: bytes, base: int) -> Optional[tuple[int, Layout]]:
+    """Find malloc's main arena in libc's writable *data*, which lies at *base*, by its empty bins.
+
+    Knows the layouts with ten fastbins (until glibc 2.42) and without (2.43).
+    """
+    words = memoryview(data[: len(data) & ~7]).cast("Q")
+    empties = {i for i in range(len(words) - 1) if words[i] == words[i + 1] == base + 8 * i - 16}
+    for layout in (Layout(), Layout(bins=32, fastbins=None)):
+        for first in sorted(empties):
+            # The first bins may hold chunks, so that the first empty one is not the first.
+            for skipped in range(64):
+                start = base + 8 * first - 16 * skipped - layout.bins
+                at = (start - base) // 8
+                if at < 0 or at + layout.size // 8 > len(words):
+                    break
+                bins = at + layout.bins // 8
+                if words[at + layout.next // 8] == start and _most_empty(empties, bins):
+                    return start, layout
+    return None
+
+
+def _most_empty(empties: set[int], bins: int) -> bool:
+    return sum(i in empties for i in range(bins, bins + 254, 2)) > 40
+
+
+def tcache_offset(fs_bases: Sequence[int], memory: Memory) -> Optional[int]:
+    """Return how far below their fs_base all threads keep the pointer to their tcache; None when not found."""
+    for offset in range(8, 0x400, 8):
+        found = 0
+        for fs_base in fs_bases:
+            try:
+                cache = struct.unpack("<Q", memory.read(fs_base - offset, 8))[0]
+                if not cache:
+                    continue
+                size = struct.unpack("<Q", memory.read(cache - 8, 8))[0] & ~_FLAGS
+            except (OSError, ValueError, OverflowError):
+                break
+            if cache & 15 or size not in (_TCACHE_COUNTED, _TCACHE_SLOTS):
+                break
+            found += 1
+        else:
+            if found:
+                return offset
+    return None

@@ -1,0 +1,1 @@
+"""The memwatch commands: what each step, line and function did to memory."""

@@ -1,0 +1,113 @@
+"""gdb's own words about a stop, held back while steps are driven."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+import gdb
+
+_MOST_HELD = 1 << 20  # bytes
+
+
+class Capture:
+    """Sends gdb's standard output to a file, and back.
+
+    `gdb.execute(to_string=True)` doesn't catch what gdb says about a stop. The program's output is its own
+    affair: it has descriptors of its own. Under a front end (TUI, MI) nothing is held back.
+    """
+
+    def __init__(self) -> None:
+        self.holds_back = False  # else gdb has said everything itself
+        self._saved: dict[int, int] = {}  # descriptor → where it led
+        self._file = -1
+        self._start = 0  # where in the file the latest stop begins
+        self._news: list[str] = []
+        self.news: list[str] = []  # what gdb said before the last stop and should be known
+        self.final_text = ""  # about the last stop
+
+    def __enter__(self) -> Capture:
+        if _has_front_end():
+            return self
+        self._file = _anonymous_file()
+        self.holds_back = True
+        _flush()
+        # gdb complains on its standard error of a source file that is missing where a wait is interrupted.
+        for descriptor in (1, 2):
+            self._saved[descriptor] = os.dup(descriptor)
+            os.dup2(self._file, descriptor)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.release()
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def release(self) -> None:
+        """Let gdb print again."""
+        if self._saved:
+            _flush()
+        for descriptor, saved in self._saved.items():
+            os.dup2(saved, descriptor)
+            os.close(saved)
+        self._saved = {}
+
+    def forget(self) -> None:
+        """Let `text` begin here."""
+        if self._saved:
+            gdb.flush()
+            self._start = os.lseek(self._file, 0, os.SEEK_CUR)
+            if self._start > _MOST_HELD:
+                self._news += _news(self._read(0))
+                self._start = os.lseek(self._file, 0, os.SEEK_SET)
+                os.ftruncate(self._file, 0)
+
+    def text(self) -> str:
+        """Return what gdb has said since `forget`."""
+        return self._read(self._start).decode("utf-8", "replace")
+
+    def finish(self) -> None:
+        """Keep what was said about the last stop, for later, and news such as ``[New Thread …]`` before it."""
+        held = self._read(0)
+        self.final_text = held[self._start :].decode("utf-8", "replace")
+        self.news = self._news + _news(held[: self._start])
+
+    def _read(self, start: int) -> bytes:
+        if self._file < 0:
+            return b""
+        _flush()
+        return os.pread(self._file, 2 * _MOST_HELD, start)
+
+
+def _news(held: bytes) -> list[str]:
+    lines = held.decode("utf-8", "replace").splitlines()
+    return [line for line in lines if line.startswith(("[", "warning:"))]
+
+
+def _flush() -> None:
+    gdb.flush()
+    gdb.flush(gdb.STDERR)
+    sys.stdout.flush()
+
+
+def _anonymous_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("gdbmem", os.MFD_CLOEXEC)
+    descriptor, path = tempfile.mkstemp(prefix="gdbmem-")
+    os.unlink(path)  # noqa: PTH108
+    return descriptor
+
+
+def _has_front_end() -> bool:
+    # gdb doesn't say which interpreter it runs.
+    words = Path("/proc/self/cmdline").read_bytes().split(b"\0")
+    if any(re.match(rb"--?i(nterpreter)?(=|$)", word) for word in words):
+        return True
+    try:
+        return "not active" not in str(gdb.execute("info win", to_string=True))
+    except gdb.error:
+        return False

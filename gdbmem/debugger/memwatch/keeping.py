@@ -1,0 +1,84 @@
+"""`memwatch save` and `memwatch plot`: the recorded steps as files and pictures."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import gdb
+
+from gdbmem.debugger.command import Command, say
+from gdbmem.debugger.memwatch.account import accounts
+from gdbmem.debugger.session import session
+from gdbmem.errors import UsageError
+from gdbmem.text import plural, printable
+
+if TYPE_CHECKING:
+    import argparse
+
+    from gdbmem.arguments import ArgumentParser
+
+_FOLDER = "steps"
+
+
+class SaveCommand(Command):
+    """`memwatch save`."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("save_name", metavar="NAME", help="what to call it")
+
+    def run(self, args: argparse.Namespace) -> None:
+        import json
+
+        from gdbmem.analysis.steps import sum_steps
+        from gdbmem.report.output import open_output
+        from gdbmem.report.steps import steps_json
+        from gdbmem.runs.run import check_name
+
+        steps = accounts.recorded().steps
+        name = check_name(args.save_name)
+        folder = session.folder / _FOLDER
+        folder.mkdir(mode=0o700, exist_ok=True)
+        # A name is data, never a file's name.
+        number = 1 + max((int(path.stem) for path in folder.iterdir() if path.stem.isdigit()), default=0)
+        path = folder / f"{number:04d}.json"
+        document = json.loads(steps_json(steps, sum_steps(steps)))
+        with open_output(str(path)) as stream:
+            json.dump({**document, "name": name}, stream)
+        say(f"{plural(len(steps), 'step')} kept as {name} in {path}")
+
+
+class PlotCommand(Command):
+    """`memwatch plot`."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("file", metavar="FILE", nargs="?", help="a picture: FILE.svg or FILE.html")
+        parser.add_argument("--force", action="store_true", help="replace an existing file")
+
+    def run(self, args: argparse.Namespace) -> None:
+        from gdbmem.report.output import open_output
+        from gdbmem.report.steps_plot import steps_html, steps_svg
+
+        steps = accounts.recorded().steps
+        if args.file is None:
+            self._draw()
+            return
+        suffix = Path(args.file).suffix.lower()
+        if suffix not in (".svg", ".html", ".htm"):
+            raise UsageError(
+                f"{printable(args.file)} is no picture that can be drawn", hint="FILE.svg or FILE.html"
+            )
+        program = Path(gdb.current_progspace().filename or "the program").name
+        with open_output(args.file, force=args.force) as stream:
+            stream.write(
+                steps_svg(steps) if suffix == ".svg" else steps_html(steps, f"memwatch of {program}")
+            )
+        say(f"{plural(len(steps), 'step')} drawn in {args.file}")
+
+    @staticmethod
+    def _draw() -> None:
+        from gdbmem.debugger.terminal import console_on
+        from gdbmem.report.steps_chart import print_chart
+
+        print_chart(accounts.recorded().steps, console_on(sys.stdout))

@@ -1,0 +1,137 @@
+"""What the last stop was: a step's end, a breakpoint, a signal, the program's end; and the reading taken there."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import AbstractSet, Callable, NamedTuple, Optional
+
+import gdb
+
+from gdbmem.debugger.memwatch.locking import Wait
+
+Read = Callable[[], Optional[int]]
+
+
+class Stop(NamedTuple):
+    """The end of one run of the program."""
+
+    reading: Optional[int]  # taken at the stop itself, before a breakpoint's commands ran
+    ended: str = ""  # in words; "" for a step's ordinary end
+    wait: Optional[Wait] = None  # the watcher stopped it
+    announced: bool = False  # gdb has said more about it than the source line
+
+    @property
+    def is_ordinary(self) -> bool:
+        """Whether another step may follow."""
+        return not self.ended and self.wait is None
+
+
+class Recorder:
+    """Listens to gdb's stop and exit events while a memwatch command drives, and reads the memory there."""
+
+    def __init__(self) -> None:
+        self.driving = False
+        self._read: Read = lambda: None
+        self._event: Optional[gdb.Event] = None
+        self._reading: Optional[int] = None
+        self._exited: Optional[str] = None
+        self._stops = 0
+        self._inferior = 0
+
+    @contextlib.contextmanager
+    def recording(self, read: Read) -> Iterator[None]:
+        """Record stops until the `with` ends."""
+        self._read, self.driving = read, True
+        gdb.events.stop.connect(self._on_stop)
+        gdb.events.exited.connect(self._on_exit)
+        try:
+            yield
+        finally:
+            gdb.events.stop.disconnect(self._on_stop)
+            gdb.events.exited.disconnect(self._on_exit)
+            self.driving = False
+
+    def arm(self) -> None:
+        """Expect the next stop."""
+        self._event = self._reading = self._exited = None
+        self._stops = 0
+        self._inferior = gdb.selected_inferior().num
+
+    def stop(
+        self, *, wait: Optional[Wait], ours: AbstractSet[int], thread: Optional[gdb.InferiorThread]
+    ) -> Stop:
+        """Return the stop that came after `arm`; *ours* are breakpoints of our own that end a step."""
+        if self._exited is not None:
+            return Stop(None, self._exited, announced=True)
+        event = self._event
+        if event is None:  # gdb didn't run it: it said why
+            return Stop(self._read(), "not moved", None)
+        if wait is not None and getattr(event, "stop_signal", "") == "SIGINT":
+            return Stop(self._reading, "", wait)
+        ended, announced = self._in_words(event, ours)
+        if not ended and thread is not None:
+            ended = self._moved_on(thread)
+        return Stop(self._reading, ended, None, announced or bool(ended))
+
+    def stopped_at(self, number: int) -> bool:
+        """Tell whether the stop since `arm` is that of catchpoint *number*, and nothing else."""
+        event = self._event
+        if event is None or self._exited is not None or getattr(event, "stop_signal", None) is not None:
+            return False
+        # gdb before 11 names no catchpoint.
+        return all(one.number == number for one in getattr(event, "breakpoints", ()))
+
+    def _in_words(self, event: gdb.Event, ours: AbstractSet[int]) -> tuple[str, bool]:
+        if self._stops > 1:
+            return "a breakpoint's commands ran on", True
+        signal = getattr(event, "stop_signal", None)
+        if signal is not None:
+            return f"signal {signal}", True
+        hit = [
+            b
+            for b in getattr(event, "breakpoints", ())
+            if b.is_valid() and b.number not in ours and b.number > 0
+        ]
+        if hit:
+            return f"{_kind(hit[0])} {hit[0].number}", True
+        return "", False
+
+    def _moved_on(self, thread: gdb.InferiorThread) -> str:
+        selected = selected_thread()
+        if gdb.selected_inferior().num != self._inferior:
+            return f"gdb follows process {gdb.selected_inferior().pid} now"
+        if selected is None or not thread.is_valid():
+            return "the thread has ended"
+        return "" if selected.ptid == thread.ptid else f"stopped in thread {selected.num}"
+
+    def _on_stop(self, event: gdb.Event) -> None:
+        self._stops += 1
+        if self._stops == 1:
+            self._event = event
+            self._reading = self._read() if gdb.selected_inferior().num == self._inferior else None
+
+    def _on_exit(self, event: gdb.Event) -> None:
+        code = getattr(event, "exit_code", None)
+        self._exited = "the program ended" + ("" if code is None else f" with status {code}")
+
+
+def selected_thread() -> Optional[gdb.InferiorThread]:
+    """Return the selected thread; None where there is none, or where it has ended and gdb lost it."""
+    try:
+        return gdb.selected_thread()
+    except SystemError:
+        return None
+
+
+def _kind(breakpoint_: gdb.Breakpoint) -> str:
+    watches = (
+        gdb.BP_WATCHPOINT,
+        gdb.BP_HARDWARE_WATCHPOINT,
+        gdb.BP_READ_WATCHPOINT,
+        gdb.BP_ACCESS_WATCHPOINT,
+    )
+    return "watchpoint" if breakpoint_.type in watches else "breakpoint"
+
+
+recorder = Recorder()

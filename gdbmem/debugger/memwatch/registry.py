@@ -1,0 +1,216 @@
+"""memwatch's gdb commands, as data."""
+
+from __future__ import annotations
+
+import gdb
+
+from gdbmem.debugger.command import Declared
+
+MEMWATCH = Declared(
+    names=("memwatch",),
+    implementation="memwatch.command:MemwatchCommand",
+    category=gdb.COMMAND_DATA,
+    completer=gdb.COMPLETE_COMMAND,
+    is_prefix=True,
+    text="""\
+What each step, line and function does to the program's memory.
+
+memwatch next, step, …   gdb's own command, then one line: what it did to memory
+memwatch auto on         such a line at every stop, however it came about
+memwatch function NAME   each line of one function, over some calls
+memwatch growth          run on; who asks the kernel for memory
+memwatch limit +SIZE     run on; stop where the program has grown by that much
+memwatch report          what was recorded, by line, function, file or thread
+memwatch plot [FILE]     memory over the steps, drawn
+memwatch sources         what this machine can measure, and how exactly
+
+Example:
+  (gdb) memwatch next
+""",
+)
+
+STEP = Declared(
+    names=("memwatch next", "memwatch step", "memwatch nexti", "memwatch stepi"),
+    implementation="memwatch.command:StepCommand",
+    category=gdb.COMMAND_RUNNING,
+    completer=gdb.COMPLETE_NONE,
+    repeats=True,
+    text="""\
+Step as gdb's own command does, and say what that did to memory.
+Usage: COMMAND [OPTIONS] [N]
+
+One line a step: the change of the resident set, the source line, what moved, the running total. With N
+it steps N times and ends with a table by line. 'next' runs through a line that loops at full speed.
+  --lock auto|on|step|off   whether the other threads stand still (auto: until the line waits for them)
+  --source SOURCE           auto, statm, smaps, pagemap or heap (bytes in use by malloc)
+  --timeout TIME            let the other threads go after this long, as in 2s
+  --json, -o FILE, --force  every step as JSON
+
+Example:
+  (gdb) COMMAND 20
+""",
+)
+
+UNTIL = Declared(
+    names=("memwatch until", "memwatch advance", "memwatch finish"),
+    implementation="memwatch.command:RunCommand",
+    category=gdb.COMMAND_RUNNING,
+    completer=gdb.COMPLETE_LOCATION,
+    repeats=True,
+    text="""\
+Run on as gdb's own command does, and say what that did to memory.
+Usage: COMMAND [OPTIONS] [LOCATION]
+
+  --lock auto|on|step|off   whether the other threads stand still (auto: until the program waits for them)
+  --source SOURCE           auto, statm, smaps, pagemap or heap (bytes in use by malloc)
+  --timeout TIME            let the other threads go after this long, as in 2s
+  --json, -o FILE, --force
+
+Example:
+  (gdb) COMMAND
+""",
+)
+
+FUNCTION = Declared(
+    names=("memwatch function",),
+    implementation="memwatch.function:FunctionCommand",
+    category=gdb.COMMAND_RUNNING,
+    completer=gdb.COMPLETE_LOCATION,
+    text="""\
+Run on until a function has been called, and say what each of its lines did to memory.
+Usage: COMMAND [--calls N] [--own] [--source SOURCE] [--json] [-o FILE] [--force] LOCATION
+
+What the calls made by a line do counts for that line. The other threads run on; what they did meanwhile
+can't be told apart, and such lines are marked with a ~.
+  --calls N   watch N calls (default 1)
+  --own       leave out what the calls that a line makes do
+
+Example:
+  (gdb) COMMAND --calls 100 Decoder::decode
+""",
+)
+
+AUTO = Declared(
+    names=("memwatch auto",),
+    implementation="memwatch.auto:AutoCommand",
+    category=gdb.COMMAND_DATA,
+    completer=gdb.COMPLETE_NONE,
+    text="""\
+Say at every stop what happened to memory since the one before, whatever moved the program.
+Usage: COMMAND on|off
+
+Example:
+  (gdb) COMMAND on
+""",
+)
+
+GROWTH = Declared(
+    names=("memwatch growth",),
+    implementation="memwatch.growth:GrowthCommand",
+    category=gdb.COMMAND_RUNNING,
+    completer=gdb.COMPLETE_NONE,
+    text="""\
+Let the program run, and say who asked the kernel for memory: by path, with the source line.
+Usage: COMMAND [--above SIZE] [--for TIME] [--until LOCATION] [--raw] [--top N] [--json] [-o FILE] [--force]
+
+Every brk, mmap, munmap, mremap, madvise and shmat that the C library makes is recorded, with its call
+path and thread; everything else runs at full speed. It ends where the program stops or ends.
+  --above SIZE      only requests that changed the address space by SIZE or more
+  --for TIME        stop after this long, as in 10s
+  --until LOCATION  stop there
+  --raw             by 'catch syscall': also requests that go past the C library; every system call gets slower
+
+Example:
+  (gdb) COMMAND --above 1MiB --for 10s
+""",
+)
+
+LIMIT = Declared(
+    names=("memwatch limit",),
+    implementation="memwatch.limit:LimitCommand",
+    category=gdb.COMMAND_RUNNING,
+    completer=gdb.COMPLETE_NONE,
+    text="""\
+Let the program run until its resident set passes a size; stop in the thread that grew it.
+Usage: COMMAND [--source SOURCE] +SIZE|SIZE
+
++SIZE is counted from here. It is looked at every millisecond; how far the program got beyond is said.
+
+Example:
+  (gdb) COMMAND +100MiB
+""",
+)
+
+REPORT = Declared(
+    names=("memwatch report",),
+    implementation="memwatch.command:ReportCommand",
+    category=gdb.COMMAND_DATA,
+    completer=gdb.COMPLETE_NONE,
+    text="""\
+What was recorded so far, summed up.
+Usage: COMMAND [--by line|function|file|thread] [--top N] [--json] [-o FILE] [--force]
+
+The part of a line's change during which other threads ran stands apart, as shared.
+
+Example:
+  (gdb) COMMAND --by function --top 5
+""",
+)
+
+SAVE = Declared(
+    names=("memwatch save",),
+    implementation="memwatch.keeping:SaveCommand",
+    category=gdb.COMMAND_DATA,
+    completer=gdb.COMPLETE_NONE,
+    text="""\
+Keep the recorded steps in the run folder, as JSON.
+Usage: COMMAND NAME
+
+Example:
+  (gdb) COMMAND before-the-fix
+""",
+)
+
+PLOT = Declared(
+    names=("memwatch plot",),
+    implementation="memwatch.keeping:PlotCommand",
+    category=gdb.COMMAND_DATA,
+    completer=gdb.COMPLETE_FILENAME,
+    text="""\
+Draw memory over the recorded steps: here, or in a picture with the lines that changed most.
+Usage: COMMAND [--force] [FILE.svg|FILE.html]
+
+Example:
+  (gdb) COMMAND steps.svg
+""",
+)
+
+CLEAR = Declared(
+    names=("memwatch clear",),
+    implementation="memwatch.command:ClearCommand",
+    category=gdb.COMMAND_DATA,
+    completer=gdb.COMPLETE_NONE,
+    text="""\
+Forget the steps recorded for this program; totals begin anew.
+Usage: COMMAND
+
+Example:
+  (gdb) COMMAND
+""",
+)
+
+SOURCES = Declared(
+    names=("memwatch sources",),
+    implementation="memwatch.command:SourcesCommand",
+    category=gdb.COMMAND_DATA,
+    completer=gdb.COMPLETE_NONE,
+    text="""\
+What this machine can measure, how exactly, and what memwatch uses.
+Usage: COMMAND
+
+Example:
+  (gdb) COMMAND
+""",
+)
+
+MEMWATCH_COMMANDS = (MEMWATCH, STEP, UNTIL, AUTO, FUNCTION, GROWTH, LIMIT, REPORT, SAVE, PLOT, CLEAR, SOURCES)

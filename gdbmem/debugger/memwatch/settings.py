@@ -1,0 +1,122 @@
+"""`set/show memwatch …`: how memwatch measures and locks when a command doesn't say."""
+
+from __future__ import annotations
+
+import gdb
+
+TYPE_CHECKING = False  # typing itself takes gdb 4 ms to import
+if TYPE_CHECKING:
+    from typing import Optional
+
+LOCKS = ("auto", "on", "step", "off")
+SOURCES = ("auto", "statm", "smaps", "pagemap", "heap")
+_PATIENCE = "5s"
+
+
+class LockSetting(gdb.Parameter):  # type: ignore[misc]  # gdb's module has no types
+    """Whether the other threads stand still during a step of memwatch's."""
+
+    set_doc = "Set whether the other threads stand still during a step: auto, on, step or off."
+    show_doc = "Show whether the other threads stand still during a step."
+
+    def __init__(self) -> None:
+        super().__init__("memwatch lock", gdb.COMMAND_DATA, gdb.PARAM_ENUM, LOCKS)
+        self.value = "auto"
+
+    def get_set_string(self) -> str:
+        return ""
+
+    def get_show_string(self, text: str) -> str:
+        return f"During a step of memwatch's the other threads are locked: {text}."
+
+
+class SourceSetting(gdb.Parameter):  # type: ignore[misc]
+    """Where memwatch's numbers come from; 'memwatch sources' explains what this machine can do."""
+
+    set_doc = "Set where memwatch's numbers come from: auto, statm, smaps, pagemap or heap."
+    show_doc = "Show where memwatch's numbers come from."
+
+    def __init__(self) -> None:
+        super().__init__("memwatch source", gdb.COMMAND_DATA, gdb.PARAM_ENUM, SOURCES)
+        self.value = "auto"
+
+    def get_set_string(self) -> str:
+        return ""
+
+    def get_show_string(self, text: str) -> str:
+        return f"memwatch measures with source {text}."
+
+
+class TimeoutSetting(gdb.Parameter):  # type: ignore[misc]
+    """How long a step may run before the threads that are locked may be what it waits for.
+
+    Needed where /proc can't show that the thread sleeps, and for a thread that waits in a loop.
+    """
+
+    set_doc = "Set how long a step runs alone before the other threads are let go, as in 5s."
+    show_doc = "Show how long a step runs alone before the other threads are let go."
+
+    def __init__(self) -> None:
+        super().__init__("memwatch timeout", gdb.COMMAND_DATA, gdb.PARAM_STRING)
+        self.value = self._last = _PATIENCE
+
+    def get_set_string(self) -> str:
+        from gdbmem.errors import InputError
+        from gdbmem.units import parse_duration
+
+        try:
+            if parse_duration(self.value) <= 0:
+                raise InputError("it must be longer than 0", slug="bad-duration")
+        except InputError as error:
+            self.value = self._last
+            raise gdb.GdbError(str(error)) from None
+        self._last = self.value
+        return ""
+
+    def get_show_string(self, text: str) -> str:
+        from gdbmem.units import format_duration, parse_duration
+
+        return f"A step of memwatch's runs alone for {format_duration(parse_duration(text))}."
+
+
+_PREFIXES = (
+    ("set memwatch", "Set how memwatch measures and locks."),
+    ("show memwatch", "Show how memwatch measures and locks."),
+)
+
+
+def register_settings() -> None:
+    """Register `set memwatch …` and `show memwatch …`."""
+    for name, summary in _PREFIXES:
+        _prefix(name, summary)
+    for setting in (LockSetting, SourceSetting, TimeoutSetting):
+        setting()
+
+
+def _prefix(name: str, summary: str) -> None:
+    # gdb takes a command's help from its class.
+    type("Prefix", (gdb.Command,), {"__doc__": summary, "invoke": _list_settings(name)})(
+        name, gdb.COMMAND_DATA, gdb.COMPLETE_NONE, True
+    )
+
+
+def _list_settings(name: str):  # type: ignore[no-untyped-def]  # gdb calls it
+    def invoke(self: object, argument: str, from_tty: bool) -> None:
+        if argument.strip():
+            raise gdb.GdbError(f"there is no '{name} {argument.split()[0]}'; see 'help {name}'")
+        for setting in ("lock", "source", "timeout"):
+            gdb.execute(f"show memwatch {setting}")
+
+    return invoke
+
+
+def setting(name: str) -> str:
+    """Return the value of `memwatch NAME`."""
+    return str(gdb.parameter(f"memwatch {name}"))
+
+
+def patience(text: Optional[str]) -> float:
+    """Return the seconds of --timeout, or of the setting."""
+    from gdbmem.units import parse_duration
+
+    return parse_duration(text or setting("timeout"))

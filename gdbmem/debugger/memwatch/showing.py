@@ -1,0 +1,85 @@
+"""What a memwatch command prints when it has ended: gdb's own words about the stop, then the account."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+import gdb
+
+from gdbmem.debugger.memwatch.recorder import selected_thread
+from gdbmem.text import plural, printable
+
+if TYPE_CHECKING:
+    from gdbmem.debugger.memwatch.stepping import Stepper
+    from gdbmem.model.step import Step
+    from gdbmem.report.source import SourceLines
+
+
+def show_steps(stepper: Stepper, *, json: bool, stream: TextIO) -> None:
+    """Print the outcome of *stepper*: one line for one step, a table for more; or JSON to *stream*."""
+    if not (json and stream is sys.stdout):
+        _show_stop(stepper)
+    if json:
+        from gdbmem.analysis.steps import sum_steps
+        from gdbmem.report.steps import steps_json
+
+        stream.write(steps_json(stepper.steps, sum_steps(stepper.steps)))
+    elif stepper.orders.count == 1:
+        print_step(stepper.steps[-1], stream)
+    else:
+        _show_table(stepper, stream)
+
+
+def print_step(step: Step, stream: TextIO) -> None:
+    """Print the one line of *step*."""
+    from gdbmem.report.steps import step_line
+
+    text = source_lines().line(step.file, step.line)
+    stream.write(step_line(step, color=_colored(stream), source_text=text) + "\n")
+
+
+def _show_table(stepper: Stepper, stream: TextIO) -> None:
+    from gdbmem.analysis.steps import sum_steps
+    from gdbmem.debugger.terminal import console_on
+    from gdbmem.report.steps import print_sums
+
+    print_sums(sum_steps(stepper.steps), stepper.steps, console_on(stream), source_lines())
+    done, wanted = len(stepper.steps), stepper.orders.count
+    if done < wanted:
+        ended = stepper.steps[-1].ended or "interrupted"
+        stream.write(f"Stopped after {done:,} of {plural(wanted, 'step')}: {printable(ended)}\n")
+
+
+def _show_stop(stepper: Stepper) -> None:
+    """Print where the program stands as gdb itself would have."""
+    if not stepper.capture.holds_back:
+        return
+    for line in stepper.capture.news:
+        gdb.write(line + "\n")
+    stop = stepper.stop
+    if stop is not None and not stop.announced and stepper.start is not None and selected_thread():
+        frame = gdb.newest_frame()
+        if frame == stepper.start.frame and frame.find_sal().line:
+            # The same function goes on: only the line, in gdb's colours.
+            gdb.execute("with print frame-info source-line -- frame")
+            return
+    gdb.write(stepper.capture.final_text)
+
+
+def source_lines() -> SourceLines:
+    """Return who finds source lines: gdb's own `directory` path is searched."""
+    from gdbmem.report.source import SourceLines
+
+    folders = [part for part in str(gdb.parameter("directories")).split(":") if part.startswith("/")]
+    return SourceLines([*folders, os.getcwd()])  # noqa: PTH109
+
+
+def _colored(stream: TextIO) -> bool:
+    return (
+        stream is sys.stdout
+        and os.isatty(1)
+        and bool(gdb.parameter("style enabled"))
+        and not os.environ.get("NO_COLOR")
+    )

@@ -1,0 +1,325 @@
+"""Steps with accounts: gdb's own commands, driven one at a time, measured at each stop."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import AbstractSet, NamedTuple, Optional
+
+import gdb
+
+from gdbmem.debugger.memwatch.account import Account, accounts
+from gdbmem.debugger.memwatch.capture import Capture
+from gdbmem.debugger.memwatch.gauge import Detail
+from gdbmem.debugger.memwatch.lines import Barrier, loop_lines
+from gdbmem.debugger.memwatch.locking import Watcher, describe_wait, scheduler_locking, set_locking
+from gdbmem.debugger.memwatch.recorder import Stop, recorder, selected_thread
+from gdbmem.debugger.place import real_pid
+from gdbmem.debugger.target import VALGRIND, target_kind
+from gdbmem.errors import TargetError
+from gdbmem.linux.threads import activities, is_ending, ran_between
+from gdbmem.model.step import FREE, LOCKED, SHARED, Step
+
+LINE_COMMANDS = ("step", "next", "stepi", "nexti")
+_RESUMABLE = ("step", "next")  # after a wait: run out of the call that waited, then step the rest of the line
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What the user asked for."""
+
+    command: str
+    argument: str = ""  # of until, advance, finish
+    count: int = 1
+    lock: str = "auto"
+    timeout_seconds: float = 5.0
+    source: Optional[str] = None
+
+
+class Here(NamedTuple):
+    """Where the selected thread stands before a step."""
+
+    frame: gdb.Frame
+    thread: gdb.InferiorThread
+    number: int  # of the thread, which may end meanwhile
+    function: Optional[str]
+    file: Optional[str]
+    line: Optional[int]
+
+    @classmethod
+    def now(cls, known: dict[int, Place]) -> Here:
+        """Return where the selected thread stands; *known* keeps what is at each address."""
+        thread = gdb.selected_thread()
+        if thread is None:
+            raise TargetError("no thread is selected", slug="not-running", hint="see 'info threads'")
+        frame = gdb.newest_frame()
+        pc = frame.pc()
+        if frame.type() != gdb.NORMAL_FRAME:
+            # At one address gdb may stand before a function inlined there, and in it.
+            return cls(frame, thread, thread.num, *_place(frame))
+        place = known.get(pc)
+        if place is None:
+            place = known[pc] = _place(frame)
+        return cls(frame, thread, thread.num, *place)
+
+
+Place = tuple[Optional[str], Optional[str], Optional[int]]  # function, file, line
+
+
+def _place(frame: gdb.Frame) -> Place:
+    position = frame.find_sal()
+    symtab = position.symtab
+    if symtab is None:
+        return frame.name(), None, None
+    return frame.name(), symtab.fullname(), position.line
+
+
+class Progress:
+    """What happened during one step beside its delta."""
+
+    def __init__(self) -> None:
+        self.threads: set[int] = set()  # others that ran
+        self.shared = False
+        self.notes: list[str] = []
+
+
+class Stepper:
+    """Drives one memwatch command; a context manager that leaves gdb as it was."""
+
+    def __init__(self, orders: Orders) -> None:
+        self.orders = orders
+        self.account: Account = accounts.current(orders.source)
+        self.steps: list[Step] = []
+        self.stop: Optional[Stop] = None  # the last one
+        self.capture = Capture()
+        self.start: Optional[Here] = None  # of the last step
+        self._stray = False
+        self._places: dict[int, Place] = {}
+        self._typed_in: Optional[gdb.Frame] = gdb.selected_frame() if selected_thread() is not None else None
+        self._under_valgrind = target_kind() == VALGRIND
+        self._lock = self._mode()
+        pid = None if self._under_valgrind or self._is_remote() else real_pid()
+        self._pid = pid
+        self._watcher = Watcher(pid, timeout_seconds=orders.timeout_seconds)
+
+    @contextlib.contextmanager
+    def prepared(self) -> Iterator[Stepper]:
+        """Lock the other threads, hold back gdb's words, record stops; undo all that."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._watcher.close)
+            stack.enter_context(scheduler_locking(self._lock))
+            stack.enter_context(self.capture)
+            stack.enter_context(recorder.recording(self.account.gauge.read))
+            stack.callback(self.capture.finish)
+            yield self
+
+    def run(self) -> None:
+        """Step as often as asked, or until something else than a step's end stops the program."""
+        # Details first: looking at libc's data can itself make a page of it resident.
+        detail = self.account.gauge.detail() if self.orders.count == 1 else Detail()
+        before = self.account.gauge.read()
+        for _ in range(self.orders.count):
+            before = self._one(before, detail)
+            if self.stop is None or not self.stop.is_ordinary:
+                break
+
+    # -- one step -----------------------------------------------------------------------------------------
+
+    def _one(self, before: Optional[int], detail: Detail) -> Optional[int]:
+        start = self.start = Here.now(self._places)
+        progress = Progress()
+        began = time.perf_counter()
+        stop = self.stop = self._drive(start, progress)
+        seconds = time.perf_counter() - began
+        after = stop.reading
+        single = self.orders.count == 1 and after is not None
+        moved, heap_delta = self._compare(detail) if single else (None, None)
+        delta = None if before is None or after is None else after - before
+        gauge = self.account.gauge
+        total = self.account.add(delta)
+        step = Step(
+            command=self.orders.command,
+            function=start.function,
+            file=start.file,
+            line=start.line,
+            thread=start.number,
+            delta_bytes=delta,
+            total_bytes=total,
+            source=gauge.source,
+            exact=gauge.exact,
+            heap_delta_bytes=delta if gauge.measures_heap else heap_delta,
+            parts=moved,
+            lock=self._lock_word(progress),
+            shared_threads=tuple(sorted(progress.threads)),
+            seconds=seconds,
+            ended=stop.ended,
+            note="; ".join([*progress.notes, gauge.note] if gauge.note else progress.notes),
+        )
+        self.steps.append(step)
+        self.account.steps.append(step)
+        return after
+
+    def _compare(self, before: Detail) -> tuple[dict[str, int], Optional[int]]:
+        after = self.account.gauge.detail()
+        parts: dict[str, int] = {}
+        if before.parts is not None and after.parts is not None:
+            parts = {name: after.parts[name] - size for name, size in before.parts.items()}
+        if before.statm is not None and after.statm is not None:
+            parts["mapped"] = after.statm.size_bytes - before.statm.size_bytes
+        heap = None
+        if before.heap_bytes is not None and after.heap_bytes is not None:
+            heap = after.heap_bytes - before.heap_bytes
+        return {name: size for name, size in parts.items() if size}, heap
+
+    def _lock_word(self, progress: Progress) -> str:
+        if progress.shared:
+            return SHARED
+        return LOCKED if self._lock == "on" else FREE
+
+    # -- driving ------------------------------------------------------------------------------------------
+
+    def _drive(self, start: Here, progress: Progress) -> Stop:
+        if self._lock is None or self._lock == "off":
+            return self._drive_together(start, progress)
+        stop = self._first_try(start)
+        while stop.wait is not None:
+            progress.notes.append(describe_wait(stop.wait))
+            if self.orders.lock != "auto":
+                progress.notes.append("--lock auto would let the others run")
+                return stop._replace(ended="given up")
+            stop = self._let_others_run(start, progress)
+            if stop.wait is None and stop.is_ordinary and not self._is_done(start):
+                stop = self._first_try(start)
+        return stop
+
+    def _drive_together(self, start: Here, progress: Progress) -> Stop:
+        """Step while every thread may run: what they did can't be told apart."""
+        others = {t.num for t in gdb.selected_inferior().threads() if t.num != start.number}
+        before = activities(self._pid) if self._pid is not None and others else {}
+        stop = self._first_try(start, watched=False)
+        if others:
+            ran = (
+                self._numbers(ran_between(before, activities(self._pid))) if self._pid is not None else others
+            )
+            progress.threads |= ran - {start.number}
+            progress.shared = bool(progress.threads)
+            if self._under_valgrind:
+                progress.notes.append("valgrind runs threads by turns, and they can't be locked there")
+        return stop
+
+    def _first_try(self, start: Here, *, watched: bool = True) -> Stop:
+        """Run the user's command, over a looping line by breakpoints."""
+        if self.orders.command == "next":
+            frame = gdb.newest_frame()
+            stops = loop_lines.stops(frame) if frame == start.frame else None
+            if stops is not None:
+                with Barrier(frame, stops, start.thread.global_num) as barrier:
+                    return self._execute(barrier.command, start, watched=watched, ours=barrier.numbers)
+        self._select_typed_frame()
+        return self._execute(f"{self.orders.command} {self.orders.argument}".strip(), start, watched=watched)
+
+    def _execute(
+        self, command: str, start: Here, *, watched: bool, ours: AbstractSet[int] = frozenset()
+    ) -> Stop:
+        self.capture.forget()
+        recorder.arm()
+        if watched:
+            self._watcher.begin(start.thread.ptid[1] or start.thread.ptid[0])
+        try:
+            gdb.execute(command)
+        except gdb.error:
+            # gdb complains of a thread that ended meanwhile; that is an outcome, not a failure.
+            if gdb.selected_inferior().pid and start.thread.is_valid():
+                raise
+            self._see_it_end()
+        finally:
+            wait = self._watcher.end() if watched else None
+        stop = recorder.stop(wait=wait, ours=ours, thread=start.thread)
+        if self._stray and stop.ended == "signal SIGINT":
+            self._stray = False
+            return self._execute(command, start, watched=watched, ours=ours)
+        # The step ended by itself just when it was to be interrupted: the signal is still on its way.
+        self._stray = self._stray or (wait is not None and stop.wait is None)
+        return stop
+
+    def _see_it_end(self) -> None:
+        """Let a process that is ending end: the threads that are locked must be seen to die too."""
+        threads = gdb.selected_inferior().threads()
+        if self._pid is None or not threads or not is_ending(self._pid):
+            return
+        with contextlib.suppress(gdb.error):
+            set_locking("off")
+            threads[0].switch()
+            gdb.execute("continue")
+
+    def _let_others_run(self, start: Here, progress: Progress) -> Stop:
+        """Let all threads run until the call in which the stepped one waits is over."""
+        progress.shared = True
+        before = activities(self._pid) if self._pid is not None else {}
+        set_locking("off")
+        try:
+            stop = self._execute(self._way_out(start), start, watched=False)
+        finally:
+            if gdb.selected_inferior().pid:
+                with contextlib.suppress(gdb.error):
+                    set_locking(self._lock or "on")
+        if self._pid is not None:
+            ran = self._numbers(ran_between(before, activities(self._pid)))
+        else:
+            ran = {t.num for t in gdb.selected_inferior().threads()}
+        progress.threads |= ran - {start.number}
+        return stop
+
+    def _way_out(self, start: Here) -> str:
+        """Return the command that ends the wait: out of the call that the stepped line made."""
+        if self.orders.command in _RESUMABLE or (self.orders.command == "until" and not self.orders.argument):
+            frame = gdb.newest_frame()
+            while frame is not None:
+                caller = frame.older()
+                if caller == start.frame and frame.type() != gdb.INLINE_FRAME:
+                    frame.select()
+                    return "finish"
+                frame = caller
+            if not start.frame.is_valid():
+                return "continue"  # it has returned: nothing below would stop it
+        self._select_typed_frame()
+        return f"{self.orders.command} {self.orders.argument}".strip()
+
+    def _select_typed_frame(self) -> None:
+        """Select the frame that finish, until and advance were typed in: they mean that one."""
+        if (
+            self.orders.command not in LINE_COMMANDS
+            and self._typed_in is not None
+            and self._typed_in.is_valid()
+        ):
+            self._typed_in.select()
+
+    def _is_done(self, start: Here) -> bool:
+        """Tell whether the step has reached its end now that the wait is over."""
+        if self.orders.command not in _RESUMABLE:
+            return not (self.orders.command == "until" and not self.orders.argument)
+        frame = gdb.newest_frame()
+        if frame != start.frame:
+            return True
+        position = frame.find_sal()
+        # At the very beginning of another line; in its middle `next` would go on.
+        return bool(position.line != start.line and position.pc == frame.pc())
+
+    # -- threads ------------------------------------------------------------------------------------------
+
+    def _mode(self) -> Optional[str]:
+        """Return what scheduler-locking is set to meanwhile; None: it is left alone."""
+        if self._under_valgrind:
+            return None  # accepted there, without effect
+        return {"auto": "on", "on": "on", "step": "step", "off": "off"}[self.orders.lock]
+
+    @staticmethod
+    def _is_remote() -> bool:
+        return target_kind() not in ("native",)
+
+    @staticmethod
+    def _numbers(tids: list[int]) -> set[int]:
+        wanted = set(tids)
+        return {t.num for t in gdb.selected_inferior().threads() if t.ptid[1] in wanted}

@@ -1,0 +1,1 @@
+"""What the kernel says of a process: /proc, read with descriptors that are kept open."""

@@ -1,0 +1,163 @@
+"""How much of a process is resident: statm, smaps_rollup, smaps and pagemap, cheapest first."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import NamedTuple, Optional
+
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_ROLLUP_RSS = re.compile(rb"^Rss:\s+(\d+) kB", re.M)
+_HEADER = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) [0-9a-f]+ \S+ (\d+) *(.*)")
+_STATM_LIMIT = 256
+_PRESENT = 1 << 63
+_PAGEMAP_CHUNK = 1 << 16  # pages a read
+PARTS = ("heap", "mmap", "stack", "file", "other")
+
+
+class Statm(NamedTuple):
+    """What /proc/PID/statm says, in bytes."""
+
+    size_bytes: int  # of the address space
+    resident_bytes: int
+    shared_bytes: int  # resident pages of files and shared memory
+
+
+class KeptFile:
+    """A file of /proc/PID that is opened once and read from its start again and again."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._descriptor: Optional[int] = None
+
+    def read(self, limit: int) -> Optional[bytes]:
+        """Return up to *limit* bytes; None when the process has gone or may not be read."""
+        try:
+            if self._descriptor is None:
+                self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            return os.pread(self._descriptor, limit, 0) or None
+        except OSError:  # ESRCH: the process has ended
+            return None
+
+    def read_all(self) -> Optional[bytes]:
+        """Return the whole file; None as for `read`."""
+        parts, at = [], 0
+        try:
+            if self._descriptor is None:
+                self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            while part := os.pread(self._descriptor, 1 << 20, at):
+                parts.append(part)
+                at += len(part)
+        except OSError:
+            return None
+        return b"".join(parts) or None
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def parse_statm(data: bytes) -> Optional[Statm]:
+    """Return what *data*, the text of a statm, says; None when it is no statm."""
+    words = data.split()
+    if len(words) < 3:
+        return None
+    try:
+        size, resident, shared = (int(word) * PAGE_BYTES for word in words[:3])
+    except ValueError:
+        return None
+    return Statm(size, resident, shared)
+
+
+def parse_rollup(data: bytes) -> Optional[int]:
+    """Return the resident bytes of a smaps or smaps_rollup text: the sum of its ``Rss:`` lines."""
+    found = _ROLLUP_RSS.findall(data)
+    return sum(map(int, found)) * 1024 if found else None
+
+
+def parse_parts(data: bytes) -> dict[str, int]:
+    """Return the resident bytes of a smaps text by what they are for: heap, mmap, stack, file, other."""
+    parts = dict.fromkeys(PARTS, 0)
+    part = "other"
+    for line in data.decode("utf-8", "surrogateescape").splitlines():
+        if line.startswith("Rss:"):
+            parts[part] += int(line.split()[1]) * 1024
+        elif (match := _HEADER.match(line)) is not None:
+            part = _part(match[5], int(match[4]))
+    return parts
+
+
+def _part(name: str, inode: int) -> str:
+    if name == "[heap]":
+        return "heap"
+    if name.startswith("[stack"):
+        return "stack"
+    if inode:
+        return "file"
+    return "mmap" if not name or name.startswith("[anon") else "other"
+
+
+class ProcessMemory:
+    """The resident set of one process of this machine."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._statm = KeptFile(f"/proc/{pid}/statm")
+        self._rollup = KeptFile(f"/proc/{pid}/smaps_rollup")
+        self._smaps = KeptFile(f"/proc/{pid}/smaps")
+
+    def close(self) -> None:
+        for kept in (self._statm, self._rollup, self._smaps):
+            kept.close()
+
+    def statm(self) -> Optional[Statm]:
+        """Return statm's counters, in 1 µs; None when the process has gone."""
+        data = self._statm.read(_STATM_LIMIT)
+        return parse_statm(data) if data else None
+
+    def resident_bytes(self) -> Optional[int]:
+        """Return statm's resident bytes alone: what stepping reads thousands of times."""
+        data = self._statm.read(_STATM_LIMIT)
+        return int(data.split(b" ", 2)[1]) * PAGE_BYTES if data else None
+
+    def rollup_bytes(self) -> Optional[int]:
+        """Return the exact resident bytes; the time grows with them (some 10 ms a GiB)."""
+        data = self._rollup.read(4096)
+        return parse_rollup(data) if data else None
+
+    def parts(self) -> Optional[dict[str, int]]:
+        """Return the exact resident bytes of heap, mmap, stack, file, other; None when it can't be read."""
+        data = self._smaps.read_all()
+        return parse_parts(data) if data else None
+
+    def present_bytes(self) -> Optional[int]:
+        """Return the bytes of pages that pagemap calls present, the shared zero page's too."""
+        try:
+            with open(f"/proc/{self.pid}/pagemap", "rb", buffering=0) as pagemap:  # noqa: PTH123
+                pages = sum(_present(pagemap.fileno(), *span) for span in self._spans())
+        except OSError:
+            return None
+        return pages * PAGE_BYTES
+
+    def _spans(self) -> Iterator[tuple[int, int]]:
+        with open(f"/proc/{self.pid}/maps", "rb") as maps:  # noqa: PTH123
+            for line in maps:
+                start, _, rest = line.partition(b"-")
+                end = rest.split(b" ", 1)[0]
+                if b"[vsyscall]" not in line:
+                    yield int(start, 16) // PAGE_BYTES, int(end, 16) // PAGE_BYTES
+
+
+def _present(descriptor: int, first: int, last: int) -> int:
+    count = 0
+    while first < last:
+        pages = min(last - first, _PAGEMAP_CHUNK)
+        data = os.pread(descriptor, pages * 8, first * 8)
+        if not data:
+            break
+        # The top byte of each entry holds the present bit; whole runs of zeros cost next to nothing.
+        count += sum(byte >> 7 for byte in data[7::8].replace(b"\0", b""))
+        first += pages
+    return count

@@ -1,0 +1,164 @@
+"""The threads of a process as /proc shows them: whether one sleeps in a system call, and which have run."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+from gdbmem.linux.resident import KeptFile
+
+_SLEEPS = {
+    "x86_64": {35, 230},  # nanosleep, clock_nanosleep: they end by themselves
+    "aarch64": {101, 115},
+}
+_RESTART = {"x86_64": 219, "aarch64": 128}  # how the kernel goes on with a sleep that was interrupted
+_FUTEX = {"x86_64": 202, "aarch64": 98}
+_SWITCHES = re.compile(r"ctxt_switches:\s+(\d+)")
+_MACHINE = platform.machine()
+
+
+class Blocked(NamedTuple):
+    """A thread that sleeps in a system call."""
+
+    number: int  # of the call
+    argument: int  # its first argument: of a futex call the address
+    stack_pointer: int
+    counter: int
+
+    @property
+    def is_futex(self) -> bool:
+        return self.number == _FUTEX.get(_MACHINE)
+
+    @property
+    def ends_by_itself(self) -> bool:
+        """Whether it is a mere sleep, which no other thread can end."""
+        return self.number in _SLEEPS.get(_MACHINE, ())
+
+
+def parse_syscall(text: str) -> Optional[Blocked]:
+    """Return what /proc/PID/task/TID/syscall says; None for a thread that runs or is in no call."""
+    words = text.split()
+    if len(words) < 9:  # "running", or "-1 SP PC" outside of any call
+        return None
+    return Blocked(int(words[0]), int(words[1], 16), int(words[-2], 16), int(words[-1], 16))
+
+
+class ThreadEye:
+    """Looks at one thread again and again, with its files kept open."""
+
+    def __init__(self, pid: int, tid: int) -> None:
+        self.tid = tid
+        self._syscall = KeptFile(f"/proc/{pid}/task/{tid}/syscall")
+        self._stat = KeptFile(f"/proc/{pid}/task/{tid}/stat")
+
+    def blocked(self) -> Optional[Blocked]:
+        """Return the system call that the thread sleeps in; None when it runs, has stopped or can't be read."""
+        data = self._syscall.read(256)
+        found = parse_syscall(data.decode("ascii", "replace")) if data else None
+        if found is None:
+            return None
+        stat = self._stat.read(512)
+        return found if stat and stat.rpartition(b")")[2].split()[:1] == [b"S"] else None
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._syscall.close()
+        self._stat.close()
+
+
+def can_see_calls(pid: int) -> bool:
+    """Tell whether this user may read what *pid* sleeps in."""
+    try:
+        Path(f"/proc/{pid}/task/{pid}/syscall").read_text()
+    except OSError:
+        return False
+    return True
+
+
+class Activity(NamedTuple):
+    """How far a thread has come."""
+
+    switches: int  # how often it gave up its processor
+    where: str  # the system call and registers it stands in
+
+
+# Let go by a debugger and stopped again, a thread that goes on waiting gives up its processor twice.
+_IDLE_SWITCHES = 2
+
+
+def activities(pid: int) -> dict[int, Activity]:
+    """Return how far each thread of *pid* has come; unreadable ones are left out."""
+    found = {}
+    try:
+        tids = [int(name) for name in os.listdir(f"/proc/{pid}/task")]  # noqa: PTH208
+    except OSError:
+        return {}
+    for tid in tids:
+        folder = f"/proc/{pid}/task/{tid}"
+        try:
+            status = Path(f"{folder}/status").read_text()
+            switches = sum(map(int, _SWITCHES.findall(status)))
+            found[tid] = Activity(switches, Path(f"{folder}/syscall").read_text())
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def ran_between(before: dict[int, Activity], after: dict[int, Activity]) -> list[int]:
+    """Return the threads (tids) that got somewhere: elsewhere now, or more than woken and waiting again."""
+    return sorted(
+        tid
+        for tid in before.keys() | after.keys()
+        if tid not in before
+        or tid not in after
+        or _moved(before[tid].where, after[tid].where)
+        or after[tid].switches - before[tid].switches > _IDLE_SWITCHES
+    )
+
+
+def thread_count(pid: int) -> int:
+    """Return how many threads *pid* has; 0 when it has gone."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/task"))  # noqa: PTH208
+    except OSError:
+        return 0
+
+
+def _moved(before: str, after: str) -> bool:
+    """Tell whether a thread, let go and stopped again, stands in another place than before."""
+    old, new = before.split(), after.split()
+    if len(new) == 9 and old[-2:] == new[-2:]:
+        number = int(new[0])
+        if number == _RESTART.get(_MACHINE):
+            return False
+        if number in _SLEEPS.get(_MACHINE, ()):
+            return True  # going on with the former sleep would be a restart: this one is new
+    return old != new
+
+
+def is_ending(pid: int) -> bool:
+    """Tell whether all threads of *pid* are dead and only wait to be noticed."""
+    try:
+        stats = [Path(f"/proc/{pid}/task/{tid}/stat").read_text() for tid in os.listdir(f"/proc/{pid}/task")]  # noqa: PTH208
+    except OSError:
+        return True
+    return all(stat.rpartition(")")[2].split()[0] in "ZX" for stat in stats)
+
+
+def minor_faults(pid: int) -> dict[int, int]:
+    """Return how many pages each thread of *pid* has been given without reading a disk."""
+    found = {}
+    try:
+        tids = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
+    except OSError:
+        return {}
+    for tid in tids:
+        try:
+            stat = Path(f"/proc/{pid}/task/{tid}/stat").read_text()
+            found[int(tid)] = int(stat.rpartition(")")[2].split()[7])
+        except (OSError, ValueError, IndexError):
+            continue
+    return found

@@ -1,0 +1,108 @@
+"""Who asked the kernel for memory: a table by path, and ``kind=growth``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gdbmem.analysis.library import own_frame
+from gdbmem.model.growth import Growth, GrowthPath
+from gdbmem.report.naming import Places, full_function
+from gdbmem.text import plural
+from gdbmem.units import format_delta, format_duration
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from gdbmem.report.source import SourceLines
+
+_CALLERS = 4
+_TELLING = 50  # requests; with fewer, starting and ending weigh more than they do
+
+
+def print_growth(growth: Growth, console: Console, sources: SourceLines, *, top: int) -> None:
+    """Print the *top* paths of *growth*, each at the user's own line, and what recording cost."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for title in ("mapped", "resident", "calls"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("by", no_wrap=True)
+    table.add_column("where", overflow="fold")
+    for path in growth.paths[:top]:
+        by = path.call if path.thread == 1 else f"{path.call}, thread {path.thread}"
+        cells = (_delta(path.mapped_bytes), _delta(path.resident_bytes), f"{path.calls:,}", by)
+        table.add_row(*cells, _where(path, sources))
+    if growth.paths:
+        console.print(table)
+    rest = len(growth.paths) - top
+    if rest > 0:
+        console.print(Text(f"{plural(rest, 'path')} more; --top N lists more", "dim"))
+    for line in summary(growth):
+        console.print(Text(line))
+
+
+def summary(growth: Growth) -> list[str]:
+    """Return what was recorded in all, and what it cost."""
+    mapped, resident = format_delta(growth.mapped_bytes), format_delta(growth.resident_bytes)
+    lines = [f"{mapped} mapped, {resident} resident since the first of {plural(growth.events, 'request')}"]
+    if growth.left_out:
+        lines.append(f"{plural(growth.left_out, 'request')} smaller than asked for left out")
+    each = ""
+    if growth.events >= _TELLING:
+        each = f", {growth.cost_seconds / growth.events * 1000:.2f} ms each"
+    lines.append(f"recording took {format_duration(growth.cost_seconds)} of gdb's time{each}")
+    return lines
+
+
+def _delta(size_bytes: int) -> Text:
+    from rich.text import Text
+
+    return Text(format_delta(size_bytes), "red" if size_bytes > 0 else "green" if size_bytes < 0 else "dim")
+
+
+def _where(path: GrowthPath, sources: SourceLines) -> Text:
+    from rich.text import Text
+
+    frames = path.frames[own_frame(path.frames) :]
+    places = Places(path.frames)
+    text = Text()
+    for number, frame in enumerate(frames[: 1 + _CALLERS]):
+        if number == 0:
+            text.append(f"{places.place(frame)}  ", "bold")
+            text.append(full_function(frame))
+            line = sources.line(frame.file, frame.line)
+            if line is not None and frame.file is not None:
+                text.append("\n    ")
+                text.append_text(sources.highlighted(frame.file, line))
+        else:
+            text.append(f"\n  {places.place(frame)}  {full_function(frame)}", "dim")
+    return text
+
+
+def growth_json(growth: Growth) -> str:
+    """Return *growth* as ``kind=growth``."""
+    from gdbmem.report.document import head, to_json
+
+    document = {
+        **head("growth", ()),
+        "total_bytes": growth.mapped_bytes,
+        "resident_bytes": growth.resident_bytes,
+        "events": growth.events,
+        "left_out": growth.left_out,
+        "seconds": round(growth.seconds, 6),
+        "cost_seconds": round(growth.cost_seconds, 6),
+        "paths": [
+            {
+                "bytes": path.mapped_bytes,
+                "resident_bytes": path.resident_bytes,
+                "calls": path.calls,
+                "call": path.call,
+                "thread": path.thread,
+                "frames": [frame._asdict() for frame in path.frames],
+            }
+            for path in growth.paths
+        ],
+    }
+    return to_json(document)

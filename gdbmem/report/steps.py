@@ -1,0 +1,181 @@
+"""Steps for people and as JSON: one line each, a table of sums, ``kind=steps``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Optional
+
+from gdbmem.model.step import SHARED, Step
+from gdbmem.text import plural, printable
+from gdbmem.units import format_delta
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from gdbmem.analysis.steps import StepSum
+    from gdbmem.report.source import SourceLines
+
+_RED, _GREEN, _DIM, _PLAIN = "\033[31m", "\033[32m", "\033[2m", "\033[0m"
+_WIDEST_TEXT = 60
+_LISTED_THREADS = 6
+_NOUNS = {"heap": "heap", "massif": "heap"}  # what a source measures, where it isn't resident memory
+
+
+def noun(source: str) -> str:
+    """Return what *source* measures: ``resident`` or ``heap``."""
+    return _NOUNS.get(source, "resident")
+
+
+def step_line(step: Step, *, color: bool, source_text: Optional[str] = None) -> str:
+    """Return the one line of *step*: delta, source line, what moved, the running total, what to know."""
+    paint = _painter(color)
+    what = noun(step.source)
+    delta = "?" if step.delta_bytes is None else format_delta(step.delta_bytes)
+    parts = [f"{paint(delta.rjust(11), _sign(step.delta_bytes))} {what}", place(step)]
+    if source_text:
+        parts.append(paint(_cut(source_text), _DIM))
+    moved = [f"{name} {format_delta(size)}" for name, size in _moved(step)]
+    if moved:
+        parts.append(f"({', '.join(moved)})")
+    if step.total_bytes is not None:
+        parts.append(f"total {format_delta(step.total_bytes)}")
+    remarks = _remarks(step)
+    return "  ".join(parts) + (paint(f"  [{'; '.join(remarks)}]", _DIM) if remarks else "")
+
+
+def place(step: Step) -> str:
+    """Return where *step* started: ``decoder.cpp:12``, or the function where no line is known."""
+    if step.file is not None and step.line is not None:
+        return printable(f"{PurePath(step.file).name}:{step.line}")
+    return printable(f"in {step.function}") if step.function else "no source known"
+
+
+def _moved(step: Step) -> list[tuple[str, int]]:
+    moved = [(name, size) for name, size in (step.parts or {}).items() if size]
+    if step.heap_delta_bytes and noun(step.source) != "heap":
+        moved.insert(0, ("malloc", step.heap_delta_bytes))
+    return moved
+
+
+def _remarks(step: Step) -> list[str]:
+    remarks = []
+    if step.lock == SHARED:
+        remarks.append(f"shared with {threads_text(step.shared_threads)}")
+    if not step.exact:
+        where = "" if noun(step.source) == "heap" else " on this kernel"
+        remarks.append(f"source {step.source}, not exact{where}")
+    elif noun(step.source) == "heap":
+        remarks.append(f"source {step.source}")
+    remarks += [printable(text) for text in (step.ended, step.note) if text]
+    return remarks
+
+
+def threads_text(threads: Sequence[int]) -> str:
+    """Return ``thread 2`` or ``threads 2, 3, 4 and 196 more``."""
+    if not threads:
+        return "other threads"
+    shown = ", ".join(map(str, threads[:_LISTED_THREADS]))
+    more = len(threads) - _LISTED_THREADS
+    return f"{'thread' if len(threads) == 1 else 'threads'} {shown}" + (
+        f" and {more} more" if more > 0 else ""
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WIDEST_TEXT else f"{text[: _WIDEST_TEXT - 3]}..."
+
+
+def _sign(delta_bytes: Optional[int]) -> str:
+    if not delta_bytes:
+        return _DIM
+    return _RED if delta_bytes > 0 else _GREEN
+
+
+def _painter(color: bool):  # type: ignore[no-untyped-def]  # a closure over two strings
+    def paint(text: str, code: str) -> str:
+        return f"{code}{text}{_PLAIN}" if color else text
+
+    return paint
+
+
+def print_sums(
+    sums: Sequence[StepSum],
+    steps: Sequence[Step],
+    console: Console,
+    sources: SourceLines,
+    *,
+    by: str = "line",
+) -> None:
+    """Print one row for each of *sums* (some of them, perhaps) and the total over *steps*."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from gdbmem.analysis.steps import total_bytes
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    shares = any(one.shared_hits for one in sums)
+    heaps = any(one.heap_bytes is not None for one in sums) and noun(steps[-1].source) != "heap"
+    for title in (
+        noun(steps[-1].source),
+        *(["own", "shared"] if shares else []),
+        *(["malloc"] if heaps else []),
+    ):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("steps", justify="right", no_wrap=True)
+    table.add_column("where", overflow="fold")
+    for one in sums:
+        cells = [_delta(one.delta_bytes)]
+        cells += [_delta(one.own_bytes), _delta(one.shared_bytes)] if shares else []
+        cells += [Text("" if one.heap_bytes is None else format_delta(one.heap_bytes))] if heaps else []
+        table.add_row(*cells, f"{one.hits:,}", _where(one, sources))
+    console.print(table)
+    console.print(Text(f"{format_delta(total_bytes(steps))} in {plural(len(steps), 'step')}", "bold"))
+    unknown = sum(one.unknown_hits for one in sums)
+    if unknown:
+        console.print(Text(f"{plural(unknown, 'step')} of unknown size: the process had gone", "dim"))
+
+
+def _delta(size_bytes: int) -> Text:
+    from rich.text import Text
+
+    return Text(format_delta(size_bytes), "red" if size_bytes > 0 else "green" if size_bytes < 0 else "dim")
+
+
+def _where(one: StepSum, sources: SourceLines) -> Text:
+    from rich.text import Text
+
+    if one.thread is not None:
+        return Text(f"thread {one.thread}")
+    name = PurePath(one.file).name if one.file else "no source known"
+    if one.line is not None:
+        name += f":{one.line}"
+    text = Text(printable(name), "bold")
+    if one.function:
+        text.append(f"  {printable(one.function)}", "")
+    line = sources.line(one.file, one.line)
+    if line is not None and one.file is not None:
+        text.append("\n    ")
+        text.append_text(sources.highlighted(one.file, line))
+    return text
+
+
+def steps_json(steps: Sequence[Step], sums: Optional[Sequence[StepSum]] = None, *, by: str = "line") -> str:
+    """Return *steps* as ``kind=steps``, with the sums of a report where they are given."""
+    from gdbmem.analysis.steps import total_bytes
+    from gdbmem.report.document import head, to_json
+
+    document = {**head("steps", ()), "total_bytes": total_bytes(steps)}
+    if sums is not None:
+        document["by"] = by
+        document["sums"] = [{**asdict(one), "delta_bytes": one.delta_bytes} for one in sums]
+    # One step a line: there may be very many, and json is several times faster without indentation.
+    rows = ",\n  ".join(json.dumps(_step_document(step)) for step in steps)
+    return f'{to_json(document).rstrip()[:-1].rstrip()},\n "steps": [\n  {rows}\n ]\n}}\n'
+
+
+def _step_document(step: Step) -> dict[str, object]:
+    return {**step._asdict(), "seconds": round(step.seconds, 6)}

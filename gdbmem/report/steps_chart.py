@@ -1,0 +1,53 @@
+"""Memory over the steps, drawn with characters: a chart, and one line of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gdbmem.model.step import Step
+from gdbmem.report.console import glyphs_for
+from gdbmem.report.steps import noun
+from gdbmem.report.steps_plot import totals
+from gdbmem.text import plural
+from gdbmem.units import format_delta
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_ROWS, _WIDEST = 8, 100
+
+
+def print_chart(steps: Sequence[Step], console: Console) -> None:
+    """Print the running total over *steps*."""
+    glyphs = glyphs_for(console)
+    course = totals(steps)
+    low, high = min(course), max(course)
+    labels = [format_delta(high), format_delta(low)]
+    margin = max(map(len, labels))
+    columns = thinned(course, min(console.width - margin - 3, _WIDEST))
+    height = max(high - low, 1)
+    for row in range(_ROWS, 0, -1):
+        label = labels[0] if row == _ROWS else labels[1] if row == 1 else ""
+        marks = []
+        for size_bytes in columns:
+            level = 8 * ((size_bytes - low) * _ROWS / height - (row - 1))
+            marks.append(glyphs.levels[min(max(round(level), 0), 8)])
+        console.print(f"{label:>{margin}} {glyphs.bar}{''.join(marks).rstrip()}")
+    console.print(f"{'':>{margin}} {glyphs.corner}{glyphs.rule * len(columns)}")
+    what = noun(steps[-1].source)
+    console.print(f"{'':>{margin}}  {what} memory over {plural(len(steps), 'step')}", style="dim")
+
+
+def thinned(course: Sequence[int], count: int) -> list[int]:
+    """Return at most *count* values of *course*, the last of each stretch."""
+    if len(course) <= count:
+        return list(course)
+    return [course[(number + 1) * len(course) // count - 1] for number in range(count)]
+
+
+def sparkline(course: Sequence[int], levels: str) -> str:
+    """Return *course* as one line of characters, from the lowest of *levels* to the highest."""
+    low, high = min(course), max(course)
+    height = max(high - low, 1)
+    return "".join(levels[1 + round((value - low) * (len(levels) - 2) / height)] for value in course)

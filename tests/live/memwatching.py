@@ -1,0 +1,71 @@
+"""Runs gdb with gdbmem loaded on a test program, and reads the steps that memwatch wrote."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from gdbmem.launch.gdbpython import ensure_private_folder, loader_file
+
+SETTINGS = ("set pagination off", "set confirm off", "set debuginfod enabled off")
+
+
+class Said(NamedTuple):
+    output: str  # gdb's and the program's
+    complaints: str
+
+
+def run_gdb(program: Path, commands: Sequence[str], *, folder: Path, seconds: float = 60) -> Said:
+    """Run *commands* in gdb on *program*, each as if typed: an error doesn't end the others."""
+    script = folder / "commands.gdb"
+    script.write_text("".join(_forgiving(command) for command in (*SETTINGS, *commands)))
+    done = subprocess.run(
+        ["gdb", "-nx", "-q", "-batch", "-x", str(loader_file()), "-x", str(script), str(program)],
+        cwd=folder,
+        env={**os.environ, "XDG_DATA_HOME": str(packages())},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+    return Said(done.stdout, done.stderr)
+
+
+@functools.cache
+def packages() -> Path:
+    """Return an $XDG_DATA_HOME with gdb's private packages: each test has a home of its own, and they are many."""
+    folder = Path(tempfile.mkdtemp(prefix="gm-packages-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(folder))
+        ensure_private_folder()
+    return folder
+
+
+def _forgiving(command: str) -> str:
+    if "\n" in command:  # a block, such as a breakpoint's commands
+        return command + "\n"
+    return f"python\ntry: gdb.execute({command!r})\nexcept gdb.error as e: print('ERROR:', e)\nend\n"
+
+
+def steps(folder: Path, name: str = "steps.json") -> list[dict[str, Any]]:
+    """Return the steps of the JSON file *name* that memwatch wrote in *folder*."""
+    found: list[dict[str, Any]] = json.loads((folder / name).read_text())["steps"]
+    return found
+
+
+def line_of(program: str, text: str) -> int:
+    """Return the number of the first line of tests/programs/*program* that holds *text*."""
+    source = Path(__file__).parents[1] / "programs" / program
+    return next(n for n, line in enumerate(source.read_text().splitlines(), 1) if text in line)

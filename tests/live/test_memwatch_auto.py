@@ -1,0 +1,158 @@
+"""memwatch's account at every stop, and what is made of the recorded steps: report, plot, save, the TUI."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from gdbmem.launch.gdbpython import loader_file
+from tests.live.memwatching import line_of, packages, run_gdb, steps
+
+pytestmark = [pytest.mark.needs("gdb", "gcc"), pytest.mark.usefixtures("no_process_left")]
+
+Program = Callable[..., Path]
+PAGE = 4096
+AT_WORK = ["break work if round == 1", "run"]
+
+
+def at(text: str) -> int:
+    return line_of("touches_pages.c", text)
+
+
+def test_every_stop_is_accounted_for_however_it_came_about(program: Program, scratch: Path) -> None:
+    said = run_gdb(
+        program("touches_pages"),
+        [
+            *AT_WORK,
+            "memwatch auto on",
+            "next",
+            "next",
+            "memwatch next",
+            "next",
+            f"break {at('touch(83, 1000)')}",
+            "continue",
+            "next",
+            "memwatch auto off",
+            "next",
+            "memwatch report --json -o steps.json",
+        ],
+        folder=scratch,
+    )
+    found = [(step["command"], step["line"], step["delta_bytes"] // PAGE) for step in steps(scratch)]
+    assert found == [
+        ("run", at("touch(0, 1)"), 1),
+        ("run", at("touch(0, 1)") + 1, 0),
+        ("next", at("touch(1, 2)"), 2),
+        ("run", at("touch(1, 2)") + 1, 0),
+        ("run", at("touch(3, 16)"), 80),  # to the breakpoint, over the next line too
+        ("run", at("touch(83, 1000)"), 1000),
+    ]
+    assert re.search(r"\+3\.9 MiB resident +touches_pages\.c:\d+ +touch\(83, 1000\);", said.output)
+
+
+def test_the_report_plot_and_save_hold_what_was_recorded(program: Program, scratch: Path) -> None:
+    said = run_gdb(
+        program("touches_pages"),
+        [
+            *AT_WORK,
+            "memwatch next 20",
+            "memwatch report --by function --top 1",
+            "memwatch plot",
+            "memwatch plot steps.svg",
+            "memwatch plot steps.html",
+            "memwatch plot steps.svg",
+            "memwatch save ../evil",
+            "memwatch clear",
+            "memwatch report",
+        ],
+        folder=scratch,
+    )
+    assert "resident memory over 20 steps" in said.output
+    assert "touches_pages.c" in (scratch / "steps.svg").read_text()
+    assert "<svg" in (scratch / "steps.html").read_text()
+    assert "steps.svg exists" in said.output
+    (saved,) = scratch.glob("gdbmem.touches_pages.*/steps/0001.json")
+    assert json.loads(saved.read_text())["name"] == "../evil"
+    assert said.output.rstrip().endswith("'memwatch auto on' and go on as you like")
+
+
+def test_enter_repeats_a_step(program: Program, scratch: Path) -> None:
+    said = typed(
+        program("touches_pages"),
+        [*AT_WORK, "memwatch next", "", "", "memwatch report --json -o r.json"],
+        scratch,
+    )
+    assert len(steps(scratch, "r.json")) == 3, said
+
+
+def test_a_misspelt_command_is_answered_with_the_nearest(program: Program, scratch: Path) -> None:
+    said = run_gdb(
+        program("touches_pages"),
+        ["memwatch nxet", "memwatch next --lokc on", "memwatch next 0"],
+        folder=scratch,
+    )
+    assert "did you mean 'memwatch next'?" in said.output
+    assert "unrecognized arguments: --lokc" in said.output
+    assert "0 is no number of steps" in said.output
+
+
+def test_settings_are_gdbs_own_kind(program: Program, scratch: Path) -> None:
+    said = run_gdb(
+        program("touches_pages"),
+        ["set memwatch lock off", "show memwatch lock", "set memwatch timeout soon", "show memwatch timeout",
+         "set memwatch source nothing", "show memwatch"],
+        folder=scratch,
+    )  # fmt: skip
+    assert "locked: off" in said.output and "'soon' is no duration" in said.output
+    assert said.output.count("runs alone for 5.0 s") == 2
+    assert "memwatch measures with source auto" in said.output
+
+
+def typed(program: Path, lines: list[str], folder: Path, *, smaller: bool = False) -> str:
+    """Type *lines* into a gdb on a terminal; return what the screen got."""
+    child = pexpect.spawn(
+        "gdb",
+        ["-nx", "-q", "-x", str(loader_file()), str(program)],
+        env={**os.environ, "TERM": "xterm", "XDG_DATA_HOME": str(packages())},
+        dimensions=(40, 120),
+        encoding="utf-8",
+        timeout=20,
+        cwd=str(folder),
+    )
+    with (folder / "screen").open("w") as log:
+        child.logfile_read = log
+        child.expect_exact("(gdb)")
+        for line in ["set pagination off", "set confirm off", *lines]:
+            child.sendline(line)
+        if smaller:
+            # The answer to what was typed last shows that gdb has got so far.
+            child.sendline('printf "%d\\n", 1234567 * 3')
+            child.expect_exact("3703701")
+            child.setwinsize(24, 80)
+            child.sendline("next")
+            child.sendline("tui disable")
+        child.sendline('printf "%d\\n", 1234567 * 7')
+        child.expect_exact("8641969")
+        child.sendline("kill")
+        child.sendline("quit")
+        child.expect(pexpect.EOF)
+    return (folder / "screen").read_text()
+
+
+def test_the_layout_shows_memory_and_survives_a_smaller_terminal(program: Program, scratch: Path) -> None:
+    screen = typed(
+        program("touches_pages"),
+        [*AT_WORK, "layout memwatch", "next", "memwatch next", "next"],
+        scratch,
+        smaller=True,
+    )
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", " ", screen)
+    assert "memory" in plain and "resident" in plain and "steps" in plain
+    assert "▁" in plain or "█" in plain
+    assert "Traceback" not in plain

@@ -1,0 +1,125 @@
+"""memwatch's heap: malloc's bytes, line by line, against malloc's own count."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.live.memwatching import line_of, run_gdb, steps
+
+pytestmark = [pytest.mark.needs("gdb", "gcc"), pytest.mark.usefixtures("no_process_left")]
+
+Program = Callable[..., Path]
+# Without these two caches malloc's own count leaves out every free chunk.
+NO_CACHES = "set environment GLIBC_TUNABLES glibc.malloc.tcache_count=0:glibc.malloc.mxfast=0"
+
+
+def heap_by_line(folder: Path) -> dict[int, int]:
+    return {step["line"]: step["heap_delta_bytes"] for step in steps(folder)}
+
+
+def at(text: str) -> int:
+    return line_of("heap_lines.c", text)
+
+
+@pytest.mark.parametrize("symbols", [True, False], ids=["libc-symbols", "stripped-libc"])
+def test_an_allocation_of_40_bytes_shows_and_so_does_its_end(
+    program: Program, scratch: Path, symbols: bool
+) -> None:
+    without = [] if symbols else ["set debug-file-directory /nowhere"]
+    run_gdb(
+        program("heap_lines", "-O0"),
+        [*without, "break main", "run", "memwatch next --source heap --json -o steps.json 6"],
+        folder=scratch,
+    )
+    found = heap_by_line(scratch)
+    # 40 bytes take a chunk of 48; the first call also makes the thread's cache, 656 bytes.
+    assert found[at("malloc(40)")] in (48, 48 + 656, 48 + 768 + 16)
+    assert found[at("free(a)")] == -48
+    assert found[at("malloc(1000000)")] == (1003520 if symbols else 0)
+    assert ("not counted without libc's debug information" in steps(scratch)[0]["note"]) is not symbols
+    assert found[at("keep[i] = malloc")] == sum(max(32, (24 + i % 200 + 8 + 15) & ~15) for i in range(20000))
+
+
+def test_the_heap_is_what_malloc_itself_says_is_in_use(program: Program, scratch: Path) -> None:
+    said = run_gdb(
+        program("heap_lines", "-O0"),
+        [NO_CACHES, f"break {at('return a')}", "run", "print $heap()"],
+        folder=scratch,
+    )
+    counted = next(int(line) for line in said.output.splitlines() if line.isdigit())
+    shown = int(said.output.split("$1 = ")[1].split()[0])
+    # printf's buffer was allocated after malloc was asked.
+    assert 0 <= shown - counted <= 8192
+
+
+def test_the_caches_of_free_blocks_are_not_in_use(program: Program, scratch: Path) -> None:
+    run_gdb(
+        program("heap_lines", "-O0"),
+        ["break main", "run", "memwatch next --source heap --json -o steps.json 7"],
+        folder=scratch,
+    )
+    found = heap_by_line(scratch)
+    allocated = found[at("keep[i] = malloc")]
+    freed = sum(max(32, (24 + i % 200 + 8 + 15) & ~15) for i in range(0, 20000, 2))
+    assert found[at("free(keep[i])")] == -freed
+    assert allocated > freed
+
+
+def test_rss_and_heap_are_functions_for_any_condition(program: Program, scratch: Path) -> None:
+    said = run_gdb(
+        program("heap_lines", "-O0"),
+        [
+            f"break {at('free(b)')} if $heap() > 1000000",
+            "run",
+            "print $rss() > 100000",
+            "print $heap() < 2000000",
+        ],
+        folder=scratch,
+    )
+    assert "Breakpoint 1, main" in said.output
+    assert "$1 = 1" in said.output and "$2 = 1" in said.output
+
+
+@pytest.fixture
+def massif(program: Program, scratch: Path) -> Iterator[int]:
+    log = (scratch / "valgrind.log").open("wb")
+    child = subprocess.Popen(
+        ["valgrind", "--tool=massif", "--vgdb-stop-at=startup", f"--massif-out-file={scratch}/out",
+         str(program("heap_lines", "-O0"))],
+        stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=scratch, env=os.environ,
+    )  # fmt: skip
+    yield child.pid
+    child.terminate()
+    child.wait()
+    log.close()
+
+
+@pytest.mark.needs("valgrind")
+def test_under_massif_the_numbers_are_massifs_own_to_the_byte(
+    program: Program, scratch: Path, massif: int
+) -> None:
+    said = run_gdb(
+        program("heap_lines", "-O0"),
+        [
+            "set sysroot",
+            f"target remote | vgdb --wait=20 --pid={massif}",
+            "break main",
+            "continue",
+            "memwatch next --json -o steps.json 6",
+            "memwatch next --source statm",
+            "print $rss()",
+        ],
+        folder=scratch,
+    )
+    found = heap_by_line(scratch)
+    assert found[at("malloc(40)")] == 40 and found[at("free(a)")] == -40
+    assert found[at("malloc(1000000)")] == 1000000
+    assert found[at("keep[i] = malloc")] == sum(24 + i % 200 for i in range(20000))
+    assert steps(scratch)[0]["source"] == "massif"
+    assert "statm would measure valgrind, not the program" in said.output
+    assert "the resident memory is valgrind's own" in said.output

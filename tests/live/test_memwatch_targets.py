@@ -1,0 +1,125 @@
+"""memwatch on what is not simply a process of this gdb: gdbserver, a core file, several inferiors."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.live.memwatching import line_of, run_gdb, steps
+
+pytestmark = [pytest.mark.needs("gdb", "gcc"), pytest.mark.usefixtures("no_process_left")]
+
+Program = Callable[..., Path]
+PAGE = 4096
+
+
+@pytest.fixture
+def served(program: Program, scratch: Path) -> Iterator[str]:
+    """Yield the port of a gdbserver that holds touches_pages."""
+    child = subprocess.Popen(
+        ["gdbserver", "--once", "localhost:0", str(program("touches_pages"))],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=scratch,
+    )  # fmt: skip
+    assert child.stderr is not None
+    port = next(line.split()[-1] for line in child.stderr if line.startswith("Listening on port"))
+    yield port
+    child.kill()
+    child.wait()
+    child.stderr.close()
+
+
+@pytest.mark.needs("gdbserver")
+def test_behind_gdbserver_the_numbers_come_through_gdbs_own_file_access(
+    program: Program, scratch: Path, served: str
+) -> None:
+    said = run_gdb(
+        program("touches_pages"),
+        [
+            "set sysroot /",
+            f"target remote localhost:{served}",
+            "break work if round == 1",
+            "continue",
+            "memwatch next --json -o steps.json 10",
+            "print $rss() > 100000",
+            "memwatch growth",
+            "show scheduler-locking",
+            "kill",
+        ],
+        folder=scratch,
+    )
+    found = {step["line"]: step["delta_bytes"] // PAGE for step in steps(scratch)}
+    assert found[line_of("touches_pages.c", "touch(0, 1)")] in (0, 1)
+    assert found[line_of("touches_pages.c", "touch(83, 1000)")] == 1000
+    assert found[line_of("touches_pages.c", "touch(19, 64)")] == 64
+    assert {step["source"] for step in steps(scratch)} == {"smaps"}
+    assert "$1 = 1" in said.output
+    assert "needs a process of this machine, not a remote one" in said.output
+    assert 'is "replay"' in said.output
+
+
+def test_a_core_file_is_refused_with_the_reason(program: Program, scratch: Path) -> None:
+    run_gdb(program("troubles", "-O0"), ["break go", "run", "generate-core-file core.file"], folder=scratch)
+    said = run_gdb(
+        program("troubles", "-O0"), ["core-file core.file", "memwatch next", "print $rss()"], folder=scratch
+    )
+    assert said.output.count("a core file is one moment") == 2
+
+
+def test_each_inferior_has_its_own_account(program: Program, scratch: Path) -> None:
+    pages, loops = program("touches_pages"), program("loops")
+    run_gdb(
+        pages,
+        [
+            "break work if round == 1",
+            "run",
+            "memwatch next 3",
+            f"add-inferior -exec {loops}",
+            "inferior 2",
+            "break returns",
+            "run",
+            "memwatch next --json -o second.json 2",
+            "memwatch report --json -o steps.json",
+            "inferior 1",
+            "memwatch report --json -o first.json",
+            "kill inferiors 1 2",
+        ],
+        folder=scratch,
+    )
+    assert {step["function"] for step in steps(scratch, "first.json")} == {"work"}
+    assert {step["function"] for step in steps(scratch)} == {"returns"}
+    # A looping line in the second inferior ends where it should: threads have two numbers.
+    assert len(steps(scratch, "second.json")) == 2
+
+
+def test_a_new_process_begins_a_new_account(program: Program, scratch: Path) -> None:
+    run_gdb(
+        program("touches_pages"),
+        [
+            "break work",
+            "run",
+            "memwatch next 3",
+            "run",
+            "memwatch next 2",
+            "memwatch report --json -o steps.json",
+        ],
+        folder=scratch,
+    )
+    assert len(steps(scratch)) == 2
+
+
+def test_attaching_and_leaving_again_leaves_the_process_running(program: Program, scratch: Path) -> None:
+    child = subprocess.Popen([str(program("queue", "-O0"))], stdin=subprocess.DEVNULL)
+    try:
+        said = run_gdb(
+            program("queue", "-O0"),
+            [f"attach {child.pid}", "memwatch finish --timeout 1s", "memwatch next 2", "detach"],
+            folder=scratch,
+        )
+        assert "Traceback" not in said.output + said.complaints
+        assert child.poll() is None or child.returncode == 0
+    finally:
+        child.kill()
+        child.wait()

@@ -1,0 +1,42 @@
+// Asks the kernel for memory in known ways, from known lines; with an argument it reads a million times instead.
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <thread>
+#include <unistd.h>
+// flags: -O0
+
+static char *fresh(size_t size) {
+    void *area = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return static_cast<char *>(area);
+}
+
+static void fill(size_t size) {
+    char *area = fresh(size);
+    // Slowly where it is much, so that whoever looks on sees it happen.
+    for (size_t at = 0; at < size; at += 4096)
+        for (volatile int i = 0; i < (size > (1 << 20) ? 50000 : 1); i = i + 1) area[at] = 1;
+}
+
+static void small_blocks() {
+    for (int i = 0; i < 20000; i++) memset(malloc(100), 1, 100);
+}
+
+int main(int count, char **) {
+    if (count > 1) {
+        int file = open("/dev/zero", O_RDONLY);
+        char byte;
+        for (int i = 0; i < 1000000; i++)
+            if (read(file, &byte, 1) != 1) return 1;
+        return 0;
+    }
+    char *area = fresh(10 << 20);
+    munmap(area, 10 << 20);
+    small_blocks();
+    std::thread worker([] { fill(5 << 20); });
+    worker.join();
+    for (int i = 0; i < 50; i++)
+        fill(256 << 10);
+    return 0;
+}

@@ -1,0 +1,70 @@
+// Lines that loop, left in every way there is: its end, break, return, goto, exception, longjmp, recursion.
+#include <csetjmp>
+#include <csignal>
+#include <cstdlib>
+#include <stdexcept>
+// flags: -O0
+
+static volatile int total;
+static jmp_buf place;
+
+static int add(int n) {
+    total += n;
+    return total;
+}
+
+static int returns(int n) {
+    for (int i = 0; i < n; i++) if (add(i) > 300) return i;
+    return -1;
+}
+
+static int throws(int n) {
+    for (int i = 0; i < n; i++) if (add(1) > 1000) throw std::runtime_error("enough");
+    return -1;
+}
+
+static void jumps(int n) {
+    for (int i = 0; i < n; i++) if (i == 150) longjmp(place, 1);
+}
+
+static int recurses(int depth) {
+    for (int i = 0; i < 3; i++) if (depth) total += recurses(depth - 1);
+    total++;
+    return 1;
+}
+
+static void signals(int n) {
+    for (int i = 0; i < n; i++) if (i == 100) raise(SIGUSR1);
+    total++;
+}
+
+static void handler(int) { total++; }
+
+static void catches() {
+    try {
+        for (int i = 0; i < 300; i++) if (i == 200) throw std::runtime_error("here");
+    } catch (const std::exception &) {
+        total++;
+    }
+}
+
+int main() {
+    signal(SIGUSR1, handler);
+    for (int i = 0; i < 200; i++) total += i;
+    for (int i = 0; i < 200; i++) add(i);
+    int found = returns(100);
+    total = 0;
+    try {
+        throws(2000);
+    } catch (const std::exception &) {
+        total = 1;
+    }
+    if (!setjmp(place))
+        jumps(500);
+    total = 2;
+    recurses(2);
+    signals(300);
+    catches();
+    do { total++; } while (total < 500);
+    return found == 0;
+}

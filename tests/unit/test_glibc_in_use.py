@@ -1,0 +1,133 @@
+"""glibc's malloc, made up in bytes: what is in use and what is free."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from gdbmem.allocators.glibc_in_use import MOST_CHUNKS, GlibcHeap, Layout, find_main_arena, tcache_offset
+
+ARENA, HEAP, TCACHE_POINTER = 0x10000, 0x100000, 0x20000
+
+
+class Bytes:
+    """A process's memory: zeros, and what was written."""
+
+    def __init__(self) -> None:
+        self.words: dict[int, int] = {}
+
+    def put(self, address: int, *words: int) -> None:
+        for number, word in enumerate(words):
+            self.words[address + 8 * number] = word
+
+    def read(self, address: int, size: int) -> bytes:
+        first = address & ~7
+        data = b"".join(struct.pack("<Q", self.words.get(a, 0)) for a in range(first, address + size + 8, 8))
+        return data[address - first : address - first + size]
+
+
+def arena(memory: Bytes, *, layout: Layout, system: int = 0x10000, top: int = 0x4000) -> None:
+    for number in range(127):
+        at = ARENA + layout.bins + 16 * number
+        memory.put(at, at - 16, at - 16)
+    memory.put(ARENA + layout.top, HEAP + system - top)
+    memory.put(HEAP + system - top + 8, top | 1)
+    memory.put(ARENA + layout.next, ARENA)
+    memory.put(ARENA + layout.system_mem, system)
+
+
+@pytest.fixture(params=[Layout(), Layout(bins=32, fastbins=None)], ids=["with-fastbins", "without"])
+def layout(request: pytest.FixtureRequest) -> Layout:
+    found: Layout = request.param
+    return found
+
+
+def test_what_is_neither_top_nor_free_is_in_use(layout: Layout) -> None:
+    memory = Bytes()
+    arena(memory, layout=layout)
+    heap = GlibcHeap(memory, ARENA, layout, None)
+    assert heap.in_use([]) == (0x10000 - 0x4000, True)
+    # Two chunks in the unsorted bin.
+    head = ARENA + layout.bins - 16
+    one, two = HEAP + 0x1000, HEAP + 0x2FF0
+    memory.put(head + 16, one, two)
+    memory.put(one, 0, 0x101, two, head)
+    memory.put(two, 0, 0x211, head, one)
+    assert heap.in_use([]).bytes == 0x10000 - 0x4000 - 0x100 - 0x210
+
+
+def test_fastbins_and_tcaches_are_free_with_protected_links_too() -> None:
+    memory = Bytes()
+    arena(memory, layout=Layout())
+    one, two = HEAP + 0x1000, HEAP + 0x2000
+    memory.put(ARENA + 16, one)
+    memory.put(one, 0, 0x21, two ^ ((one + 16) >> 12))
+    memory.put(two, 0, 0x21, (two + 16) >> 12)  # a protected null
+    cache = HEAP + 0x10
+    memory.put(cache - 8, 0x291)
+    memory.put(cache, 3 | 2 << 16)  # three of 32 bytes, two of 48
+    memory.put(TCACHE_POINTER, cache)
+    found = GlibcHeap(memory, ARENA, Layout(), None).in_use([TCACHE_POINTER])
+    assert found.bytes == 0x10000 - 0x4000 - 2 * 0x20 - 3 * 32 - 2 * 48
+
+
+def test_the_tcache_of_glibc_2_42_is_walked_slot_by_slot() -> None:
+    memory = Bytes()
+    arena(memory, layout=Layout())
+    cache, one, two = HEAP + 0x10, HEAP + 0x1010, HEAP + 0x2010
+    memory.put(cache - 8, 0x301)
+    memory.put(cache + 152 + 8, one)
+    memory.put(one - 8, 0x31, two ^ (one >> 12))
+    memory.put(two - 8, 0x31, two >> 12)
+    memory.put(TCACHE_POINTER, cache)
+    assert GlibcHeap(memory, ARENA, Layout(), None).in_use([TCACHE_POINTER]).bytes == 0x10000 - 0x4000 - 0x60
+
+
+def test_very_many_free_chunks_are_not_walked_and_the_answer_says_so() -> None:
+    memory = Bytes()
+    arena(memory, layout=Layout(), system=0x100000)
+    head = ARENA + Layout().bins - 16
+    chunks = [HEAP + 0x20 * number for number in range(MOST_CHUNKS + 1)]
+    memory.put(head + 16, chunks[0])
+    for chunk, following in zip(chunks, [*chunks[1:], head]):
+        memory.put(chunk + 8, 0x21, following)
+    assert GlibcHeap(memory, ARENA, Layout(), None).in_use([]) == (0x100000 - 0x4000, False)
+
+
+def test_blocks_with_a_mapping_of_their_own_count_where_libc_says_how_much_they_are() -> None:
+    memory = Bytes()
+    arena(memory, layout=Layout())
+    memory.put(0x30000, 5 << 20)
+    assert GlibcHeap(memory, ARENA, Layout(), 0x30000).in_use([]).bytes == 0x10000 - 0x4000 + (5 << 20)
+
+
+def test_a_list_of_arenas_that_never_closes_is_an_error_and_no_number() -> None:
+    memory = Bytes()
+    arena(memory, layout=Layout())
+    memory.put(ARENA + Layout().next, ARENA + 0x100000)
+    with pytest.raises(ValueError, match="does not close"):
+        GlibcHeap(memory, ARENA, Layout(), None).in_use([])
+
+
+def test_the_main_arena_is_found_by_its_empty_bins(layout: Layout) -> None:
+    memory = Bytes()
+    arena(memory, layout=layout)
+    for used in (0, 1, 7):  # bins that hold something
+        at = ARENA + layout.bins + 16 * used
+        memory.put(at, HEAP, HEAP)
+    start = ARENA - 0x200
+    assert find_main_arena(memory.read(start, 0x1000), start) == (ARENA, layout)
+    assert find_main_arena(bytes(0x1000), start) is None
+
+
+def test_the_threads_tcaches_are_found_where_all_agree() -> None:
+    memory = Bytes()
+    for fs_base, cache in ((0x50000, HEAP + 0x10), (0x60000, 0), (0x70000, HEAP + 0x1010)):
+        memory.put(fs_base - 0x48, cache)
+        if cache:
+            memory.put(cache - 8, 0x291)
+    memory.put(0x50000 - 0x40, HEAP + 0x10)  # in one thread only, another word looks like it
+    memory.put(0x70000 - 0x40, 0x1234)
+    assert tcache_offset([0x50000, 0x60000, 0x70000], memory) == 0x48
+    assert tcache_offset([0x60000], memory) is None

@@ -1,0 +1,79 @@
+"""What /proc says, read from texts and from this very process."""
+
+from __future__ import annotations
+
+import mmap
+import os
+
+from gdbmem.linux.exactness import Exactness, probe
+from gdbmem.linux.resident import PAGE_BYTES, ProcessMemory, Statm, parse_parts, parse_rollup, parse_statm
+from gdbmem.linux.threads import Activity, parse_syscall, ran_between, thread_count
+
+SMAPS = b"""00400000-00452000 r-xp 00000000 08:02 173521      /usr/bin/a [heap] b
+Rss:                 128 kB
+Pss:                  64 kB
+0153d000-0155e000 rw-p 00000000 00:00 0              [heap]
+Rss:                  12 kB
+7f0000000000-7f0000100000 rw-p 00000000 00:00 0
+Rss:                   8 kB
+7ffd00000000-7ffd00021000 rw-p 00000000 00:00 0      [stack]
+Rss:                  16 kB
+7ffd000f0000-7ffd000f4000 r--p 00000000 00:00 0      [vvar]
+Rss:                   4 kB
+"""
+
+
+def test_statm_is_read_in_pages_and_a_strange_text_is_no_number() -> None:
+    assert parse_statm(b"5 3 2 1 0 9 0\n") == Statm(5 * PAGE_BYTES, 3 * PAGE_BYTES, 2 * PAGE_BYTES)
+    assert parse_statm(b"") is None and parse_statm(b"a b c") is None
+
+
+def test_the_parts_of_smaps_add_up_to_its_rss() -> None:
+    parts = parse_parts(SMAPS)
+    assert parts == {"heap": 12288, "mmap": 8192, "stack": 16384, "file": 131072, "other": 4096}
+    assert sum(parts.values()) == parse_rollup(SMAPS)
+    assert parse_rollup(b"") is None
+
+
+def test_a_page_that_is_touched_counts_in_every_source() -> None:
+    memory = ProcessMemory(os.getpid())
+    area = mmap.mmap(-1, 300 * PAGE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.parts(), memory.present_bytes(), memory.rollup_bytes()
+    before = (memory.rollup_bytes() or 0, memory.present_bytes() or 0)
+    for page in range(300):
+        area[page * PAGE_BYTES] = 1
+    after = (memory.rollup_bytes() or 0, memory.present_bytes() or 0)
+    assert after[0] - before[0] >= 300 * PAGE_BYTES and after[1] - before[1] >= 300 * PAGE_BYTES
+    memory.close()
+
+
+def test_a_process_that_has_gone_is_unknown_and_not_empty() -> None:
+    pid = os.fork()
+    if not pid:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    memory = ProcessMemory(pid)
+    assert memory.statm() is None and memory.rollup_bytes() is None and memory.parts() is None
+    assert memory.present_bytes() is None and thread_count(pid) == 0
+
+
+def test_smaps_is_exact_wherever_this_runs() -> None:
+    assert probe().smaps_error_pages == 0
+    assert not Exactness(statm_error_pages=63, smaps_error_pages=0, zero_pages_counted=True).statm_is_exact
+
+
+def test_a_sleep_in_a_call_is_told_from_running_and_from_a_mere_sleep() -> None:
+    waiting = parse_syscall("202 0x55 0x80 0x0 0x0 0x0 0x0 0x7ffe 0x7f01")
+    assert waiting is not None and waiting.argument == 0x55 and waiting.stack_pointer == 0x7FFE
+    assert parse_syscall("running\n") is None and parse_syscall("-1 0x7ffe 0x7f01") is None
+
+
+def test_a_thread_that_only_went_on_waiting_did_not_run() -> None:
+    wait, other = "202 0x1 0x0 0x0 0x0 0x0 0x0 0x7f 0x70", "202 0x2 0x0 0x0 0x0 0x0 0x0 0x7f 0x70"
+    sleep, again = "230 0x1 0x0 0x0 0x0 0x0 0x0 0x7f 0x70", "219 0x1 0x0 0x0 0x0 0x0 0x0 0x7f 0x70"
+    before = {1: Activity(10, wait), 2: Activity(10, wait), 3: Activity(10, wait), 4: Activity(5, wait)}
+    after = {1: Activity(12, wait), 2: Activity(13, wait), 3: Activity(12, other), 5: Activity(1, wait)}
+    assert ran_between(before, after) == [2, 3, 4, 5]
+    if os.uname().machine == "x86_64":
+        assert ran_between({1: Activity(1, sleep)}, {1: Activity(3, again)}) == []
+        assert ran_between({1: Activity(1, sleep)}, {1: Activity(3, sleep)}) == [1]
