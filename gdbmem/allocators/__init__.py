@@ -1,0 +1,1 @@
+"""What allocators say of a process's memory, read through a `Memory`; no gdb."""
