@@ -57,6 +57,20 @@ def explain_process(pid: int, *, walker: Optional[Walker] = None) -> Ledger:
     return build_ledger(reading, pause_seconds=freeze.pause_seconds)
 
 
+def explain_stopped(
+    pid: int,
+    name: str,
+    memory: Memory,
+    threads: Sequence[ThreadPointers],
+    *,
+    walker: Optional[Walker] = None,
+) -> Ledger:
+    """Return the ledger of process *pid*, which somebody else (gdb) holds still."""
+    check_analysable(pid, may_be_traced=True)
+    malloc = find_malloc(memory, read_maps(pid), pid)
+    return build_ledger(read_process(pid, name, memory, threads, malloc, walker=walker))
+
+
 def thread_pointers(pid: int, freeze: Freeze) -> list[ThreadPointers]:
     """Return the threads that *freeze* holds."""
     return [

@@ -19,6 +19,7 @@ from gdbmem.linux.process import ptrace_scope, thread_ids
 SEIZE, INTERRUPT, DETACH = 0x4206, 0x4207, 17
 GETREGSET, SETREGSET = 0x4204, 0x4205
 _NT_PRSTATUS, _NT_ARM_TLS = 1, 0x401
+XSTATE = 0x202  # x86's register set with the vector registers
 _WALL = 0x40000000
 _EVENT_STOP = 128
 _EINTR = (1 << 64) - errno.EINTR
@@ -87,10 +88,11 @@ def get_registers(tid: int, kind: int = _NT_PRSTATUS, words: int = 64) -> list[i
     return list(buffer[: vector.length // 8])
 
 
-def set_registers(tid: int, values: list[int]) -> None:
+def set_registers(tid: int, values: list[int], kind: int = _NT_PRSTATUS) -> None:
+    """Write a register set of a stopped thread, as get_registers() returned it."""
     buffer = (ctypes.c_uint64 * len(values))(*values)
     vector = _Vector(ctypes.addressof(buffer), ctypes.sizeof(buffer))
-    ptrace(SETREGSET, tid, _NT_PRSTATUS, ctypes.addressof(vector))
+    ptrace(SETREGSET, tid, kind, ctypes.addressof(vector))
 
 
 class Freeze:

@@ -143,3 +143,16 @@ def growth_json(before: Ledger, after: Ledger) -> str:
             ],
         }
     )
+
+
+def trim_json(before: Ledger, after: Ledger) -> str:
+    """Return what malloc_trim was to return and did, with the entries that changed, as ``kind=trim``."""
+    document = json.loads(growth_json(before, after))
+    return to_json(
+        {
+            **document,
+            "kind": "trim",
+            "predicted_bytes": before.releasable_bytes,
+            "returned_bytes": before.rss_bytes - after.rss_bytes,
+        }
+    )

@@ -125,8 +125,9 @@ def _what(entry: Entry) -> str:
     if stacks is not None:
         known = f"{known} ({stacks:,})"
     parts.append(known)
-    if entry.allocated_bytes is not None and entry.allocated_bytes > entry.resident_bytes + (64 << 10):
-        parts.append(f"{format_size(entry.allocated_bytes)} allocated, not all of it touched")
+    untouched = (entry.allocated_bytes or 0) - entry.resident_bytes
+    if untouched > 64 << 10 and not entry.category.endswith("cached"):
+        parts.append(f"{format_size(entry.allocated_bytes or 0)} allocated, not all of it touched")
     top = entry.detail.get("top_bytes", 0)
     if top > 1 << 16:
         parts.append(f"{format_size(top)} of it at the arenas' ends, kept for growing")

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <malloc.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,8 @@ static void *short_lived(void *unused) {
     memset(deep, 1, sizeof deep);
     return deep[5] ? unused : NULL;
 }
+
+static void handling(int number) { kept[4095] = (void *)(long)number; }
 
 static void fill(int count, size_t size) {
     for (int i = 0; i < count; i++) memset(kept[i] = malloc(size), 0x55, size);
@@ -100,6 +103,10 @@ int main(int argc, char **argv) {
         kept[0] = wall;
         size_t bin = *(size_t *)first; /* the unsorted bin: bins - 16, which is the address of `top` */
         *(int *)(bin - ATOP) = 1;
+    } else if (IS("handler")) {
+        fill(100, 100);
+        signal(SIGUSR1, handling);
+        raise(SIGUSR1);
     } else if (IS("busy")) {
         printf("pid %d\nready\n", getpid());
         for (;;) {

@@ -1,0 +1,141 @@
+"""memexplain and memtrim inside a real gdb."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any, Optional
+
+import pytest
+
+from tests.conftest import Program
+
+LOADER = Path(__file__).parents[2] / "gdbinit" / "gdbmem"
+SETTINGS = ("set debuginfod enabled off", "set confirm off", "set pagination off", f"source {LOADER}")
+
+pytestmark = pytest.mark.needs("gdb")
+
+
+def gdb(
+    tmp_path: Path, program: Path, *commands: str, environment: Optional[dict[str, str]] = None
+) -> subprocess.CompletedProcess[str]:
+    """Run *commands* in a gdb on *program*, each one although another failed."""
+    words = ["gdb", "-nx", "-q", "-batch"]
+    for command in (*SETTINGS, *commands):
+        words += ["-ex", command]
+    return subprocess.run(
+        [*words, str(program)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, **(environment or {})},
+        check=False,
+        timeout=100,
+    )
+
+
+def document(path: Path) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads(path.read_text())
+    return result
+
+
+def heap_entries(ledger: dict[str, Any]) -> list[Any]:
+    return [e for e in ledger["entries"] if e["category"].startswith(("heap", "arena"))]
+
+
+def test_the_worker_and_gdbs_own_python_give_the_same_ledger(program: Program, tmp_path: Path) -> None:
+    ledgers = []
+    for number, python in enumerate((None, "")):
+        done = gdb(
+            tmp_path,
+            program("heap_known"),
+            "break read",
+            "run pairs 2 </dev/zero",
+            f"memexplain --json -o {number}.json",
+            environment={} if python is None else {"GDBMEM_PYTHON": python},
+        )
+        assert (tmp_path / f"{number}.json").exists(), done.stderr
+        ledgers.append(document(tmp_path / f"{number}.json"))
+    quick, plain = ledgers
+    assert heap_entries(quick) == heap_entries(plain)
+    # Addresses are the same in both runs: gdb turns their randomization off.
+    assert quick["heap"]["arenas"][0]["live_chunks"] == plain["heap"]["arenas"][0]["live_chunks"]
+    assert all(sum(e["resident_bytes"] for e in d["entries"]) == d["rss_bytes"] for d in ledgers)
+    assert {thread["arena"] for thread in quick["threads"]} == {0, 1, 2}
+
+
+def test_gdb_stays_in_its_thread_and_frame(program: Program, tmp_path: Path) -> None:
+    done = gdb(
+        tmp_path,
+        program("heap_known"),
+        "break read",
+        "run none 3 </dev/zero",
+        "thread 3",
+        "up",
+        "info frame",
+        "memexplain -o x",
+        "info frame",
+        "thread",
+    )
+    frames = done.stdout.split("Stack level ")[1:]
+    assert frames[0].splitlines()[0] == frames[1].splitlines()[0]
+    assert "Current thread is 3" in done.stdout
+
+
+def test_memtrim_returns_what_it_predicted_and_since_shows_where(program: Program, tmp_path: Path) -> None:
+    done = gdb(
+        tmp_path,
+        program("heap_known"),
+        "break read",
+        "run all </dev/zero",
+        "memexplain --save before -o x",
+        "print $sp",
+        "print $xmm0",
+        "memtrim --json -o trim.json",
+        "print $sp",
+        "print $xmm0",
+        "memexplain --since before --json -o since.json",
+        "delete",
+        "continue",
+    )
+    trimmed = document(tmp_path / "trim.json")
+    predicted, returned = trimmed["predicted_bytes"], trimmed["returned_bytes"]
+    assert predicted > 3 << 20
+    assert abs(predicted - returned) <= 64 << 12
+    since = {e["category"]: e["delta_bytes"] for e in document(tmp_path / "since.json")["entries"]}
+    assert since["heap.free.releasable"] == -predicted
+    values = [line.split(" = ", 1)[1] for line in done.stdout.splitlines() if line.startswith("$")]
+    assert values[0] == values[2]
+    assert values[1] == values[3]
+    assert "exited normally" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("mode", "stop", "reason"),
+    [
+        ("sbrk", "break _int_malloc", "stands in "),
+        ("locked", "break read", "with an arena locked"),
+        ("handler", "break handling", "in a signal handler"),
+    ],
+)
+def test_memtrim_is_refused_where_it_would_hang(
+    program: Program, tmp_path: Path, mode: str, stop: str, reason: str
+) -> None:
+    words = (f"run {mode} </dev/zero", stop, "handle SIGUSR1 nostop noprint", "continue")
+    more = ("continue 100",) if "malloc" in stop else ()  # its very first call finds no heap yet
+    done = gdb(tmp_path, program("heap_faults"), "break main", *words, *more, "memtrim")
+    if "not defined" in done.stderr:
+        pytest.skip("this libc's internal functions have no names")
+    assert reason in done.stderr, done.stdout
+    assert "returned" not in done.stdout
+
+
+def test_without_a_process_there_is_a_sentence(program: Program, tmp_path: Path) -> None:
+    done = gdb(tmp_path, program("heap_known"), "memexplain", "memtrim", "memexplain --since nothing")
+    assert done.stderr.splitlines()[-3:] == [
+        "there is no process to explain; type 'run', or 'attach PID'",
+        "there is no process to explain; type 'run', or 'attach PID'",
+        "no ledger was saved as 'nothing'; 'memexplain --save NAME' saves one",
+    ]
