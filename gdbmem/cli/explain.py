@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("pid", metavar="PID", type=int, help="the process")
+    parser.add_argument(
+        "--fork", action="store_true", help="analyse a motionless copy: the process waits some 20 ms per GiB"
+    )
     parser.add_argument("--sizes", action="store_true", help="list live and free blocks by size")
     parser.add_argument(
         "--pinners", action="store_true", help="which live blocks keep free pages back, by size"
@@ -45,7 +48,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     with open_output(args.output, force=args.force) as stream:
         from gdbmem.launch.inspection import explain_process
 
-        ledger = explain_process(args.pid)
+        ledger = explain_process(args.pid, fork=args.fork)
         ledger.check()
         if args.json:
             from gdbmem.report.ledger_json import growth_json, ledger_json

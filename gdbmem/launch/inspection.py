@@ -41,9 +41,10 @@ class Malloc:
     notice: Optional[Notice] = None
 
 
-def explain_process(pid: int, *, walker: Optional[Walker] = None) -> Ledger:
+def explain_process(pid: int, *, walker: Optional[Walker] = None, fork: bool = False) -> Ledger:
     """Return the ledger of live process *pid*, which is held still meanwhile.
 
+    With *fork* a motionless copy of it is analysed, and the process waits only while that is made.
     Raises TargetError with the reason where it can't be looked into.
     """
     facts = check_analysable(pid)
@@ -51,9 +52,34 @@ def explain_process(pid: int, *, walker: Optional[Walker] = None) -> Ledger:
         mappings = read_maps(pid)
         malloc = find_malloc(memory, mappings, pid)
         walker = walker or choose_walker()  # loads numpy, before the process is made to wait
+        if fork:
+            return _explain_copy(pid, facts.name, memory, mappings, malloc, walker)
         with Freeze(pid) as freeze:
             threads = thread_pointers(pid, freeze)
             reading = read_process(pid, facts.name, memory, threads, malloc, walker=walker)
+    return build_ledger(reading, pause_seconds=freeze.pause_seconds)
+
+
+def _explain_copy(
+    pid: int, name: str, memory: ProcMemory, mappings: list[Mapping], malloc: Malloc, walker: Walker
+) -> Ledger:
+    from gdbmem.linux.copying import make_copy
+
+    with Freeze(pid) as freeze:
+        copy = make_copy(freeze, memory, mappings)
+        try:
+            # The copy's resident set is another: file pages aren't copied. The kernel's figures are the original's.
+            threads = thread_pointers(pid, freeze)
+            reading = _kernels_view(pid, name, threads)
+        except BaseException:
+            freeze.release()
+            copy.kill()
+            raise
+    try:
+        with ProcMemory(copy.pid) as still:
+            fill_reading(reading, still, malloc, main=pid, walker=walker)
+    finally:
+        copy.kill()
     return build_ledger(reading, pause_seconds=freeze.pause_seconds)
 
 
@@ -96,6 +122,12 @@ def read_process(
     walker: Optional[Walker] = None,
 ) -> Reading:
     """Read everything of stopped process *pid*; the kernel's figures first, as reading may swap pages in."""
+    reading = _kernels_view(pid, name, threads)
+    fill_reading(reading, memory, malloc, main=pid, walker=walker)
+    return reading
+
+
+def _kernels_view(pid: int, name: str, threads: Sequence[ThreadPointers]) -> Reading:
     mappings, resident, zero_known = read_residency(pid)
     facts = process_facts(pid)
     reading = Reading(name, pid, mappings, resident, zero_known, threads)
@@ -106,7 +138,6 @@ def read_process(
         "hugetlb": sum(m.hugetlb_bytes for m in mappings),
         "merged_by_ksm": sum(m.ksm_bytes for m in mappings),
     }
-    fill_reading(reading, memory, malloc, main=pid, walker=walker)
     return reading
 
 

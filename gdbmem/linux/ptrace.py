@@ -102,8 +102,9 @@ class Freeze:
     is made again, so that the process never sees an EINTR of ours.
     """
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, *, only: Optional[int] = None) -> None:
         self.pid = pid
+        self._only = only  # hold this one thread and let the others run
         self.threads: dict[int, HeldThread] = {}
         self.started = 0.0
         self.pause_seconds = 0.0
@@ -127,7 +128,8 @@ class Freeze:
 
     def _hold_all(self) -> None:
         while True:
-            fresh = [tid for tid in thread_ids(self.pid) if tid not in self.threads]
+            every = thread_ids(self.pid) if self._only is None else [self._only]
+            fresh = [tid for tid in every if tid not in self.threads]
             if not fresh:
                 break
             seized = [tid for tid in fresh if self._seize(tid)]

@@ -1,0 +1,81 @@
+"""`gdbmem explain --fork`: the process notices nothing but a short wait."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+
+from gdbmem.launch.inspection import explain_process
+from tests.conftest import Program
+from tests.live.test_explain import Running, explain, heap_of, running
+
+TIMES = 60
+
+
+def figures(target: Running) -> dict[str, int]:
+    assert target.process.stdin is not None
+    assert target.process.stdout is not None
+    target.process.stdin.write("x\n")
+    target.process.stdin.flush()
+    line = target.process.stdout.readline()
+    return {name: int(value) for name, value in re.findall(r"(\w+) (\d+)", line)}
+
+
+def children(pid: int) -> str:
+    return "".join(
+        (task / "children").read_text()
+        for task in Path(f"/proc/{pid}/task").iterdir()
+        if (task / "children").exists()
+    )
+
+
+def test_a_server_under_load_loses_no_call_no_request_and_keeps_no_zombie(program: Program) -> None:
+    with running([program("steady_server"), 1]) as target:
+        time.sleep(0.1)
+        before = figures(target)
+        for _ in range(TIMES):
+            explain(target.pid, fork=True)
+        after = figures(target)
+        for name in ("interrupted", "signals", "lost", "wrong"):
+            assert after[name] == 0, after
+        assert after["answers"] > before["answers"]
+        assert children(target.pid) == ""
+        assert "TracerPid:\t0" in Path(f"/proc/{target.pid}/status").read_text()
+
+
+def test_stopping_it_whole_interrupts_no_call_either(program: Program) -> None:
+    with running([program("steady_server"), 1]) as target:
+        for _ in range(20):
+            explain(target.pid)
+        assert figures(target)["interrupted"] == 0
+
+
+def test_the_copy_tells_the_same_as_the_process_itself(program: Program) -> None:
+    with running([program("heap_known"), "pairs", 3]) as target:
+        itself, copy = explain(target.pid), explain(target.pid, fork=True)
+        assert heap_of(itself).arenas == heap_of(copy).arenas
+        assert itself.releasable_bytes == copy.releasable_bytes
+        heaps = [
+            [e for e in ledger.entries if e.category.startswith(("heap", "arena", "stack"))]
+            for ledger in (itself, copy)
+        ]
+        assert heaps[0] == heaps[1]
+        assert copy.pause_seconds is not None
+
+
+def test_no_copy_is_left_when_the_analysis_fails(program: Program) -> None:
+    def fails(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with running([program("heap_known"), "none"]) as target:
+        try:
+            explain_process(target.pid, walker=fails, fork=True)
+        except KeyboardInterrupt:
+            pass
+        else:
+            raise AssertionError("the walker was not called")
+        assert children(target.pid) == ""
+        assert os.waitpid(-1, os.WNOHANG)[0] == 0  # the program itself still runs
+        target.trim()
