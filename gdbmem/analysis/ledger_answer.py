@@ -17,7 +17,7 @@ _MANY_ARENAS = 8
 def answer_ledger(ledger: Ledger) -> str:
     """Return where the resident set is and what would make it smaller."""
     size = format_size(ledger.rss_bytes)
-    noun = "resident" if ledger.pid is not None else "present in the core"
+    noun = "resident" if ledger.pid is not None else "of data in the core"
     advice = _releasable(ledger) or _pinned(ledger) or _arenas(ledger) or _stacks(ledger) or _largest(ledger)
     return f"{size} {noun}; {advice}"
 

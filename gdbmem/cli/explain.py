@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("pid", metavar="PID", type=int, help="the process")
+    parser.usage = "%(prog)s [OPTIONS] PID\n       %(prog)s [OPTIONS] --core CORE"
+    parser.add_argument("pid", metavar="PID", type=int, nargs="?", help="the process")
+    parser.add_argument("--core", metavar="CORE", help="explain this core file instead of a process")
     parser.add_argument(
         "--fork", action="store_true", help="analyse a motionless copy: the process waits some 20 ms per GiB"
     )
@@ -42,13 +44,17 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     args = parser.parse_args(argv)
-    if args.pid <= 0:
+    if (args.pid is None) == (args.core is None):
+        raise UsageError("name a process or a core", hint="gdbmem explain PID, or gdbmem explain --core CORE")
+    if args.core is not None and args.fork:
+        raise UsageError("a core is a copy already", hint="leave out --fork")
+    if args.pid is not None and args.pid <= 0:
         raise UsageError(f"{args.pid} is no process id", hint="'ps' lists them")
     earlier = _read(args.since) if args.since else None
     with open_output(args.output, force=args.force) as stream:
-        from gdbmem.launch.inspection import explain_process
+        from gdbmem.launch.inspection import explain_core, explain_process
 
-        ledger = explain_process(args.pid, fork=args.fork)
+        ledger = explain_core(Path(args.core)) if args.core else explain_process(args.pid, fork=args.fork)
         ledger.check()
         if args.json:
             from gdbmem.report.ledger_json import growth_json, ledger_json

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
 import gdb
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from gdbmem.arguments import ArgumentParser
     from gdbmem.model.ledger import Ledger
 
+_CORE = re.compile(r"^Local core dump file:\n\s+.(.+)., file type ", re.M)
 _saved: dict[str, Ledger] = {}
 
 
@@ -60,7 +63,14 @@ class ExplainCommand(Command):
 
 
 def read_ledger_here() -> Ledger:
-    """Return the ledger of the stopped process; raises TargetError with the reason where it has none."""
+    """Return the ledger of the stopped process or core; raises TargetError with the reason where it has none."""
+    core = core_path()
+    if core is not None:
+        from gdbmem.launch.inspection import explain_core
+
+        of_core = explain_core(core)
+        of_core.check()
+        return of_core
     pid = local_pid()
     from gdbmem.launch.inspection import explain_stopped
     from gdbmem.launch.worker import explain_for_gdb
@@ -75,6 +85,12 @@ def read_ledger_here() -> Ledger:
             ledger = explain_stopped(pid, facts.name, memory, threads)
     ledger.check()
     return ledger
+
+
+def core_path() -> Optional[Path]:
+    """Return the core file that gdb looks at; None for a live process, or none."""
+    found = _CORE.search(str(gdb.execute("info target", to_string=True)))
+    return Path(found[1]) if found else None
 
 
 def local_pid() -> int:

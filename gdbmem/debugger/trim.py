@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import gdb
 
 from gdbmem.debugger.command import Command
-from gdbmem.debugger.explain import read_ledger_here
+from gdbmem.debugger.explain import core_path, read_ledger_here
 from gdbmem.errors import TargetError
 from gdbmem.units import format_size
 
@@ -38,6 +38,12 @@ class TrimCommand(Command):
     def run(self, args: argparse.Namespace) -> None:
         from gdbmem.report.output import open_output
 
+        if core_path() is not None:
+            raise TargetError(
+                "a core can't run malloc_trim",
+                slug="trim-refused",
+                hint="'memexplain' says what it would have returned",
+            )
         with open_output(args.output, force=args.force) as stream:
             before = read_ledger_here()
             _check(before)

@@ -26,6 +26,7 @@ from gdbmem.linux.procmemory import ProcMemory
 from gdbmem.linux.ptrace import Freeze, held_threads
 from gdbmem.model.ledger import Ledger
 from gdbmem.model.memory import Memory
+from gdbmem.units import format_size
 
 _LIBC = re.compile(r"/libc(-[\d.]+\.so|\.so\.6(\.1)?)( \(deleted\))?$")
 _MUSL = re.compile(r"/(ld-musl-[^/]*|libc\.musl-[^/]*)\.so(\.1)?$|-musl/[^/]*libc\.so$")
@@ -95,6 +96,40 @@ def explain_stopped(
     check_analysable(pid, may_be_traced=True)
     malloc = find_malloc(memory, read_maps(pid), pid)
     return build_ledger(read_process(pid, name, memory, threads, malloc, walker=walker))
+
+
+def explain_core(path: Path, *, walker: Optional[Walker] = None) -> Ledger:
+    """Return the ledger of a core file: its pages that hold data take the place of the resident set.
+
+    Raises InputError where *path* is no core.
+    """
+    from gdbmem.linux.corefile import CoreFile
+
+    core = CoreFile(path)
+    mappings = core.mappings()
+    threads = [ThreadPointers(t.tid, t.thread_pointer, t.stack_pointer) for t in core.threads]
+    reading = Reading(core.program, None, mappings, core.written, True, threads)
+    zeros = core.present_bytes - core.written.size_bytes
+    reading.beside = {"zeros_in_core": zeros, "omitted_from_core": core.omitted_bytes}
+    reading.notices.append(
+        Notice(
+            "core-has-no-rss",
+            "a core doesn't say what was resident: what is counted are its pages that hold anything but zeros"
+            f" ({format_size(zeros)} more are zeros, touched or not)",
+        )
+    )
+    if core.omitted_bytes:
+        reading.notices.append(
+            Notice(
+                "core-leaves-out",
+                f"{format_size(core.omitted_bytes)} of the process's mappings are not in the core"
+                " (files that can be read again, and what /proc/PID/coredump_filter left out)",
+            )
+        )
+    malloc = find_malloc(core, mappings, None)
+    main = min((t.tid for t in threads), default=0)
+    fill_reading(reading, core, malloc, main=main, walker=walker)
+    return build_ledger(reading)
 
 
 def thread_pointers(pid: int, freeze: Freeze) -> list[ThreadPointers]:

@@ -143,6 +143,8 @@ def _print_beside(ledger: Ledger, console: Console) -> None:
             ("huge_pages", "in huge pages"),
             ("hugetlb", "hugetlbfs"),
             ("merged_by_ksm", "merged by KSM"),
+            ("zeros_in_core", "pages of zeros in the core"),
+            ("omitted_from_core", "not in the core"),
         )
         if ledger.beside.get(name)
     ]

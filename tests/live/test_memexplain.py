@@ -10,7 +10,10 @@ from typing import Any, Optional
 
 import pytest
 
+from gdbmem.errors import InputError
+from gdbmem.launch.inspection import explain_core
 from tests.conftest import Program
+from tests.live.test_explain import explain, heap_of, running
 
 LOADER = Path(__file__).parents[2] / "gdbinit" / "gdbmem"
 SETTINGS = ("set debuginfod enabled off", "set confirm off", "set pagination off", f"source {LOADER}")
@@ -139,3 +142,32 @@ def test_without_a_process_there_is_a_sentence(program: Program, tmp_path: Path)
         "there is no process to explain; type 'run', or 'attach PID'",
         "no ledger was saved as 'nothing'; 'memexplain --save NAME' saves one",
     ]
+
+
+def test_a_core_is_explained_in_gdb_and_by_the_command_alike(program: Program, tmp_path: Path) -> None:
+    with running([program("heap_known"), "pairs", 2]) as target:
+        subprocess.run(["gcore", "-o", tmp_path / "core", str(target.pid)], capture_output=True, check=True)
+        core = tmp_path / f"core.{target.pid}"
+        live = heap_of(explain(target.pid))
+    here = gdb(tmp_path, program("heap_known"), f"core {core}", "memexplain --json -o in.json", "memtrim")
+    assert "a core can't run malloc_trim" in here.stderr
+    ledger = explain_core(core)
+    ledger.check()
+    assert [a.live_chunks for a in heap_of(ledger).arenas] == [a.live_chunks for a in live.arenas]
+    assert [a.cached_chunks for a in heap_of(ledger).arenas] == [a.cached_chunks for a in live.arenas]
+    assert {entry.category: entry.detail.get("stacks") for entry in ledger.entries}["stack.thread"] == 2
+    inside = document(tmp_path / "in.json")
+    assert [e["resident_bytes"] for e in inside["entries"]] == [e.resident_bytes for e in ledger.entries]
+    assert {warning["slug"] for warning in inside["warnings"]} >= {"core-has-no-rss"}
+
+
+def test_a_cut_core_is_no_traceback(program: Program, tmp_path: Path) -> None:
+    with running([program("heap_known"), "none"]) as target:
+        subprocess.run(["gcore", "-o", tmp_path / "core", str(target.pid)], capture_output=True, check=True)
+        data = (tmp_path / f"core.{target.pid}").read_bytes()
+    for size in (0, 3, 64, 500, 5000, len(data) // 3, len(data) - 5000):
+        (tmp_path / "cut").write_bytes(data[:size])
+        try:
+            explain_core(tmp_path / "cut").check()
+        except InputError as error:
+            assert error.slug == "bad-core"
