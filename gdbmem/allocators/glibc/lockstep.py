@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 UNIT = 16  # chunks begin at multiples of this
 PAGE_UNITS = PAGE // UNIT
 _STUCK = 1 << 60  # where a walker ends that met a size which can't be
-_SEGMENT_UNITS = 1024  # one walker's share: 16 KiB
+_SEGMENT_UNITS = 512  # one walker's share: 8 KiB
 _NEAR_UNITS = 64  # where a chunk is looked for first
 _TRIES = 64
 _HOPS = 4  # a chunk is believed at first sight when this many of its successors look like chunks
@@ -278,42 +278,41 @@ class _Table:
         tally.sizes.setdefault(units * UNIT, [0] * STATES)[state] += chunks
 
     def fill_pages(self) -> None:
-        """Add each chunk's bytes to the pages it lies on."""
+        """Add each chunk's bytes to the pages it lies on, and count the live ones that begin there.
+
+        Chunks are sorted and touch, so the bytes of a state up to an address are a running sum, and a page's
+        are the difference of two.
+        """
         np, tally = self.np, self.tally
-        last = (self.at + self.size - 1) >> 8
-        whole = self.page == last
-        pages = np.frombuffer(tally.pages, dtype=np.uint16)
-        # Chunks on one page, and the first part of those that cross into the next.
-        inside = np.where(whole, self.size, ((self.page + 1) << 8) - self.at)
-        sums = np.bincount(self.page * STATES + self.state, weights=inside) * UNIT
-        start = STATES * self.offset
-        pages[start : start + len(sums)] += sums.astype(np.uint16)
-        for index in np.flatnonzero(~whole & (last - self.page > 1)).tolist():
-            self._fill_middle(int(self.page[index]), int(last[index]), int(self.state[index]))
-        crossing = np.flatnonzero(~whole)
-        # The last one may end beyond this block: one chunk is added by hand.
-        if len(crossing):
-            final = crossing[-1]
-            crossing = crossing[:-1]
-            rest = int(self.at[final] + self.size[final] - (last[final] << 8))
-            pages[STATES * (self.offset + int(last[final])) + int(self.state[final])] += rest * UNIT
-        if len(crossing):
-            rests = self.at[crossing] + self.size[crossing] - (last[crossing] << 8)
-            sums = np.bincount(last[crossing] * STATES + self.state[crossing], weights=rests) * UNIT
-            pages[start : start + len(sums)] += sums.astype(np.uint16)
-        self._count_headers()
-
-    def _fill_middle(self, first: int, last: int, state: int) -> None:
-        pages = self.np.frombuffer(self.tally.pages, dtype=self.np.uint16)
-        begin = STATES * (self.offset + first + 1) + state
-        pages[begin : STATES * (self.offset + last) : STATES] = PAGE
-
-    def _count_headers(self) -> None:
-        np = self.np
-        headers = np.frombuffer(self.tally.headers, dtype=np.uint16)
+        end = int(self.at[-1] + self.size[-1])
+        first, last = int(self.page[0]), (end - 1) >> 8
+        inner = np.arange(first + 1, last + 1, dtype=np.int64) << 8
+        edges = np.concatenate((self.at[:1], inner, [end]))
+        inside = np.searchsorted(self.at, edges, side="right") - 1  # the chunk that each edge is in
+        rows = slice(self.offset + first, self.offset + last + 1)
+        pages = np.frombuffer(tally.pages, dtype=np.uint16).reshape(-1, STATES)[rows]
+        live = np.diff(edges)
+        for state in (FREE, TCACHE, FASTBIN):
+            mine = self.state == state
+            if not mine.any():
+                continue
+            sums = self._before(np.where(mine, self.size, 0))[inside]
+            sums += np.where(mine[inside], edges - self.at[inside], 0)
+            sums = np.diff(sums)
+            live -= sums
+            pages[:, state] += (sums * UNIT).astype(np.uint16)
+        pages[:, LIVE] += (live * UNIT).astype(np.uint16)
         self.live = self.state == LIVE
-        counts = np.bincount(self.page[self.live])
-        headers[self.offset : self.offset + len(counts)] += counts.astype(np.uint16)
+        starts = np.searchsorted(self.at, edges)
+        counts = np.append(self._before(self.live), np.count_nonzero(self.live))[starts]
+        headers = np.frombuffer(tally.headers, dtype=np.uint16)[rows]
+        headers += np.diff(counts).astype(np.uint16)
+
+    def _before(self, column: Any) -> Units:
+        """Return for each chunk the sum of *column* over those before it."""
+        sums: Units = self.np.cumsum(column, dtype=self.np.int64)
+        before: Units = sums - column
+        return before
 
     def share_pins(self) -> None:
         """Charge the free bytes of each page to the live chunks that begin on it, in equal shares."""
