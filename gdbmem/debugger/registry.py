@@ -156,6 +156,29 @@ Example:
 """,
 )
 
+CONTAINERS = Declared(
+    names=("memcontainers",),
+    implementation="containers:ContainersCommand",
+    category=gdb.COMMAND_DATA,
+    completer=gdb.COMPLETE_EXPRESSION,
+    text="""\
+Show what the C++ containers of this program hold: elements, capacity, bytes, and room that isn't used.
+Usage: COMMAND [OPTIONS] [EXPR]
+
+Vectors, strings, deques, lists, maps, sets, unordered ones and smart pointers of libstdc++, nested ones
+too, reached from the variables of all frames of all threads, globals, statics and `this`; or from EXPR.
+Containers of one path, as in states[*].arcs, are one row. Nothing runs in the process.
+  --save NAME         keep this survey under NAME
+  --since NAME        what has changed since the survey saved as NAME
+  --top N             list N rows (default 20)
+  --json, -o FILE, --force
+
+Example:
+  (gdb) COMMAND --since start
+  task_states: 0 → 2,000 elements, +6.4 MiB
+""",
+)
+
 OVERVIEW = Declared(
     names=("gdbmem",),
     implementation="overview:OverviewCommand",
@@ -171,6 +194,7 @@ massif-break LOCATION     take one whenever the program gets there (also: membre
 massif-all                massif's own history of the whole run
 memexplain                where the resident memory is            (not under massif)
 memtrim                   have freed memory returned, and measure it
+memcontainers [EXPR]      what C++ containers hold, and their unused capacity
 
 The massif commands need a program under massif: leave gdb and type  gdbmem launch --massif PROGRAM
 'help massif-snap' and so on explain each, with an example.
@@ -201,7 +225,7 @@ Usage: start [ARGUMENTS]
 """,
 )
 
-COMMANDS = (OVERVIEW, SNAP, DIFF, LIST, BREAK, ALL, EXPLAIN, TRIM)
+COMMANDS = (OVERVIEW, SNAP, DIFF, LIST, BREAK, ALL, EXPLAIN, TRIM, CONTAINERS)
 LAUNCHED_COMMANDS = (RUN, START)  # in a gdb that 'gdbmem launch' has started
 
 

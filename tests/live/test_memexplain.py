@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Optional
 
@@ -14,11 +16,25 @@ from gdbmem.errors import InputError
 from gdbmem.launch.inspection import explain_core
 from tests.conftest import Program
 from tests.live.test_explain import explain, heap_of, running
+from tests.live.user import data_home
+from tests.live.user import environment as user_environment
 
 LOADER = Path(__file__).parents[2] / "gdbinit" / "gdbmem"
 SETTINGS = ("set debuginfod enabled off", "set confirm off", "set pagination off", f"source {LOADER}")
 
 pytestmark = pytest.mark.needs("gdb")
+
+
+@functools.cache
+def packages() -> str:
+    """Fill the folder that the tests share with what gdb's Python needs, once; return it."""
+    code = (
+        "from gdbmem.launch import gdbpackages as p, gdbpython as g\n"
+        "found = g.gdb_python(g.find_gdb())\n"
+        "p.is_current(found) or p.fill_private_folder(found)"
+    )
+    subprocess.run([sys.executable, "-c", code], env=user_environment(), check=True)
+    return data_home()
 
 
 def gdb(
@@ -33,7 +49,7 @@ def gdb(
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        env={**os.environ, **(environment or {})},
+        env={**os.environ, "XDG_DATA_HOME": packages(), **(environment or {})},
         check=False,
         timeout=100,
     )
