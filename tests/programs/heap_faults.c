@@ -1,6 +1,7 @@
 /* One strange memory a mode, then waits on its standard input. Prints "ready".
  *   heap_faults MODE */
 #define _GNU_SOURCE
+#include <gnu/libc-version.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
@@ -12,13 +13,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define ATOP 96 /* offset of top in malloc_state; glibc 2.27 to 2.42 */
 #define IS(name) (strcmp(mode, name) == 0)
 static void *kept[4096];
 
 static void *sleeper(void *unused) {
-    (void)unused;
     for (;;) pause();
+    return unused;
 }
 
 static void *short_lived(void *unused) {
@@ -40,11 +40,11 @@ int main(int argc, char **argv) {
     if (IS("corrupt-size")) {
         fill(1000, 100);
         ((size_t *)kept[500])[-1] = 0x4141414141414141;
-    } else if (IS("cycle")) { /* a fastbin that leads back to itself, by a double free's way */
+    } else if (IS("cycle")) { /* a tcache that leads back to itself, as after a double free */
         fill(100, 60);
-        for (int i = 0; i < 60; i++) free(kept[i]);
-        size_t *fd = kept[40];
-        *fd = ((size_t)fd >> 12) ^ ((size_t)fd - 16);
+        for (int i = 0; i < 6; i++) free(kept[i]);
+        size_t *next = kept[3];
+        *next = ((size_t)next >> 12) ^ (size_t)next;
     } else if (IS("sbrk")) {
         fill(1000, 500);
         memset(sbrk(123456), 0x33, 123456);
@@ -102,7 +102,8 @@ int main(int argc, char **argv) {
         free(first);
         kept[0] = wall;
         size_t bin = *(size_t *)first; /* the unsorted bin: bins - 16, which is the address of `top` */
-        *(int *)(bin - ATOP) = 1;
+        int minor = atoi(strchr(gnu_get_libc_version(), '.') + 1);
+        *(int *)(bin - (minor >= 43 ? 8 : 96)) = 1; /* what lies before top: two words, or fastbins too */
     } else if (IS("handler")) {
         fill(100, 100);
         signal(SIGUSR1, handling);

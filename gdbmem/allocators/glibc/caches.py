@@ -13,7 +13,7 @@ from gdbmem.linux.maps import Mapping
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
 
 # Size of the chunk that holds a tcache → its bins. A bin is a counter of two bytes and a pointer.
-_TCACHE_CHUNKS = {0x290: 64, 0x300: 76}
+TCACHE_CHUNKS = {0x290: 64, 0x300: 76}
 _TLS_REACH = 0x1000  # how far from the thread pointer libc's thread-local variables are looked for
 
 
@@ -148,7 +148,7 @@ def _tcaches(windows: WindowedMemory, known: Known, blocks: dict[int, Optional[_
 def _read_tcache(windows: WindowedMemory, known: Known, address: int) -> Optional[_Tcache]:
     try:
         head = windows.word(address - 8)
-        bins = _TCACHE_CHUNKS.get(head & ~7)
+        bins = TCACHE_CHUNKS.get(head & ~7)
         if bins is None or (not head & 1 and head & 2):
             return None
         raw = [windows.word(address + 8 * n) for n in range(bins * 10 // 8)]

@@ -8,11 +8,11 @@ from typing import Callable, Optional
 
 from gdbmem.allocators.glibc import lockstep, walk
 from gdbmem.allocators.glibc.arenas import ArenaState, HeapCorrupt, Region, read_arenas, resume
-from gdbmem.allocators.glibc.caches import Caches, ThreadPointers, read_caches
+from gdbmem.allocators.glibc.caches import TCACHE_CHUNKS, Caches, ThreadPointers, read_caches
 from gdbmem.allocators.glibc.layout import LibcFacts
 from gdbmem.allocators.glibc.locate import Found, Parameters, locate, read_parameters
 from gdbmem.allocators.glibc.mmapped import MmappedChunk, find_mmapped
-from gdbmem.allocators.glibc.tally import CORRUPT, FENCEPOST, Cached, Tally, trim_range
+from gdbmem.allocators.glibc.tally import CORRUPT, FENCEPOST, LIVE, Cached, Tally, trim_range
 from gdbmem.errors import Notice
 from gdbmem.linux.maps import Mapping
 from gdbmem.model.memory import Memory, MemoryUnreadable
@@ -231,6 +231,9 @@ def _without(start: int, end: int, taken: Sequence[tuple[int, int]]) -> list[tup
 
 def _note_caches(reading: HeapReading) -> None:
     caches = reading.caches
+    tallies = [tally for arena in reading.arenas for tally in arena.tallies]
+    if not any(tally.sizes.get(size, [0])[LIVE] for tally in tallies for size in TCACHE_CHUNKS):
+        caches.unread_threads = []  # nobody has one: since glibc 2.43 it is made by the first free()
     if caches.unread_threads:
         reading.is_exact = False
         bound = 7 * 64 * len(caches.unread_threads)
@@ -244,7 +247,7 @@ def _note_caches(reading: HeapReading) -> None:
     for sentence in caches.broken:
         reading.is_exact = False
         reading.notices.append(Notice("list-corrupt", sentence))
-    strays = sum(tally.strays for arena in reading.arenas for tally in arena.tallies)
+    strays = sum(tally.strays for tally in tallies)
     if strays:
         reading.is_exact = False
         reading.notices.append(

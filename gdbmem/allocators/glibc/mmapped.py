@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gdbmem.allocators.glibc.layout import IS_MMAPPED
+from gdbmem.allocators.glibc.layout import CHUNK_HEADER, IS_MMAPPED
 from gdbmem.model.memory import Memory, MemoryUnreadable
 
 PAGE = 4096
@@ -52,10 +52,12 @@ def _chunk_at(memory: Memory, page: int, end: int) -> MmappedChunk | None:
         before, size = words[offset >> 3], words[(offset >> 3) + 1]
         if size & 7 != IS_MMAPPED or before != offset:
             continue
-        # What lies before an aligned block belongs to its pages too.
-        stop = page + before + (size & ~7)
-        if stop % PAGE == 0 and page + offset + 32 <= stop <= end:
-            return MmappedChunk(page, stop)
+        # What lies before an aligned block belongs to its pages too. Since glibc 2.43 the size leaves the
+        # chunk's own header out.
+        for header in (0, CHUNK_HEADER):
+            stop = page + before + (size & ~7) + header
+            if stop % PAGE == 0 and page + offset + 32 <= stop <= end:
+                return MmappedChunk(page, stop)
     return None
 
 
