@@ -160,7 +160,7 @@ def save(name: str, ledger: Ledger) -> None:
     from gdbmem.report.ledger_json import ledger_json
     from gdbmem.runs.ledgers import save_ledger
 
-    save_ledger(session.run, name, ledger_json(ledger))
+    save_ledger(session.run_of("none"), name, ledger_json(ledger))
     _saved[name] = ledger
     say(f"ledger kept as {name}")
 

@@ -175,9 +175,15 @@ class Session:
         if self._run is None:
             if "detailed_snapshot" not in monitor("help"):
                 raise not_under_massif()
+            return self.run_of("massif")
+        return self._run
+
+    def run_of(self, engine: str) -> Run:
+        """This gdb's run, made now if need be; *engine* ("none" for ledgers) is noted in a new one."""
+        if self._run is None:
             program = gdb.current_progspace().filename or "program"
             self._run = Run.create(program, parent=Path.cwd(), pid=os.getpid())
-            self._run.update(program=program, engine="massif", launcher="gdb")
+            self._run.update(program=program, engine=engine, launcher="gdb")
             atexit.register(self._run.remove_if_empty)
             say(f"The run is kept in {self._run.folder}/.")
         return self._run
