@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Optional
 
@@ -66,22 +66,45 @@ def _explain_copy(
 ) -> Ledger:
     from gdbmem.linux.copying import make_copy
 
+    view: Optional[Reading] = None
     with Freeze(pid) as freeze:
         copy = make_copy(freeze, memory, mappings)
         try:
-            # The copy's resident set is another: file pages aren't copied. The kernel's figures are the original's.
             threads = thread_pointers(pid, freeze)
-            reading = _kernels_view(pid, name, threads)
+            held = read_maps(pid)
+            present, zero_known = resident_ranges(pid, [(held[0].start, held[-1].end)])
+            if not zero_known:
+                view = _kernels_view(pid, name, threads)  # only smaps tells here: the process waits longer
         except BaseException:
             freeze.release()
             copy.kill()
             raise
     try:
+        if view is None:
+            mappings = _as_in_original(held, read_smaps(copy.pid), present)
+            view = Reading(name, pid, mappings, present, True, threads)
+            _look_beside(view)
         with ProcMemory(copy.pid) as still:
-            fill_reading(reading, still, malloc, main=pid, walker=walker)
+            fill_reading(view, still, malloc, main=pid, walker=walker)
     finally:
         copy.kill()
-    return build_ledger(reading, pause_seconds=freeze.pause_seconds)
+    return build_ledger(view, pause_seconds=freeze.pause_seconds)
+
+
+def _as_in_original(held: Sequence[Mapping], copied: Sequence[Mapping], present: Ranges) -> list[Mapping]:
+    """Return the mappings *held* with smaps' figures; Rss is the count of the original's present pages.
+
+    The two are the same number (a test compares them), but smaps takes as long as the copy itself. The copy's
+    own Rss is smaller: pages of files aren't copied. Its other figures are the original's.
+    """
+    figures = {mapping.start: mapping for mapping in copied}
+    result = []
+    for mapping in held:
+        known = figures.get(mapping.start, mapping)
+        in_hugetlb = known.hugetlb_bytes or "ht" in known.flags.split()
+        rss = 0 if in_hugetlb else present.within(mapping.start, mapping.end)
+        result.append(replace(known, end=mapping.end, name=mapping.name, rss_bytes=rss))
+    return result
 
 
 def explain_stopped(
@@ -164,8 +187,14 @@ def read_process(
 
 def _kernels_view(pid: int, name: str, threads: Sequence[ThreadPointers]) -> Reading:
     mappings, resident, zero_known = read_residency(pid)
-    facts = process_facts(pid)
     reading = Reading(name, pid, mappings, resident, zero_known, threads)
+    _look_beside(reading)
+    return reading
+
+
+def _look_beside(reading: Reading) -> None:
+    mappings = reading.mappings
+    facts = process_facts(reading.pid or 0)
     reading.beside = {
         "page_tables": facts.page_table_bytes,
         "swap": sum(m.swap_bytes for m in mappings),
@@ -173,7 +202,6 @@ def _kernels_view(pid: int, name: str, threads: Sequence[ThreadPointers]) -> Rea
         "hugetlb": sum(m.hugetlb_bytes for m in mappings),
         "merged_by_ksm": sum(m.ksm_bytes for m in mappings),
     }
-    return reading
 
 
 def read_residency(pid: int) -> tuple[list[Mapping], Ranges, bool]:
@@ -277,7 +305,12 @@ def _other_libc(what: str) -> Notice:
 
 
 def read_maps(pid: int) -> list[Mapping]:
-    return parse_smaps(_read(pid, "maps"))
+    return _of_user(parse_smaps(_read(pid, "maps")))
+
+
+def _of_user(mappings: list[Mapping]) -> list[Mapping]:
+    # The vsyscall page is the kernel's, in every process, and beyond what PAGEMAP_SCAN can walk.
+    return [mapping for mapping in mappings if mapping.name != "[vsyscall]"]
 
 
 def read_smaps(pid: int) -> list[Mapping]:
@@ -288,7 +321,7 @@ def read_smaps(pid: int) -> list[Mapping]:
             slug="process-ended",
             hint="name one that still runs",
         )
-    return [m for m in mappings if m.name != "[vsyscall]"]
+    return _of_user(mappings)
 
 
 def _read(pid: int, name: str) -> bytes:

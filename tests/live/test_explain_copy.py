@@ -7,7 +7,11 @@ import re
 import time
 from pathlib import Path
 
-from gdbmem.launch.inspection import explain_process
+import pytest
+
+from gdbmem.launch.inspection import explain_process, read_smaps
+from gdbmem.linux.pages import resident_ranges
+from gdbmem.linux.ptrace import Freeze
 from tests.conftest import Program
 from tests.live.test_explain import Running, explain, heap_of, running
 
@@ -63,6 +67,15 @@ def test_the_copy_tells_the_same_as_the_process_itself(program: Program) -> None
         ]
         assert heaps[0] == heaps[1]
         assert copy.pause_seconds is not None
+
+
+def test_pages_present_are_smaps_rss_mapping_by_mapping(program: Program) -> None:
+    with running([program("heap_faults"), "huge-pages"]) as target, Freeze(target.pid):
+        mappings = read_smaps(target.pid)
+        present, zero_known = resident_ranges(target.pid, [(mappings[0].start, mappings[-1].end)])
+        if not zero_known:
+            pytest.skip("this kernel has no PAGEMAP_SCAN")
+        assert [m.rss_bytes for m in mappings] == [present.within(m.start, m.end) for m in mappings]
 
 
 def test_no_copy_is_left_when_the_analysis_fails(program: Program) -> None:
