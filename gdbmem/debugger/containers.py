@@ -9,7 +9,7 @@ import gdb
 
 from gdbmem.analysis.containers import Surveyor, growth
 from gdbmem.debugger.command import Command, say, warn
-from gdbmem.debugger.place import program_runs
+from gdbmem.debugger.place import program_runs, real_pid
 from gdbmem.debugger.typeplans import Planner
 from gdbmem.errors import InputError, TargetError
 from gdbmem.model.memory import Buffer, Memory, MemoryUnreadable
@@ -93,14 +93,33 @@ def survey_here(expression: str = "") -> Survey:
 
 
 def _memory() -> Memory:
-    """Return the quickest way to the program's memory: the kernel's for a process of this machine."""
-    from gdbmem.debugger.explain import local_pid
+    """Return the quickest way to the program's memory: the kernel's for a process of this machine.
+
+    Under valgrind too: the program's addresses are valgrind's own, and its gdbserver reads 1 MB a second.
+    """
+    from gdbmem.errors import GdbmemError
     from gdbmem.linux.procmemory import ProcMemory
 
+    through_gdb = GdbMemory()
     try:
-        return ProcMemory(local_pid())
-    except TargetError:
-        return GdbMemory()
+        place = int(gdb.newest_frame().pc())
+        pid = real_pid()
+        memory = ProcMemory(pid) if pid is not None else None
+        # A remote program has its pid on another machine; another process here would have other code there.
+        if (
+            memory is not None
+            and memory.read(place, 16) == through_gdb.read(place, 16)
+            and _same_stack(memory)
+        ):
+            return memory
+    except (GdbmemError, gdb.error):
+        pass
+    return through_gdb
+
+
+def _same_stack(memory: Memory) -> bool:
+    stack = int(gdb.parse_and_eval("(unsigned long)$sp"))
+    return memory.read(stack, 64) == GdbMemory().read(stack, 64)
 
 
 class GdbMemory:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from tests.conftest import Program
 from tests.live.test_memexplain import gdb
+from tests.live.user import environment
 
 pytestmark = pytest.mark.needs("gdb")
 
@@ -112,3 +114,25 @@ def test_a_program_without_debug_information_is_a_sentence(program: Program, tmp
     subprocess.run(["strip", "-o", bare, program("containers_known")], check=True)
     done = gdb(tmp_path, bare, "starti", "memcontainers")
     assert "no container was reached" in done.stdout, done.stderr
+
+
+@pytest.mark.needs("valgrind")
+def test_under_massif_the_program_is_surveyed_too(program: Program, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            Path(sys.executable).with_name("gdbmem"),
+            *("launch", "--massif", program("containers_known"), "--run", tmp_path / "run"),
+            *("--ex", "break checkpoint", "--ex", "continue"),
+            *("--ex", f"memcontainers --json -o {tmp_path}/1.json", "--ex", "kill", "--ex", "quit"),
+        ],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        env=environment(),
+        check=False,
+        timeout=100,
+    )
+    assert (tmp_path / "1.json").exists(), done.stderr
+    given = re.findall(r"point 1 given (\d+)", done.stdout)
+    assert [str(survey(tmp_path / "1.json")["held_bytes"])] == given
+    assert rows(tmp_path / "1.json")["states"]["size"] == 1000
