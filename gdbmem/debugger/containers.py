@@ -177,6 +177,9 @@ def _frames() -> Iterator[tuple[str, gdb.Value]]:
 
 
 def _of_frame(symbol: gdb.Symbol, frame: gdb.Frame) -> Iterator[tuple[str, gdb.Value]]:
+    place = frame.find_sal()
+    if symbol.is_variable and place.symtab == symbol.symtab and 0 < place.line < symbol.line:
+        return  # declared further down: not constructed yet, whatever its bytes look like
     try:
         value = symbol.value(frame)
     except (gdb.error, TypeError):
