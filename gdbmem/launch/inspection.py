@@ -20,7 +20,7 @@ from gdbmem.errors import Notice, TargetError
 from gdbmem.launch.libcfacts import libc_facts
 from gdbmem.linux.elf import Image, images
 from gdbmem.linux.maps import Mapping, parse_smaps
-from gdbmem.linux.pages import Ranges, resident_ranges
+from gdbmem.linux.pages import Ranges, resident_ranges, scan_resident
 from gdbmem.linux.process import check_analysable, open_in, process_facts
 from gdbmem.linux.procmemory import ProcMemory
 from gdbmem.linux.ptrace import Freeze, held_threads
@@ -72,18 +72,19 @@ def _explain_copy(
         try:
             threads = thread_pointers(pid, freeze)
             held = read_maps(pid)
-            present, zero_known = resident_ranges(pid, [(held[0].start, held[-1].end)])
-            if not zero_known:
+            present = scan_resident(pid, [(held[0].start, held[-1].end)])
+            if present is None:
                 view = _kernels_view(pid, name, threads)  # only smaps tells here: the process waits longer
         except BaseException:
             freeze.release()
             copy.kill()
             raise
     try:
-        if view is None:
+        if view is None and present is not None:
             mappings = _as_in_original(held, read_smaps(copy.pid), present)
             view = Reading(name, pid, mappings, present, True, threads)
             _look_beside(view)
+        assert view is not None
         with ProcMemory(copy.pid) as still:
             fill_reading(view, still, malloc, main=pid, walker=walker)
     finally:

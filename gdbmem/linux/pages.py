@@ -7,6 +7,7 @@ import fcntl
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from typing import Optional
 
 from gdbmem.errors import TargetError
 
@@ -74,21 +75,39 @@ def resident_ranges(pid: int, areas: Sequence[tuple[int, int]]) -> tuple[Ranges,
     A page that was only read in fresh memory is the kernel's zero page: present, but not resident.
     pagemap alone can't tell, so that the caller must compare with smaps' Rss.
     """
+    scanned = scan_resident(pid, areas)
+    if scanned is not None:
+        return scanned, True
+    descriptor = _open(pid)
     try:
-        descriptor = os.open(f"/proc/{pid}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+        return Ranges(piece for start, end in areas for piece in _read(descriptor, start, end)), False
+    finally:
+        os.close(descriptor)
+
+
+def scan_resident(pid: int, areas: Sequence[tuple[int, int]]) -> Optional[Ranges]:
+    """Return the resident pages of *pid* in *areas*, zero pages left out; None where the kernel can't say.
+
+    It costs what is mapped there, however large the areas (Linux 6.7 and later: PAGEMAP_SCAN).
+    """
+    descriptor = _open(pid)
+    try:
+        return Ranges(piece for start, end in areas for piece in _scan(descriptor, start, end))
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def _open(pid: int) -> int:
+    try:
+        return os.open(f"/proc/{pid}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise TargetError(
             f"the pages of process {pid} can't be read: {error.strerror}",
             slug="pagemap-unreadable",
             hint="run as the process's user, or as root",
         ) from error
-    try:
-        try:
-            return Ranges(piece for start, end in areas for piece in _scan(descriptor, start, end)), True
-        except OSError:
-            return Ranges(piece for start, end in areas for piece in _read(descriptor, start, end)), False
-    finally:
-        os.close(descriptor)
 
 
 def _scan(descriptor: int, start: int, end: int) -> Iterable[tuple[int, int]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.launch.inspection import explain_process, read_smaps
-from gdbmem.linux.pages import resident_ranges
+from gdbmem.linux.pages import scan_resident
 from gdbmem.linux.ptrace import Freeze
 from tests.conftest import Program
 from tests.live.test_explain import Running, explain, heap_of, running
@@ -72,10 +72,29 @@ def test_the_copy_tells_the_same_as_the_process_itself(program: Program) -> None
 def test_pages_present_are_smaps_rss_mapping_by_mapping(program: Program) -> None:
     with running([program("heap_faults"), "huge-pages"]) as target, Freeze(target.pid):
         mappings = read_smaps(target.pid)
-        present, zero_known = resident_ranges(target.pid, [(mappings[0].start, mappings[-1].end)])
-        if not zero_known:
+        present = scan_resident(target.pid, [(mappings[0].start, mappings[-1].end)])
+        if present is None:
             pytest.skip("this kernel has no PAGEMAP_SCAN")
         assert [m.rss_bytes for m in mappings] == [present.within(m.start, m.end) for m in mappings]
+
+
+@pytest.mark.parametrize("fork", [False, True])
+def test_a_kernel_that_cannot_scan_pages_gives_the_same_ledger(
+    program: Program, monkeypatch: pytest.MonkeyPatch, fork: bool
+) -> None:
+    def no_such_request(*_: object) -> None:
+        raise OSError(25, "Inappropriate ioctl for device")
+
+    with running([program("heap_known"), "pairs", 2]) as target:
+        scanned = explain(target.pid, fork=fork)
+        monkeypatch.setattr("gdbmem.linux.pages._scan", no_such_request)
+        read = explain(target.pid, fork=fork)
+    for ledger in (scanned, read):
+        assert heap_of(ledger).is_exact
+    heaps = [
+        [e for e in ledger.entries if e.category.startswith(("heap", "arena"))] for ledger in (scanned, read)
+    ]
+    assert heaps[0] == heaps[1]
 
 
 def test_no_copy_is_left_when_the_analysis_fails(program: Program) -> None:
