@@ -1,1 +1,1 @@
-"""What allocators say of themselves, read from their own bookkeeping in the process's memory."""
+"""What allocators say of a process's memory, read through a `Memory`; no gdb."""

@@ -115,6 +115,71 @@ Example:
 """,
 )
 
+EXPLAIN = Declared(
+    names=("memexplain",),
+    implementation="explain:ExplainCommand",
+    category=gdb.COMMAND_DATA,
+    completer=gdb.COMPLETE_NONE,
+    text="""\
+Show where the resident memory of this process is, and what would give it back.
+Usage: COMMAND [OPTIONS]
+
+A ledger that adds up to the resident set: live heap, heap that is free but kept, stacks, files, the rest.
+Nothing runs in the process.
+  --save NAME         keep this ledger under NAME
+  --since NAME        what has changed since the ledger saved as NAME
+  --sizes             live and free blocks by size
+  --pinners           which live blocks keep free pages from being returned
+  --arena N           arena N
+  --json, -o FILE, --force
+
+Example:
+  (gdb) COMMAND
+  146.0 MiB resident; 142.1 MiB of it is freed memory that glibc keeps: malloc_trim(0) would return 141.0 MiB
+""",
+)
+
+TRIM = Declared(
+    names=("memtrim",),
+    implementation="trim:TrimCommand",
+    category=gdb.COMMAND_RUNNING,
+    completer=gdb.COMPLETE_NONE,
+    text="""\
+Have the process give freed memory back: call malloc_trim(0) in it, and compare with what was predicted.
+Usage: COMMAND [--json] [-o FILE] [--force]
+
+This runs code in the process, with its other threads running meanwhile. It is refused where that would
+be dangerous: inside malloc, with an arena locked, in a signal handler.
+
+Example:
+  (gdb) COMMAND
+  malloc_trim(0) returned 141.0 MiB; 141.0 MiB were predicted
+""",
+)
+
+CONTAINERS = Declared(
+    names=("memcontainers",),
+    implementation="containers:ContainersCommand",
+    category=gdb.COMMAND_DATA,
+    completer=gdb.COMPLETE_EXPRESSION,
+    text="""\
+Show what the C++ containers of this program hold: elements, capacity, bytes, and room that isn't used.
+Usage: COMMAND [OPTIONS] [EXPR]
+
+Vectors, strings, deques, lists, maps, sets, unordered ones and smart pointers of libstdc++, nested ones
+too, reached from the variables of all frames of all threads, globals, statics and `this`; or from EXPR.
+Containers of one path, as in states[*].arcs, are one row. Nothing runs in the process.
+  --save NAME         keep this survey under NAME
+  --since NAME        what has changed since the survey saved as NAME
+  --top N             list N rows (default 20)
+  --json, -o FILE, --force
+
+Example:
+  (gdb) COMMAND --since start
+  task_states: 0 → 2,000 elements, +6.4 MiB
+""",
+)
+
 OVERVIEW = Declared(
     names=("gdbmem",),
     implementation="overview:OverviewCommand",
@@ -129,6 +194,9 @@ massif-list               the snapshots of this run               (also: memlist
 massif-break LOCATION     take one whenever the program gets there (also: membreak)
 massif-all                massif's own history of the whole run
 memwatch next, step, …   what each step does to memory            (help memwatch)
+memexplain                where the resident memory is            (not under massif)
+memtrim                   have freed memory returned, and measure it
+memcontainers [EXPR]      what C++ containers hold, and their unused capacity
 
 The massif commands need a program under massif: leave gdb and type  gdbmem launch --massif PROGRAM
 'help massif-snap' and so on explain each, with an example.
@@ -159,7 +227,7 @@ Usage: start [ARGUMENTS]
 """,
 )
 
-COMMANDS = (OVERVIEW, SNAP, DIFF, LIST, BREAK, ALL, *MEMWATCH_COMMANDS)
+COMMANDS = (OVERVIEW, SNAP, DIFF, LIST, BREAK, ALL, *MEMWATCH_COMMANDS, EXPLAIN, TRIM, CONTAINERS)
 LAUNCHED_COMMANDS = (RUN, START)  # in a gdb that 'gdbmem launch' has started
 
 

@@ -185,20 +185,22 @@ class Session:
         """
         if self._run is None:
             require_massif()
-            return self._make_run("massif")
+            return self.run_of("massif")
         return self._run
 
     @property
     def folder(self) -> Path:
         """The run's folder, for what is no heap snapshot: made now where there is none, also without massif."""
-        return (self._run or self._make_run("none")).folder
+        return self.run_of("none").folder
 
-    def _make_run(self, engine: str) -> Run:
-        program = program_file()
-        self._run = Run.create(program, parent=Path.cwd(), pid=os.getpid())
-        self._run.update(program=program, engine=engine, launcher="gdb")
-        atexit.register(self._run.remove_if_empty)
-        say(f"The run is kept in {self._run.folder}/.")
+    def run_of(self, engine: str) -> Run:
+        """This gdb's run, made now if need be; *engine* ("none" for ledgers) is noted in a new one."""
+        if self._run is None:
+            program = program_file()
+            self._run = Run.create(program, parent=Path.cwd(), pid=os.getpid())
+            self._run.update(program=program, engine=engine, launcher="gdb")
+            atexit.register(self._run.remove_if_empty)
+            say(f"The run is kept in {self._run.folder}/.")
         return self._run
 
     @property

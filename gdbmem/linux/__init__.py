@@ -1,1 +1,1 @@
-"""What the kernel says of a process: /proc, read with descriptors that are kept open."""
+"""What the kernel says of a process: mappings, resident pages, memory, threads."""

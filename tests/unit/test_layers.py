@@ -30,7 +30,7 @@ LAYERS = [
 GROUND = {"arguments", "errors", "text", "units"}
 EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "base", "json", "gdb", "misc"}
 # Absent from gdb's own Python, or slow to import there.
-NOT_WHILE_GDB_LOADS = {"yaml", "inotify_simple", "rich", "pygments"}
+NOT_WHILE_GDB_LOADS = {"yaml", "inotify_simple", "rich", "pygments", "numpy"}
 
 
 class Import(NamedTuple):

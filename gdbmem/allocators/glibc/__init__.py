@@ -1,0 +1,1 @@
+"""glibc's malloc: its arenas, bins, caches and chunks."""

@@ -1,0 +1,258 @@
+"""Reading the whole of glibc's malloc in one process: every arena, every chunk, every cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Callable, Optional
+
+from gdbmem.allocators.glibc import lockstep, walk
+from gdbmem.allocators.glibc.arenas import ArenaState, HeapCorrupt, Region, read_arenas, resume
+from gdbmem.allocators.glibc.caches import TCACHE_CHUNKS, Caches, ThreadPointers, read_caches
+from gdbmem.allocators.glibc.layout import LibcFacts
+from gdbmem.allocators.glibc.locate import Found, Parameters, locate, read_parameters
+from gdbmem.allocators.glibc.mmapped import MmappedChunk, find_mmapped
+from gdbmem.allocators.glibc.tally import CORRUPT, FENCEPOST, LIVE, Cached, Tally, trim_range
+from gdbmem.errors import Notice
+from gdbmem.linux.maps import Mapping
+from gdbmem.model.memory import Memory, MemoryUnreadable
+from gdbmem.text import plural
+from gdbmem.units import format_size
+
+Walker = Callable[[Memory, Tally, int, Cached], None]
+_MIN_TOP = 33  # systrim keeps MINSIZE + 1 bytes of top
+
+
+@dataclass
+class ArenaReading:
+    """One arena with what the walk over each of its regions found."""
+
+    state: ArenaState
+    tallies: list[Tally] = field(default_factory=list)
+    releasable: list[tuple[int, int]] = field(default_factory=list)  # pages that malloc_trim(0) gives back
+    top: Optional[tuple[int, int]] = None  # free memory at the end that malloc_trim leaves alone
+    overheads: list[tuple[int, int]] = field(default_factory=list)  # malloc's own structures
+    foreign: list[tuple[int, int]] = field(default_factory=list)  # what the program got from sbrk itself
+
+
+@dataclass
+class HeapReading:
+    """glibc's malloc, read."""
+
+    found: Found
+    parameters: Optional[Parameters]
+    arenas: list[ArenaReading]
+    caches: Caches
+    mmapped: list[MmappedChunk]
+    notices: list[Notice]
+    is_exact: bool
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the program allocates through it at all."""
+        return any(not arena.state.is_unused for arena in self.arenas) or bool(self.mmapped)
+
+
+def choose_walker(*, pure: bool = False) -> Walker:
+    """Return the quick walker where numpy is there, else the one in plain Python."""
+    return walk.walk if pure or not lockstep.available() else lockstep.walk
+
+
+def read_heap(
+    memory: Memory,
+    mappings: Sequence[Mapping],
+    threads: Sequence[ThreadPointers],
+    data: Sequence[tuple[int, int]],
+    bias: int,
+    facts: LibcFacts,
+    *,
+    walker: Optional[Walker] = None,
+) -> Optional[HeapReading]:
+    """Read the malloc of the object whose writable memory is *data*, loaded at *bias*.
+
+    None where no malloc state there agrees with the heap. Raises HeapCorrupt where the arenas contradict
+    themselves; a chunk that can't be is a notice, and what follows it stays unexplained.
+    """
+    found = locate(memory, mappings, data, bias, facts)
+    if found is None:
+        return None
+    parameters = read_parameters(memory, found)
+    states = read_arenas(memory, found, parameters, mappings)
+    caches = read_caches(memory, states, threads, mappings)
+    reading = HeapReading(found, parameters, [], caches, [], [], is_exact=True)
+    break_end = next((m.end for m in mappings if m.name == "[heap]"), 0)
+    for state in states:
+        reading.arenas.append(_read(memory, state, caches, reading, walker or choose_walker(), break_end))
+    _find_mmapped(memory, mappings, reading)
+    _note_caches(reading)
+    return reading
+
+
+def _read(
+    memory: Memory, state: ArenaState, caches: Caches, reading: HeapReading, walker: Walker, break_end: int
+) -> ArenaReading:
+    arena = ArenaReading(state)
+    if state.locked:
+        reading.notices.append(
+            Notice(
+                "arena-locked",
+                f"a thread was changing arena {state.number} when it was stopped: a few blocks may be miscounted",
+            )
+        )
+        reading.is_exact = False
+    for region in state.regions:
+        _read_region(memory, arena, region, caches.cached, reading, walker, break_end)
+    return arena
+
+
+def _read_region(
+    memory: Memory,
+    arena: ArenaReading,
+    region: Region,
+    cached: Cached,
+    reading: HeapReading,
+    walker: Walker,
+    break_end: int,
+) -> None:
+    """Walk *region*; where the program's own sbrk cut it in two, the rest as another one."""
+    if region.overhead_start < region.start:
+        arena.overheads.append((region.overhead_start, region.start))
+    start = region.start
+    while True:
+        tally = Tally(start, region.end)
+        walker(memory, tally, region.limit, cached.between(start, region.end))
+        at = tally.stopped_at
+        if at == region.limit and region.has_top:
+            _take_top(arena, tally, region, reading, break_end)
+            arena.tallies.append(tally)
+            return
+        arena.tallies.append(tally)
+        arena.releasable += [trim_range(*run) for run in tally.runs]
+        if tally.stopped_why == FENCEPOST:
+            end = _skip_fenceposts(memory, at, region.end)
+            arena.overheads.append((at, end))
+            if not region.has_top:
+                return
+            further = resume(memory, end, region.limit, region.end)
+            if further is not None:
+                arena.foreign.append((end, further))
+                start = further
+                continue
+        _note_corrupt(reading, arena, tally, region)
+        return
+
+
+def _skip_fenceposts(memory: Memory, address: int, end: int) -> int:
+    """Return where the fencepost (a chunk of 16 bytes and what follows it) ends."""
+    while address + 16 <= end:
+        size = int.from_bytes(memory.read(address + 8, 8), "little") & ~7
+        address += 16
+        if size != 16:
+            break
+    return min(address, end)
+
+
+def _take_top(
+    arena: ArenaReading, tally: Tally, region: Region, reading: HeapReading, break_end: int
+) -> None:
+    """Add the top chunk, and say which of its pages malloc_trim would give back (glibc: systrim)."""
+    begin = tally.pending or region.limit
+    arena.releasable += [trim_range(*run) for run in tally.runs]
+    if arena.state.is_main and region.end == break_end:
+        page = max(reading.parameters.thp_page if reading.parameters else 0, 4096)
+        extra = max(region.end - begin - _MIN_TOP, 0) & -page
+        if extra:
+            arena.releasable.append((region.end - extra, region.end))
+    else:
+        arena.top = (begin, region.end)
+    tally.runs = []
+    tally.add_top(region.limit, region.end)
+
+
+def _note_corrupt(reading: HeapReading, arena: ArenaReading, tally: Tally, region: Region) -> None:
+    reading.is_exact = False
+    rest = region.end - tally.stopped_at
+    reading.notices.append(
+        Notice(
+            "heap-corrupt",
+            f"the chunk at 0x{tally.stopped_at:x} in arena {arena.state.number} has a size that can't be:"
+            f" {format_size(rest)} from there on are not analysed",
+        )
+    )
+
+
+def _find_mmapped(memory: Memory, mappings: Sequence[Mapping], reading: HeapReading) -> None:
+    count = reading.parameters.mmapped_chunks if reading.parameters else 0
+    total = reading.parameters.mmapped_bytes if reading.parameters else 0
+    if not count:
+        return
+    taken = sorted((t.start & -4096, t.end) for arena in reading.arenas for t in arena.tallies)
+    areas = []
+    for start, end in _joined(mappings):
+        areas += _without(start, end, taken)
+    reading.mmapped = find_mmapped(memory, areas, count, total)
+    held = sum(chunk.end - chunk.start for chunk in reading.mmapped)
+    if len(reading.mmapped) != count or held != total:
+        reading.is_exact = False
+        reading.notices.append(
+            Notice(
+                "mmapped-chunks-differ",
+                f"malloc counts {plural(count, 'block')} of its own mmap ({format_size(total)}),"
+                f" {len(reading.mmapped):,} ({format_size(held)}) were recognised",
+            )
+        )
+
+
+def _joined(mappings: Sequence[Mapping]) -> list[tuple[int, int]]:
+    """Return the writable anonymous memory; a block may reach over mappings that differ in their flags only."""
+    areas: list[tuple[int, int]] = []
+    for mapping in mappings:
+        if not mapping.is_anonymous or "w" not in mapping.permissions or mapping.name.startswith("[stack"):
+            continue
+        if areas and areas[-1][1] == mapping.start:
+            areas[-1] = (areas[-1][0], mapping.end)
+        else:
+            areas.append((mapping.start, mapping.end))
+    return areas
+
+
+def _without(start: int, end: int, taken: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    pieces = []
+    for low, high in taken:
+        if high <= start or low >= end:
+            continue
+        if low > start:
+            pieces.append((start, low))
+        start = max(start, (high + 4095) & -4096)
+    if start < end:
+        pieces.append((start, end))
+    return pieces
+
+
+def _note_caches(reading: HeapReading) -> None:
+    caches = reading.caches
+    tallies = [tally for arena in reading.arenas for tally in arena.tallies]
+    if not any(tally.sizes.get(size, [0])[LIVE] for tally in tallies for size in TCACHE_CHUNKS):
+        caches.unread_threads = []  # nobody has one: since glibc 2.43 it is made by the first free()
+    if caches.unread_threads:
+        reading.is_exact = False
+        bound = 7 * 64 * len(caches.unread_threads)
+        reading.notices.append(
+            Notice(
+                "tcache-unread",
+                f"the tcache of {plural(len(caches.unread_threads), 'thread')} was not found:"
+                f" up to {bound:,} blocks counted as live are free",
+            )
+        )
+    for sentence in caches.broken:
+        reading.is_exact = False
+        reading.notices.append(Notice("list-corrupt", sentence))
+    strays = sum(tally.strays for tally in tallies)
+    if strays:
+        reading.is_exact = False
+        reading.notices.append(
+            Notice("cached-strays", f"{plural(strays, 'cached block')} lie where no block begins")
+        )
+
+
+__all__ = ["CORRUPT", "HeapCorrupt", "HeapReading", "MemoryUnreadable", "read_heap"]

@@ -1,0 +1,219 @@
+"""Finding glibc's malloc in a process: main_arena and mp_, by symbol or by what they look like."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from gdbmem.allocators.glibc.layout import CANDIDATES, PARAMETERS, Layout, LibcFacts, Struct
+from gdbmem.linux.maps import Mapping
+from gdbmem.model.memory import Memory, MemoryUnreadable, word_at, words_at
+
+_BINS = 127  # pairs of pointers in malloc_state.bins
+_FEWEST_EMPTY = 8  # a run of this many empty bins is no accident
+_MOST_ARENAS = 100_000
+HEAP_MAX = 64 << 20  # heaps of further arenas are aligned to this
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where malloc's variables are in this process."""
+
+    main_arena: int
+    layout: Layout
+    parameters: Optional[int]  # address of mp_
+    source: str  # "debug information" or "layouts"
+    data: Sequence[tuple[int, int]]  # libc's writable memory
+
+
+def locate(
+    memory: Memory, mappings: Sequence[Mapping], data: Sequence[tuple[int, int]], bias: int, facts: LibcFacts
+) -> Optional[Found]:
+    """Return where malloc's state is; None where there is none that agrees with the heap.
+
+    *data* are the writable ranges of the object that malloc is part of, loaded at *bias*.
+    """
+    if facts.layout is not None and "main_arena" in facts.symbols:
+        state = bias + facts.symbols["main_arena"]
+        if state_is_sound(memory, mappings, state, facts.layout.state):
+            mp = bias + facts.symbols["mp_"] if "mp_" in facts.symbols else None
+            return Found(state, facts.layout, mp, "debug information", data)
+    for start, end in data:
+        for state, layout in _candidates(memory, start, end):
+            if state_is_sound(memory, mappings, state, layout.state):
+                return _with_parameters(memory, mappings, state, layout, data)
+    return None
+
+
+def state_is_sound(memory: Memory, mappings: Sequence[Mapping], state: int, struct: Struct) -> bool:
+    """Tell whether a malloc_state at *state* agrees with itself and with the heap."""
+    try:
+        raw = memory.read(state, struct.size)
+    except MemoryUnreadable:
+        return False
+
+    def word(offset: int) -> int:
+        return int.from_bytes(raw[offset : offset + 8], "little")
+
+    bins = state + struct["bins"]
+    top, system, most = word(struct["top"]), word(struct["system_mem"]), word(struct["max_system_mem"])
+    if system > most or most >> 48 or not _comes_round(memory, state, word(struct["next"]), struct["next"]):
+        return False
+    for number in range(_BINS):
+        own = bins + 16 * number - 16
+        forward, backward = word(struct["bins"] + 16 * number), word(struct["bins"] + 16 * number + 8)
+        if (forward == own) != (backward == own) and forward and backward:
+            return False
+    if top in (0, bins - 16):
+        return system == 0
+    home = next((m for m in mappings if m.start <= top < m.end), None)
+    if home is None or top % 16 or "w" not in home.permissions:
+        return False
+    try:
+        size = word_at(memory, top + 8) & ~7
+    except MemoryUnreadable:
+        return False
+    return size >= 16 and top + size <= _end_of_run(mappings, home) and system > 0
+
+
+def _comes_round(memory: Memory, state: int, following: int, offset: int) -> bool:
+    """Whether the ring of arenas leads back: what tells one release's layout from another's best."""
+    for _ in range(_MOST_ARENAS):
+        if following == state:
+            return True
+        if not following or following % 8:
+            return False
+        try:
+            following = word_at(memory, following + offset)
+        except MemoryUnreadable:
+            return False
+    return False
+
+
+def _end_of_run(mappings: Sequence[Mapping], home: Mapping) -> int:
+    """Return where the memory that begins with *home* ends: mappings that touch count as one."""
+    end = home.end
+    for mapping in mappings:
+        if mapping.start == end and mapping.is_anonymous:
+            end = mapping.end
+    return end
+
+
+def _candidates(memory: Memory, start: int, end: int) -> Iterator[tuple[int, Layout]]:
+    """Yield where a malloc_state may be: an empty bin points to itself, and empty bins come in rows."""
+    try:
+        words = memoryview(memory.read(start, (end - start) & -8)).cast("Q")
+    except MemoryUnreadable:
+        return
+    index, last = 0, len(words) - 1
+    while index < last:
+        address = start + 8 * index
+        if words[index] != address - 16 or words[index + 1] != address - 16:
+            index += 1
+            continue
+        run = 1
+        while index + 2 * run < last and words[index + 2 * run] == address + 16 * run - 16:
+            run += 1
+        if run >= _FEWEST_EMPTY:
+            seen = set()
+            for layout in CANDIDATES:
+                # The first bins may be in use: the row begins anywhere in them.
+                for before in range(_BINS - run + 1):
+                    state = address - layout.state["bins"] - 16 * before
+                    if (state, layout.name) not in seen:
+                        seen.add((state, layout.name))
+                        yield state, layout
+        index += 2 * run
+
+
+def _with_parameters(
+    memory: Memory, mappings: Sequence[Mapping], state: int, layout: Layout, data: Sequence[tuple[int, int]]
+) -> Found:
+    heap = next((m for m in mappings if m.name == "[heap]"), None)
+    if heap is not None:
+        for start, end in data:
+            for address, struct in _parameter_candidates(memory, start, end, heap):
+                found = Layout(layout.state, struct, layout.name)
+                return Found(state, found, address, "layouts", data)
+    return Found(state, layout, None, "layouts", data)
+
+
+def _parameter_candidates(
+    memory: Memory, start: int, end: int, heap: Mapping
+) -> Iterator[tuple[int, Struct]]:
+    try:
+        words = memoryview(memory.read(start, (end - start) & -8)).cast("Q")
+    except MemoryUnreadable:
+        return
+    for index, value in enumerate(words):
+        # sbrk_base: where the heap begins, or a little later when something else took the first bytes.
+        if not heap.start <= value < min(heap.end, heap.start + (1 << 16)):
+            continue
+        for _, struct in PARAMETERS:
+            address = start + 8 * index - struct["sbrk_base"]
+            if address >= start and _parameters_are_sound(memory, address, struct):
+                yield address, struct
+
+
+def _parameters_are_sound(memory: Memory, address: int, struct: Struct) -> bool:
+    try:
+        raw = memory.read(address, struct.size)
+    except MemoryUnreadable:
+        return False
+
+    def number(field: str, size: int = 8) -> int:
+        return int.from_bytes(raw[struct[field] : struct[field] + size], "little")
+
+    return (
+        number("n_mmaps", 4) <= number("max_n_mmaps", 4) <= max(number("n_mmaps_max", 4), 1)
+        and number("mmapped_mem") <= number("max_mmapped_mem")
+        and number("mmapped_mem") % 4096 == 0
+        and (number("n_mmaps", 4) == 0) == (number("mmapped_mem") == 0)
+        and number("arena_test") <= 1 << 16
+        and number("mmap_threshold") <= 1 << 40
+        and number("n_mmaps_max", 4) >= 16
+    )
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The figures of mp_ that the ledger needs; bytes where not a count."""
+
+    mmapped_chunks: int
+    mmapped_bytes: int
+    sbrk_base: int
+    arena_max: int
+    mmap_threshold: int
+    thp_page: int
+    huge_page: int
+
+
+def read_parameters(memory: Memory, found: Found) -> Optional[Parameters]:
+    """Return mp_'s figures; None where it wasn't found."""
+    if found.parameters is None:
+        return None
+    struct = found.layout.parameters
+    raw = memory.read(found.parameters, struct.size)
+
+    def number(field: str, size: int = 8) -> int:
+        if field not in struct:
+            return 0
+        return int.from_bytes(raw[struct[field] : struct[field] + size], "little")
+
+    return Parameters(
+        number("n_mmaps", 4),
+        number("mmapped_mem"),
+        number("sbrk_base"),
+        number("arena_max"),
+        number("mmap_threshold"),
+        number("thp_pagesize"),
+        number("hp_pagesize"),
+    )
+
+
+def words_or_none(memory: Memory, address: int, count: int) -> Optional[tuple[int, ...]]:
+    try:
+        return words_at(memory, address, count)
+    except MemoryUnreadable:
+        return None

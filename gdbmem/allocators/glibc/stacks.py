@@ -1,0 +1,146 @@
+"""Threads' stacks, from libc's own lists: those in use and those of dead threads that libc keeps.
+
+Stacks can't be told from the shape of mappings: where libc makes no guard pages, eight are one mapping.
+Source: glibc nptl/allocatestack.c, nptl/descr.h.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from gdbmem.allocators.glibc.caches import Known, ThreadPointers
+from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory, words_at
+
+_REACH = 0x1000  # of a list node from the thread pointer
+_PTHREAD = 0x1200  # bytes of struct pthread that are searched
+_MOST = 1 << 20
+_SAMPLE = 64  # descriptors that must agree on where the stack's bounds are
+
+
+@dataclass(frozen=True)
+class Stack:
+    """One thread's stack; tid is None for a dead thread's that libc caches."""
+
+    start: int
+    end: int
+    tid: Optional[int]
+
+
+def find_stacks(
+    memory: Memory,
+    data: Sequence[tuple[int, int]],
+    threads: Sequence[ThreadPointers],
+    known: Known,
+    main: int,
+) -> list[Stack]:
+    """Return the stacks in libc's lists, whose heads are in *data*; *main* is the first thread's id.
+
+    Empty where the lists can't be recognised: another libc, or a program without threads.
+    """
+    windows = WindowedMemory(memory)
+    pointers = {t.thread_pointer: t.tid for t in threads if t.thread_pointer}
+    rings = _rings(memory, windows, data, known)
+    offset = _node_offset(rings, pointers, main)
+    if offset is None:
+        return []
+    owners = [[node - offset for node in ring] for ring in rings]
+    running = {pointer for ring in owners for pointer in ring if pointers.get(pointer, main) != main}
+    field, stacks = None, []
+    for ring in sorted(owners, key=lambda ring: not running.intersection(ring)):
+        first = next((pointer for pointer in ring if pointers.get(pointer) == main), None)
+        if first is None or len(ring) > 1:
+            members = [pointer for pointer in ring if pointer != first]
+            field = _stack_field(memory, members) if field is None else field
+            stacks += _stacks(memory, members, field, pointers)
+    return stacks
+
+
+def _rings(
+    memory: Memory, windows: WindowedMemory, data: Sequence[tuple[int, int]], known: Known
+) -> list[list[int]]:
+    """Return the nodes of every doubly linked ring whose head lies in *data*."""
+    rings = []
+    for start, end in data:
+        try:
+            words = memoryview(memory.read(start, (end - start) & -8)).cast("Q")
+        except MemoryUnreadable:
+            continue
+        for index in range(len(words) - 1):
+            first, last = words[index], words[index + 1]
+            head = start + 8 * index
+            if first == head or first % 16 or last % 16 or first not in known or last not in known:
+                continue
+            nodes = _ring(windows, head, first, last, known)
+            if nodes and not any(start <= node < end for node in nodes):
+                rings.append(nodes)
+    return rings
+
+
+def _ring(windows: WindowedMemory, head: int, first: int, last: int, known: Known) -> list[int]:
+    nodes: list[int] = []
+    node, before = first, head
+    try:
+        if windows.word(first + 8) != head or windows.word(last) != head:
+            return []
+        while node != head:
+            if node not in known or node % 8 or len(nodes) > _MOST or windows.word(node + 8) != before:
+                return []
+            nodes.append(node)
+            node, before = windows.word(node), node
+    except MemoryUnreadable:
+        return []
+    return nodes if before == last else []
+
+
+def _node_offset(rings: list[list[int]], pointers: dict[int, int], main: int) -> Optional[int]:
+    """Return how far a descriptor's list node is from its thread pointer: one distance fits all threads."""
+    nodes = [node for ring in rings for node in ring]
+    votes: dict[int, int] = {}
+    for pointer in pointers:
+        for node in nodes:
+            if abs(node - pointer) < _REACH:
+                votes[node - pointer] = votes.get(node - pointer, 0) + 1
+    return max(votes, key=lambda offset: votes[offset], default=None)
+
+
+def _table(memory: Memory, pointer: int) -> tuple[int, ...]:
+    for size in (_PTHREAD, 4096 - pointer % 4096):
+        try:
+            return words_at(memory, pointer, size // 8)
+        except MemoryUnreadable:
+            continue
+    return ()
+
+
+def _stack_field(memory: Memory, pointers: Sequence[int]) -> Optional[int]:
+    """Return which word of struct pthread is stackblock, its size following: it suits all *pointers*."""
+    tables = [(_table(memory, pointer), pointer) for pointer in pointers[:_SAMPLE]]
+    for index in range(min(len(table) for table, _ in tables) - 1):
+        if all(_encloses(t[index], t[index + 1], pointer) for t, pointer in tables):
+            return index
+    return None
+
+
+def _stacks(
+    memory: Memory, members: Sequence[int], field: Optional[int], pointers: dict[int, int]
+) -> list[Stack]:
+    """Return the stacks of a ring's members; none where one of them is no thread's descriptor."""
+    if field is None:
+        return []
+    stacks = []
+    for pointer in members:
+        try:
+            start, size = words_at(memory, pointer + 8 * field, 2)
+        except MemoryUnreadable:
+            return []
+        if not _encloses(start, size, pointer):
+            return []
+        stacks.append(Stack(start, start + size, pointers.get(pointer)))
+    return stacks
+
+
+def _encloses(start: int, size: int, pointer: int) -> bool:
+    whole = start % 4096 == 0 and size % 4096 == 0 and size > 0
+    return whole and start < pointer < start + size <= pointer + (1 << 24)

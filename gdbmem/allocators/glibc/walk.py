@@ -1,0 +1,108 @@
+"""Walking a heap chunk by chunk in plain Python: exact, needs nothing, slower than `lockstep`."""
+
+from __future__ import annotations
+
+from gdbmem.allocators.glibc.layout import MIN_CHUNK
+from gdbmem.allocators.glibc.tally import (
+    CORRUPT,
+    ENDED,
+    FASTBIN,
+    FENCEPOST,
+    FREE,
+    LIVE,
+    PAGE,
+    STATES,
+    TCACHE,
+    Cached,
+    Tally,
+)
+from gdbmem.model.memory import Memory, word_at
+
+BLOCK = 1 << 24
+
+
+def walk(memory: Memory, tally: Tally, limit: int, cached: Cached, *, block_bytes: int = BLOCK) -> None:
+    """Walk from ``tally.start`` to *limit* (the top chunk, or the end of an older heap) and fill *tally*.
+
+    Stops early at a fencepost or where a size can't be, and says so in ``tally.stopped_at`` and ``_why``.
+    """
+    states = dict.fromkeys(cached.tcache, TCACHE)
+    states.update(dict.fromkeys(cached.fastbins, FASTBIN))
+    address = tally.start
+    limit = min(limit, tally.end - 16)
+    while address < limit:
+        base = address & -PAGE
+        size = min(block_bytes, limit + 16 - base)
+        words = memoryview(memory.read(base, size)).cast("Q")
+        further = _walk_block(words, base, address, limit, tally, states, memory)
+        if tally.stopped_why:
+            break
+        address = further
+    if not tally.stopped_why:
+        tally.stopped_at, tally.stopped_why = address, ENDED if address == limit else CORRUPT
+    tally.strays += len(states)
+
+
+def _walk_block(
+    words: memoryview,
+    base: int,
+    address: int,
+    limit: int,
+    tally: Tally,
+    states: dict[int, int],
+    memory: Memory,
+) -> int:
+    """Walk the chunks that begin in this block; return where the next one begins."""
+    count = len(words)
+    live: list[tuple[int, int]] = []
+    word = words[(address - base >> 3) + 1]
+    while address < limit:
+        size = word & ~7
+        following = address + size
+        if size < MIN_CHUNK or size & 8 or following > limit:
+            _stop(tally, address, size, word)
+            break
+        index = (following - base >> 3) + 1
+        next_word = words[index] if index < count else word_at(memory, following + 8)
+        state = states.pop(address, LIVE) if next_word & 1 else FREE
+        _count(tally, state, address, size)
+        if state == LIVE:
+            live.append((address, size))
+        word = next_word
+        address = following
+        if index >= count:
+            break
+    _share_pins(tally, live)
+    return address
+
+
+def _count(tally: Tally, state: int, address: int, size: int) -> None:
+    tally.chunks[state] += 1
+    tally.bytes[state] += size
+    counts = tally.sizes.get(size)
+    if counts is None:
+        counts = tally.sizes[size] = [0] * STATES
+    counts[state] += 1
+    tally.add_range(state, address, address + size)
+    if state == LIVE:
+        tally.headers[(address - tally.base) // PAGE] += 1
+    if state in (FREE, FASTBIN):
+        tally.pending = tally.pending or address
+    elif tally.pending:
+        tally.end_run(address)
+
+
+def _stop(tally: Tally, address: int, size: int, word: int) -> None:
+    tally.end_run(address)
+    tally.stopped_at = address
+    tally.stopped_why = FENCEPOST if size in (0, 16) and word & 1 else CORRUPT
+
+
+def _share_pins(tally: Tally, live: list[tuple[int, int]]) -> None:
+    """Charge the free bytes of each page to the live chunks that begin on it, in equal shares."""
+    pages, headers = tally.pages, tally.headers
+    for address, size in live:
+        page = (address - tally.base) // PAGE
+        free = pages[STATES * page + FREE]
+        if free and headers[page]:
+            tally.pinned[size] = tally.pinned.get(size, 0.0) + free / headers[page]

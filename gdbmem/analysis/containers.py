@@ -1,0 +1,294 @@
+"""Following C++ containers through raw memory: plans say where things are, a survey adds up what they hold.
+
+A plan is made once for each type (gdb knows the types); reading goes by offsets over blocks of bytes, so that
+a vector of a million vectors costs one read and a million steps.
+Source of the layouts: libstdc++ bits/stl_vector.h, basic_string.h, stl_deque.h, stl_list.h, stl_tree.h,
+hashtable.h, unique_ptr.h, shared_ptr_base.h; the same since GCC 5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Optional
+
+from gdbmem.errors import Notice
+from gdbmem.model.containers import Container, Survey
+from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
+
+MOST_ELEMENTS = 1_000_000  # of one container that are looked into
+DEEPEST = 12
+_MOST_BYTES = 1 << 46
+_DEQUE_NODE = 512
+
+
+@dataclass
+class Plan:
+    """What a type is made of; *kind* says how it is read."""
+
+    kind: str  # struct, vector, string, deque, list, tree, hash, unique, shared, optional, array, pointer
+    type_name: str
+    size: int  # of an object of this type
+    element: Optional[Plan] = None  # what elements hold; None where that is nothing of interest
+    element_size: int = 0
+    element_offset: int = 0  # of the value in a node
+    node_size: int = 0
+    count: int = 0  # of an array
+    fields: list[tuple[int, str, Plan]] = field(default_factory=list)
+
+    _holds: Optional[bool] = None
+
+    def holds(self) -> bool:
+        """Whether containers may be in objects of this type (ask when all plans are made)."""
+        if self._holds is None:
+            self._holds = self._look(set())
+        return self._holds
+
+    def _look(self, seen: set[int]) -> bool:
+        if id(self) in seen:
+            return False
+        seen.add(id(self))
+        if self.kind == "struct":
+            return any(plan._look(seen) for _, _, plan in self.fields)
+        if self.kind in ("array", "pointer", "optional"):
+            return self.element is not None and self.element._look(seen)
+        return True
+
+
+@dataclass
+class _Sum:
+    containers: int = 0
+    size: int = 0
+    capacity: int = 0
+    held: int = 0
+    slack: int = 0
+
+
+class Surveyor:
+    """Walks from variables to the containers they hold."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._windows = WindowedMemory(memory)
+        self._sums: dict[tuple[str, str], _Sum] = {}
+        self._seen: set[tuple[int, str]] = set()
+        self._cut: set[str] = set()
+
+    def visit(self, path: str, plan: Plan, address: int) -> None:
+        """Follow the variable *path* of type *plan* at *address*."""
+        self._visit(path, plan, address, 0)
+
+    def survey(self) -> Survey:
+        """Return what was found, the largest first."""
+        found = [
+            Container(path, name, s.containers, s.size, s.capacity, s.held, s.slack)
+            for (path, name), s in self._sums.items()
+        ]
+        notices = [
+            Notice("containers-cut", f"only the first {MOST_ELEMENTS:,} elements of {path} were looked into")
+            for path in sorted(self._cut)
+        ]
+        return Survey(sorted(found, key=lambda c: (-c.held_bytes, c.path)), notices)
+
+    def _visit(self, path: str, plan: Plan, address: int, depth: int) -> None:
+        if depth > DEEPEST or (address, plan.type_name) in self._seen:
+            return  # reached before: from another variable, or by a cycle
+        if plan.kind not in ("pointer", "array", "optional"):
+            self._seen.add((address, plan.type_name))
+        try:
+            getattr(self, f"_{plan.kind}")(path, plan, address, depth)
+        except MemoryUnreadable:
+            return  # a variable that isn't initialised yet
+
+    def _words(self, address: int, count: int) -> list[int]:
+        if address % 8:
+            return [int.from_bytes(self._memory.read(address + 8 * n, 8), "little") for n in range(count)]
+        return [self._windows.word(address + 8 * n) for n in range(count)]
+
+    def _readable(self, address: int, size: int) -> bool:
+        try:
+            self._memory.read(address, 1)
+            self._memory.read(address + size - 1, 1)
+        except (MemoryUnreadable, OverflowError):
+            return False
+        return True
+
+    def _note(self, path: str, plan: Plan, size: int, capacity: int, held: int, slack: int) -> None:
+        total = self._sums.setdefault((path, plan.type_name), _Sum())
+        total.containers += 1
+        total.size += size
+        total.capacity += capacity
+        total.held += held
+        total.slack += slack
+
+    def _elements(self, path: str, plan: Plan, start: int, count: int, depth: int) -> None:
+        if plan.element is None or not plan.element.holds():
+            return
+        if count > MOST_ELEMENTS:
+            self._cut.add(path)
+        for number in range(min(count, MOST_ELEMENTS)):
+            self._visit(f"{path}[*]", plan.element, start + number * plan.element_size, depth + 1)
+
+    # -- one method a kind --------------------------------------------------------------------------------
+
+    def _struct(self, path: str, plan: Plan, address: int, depth: int) -> None:
+        for offset, name, inner in plan.fields:
+            self._visit(f"{path}.{name}" if name else path, inner, address + offset, depth)
+
+    def _array(self, path: str, plan: Plan, address: int, depth: int) -> None:
+        self._elements(path, plan, address, plan.count, depth)
+
+    def _pointer(self, path: str, plan: Plan, address: int, depth: int) -> None:
+        target = self._words(address, 1)[0]
+        if target and plan.element is not None and self._readable(target, plan.element.size):
+            self._visit(path, plan.element, target, depth + 1)
+
+    def _unique(self, path: str, plan: Plan, address: int, depth: int) -> None:
+        target = self._words(address, 1)[0]
+        if not target or not self._readable(target, max(plan.element_size, 1)):
+            return
+        self._note(path, plan, 1, 1, plan.element_size, 0)
+        if plan.element is not None:
+            self._visit(f"*{path}", plan.element, target, depth + 1)
+
+    def _shared(self, path: str, plan: Plan, address: int, depth: int) -> None:
+        target, control = self._words(address, 2)
+        if not target or not control or (target, "shared") in self._seen:
+            return
+        if not self._readable(target, max(plan.element_size, 1)) or not self._readable(control, 16):
+            return
+        self._seen.add((target, "shared"))  # many may share it: it is counted once
+        # make_shared puts the object behind the counts; else they have a block and a pointer of their own.
+        counts = 16 if target == control + 16 else 24
+        self._note(path, plan, 1, 1, plan.element_size + counts, 0)
+        if plan.element is not None:
+            self._visit(f"*{path}", plan.element, target, depth + 1)
+
+    def _optional(self, path: str, plan: Plan, address: int, depth: int) -> None:
+        if plan.element is not None and self._memory.read(address + plan.element.size, 1) == b"\1":
+            self._visit(path, plan.element, address, depth)
+
+    def _vector(self, path: str, plan: Plan, address: int, depth: int) -> None:
+        begin, end, limit = self._words(address, 3)
+        size = plan.element_size
+        if not begin <= end <= limit < begin + _MOST_BYTES or (end - begin) % size or (limit - begin) % size:
+            return
+        if begin and not self._readable(begin, max(limit - begin, 1)):
+            return
+        count, capacity = (end - begin) // size, (limit - begin) // size
+        self._note(path, plan, count, capacity, limit - begin, limit - end)
+        self._elements(path, plan, begin, count, depth)
+
+    def _string(self, path: str, plan: Plan, address: int, depth: int) -> None:
+        data, length, capacity = self._words(address, 3)
+        width = plan.element_size
+        if data == address + 16:  # short: it is in the object itself
+            if length < 16 // width:
+                self._note(path, plan, length, 16 // width - 1, 0, 0)
+            return
+        if length <= capacity < _MOST_BYTES and data and self._readable(data, (capacity + 1) * width):
+            held = (capacity + 1) * width
+            self._note(path, plan, length, capacity, held, (capacity - length) * width)
+
+    def _deque(self, path: str, plan: Plan, address: int, depth: int) -> None:
+        table, slots, *ends = self._words(address, 10)
+        first, _, first_end, first_node, last, last_begin, _, last_node = ends
+        size = plan.element_size
+        per_node = max(_DEQUE_NODE // size, 1)
+        nodes = (last_node - first_node) // 8 + 1
+        if not table or not 0 < nodes <= slots < 1 << 40 or not self._readable(table, slots * 8):
+            return
+        if not table <= first_node <= last_node < table + 8 * slots or (first_end - first) % size:
+            return
+        inner = (nodes - 2) * per_node if nodes > 1 else 0
+        count = (
+            inner + ((first_end - first) + (last - last_begin)) // size
+            if nodes > 1
+            else (last - first) // size
+        )
+        held = slots * 8 + nodes * per_node * size
+        self._note(path, plan, count, nodes * per_node, held, held - count * size)
+        if plan.element is None or not plan.element.holds():
+            return
+        for number in range(nodes):
+            start = self._words(first_node + 8 * number, 1)[0]
+            low = first if number == 0 else start
+            high = last if number == nodes - 1 else start + per_node * size
+            self._elements(path, plan, low, (high - low) // size, depth)
+
+    def _list(self, path: str, plan: Plan, address: int, depth: int) -> None:
+        following, before, count = self._words(address, 3)
+        if not following or count > 1 << 40 or (following == address) != (count == 0):
+            return
+        if count and (self._words(following + 8, 1)[0] != address or self._words(before, 1)[0] != address):
+            return
+        self._note(path, plan, count, count, count * plan.node_size, 0)
+        self._chain(path, plan, following, address, count, depth)
+
+    def _chain(self, path: str, plan: Plan, node: int, end: int, count: int, depth: int) -> None:
+        if plan.element is None or not plan.element.holds():
+            return
+        if count > MOST_ELEMENTS:
+            self._cut.add(path)
+        for _ in range(min(count, MOST_ELEMENTS)):
+            if node in (0, end):
+                return
+            self._visit(f"{path}[*]", plan.element, node + plan.element_offset, depth + 1)
+            node = self._words(node, 1)[0]
+
+    def _tree(self, path: str, plan: Plan, address: int, depth: int) -> None:
+        # address: comparator (padded), then the header node: color, parent, left, right; then the count.
+        header = address + 8
+        _, root, leftmost, _, count = self._words(header, 5)
+        if count > 1 << 40 or (root == 0) != (count == 0) or (not root and leftmost != header):
+            return
+        if root and self._words(root + 8, 1)[0] != header:
+            return
+        self._note(path, plan, count, count, count * plan.node_size, 0)
+        if plan.element is None or not plan.element.holds():
+            return
+        if count > MOST_ELEMENTS:
+            self._cut.add(path)
+        stack, visited = [root], 0
+        while stack and visited < min(count, MOST_ELEMENTS):
+            node = stack.pop()
+            if not node:
+                continue
+            visited += 1
+            self._visit(f"{path}[*]", plan.element, node + plan.element_offset, depth + 1)
+            stack += self._words(node + 16, 2)
+
+    def _hash(self, path: str, plan: Plan, address: int, depth: int) -> None:
+        table, buckets, first, count = self._words(address, 4)
+        if not buckets or buckets > 1 << 40 or count > 1 << 40 or (first == 0) != (count == 0):
+            return
+        if not self._readable(table, buckets * 8):
+            return
+        single = table == address + 48  # one bucket, kept in the object
+        held = (0 if single else buckets * 8) + count * plan.node_size
+        self._note(path, plan, count, max(buckets, count), held, 0)
+        self._chain(path, plan, first, 0, count, depth)
+
+
+@dataclass(frozen=True)
+class Growth:
+    """What became of one path between two surveys."""
+
+    path: str
+    type_name: str
+    before_size: int
+    after_size: int
+    delta_bytes: int
+
+
+def growth(before: Survey, after: Survey) -> list[Growth]:
+    """Return the paths whose size or bytes changed, the largest change first."""
+    old = {(c.path, c.type_name): c for c in before.containers}
+    new = {(c.path, c.type_name): c for c in after.containers}
+    rows = []
+    for key in {**old, **new}:
+        was, now = old.get(key), new.get(key)
+        delta = (now.held_bytes if now else 0) - (was.held_bytes if was else 0)
+        sizes = was.size if was else 0, now.size if now else 0
+        if delta or sizes[0] != sizes[1]:
+            rows.append(Growth(*key, *sizes, delta))
+    return sorted(rows, key=lambda row: -abs(row.delta_bytes))

@@ -1,0 +1,110 @@
+"""The ledger in one sentence that says what to do."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from gdbmem.model import ledger as names
+from gdbmem.model.ledger import Ledger, SizeClass
+from gdbmem.text import plural
+from gdbmem.units import format_size
+
+_WORTH = 0.1  # of the resident set: less is no advice
+_WORTH_BYTES = 1 << 20
+_MANY_ARENAS = 8
+
+
+def answer_ledger(ledger: Ledger) -> str:
+    """Return where the resident set is and what would make it smaller."""
+    size = format_size(ledger.rss_bytes)
+    noun = "resident" if ledger.pid is not None else "of data in the core"
+    advice = _releasable(ledger) or _pinned(ledger) or _arenas(ledger) or _stacks(ledger) or _largest(ledger)
+    return f"{size} {noun}; {advice}"
+
+
+def freed_bytes(ledger: Ledger) -> int:
+    """Return the resident bytes that the program has freed and glibc keeps."""
+    return ledger.total("heap.free", "arena.free")
+
+
+def largest_pinner(ledger: Ledger) -> Optional[SizeClass]:
+    """Return the size of live blocks that the most free bytes share their pages with."""
+    sizes = [size for size in (ledger.heap.sizes if ledger.heap else ()) if size.pinned_bytes]
+    return max(sizes, key=lambda size: size.pinned_bytes, default=None)
+
+
+def _matters(ledger: Ledger, size: int) -> bool:
+    return size >= _WORTH_BYTES and size >= _WORTH * ledger.rss_bytes
+
+
+def _releasable(ledger: Ledger) -> str:
+    releasable = ledger.releasable_bytes or 0
+    if not _matters(ledger, releasable):
+        return ""
+    freed = format_size(freed_bytes(ledger))
+    return f"{freed} of it is freed memory that glibc keeps: malloc_trim(0) would return {format_size(releasable)}"
+
+
+def _pinned(ledger: Ledger) -> str:
+    pinned = ledger.total(names.HEAP_PINNED, names.in_arena(names.HEAP_PINNED))
+    tops = sum(e.detail.get("top_bytes", 0) for e in ledger.entries)
+    if not _matters(ledger, pinned):
+        return ""
+    culprit = largest_pinner(ledger)
+    freed = freed_bytes(ledger)
+    share = f"{100 * pinned / freed:.0f} %" if freed else "part"
+    text = (
+        f"{format_size(freed)} of it is freed memory that glibc keeps, and {share} of that can't be returned"
+    )
+    if culprit is not None and culprit.pinned_bytes * 2 > pinned:
+        return (
+            f"{text}: {plural(culprit.live, 'live block')} of {culprit.size_bytes - 8:,} bytes lie on its pages"
+            " (see --pinners)"
+        )
+    if tops * 2 > pinned and len(ledger.heap.arenas if ledger.heap else ()) > 1:
+        return f"{text}: it is the free end of further arenas, which malloc_trim leaves alone"
+    return f"{text}: live blocks lie on the same pages (see --pinners)"
+
+
+def _arenas(ledger: Ledger) -> str:
+    if ledger.heap is None or len(ledger.heap.arenas) <= _MANY_ARENAS:
+        return ""
+    held = ledger.total("arena")
+    if not _matters(ledger, held) or held * 2 < ledger.rss_bytes:
+        return ""
+    count, threads = len(ledger.heap.arenas), len(ledger.threads)
+    return (
+        f"{format_size(held)} of it is in {count} arenas for {plural(threads, 'thread')}:"
+        " MALLOC_ARENA_MAX=2 in the environment makes them fewer"
+    )
+
+
+def _stacks(ledger: Ledger) -> str:
+    cached = ledger.total(names.STACK_CACHED)
+    if not _matters(ledger, cached):
+        return ""
+    return f"{format_size(cached)} of it is stacks of threads that have ended, which libc keeps for the next ones"
+
+
+def _largest(ledger: Ledger) -> str:
+    groups = {
+        "live heap: 'massif-diff' finds the lines that grow": (
+            "heap.live",
+            "heap.metadata",
+            "heap.mmapped",
+            "arena",
+        ),
+        "program and library files": ("file",),
+        "shared memory": ("shared",),
+        "stacks": ("stack",),
+        "device memory": ("device",),
+        "anonymous memory that nobody claims: its mappings are listed below": ("anonymous",),
+    }
+    groups.update(
+        {f"memory of {entry.category[10:]}": (entry.category,) for entry in ledger.entries
+         if entry.category.startswith("allocator.")}
+    )  # fmt: skip
+    sums = {text: ledger.total(*categories) for text, categories in groups.items()}
+    text = max(sums, key=lambda name: sums[name])
+    share = 100 * sums[text] / ledger.rss_bytes if ledger.rss_bytes else 0
+    return f"{format_size(sums[text])} of it ({share:.0f} %) is {text}"

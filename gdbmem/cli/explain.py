@@ -1,0 +1,84 @@
+"""Where a process's resident memory is, and what would give it back: a ledger that adds up to RSS.
+
+The process is held still while it is looked at (with --fork only while a copy of it is made), and goes
+on as if nothing had been; nothing runs in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gdbmem.arguments import ArgumentParser, add_output_options
+from gdbmem.errors import InputError, UsageError
+from gdbmem.report.output import open_output
+from gdbmem.text import printable
+
+if TYPE_CHECKING:
+    from gdbmem.model.ledger import Ledger
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.usage = "%(prog)s [OPTIONS] PID\n       %(prog)s [OPTIONS] --core CORE"
+    parser.add_argument("pid", metavar="PID", type=int, nargs="?", help="the process")
+    parser.add_argument("--core", metavar="CORE", help="explain this core file instead of a process")
+    parser.add_argument(
+        "--fork", action="store_true", help="analyse a motionless copy: the process waits some 20 ms per GiB"
+    )
+    parser.add_argument("--sizes", action="store_true", help="list live and free blocks by size")
+    parser.add_argument(
+        "--pinners", action="store_true", help="which live blocks keep free pages back, by size"
+    )
+    parser.add_argument("--arena", metavar="N", type=int, help="show arena N")
+    parser.add_argument(
+        "--since", metavar="FILE", help="what changed since the ledger in FILE (--json -o FILE wrote it)"
+    )
+    add_output_options(parser)
+    parser.epilog = (
+        "examples:\n"
+        "  gdbmem explain 4711\n"
+        "  gdbmem explain 4711 --json -o before.json; gdbmem explain 4711 --since before.json\n"
+    )
+
+
+def run(argv: Sequence[str], parser: ArgumentParser) -> int:
+    args = parser.parse_args(argv)
+    if (args.pid is None) == (args.core is None):
+        raise UsageError("name a process or a core", hint="gdbmem explain PID, or gdbmem explain --core CORE")
+    if args.core is not None and args.fork:
+        raise UsageError("a core is a copy already", hint="leave out --fork")
+    if args.pid is not None and args.pid <= 0:
+        raise UsageError(f"{args.pid} is no process id", hint="'ps' lists them")
+    earlier = _read(args.since) if args.since else None
+    with open_output(args.output, force=args.force) as stream:
+        from gdbmem.launch.inspection import explain_core, explain_process
+
+        ledger = explain_core(Path(args.core)) if args.core else explain_process(args.pid, fork=args.fork)
+        ledger.check()
+        if args.json:
+            from gdbmem.report.ledger_json import growth_json, ledger_json
+
+            stream.write(ledger_json(ledger) if earlier is None else growth_json(earlier, ledger))
+            return 0
+        from gdbmem.report.console import make_console
+        from gdbmem.report.ledger_text import View, print_growth, print_ledger
+
+        console = make_console(stream)
+        if earlier is not None:
+            print_growth(earlier, ledger, console, (args.since, "now"))
+        else:
+            print_ledger(ledger, console, View(args.sizes, args.pinners, args.arena))
+    return 0
+
+
+def _read(name: str) -> Ledger:
+    from gdbmem.report.ledger_json import read_ledger
+
+    try:
+        text = Path(name).read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InputError(
+            f"{printable(name)} can't be read: {error.strerror}", slug="unreadable", hint="name another file"
+        ) from error
+    return read_ledger(text, name)

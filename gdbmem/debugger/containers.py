@@ -1,0 +1,224 @@
+"""memcontainers: what the program's containers hold, reached from its variables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import gdb
+
+from gdbmem.analysis.containers import Surveyor, growth
+from gdbmem.debugger.command import Command, say, warn
+from gdbmem.debugger.place import program_runs, real_pid
+from gdbmem.debugger.typeplans import Planner
+from gdbmem.errors import InputError, TargetError
+from gdbmem.model.memory import Buffer, Memory, MemoryUnreadable
+from gdbmem.text import printable
+
+if TYPE_CHECKING:
+    import argparse
+
+    from gdbmem.arguments import ArgumentParser
+    from gdbmem.model.containers import Survey
+
+_MOST_FRAMES = 100  # of each thread
+_MOST_FILES = 5_000
+_SOURCES = (".cpp", ".cc", ".cxx", ".C", ".c++", ".cp", ".cu", ".CPP")
+_saved: dict[str, Survey] = {}
+
+
+class ContainersCommand(Command):
+    """Reach, add up, compare."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        from gdbmem.arguments import add_output_options
+
+        parser.add_argument("--save", metavar="NAME", help="keep this survey under NAME")
+        parser.add_argument("--since", metavar="NAME", help="what has changed since NAME was saved")
+        parser.add_argument("--top", metavar="N", type=int, default=20, help="list N containers")
+        parser.add_argument("expression", metavar="EXPR", nargs="*", help="only what EXPR holds")
+        add_output_options(parser)
+
+    def run(self, args: argparse.Namespace) -> None:
+        from gdbmem.report.output import open_output
+
+        earlier = _find(args.since) if args.since is not None else None
+        if not program_runs():
+            raise TargetError("there is no process to look into", slug="not-running", hint="type 'run'")
+        with open_output(args.output, force=args.force) as stream:
+            survey = survey_here(" ".join(args.expression))
+            survey.check()
+            if args.save is not None:
+                _saved[args.save] = survey
+                say(f"containers kept as {args.save}")
+            from gdbmem.report.containers import containers_json, print_container_growth, print_containers
+
+            if args.json:
+                stream.write(containers_json(survey, earlier))
+                return
+            from gdbmem.debugger.terminal import console_on
+
+            console = console_on(stream)
+            if earlier is not None:
+                print_container_growth(growth(earlier, survey), console, args.top, args.since)
+            else:
+                print_containers(survey, console, args.top)
+
+
+def _find(name: str) -> Survey:
+    if name in _saved:
+        return _saved[name]
+    known = ", ".join(printable(other) for other in _saved)
+    raise InputError(
+        f"no containers were saved as '{printable(name)}'",
+        slug="no-such-survey",
+        hint=f"there are {known}" if known else "'memcontainers --save NAME' saves them",
+    )
+
+
+def survey_here(expression: str = "") -> Survey:
+    """Return the containers reachable from every frame's variables and the globals, or from *expression*."""
+    surveyor, planner = Surveyor(_memory()), Planner()
+    roots = [(expression, gdb.parse_and_eval(expression))] if expression else _roots()
+    for path, value in roots:
+        try:
+            if value.address is None or value.is_optimized_out:
+                continue
+            plan = planner.plan(value.type)
+            if plan is not None and plan.holds():
+                surveyor.visit(path, plan, int(value.address))
+        except (gdb.error, RuntimeError, OverflowError):
+            continue  # a variable that can't be read here
+    return surveyor.survey()
+
+
+def _memory() -> Memory:
+    """Return the quickest way to the program's memory: the kernel's for a process of this machine.
+
+    Under valgrind too: the program's addresses are valgrind's own, and its gdbserver reads 1 MB a second.
+    """
+    from gdbmem.errors import GdbmemError
+    from gdbmem.linux.procmemory import ProcMemory
+
+    through_gdb = GdbMemory()
+    try:
+        place = int(gdb.newest_frame().pc())
+        pid = real_pid()
+        memory = ProcMemory(pid) if pid is not None else None
+        # A remote program has its pid on another machine; another process here would have other code there.
+        if (
+            memory is not None
+            and memory.read(place, 16) == through_gdb.read(place, 16)
+            and _same_stack(memory)
+        ):
+            return memory
+    except (GdbmemError, gdb.error):
+        pass
+    return through_gdb
+
+
+def _same_stack(memory: Memory) -> bool:
+    stack = int(gdb.parse_and_eval("(unsigned long)$sp"))
+    return memory.read(stack, 64) == GdbMemory().read(stack, 64)
+
+
+class GdbMemory:
+    """A `Memory` of whatever gdb looks at: a process, a core, a remote target."""
+
+    def __init__(self) -> None:
+        self._inferior = gdb.selected_inferior()
+
+    def read(self, address: int, size: int) -> bytes:
+        try:
+            return bytes(self._inferior.read_memory(address, size))
+        except (gdb.error, OverflowError) as error:
+            raise MemoryUnreadable(address, str(error)) from None
+
+    def read_into(self, address: int, buffer: Buffer) -> None:
+        memoryview(buffer).cast("B")[:] = self.read(address, memoryview(buffer).nbytes)
+
+
+def _roots() -> Iterator[tuple[str, gdb.Value]]:
+    """Yield (path, value) of globals and statics first, so that they are named so, then of the frames."""
+    yield from _globals()
+    selected = gdb.selected_thread()
+    frame = gdb.selected_frame() if selected is not None else None
+    try:
+        for thread in sorted(gdb.selected_inferior().threads(), key=lambda t: int(t.num)):
+            thread.switch()
+            yield from _frames()
+    finally:
+        if selected is not None and selected.is_valid():
+            selected.switch()
+            if frame is not None and frame.is_valid():
+                frame.select()
+
+
+def _frames() -> Iterator[tuple[str, gdb.Value]]:
+    frame = gdb.newest_frame()
+    for _ in range(_MOST_FRAMES):
+        if frame is None:
+            return
+        try:
+            block = frame.block()
+        except RuntimeError:
+            block = None  # no debug information for this one
+        while block is not None and not block.is_global and not block.is_static:
+            for symbol in block:
+                if symbol.is_argument or symbol.is_variable:
+                    yield from _of_frame(symbol, frame)
+            if block.function is not None:
+                break
+            block = block.superblock
+        try:
+            frame = frame.older()
+        except gdb.error:
+            return
+
+
+def _of_frame(symbol: gdb.Symbol, frame: gdb.Frame) -> Iterator[tuple[str, gdb.Value]]:
+    place = frame.find_sal()
+    if symbol.is_variable and place.symtab == symbol.symtab and 0 < place.line < symbol.line:
+        return  # declared further down: not constructed yet, whatever its bytes look like
+    try:
+        value = symbol.value(frame)
+    except (gdb.error, TypeError):
+        return
+    function = frame.name() or "?"
+    if symbol.name == "this":
+        try:
+            yield "this", value.dereference()
+        except gdb.error:
+            return
+    else:
+        yield f"{function.partition('(')[0]}::{symbol.name}", value
+
+
+def _globals() -> Iterator[tuple[str, gdb.Value]]:
+    """Yield global and static variables of the C++ files that have debug information."""
+    seen = set()
+    for symtab in _symtabs():
+        for block in (symtab.global_block(), symtab.static_block()):
+            for symbol in block:
+                if not symbol.is_variable or symbol.name.startswith("std::") or symbol.name in seen:
+                    continue
+                seen.add(symbol.name)
+                try:
+                    yield symbol.name.partition("[abi:")[0], symbol.value()
+                except (gdb.error, TypeError):
+                    continue
+
+
+def _symtabs() -> Iterator[gdb.Symtab]:
+    """Yield the symbol tables of C++ sources: asking gdb for all variables takes seconds in libc's alone."""
+    text = str(gdb.execute("info sources", to_string=True))
+    files = [word.strip() for line in text.splitlines() for word in line.split(", ")]
+    sources = [file for file in dict.fromkeys(files) if file.endswith(_SOURCES)]
+    if len(sources) > _MOST_FILES:
+        warn(f"only the global variables of the first {_MOST_FILES:,} source files were looked at")
+    for file in sources[:_MOST_FILES]:
+        try:
+            places = gdb.decode_line(f"'{file}':1")[1] or ()
+        except gdb.error:
+            continue  # a name that gdb's own parser can't take, or a file without a line
+        yield from {place.symtab.filename: place.symtab for place in places if place.symtab}.values()

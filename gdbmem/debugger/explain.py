@@ -1,0 +1,183 @@
+"""memexplain: the ledger of the process that gdb holds."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Optional
+
+import gdb
+
+from gdbmem.debugger.command import Command, say
+from gdbmem.debugger.place import program_runs, real_pid
+from gdbmem.debugger.session import session
+from gdbmem.errors import InputError, TargetError
+from gdbmem.text import printable
+
+if TYPE_CHECKING:
+    import argparse
+
+    from gdbmem.allocators.glibc.caches import ThreadPointers
+    from gdbmem.arguments import ArgumentParser
+    from gdbmem.model.ledger import Ledger
+
+_CORE = re.compile(r"^Local core dump file:\n\s+.(.+)., file type ", re.M)
+_saved: dict[str, Ledger] = {}
+
+
+class ExplainCommand(Command):
+    """Read, keep, compare."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        from gdbmem.arguments import add_output_options
+
+        parser.add_argument("--save", metavar="NAME", help="keep this ledger under NAME")
+        parser.add_argument("--since", metavar="NAME", help="what has changed since NAME was saved")
+        parser.add_argument("--sizes", action="store_true", help="live and free blocks by size")
+        parser.add_argument("--pinners", action="store_true", help="which live blocks keep free pages back")
+        parser.add_argument("--arena", metavar="N", type=int, help="show arena N")
+        add_output_options(parser)
+
+    def run(self, args: argparse.Namespace) -> None:
+        from gdbmem.report.output import open_output
+
+        earlier = load_saved(args.since) if args.since is not None else None
+        with open_output(args.output, force=args.force) as stream:
+            ledger = read_ledger_here()
+            if args.save is not None:
+                save(args.save, ledger)
+            if args.json:
+                from gdbmem.report.ledger_json import growth_json, ledger_json
+
+                stream.write(ledger_json(ledger) if earlier is None else growth_json(earlier, ledger))
+                return
+            from gdbmem.debugger.terminal import console_on
+            from gdbmem.report.ledger_text import View, print_growth, print_ledger
+
+            console = console_on(stream)
+            if earlier is not None:
+                print_growth(earlier, ledger, console, (args.since, args.save or "now"))
+            else:
+                print_ledger(ledger, console, View(args.sizes, args.pinners, args.arena))
+
+
+def read_ledger_here() -> Ledger:
+    """Return the ledger of the stopped process or core; raises TargetError with the reason where it has none."""
+    core = core_path()
+    if core is not None:
+        from gdbmem.launch.inspection import explain_core
+
+        of_core = explain_core(core)
+        of_core.check()
+        return of_core
+    pid = local_pid()
+    from gdbmem.launch.inspection import explain_stopped
+    from gdbmem.launch.worker import explain_for_gdb
+    from gdbmem.linux.process import check_analysable
+    from gdbmem.linux.procmemory import ProcMemory
+
+    facts = check_analysable(pid, may_be_traced=True)
+    threads = threads_here()
+    with ProcMemory(pid) as memory:
+        ledger = explain_for_gdb(pid, facts.name, memory.descriptor, threads)
+        if ledger is None:
+            ledger = explain_stopped(pid, facts.name, memory, threads)
+    ledger.check()
+    return ledger
+
+
+def core_path() -> Optional[Path]:
+    """Return the core file that gdb looks at; None for a live process, or none."""
+    found = _CORE.search(str(gdb.execute("info target", to_string=True)))
+    return Path(found[1]) if found else None
+
+
+def local_pid() -> int:
+    """Return the pid of the process that this gdb itself holds on this machine, not under valgrind."""
+    if not program_runs():
+        raise TargetError(
+            "there is no process to explain", slug="not-running", hint="type 'run', or 'attach PID'"
+        )
+    pid = real_pid()
+    if pid is None or not _is_ours(pid):
+        raise TargetError(
+            "this program runs elsewhere, under valgrind or on another machine, where its memory is not its own",
+            slug="not-local",
+            hint="under massif 'massif-diff' tells what grew; else run gdb where the program runs",
+        )
+    return pid
+
+
+def _is_ours(pid: int) -> bool:
+    from gdbmem.errors import GdbmemError
+    from gdbmem.linux.process import process_facts
+
+    try:
+        return process_facts(pid).tracer == os.getpid()
+    except GdbmemError:
+        return False
+
+
+def threads_here() -> list[ThreadPointers]:
+    """Return the process's threads with their registers; the selected thread and frame stay so."""
+    from gdbmem.allocators.glibc.caches import ThreadPointers
+
+    selected, frame = gdb.selected_thread(), _selected_frame()
+    threads = []
+    try:
+        for thread in sorted(gdb.selected_inferior().threads(), key=lambda t: int(t.num)):
+            thread.switch()
+            pointer = _register("$fs_base") or _register("$tpidr")
+            threads.append(
+                ThreadPointers(int(thread.ptid[1]), pointer, _register("$sp"), str(thread.name or ""))
+            )
+    finally:
+        if selected is not None and selected.is_valid():
+            selected.switch()
+            if frame is not None and frame.is_valid():
+                frame.select()
+    return threads
+
+
+def _selected_frame() -> Optional[gdb.Frame]:
+    try:
+        return gdb.selected_frame()
+    except gdb.error:
+        return None
+
+
+def _register(name: str) -> int:
+    try:
+        value = gdb.parse_and_eval(f"(unsigned long){name}")
+        return int(value) & (1 << 64) - 1
+    except (gdb.error, OverflowError, ValueError):
+        return 0  # this architecture has no such register
+
+
+def save(name: str, ledger: Ledger) -> None:
+    """Keep *ledger* under *name*, also in the run folder."""
+    from gdbmem.report.ledger_json import ledger_json
+    from gdbmem.runs.ledgers import save_ledger
+
+    save_ledger(session.run_of("none"), name, ledger_json(ledger))
+    _saved[name] = ledger
+    say(f"ledger kept as {name}")
+
+
+def load_saved(name: str) -> Ledger:
+    """Return the ledger saved as *name*; raises InputError with the names there are."""
+    from gdbmem.report.ledger_json import read_ledger
+    from gdbmem.runs.ledgers import ledger_texts
+
+    if name in _saved:
+        return _saved[name]
+    texts = ledger_texts(session.run) if session.has_run else {}
+    if name in texts:
+        return read_ledger(texts[name], name)
+    known = ", ".join(printable(other) for other in {**_saved, **texts})
+    raise InputError(
+        f"no ledger was saved as '{printable(name)}'",
+        slug="no-such-ledger",
+        hint=f"there are {known}" if known else "'memexplain --save NAME' saves one",
+    )

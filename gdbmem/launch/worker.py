@@ -1,0 +1,115 @@
+"""Analysing a process for gdb in the `gdbmem` command's own interpreter, where numpy is.
+
+gdb hands over an open /proc/PID/mem and the threads' registers; the ledger comes back as JSON. Without such
+an interpreter gdb does the same work itself, slower.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Optional
+
+from gdbmem.allocators.glibc.caches import ThreadPointers
+from gdbmem.model.ledger import Ledger
+
+_SECONDS = 3600.0
+
+
+def explain_for_gdb(
+    pid: int, name: str, descriptor: int, threads: Sequence[ThreadPointers]
+) -> Optional[Ledger]:
+    """Return the ledger of stopped process *pid*, made by a worker; None where there is none to be had."""
+    from gdbmem.errors import InputError, TargetError
+    from gdbmem.report.ledger_json import read_ledger
+
+    request = {
+        "pid": pid,
+        "name": name,
+        "descriptor": descriptor,
+        "threads": [[t.tid, t.thread_pointer, t.stack_pointer, t.name] for t in threads],
+    }
+    for python in interpreters():
+        done = _run(python, request, descriptor)
+        if done is None or done.returncode not in (0, 1):
+            continue  # no numpy there, or another gdbmem
+        if done.returncode == 1:
+            failure = json.loads(done.stdout)
+            raise TargetError(failure["message"], slug=failure["slug"], hint=failure["hint"])
+        try:
+            return read_ledger(done.stdout, "the worker's answer")
+        except InputError:
+            continue
+    return None
+
+
+def _run(
+    python: Path, request: dict[str, Any], descriptor: int
+) -> Optional[subprocess.CompletedProcess[str]]:
+    package = Path(__file__).resolve().parent.parent.parent
+    # gdb's Python may have settings of its own in the environment; this package is the one to use.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environment["PYTHONPATH"] = str(package)
+    try:
+        return subprocess.run(
+            [str(python), "-s", "-m", "gdbmem.launch.worker"],
+            input=json.dumps(request),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            errors="surrogateescape",
+            pass_fds=(descriptor,),
+            env=environment,
+            timeout=_SECONDS,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def interpreters() -> Iterator[Path]:
+    """Yield the Pythons that may have numpy: $GDBMEM_PYTHON alone if set, else the command's own."""
+    named = os.environ.get("GDBMEM_PYTHON")
+    if named is not None:
+        if named:
+            yield Path(named)
+        return
+    package = Path(__file__).resolve().parent.parent
+    # A checkout's environment; an installed package's prefix (PREFIX/lib/python3.x/site-packages/gdbmem).
+    candidates = [
+        package.parent / ".venv/bin/python",
+        *(folder / "bin/python3" for folder in package.parents[3:4]),
+    ]
+    script = shutil.which("gdbmem")
+    if script:
+        candidates.append(Path(script).resolve().with_name("python3"))
+    yield from (path for path in dict.fromkeys(candidates) if path.exists())
+
+
+def main() -> int:
+    """Read one request from the standard input, analyse, and write the ledger."""
+    import numpy  # noqa: F401  (without it this worker is of no use: gdb can do the rest itself)
+
+    from gdbmem.errors import GdbmemError
+    from gdbmem.launch.inspection import explain_stopped
+    from gdbmem.linux.procmemory import ProcMemory
+    from gdbmem.report.ledger_json import ledger_json
+
+    request = json.load(sys.stdin)
+    threads = [ThreadPointers(*values) for values in request["threads"]]
+    memory = ProcMemory(request["pid"], request["descriptor"])
+    try:
+        ledger = explain_stopped(request["pid"], request["name"], memory, threads)
+    except GdbmemError as error:
+        json.dump({"message": error.message, "slug": error.slug, "hint": error.hint}, sys.stdout)
+        return 1
+    sys.stdout.write(ledger_json(ledger))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""Which pages of a process are resident: PAGEMAP_SCAN where the kernel has it, else /proc/PID/pagemap."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import Optional
+
+from gdbmem.errors import TargetError
+
+PAGE = 4096
+_SCAN = 0xC0606610  # _IOWR('f', 16, struct pm_scan_arg)
+_PRESENT, _ZERO = 1 << 3, 1 << 5
+_REGIONS = 1 << 14
+_PAGEMAP_PRESENT = 1 << 63
+
+
+class Ranges:
+    """Sorted, disjoint ranges of addresses."""
+
+    def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
+        self.items: list[tuple[int, int]] = []
+        for start, end in sorted(ranges):
+            if self.items and start <= self.items[-1][1]:
+                if end > self.items[-1][1]:
+                    self.items[-1] = (self.items[-1][0], end)
+            elif end > start:
+                self.items.append((start, end))
+        self._starts = [start for start, _ in self.items]
+        self._before = [0]
+        for start, end in self.items:
+            self._before.append(self._before[-1] + end - start)
+
+    @property
+    def size_bytes(self) -> int:
+        return self._before[-1]
+
+    def within(self, start: int, end: int) -> int:
+        """Return how many bytes of ``[start, end)`` are in these ranges."""
+        return self._up_to(end) - self._up_to(start) if end > start else 0
+
+    def _up_to(self, address: int) -> int:
+        number = bisect_right(self._starts, address)
+        if number == 0:
+            return 0
+        start, end = self.items[number - 1]
+        return self._before[number - 1] + min(address, end) - start
+
+    def overlaps(self, start: int, end: int) -> Iterable[tuple[int, int]]:
+        """Yield the pieces of ``[start, end)`` that are in these ranges."""
+        number = max(bisect_right(self._starts, start) - 1, 0)
+        while number < len(self.items) and self.items[number][0] < end:
+            low, high = max(self.items[number][0], start), min(self.items[number][1], end)
+            if high > low:
+                yield low, high
+            number += 1
+
+
+class _ScanArguments(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_uint64)
+        for name in (
+            "size", "flags", "start", "end", "walk_end", "vec", "vec_len", "max_pages",
+            "category_inverted", "category_mask", "category_anyof_mask", "return_mask",
+        )
+    ]  # fmt: skip
+
+
+def resident_ranges(pid: int, areas: Sequence[tuple[int, int]]) -> tuple[Ranges, bool]:
+    """Return the resident pages of *pid* in *areas*, and whether zero pages are known to be left out.
+
+    A page that was only read in fresh memory is the kernel's zero page: present, but not resident.
+    pagemap alone can't tell, so that the caller must compare with smaps' Rss.
+    """
+    scanned = scan_resident(pid, areas)
+    if scanned is not None:
+        return scanned, True
+    descriptor = _open(pid)
+    try:
+        return Ranges(piece for start, end in areas for piece in _read(descriptor, start, end)), False
+    finally:
+        os.close(descriptor)
+
+
+def scan_resident(pid: int, areas: Sequence[tuple[int, int]]) -> Optional[Ranges]:
+    """Return the resident pages of *pid* in *areas*, zero pages left out; None where the kernel can't say.
+
+    It costs what is mapped there, however large the areas (Linux 6.7 and later: PAGEMAP_SCAN).
+    """
+    descriptor = _open(pid)
+    try:
+        return Ranges(piece for start, end in areas for piece in _scan(descriptor, start, end))
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def _open(pid: int) -> int:
+    try:
+        return os.open(f"/proc/{pid}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise TargetError(
+            f"the pages of process {pid} can't be read: {error.strerror}",
+            slug="pagemap-unreadable",
+            hint="run as the process's user, or as root",
+        ) from error
+
+
+def _scan(descriptor: int, start: int, end: int) -> Iterable[tuple[int, int]]:
+    vector = (ctypes.c_uint64 * (3 * _REGIONS))()
+    while start < end:
+        arguments = _ScanArguments(
+            size=ctypes.sizeof(_ScanArguments),
+            start=start,
+            end=end,
+            vec=ctypes.addressof(vector),
+            vec_len=_REGIONS,
+            category_inverted=_ZERO,
+            category_mask=_PRESENT | _ZERO,
+            return_mask=_PRESENT,
+        )
+        count = fcntl.ioctl(descriptor, _SCAN, arguments)
+        values = vector[: 3 * count]
+        yield from zip(values[0::3], values[1::3])
+        if arguments.walk_end <= start:
+            break
+        start = arguments.walk_end
+
+
+def _read(descriptor: int, start: int, end: int) -> Iterable[tuple[int, int]]:
+    step = 1 << 17  # pages a read: 1 MiB of pagemap
+    first, last = start // PAGE, -(-end // PAGE)
+    while first < last:
+        data = os.pread(descriptor, 8 * min(step, last - first), 8 * first)
+        if not data:
+            return
+        begun = -1
+        entries = memoryview(data).cast("Q")
+        for number, entry in enumerate(entries):
+            if entry & _PAGEMAP_PRESENT:
+                if begun < 0:
+                    begun = number
+            elif begun >= 0:
+                yield (first + begun) * PAGE, (first + number) * PAGE
+                begun = -1
+        if begun >= 0:
+            yield (first + begun) * PAGE, (first + len(entries)) * PAGE
+        first += len(entries)

@@ -1,0 +1,156 @@
+"""A process as /proc shows it, and why one can't be analysed, in a sentence."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+from gdbmem.errors import TargetError
+from gdbmem.text import printable
+
+_KERNEL_THREAD = 0x00200000  # PF_KTHREAD
+
+
+@dataclass(frozen=True)
+class ProcessFacts:
+    """What /proc/PID/status says; sizes are bytes."""
+
+    pid: int
+    name: str
+    state: str
+    uid: int
+    tracer: int
+    page_table_bytes: int
+    swap_bytes: int
+
+
+def process_facts(pid: int) -> ProcessFacts:
+    """Return the facts of *pid*; raises TargetError where there is no such process."""
+    fields = _status(pid)
+    return ProcessFacts(
+        pid=pid,
+        name=fields.get("Name", ""),
+        state=fields.get("State", "?")[:1],
+        uid=int(fields.get("Uid", "0").split()[0]),
+        tracer=int(fields.get("TracerPid", "0")),
+        page_table_bytes=_kib(fields, "VmPTE"),
+        swap_bytes=_kib(fields, "VmSwap"),
+    )
+
+
+def check_analysable(pid: int, *, may_be_traced: bool = False) -> ProcessFacts:
+    """Return the facts of *pid*, or raise TargetError with the reason why it can't be analysed."""
+    facts = process_facts(pid)
+    name = f"process {pid} ({printable(facts.name)})"
+    if facts.state in "ZX":
+        raise TargetError(
+            f"{name} has ended and is a zombie: its memory is gone",
+            slug="process-zombie",
+            hint="its parent only has to collect its status",
+        )
+    if _is_kernel_thread(pid):
+        raise TargetError(
+            f"{name} is a kernel thread, which has no memory of its own",
+            slug="process-kernel",
+            hint="name another process",
+        )
+    if not os.access(f"/proc/{pid}/mem", os.R_OK) or not _opens(f"/proc/{pid}/maps"):
+        raise _forbidden(facts, name)
+    if facts.tracer and not may_be_traced:
+        raise TargetError(
+            f"{name} is being traced by process {facts.tracer}, and the kernel allows one tracer",
+            slug="process-traced",
+            hint="type 'memexplain' in that gdb, or detach it",
+        )
+    if _bits(pid) == 32:
+        raise TargetError(
+            f"{name} is a 32-bit program, which gdbmem can't analyse",
+            slug="process-32-bit",
+            hint="only 64-bit ones can be",
+        )
+    return facts
+
+
+def open_in(pid: int, name: str) -> Path:
+    """Return a path to the file that *pid* knows as *name*: its root may be another (a container)."""
+    through = Path(f"/proc/{pid}/root{name}")
+    return through if through.exists() else Path(name)
+
+
+def thread_ids(pid: int) -> list[int]:
+    try:
+        return sorted(int(entry) for entry in os.listdir(f"/proc/{pid}/task"))  # noqa: PTH208  (quick)
+    except FileNotFoundError:
+        return []
+
+
+def _status(pid: int) -> dict[str, str]:
+    try:
+        text = Path(f"/proc/{pid}/status").read_text(errors="surrogateescape")
+    except OSError as error:
+        raise TargetError(
+            f"there is no process {pid}", slug="no-such-process", hint="'ps' lists them"
+        ) from error
+    pairs = (line.split(":", 1) for line in text.splitlines() if ":" in line)
+    return {key: value.strip() for key, value in pairs}
+
+
+def _kib(fields: dict[str, str], key: str) -> int:
+    return int(fields.get(key, "0").split()[0]) << 10
+
+
+def _is_kernel_thread(pid: int) -> bool:
+    try:
+        rest = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return False
+    return bool(int(rest[6]) & _KERNEL_THREAD)
+
+
+def _opens(path: str) -> bool:
+    try:
+        with open(path, "rb") as stream:  # noqa: PTH123
+            stream.read(1)
+    except OSError:
+        return False
+    return True
+
+
+def _forbidden(facts: ProcessFacts, name: str) -> TargetError:
+    if facts.uid != os.getuid():
+        return TargetError(
+            f"{name} belongs to another user ({facts.uid}), so its memory can't be read",
+            slug="process-forbidden",
+            hint="type it with sudo",
+        )
+    scope = ptrace_scope()
+    if scope:
+        return TargetError(
+            f"this system lets no process look into another one (kernel.yama.ptrace_scope is {scope})",
+            slug="ptrace-scope",
+            hint="sudo sysctl kernel.yama.ptrace_scope=0, or type it with sudo",
+        )
+    return TargetError(
+        f"the kernel doesn't let {name} be looked into (it runs with other rights, or in a container)",
+        slug="process-forbidden",
+        hint="type it with sudo, outside the container",
+    )
+
+
+def ptrace_scope() -> int:
+    """Return kernel.yama.ptrace_scope; 0 where there is no Yama."""
+    try:
+        return int(Path("/proc/sys/kernel/yama/ptrace_scope").read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def _bits(pid: int) -> Optional[int]:
+    try:
+        with open(f"/proc/{pid}/exe", "rb") as stream:  # noqa: PTH123
+            ident = stream.read(5)
+    except OSError:
+        return None
+    return {1: 32, 2: 64}.get(ident[4]) if ident[:4] == b"\x7fELF" else None

@@ -1,0 +1,262 @@
+"""Holding a process still by ptrace, and letting it go as if nothing had been."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Optional
+
+from gdbmem.errors import TargetError
+from gdbmem.linux.process import ptrace_scope, thread_ids
+
+SEIZE, INTERRUPT, DETACH = 0x4206, 0x4207, 17
+GETREGSET, SETREGSET = 0x4204, 0x4205
+_NT_PRSTATUS, _NT_ARM_TLS = 1, 0x401
+XSTATE = 0x202  # x86's register set with the vector registers
+_WALL = 0x40000000
+_EVENT_STOP = 128
+_EINTR = (1 << 64) - errno.EINTR
+_PATIENCE_SECONDS = 5.0
+
+
+class _Vector(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where a register stands in the kernel's register set of one architecture, in words."""
+
+    words: int
+    result: int
+    number: int  # of the system call
+    program_counter: int
+    stack_pointer: int
+    thread_pointer: Optional[int]  # None: it has a register set of its own
+    original: Optional[int]  # x86's orig_rax
+
+
+X86_64 = Machine(27, 10, 10, 16, 19, 21, 15)
+AARCH64 = Machine(34, 0, 8, 32, 31, None, None)
+
+
+def machine() -> Optional[Machine]:
+    """Return this machine's registers; None where gdbmem doesn't know them."""
+    return {"x86_64": X86_64, "aarch64": AARCH64}.get(platform.machine())
+
+
+@dataclass
+class HeldThread:
+    """One stopped thread."""
+
+    tid: int
+    signal: int = 0  # was about to be delivered; it is, when the thread goes on
+    registers: list[int] = field(default_factory=list)
+    thread_pointer: int = 0
+    stack_pointer: int = 0
+
+
+_libc: Optional[ctypes.CDLL] = None
+
+
+def ptrace(request: int, tid: int, address: int = 0, data: int = 0) -> int:
+    """Make the system call; raises OSError."""
+    global _libc
+    if _libc is None:
+        _libc = ctypes.CDLL(None, use_errno=True)
+        _libc.ptrace.restype = ctypes.c_long
+        _libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+    ctypes.set_errno(0)
+    result: int = _libc.ptrace(request, tid, address, data)
+    if result == -1 and ctypes.get_errno():
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
+
+
+def get_registers(tid: int, kind: int = _NT_PRSTATUS, words: int = 64) -> list[int]:
+    """Return a register set of a stopped thread, as words."""
+    buffer = (ctypes.c_uint64 * words)()
+    vector = _Vector(ctypes.addressof(buffer), ctypes.sizeof(buffer))
+    ptrace(GETREGSET, tid, kind, ctypes.addressof(vector))
+    return list(buffer[: vector.length // 8])
+
+
+def set_registers(tid: int, values: list[int], kind: int = _NT_PRSTATUS) -> None:
+    """Write a register set of a stopped thread, as get_registers() returned it."""
+    buffer = (ctypes.c_uint64 * len(values))(*values)
+    vector = _Vector(ctypes.addressof(buffer), ctypes.sizeof(buffer))
+    ptrace(SETREGSET, tid, kind, ctypes.addressof(vector))
+
+
+class Freeze:
+    """All threads of a process, stopped while the block runs.
+
+    They are interrupted, not signalled: no handler runs, and a system call that the stop broke off
+    is made again, so that the process never sees an EINTR of ours.
+    """
+
+    def __init__(self, pid: int, *, only: Optional[int] = None) -> None:
+        self.pid = pid
+        self._only = only  # hold this one thread and let the others run
+        self.threads: dict[int, HeldThread] = {}
+        self.started = 0.0
+        self.pause_seconds = 0.0
+
+    def __enter__(self) -> Freeze:
+        self.started = time.monotonic()
+        try:
+            self._hold_all()
+        except BaseException:
+            self.release()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self.release()
+
+    def _hold_all(self) -> None:
+        while True:
+            every = thread_ids(self.pid) if self._only is None else [self._only]
+            fresh = [tid for tid in every if tid not in self.threads]
+            if not fresh:
+                break
+            seized = [tid for tid in fresh if self._seize(tid)]
+            if not seized:
+                break
+            for tid in seized:
+                self._await_stop(tid)
+        if not self.threads:
+            raise TargetError(
+                f"process {self.pid} ended before it could be looked at",
+                slug="process-ended",
+                hint="name one that still runs",
+            )
+
+    def _seize(self, tid: int) -> bool:
+        try:
+            ptrace(SEIZE, tid)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            raise self._refused() from None
+        self.threads[tid] = HeldThread(tid)
+        try:
+            ptrace(INTERRUPT, tid)
+        except ProcessLookupError:
+            del self.threads[tid]
+            return False
+        return True
+
+    def _refused(self) -> TargetError:
+        scope = ptrace_scope()
+        why = f"kernel.yama.ptrace_scope is {scope}" if scope else "it is traced already, or in a container"
+        return TargetError(
+            f"the kernel doesn't let process {self.pid} be stopped ({why})",
+            slug="ptrace-refused",
+            hint="type it with sudo, outside the container",
+        )
+
+    def _await_stop(self, tid: int) -> None:
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        delay = 0.00002
+        while True:
+            try:
+                done, status = os.waitpid(tid, os.WNOHANG | _WALL)
+            except ChildProcessError:
+                self.threads.pop(tid, None)
+                return
+            if done:
+                break
+            if time.monotonic() > deadline:
+                raise TargetError(
+                    f"thread {tid} of process {self.pid} doesn't stop: it waits in the kernel",
+                    slug="thread-stuck",
+                    hint="try again when its disk or network answers",
+                )
+            time.sleep(delay)
+            delay = min(delay * 2, 0.002)
+        if not os.WIFSTOPPED(status):
+            self.threads.pop(tid, None)
+            return
+        held = self.threads[tid]
+        if status >> 16 != _EVENT_STOP:
+            held.signal = os.WSTOPSIG(status)
+        self._read_registers(held)
+
+    def _read_registers(self, held: HeldThread) -> None:
+        known = machine()
+        if known is None:
+            return
+        try:
+            values = get_registers(held.tid)
+            if len(values) < known.words:
+                return  # a 32-bit thread
+            held.registers = values
+            held.stack_pointer = values[known.stack_pointer]
+            if known.thread_pointer is not None:
+                held.thread_pointer = values[known.thread_pointer]
+            else:
+                held.thread_pointer = get_registers(held.tid, _NT_ARM_TLS)[0]
+        except OSError:
+            return  # died meanwhile
+
+    def release(self) -> None:
+        """Let every thread go on; harmless when called again."""
+        threads, self.threads = self.threads, {}
+        for held in threads.values():
+            try:
+                if not held.signal:
+                    _make_again(held, self.pid)
+                ptrace(DETACH, held.tid, 0, held.signal)
+            except OSError:
+                continue  # it was killed meanwhile
+        if threads:
+            self.pause_seconds = time.monotonic() - self.started
+
+
+def _make_again(held: HeldThread, pid: int) -> None:
+    """Have the thread make a system call again that came back with EINTR only because of our stop.
+
+    Some calls (epoll_wait, semop, …) return EINTR after any stop; with a signal pending it is that signal's.
+    """
+    known = machine()
+    if known is None or not held.registers or held.registers[known.result] != _EINTR:
+        return
+    values = list(held.registers)
+    if known.original is None:
+        return  # the kernel has overwritten x0 with the result: the call can't be made again
+    number = values[known.original]
+    if number >= 1 << 63 or _pending(pid, held.tid):
+        return
+    values[known.result] = number
+    values[known.program_counter] -= 2  # the length of `syscall`
+    values[known.original] = (1 << 64) - 1
+    set_registers(held.tid, values)
+
+
+def _pending(pid: int, tid: int) -> bool:
+    try:
+        lines = Path(f"/proc/{pid}/task/{tid}/status").read_text().splitlines()
+    except OSError:
+        return True
+    masks = {
+        line[:6]: int(line.split()[1], 16) for line in lines if line[:6] in ("SigPnd", "ShdPnd", "SigBlk")
+    }
+    return bool((masks.get("SigPnd", 0) | masks.get("ShdPnd", 0)) & ~masks.get("SigBlk", 0))
+
+
+def held_threads(freeze: Freeze) -> Iterable[HeldThread]:
+    """Return the stopped threads, the process's first one first."""
+    return sorted(freeze.threads.values(), key=lambda held: (held.tid != freeze.pid, held.tid))

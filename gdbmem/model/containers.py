@@ -1,0 +1,44 @@
+"""What the containers of a C++ program hold, as found from its variables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gdbmem.errors import Notice
+
+
+@dataclass(frozen=True)
+class Container:
+    """One container, or all that share a path (``states[*].arcs``); sizes are bytes, counts elements."""
+
+    path: str
+    type_name: str
+    containers: int
+    size: int
+    capacity: int
+    held_bytes: int  # taken from the heap by it alone, not by what its elements hold
+    slack_bytes: int  # of these, room for elements that aren't there
+
+
+@dataclass(frozen=True)
+class Survey:
+    """All containers that were reached."""
+
+    containers: Sequence[Container]
+    notices: Sequence[Notice] = ()
+
+    @property
+    def held_bytes(self) -> int:
+        return sum(container.held_bytes for container in self.containers)
+
+    @property
+    def slack_bytes(self) -> int:
+        return sum(container.slack_bytes for container in self.containers)
+
+    def check(self) -> None:
+        """Raise ValueError where a container holds less than its slack, or a path stands twice."""
+        if any(not 0 <= c.slack_bytes <= c.held_bytes for c in self.containers):
+            raise ValueError("a container has more slack than it holds")
+        if len({(c.path, c.type_name) for c in self.containers}) != len(self.containers):
+            raise ValueError("a path stands twice")

@@ -1,0 +1,92 @@
+"""A process's memory as anything that can be read by address: a live process, a core, gdb, plain bytes."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Protocol, Union
+
+from gdbmem.errors import TargetError
+
+Buffer = Union[bytearray, memoryview]
+
+
+class MemoryUnreadable(TargetError):  # noqa: N818  (what it says is the condition)
+    """An address that cannot be read."""
+
+    def __init__(self, address: int, why: str = "") -> None:
+        super().__init__(
+            f"memory at 0x{address:x} can't be read{f': {why}' if why else ''}",
+            slug="memory-unreadable",
+            hint="is the process still there?",
+        )
+        self.address = address
+
+
+class Memory(Protocol):
+    """Bytes by address. Both methods raise MemoryUnreadable where a byte of the range can't be read."""
+
+    def read(self, address: int, size: int) -> bytes: ...
+
+    def read_into(self, address: int, buffer: Buffer) -> None: ...
+
+
+class BytesMemory:
+    """A `Memory` over pieces of bytes: tests, and areas that were read before."""
+
+    def __init__(self, pieces: Sequence[tuple[int, bytes]]) -> None:
+        self._pieces = sorted(pieces)
+
+    def read(self, address: int, size: int) -> bytes:
+        for start, data in self._pieces:
+            if start <= address and address + size <= start + len(data):
+                return data[address - start : address - start + size]
+        raise MemoryUnreadable(address)
+
+    def read_into(self, address: int, buffer: Buffer) -> None:
+        memoryview(buffer).cast("B")[:] = self.read(address, memoryview(buffer).nbytes)
+
+
+class WindowedMemory:
+    """A `Memory` that reads another in windows and keeps the recent ones: for following pointers.
+
+    A list whose nodes lie near each other, as malloc's do, costs one real read per window.
+    """
+
+    WINDOW = 1 << 16
+    KEPT = 4096
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self.windows: dict[int, memoryview] = {}  # number → words; for loops that can't afford a call
+
+    def word(self, address: int) -> int:
+        """Return the 8-byte word at *address*, which must be a multiple of 8."""
+        number, offset = divmod(address, self.WINDOW)
+        window = self.windows.get(number)
+        if window is None:
+            window = self._load(number, address)
+        if window.nbytes == 0:
+            return word_at(self._memory, address)
+        return window[offset >> 3]
+
+    def _load(self, number: int, address: int) -> memoryview:
+        if len(self.windows) >= self.KEPT:
+            self.windows.pop(next(iter(self.windows)))
+        try:
+            data = self._memory.read(number * self.WINDOW, self.WINDOW)
+        except MemoryUnreadable:
+            data = b""  # the window leaves the mapping: words are read one by one
+        window = memoryview(data).cast("Q")
+        self.windows[number] = window
+        return window
+
+
+def word_at(memory: Memory, address: int) -> int:
+    """Return the 8-byte word at *address*."""
+    return int.from_bytes(memory.read(address, 8), "little")
+
+
+def words_at(memory: Memory, address: int, count: int) -> tuple[int, ...]:
+    """Return *count* 8-byte words from *address* on."""
+    return struct.unpack(f"<{count}Q", memory.read(address, 8 * count))

@@ -1,0 +1,261 @@
+"""The ledger for a terminal: the answer, the entries, and on request sizes, pinners and arenas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Optional
+
+from gdbmem.analysis.ledger_answer import answer_ledger
+from gdbmem.model.ledger import Entry, Ledger, SizeClass
+from gdbmem.report.notices import print_notices
+from gdbmem.text import plural, printable
+from gdbmem.units import format_delta, format_duration, format_size
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+_MEANING = {
+    "heap.live": "live blocks",
+    "heap.metadata": "malloc's headers",
+    "heap.free.releasable": "free: malloc_trim(0) would return it",
+    "heap.free.pinned": "free, on pages that live blocks share",
+    "heap.free.cached": "free, in tcaches and fastbins",
+    "heap.mmapped": "blocks that malloc mapped one by one",
+    "stack.main": "stack of the first thread",
+    "stack.thread": "stacks of threads",
+    "stack.cached": "stacks of ended threads that libc keeps",
+    "file.code": "programs' and libraries' code and constants",
+    "file.data": "programs' and libraries' variables",
+    "shared": "shared memory",
+    "device": "a device driver's mapping",
+    "anonymous.named": "named by the program",
+    "anonymous.other": "anonymous memory that nobody claims",
+}
+_MOST_ARENAS = 4  # more than these are one line in the table
+_MOST_SIZES = 20
+
+
+@dataclass(frozen=True)
+class View:
+    """What of a ledger is asked for."""
+
+    sizes: bool = False
+    pinners: bool = False
+    arena: Optional[int] = None
+
+
+def print_ledger(ledger: Ledger, console: Console, view: View = View()) -> None:
+    """Print *ledger*, the sentence that answers first."""
+    from rich.text import Text
+
+    console.print(Text(answer_ledger(ledger), "bold"), soft_wrap=True)
+    console.print()
+    console.print(_entries(ledger))
+    _print_beside(ledger, console)
+    if view.sizes:
+        _print_sizes(ledger, console)
+    if view.pinners:
+        _print_pinners(ledger, console)
+    if view.arena is not None:
+        _print_arena(ledger, console, view.arena)
+    _print_unclaimed(ledger, console)
+    print_notices(ledger.notices, console)
+
+
+def _new_table(*columns: str) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in columns:
+        left = name in ("what", "entry", "threads")
+        table.add_column(name, justify="left" if left else "right", overflow="fold", no_wrap=not left)
+    return table
+
+
+def _entries(ledger: Ledger) -> Table:
+    table = _new_table("resident", "share", "entry", "what")
+    for entry in _folded(ledger):
+        share = 100 * entry.resident_bytes / ledger.rss_bytes if ledger.rss_bytes else 0.0
+        table.add_row(
+            format_size(entry.resident_bytes), f"{share:.1f} %", entry.category, printable(_what(entry))
+        )
+    table.add_row(format_size(ledger.rss_bytes), "100.0 %", "total", "")
+    return table
+
+
+def _folded(ledger: Ledger) -> Sequence[Entry]:
+    """Return the entries, those of many arenas added up by category."""
+    arenas = {entry.label for entry in ledger.entries if entry.category.startswith("arena.")}
+    if len(arenas) <= _MOST_ARENAS:
+        return [entry for entry in ledger.entries if entry.resident_bytes or entry.allocated_bytes]
+    result: list[Entry] = []
+    sums: dict[str, tuple[int, int, int]] = {}
+    for entry in ledger.entries:
+        if not entry.category.startswith("arena."):
+            result.append(entry)
+            continue
+        resident, allocated, top = sums.get(entry.category, (0, 0, 0))
+        sums[entry.category] = (
+            resident + entry.resident_bytes,
+            allocated + (entry.allocated_bytes or 0),
+            top + entry.detail.get("top_bytes", 0),
+        )
+    at = next((n for n, entry in enumerate(result) if not entry.category.startswith("heap.")), len(result))
+    label = f"{len(arenas)} further arenas"
+    folded = [
+        Entry(category, label, resident, allocated or None, {"top_bytes": top} if top else {})
+        for category, (resident, allocated, top) in sums.items()
+    ]
+    return result[:at] + folded + result[at:]
+
+
+def _what(entry: Entry) -> str:
+    known = _MEANING.get(entry.category.replace("arena.", "heap.", 1), "")
+    parts = [entry.label] if entry.label else []
+    if entry.category.startswith("allocator."):
+        known = f"memory of {entry.category[10:]}"
+    blocks = entry.detail.get("blocks")
+    if blocks is not None:
+        known = known.replace("live blocks", plural(blocks, "live block")).replace(
+            "blocks that malloc mapped one by one", f"{plural(blocks, 'block')} that malloc mapped one by one"
+        )
+    stacks = entry.detail.get("stacks")
+    if stacks is not None:
+        known = f"{known} ({stacks:,})"
+    parts.append(known)
+    untouched = (entry.allocated_bytes or 0) - entry.resident_bytes
+    if untouched > 64 << 10 and not entry.category.endswith("cached"):
+        parts.append(f"{format_size(entry.allocated_bytes or 0)} allocated, not all of it touched")
+    top = entry.detail.get("top_bytes", 0)
+    if top > 1 << 16:
+        parts.append(f"{format_size(top)} of it at the arenas' ends, kept for growing")
+    return "; ".join(part for part in parts if part)
+
+
+def _print_beside(ledger: Ledger, console: Console) -> None:
+    beside = [
+        f"{text} {format_size(ledger.beside[name])}"
+        for name, text in (
+            ("page_tables", "page tables"),
+            ("swap", "swapped out"),
+            ("huge_pages", "in huge pages"),
+            ("hugetlb", "hugetlbfs"),
+            ("merged_by_ksm", "merged by KSM"),
+            ("zeros_in_core", "pages of zeros in the core"),
+            ("omitted_from_core", "not in the core"),
+        )
+        if ledger.beside.get(name)
+    ]
+    if beside:
+        console.print(f"Beside it: {', '.join(beside)}")
+    if ledger.pause_seconds is not None:
+        console.print(f"The process was held still for {format_duration(ledger.pause_seconds)}.")
+
+
+def _print_sizes(ledger: Ledger, console: Console) -> None:
+    if ledger.heap is None:
+        return
+    table = _new_table("block size", "live", "bytes", "free", "bytes", "tcache", "fastbin")
+    for size in sorted(ledger.heap.sizes, key=_weight, reverse=True)[:_MOST_SIZES]:
+        table.add_row(
+            f"{size.size_bytes - 8:,}",
+            f"{size.live:,}",
+            format_size(size.live * size.size_bytes),
+            f"{size.free:,}",
+            format_size(size.free * size.size_bytes),
+            f"{size.tcache:,}",
+            f"{size.fastbin:,}",
+        )
+    console.print(f"\nBlocks by size (usable bytes), the {_MOST_SIZES} that hold most")
+    console.print(table)
+
+
+def _weight(size: SizeClass) -> int:
+    return size.size_bytes * (size.live + size.free + size.tcache + size.fastbin)
+
+
+def _print_pinners(ledger: Ledger, console: Console) -> None:
+    sizes = [size for size in (ledger.heap.sizes if ledger.heap else ()) if size.pinned_bytes >= 1]
+    if not sizes:
+        console.print("\nNo live block keeps free pages from being returned.")
+        return
+    table = _new_table("block size", "live", "keep back")
+    for size in sorted(sizes, key=lambda s: s.pinned_bytes, reverse=True)[:_MOST_SIZES]:
+        table.add_row(f"{size.size_bytes - 8:,}", f"{size.live:,}", format_size(size.pinned_bytes))
+    console.print(
+        "\nLive blocks on pages that are otherwise free: how much each size keeps from being returned"
+    )
+    console.print(table)
+
+
+def _print_arena(ledger: Ledger, console: Console, number: int) -> None:
+    heap = ledger.heap
+    arena = next((a for a in heap.arenas if a.number == number), None) if heap else None
+    if arena is None:
+        console.print(f"\nThere is no arena {number}.")
+        return
+    threads = ", ".join(str(tid) for tid in arena.threads) or "no thread"
+    console.print(f"\nArena {number} at 0x{arena.address:x}, used by {threads}")
+    for text, size, count in (
+        ("live", arena.live_bytes, arena.live_chunks),
+        ("free", arena.free_bytes, arena.free_chunks),
+        ("cached", arena.cached_bytes, arena.cached_chunks),
+    ):
+        console.print(f"  {text:<8} {format_size(size):>12}  {plural(count, 'block')}")
+    console.print(
+        f"  {'top':<8} {format_size(arena.top_bytes):>12}  of {format_size(arena.system_bytes)} got from the system"
+    )
+
+
+def _print_unclaimed(ledger: Ledger, console: Console) -> None:
+    others: list[dict[str, Any]] = [
+        piece
+        for entry in ledger.entries
+        if entry.category == "anonymous.other"
+        for piece in entry.detail["largest"]
+    ]
+    if sum(piece["resident_bytes"] for piece in others) < max(ledger.rss_bytes // 50, 1 << 20):
+        return
+    console.print("\nUnclaimed, the largest mappings:")
+    for piece in others:
+        size, mapped = format_size(piece["resident_bytes"]), format_size(piece["mapped_bytes"])
+        console.print(f"  {size:>12} of {mapped:>12}  {printable(piece['name'])}")
+
+
+def print_growth(before: Ledger, after: Ledger, console: Console, names: tuple[str, str]) -> None:
+    """Print what became of each entry between two ledgers, the largest change first."""
+    from rich.text import Text
+
+    rows = growth(before, after)
+    delta = after.rss_bytes - before.rss_bytes
+    sentence = f"resident set {format_delta(delta)} from {printable(names[0])} to {printable(names[1])}"
+    if rows:
+        entry, change = rows[0][0], rows[0][2] - rows[0][1]
+        sentence += (
+            f"; most in {entry[0]}{f' ({printable(entry[1])})' if entry[1] else ''}: {format_delta(change)}"
+        )
+    console.print(Text(sentence, "bold"), soft_wrap=True)
+    table = _new_table("change", "before", "after", "entry", "what")
+    for (category, label), old, new in rows:
+        style = "red" if new > old else "green"
+        table.add_row(
+            Text(format_delta(new - old), style),
+            format_size(old),
+            format_size(new),
+            category,
+            printable(label),
+        )
+    if rows:
+        console.print()
+        console.print(table)
+    print_notices([*before.notices, *after.notices], console)
+
+
+def growth(before: Ledger, after: Ledger) -> list[tuple[tuple[str, str], int, int]]:
+    """Return (entry, bytes before, bytes after) of each entry that changed, the largest change first."""
+    old = {entry.key: entry.resident_bytes for entry in before.entries}
+    new = {entry.key: entry.resident_bytes for entry in after.entries}
+    rows = [(key, old.get(key, 0), new.get(key, 0)) for key in {**old, **new}]
+    return sorted((row for row in rows if row[1] != row[2]), key=lambda row: -abs(row[2] - row[1]))

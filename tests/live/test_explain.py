@@ -1,0 +1,439 @@
+"""`gdbmem explain` on real processes: its ledger adds up, and its figures are the program's own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Optional
+
+import pytest
+
+from gdbmem.allocators.glibc import walk
+from gdbmem.analysis.ledger_answer import answer_ledger
+from gdbmem.errors import TargetError
+from gdbmem.launch.inspection import explain_process
+from gdbmem.model.ledger import Heap, Ledger
+from tests.conftest import Program
+
+TCACHE_BYTES = (0x290 - 8, 0x300 - 8)
+
+
+class Running:
+    """A program that has said "ready" and waits."""
+
+    def __init__(self, process: subprocess.Popen[str], output: str) -> None:
+        self.process, self.output = process, output
+        found = re.search(r"^pid (\d+)", output, re.M)
+        self.pid = int(found[1]) if found else process.pid
+
+    def figure(self, pattern: str) -> tuple[int, ...]:
+        found = re.findall(pattern, self.output) or [("0", "0")]  # glibc 2.43 has no fastbins
+        return tuple(int(value) for value in found[-1])
+
+    def trim(self) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("t\n")
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == "trimmed\n"
+
+
+@contextlib.contextmanager
+def running(command: Sequence[object], environment: Optional[dict[str, str]] = None) -> Iterator[Running]:
+    process = subprocess.Popen(
+        [str(word) for word in command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **(environment or {})},
+    )
+    try:
+        output = ""
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line == "ready\n":
+                break
+            output += line
+        yield Running(process, output)
+    finally:
+        process.kill()
+        for stream in (process.stdin, process.stdout):
+            assert stream is not None
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
+        process.wait()
+
+
+def explain(pid: int, **options: object) -> Ledger:
+    ledger = explain_process(pid, **options)  # type: ignore[arg-type]
+    ledger.check()
+    return ledger
+
+
+def heap_of(ledger: Ledger) -> Heap:
+    assert ledger.heap is not None
+    return ledger.heap
+
+
+def slugs(ledger: Ledger) -> set[str]:
+    return {notice.slug for notice in ledger.notices}
+
+
+def own_blocks(heap: Heap, threads: int, header: int) -> tuple[int, int]:
+    """Return usable bytes and number of live blocks without what libc allocates for threads.
+
+    *header* is what malloc keeps of a block that it mapped: 24 bytes since glibc 2.43, 16 before.
+    """
+    arenas = [arena for arena in heap.arenas if arena.number or not threads]
+    size = sum(arena.live_bytes - 8 * arena.live_chunks for arena in arenas)
+    count = sum(arena.live_chunks for arena in arenas)
+    tcaches = [s.size_bytes for s in heap.sizes if s.size_bytes - 8 in TCACHE_BYTES and s.live]
+    caches = max(threads, 1) if tcaches else 0  # each is a block too
+    size -= caches * (tcaches[0] - 8) if caches else 0
+    return size + heap.mmapped_bytes - header * heap.mmapped_chunks, count - caches + heap.mmapped_chunks
+
+
+def assert_agrees_with_the_program(target: Running, ledger: Ledger, threads: int = 0) -> None:
+    heap = heap_of(ledger)
+    assert heap.is_exact, ledger.notices
+    header = 16 if 'type="fast"' in target.output else 24
+    assert own_blocks(heap, threads, header) == target.figure(r"live (\d+) (\d+)")
+    fast = target.figure(r'<total type="fast" count="(\d+)" size="(\d+)"')
+    assert (heap.fastbin_chunks, heap.fastbin_bytes) == fast
+    chunks, size = target.figure(r'<total type="rest" count="(\d+)" size="(\d+)"')
+    # malloc_info adds flag bits (1 or 5) to the sizes of chunks in bins, but not to top's.
+    assert heap.free_chunks == chunks
+    assert heap.free_bytes == size // 16 * 16 - (size - heap.free_bytes) // 16 * 16
+    assert 0 <= size - heap.free_bytes <= 5 * chunks
+    assert (heap.mmapped_chunks, heap.mmapped_bytes) == target.figure(
+        r'<total type="mmap" count="(\d+)" size="(\d+)"'
+    )
+
+
+@pytest.mark.parametrize("mode", ["none", "tenth", "all", "half", "pairs"])
+@pytest.mark.parametrize("known", ["debug information", "layouts"])
+def test_live_and_free_blocks_are_those_the_program_and_malloc_info_count(
+    program: Program, monkeypatch: pytest.MonkeyPatch, mode: str, known: str
+) -> None:
+    if known == "layouts":
+        monkeypatch.setenv("GDBMEM_NO_DEBUG_INFO", "1")
+    with running([program("heap_known"), mode]) as target:
+        ledger = explain(target.pid)
+        assert_agrees_with_the_program(target, ledger)
+        if known == "layouts":
+            assert heap_of(ledger).source == "layouts"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"MALLOC_PERTURB_": "165"},
+        {"MALLOC_MMAP_THRESHOLD_": "4096"},
+        {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"},
+        {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=1000"},
+        {"MALLOC_TOP_PAD_": "0"},
+    ],
+    ids=str,
+)
+def test_mallocs_settings_change_nothing_in_that(program: Program, settings: dict[str, str]) -> None:
+    with running([program("heap_known"), "pairs"], settings) as target:
+        assert_agrees_with_the_program(target, explain(target.pid))
+
+
+def test_twenty_arenas_with_the_tcache_of_each_thread(program: Program) -> None:
+    with running([program("heap_known"), "pairs", 20], {"MALLOC_ARENA_MAX": "64"}) as target:
+        ledger = explain(target.pid)
+        heap = heap_of(ledger)
+        assert len(heap.arenas) > 10
+        assert sorted(tid for arena in heap.arenas for tid in arena.threads) == sorted(
+            int(entry.name) for entry in Path(f"/proc/{target.pid}/task").iterdir()
+        )
+        if len(heap.arenas) == 21:  # else two threads share one, and libc's own blocks with it
+            assert_agrees_with_the_program(target, ledger, threads=20)
+
+
+def test_the_plain_walk_gives_the_same_ledger(program: Program) -> None:
+    with running([program("heap_known"), "pairs", 2]) as target:
+        quick, plain = explain(target.pid), explain(target.pid, walker=walk.walk)
+        heaps = [
+            [e for e in ledger.entries if e.category.startswith(("heap", "arena"))]
+            for ledger in (quick, plain)
+        ]
+        assert heaps[0] == heaps[1]
+        assert heap_of(quick).arenas == heap_of(plain).arenas
+
+
+def resident_bytes(pid: int) -> int:
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return int(re.findall(r"^Rss:\s+(\d+)", text, re.M)[0]) << 10
+
+
+@pytest.mark.parametrize("mode", ["none", "tenth", "half", "middle", "pairs", "all"])
+@pytest.mark.parametrize("threads", [0, 3])
+def test_malloc_trim_returns_what_was_predicted(program: Program, mode: str, threads: int) -> None:
+    with running([program("heap_known"), mode, threads]) as target:
+        predicted = explain(target.pid).releasable_bytes
+        assert predicted is not None
+        before = resident_bytes(target.pid)
+        target.trim()
+        returned = before - resident_bytes(target.pid)
+        assert abs(predicted - returned) <= max(64 << 12, 0.01 * max(predicted, returned))
+
+
+# -- strange memory ---------------------------------------------------------------------------------------
+
+
+def faulty(program: Program, mode: str) -> contextlib.AbstractContextManager[Running]:
+    return running([program("heap_faults"), mode])
+
+
+def test_a_corrupt_size_is_named_and_the_ledger_still_adds_up(program: Program) -> None:
+    with faulty(program, "corrupt-size") as target:
+        ledger = explain(target.pid)
+        assert "heap-corrupt" in slugs(ledger)
+        assert not heap_of(ledger).is_exact
+        assert ledger.total("anonymous.other") > 0
+
+
+def test_a_list_that_leads_back_to_itself_is_named(program: Program) -> None:
+    with faulty(program, "cycle") as target:
+        assert "list-corrupt" in slugs(explain(target.pid))
+
+
+def test_the_programs_own_sbrk_between_two_pieces_of_heap(program: Program) -> None:
+    with faulty(program, "sbrk") as target:
+        ledger = explain(target.pid)
+        assert heap_of(ledger).is_exact
+        assert heap_of(ledger).live_chunks > 5000
+        own = [e for e in ledger.entries if e.label == "sbrk by the program itself"]
+        assert sum(entry.resident_bytes for entry in own) >= 120_000
+
+
+def test_top_below_somebody_elses_break_is_not_promised(program: Program) -> None:
+    with faulty(program, "sbrk-last") as target:
+        predicted = explain(target.pid).releasable_bytes or 0
+        before = resident_bytes(target.pid)
+        target.trim()
+        assert abs(predicted - (before - resident_bytes(target.pid))) <= 64 << 12
+
+
+@pytest.mark.parametrize(
+    ("mode", "category", "least"),
+    [
+        ("growsdown", "stack.thread", 1 << 20),
+        ("own-allocator", "anonymous.other", 8 << 20),
+        ("named", "anonymous.named", 4 << 20),
+        ("huge-pages", "heap.mmapped", 32 << 20),
+        ("aligned", "heap.mmapped", 20 * 300_000),
+    ],
+)
+def test_memory_of_each_kind_is_in_its_entry(program: Program, mode: str, category: str, least: int) -> None:
+    with faulty(program, mode) as target:
+        ledger = explain(target.pid)
+        if mode == "named" and "my pool" not in Path(f"/proc/{target.pid}/maps").read_text():
+            pytest.skip("this kernel keeps no names of anonymous mappings")
+        assert least <= ledger.total(category) < least + (2 << 20)
+        assert ledger.heap is None or ledger.heap.is_exact
+
+
+def test_pages_that_were_only_read_are_not_resident(program: Program) -> None:
+    with faulty(program, "zero-pages") as target:
+        ledger = explain(target.pid)
+        entry = next(entry for entry in ledger.entries if entry.category == "heap.mmapped")
+        assert entry.allocated_bytes is not None
+        assert entry.allocated_bytes > 64 << 20
+        assert entry.resident_bytes < 1 << 20
+
+
+def test_stacks_of_ended_threads_are_told_from_those_of_live_ones(program: Program) -> None:
+    with faulty(program, "threads") as target:
+        counts = {e.category: e.detail.get("stacks") for e in explain(target.pid).entries}
+        assert counts["stack.thread"] == 6
+        assert counts["stack.cached"] in (4, 5)  # 40 MiB of them are kept, 8 MiB and a guard each
+
+
+def test_a_forked_child_is_explained_like_any_other(program: Program) -> None:
+    with faulty(program, "fork") as target:
+        assert target.pid != target.process.pid
+        try:
+            heap = heap_of(explain(target.pid))
+            assert heap.is_exact
+            assert heap.live_chunks >= 1000
+        finally:
+            os.kill(target.pid, signal.SIGKILL)
+
+
+def test_tens_of_thousands_of_mappings(program: Program) -> None:
+    with faulty(program, "mappings") as target:
+        ledger = explain(target.pid)
+        assert len(ledger.shares) > 40_000
+        assert ledger.total("anonymous.other") >= 20_000 << 12
+
+
+def test_an_arena_that_was_being_changed_is_said(program: Program) -> None:
+    with faulty(program, "locked") as target:
+        ledger = explain(target.pid)
+        assert "arena-locked" in slugs(ledger)
+        assert not heap_of(ledger).is_exact
+
+
+def test_a_program_that_allocates_all_the_time_never_yields_a_wrong_sum(program: Program) -> None:
+    with faulty(program, "busy") as target:
+        for _ in range(10):
+            explain(target.pid)
+        assert target.process.poll() is None
+
+
+def test_a_static_program(program: Program) -> None:
+    with running([program("heap_known", "-static"), "pairs"]) as target:
+        ledger = explain(target.pid)
+        assert heap_of(ledger).is_exact
+        assert heap_of(ledger).live_chunks > 9000
+
+
+@pytest.mark.needs("musl-gcc")
+def test_musl_gets_the_kernels_view_and_a_sentence(tmp_path: Path) -> None:
+    source = tmp_path / "waits.c"
+    source.write_text(
+        '#include <unistd.h>\n#include <stdio.h>\nint main(){puts("ready");fflush(stdout);pause();}\n'
+    )
+    subprocess.run(["musl-gcc", source, "-o", tmp_path / "waits"], check=True)
+    with running([tmp_path / "waits"]) as target:
+        ledger = explain(target.pid)
+        assert "other-libc" in slugs(ledger)
+        assert ledger.heap is None
+
+
+@pytest.mark.parametrize(
+    ("library", "name"),
+    [
+        ("libjemalloc.so.2", "jemalloc"),
+        ("libtcmalloc_minimal.so.4", "tcmalloc"),
+        ("libmimalloc.so.2", "mimalloc"),
+    ],
+)
+def test_an_allocator_in_mallocs_place_is_named(program: Program, library: str, name: str) -> None:
+    if library not in subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=False).stdout:
+        pytest.skip(f"{library} is not installed")
+    with running([program("heap_faults"), "aligned"], {"LD_PRELOAD": library}) as target:
+        ledger = explain(target.pid)
+        assert "malloc-replaced" in slugs(ledger)
+        assert ledger.total(f"allocator.{name}") >= 20 * 300_000
+        assert name in answer_ledger(ledger)
+
+
+# -- refusals ---------------------------------------------------------------------------------------------
+
+
+def refusal(pid: int) -> str:
+    with pytest.raises(TargetError) as caught:
+        explain_process(pid)
+    return caught.value.slug
+
+
+def test_no_such_process() -> None:
+    assert refusal(4_190_001) == "no-such-process"
+
+
+def test_a_zombie() -> None:
+    process = subprocess.Popen(["true"])
+    deadline = time.monotonic() + 5
+    while "State:\tZ" not in Path(f"/proc/{process.pid}/status").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert refusal(process.pid) == "process-zombie"
+    process.wait()
+
+
+def test_a_kernel_thread() -> None:
+    if Path("/proc/2/comm").exists() and Path("/proc/2/comm").read_text() == "kthreadd\n":
+        assert refusal(2) == "process-kernel"
+    else:
+        pytest.skip("no kernel thread is visible here")
+
+
+@pytest.mark.needs("gdb")
+def test_one_that_a_gdb_holds_is_refused_with_what_to_type_there(program: Program) -> None:
+    with running([program("heap_known"), "none"]) as target:
+        gdb = subprocess.Popen(
+            ["gdb", "-nx", "-q", "-p", str(target.pid)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+        )
+        try:
+            deadline = time.monotonic() + 20
+            while "TracerPid:\t0" in Path(f"/proc/{target.pid}/status").read_text():
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            assert refusal(target.pid) == "process-traced"
+        finally:
+            gdb.communicate(b"detach\nquit\n", timeout=60)  # killed, it would leave a child of its own behind
+
+
+def test_a_process_that_goes_away_is_an_error_in_a_sentence(program: Program) -> None:
+    def dies(*_: object) -> None:
+        os.kill(target.pid, signal.SIGKILL)
+        os.waitpid(target.pid, 0x40000000)  # __WALL: its tracer sees it end first
+        walk.walk(*_)  # type: ignore[arg-type]
+
+    with running([program("heap_known"), "none"]) as target, pytest.raises(TargetError) as caught:
+        explain_process(target.pid, walker=dies)
+    assert caught.value.slug in ("memory-unreadable", "process-ended", "no-such-process")
+
+
+# -- the command ------------------------------------------------------------------------------------------
+
+
+def gdbmem(*words: object) -> subprocess.CompletedProcess[str]:
+    installed = shutil.which("gdbmem", path=str(Path(sys.executable).parent))
+    assert installed, "install the package into this interpreter's environment"
+    return subprocess.run([installed, *map(str, words)], capture_output=True, text=True, check=False)
+
+
+def test_the_command_says_first_what_to_do(program: Program) -> None:
+    with running([program("heap_known"), "all"]) as target:
+        done = gdbmem("explain", target.pid)
+    assert done.returncode == 0, done.stderr
+    first = done.stdout.splitlines()[0]
+    size = r"\d\.\d MiB"
+    assert re.fullmatch(
+        rf"{size} resident; {size} of it is freed memory that glibc keeps: malloc_trim\(0\) would return {size}",
+        first,
+    )
+    assert "100.0 %  total" in done.stdout
+
+
+def test_json_adds_up_and_can_be_compared_with_later(program: Program, tmp_path: Path) -> None:
+    with running([program("heap_known"), "all"]) as target:
+        before = tmp_path / "before.json"
+        assert gdbmem("explain", target.pid, "--json", "-o", before).returncode == 0
+        target.trim()
+        grown = gdbmem("explain", target.pid, "--since", before, "--json")
+    document = json.loads(before.read_text())
+    assert document["kind"] == "ledger"
+    assert sum(entry["resident_bytes"] for entry in document["entries"]) == document["rss_bytes"]
+    changes = {e["category"]: e["delta_bytes"] for e in json.loads(grown.stdout)["entries"]}
+    assert changes["heap.free.releasable"] == -document["releasable_bytes"]
+
+
+def test_a_pid_that_is_none_is_an_error_in_one_line() -> None:
+    done = gdbmem("explain", "4190001")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "gdbmem: there is no process 4190001; 'ps' lists them\n"
+
+
+def test_the_process_goes_on_as_if_nothing_had_been(program: Program) -> None:
+    with running([program("heap_known"), "none", 3]) as target:
+        for _ in range(3):
+            explain(target.pid)
+        status = Path(f"/proc/{target.pid}/status").read_text()
+        assert "TracerPid:\t0" in status
+        assert "State:\tS" in status
+        target.trim()  # it still answers

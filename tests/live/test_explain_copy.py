@@ -1,0 +1,113 @@
+"""`gdbmem explain --fork`: the process notices nothing but a short wait."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from gdbmem.launch.inspection import explain_process, read_smaps
+from gdbmem.linux.pages import scan_resident
+from gdbmem.linux.ptrace import Freeze
+from tests.conftest import Program
+from tests.live.test_explain import Running, explain, heap_of, running
+
+TIMES = 60
+
+
+def figures(target: Running) -> dict[str, int]:
+    assert target.process.stdin is not None
+    assert target.process.stdout is not None
+    target.process.stdin.write("x\n")
+    target.process.stdin.flush()
+    line = target.process.stdout.readline()
+    return {name: int(value) for name, value in re.findall(r"(\w+) (\d+)", line)}
+
+
+def children(pid: int) -> str:
+    return "".join(
+        (task / "children").read_text()
+        for task in Path(f"/proc/{pid}/task").iterdir()
+        if (task / "children").exists()
+    )
+
+
+def test_a_server_under_load_loses_no_call_no_request_and_keeps_no_zombie(program: Program) -> None:
+    with running([program("steady_server"), 1]) as target:
+        time.sleep(0.1)
+        before = figures(target)
+        for _ in range(TIMES):
+            explain(target.pid, fork=True)
+        after = figures(target)
+        for name in ("interrupted", "signals", "lost", "wrong"):
+            assert after[name] == 0, after
+        assert after["answers"] > before["answers"]
+        assert children(target.pid) == ""
+        assert "TracerPid:\t0" in Path(f"/proc/{target.pid}/status").read_text()
+
+
+def test_stopping_it_whole_interrupts_no_call_either(program: Program) -> None:
+    with running([program("steady_server"), 1]) as target:
+        for _ in range(20):
+            explain(target.pid)
+        assert figures(target)["interrupted"] == 0
+
+
+def test_the_copy_tells_the_same_as_the_process_itself(program: Program) -> None:
+    with running([program("heap_known"), "pairs", 3]) as target:
+        itself, copy = explain(target.pid), explain(target.pid, fork=True)
+        assert heap_of(itself).arenas == heap_of(copy).arenas
+        assert itself.releasable_bytes == copy.releasable_bytes
+        heaps = [
+            [e for e in ledger.entries if e.category.startswith(("heap", "arena", "stack"))]
+            for ledger in (itself, copy)
+        ]
+        assert heaps[0] == heaps[1]
+        assert copy.pause_seconds is not None
+
+
+def test_pages_present_are_smaps_rss_mapping_by_mapping(program: Program) -> None:
+    with running([program("heap_faults"), "huge-pages"]) as target, Freeze(target.pid):
+        mappings = read_smaps(target.pid)
+        present = scan_resident(target.pid, [(mappings[0].start, mappings[-1].end)])
+        if present is None:
+            pytest.skip("this kernel has no PAGEMAP_SCAN")
+        assert [m.rss_bytes for m in mappings] == [present.within(m.start, m.end) for m in mappings]
+
+
+@pytest.mark.parametrize("fork", [False, True])
+def test_a_kernel_that_cannot_scan_pages_gives_the_same_ledger(
+    program: Program, monkeypatch: pytest.MonkeyPatch, fork: bool
+) -> None:
+    def no_such_request(*_: object) -> None:
+        raise OSError(25, "Inappropriate ioctl for device")
+
+    with running([program("heap_known"), "pairs", 2]) as target:
+        scanned = explain(target.pid, fork=fork)
+        monkeypatch.setattr("gdbmem.linux.pages._scan", no_such_request)
+        read = explain(target.pid, fork=fork)
+    for ledger in (scanned, read):
+        assert heap_of(ledger).is_exact
+    heaps = [
+        [e for e in ledger.entries if e.category.startswith(("heap", "arena"))] for ledger in (scanned, read)
+    ]
+    assert heaps[0] == heaps[1]
+
+
+def test_no_copy_is_left_when_the_analysis_fails(program: Program) -> None:
+    def fails(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with running([program("heap_known"), "none"]) as target:
+        try:
+            explain_process(target.pid, walker=fails, fork=True)
+        except KeyboardInterrupt:
+            pass
+        else:
+            raise AssertionError("the walker was not called")
+        assert children(target.pid) == ""
+        assert os.waitpid(-1, os.WNOHANG)[0] == 0  # the program itself still runs
+        target.trim()

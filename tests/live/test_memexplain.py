@@ -1,0 +1,189 @@
+"""memexplain and memtrim inside a real gdb."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Optional
+
+import pytest
+
+from gdbmem.errors import InputError
+from gdbmem.launch.inspection import explain_core
+from tests.conftest import Program
+from tests.live.test_explain import explain, heap_of, running
+from tests.live.user import data_home
+from tests.live.user import environment as user_environment
+
+LOADER = Path(__file__).parents[2] / "gdbinit" / "gdbmem"
+SETTINGS = ("set debuginfod enabled off", "set confirm off", "set pagination off", f"source {LOADER}")
+
+pytestmark = pytest.mark.needs("gdb")
+
+
+@functools.cache
+def packages() -> str:
+    """Fill the folder that the tests share with what gdb's Python needs, once; return it."""
+    code = (
+        "from gdbmem.launch import gdbpackages as p, gdbpython as g\n"
+        "found = g.gdb_python(g.find_gdb())\n"
+        "p.is_current(found) or p.fill_private_folder(found)"
+    )
+    subprocess.run([sys.executable, "-c", code], env=user_environment(), check=True)
+    return data_home()
+
+
+def gdb(
+    tmp_path: Path, program: Path, *commands: str, environment: Optional[dict[str, str]] = None
+) -> subprocess.CompletedProcess[str]:
+    """Run *commands* in a gdb on *program*, each one although another failed."""
+    words = ["gdb", "-nx", "-q", "-batch"]
+    for command in (*SETTINGS, *commands):
+        words += ["-ex", command]
+    return subprocess.run(
+        [*words, str(program)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "XDG_DATA_HOME": packages(), **(environment or {})},
+        check=False,
+        timeout=100,
+    )
+
+
+def document(path: Path) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads(path.read_text())
+    return result
+
+
+def heap_entries(ledger: dict[str, Any]) -> list[Any]:
+    return [e for e in ledger["entries"] if e["category"].startswith(("heap", "arena"))]
+
+
+def test_the_worker_and_gdbs_own_python_give_the_same_ledger(program: Program, tmp_path: Path) -> None:
+    ledgers = []
+    for number, python in enumerate((None, "")):
+        done = gdb(
+            tmp_path,
+            program("heap_known"),
+            "break read",
+            "run pairs 2 </dev/zero",
+            f"memexplain --json -o {number}.json",
+            environment={} if python is None else {"GDBMEM_PYTHON": python},
+        )
+        assert (tmp_path / f"{number}.json").exists(), done.stderr
+        ledgers.append(document(tmp_path / f"{number}.json"))
+    quick, plain = ledgers
+    assert heap_entries(quick) == heap_entries(plain)
+    # Addresses are the same in both runs: gdb turns their randomization off.
+    assert quick["heap"]["arenas"][0]["live_chunks"] == plain["heap"]["arenas"][0]["live_chunks"]
+    assert all(sum(e["resident_bytes"] for e in d["entries"]) == d["rss_bytes"] for d in ledgers)
+    assert {thread["arena"] for thread in quick["threads"]} == {0, 1, 2}
+
+
+def test_gdb_stays_in_its_thread_and_frame(program: Program, tmp_path: Path) -> None:
+    done = gdb(
+        tmp_path,
+        program("heap_known"),
+        "break read",
+        "run none 3 </dev/zero",
+        "thread 3",
+        "up",
+        "info frame",
+        "memexplain -o x",
+        "info frame",
+        "thread",
+    )
+    frames = done.stdout.split("Stack level ")[1:]
+    assert frames[0].splitlines()[0] == frames[1].splitlines()[0]
+    assert "Current thread is 3" in done.stdout
+
+
+def test_memtrim_returns_what_it_predicted_and_since_shows_where(program: Program, tmp_path: Path) -> None:
+    done = gdb(
+        tmp_path,
+        program("heap_known"),
+        "break read",
+        "run all </dev/zero",
+        "memexplain --save before -o x",
+        "print $sp",
+        "print $xmm0",
+        "memtrim --json -o trim.json",
+        "print $sp",
+        "print $xmm0",
+        "memexplain --since before --json -o since.json",
+        "delete",
+        "continue",
+    )
+    trimmed = document(tmp_path / "trim.json")
+    predicted, returned = trimmed["predicted_bytes"], trimmed["returned_bytes"]
+    assert predicted > 3 << 20
+    assert abs(predicted - returned) <= 64 << 12
+    since = {e["category"]: e["delta_bytes"] for e in document(tmp_path / "since.json")["entries"]}
+    assert since["heap.free.releasable"] == -predicted
+    values = [line.split(" = ", 1)[1] for line in done.stdout.splitlines() if line.startswith("$")]
+    assert values[0] == values[2]
+    assert values[1] == values[3]
+    assert "exited normally" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("mode", "stop", "reason"),
+    [
+        ("sbrk", "break _int_malloc", "stands in "),
+        ("locked", "break read", "with an arena locked"),
+        ("handler", "break handling", "in a signal handler"),
+    ],
+)
+def test_memtrim_is_refused_where_it_would_hang(
+    program: Program, tmp_path: Path, mode: str, stop: str, reason: str
+) -> None:
+    words = (f"run {mode} </dev/zero", stop, "handle SIGUSR1 nostop noprint", "continue")
+    more = ("continue 100",) if "malloc" in stop else ()  # its very first call finds no heap yet
+    done = gdb(tmp_path, program("heap_faults"), "break main", *words, *more, "memtrim")
+    if "not defined" in done.stderr:
+        pytest.skip("this libc's internal functions have no names")
+    assert reason in done.stderr, done.stdout
+    assert "returned" not in done.stdout
+
+
+def test_without_a_process_there_is_a_sentence(program: Program, tmp_path: Path) -> None:
+    done = gdb(tmp_path, program("heap_known"), "memexplain", "memtrim", "memexplain --since nothing")
+    assert done.stderr.splitlines()[-3:] == [
+        "there is no process to explain; type 'run', or 'attach PID'",
+        "there is no process to explain; type 'run', or 'attach PID'",
+        "no ledger was saved as 'nothing'; 'memexplain --save NAME' saves one",
+    ]
+
+
+def test_a_core_is_explained_in_gdb_and_by_the_command_alike(program: Program, tmp_path: Path) -> None:
+    with running([program("heap_known"), "pairs", 2]) as target:
+        subprocess.run(["gcore", "-o", tmp_path / "core", str(target.pid)], capture_output=True, check=True)
+        core = tmp_path / f"core.{target.pid}"
+        live = heap_of(explain(target.pid))
+    here = gdb(tmp_path, program("heap_known"), f"core {core}", "memexplain --json -o in.json", "memtrim")
+    assert "a core can't run malloc_trim" in here.stderr
+    ledger = explain_core(core)
+    ledger.check()
+    assert [a.live_chunks for a in heap_of(ledger).arenas] == [a.live_chunks for a in live.arenas]
+    assert [a.cached_chunks for a in heap_of(ledger).arenas] == [a.cached_chunks for a in live.arenas]
+    assert {entry.category: entry.detail.get("stacks") for entry in ledger.entries}["stack.thread"] == 2
+    inside = document(tmp_path / "in.json")
+    assert [e["resident_bytes"] for e in inside["entries"]] == [e.resident_bytes for e in ledger.entries]
+    assert {warning["slug"] for warning in inside["warnings"]} >= {"core-has-no-rss"}
+
+
+def test_a_cut_core_is_no_traceback(program: Program, tmp_path: Path) -> None:
+    with running([program("heap_known"), "none"]) as target:
+        subprocess.run(["gcore", "-o", tmp_path / "core", str(target.pid)], capture_output=True, check=True)
+        data = (tmp_path / f"core.{target.pid}").read_bytes()
+    for size in (0, 3, 64, 500, 5000, len(data) // 3, len(data) - 5000):
+        (tmp_path / "cut").write_bytes(data[:size])
+        try:
+            explain_core(tmp_path / "cut").check()
+        except InputError as error:
+            assert error.slug == "bad-core"

@@ -1,0 +1,105 @@
+"""Walking a heap: the quick way and the plain way are the same to the byte."""
+
+from __future__ import annotations
+
+import pytest
+
+from gdbmem.allocators.glibc import lockstep, walk
+from gdbmem.allocators.glibc.heap import Walker
+from gdbmem.allocators.glibc.tally import (
+    CORRUPT,
+    ENDED,
+    FASTBIN,
+    FREE,
+    LIVE,
+    STATES,
+    TCACHE,
+    Tally,
+    trim_range,
+)
+from tests.unit.heaps import MadeHeap, make_heap
+
+WALKERS = [pytest.param(walk.walk, id="plain"), pytest.param(lockstep.walk, id="numpy")]
+
+
+def tally_of(heap: MadeHeap, walker: Walker) -> Tally:
+    tally = Tally(heap.start, heap.end)
+    walker(heap.memory, tally, heap.top, heap.cached)
+    return tally
+
+
+@pytest.mark.parametrize("walker", WALKERS)
+@pytest.mark.parametrize("decoys", [False, True])
+def test_live_blocks_are_counted_without_those_in_caches(walker: Walker, decoys: bool) -> None:
+    heap = make_heap(5000, 1, decoys=decoys)
+    tally = tally_of(heap, walker)
+    assert (tally.stopped_why, tally.stopped_at, tally.strays) == (ENDED, heap.top, 0)
+    assert (tally.bytes[LIVE], tally.chunks[LIVE]) == (heap.live_bytes, heap.live_chunks)
+    assert tally.chunks[TCACHE] == len(heap.cached.tcache)
+    assert tally.chunks[FASTBIN] == len(heap.cached.fastbins)
+
+
+@pytest.mark.parametrize("walker", WALKERS)
+def test_the_bytes_on_the_pages_are_the_bytes_of_the_chunks(walker: Walker) -> None:
+    tally = tally_of(make_heap(5000, 2), walker)
+    for state in range(STATES):
+        assert sum(tally.pages[state::STATES]) == tally.bytes[state]
+    assert sum(tally.headers) == tally.chunks[LIVE]
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("block_bytes", [1 << 13, 1 << 16, 1 << 24])
+def test_both_walkers_agree_to_the_byte_whatever_the_block(seed: int, block_bytes: int) -> None:
+    heap = make_heap(4000, seed, decoys=seed % 2 == 0)
+    plain, quick = Tally(heap.start, heap.end), Tally(heap.start, heap.end)
+    walk.walk(heap.memory, plain, heap.top, heap.cached, block_bytes=block_bytes)
+    lockstep.walk(heap.memory, quick, heap.top, heap.cached, block_bytes=block_bytes)
+    assert_same(plain, quick)
+
+
+def assert_same(plain: Tally, quick: Tally) -> None:
+    columns = ("chunks", "bytes", "sizes", "pages", "headers", "runs", "pending")
+    stops = ("stopped_at", "stopped_why", "strays")
+    for name in columns + stops:
+        assert getattr(plain, name) == getattr(quick, name), name
+    assert quick.pinned == pytest.approx(plain.pinned)
+
+
+@pytest.mark.parametrize("number", [0, 700, 1999])
+def test_a_corrupt_size_ends_the_walk_there_in_both(number: int) -> None:
+    heap = make_heap(2000, 3, corrupt_at=number)
+    plain, quick = tally_of(heap, walk.walk), tally_of(heap, lockstep.walk)
+    assert plain.stopped_why == CORRUPT
+    assert heap.start <= plain.stopped_at < heap.top
+    assert_same(plain, quick)
+
+
+@pytest.mark.parametrize("walker", WALKERS)
+def test_a_cached_block_that_is_none_is_named_as_a_stray(walker: Walker) -> None:
+    heap = make_heap(300, 4)
+    heap.cached.fastbins.append(heap.start + 16)  # type: ignore[attr-defined]
+    tally = tally_of(MadeHeap(**{**heap.__dict__, "cached": sort(heap)}), walker)
+    assert tally.strays == 1
+
+
+def sort(heap: MadeHeap) -> object:
+    from array import array
+
+    from gdbmem.allocators.glibc.tally import Cached
+
+    return Cached(array("Q", heap.cached.tcache), array("Q", sorted(heap.cached.fastbins)))
+
+
+def test_the_top_chunk_is_free_memory() -> None:
+    heap = make_heap(100, 5)
+    tally = tally_of(heap, walk.walk)
+    before = tally.bytes[FREE]
+    tally.add_top(heap.top, heap.end)
+    assert tally.bytes[FREE] - before == heap.end - heap.top
+    assert sum(tally.pages[FREE::STATES]) == tally.bytes[FREE]
+
+
+def test_malloc_trim_leaves_the_first_bytes_of_a_free_chunk() -> None:
+    assert trim_range(0x1000, 0x3000) == (0x2000, 0x3000)
+    assert trim_range(0xFD0, 0x3000) == (0x1000, 0x3000)
+    assert trim_range(0xFE0, 0x3000) == (0x2000, 0x3000)

@@ -1,0 +1,158 @@
+"""The ledger: it adds up, or says that it doesn't; one sentence says what to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gdbmem.allocators.glibc.layout import CANDIDATES, parse_ptype
+from gdbmem.analysis.claims import Division
+from gdbmem.analysis.ledger_answer import answer_ledger
+from gdbmem.errors import InputError
+from gdbmem.linux.maps import Mapping, parse_smaps
+from gdbmem.linux.pages import Ranges
+from gdbmem.model import ledger as names
+from gdbmem.model.ledger import Arena, Entry, Heap, Ledger, Share, SizeClass
+from gdbmem.report.ledger_json import ledger_json, read_ledger
+
+MIB = 1 << 20
+SMAPS = b"""\
+55d0c0000000-55d0c0021000 rw-p 00000000 00:00 0                          [heap]
+Size:                132 kB
+Rss:                 100 kB
+Anonymous:           100 kB
+Swap:                  8 kB
+VmFlags: rd wr mr mw me ac
+7f0000000000-7f0000200000 r-xp 00001000 fe:01 1234                       /usr/lib/a b.so (deleted)
+Size:               2048 kB
+Rss:                  40 kB
+Anonymous:             4 kB
+AnonHugePages:      2048 kB
+7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0
+Rss:                   0 kB
+VmFlags: rd wr gd
+"""
+
+
+def make_ledger(**sizes: int) -> Ledger:
+    entries = [Entry(name.replace("_", "."), "", size) for name, size in sizes.items()]
+    total = sum(sizes.values())
+    share = Share(0x1000, 0x1000 + total, "[heap]", total, {e.key: e.resident_bytes for e in entries})
+    return Ledger("program", 1, total, entries, [share], None)
+
+
+def test_smaps_of_names_with_blanks_and_of_none() -> None:
+    heap, library, stack = parse_smaps(SMAPS)
+    assert (heap.name, heap.rss_bytes, heap.swap_bytes, heap.is_anonymous) == (
+        "[heap]",
+        100 << 10,
+        8 << 10,
+        True,
+    )
+    assert library.name == "/usr/lib/a b.so (deleted)"
+    assert (library.is_file, library.huge_bytes) == (True, 2 * MIB)
+    assert stack.grows_down
+    assert not stack.name
+
+
+def test_a_ledger_that_does_not_add_up_is_refused() -> None:
+    ledger = make_ledger(heap_live=100, file_code=50)
+    ledger.check()
+    with pytest.raises(ValueError, match="resident set"):
+        replace(ledger, rss_bytes=151).check()
+    with pytest.raises(ValueError, match="shares"):
+        replace(ledger, entries=ledger.entries[:1]).check()
+
+
+def test_a_mapping_gets_exactly_its_rss_also_when_claims_exceed_it() -> None:
+    mapping = Mapping(0x1000, 0x5000, "rw-p", 0, "00:00", 0, "", rss_bytes=0x2000)
+    division = Division([mapping], Ranges([(0x1000, 0x4000)]))
+    division.claim(0x1000, 0x3000, ("heap.live", ""))
+    division.claim(0x2000, 0x4000, ("stack.thread", ""))  # what is claimed already stays claimed
+    assert division.parts[0] == {("heap.live", ""): 0x2000, ("stack.thread", ""): 0x1000}
+    assert division.settle(0, ("anonymous.other", "")) == 0x1000
+    assert sum(division.shares()[0].parts.values()) == 0x2000
+
+
+def test_ranges_count_overlaps_by_the_byte() -> None:
+    ranges = Ranges([(10, 20), (30, 40), (20, 25)])
+    assert ranges.items == [(10, 25), (30, 40)]
+    assert [ranges.within(0, 100), ranges.within(12, 31), ranges.within(25, 30)] == [25, 14, 0]
+    assert list(ranges.overlaps(24, 35)) == [(24, 25), (30, 35)]
+
+
+def test_the_answer_names_malloc_trim_where_it_would_help() -> None:
+    ledger = make_ledger(heap_live=4 * MIB, heap_free_releasable=142 * MIB)
+    ledger = replace(ledger, releasable_bytes=141 * MIB)
+    assert answer_ledger(ledger) == (
+        "146.0 MiB resident; 142.0 MiB of it is freed memory that glibc keeps:"
+        " malloc_trim(0) would return 141.0 MiB"
+    )
+
+
+def make_heap(*sizes: SizeClass, arenas: int = 1) -> Heap:
+    one = Arena(0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+    return Heap([replace(one, number=n) for n in range(arenas)], sizes, 0, 0, 0, 0, 0, 0, True, "layouts")
+
+
+def test_the_answer_names_the_live_blocks_that_pin_freed_memory() -> None:
+    ledger = make_ledger(heap_live=10 * MIB, heap_free_pinned=90 * MIB)
+    ledger = replace(ledger, releasable_bytes=0, heap=make_heap(SizeClass(40, 512_000, 0, 0, 0, 80.0 * MIB)))
+    assert "100 % of that can't be returned: 512,000 live blocks of 32 bytes" in answer_ledger(ledger)
+
+
+def test_the_answer_names_the_arenas_where_they_hold_most() -> None:
+    ledger = make_ledger(arena_live=90 * MIB, heap_live=2 * MIB)
+    ledger = replace(
+        ledger, releasable_bytes=0, heap=make_heap(arenas=64), threads=[{"tid": n} for n in range(70)]
+    )
+    assert "64 arenas for 70 threads: MALLOC_ARENA_MAX" in answer_ledger(ledger)
+
+
+def test_a_ledger_survives_json() -> None:
+    ledger = replace(make_ledger(heap_live=100), heap=make_heap(SizeClass(40, 1, 2, 3, 4)))
+    again = read_ledger(ledger_json(ledger), "x")
+    again.check()
+    assert [entry.key for entry in again.entries] == [(names.HEAP_LIVE, "")]
+    assert again.heap is not None
+    assert again.heap.sizes[0] == SizeClass(40, 1, 2, 3, 4)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"kind": "diff", "format_version": 1}'])
+def test_what_is_no_ledger_is_refused_in_a_sentence(text: str) -> None:
+    with pytest.raises(InputError, match="holds no ledger"):
+        read_ledger(text, "x.json")
+
+
+def test_gdbs_ptype_gives_the_offsets() -> None:
+    text = (
+        "/* offset      |    size */  type = struct malloc_state {\n"
+        "/*      0      |       4 */    __libc_lock_t mutex;\n"
+        "/* XXX  4-byte hole      */\n"
+        "/*     16      |      80 */    mfastbinptr fastbinsY[10];\n"
+        "/*   2160      |       8 */    struct malloc_state *next;\n"
+        "\n                               /* total size (bytes): 2200 */\n"
+        "                             }\n"
+    )
+    struct = parse_ptype(text)
+    assert struct is not None
+    assert dict(struct.offsets) == {"mutex": 0, "fastbinsY": 16, "next": 2160}
+    assert struct.size == 2200
+    assert parse_ptype("No struct type named malloc_state.\n") is None
+
+
+def test_the_table_of_layouts_has_the_offsets_that_debug_information_gives() -> None:
+    states = {layout.name: layout.state for layout in CANDIDATES}
+    old, new = states["glibc 2.27 to 2.42"], states["glibc 2.43"]
+    assert [old[name] for name in ("fastbinsY", "top", "bins", "next", "system_mem")] == [
+        16,
+        96,
+        112,
+        2160,
+        2184,
+    ]
+    assert [new[name] for name in ("top", "bins", "next", "system_mem")] == [8, 24, 2072, 2096]
+    assert (old.size, new.size) == (2200, 2112)
+    found = {(p["n_mmaps"], p["mmapped_mem"], p["sbrk_base"]) for p in (c.parameters for c in CANDIDATES)}
+    assert found == {(60, 80, 96), (40, 56, 72), (68, 88, 104)}
