@@ -14,7 +14,19 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "gdbmem"
 
 # From the top down; the two tops never import each other.
-LAYERS = ["cli", "debugger", "launch", "engines", "runs", "report", "analysis", "formats", "model"]
+LAYERS = [
+    "cli",
+    "debugger",
+    "launch",
+    "engines",
+    "runs",
+    "report",
+    "analysis",
+    "formats",
+    "allocators",
+    "linux",
+    "model",
+]
 GROUND = {"arguments", "errors", "text", "units"}
 EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "base", "json", "gdb", "misc"}
 # Absent from gdb's own Python, or slow to import there.

@@ -1,0 +1,1 @@
+"""What the kernel says of processes: /proc, cgroups, process events."""
