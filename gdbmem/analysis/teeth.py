@@ -40,7 +40,9 @@ def find_teeth(times: Sequence[float], values: Sequence[float]) -> Optional[Teet
     if turn <= 0:
         return None
     peaks, troughs = _turns(level, turn)
-    if len(peaks) < _FEWEST or len(troughs) < _FEWEST:
+    # Where a program begins is no floor: a trough is what a fall has led to.
+    troughs = [trough for trough in troughs if peaks and trough > peaks[0]]
+    if len(peaks) < _FEWEST or len(troughs) < _FEWEST - 1:
         return None
     return _regular(times, smooth, level, peaks, troughs, noise)
 

@@ -49,7 +49,7 @@ class WatchedProgram:
         self.pid = self._process.pid
 
     def _start(
-        self, stdout: Union[int, BinaryIO, None], environment: Optional[Mapping[str, str]]
+        self, stdout: Optional[int], environment: Optional[Mapping[str, str]]
     ) -> subprocess.Popen[bytes]:
         name = printable(self.words[0])
         try:

@@ -95,11 +95,13 @@ class Tree:
         if sweep is None:
             sweep = t >= self._next_sweep
         begin = time.thread_time()
-        readings = []
+        readings, last_words = [], []
         for pid, process in list(self._processes.items()):
             try:
                 readings.append((process.line.number, self._read(process, t, sweep=sweep)))
             except ProcessGone:
+                # Threads started since the look before belong to it, although its memory has gone.
+                last_words.append((process.line.number, Reading(threads_started=process.threads_started)))
                 self._bury(pid, t)
         if sweep:
             seconds = time.thread_time() - begin
@@ -109,7 +111,7 @@ class Tree:
         if readings:
             readings.append((TREE, self._total([reading for _, reading in readings])))
         changed, self._changed = list(self._changed.values()), {}
-        return Look(t, readings, changed, sweep, self.alive, started)
+        return Look(t, readings + last_words, changed, sweep, self.alive, started)
 
     # -- who belongs to it ----------------------------------------------------------------------------------
 

@@ -36,10 +36,10 @@ class PlainView:
     def show(self, look: Look) -> None:
         """Print a line if the last one is old enough."""
         self._begin = look.t if self._begin is None else self._begin
-        if self._quiet or look.t < self._next or not look.readings:
+        total = dict(look.readings).get(TREE)
+        if self._quiet or look.t < self._next or total is None:
             return
         self._next = look.t + self._every
-        total = dict(look.readings)[TREE]
         print(
             f"{format_duration(look.t - self._begin)}: {describe(total, look.alive)}",
             file=self._stream,

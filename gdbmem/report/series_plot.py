@@ -143,9 +143,9 @@ def _key(picture: Picture) -> list[str]:
 
 def _path(curve: Curve, x: Scale, y: Scale, gap: float) -> str:
     words = []
-    before = -math.inf
+    before = None
     for t, v in zip(curve.times, curve.values):
-        words.append(f"{'M' if t - before > gap else 'L'}{x(t):.1f} {y(v):.1f}")
+        words.append(f"{'M' if before is None or t - before > gap else 'L'}{x(t):.1f} {y(v):.1f}")
         before = t
     return "".join(words)
 

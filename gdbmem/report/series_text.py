@@ -63,7 +63,7 @@ def headline(verdict: Verdict) -> str:
 
 def per_hour(slope: Slope) -> str:
     """Return *slope* with its interval, per hour."""
-    value, low, high = (format_delta(rate * 3600) for rate in (slope.value, slope.low, slope.high))
+    value, low, high = (format_delta(round(rate * 3600)) for rate in (slope.value, slope.low, slope.high))
     return f"{value}/h (95 %: {low} to {high})"
 
 
@@ -191,6 +191,7 @@ def draw_course(
     for mark in list(marks)[-40:]:
         if times[0] <= mark.t <= times[-1]:
             figure.vline(mark.t, color="yellow" if color else None)
+    figure.ylim(0, max(values) / factor * 1.05 or 1)
     figure.ylabel(unit)
     drawn = str(figure.build())
     return drawn if color else figure.uncolorize(drawn)

@@ -146,12 +146,15 @@ class SeriesWriter:
         return row[0] if row else None
 
     def close(self) -> None:
-        """Fold the journal into the database and let others write."""
+        """Fold the journal into the database and let others write; a second call does nothing."""
+        if self._lock < 0:
+            return
         with contextlib.suppress(sqlite3.Error):
             self._flush()
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._connection.close()
         os.close(self._lock)
+        self._lock = -1
 
 
 class Recording:
