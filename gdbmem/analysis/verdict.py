@@ -26,7 +26,7 @@ from gdbmem.analysis.robust import (
 from gdbmem.analysis.teeth import Teeth, find_teeth
 from gdbmem.model.series import Mark
 from gdbmem.model.verdict import Slope, Verdict
-from gdbmem.units import format_delta, format_duration, format_size
+from gdbmem.units import format_delta, format_duration, format_rate, format_size
 
 _PAGE = 4096
 _FEWEST_SAMPLES = 12
@@ -95,7 +95,8 @@ def _judge_teeth(times: Sequence[float], values: Sequence[float], teeth: Teeth, 
     else:
         evidence += f"the floor stays between {format_size(min(ys))} and {format_size(max(ys))}"
     return Verdict(
-        "sawtooth", metric, evidence, len(times), slope, _resolution(fit), floor=floor,
+        "sawtooth", metric, evidence, len(times), None if floor == "unclear" else slope,
+        None if floor == "unclear" else _resolution(fit), floor=floor,
         period_seconds=teeth.period_seconds, amplitude_bytes=teeth.amplitude_bytes,
     )  # fmt: skip
 
@@ -164,7 +165,7 @@ def _judge_trend(xs: Sequence[float], ys: Sequence[float], metric: str, samples:
         if _levels_off(xs, ys):
             evidence = _levelling(xs, ys)
             return Verdict("plateau", evidence=evidence, **facts)
-        rate = f"{format_delta(robust * 3600)}/h"
+        rate = f"{format_rate(robust)}"
         evidence = (
             f"{lead}{format_delta(change)} in {format_duration(span)} ({rate}), in every third of that time"
         )
@@ -179,7 +180,7 @@ def _judge_trend(xs: Sequence[float], ys: Sequence[float], metric: str, samples:
         return Verdict("inconclusive", evidence=evidence, **facts)
     evidence = (
         f"{lead}level at {format_size(level)} for {format_duration(span)}: more than "
-        f"{format_delta(resolution * 3600)}/h would have shown"
+        f"{format_rate(resolution)} would have shown"
     )
     return Verdict("plateau", evidence=evidence, **facts)
 
@@ -214,8 +215,8 @@ def _levelling(xs: Sequence[float], ys: Sequence[float]) -> str:
     first = theil_sen(xs[:third], ys[:third])
     last = theil_sen(xs[-third:], ys[-third:])
     return (
-        f"levels off: {format_delta(first * 3600)}/h in the first third of {format_duration(xs[-1] - xs[0])}, "
-        f"{format_delta(last * 3600)}/h in the last"
+        f"levels off: {format_rate(first)} in the first third of {format_duration(xs[-1] - xs[0])}, "
+        f"{format_rate(last)} in the last"
     )
 
 

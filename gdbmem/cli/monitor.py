@@ -64,6 +64,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="end when nothing is left to watch (without it --name, --user and --cgroup wait for more)",
     )
+    group.add_argument(
+        "--pss-budget",
+        metavar="PERCENT",
+        type=value(_percent, "percent"),
+        default=1.0,
+        help="how much of one CPU reading PSS and USS may take (default: 1; 0 reads RSS only)",
+    )
     group = parser.add_argument_group("run")
     group.add_argument("--run", metavar="DIR", help="keep the series in DIR (default: gdbmem.NAME.PID)")
     group.add_argument("--resume", metavar="RUN", help="go on with the series in RUN")
@@ -196,6 +203,18 @@ def _pattern(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except re.error as error:
         raise InputError(f"'{printable(text)}' is no regular expression: {error}", slug="bad-regex") from None
+
+
+def _percent(text: str) -> float:
+    try:
+        percent = float(text)
+    except ValueError:
+        percent = -1.0
+    if not 0 <= percent <= 100:
+        raise InputError(
+            f"'{printable(text)}' is no percentage", slug="bad-percent", hint="a number from 0 to 100"
+        )
+    return percent
 
 
 def _port(text: str) -> tuple[str, int]:

@@ -142,7 +142,8 @@ def picture_of(recordings: Sequence[Recording], summaries: Sequence[SeriesSummar
         curves.append(_curve(recording, judged_line(recording), summary.metric, name))
     if len(recordings) == 1:
         curves += _curves_of_processes(recordings[0], summaries[0])
-    sentences = [f"{headline(s.verdict)}: {s.verdict.evidence}" for s in summaries]
+    names = [f"{recording.folder.name}: " if len(recordings) > 1 else "" for recording in recordings]
+    sentences = [f"{name}{headline(s.verdict)}: {s.verdict.evidence}" for name, s in zip(names, summaries)]
     title = " / ".join(dict.fromkeys(summary.facts.target for summary in summaries))
     marks = recordings[0].marks if len(recordings) == 1 else ()
     interval = max(summary.facts.interval_seconds for summary in summaries)

@@ -77,7 +77,13 @@ def record_series(args: argparse.Namespace, words: Optional[list[str]]) -> Recor
             run.update(command=["gdbmem", *sys.argv[1:]], monitor=target.words, began=time.time())
         writer = _writer(run, target, args, events)
         stack.callback(writer.close)
-        tree = Tree(target.find, events=events, lines=_lines(run), follow=not args.no_children)
+        tree = Tree(
+            target.find,
+            events=events,
+            lines=_lines(run),
+            follow=not args.no_children,
+            budget=args.pss_budget / 100,
+        )
         stack.callback(tree.close)
         _record(args, tree, writer, target, program, events)
         status = program.finish() if program is not None else 0

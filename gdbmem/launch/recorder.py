@@ -17,6 +17,7 @@ from gdbmem.model.series import Mark, SeriesFacts
 from gdbmem.runs.series_store import SeriesWriter
 
 _THIN_EVERY_SECONDS = 60.0
+_MARKS_EVERY_SECONDS = 0.5  # marks that others have set are looked for this often
 _GRACE_SECONDS = 10.0  # that a program gets between SIGTERM and SIGKILL
 
 
@@ -70,6 +71,7 @@ class Recorder:
         self._kill_at: Optional[float] = None
         self._paused = False
         self._marks_seen = len(writer.marks_since(0))
+        self._next_marks = 0.0
         self._troubled = False
         self._denied_said = False
         self.looks = 0
@@ -95,7 +97,7 @@ class Recorder:
                 if not self._ending:
                     self._sleep(max(next_look - self._clock(), 0.0))
             if self._tree.alive:
-                self._look(self._clock(), sweep=True)
+                self._look(self._clock(), sweep=self._tree.reads_pss)
         return self._ending
 
     def mark(self, text: str) -> None:
@@ -111,10 +113,11 @@ class Recorder:
             self.looks += 1
         for line in self._program.take_marks() if self._program else ():
             self.mark(line)
-        marks = self._writer.marks_since(self._marks_seen)
-        self._marks_seen += len(marks)
-        for mark in marks:
-            self._view.marked(mark)
+        if now >= self._next_marks:
+            self._next_marks = now + _MARKS_EVERY_SECONDS
+            for mark in self._writer.marks_since(self._marks_seen):
+                self._marks_seen += 1
+                self._view.marked(mark)
         if self._tree.denied and not self._denied_said:
             self._denied_said = True
             self._view.note("some processes belong to other users: their PSS and USS can't be read, only RSS")

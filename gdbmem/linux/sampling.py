@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Optional
+from typing import NamedTuple, Optional
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -18,8 +18,7 @@ class ProcessGone(Exception):  # noqa: N818  (processes end; that is no error)
     """The process has ended, or is a zombie with no memory left."""
 
 
-@dataclass(frozen=True)
-class Stat:
+class Stat(NamedTuple):
     """What /proc/PID/stat says; *start_ticks* with the pid tells one process from all others."""
 
     name: str
@@ -32,8 +31,7 @@ class Stat:
     start_ticks: int
 
 
-@dataclass(frozen=True)
-class Statm:
+class Statm(NamedTuple):
     """What /proc/PID/statm says, bytes."""
 
     rss_bytes: int

@@ -5,17 +5,18 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Callable, Optional
 
 from gdbmem.linux.processes import descendants, parents, stat_of
 from gdbmem.linux.procevents import ProcessEvents
 from gdbmem.linux.sampling import ProcessFiles, ProcessGone, Rollup, Stat
-from gdbmem.model.series import TREE, Line, Reading
+from gdbmem.model.series import READING_FIELDS, TREE, Line, Reading
 
 _FIND_EVERY_SECONDS = 1.0  # processes by name, user or cgroup are looked for this often
 _MAPPINGS_EVERY = 4  # one sweep in so many reads all mappings too: that costs several times as much
-_SUMMED = frozenset(f.name for f in fields(Reading)) - {"rss_bytes", "shared_bytes"}
+_SUMMED = frozenset(READING_FIELDS) - {"rss_bytes", "shared_bytes"}
+_READ_EACH_TIME = ("minor_faults", "major_faults", "threads", "threads_started", "cpu_seconds")
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,11 @@ class Tree:
         return len(self._processes)
 
     @property
+    def reads_pss(self) -> bool:
+        """Whether PSS is read at all."""
+        return self._budget > 0
+
+    @property
     def pids(self) -> set[int]:
         """The processes followed now."""
         return set(self._processes)
@@ -93,7 +99,7 @@ class Tree:
         """Read everything at time *t*; PSS too when *sweep*, or when the budget allows it."""
         started = self._follow(t)
         if sweep is None:
-            sweep = t >= self._next_sweep
+            sweep = self._budget > 0 and t >= self._next_sweep
         begin = time.thread_time()
         readings, last_words = [], []
         for pid, process in list(self._processes.items()):
@@ -107,9 +113,9 @@ class Tree:
             seconds = time.thread_time() - begin
             self.sweeps += 1
             self.sweep_seconds += seconds
-            self._next_sweep = t + seconds / self._budget
+            self._next_sweep = t + seconds / self._budget if self._budget > 0 else 0.0
         if readings:
-            readings.append((TREE, self._total([reading for _, reading in readings])))
+            readings.append((TREE, self._total([reading for _, reading in readings], sweep=sweep)))
         changed, self._changed = list(self._changed.values()), {}
         return Look(t, readings + last_words, changed, sweep, self.alive, started)
 
@@ -282,12 +288,12 @@ class Tree:
             stack_bytes=None if mappings is None else mappings.get("[stack]", 0),
         )
 
-    def _total(self, readings: Sequence[Reading]) -> Reading:
+    def _total(self, readings: Sequence[Reading], *, sweep: bool) -> Reading:
         if len(readings) == 1:
             return readings[0]
         # The sum of RSS would count a shared page once for each process: it is no total, so there is none.
         sums: dict[str, Optional[float]] = {}
-        for name in _SUMMED:
+        for name in _SUMMED if sweep else _READ_EACH_TIME:
             values = [getattr(reading, name) for reading in readings]
             sums[name] = None if None in values else sum(values)
         return Reading(**sums)  # type: ignore[arg-type]  # sums of ints are ints

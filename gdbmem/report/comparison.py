@@ -12,7 +12,7 @@ from gdbmem.report.document import head, to_json
 from gdbmem.report.series_json import verdict_json
 from gdbmem.report.series_text import headline
 from gdbmem.text import printable
-from gdbmem.units import format_delta, format_size
+from gdbmem.units import format_delta, format_rate, format_size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,7 +33,7 @@ def print_comparison(comparison: Comparison, judged: Judged, console: Console) -
         table.add_column(heading, justify="right", no_wrap=True)
     for row in comparison.differences:
         cells = [
-            row.metric,
+            row.metric + ("/s" if row.unit == "1/s" else ""),
             _amount(row.first, row),
             _amount(row.second, row),
             _change(row.value, row),
@@ -83,13 +83,13 @@ def comparison_json(comparison: Comparison, judged: Judged) -> str:
 def _amount(value: float, row: Difference) -> str:
     if row.unit == "B":
         return format_size(value)
-    return f"{format_delta(value * 3600)}/h" if row.unit == "B/s" else f"{value:,.0f}"
+    return format_rate(value) if row.unit == "B/s" else f"{value:,.0f}"
 
 
 def _change(value: float, row: Difference) -> str:
     if row.unit == "B":
         return format_delta(value)
-    return f"{format_delta(value * 3600)}/h" if row.unit == "B/s" else f"{value:+,.0f}"
+    return format_rate(value) if row.unit == "B/s" else f"{value:+,.0f}"
 
 
 def _interval(row: Difference) -> str:

@@ -11,7 +11,7 @@ from gdbmem.model.verdict import Slope, Verdict
 from gdbmem.report.console import glyphs_for, print_sentence, print_table
 from gdbmem.report.notices import print_notices
 from gdbmem.text import plural, printable
-from gdbmem.units import format_delta, format_duration, format_size
+from gdbmem.units import format_delta, format_duration, format_rate, format_size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,7 +47,7 @@ def print_verdict(verdict: Verdict, console: Console) -> None:
     print_sentence(console, f"{headline(verdict)}: {verdict.evidence}", style)
     if verdict.slope is not None and verdict.kind != "inconclusive":
         what = "floor" if verdict.kind == "sawtooth" else "slope"
-        print_sentence(console, f"{what}: {per_hour(verdict.slope)}; {resolution(verdict)}")
+        print_sentence(console, f"{what}: {rate_of(verdict.slope)}; {resolution(verdict)}")
     if verdict.per_mark is not None:
         each = verdict.per_mark
         print_sentence(
@@ -61,17 +61,17 @@ def headline(verdict: Verdict) -> str:
     return f"sawtooth, floor {verdict.floor}" if verdict.kind == "sawtooth" else verdict.kind
 
 
-def per_hour(slope: Slope) -> str:
-    """Return *slope* with its interval, per hour."""
-    value, low, high = (format_delta(round(rate * 3600)) for rate in (slope.value, slope.low, slope.high))
-    return f"{value}/h (95 %: {low} to {high})"
+def rate_of(slope: Slope) -> str:
+    """Return *slope* with its interval."""
+    value, low, high = (format_rate(rate) for rate in (slope.value, slope.low, slope.high))
+    return f"{value} (95 %: {low} to {high})"
 
 
 def resolution(verdict: Verdict) -> str:
     """Return the smallest slope that the window could have shown."""
     if verdict.resolution is None:
         return "no slope could have been shown"
-    return f"this window could have shown {format_size(verdict.resolution * 3600)}/h"
+    return f"this window could have shown {format_rate(verdict.resolution, signed=False)}"
 
 
 def details(summary: SeriesSummary) -> list[str]:

@@ -390,7 +390,7 @@ def test_two_commands_are_run_in_turn_and_compared(scratch: Path) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [[], ["1", "--name", "x"], ["--name", "("], ["--interval", "0", "1"], ["--plot", "a.png", "1"], 
+    [[], ["1", "--name", "x"], ["--name", "("], ["--interval", "0", "1"], ["--plot", "a.png", "1"],
      ["--mark", "x", "1"], ["--fail-on", "bigger", "1"], ["--"], ["nonsense"]],
 )  # fmt: skip
 def test_wrong_words_are_a_usage_error_before_anything_starts(scratch: Path, words: list[str]) -> None:
