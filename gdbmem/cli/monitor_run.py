@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import os
 import re
 import sys
@@ -74,7 +75,7 @@ def record_series(args: argparse.Namespace, words: Optional[list[str]]) -> Recor
             target = _program_target(program)
         assert target is not None
         if resumed is None:
-            run.update(command=["gdbmem", *sys.argv[1:]], monitor=target.words, began=time.time())
+            run.update(command=["gdbmem", *sys.argv[1:]], monitor=target.words, began=_now())
         writer = _writer(run, target, args, events)
         stack.callback(writer.close)
         tree = Tree(
@@ -87,8 +88,12 @@ def record_series(args: argparse.Namespace, words: Optional[list[str]]) -> Recor
         stack.callback(tree.close)
         _record(args, tree, writer, target, program, events)
         status = program.finish() if program is not None else 0
-        run.update(ended=time.time(), status=status if program else None)
+        run.update(ended=_now(), status=status if program else None)
         return Recorded(run, status, words)
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
 
 
 def _create(args: argparse.Namespace, name: str) -> Run:
