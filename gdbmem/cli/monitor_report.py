@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gdbmem.runs.run import Run
 
 _MOST_CURVES = 7
+_STEP_WORTH_BYTES = 1 << 20  # to look for its cause
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,8 @@ def next_commands(
     from gdbmem.cli.main import SUBCOMMANDS
     from gdbmem.linux.processes import stat_of
 
-    if not (summary.verdict.grows or summary.verdict.kind == "step"):
+    stepped_up = (summary.verdict.step_bytes or 0) >= _STEP_WORTH_BYTES
+    if not (summary.verdict.grows or stepped_up):
         return []
     lines = [row for row in summary.lines if row.last_bytes is not None and row.first_bytes is not None]
     if not lines:

@@ -125,7 +125,7 @@ def _print_lines(lines: Sequence[LineSummary], console: Console) -> None:
     name = METRIC_NAMES[lines[0].metric]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("process", overflow="ellipsis", no_wrap=True)
-    columns = ["pid", f"{name} first", "last", "peak", "change", "copied", "threads"]
+    columns = ["pid", f"{name} first", "last", "peak", "change", "private dirty", "threads"]
     for heading in columns:
         table.add_column(heading, justify="right", no_wrap=True)
     ranked = sorted(lines, key=lambda row: -(row.peak_bytes or 0))
