@@ -41,6 +41,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "targets", metavar="PID|RUN", nargs="*", help="processes to watch, or runs to judge again"
     )
+    _add_target_options(parser)
+    _add_time_options(parser)
+    _add_run_options(parser)
+    _add_result_options(parser)
+    add_output_options(parser)
+
+
+def _add_target_options(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("target")
     group.add_argument(
         "--name",
@@ -53,6 +61,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--cgroup", metavar="PATH", help="watch the processes in a cgroup, by its folder under /sys/fs/cgroup"
     )
     group.add_argument("--no-children", action="store_true", help="don't follow what they start")
+
+
+def _add_time_options(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("time")
     duration = value(parse_duration, "duration")
     group.add_argument(
@@ -71,6 +82,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         default=1.0,
         help="how much of one CPU reading PSS and USS may take (default: 1; 0 reads RSS only)",
     )
+
+
+def _add_run_options(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("run")
     group.add_argument("--run", metavar="DIR", help="keep the series in DIR (default: gdbmem.NAME.PID)")
     group.add_argument("--resume", metavar="RUN", help="go on with the series in RUN")
@@ -81,6 +95,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="set a mark at each line of the program's output that matches",
     )
     group.add_argument("--stdout", metavar="FILE", help="the program's standard output")
+
+
+def _add_result_options(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("result")
     group.add_argument("--plot", metavar="FILE", help="draw the series into FILE.svg or FILE.html")
     group.add_argument(
@@ -99,7 +116,6 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=value(_port, "port"),
         help="serve the numbers to Prometheus (needs the package prometheus_client)",
     )
-    add_output_options(parser)
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:

@@ -82,19 +82,7 @@ def svg(picture: Picture) -> str:
         f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>',
         f'<text x="{_LEFT}" y="20" font-size="15" font-weight="bold">{_text(picture.title)}</text>',
     ]
-    for i in range(6):
-        value = top * i / 5
-        parts.append(
-            f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="#dddddd"/>'
-            f'<text x="{_LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{format_size(value)}</text>'
-        )
-    step = next((s for s in _TIME_STEPS if span_t / s <= 10), math.ceil(span_t / 10 / 86400) * 86400)
-    for i in range(int(span_t / step) + 1):
-        parts.append(
-            f'<line x1="{x(i * step):.1f}" x2="{x(i * step):.1f}" y1="{_TOP + plot_h}" '
-            f'y2="{_TOP + plot_h + 5}" stroke="#555"/>'
-            f'<text x="{x(i * step):.1f}" y="{_TOP + plot_h + 18}" text-anchor="middle">{_time(i * step)}</text>'
-        )
+    parts += _axes(x, y, span_t, top)
     for mark in picture.marks:
         if 0 <= mark.t <= span_t:
             parts.append(
@@ -127,6 +115,25 @@ def html(picture: Picture) -> str:
         "<style>body{margin:2em;font-family:sans-serif}svg{max-width:100%;height:auto}</style></head>\n"
         f"<body>\n{svg(picture)}</body></html>\n"
     )
+
+
+def _axes(x: Scale, y: Scale, span_t: float, top: float) -> list[str]:
+    parts = []
+    bottom = y(0)
+    for i in range(6):
+        value = top * i / 5
+        parts.append(
+            f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="#dddddd"/>'
+            f'<text x="{_LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{format_size(value)}</text>'
+        )
+    step = next((s for s in _TIME_STEPS if span_t / s <= 10), math.ceil(span_t / 10 / 86400) * 86400)
+    for i in range(int(span_t / step) + 1):
+        parts.append(
+            f'<line x1="{x(i * step):.1f}" x2="{x(i * step):.1f}" y1="{bottom:.0f}" '
+            f'y2="{bottom + 5:.0f}" stroke="#555"/>'
+            f'<text x="{x(i * step):.1f}" y="{bottom + 18:.0f}" text-anchor="middle">{_time(i * step)}</text>'
+        )
+    return parts
 
 
 def _key(picture: Picture) -> list[str]:
