@@ -78,6 +78,17 @@ def parse_duration(text: str) -> float:
     )
 
 
+def format_rate(bytes_per_second: float, *, signed: bool = True) -> str:
+    """Return a rate for people, per the unit that keeps it readable: ``+1.5 MiB/s``, ``+40 MiB/min``, ``+3 KiB/h``."""
+    per, seconds = "h", 3600
+    for unit, length in (("s", 1), ("min", 60)):
+        if abs(bytes_per_second) * length >= 1 << 20:
+            per, seconds = unit, length
+            break
+    size = round(bytes_per_second * seconds)
+    return f"{format_delta(size) if signed else format_size(size)}/{per}"
+
+
 def format_duration(seconds: float) -> str:
     """Return *seconds* for people: ``85 ms``, ``2.4 s``, ``11 min 40 s``, ``3 h 20 min``."""
     # The bounds are where rounding would reach the next unit: never "1000 ms" or "60.0 s".

@@ -1,0 +1,231 @@
+"""What a monitor costs: against psrecord and mprof, and against its own bars."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from benchmarks.racing import Row
+from gdbmem.linux.processes import pids
+from gdbmem.linux.procevents import listen
+from gdbmem.linux.tree import Tree
+from gdbmem.model.series import SeriesFacts
+from gdbmem.runs.series_store import SeriesWriter
+
+TITLE = "What monitoring costs"
+_SHORT, _LONG = 2.0, 8.0  # seconds; the difference leaves the start of each tool out
+_INTERVAL = 0.02
+
+
+def race() -> Sequence[Row]:
+    rows = [*_against_peers()]
+    with _children(20) as children:
+        share, rate = _share_of_a_core(children)
+        rows.append(
+            Row(
+                "20 processes at 10 Hz, CPU / a second",
+                share,
+                1.0,
+                f"at most 2 % ({share:.2%})",
+                at_most=0.02,
+            )
+        )
+        before, after = _memory_over_a_million(children)
+        rows.append(
+            Row(
+                f"10^6 samples ({rate * 1e6:.0f} µs each), growth of the monitor",
+                0.0, 0.0, f"at most 2 MiB ({after - before:+.1f} MiB)", at_most=2.0, value=after - before,
+            )
+        )  # fmt: skip
+    with _children(1000) as children:
+        seconds = _sweep(children)
+        rows.append(
+            Row(
+                "1,000 processes, one sweep with PSS",
+                seconds,
+                0.5,
+                "at most 0.5 s",
+                at_most=0.5,
+                value=seconds,
+            )
+        )
+    return rows
+
+
+@contextlib.contextmanager
+def _children(count: int) -> Iterator[set[int]]:
+    """Yield *count* processes that sleep."""
+    sleep = shutil.which("sleep") or "sleep"
+    started = [subprocess.Popen([sleep, "1000"]) for _ in range(count)]
+    try:
+        yield {process.pid for process in started}
+    finally:
+        for process in started:
+            process.kill()
+        for process in started:
+            process.wait()
+
+
+def _facts() -> SeriesFacts:
+    return SeriesFacts("bench", 0.1, time.time(), "boot", 0.0)
+
+
+def _share_of_a_core(children: set[int]) -> tuple[float, float]:
+    """Return the CPU seconds a second, looking ten times a second, and the seconds per sample."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        events = listen()
+        if events is not None:
+            stack.callback(events.close)
+        tree = Tree(lambda: children, events=events)
+        stack.callback(tree.close)
+        writer = SeriesWriter(Path(folder), _facts())
+        stack.callback(writer.close)
+        _look(writer, tree, 0.0)
+        looks = 100
+        begin, cpu = time.monotonic(), time.process_time()
+        for number in range(looks):
+            time.sleep(max(begin + number / 10 - time.monotonic(), 0.0))
+            t = time.monotonic() - begin + 1.0
+            _look(writer, tree, t)
+        spent = time.process_time() - cpu
+        return spent / (time.monotonic() - begin), spent / looks / len(children)
+
+
+def _look(writer: SeriesWriter, tree: Tree, t: float) -> None:
+    look = tree.look(t)
+    writer.append(t, look.readings, look.changed_lines)
+
+
+def _memory_over_a_million(children: set[int]) -> tuple[float, float]:
+    """Return this process's resident MiB before and after a million samples, the first tenth left out."""
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Tree(lambda: children, events=None)
+        writer = SeriesWriter(Path(folder), _facts())
+        looks = 1_000_000 // len(children)
+        before = 0.0
+        for number in range(looks):
+            if number == looks // 10:
+                before = _resident_mib()
+            _look(writer, tree, number * 0.1)
+            if number % 600 == 0:
+                writer.thin(number * 0.1)
+        after = _resident_mib()
+        writer.close()
+        tree.close()
+        return before, after
+
+
+def _resident_mib() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / (1 << 20)
+
+
+def _sweep(children: set[int]) -> float:
+    """Return the seconds that a look at all of them takes, PSS included; the best of five."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))
+    tree = Tree(lambda: children, events=None)
+    tree.look(0.0, sweep=True)
+    taken = []
+    for number in range(1, 6):
+        begin = time.perf_counter()
+        look = tree.look(number * 2.0, sweep=True)
+        taken.append(time.perf_counter() - begin)
+        assert look.alive == len(children) <= len(pids())
+    tree.close()
+    return min(taken)
+
+
+# -- peers ----------------------------------------------------------------------------------------------------
+
+
+def _against_peers() -> Iterator[Row]:
+    """Race for RSS, which is all that peers read; by killing each tool its end and report are left out."""
+    for size, bar in ((1, ""), (21, "at least 10 times less")):
+        with _family(size) as pid:
+            ours = _cpu_per_sample("gdbmem", pid)
+            for name, package in _PACKAGES.items():
+                if shutil.which(name, path=str(_BIN)) is None:
+                    print(f"bench: {name} is missing: pip install {package}", file=sys.stderr)
+                    continue
+                peer = _cpu_per_sample(name, pid)
+                what = "one process" if size == 1 else f"a family of {size}"
+                yield Row(
+                    f"CPU per sample of {what}, gdbmem / {name}",
+                    ours,
+                    peer,
+                    bar,
+                    at_most=0.1 if bar else None,
+                )
+
+
+_BIN = Path(sys.executable).parent
+_PACKAGES = {"psrecord": "psrecord", "mprof": "memory_profiler"}
+_COMMANDS = {
+    "gdbmem": [
+        "-m",
+        "gdbmem.cli.main",
+        "monitor",
+        "-q",
+        "--pss-budget",
+        "0",
+        "--interval",
+        f"{_INTERVAL}s",
+        "--run",
+    ],
+    "psrecord": [str(_BIN / "psrecord"), "--include-children", "--interval", str(_INTERVAL), "--log"],
+    "mprof": [str(_BIN / "mprof"), "attach", "-C", "--interval", str(_INTERVAL), "--output"],
+}
+
+
+@contextlib.contextmanager
+def _family(size: int) -> Iterator[int]:
+    """Yield the pid of a process with *size* - 1 children; all sleep."""
+    children = "sleep 1000 & " * (size - 1)
+    parent = subprocess.Popen(["sh", "-c", f"{children} exec sleep 1000"], start_new_session=True)
+    time.sleep(0.5)
+    try:
+        yield parent.pid
+    finally:
+        os.killpg(parent.pid, signal.SIGKILL)
+        parent.wait()
+
+
+def _cpu_per_sample(name: str, pid: int) -> float:
+    """Return the CPU seconds per sample: what a long run takes beyond a short one."""
+    from gdbmem.runs.series_store import Recording
+
+    costs = []
+    for seconds in (_SHORT, _LONG):
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "out"
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            child = subprocess.Popen(
+                [sys.executable, *_COMMANDS[name], str(out), str(pid)],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd=folder,
+                env={**os.environ, "PYTHONPATH": str(Path.cwd()), "PYTHONUNBUFFERED": "1"},
+            )
+            time.sleep(seconds)
+            child.send_signal(signal.SIGKILL if name == "gdbmem" else signal.SIGINT)
+            child.wait()
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            if name == "gdbmem":
+                samples = sum(1 for _ in Recording(out).points(0, "threads"))
+            else:
+                samples = sum(
+                    line[:1].isdigit() or line.startswith(("MEM", " "))
+                    for line in out.read_text().splitlines()
+                )
+            costs.append((cpu, samples))
+    return max(costs[1][0] - costs[0][0], 1e-9) / max(costs[1][1] - costs[0][1], 1)

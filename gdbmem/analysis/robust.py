@@ -1,0 +1,156 @@
+"""Statistics that a few wild values don't move, and lines with honest errors. Pure Python."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from statistics import median
+from typing import NamedTuple, Optional
+
+Z_95 = 1.96
+Z_STRICT = 3.29  # one in two thousand on either side: what a claim of growth has to pass
+
+
+class Fit(NamedTuple):
+    """A straight line, with or without a curved term beside it."""
+
+    slope: float
+    error: float  # standard error of the slope, neighbours' likeness counted in
+    residual: float  # sum of squares
+    curve: float  # the weight of the curved term
+    dof: int
+    likeness: float  # of neighbouring residuals, 0 to 0.95
+
+
+def t_critical(dof: float, z: float) -> float:
+    """Return Student's quantile that belongs to the normal's *z*. Source: Abramowitz and Stegun 26.7.5."""
+    v = max(dof, 1.0)
+    return (
+        z
+        + (z**3 + z) / (4 * v)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * v**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * v**3)
+    )
+
+
+def noise_of(values: Sequence[float]) -> float:
+    """Return the standard deviation of the noise from one value to the next, trends and jumps left out."""
+    steps = [b - a for a, b in zip(values, values[1:])]
+    if not steps:
+        return 0.0
+    middle = median(steps)
+    return median(abs(step - middle) for step in steps) * 1.4826 / math.sqrt(2)
+
+
+def theil_sen(xs: Sequence[float], ys: Sequence[float]) -> float:
+    """Return the median of the slopes of all pairs (of 300 points at most, evenly chosen)."""
+    stride = max(len(xs) // 300, 1)
+    points = list(zip(xs[::stride], ys[::stride]))
+    slopes = [
+        (y2 - y1) / (x2 - x1) for i, (x1, y1) in enumerate(points) for x2, y2 in points[i + 1 :] if x2 > x1
+    ]
+    return median(slopes) if slopes else 0.0
+
+
+def fit_line(
+    xs: Sequence[float], ys: Sequence[float], curve: Optional[Callable[[float], float]] = None
+) -> Fit:
+    """Fit ``a + b x`` (``+ c curve(x)``) by least squares; the error of b allows for correlated residuals."""
+    columns: list[list[float]] = [[1.0] * len(xs), list(xs)]
+    if curve is not None:
+        columns.append([curve(x) for x in xs])
+    size = len(columns)
+    matrix = [[_dot(p, q) for q in columns] for p in columns]
+    inverse = _inverse(matrix)
+    right = [_dot(column, ys) for column in columns]
+    weights = [_dot(row, right) for row in inverse]
+    residuals = [y - sum(w * c[i] for w, c in zip(weights, columns)) for i, y in enumerate(ys)]
+    squares = _dot(residuals, residuals)
+    dof = max(len(xs) - size, 1)
+    likeness = likeness_of(residuals)
+    inflation = math.sqrt((1 + likeness) / (1 - likeness))
+    error = math.sqrt(max(inverse[1][1], 0.0) * squares / dof) * inflation
+    effective = max(dof * (1 - likeness) / (1 + likeness), 2)
+    return Fit(weights[1], error, squares, weights[2] if size > 2 else 0.0, round(effective), likeness)
+
+
+def likeness_of(residuals: Sequence[float]) -> float:
+    """Return the correlation of neighbours, 0 to 0.95, corrected for what few values hide."""
+    squares = _dot(residuals, residuals)
+    if squares <= 0 or len(residuals) < 4:
+        return 0.0
+    raw = sum(a * b for a, b in zip(residuals, residuals[1:])) / squares
+    return min(max(raw + (1 + 3 * raw) / len(residuals), 0.0), 0.95)
+
+
+def bins(times: Sequence[float], values: Sequence[float], count: int) -> tuple[list[float], list[float]]:
+    """Return the medians of *count* equal stretches of time; empty stretches (gaps) are left out."""
+    begin, span = times[0], (times[-1] - times[0]) or 1.0
+    members: list[list[int]] = [[] for _ in range(count)]
+    for index, t in enumerate(times):
+        members[min(int((t - begin) / span * count), count - 1)].append(index)
+    xs, ys = [], []
+    for group in members:
+        if group:
+            xs.append(sum(times[i] for i in group) / len(group))
+            ys.append(median(values[i] for i in group))
+    return xs, ys
+
+
+def thinned(points: Iterable[tuple[float, float]], limit: int = 4000) -> tuple[list[float], list[float]]:
+    """Return at most *limit* of *points*, the smallest and largest of each stretch among them."""
+    times: list[float] = []
+    values: list[float] = []
+    stride = 1
+    group: list[tuple[float, float]] = []
+    for point in points:
+        group.append(point)
+        if len(group) < 2 * stride:
+            continue
+        low = min(group, key=lambda p: p[1])
+        high = max(group, key=lambda p: p[1])
+        for t, v in sorted((low, high)) if low != high else (low, group[-1]):
+            times.append(t)
+            values.append(v)
+        group = []
+        if len(times) >= limit:
+            times, values = _halved(times, values)
+            stride *= 2
+    for t, v in group:
+        times.append(t)
+        values.append(v)
+    return times, values
+
+
+def _halved(times: list[float], values: list[float]) -> tuple[list[float], list[float]]:
+    kept_t, kept_v = [], []
+    for start in range(0, len(times) - 3, 4):
+        four = range(start, start + 4)
+        low = min(four, key=values.__getitem__)
+        high = max(four, key=values.__getitem__)
+        if low == high:
+            low, high = start, start + 3
+        for index in sorted((low, high)):
+            kept_t.append(times[index])
+            kept_v.append(values[index])
+    return kept_t, kept_v
+
+
+def _dot(left: Sequence[float], right: Sequence[float]) -> float:
+    return sum(a * b for a, b in zip(left, right))
+
+
+def _inverse(matrix: Sequence[Sequence[float]]) -> list[list[float]]:
+    # Gauss and Jordan on two or three rows; a singular one gets a huge error instead of an exception.
+    size = len(matrix)
+    rows = [list(row) + [float(i == j) for j in range(size)] for i, row in enumerate(matrix)]
+    for i in range(size):
+        best = max(range(i, size), key=lambda k: abs(rows[k][i]))
+        rows[i], rows[best] = rows[best], rows[i]
+        pivot = rows[i][i] if abs(rows[i][i]) > 1e-12 else 1e-12
+        rows[i] = [value / pivot for value in rows[i]]
+        for k in range(size):
+            if k != i:
+                factor = rows[k][i]
+                rows[k] = [a - factor * b for a, b in zip(rows[k], rows[i])]
+    return [row[size:] for row in rows]

@@ -1,0 +1,133 @@
+"""Teeth of a sawtooth: where a series turns, and whether its turns are those of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import mean, median, pstdev
+from typing import Optional
+
+from gdbmem.analysis.robust import noise_of, theil_sen
+
+_FEWEST = 3
+_SHARE_OF_RANGE = 0.4  # a turn smaller than this share of the range is no tooth
+_IRREGULAR = 0.5  # standard deviation ÷ mean, of the periods and of the heights
+_FEWEST_A_TOOTH = 5  # samples: with fewer the shape is a matter of chance
+_ROUGH = 0.13  # how far from its line a tooth may be, as a share of its height
+
+
+@dataclass(frozen=True)
+class Teeth:
+    """The teeth of a series."""
+
+    peaks: Sequence[int]  # indices
+    troughs: Sequence[int]
+    period_seconds: float
+    amplitude_bytes: float
+
+
+def find_teeth(times: Sequence[float], values: Sequence[float]) -> Optional[Teeth]:
+    """Return the teeth of a sawtooth; None where the series isn't one."""
+    if len(values) < 3 * _FEWEST:
+        return None
+    smooth = _median_of_three(values)
+    slope = theil_sen(times, smooth)
+    level = [v - slope * (t - times[0]) for t, v in zip(times, smooth)]
+    ordered = sorted(level)
+    spread = ordered[int(0.98 * (len(ordered) - 1))] - ordered[int(0.02 * (len(ordered) - 1))]
+    noise = noise_of(values)
+    turn = max(6 * noise, _SHARE_OF_RANGE * spread)
+    if turn <= 0:
+        return None
+    peaks, troughs = _turns(level, turn)
+    # Where a program begins is no floor: a trough is what a fall has led to.
+    troughs = [trough for trough in troughs if peaks and trough > peaks[0]]
+    if len(peaks) < _FEWEST or len(troughs) < _FEWEST - 1:
+        return None
+    return _regular(times, smooth, level, peaks, troughs, noise)
+
+
+def _regular(
+    times: Sequence[float],
+    values: Sequence[float],
+    level: Sequence[float],
+    peaks: list[int],
+    troughs: list[int],
+    noise: float,
+) -> Optional[Teeth]:
+    heights = [level[p] - level[max((q for q in troughs if q < p), default=troughs[0])] for p in peaks]
+    heights = [height for height in heights if height > 0]
+    periods = [times[b] - times[a] for a, b in zip(peaks, peaks[1:])]
+    if len(heights) < 2 or pstdev(heights) > _IRREGULAR * mean(heights):
+        return None
+    if pstdev(periods) > _IRREGULAR * mean(periods):
+        return None
+    drops = _drops(values, peaks, troughs)
+    clean = _is_clean(level, sorted([*peaks, *troughs]), mean(heights))
+    spacing = median(b - a for a, b in zip(peaks, peaks[1:]))
+    if (
+        mean(heights) < 6 * noise
+        or median(drops) < 0.5 * mean(heights)
+        or spacing < _FEWEST_A_TOOTH
+        or not clean
+    ):
+        return None
+    return Teeth(peaks, troughs, median(periods), median(heights))
+
+
+def _drops(values: Sequence[float], peaks: Sequence[int], troughs: Sequence[int]) -> list[float]:
+    """Return how far the values themselves fall after each peak; stairs only rise, whatever the trend."""
+    drops = []
+    for peak in peaks:
+        after = next((trough for trough in troughs if trough > peak), None)
+        if after is not None:
+            drops.append(values[peak] - values[after])
+    return drops or [0.0]
+
+
+def _is_clean(level: Sequence[float], turns: Sequence[int], height: float) -> bool:
+    """Tell whether it goes from turn to turn in a line or a leap; noise that wanders does neither."""
+    squares, count = 0.0, 0
+    for begin, end in zip(turns, turns[1:]):
+        leg = level[begin : end + 1]
+        last = len(leg) - 1
+        line = [leg[0] + (leg[-1] - leg[0]) * i / last for i in range(len(leg))]
+        middle = (leg[0] + leg[-1]) / 2
+        low, high = min(leg[0], leg[-1]), max(leg[0], leg[-1])
+        leap = [high if value > middle else low for value in leg]
+        squares += min(_distance(leg, line), _distance(leg, leap))
+        count += len(leg)
+    return squares <= count * (_ROUGH * height) ** 2
+
+
+def _distance(left: Sequence[float], right: Sequence[float]) -> float:
+    return sum((a - b) ** 2 for a, b in zip(left, right))
+
+
+def _turns(level: Sequence[float], turn: float) -> tuple[list[int], list[int]]:
+    """Return the peaks and troughs between which the series moved by *turn* at least."""
+    peaks: list[int] = []
+    troughs: list[int] = []
+    low = high = 0
+    direction = 0
+    for index, value in enumerate(level):
+        if value > level[high]:
+            high = index
+        if value < level[low]:
+            low = index
+        if direction >= 0 and level[high] - value >= turn:
+            peaks.append(high)
+            direction, low = -1, index
+        elif direction <= 0 and value - level[low] >= turn:
+            troughs.append(low)
+            direction, high = 1, index
+        if direction > 0 and value > level[high]:
+            high = index
+        if direction < 0 and value < level[low]:
+            low = index
+    return peaks, troughs
+
+
+def _median_of_three(values: Sequence[float]) -> list[float]:
+    inner = [sorted(three)[1] for three in zip(values, values[1:], values[2:])]
+    return [values[0], *inner, values[-1]]

@@ -1,0 +1,180 @@
+"""Set recordings against each other: peak, floor, slope, threads, with confidence.
+
+  gdbmem compare gdbmem.server.100 gdbmem.server.200
+  gdbmem compare OLD1 OLD2 OLD3 --vs NEW1 NEW2 NEW3
+  gdbmem compare --runs 3 -- './omp 8 4' --vs './omp 4 4'     runs them in turn, records, compares
+
+A command behind '--' is one quoted word; no shell reads it. Status 4: --fail-on holds for a second run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Optional, TextIO
+
+from gdbmem.arguments import ArgumentParser, add_output_options, split_program, value
+from gdbmem.cli.monitor import parse_fail_on, plot_kind
+from gdbmem.errors import UsageError
+from gdbmem.report.output import open_output
+from gdbmem.units import parse_duration
+
+if TYPE_CHECKING:
+    import argparse
+
+    from gdbmem.analysis.comparison import Figures
+    from gdbmem.model.series_summary import SeriesSummary
+    from gdbmem.runs.series_store import Recording
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `gdbmem compare`."""
+    parser.usage = "%(prog)s [OPTIONS] RUN… [--vs RUN…]\n       %(prog)s [OPTIONS] -- COMMAND --vs COMMAND"
+    parser.add_argument(
+        "first", metavar="RUN", nargs="*", help="runs; without --vs the first against the others"
+    )
+    parser.add_argument("--vs", dest="second", metavar="RUN", nargs="+", help="the runs of the second group")
+    parser.add_argument(
+        "--runs", type=int, metavar="N", default=3, help="how often to run each command (default: 3)"
+    )
+    parser.add_argument(
+        "--interval",
+        metavar="TIME",
+        type=value(parse_duration, "duration"),
+        default=0.1,
+        help="between two looks (default: 100ms)",
+    )
+    parser.add_argument(
+        "--for",
+        dest="duration",
+        metavar="TIME",
+        type=value(parse_duration, "duration"),
+        help="end each run after TIME",
+    )
+    parser.add_argument(
+        "--plot", metavar="FILE", help="draw the runs over each other into FILE.svg or FILE.html"
+    )
+    parser.add_argument(
+        "--fail-on",
+        metavar="VERDICT[:SLOPE]",
+        type=value(parse_fail_on, "verdict"),
+        help="exit with 4 when a run of the second group has this verdict",
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress on the standard error")
+    parser.add_argument("--no-color", action="store_true", help="no colours (as NO_COLOR does)")
+    add_output_options(parser)
+
+
+def run(argv: Sequence[str], parser: ArgumentParser) -> int:
+    """Record if need be, compare, print."""
+    own, commands = split_program(argv)
+    args = parser.parse_args(own)
+    if args.runs < 1:
+        raise UsageError("--runs has to be at least 1")
+    if args.plot:
+        plot_kind(args.plot)
+    with contextlib.ExitStack() as stack:
+        stream = stack.enter_context(open_output(args.output, force=args.force))
+        plot = stack.enter_context(open_output(args.plot, force=args.force)) if args.plot else None
+        first, second = _given(args) if commands is None else _record(args, commands)
+        return _compare(first, second, args, stream, plot)
+
+
+def _given(args: argparse.Namespace) -> tuple[list[Path], list[Path]]:
+    first = [Path(operand) for operand in args.first]
+    if args.second is not None and first:
+        return first, [Path(operand) for operand in args.second]
+    if len(first) < 2:
+        raise UsageError("two runs at least are compared", hint="gdbmem compare RUN1 RUN2")
+    return first[:1], first[1:]
+
+
+def _record(args: argparse.Namespace, words: list[str]) -> tuple[list[Path], list[Path]]:
+    from gdbmem.cli.main import parser_of
+    from gdbmem.cli.monitor_run import record_series
+    from gdbmem.text import printable
+
+    if len(words) != 3 or words[1] != "--vs" or args.first or args.second:
+        raise UsageError(
+            "two commands are compared, each as one quoted word",
+            hint="gdbmem compare --runs 3 -- './program 8' --vs './program 4'",
+        )
+    commands = [shlex.split(words[0]), shlex.split(words[2])]
+    folders: tuple[list[Path], list[Path]] = ([], [])
+    parser = parser_of("monitor")
+    for number in range(args.runs):
+        # In turn, and who goes first alternates: a slow drift of the machine hits both alike.
+        for which in (0, 1) if number % 2 == 0 else (1, 0):
+            options = ["--quiet", "--interval", f"{args.interval}s", "--stdout", "/dev/null"]
+            options += ["--for", f"{args.duration}s"] if args.duration else []
+            folder = _fresh(Path.cwd() / f"gdbmem.compare.{'ab'[which]}{number + 1}")
+            monitor = parser.parse_args([*options, "--run", str(folder)])
+            recorded = record_series(monitor, commands[which])
+            if recorded.status and not args.duration:
+                print(
+                    f"gdbmem: {printable(words[2 * which])} ended with status {recorded.status}",
+                    file=sys.stderr,
+                )
+            if not args.quiet:
+                print(f"{folder.name}: {printable(words[2 * which])}", file=sys.stderr)
+            folders[which].append(folder)
+    return folders
+
+
+def _fresh(folder: Path) -> Path:
+    number, wanted = 1, folder
+    while folder.exists():
+        number += 1
+        folder = wanted.with_name(f"{wanted.name}.{number}")
+    return folder
+
+
+def _compare(
+    first: Sequence[Path],
+    second: Sequence[Path],
+    args: argparse.Namespace,
+    stream: TextIO,
+    plot: Optional[TextIO],
+) -> int:
+    from gdbmem.analysis.comparison import compare
+    from gdbmem.cli.monitor_report import exit_status, picture_of
+    from gdbmem.model.comparison import Comparison
+    from gdbmem.runs.series_store import Recording
+    from gdbmem.runs.series_summary import summarize
+
+    recordings = [Recording(folder) for folder in (*first, *second)]
+    summaries = [summarize(recording) for recording in recordings]
+    figures = [_figures(recording, summary) for recording, summary in zip(recordings, summaries)]
+    cut = len(first)
+    comparison = Comparison(
+        [path.name for path in first], [path.name for path in second], compare(figures[:cut], figures[cut:])
+    )
+    judged = [(recording.folder.name, summary.verdict) for recording, summary in zip(recordings, summaries)]
+    if plot is not None:
+        from gdbmem.report import series_plot
+
+        draw = series_plot.svg if plot_kind(args.plot) == "svg" else series_plot.html
+        plot.write(draw(picture_of(recordings, summaries)))
+    if args.json:
+        from gdbmem.report.comparison import comparison_json
+
+        stream.write(comparison_json(comparison, judged))
+    else:
+        from gdbmem.report.comparison import print_comparison
+        from gdbmem.report.console import make_console
+
+        print_comparison(comparison, judged, make_console(stream, color=False if args.no_color else None))
+    return exit_status([summary.verdict for summary in summaries[cut:]], args.fail_on, 0)
+
+
+def _figures(recording: Recording, summary: SeriesSummary) -> Figures:
+    from gdbmem.analysis.comparison import figures_of
+    from gdbmem.analysis.robust import thinned
+    from gdbmem.runs.series_summary import judged_line
+
+    _, values = thinned(recording.points(judged_line(recording), summary.metric))
+    threads = max((count for _, count in recording.points(0, "threads")), default=0.0)
+    return figures_of(values, summary.verdict.slope, threads, summary.threads_per_second)

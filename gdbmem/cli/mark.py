@@ -1,0 +1,62 @@
+"""Name this moment in the series that a monitor records.
+
+  gdbmem mark "epoch 2"
+
+The run is, in this order: --run, $GDBMEM_RUN (set for programs that a monitor started), the one run in
+this folder that is being recorded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Optional
+
+from gdbmem.arguments import ArgumentParser
+from gdbmem.errors import InputError, UsageError
+from gdbmem.text import printable
+
+_LONGEST = 200
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `gdbmem mark`."""
+    parser.add_argument("text", metavar="TEXT", help="what to call this moment")
+    parser.add_argument("--run", metavar="DIR", help="the run that is being recorded")
+
+
+def run(argv: Sequence[str], parser: ArgumentParser) -> int:
+    """Set the mark."""
+    from gdbmem.launch.recorder import clock_of
+    from gdbmem.runs.series_store import Recording, add_mark
+
+    args = parser.parse_args(argv)
+    if not args.text.strip() or len(args.text) > _LONGEST:
+        raise UsageError(f"a mark has 1 to {_LONGEST} characters")
+    folder = _find(args.run)
+    recording = Recording(folder)
+    recording.close()
+    add_mark(folder, args.text, clock_of(recording.facts)())
+    return 0
+
+
+def _find(given: Optional[str]) -> Path:
+    from gdbmem.runs.series_store import has_series, is_being_written
+
+    named = given or os.environ.get("GDBMEM_RUN")
+    if named:
+        return Path(named)
+    live = [
+        path for path in sorted(Path.cwd().glob("gdbmem.*")) if has_series(path) and is_being_written(path)
+    ]
+    if len(live) == 1:
+        return live[0]
+    if live:
+        names = ", ".join(printable(path.name) for path in live)
+        raise InputError(
+            f"several monitors are running here: {names}", slug="no-monitor", hint="name one with --run"
+        )
+    raise InputError(
+        "no monitor is recording in this folder", slug="no-monitor", hint="name its run folder with --run"
+    )

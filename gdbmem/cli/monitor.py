@@ -1,0 +1,247 @@
+"""Watch the memory of a process tree, and judge whether it grows.
+
+  gdbmem monitor 4711                     until it ends, or until Ctrl-C
+  gdbmem monitor --for 20m -- ./server    start it, watch it, pass its exit status on
+  gdbmem monitor --name '^worker' --fail-on growing:1MiB/h
+  gdbmem monitor --plot course.svg gdbmem.server.123    draw and judge again what was recorded
+
+While a chart is shown: q ends, m sets a mark, p pauses. SIGUSR1 and 'gdbmem mark' set marks too.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Optional
+
+from gdbmem.arguments import ArgumentParser, add_output_options, split_program, value
+from gdbmem.errors import GdbmemError, InputError, UsageError
+from gdbmem.launch.program import NotExecutableError, NotFoundError
+from gdbmem.text import printable
+from gdbmem.units import parse_duration, parse_size
+
+if TYPE_CHECKING:
+    import argparse
+
+STATUS_NOT_MET = 4
+STATUS_FAILED = 125
+STATUS_NOT_EXECUTABLE = 126
+STATUS_NOT_FOUND = 127
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `gdbmem monitor`."""
+    parser.usage = (
+        "%(prog)s [OPTIONS] PID… | --name PATTERN | --user USER | --cgroup PATH\n"
+        "       %(prog)s [OPTIONS] -- PROGRAM [ARGUMENTS]\n"
+        "       %(prog)s [OPTIONS] RUN…"
+    )
+    parser.add_argument(
+        "targets", metavar="PID|RUN", nargs="*", help="processes to watch, or runs to judge again"
+    )
+    _add_target_options(parser)
+    _add_time_options(parser)
+    _add_run_options(parser)
+    _add_result_options(parser)
+    add_output_options(parser)
+
+
+def _add_target_options(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("target")
+    group.add_argument(
+        "--name",
+        metavar="PATTERN",
+        type=value(_pattern, "regex"),
+        help="watch what has a name or command line that matches this regular expression",
+    )
+    group.add_argument("--user", metavar="USER", help="watch the processes of USER")
+    group.add_argument(
+        "--cgroup", metavar="PATH", help="watch the processes in a cgroup, by its folder under /sys/fs/cgroup"
+    )
+    group.add_argument("--no-children", action="store_true", help="don't follow what they start")
+
+
+def _add_time_options(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("time")
+    duration = value(parse_duration, "duration")
+    group.add_argument(
+        "--interval", metavar="TIME", type=duration, default=0.2, help="between two looks (default: 200ms)"
+    )
+    group.add_argument("--for", dest="duration", metavar="TIME", type=duration, help="end after TIME")
+    group.add_argument(
+        "--until-exit",
+        action="store_true",
+        help="end when nothing is left to watch (without it --name, --user and --cgroup wait for more)",
+    )
+    group.add_argument(
+        "--pss-budget",
+        metavar="PERCENT",
+        type=value(_percent, "percent"),
+        default=1.0,
+        help="how much of one CPU reading PSS and USS may take (default: 1; 0 reads RSS only)",
+    )
+
+
+def _add_run_options(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("run")
+    group.add_argument("--run", metavar="DIR", help="keep the series in DIR (default: gdbmem.NAME.PID)")
+    group.add_argument("--resume", metavar="RUN", help="go on with the series in RUN")
+    group.add_argument(
+        "--mark",
+        metavar="REGEX",
+        type=value(_pattern, "regex"),
+        help="set a mark at each line of the program's output that matches",
+    )
+    group.add_argument("--stdout", metavar="FILE", help="the program's standard output")
+
+
+def _add_result_options(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("result")
+    group.add_argument("--plot", metavar="FILE", help="draw the series into FILE.svg or FILE.html")
+    group.add_argument(
+        "--fail-on",
+        metavar="VERDICT[:SLOPE]",
+        type=value(parse_fail_on, "verdict"),
+        help="exit with 4 on this verdict; 'growing' counts a sawtooth whose floor rises too, SLOPE (as in 1MiB/h) "
+        "is the least that counts",
+    )
+    group.add_argument("--plain", action="store_true", help="lines instead of a chart while it runs")
+    group.add_argument("-q", "--quiet", action="store_true", help="show nothing while it runs")
+    group.add_argument("--no-color", action="store_true", help="no colours (as NO_COLOR does)")
+    group.add_argument(
+        "--prometheus",
+        metavar=":PORT",
+        type=value(_port, "port"),
+        help="serve the numbers to Prometheus (needs the package prometheus_client)",
+    )
+
+
+def run(argv: Sequence[str], parser: ArgumentParser) -> int:
+    """Record and judge, or judge again."""
+    own, program = split_program(argv)
+    args = parser.parse_args(own)
+    runs = [target for target in args.targets if not target.isdigit()]
+    try:
+        if runs:
+            return _judge_again(args, runs, program)
+        _check(args, program)
+        from gdbmem.cli.monitor_run import record
+
+        return record(args, program)
+    except UsageError:
+        raise
+    except NotFoundError as error:
+        return _complain(error, STATUS_NOT_FOUND)
+    except NotExecutableError as error:
+        return _complain(error, STATUS_NOT_EXECUTABLE)
+    except GdbmemError as error:
+        if program is None and args.fail_on is None:
+            raise
+        return _complain(error, STATUS_FAILED)
+
+
+def _judge_again(args: argparse.Namespace, runs: Sequence[str], program: Optional[list[str]]) -> int:
+    from gdbmem.cli.monitor_report import report
+    from gdbmem.runs.run import is_run
+
+    for operand in runs:
+        if not is_run(operand):
+            raise UsageError(
+                f"'{printable(operand)}' is neither a process id nor a run folder",
+                hint="to watch by name: --name; to start a program: gdbmem monitor -- PROGRAM",
+            )
+    if program is not None or len(runs) < len(args.targets):
+        raise UsageError("recorded runs and processes don't go together", hint="give one or the other")
+    if len(runs) > 1 and args.plot is None:
+        raise UsageError("several runs are overlaid with --plot", hint="to compare them: gdbmem compare")
+    return report([Path(operand) for operand in runs], args)
+
+
+def _check(args: argparse.Namespace, program: Optional[list[str]]) -> None:
+    given = [
+        bool(args.targets),
+        args.name is not None,
+        args.user is not None,
+        args.cgroup is not None,
+        program is not None,
+    ]
+    if args.resume is not None:
+        if any(given) or args.run:
+            raise UsageError("--resume goes on with what the run watched", hint="leave the target out")
+    elif sum(given) != 1 or program == []:
+        raise UsageError(
+            "name one thing to watch", hint="process ids, --name, --user, --cgroup, or '-- PROGRAM ARGUMENTS'"
+        )
+    if args.interval <= 0:
+        raise UsageError("--interval has to be longer than 0", hint="--interval 200ms")
+    if args.mark is not None and program is None:
+        raise UsageError(
+            "--mark reads the output of a program", hint="gdbmem monitor --mark REGEX -- PROGRAM"
+        )
+    if args.plot is not None:
+        plot_kind(args.plot)
+
+
+def plot_kind(path: str) -> str:
+    """Return "svg" or "html" by the name of the file; raises UsageError for others."""
+    kind = Path(path).suffix.lower().lstrip(".")
+    if kind not in ("svg", "html"):
+        raise UsageError(
+            f"--plot {printable(path)}: only .svg and .html can be drawn", hint="--plot course.svg"
+        )
+    return kind
+
+
+def parse_fail_on(text: str) -> tuple[str, float]:
+    """Return the verdict and the least slope, bytes per second, of ``growing``, ``growing:1MiB/h`` and the like."""
+    from gdbmem.model.verdict import KINDS
+
+    kind, _, slope = text.partition(":")
+    if kind not in KINDS:
+        raise InputError(
+            f"'{printable(kind)}' is no verdict", slug="bad-fail-on", hint=f"one of {', '.join(KINDS)}"
+        )
+    if not slope:
+        return kind, 0.0
+    size, slash, per = slope.partition("/")
+    units = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+    if not slash or per not in units:
+        raise InputError(
+            f"'{printable(slope)}' is no slope", slug="bad-fail-on", hint="write it as in 1MiB/h"
+        )
+    return kind, parse_size(size) / units[per]
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise InputError(f"'{printable(text)}' is no regular expression: {error}", slug="bad-regex") from None
+
+
+def _percent(text: str) -> float:
+    try:
+        percent = float(text)
+    except ValueError:
+        percent = -1.0
+    if not 0 <= percent <= 100:
+        raise InputError(
+            f"'{printable(text)}' is no percentage", slug="bad-percent", hint="a number from 0 to 100"
+        )
+    return percent
+
+
+def _port(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise InputError(
+            f"'{printable(text)}' is no port", slug="bad-port", hint="write it as in :9877 or 0.0.0.0:9877"
+        )
+    return host or "127.0.0.1", int(port)
+
+
+def _complain(error: GdbmemError, status: int) -> int:
+    print(f"gdbmem: {printable(str(error))}", file=sys.stderr)
+    return status

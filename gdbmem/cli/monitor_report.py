@@ -1,0 +1,209 @@
+"""The reporting half of `gdbmem monitor`: text, JSON, plots, the exit status."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Optional, TextIO
+
+from gdbmem.cli.monitor import STATUS_FAILED, STATUS_NOT_MET, plot_kind
+from gdbmem.model.series import TREE
+from gdbmem.model.series_summary import SeriesSummary
+from gdbmem.model.verdict import Verdict
+from gdbmem.report.output import open_output
+from gdbmem.runs.series_store import Recording
+from gdbmem.runs.series_summary import judged_line, summarize
+
+if TYPE_CHECKING:
+    import argparse
+
+    from gdbmem.report.series_plot import Curve, Picture
+    from gdbmem.runs.run import Run
+
+_MOST_CURVES = 7
+_STEP_WORTH_BYTES = 1 << 20  # to look for its cause
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Where results go; opened before the long part begins."""
+
+    text: TextIO
+    plot: Optional[TextIO]
+
+
+@contextlib.contextmanager
+def prepare_outputs(args: argparse.Namespace) -> Iterator[Outputs]:
+    """Open what *args* name; raises InputError where that can't be."""
+    with contextlib.ExitStack() as stack:
+        text = stack.enter_context(open_output(args.output, force=args.force))
+        plot = stack.enter_context(open_output(args.plot, force=args.force)) if args.plot else None
+        yield Outputs(text, plot)
+
+
+def report(folders: Sequence[Path], args: argparse.Namespace) -> int:
+    """Judge the runs in *folders* again; return the exit status."""
+    with prepare_outputs(args) as outputs:
+        recordings = [Recording(folder) for folder in folders]
+        return _report(recordings, args, outputs, status=0)
+
+
+def report_recorded(
+    run: Run,
+    args: argparse.Namespace,
+    outputs: Outputs,
+    *,
+    status: int,
+    program: Optional[Sequence[str]] = None,
+) -> int:
+    """Report what has just been recorded in *run*; return the exit status."""
+    return _report([Recording(run.folder)], args, outputs, status=status, program=program)
+
+
+def _report(
+    recordings: Sequence[Recording],
+    args: argparse.Namespace,
+    outputs: Outputs,
+    *,
+    status: int,
+    program: Optional[Sequence[str]] = None,
+) -> int:
+    summaries = [summarize(recording) for recording in recordings]
+    if outputs.plot is not None:
+        from gdbmem.report import series_plot
+
+        picture = picture_of(recordings, summaries)
+        draw = series_plot.svg if plot_kind(args.plot) == "svg" else series_plot.html
+        outputs.plot.write(draw(picture))
+    for recording, summary in zip(recordings, summaries):
+        commands = next_commands(recording, summary, program)
+        if args.json:
+            from gdbmem.report.series_json import write_series_json
+
+            write_series_json(
+                outputs.text,
+                summary,
+                recording.samples(),
+                recording.marks,
+                recording.lines,
+                next_commands=commands,
+            )
+        else:
+            _print(recording, summary, args, outputs.text, commands)
+    return exit_status([summary.verdict for summary in summaries], args.fail_on, status)
+
+
+def _print(
+    recording: Recording,
+    summary: SeriesSummary,
+    args: argparse.Namespace,
+    stream: TextIO,
+    commands: Sequence[str],
+) -> None:
+    from gdbmem.analysis.robust import thinned
+    from gdbmem.report.console import make_console
+    from gdbmem.report.series_text import print_course, print_summary
+
+    console = make_console(stream, color=False if args.no_color else None)
+    times, values = thinned(recording.points(judged_line(recording), summary.metric), 1000)
+    print_course(times, values, console, marks=recording.marks)
+    print_summary(summary, console, next_commands=commands)
+    console.print(f"recorded in {recording.folder.name}", style="dim")
+
+
+def exit_status(verdicts: Sequence[Verdict], fail_on: Optional[tuple[str, float]], status: int) -> int:
+    """Return 4 where *fail_on* is met, 125 where no verdict could be reached, else 0; *status* without it."""
+    if fail_on is None:
+        return status
+    if any(is_met(verdict, *fail_on) for verdict in verdicts):
+        return STATUS_NOT_MET
+    if fail_on[0] != "inconclusive" and any(verdict.kind == "inconclusive" for verdict in verdicts):
+        return STATUS_FAILED
+    return 0
+
+
+def is_met(verdict: Verdict, kind: str, least: float) -> bool:
+    """Tell whether *verdict* is of *kind* and at least *least* bytes per second steep."""
+    hit = verdict.grows if kind == "growing" else verdict.kind == kind
+    steep = abs(verdict.slope.value) >= least if verdict.slope is not None else least == 0
+    return hit and steep
+
+
+def picture_of(recordings: Sequence[Recording], summaries: Sequence[SeriesSummary]) -> Picture:
+    """Return the picture of one recording with its processes, or of several, overlaid."""
+    from gdbmem.report.series_plot import Picture
+    from gdbmem.report.series_text import METRIC_NAMES, headline
+
+    curves = []
+    for recording, summary in zip(recordings, summaries):
+        name = METRIC_NAMES[summary.metric] if len(recordings) == 1 else recording.folder.name
+        curves.append(_curve(recording, judged_line(recording), summary.metric, name))
+    if len(recordings) == 1:
+        curves += _curves_of_processes(recordings[0], summaries[0])
+    names = [f"{recording.folder.name}: " if len(recordings) > 1 else "" for recording in recordings]
+    sentences = [f"{name}{headline(s.verdict)}: {s.verdict.evidence}" for name, s in zip(names, summaries)]
+    title = " / ".join(dict.fromkeys(summary.facts.target for summary in summaries))
+    marks = recordings[0].marks if len(recordings) == 1 else ()
+    interval = max(summary.facts.interval_seconds for summary in summaries)
+    gaps = any(summary.gaps for summary in summaries)
+    return Picture(
+        title, curves, marks, sentences, max(5 * interval, 0.5, *_spacing(curves)) if gaps else 1e18
+    )
+
+
+def _spacing(curves: Sequence[Curve]) -> list[float]:
+    # A thinned curve has longer ways from point to point: these are no gaps.
+    return [3 * (c.times[-1] - c.times[0]) / len(c.times) for c in curves if len(c.times) > 1]
+
+
+def _curves_of_processes(recording: Recording, summary: SeriesSummary) -> list[Curve]:
+    if len(summary.lines) <= 1:
+        return [_curve(recording, TREE, "private_dirty_bytes", "private dirty", thin=True)]
+    biggest = sorted(summary.lines, key=lambda row: -(row.peak_bytes or 0))[:_MOST_CURVES]
+    metric = "uss_bytes" if summary.metric == "pss_bytes" else "rss_bytes"
+    return [
+        _curve(recording, row.line.number, metric, f"{row.line.name} {row.line.pid}", thin=True)
+        for row in biggest
+    ]
+
+
+def _curve(recording: Recording, line: int, metric: str, name: str, *, thin: bool = False) -> Curve:
+    from gdbmem.analysis.robust import thinned
+    from gdbmem.report.series_plot import Curve
+
+    times, values = thinned(recording.points(line, metric), 2000)
+    return Curve(name, times, values, thin)
+
+
+def next_commands(
+    recording: Recording, summary: SeriesSummary, program: Optional[Sequence[str]] = None
+) -> list[str]:
+    """Return what to type next where memory grows, chosen by what grew; only commands that exist."""
+    from gdbmem.cli.main import SUBCOMMANDS
+    from gdbmem.linux.processes import stat_of
+
+    stepped_up = (summary.verdict.step_bytes or 0) >= _STEP_WORTH_BYTES
+    if not (summary.verdict.grows or stepped_up):
+        return []
+    lines = [row for row in summary.lines if row.last_bytes is not None and row.first_bytes is not None]
+    if not lines:
+        return []
+    line = max(lines, key=lambda row: (row.last_bytes or 0) - (row.first_bytes or 0)).line
+    stat = stat_of(line.pid)
+    alive = stat is not None and stat.start_ticks == line.start_ticks
+    is_python = line.name.startswith("python")
+    found = []
+    if alive and is_python and "python" in SUBCOMMANDS:
+        found.append(f"gdbmem python {line.pid}")
+    if alive and "explain" in SUBCOMMANDS:
+        found.append(f"gdbmem explain {line.pid}")
+    if not found and program:
+        words = [shlex.quote(word) for word in program]
+        arguments = f" -- {' '.join(words[1:])}" if words[1:] else ""
+        found.append(f"gdbmem launch --massif {words[0]}{arguments}")
+    if not found and alive:
+        found.append(f"gdb -p {line.pid}")
+    return found

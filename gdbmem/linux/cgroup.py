@@ -1,0 +1,93 @@
+"""A process's memory cgroup: how much it uses, how much it may, what happened at the limit."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+_ROOT = Path("/sys/fs/cgroup")
+_NO_LIMIT = 1 << 60  # version 1 writes "none" as a huge number
+
+
+@dataclass(frozen=True)
+class CgroupMemory:
+    """What a cgroup says of its memory; None is what it doesn't say."""
+
+    folder: Path
+    usage_bytes: Optional[int]
+    limit_bytes: Optional[int]
+    events: dict[str, int]  # how often: low, high, max, oom, oom_kill
+
+
+def cgroup_of(pid: int) -> Optional[Path]:
+    """Return the folder of the memory cgroup of *pid*; None where there is none to be seen."""
+    try:
+        text = Path(f"/proc/{pid}/cgroup").read_text()
+    except OSError:
+        return None
+    for line in text.splitlines():
+        number, controllers, path = line.split(":", 2)
+        names = controllers.split(",")
+        if "memory" in names:
+            return _existing(_ROOT / "memory" / path.lstrip("/"), "memory.usage_in_bytes")
+    for line in text.splitlines():
+        number, _, path = line.split(":", 2)
+        if number == "0":
+            return _existing(_ROOT / path.lstrip("/"), "memory.current")
+    return None
+
+
+def read_cgroup(folder: Path) -> CgroupMemory:
+    """Read the cgroup at *folder* (version 1 or 2)."""
+    usage = _number(folder / "memory.current")
+    limit = _number(folder / "memory.max")
+    if usage is None:
+        usage = _number(folder / "memory.usage_in_bytes")
+        limit = _number(folder / "memory.limit_in_bytes")
+    if limit is not None and limit >= _NO_LIMIT:
+        limit = None
+    return CgroupMemory(folder, usage, limit, _events(folder))
+
+
+def tightest_limit(pid: int) -> tuple[int, str]:
+    """Return the lowest memory limit over *pid*, bytes, and whose it is: a cgroup's, or the machine's."""
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    lowest, whose = machine, "the machine"
+    folder = cgroup_of(pid)
+    while folder is not None and folder != _ROOT and _ROOT in folder.parents:
+        limit = read_cgroup(folder).limit_bytes
+        if limit is not None and limit < lowest:
+            lowest, whose = limit, "the cgroup"
+        folder = folder.parent
+    return lowest, whose
+
+
+def _existing(folder: Path, file: str) -> Optional[Path]:
+    # In a container the path may be the host's: then its own cgroup is mounted at the root.
+    for candidate in (folder, _ROOT / "memory", _ROOT):
+        if (candidate / file).exists():
+            return candidate
+    return None
+
+
+def _number(path: Path) -> Optional[int]:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None  # absent, or "max"
+
+
+def _events(folder: Path) -> dict[str, int]:
+    found = {}
+    for name in ("memory.events", "memory.oom_control"):
+        try:
+            lines = (folder / name).read_text().splitlines()
+        except OSError:
+            continue
+        found.update({key: int(number) for key, _, number in (line.partition(" ") for line in lines)})
+    failures = _number(folder / "memory.failcnt")
+    if failures is not None:
+        found["max"] = failures
+    return found

@@ -1,0 +1,214 @@
+"""Reading one process again and again, cheaply: descriptors of statm and stat stay open.
+
+A kept descriptor names the process, not the number: when the process has gone it says so, even after
+the kernel has given the pid to another one.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import NamedTuple, Optional
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class ProcessGone(Exception):  # noqa: N818  (processes end; that is no error)
+    """The process has ended, or is a zombie with no memory left."""
+
+
+class Stat(NamedTuple):
+    """What /proc/PID/stat says; *start_ticks* with the pid tells one process from all others."""
+
+    name: str
+    state: str
+    parent: int
+    minor_faults: int
+    major_faults: int
+    cpu_seconds: float
+    threads: int
+    start_ticks: int
+
+
+class Statm(NamedTuple):
+    """What /proc/PID/statm says, bytes."""
+
+    rss_bytes: int
+    shared_bytes: int
+
+
+@dataclass(frozen=True)
+class Rollup:
+    """What /proc/PID/smaps_rollup says, bytes."""
+
+    rss_bytes: int
+    pss_bytes: int
+    uss_bytes: int
+    private_dirty_bytes: int
+    shared_dirty_bytes: int
+    anonymous_bytes: int
+    swap_bytes: int
+    pss_anonymous_bytes: Optional[int]  # since Linux 5.8, as the two below
+    pss_file_bytes: Optional[int]
+    pss_shmem_bytes: Optional[int]
+
+
+def parse_stat(data: bytes) -> Stat:
+    """Decode /proc/PID/stat; the name may hold blanks and parentheses. Source: proc(5)."""
+    close = data.rindex(b")")
+    words = data[close + 2 :].split()
+    return Stat(
+        name=os.fsdecode(data[data.index(b"(") + 1 : close]),
+        state=chr(words[0][0]),
+        parent=int(words[1]),
+        minor_faults=int(words[7]),
+        major_faults=int(words[9]),
+        cpu_seconds=(int(words[11]) + int(words[12])) / _TICKS,
+        threads=int(words[17]),
+        start_ticks=int(words[19]),
+    )
+
+
+def parse_rollup(data: bytes) -> Rollup:
+    """Decode /proc/PID/smaps_rollup. Source: Linux, Documentation/filesystems/proc.rst."""
+    sizes = {}
+    for line in data.split(b"\n")[1:]:
+        words = line.split()
+        if len(words) == 3:
+            sizes[words[0]] = int(words[1]) * 1024
+    return Rollup(
+        rss_bytes=sizes[b"Rss:"],
+        pss_bytes=sizes[b"Pss:"],
+        uss_bytes=sizes[b"Private_Clean:"] + sizes[b"Private_Dirty:"],
+        private_dirty_bytes=sizes[b"Private_Dirty:"],
+        shared_dirty_bytes=sizes[b"Shared_Dirty:"],
+        anonymous_bytes=sizes[b"Anonymous:"],
+        swap_bytes=sizes.get(b"Swap:", 0),
+        pss_anonymous_bytes=sizes.get(b"Pss_Anon:"),
+        pss_file_bytes=sizes.get(b"Pss_File:"),
+        pss_shmem_bytes=sizes.get(b"Pss_Shmem:"),
+    )
+
+
+class ProcessFiles:
+    """The /proc files of one process."""
+
+    def __init__(self, pid: int) -> None:
+        """Open them; raises ProcessGone where there is no such process."""
+        self.pid = pid
+        self._folder = f"/proc/{pid}/"
+        self._stat: Optional[int] = None
+        self._statm: Optional[int] = None
+        try:
+            self._stat = os.open(self._folder + "stat", os.O_RDONLY | os.O_CLOEXEC)
+            self._statm = os.open(self._folder + "statm", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self.close()
+            raise ProcessGone from None
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        for descriptor in (self._stat, self._statm):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._stat = self._statm = None
+
+    def stat(self) -> Stat:
+        """Read stat; raises ProcessGone, for a zombie too."""
+        stat = parse_stat(self._read(self._stat))
+        if stat.state in "ZX":
+            raise ProcessGone
+        return stat
+
+    def statm(self) -> Statm:
+        """Read statm; raises ProcessGone."""
+        words = self._read(self._statm).split(None, 3)
+        return Statm(int(words[1]) * _PAGE, int(words[2]) * _PAGE)
+
+    def rollup(self) -> Rollup:
+        """Read smaps_rollup; raises ProcessGone, or PermissionError for a process of somebody else.
+
+        It is opened anew each time: its descriptor would stay with the memory from before an exec.
+        """
+        data = self._read_file("smaps_rollup")
+        if not data:
+            raise ProcessGone  # a zombie, or it is about to exec
+        return parse_rollup(data)
+
+    def status_sizes(self) -> dict[str, int]:
+        """Return the RssAnon, RssFile, RssShmem and VmSwap of status, bytes; readable for everybody."""
+        sizes = {}
+        for line in self._read_file("status").split(b"\n"):
+            if line.startswith((b"Rss", b"VmSwap")):
+                name, value, _ = line.split(None, 2)
+                sizes[name[:-1].decode()] = int(value) * 1024
+        return sizes
+
+    def named_mappings(self) -> dict[str, int]:
+        """Return the resident bytes of [heap] and [stack]; raises as rollup() does."""
+        found: dict[str, int] = {}
+        name = b""
+        for line in self._read_file("smaps").split(b"\n"):
+            if line.startswith(b"Rss:"):
+                if name in (b"[heap]", b"[stack]"):
+                    key = name.decode()
+                    found[key] = found.get(key, 0) + int(line.split()[1]) * 1024
+            elif b"-" in line[:17]:
+                name = line.rpartition(b" ")[2]
+        return found
+
+    def open_files(self) -> int:
+        """Return how many files it holds open; raises as rollup() does."""
+        return len(self._list("fd"))
+
+    def thread_ids(self) -> list[int]:
+        """Return the ids of its threads; raises ProcessGone."""
+        return [int(name) for name in self._list("task")]
+
+    def children(self, threads: int) -> list[int]:
+        """Return the pids of its children; of each of its *threads*, as a child belongs to one of them.
+
+        Raises ProcessGone; FileNotFoundError where the kernel doesn't list children.
+        """
+        if threads == 1:
+            return [int(word) for word in self._read_file(f"task/{self.pid}/children").split()]
+        found = []
+        for tid in self.thread_ids():
+            try:
+                found += [int(word) for word in self._read_file(f"task/{tid}/children").split()]
+            except ProcessGone:
+                continue  # only the thread has
+        return found
+
+    def command(self) -> str:
+        """Return the command line ("" for a kernel thread); raises ProcessGone."""
+        words = self._read_file("cmdline").rstrip(b"\0").split(b"\0")
+        return os.fsdecode(b" ".join(words))
+
+    def _read(self, descriptor: Optional[int]) -> bytes:
+        if descriptor is None:
+            raise ProcessGone
+        try:
+            data = os.pread(descriptor, 4096, 0)
+        except ProcessLookupError:
+            raise ProcessGone from None
+        if not data:
+            raise ProcessGone
+        return data
+
+    def _read_file(self, name: str) -> bytes:
+        try:
+            with open(self._folder + name, "rb", buffering=0) as stream:  # noqa: PTH123  (hot path)
+                parts = []
+                while part := stream.read(1 << 16):
+                    parts.append(part)
+                return b"".join(parts)
+        except (FileNotFoundError, ProcessLookupError):
+            raise ProcessGone from None
+
+    def _list(self, name: str) -> list[str]:
+        try:
+            return os.listdir(self._folder + name)  # noqa: PTH208  (hot path)
+        except (FileNotFoundError, ProcessLookupError):
+            raise ProcessGone from None

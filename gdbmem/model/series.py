@@ -1,0 +1,88 @@
+"""Memory over time: readings of processes, the lines they draw, marks. Sizes are bytes, times seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import NamedTuple, Optional
+
+TREE = 0  # the line of the whole process tree
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one look at a process found; None is what was not read this time, never 0.
+
+    Counters (faults, threads_started, cpu_seconds) count from the process's birth or from the first look.
+    """
+
+    rss_bytes: Optional[int] = None
+    pss_bytes: Optional[int] = None
+    uss_bytes: Optional[int] = None
+    shared_bytes: Optional[int] = None  # resident pages of files and shared memory
+    swap_bytes: Optional[int] = None
+    anonymous_bytes: Optional[int] = None
+    file_bytes: Optional[int] = None
+    shmem_bytes: Optional[int] = None
+    private_dirty_bytes: Optional[int] = None  # what copy-on-write really cost
+    shared_dirty_bytes: Optional[int] = None  # inherited, not yet copied
+    heap_bytes: Optional[int] = None  # resident in [heap]
+    stack_bytes: Optional[int] = None  # resident in [stack]
+    minor_faults: Optional[int] = None
+    major_faults: Optional[int] = None
+    threads: Optional[int] = None
+    threads_started: Optional[int] = None
+    open_files: Optional[int] = None
+    cpu_seconds: Optional[float] = None
+
+    def filled_from(self, before: Reading) -> Reading:
+        """Return this reading with what was not read taken from the one *before* it."""
+        pairs = ((name, getattr(self, name)) for name in READING_FIELDS)
+        return Reading(**{name: getattr(before, name) if value is None else value for name, value in pairs})
+
+
+READING_FIELDS = tuple(entry.name for entry in fields(Reading))
+
+
+class Sample(NamedTuple):
+    """One reading of one line at one time."""
+
+    t: float  # since the series began
+    line: int  # TREE, or the line's number
+    reading: Reading
+
+
+@dataclass(frozen=True)
+class Line:
+    """One process over time; a respawned worker carries on the line of the one before it."""
+
+    number: int
+    pid: int  # of the last process on it
+    start_ticks: int  # when that process was born, by the kernel's clock: tells reused pids apart
+    name: str
+    command: str
+    parent: int  # the parent's line; 0 where the parent isn't watched
+    born: float
+    gone: Optional[float] = None
+    respawns: int = 0
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A moment that somebody named."""
+
+    t: float
+    text: str
+
+
+@dataclass(frozen=True)
+class SeriesFacts:
+    """What holds for a whole recording."""
+
+    target: str
+    interval_seconds: float
+    began: float  # seconds since 1970
+    boot_id: str
+    boot_seconds: float  # the clock that also counts sleep, at t = 0
+    limit_bytes: Optional[int] = None  # of the tightest cgroup, or the machine
+    limit_of: str = ""
+    exact_threads: bool = False  # the kernel reported each thread's start; else the count is a lower bound

@@ -1,0 +1,60 @@
+"""What a recording comes to: the verdict, the lines, what grew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from gdbmem.errors import Notice
+from gdbmem.model.series import Line, SeriesFacts
+from gdbmem.model.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class LineSummary:
+    """One process over the whole recording, bytes; None is what was never read."""
+
+    line: Line
+    metric: str  # of the four that follow: rss_bytes or pss_bytes
+    first_bytes: Optional[float]
+    last_bytes: Optional[float]
+    peak_bytes: Optional[float]
+    private_dirty_change_bytes: Optional[float]
+    threads_started: int
+    most_threads: int
+
+
+@dataclass(frozen=True)
+class Component:
+    """A part of the memory, and how much it changed over the window, bytes."""
+
+    name: str  # anonymous, file, shmem, heap, swap
+    change_bytes: float
+
+
+@dataclass(frozen=True)
+class SeriesSummary:
+    """A recording, judged."""
+
+    facts: SeriesFacts
+    metric: str  # of the total: pss_bytes, or rss_bytes for a single process
+    seconds: float
+    samples: int
+    reads_of_pss: int
+    first_bytes: Optional[float]
+    last_bytes: Optional[float]
+    peak_bytes: Optional[float]
+    verdict: Verdict
+    lines: Sequence[LineSummary]
+    components: Sequence[Component]  # what changed most first
+    threads_started: int
+    copied_bytes: float  # by which forked processes have un-shared what they had inherited
+    gaps: Sequence[tuple[float, float]]  # stretches without samples: the monitor or the machine was stopped
+    seconds_to_limit: Optional[float]
+    notices: Sequence[Notice]
+
+    @property
+    def threads_per_second(self) -> float:
+        """How many threads were started each second, on average."""
+        return self.threads_started / self.seconds if self.seconds > 0 else 0.0

@@ -1,0 +1,213 @@
+"""What a monitor shows while it runs: a chart and a table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from typing import TYPE_CHECKING, Any, Optional, TextIO
+
+from gdbmem.analysis.robust import thinned
+from gdbmem.linux.tree import Look
+from gdbmem.model.series import TREE, Line, Mark, Reading
+from gdbmem.text import plural, printable
+from gdbmem.units import format_duration, format_size
+
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+
+_KEEP_POINTS = 2000
+_KEYS = {"q": "quit", "m": "mark", "p": "pause", " ": "pause", "\x03": "quit"}
+
+
+class PlainView:
+    """A line now and then on the standard error."""
+
+    def __init__(self, stream: TextIO, *, every_seconds: float = 10.0, quiet: bool = False) -> None:
+        self._stream = stream
+        self._every = every_seconds
+        self._quiet = quiet
+        self._next = 0.0
+        self._begin: Optional[float] = None
+
+    def show(self, look: Look) -> None:
+        """Print a line if the last one is old enough."""
+        self._begin = look.t if self._begin is None else self._begin
+        total = dict(look.readings).get(TREE)
+        if self._quiet or look.t < self._next or total is None:
+            return
+        self._next = look.t + self._every
+        print(
+            f"{format_duration(look.t - self._begin)}: {describe(total, look.alive)}",
+            file=self._stream,
+            flush=True,
+        )
+
+    def note(self, text: str) -> None:
+        """Print a note."""
+        print(f"gdbmem: {printable(text)}", file=self._stream, flush=True)
+
+    def marked(self, mark: Mark) -> None:
+        """Print a mark."""
+        if not self._quiet:
+            print(f"mark: {printable(mark.text)}", file=self._stream, flush=True)
+
+    def keyboard(self) -> Optional[int]:
+        """There are no keys."""
+        return None
+
+    def key(self) -> str:
+        """There are no keys."""
+        return ""
+
+
+def describe(total: Reading, alive: int) -> str:
+    """Return a tree's *total* in a few words."""
+    words = []
+    if total.pss_bytes is not None:
+        words.append(f"PSS {format_size(total.pss_bytes)}")
+    if total.rss_bytes is not None:
+        words.append(f"RSS {format_size(total.rss_bytes)}")
+    words.append(plural(alive, "process", "processes"))
+    if total.threads is not None:
+        words.append(plural(total.threads, "thread"))
+    return ", ".join(words)
+
+
+class LiveView:
+    """A chart and a table that follow the tree; keys: q quit, m mark, p pause."""
+
+    def __init__(self, console: Console, title: str) -> None:
+        from rich.live import Live
+
+        self._console = console
+        self._title = printable(title)
+        self._points: dict[str, list[tuple[float, float]]] = {"pss_bytes": [], "rss_bytes": []}
+        self._lines: dict[int, Line] = {}
+        self._readings: dict[int, Reading] = {}
+        self._marks: list[Mark] = []
+        self._paused = False
+        self._notes: list[str] = []
+        self._drawn = 0.0
+        self._look: Optional[Look] = None
+        self._old_terminal: Optional[list[Any]] = None
+        self._live = Live(console=console, auto_refresh=False, transient=True, screen=False)
+
+    def __enter__(self) -> LiveView:
+        if sys.stdin.isatty():
+            self._old_terminal = termios.tcgetattr(sys.stdin.fileno())
+            tty.setcbreak(sys.stdin.fileno())
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+        if self._old_terminal is not None:
+            termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._old_terminal)
+
+    def show(self, look: Look) -> None:
+        """Remember *look*; draw at most four times a second."""
+        self._look = look
+        for line in look.changed_lines:
+            self._lines[line.number] = line
+        for number, reading in look.readings:
+            before = self._readings.get(number)
+            self._readings[number] = reading if before is None else reading.filled_from(before)
+        total = dict(look.readings).get(TREE)
+        for metric, points in self._points.items():
+            value = getattr(total, metric, None)
+            if value is not None:
+                points.append((look.t, value))
+                if len(points) > 2 * _KEEP_POINTS:
+                    points[:] = zip(*thinned(points, _KEEP_POINTS))
+        if time.monotonic() - self._drawn >= 0.25:
+            self._draw()
+
+    def _draw(self) -> None:
+        self._drawn = time.monotonic()
+        self._live.update(self._picture(), refresh=True)
+
+    def _picture(self) -> Group:
+        from rich.console import Group
+        from rich.text import Text
+
+        from gdbmem.report.series_text import draw_course
+
+        # The terminal may have been resized since.
+        size = os.get_terminal_size(sys.stderr.fileno()) if sys.stderr.isatty() else self._console.size
+        width, height = max(size[0], 40), max(size[1], 12)
+        self._console.width = width
+        parts: list[Any] = [Text(self._status(), style="bold", no_wrap=True, overflow="ellipsis")]
+        points = self._points["pss_bytes"] if len(self._lines) > 1 else self._points["rss_bytes"]
+        rows = min(max(height // 3, 4), 10)
+        if len(points) > 1:
+            times, values = zip(*points)
+            chart = draw_course(
+                times,
+                values,
+                width,
+                max(height - rows - 4, 6),
+                marks=self._marks,
+                color=not self._console.no_color,
+            )
+            parts.append(Text.from_ansi(chart, no_wrap=True))
+        parts.append(self._table(rows - 1))
+        parts.append(
+            Text("; ".join(self._notes[-1:]) or "q quit   m mark   p pause", style="dim", no_wrap=True)
+        )
+        return Group(*parts)
+
+    def _status(self) -> str:
+        look = self._look
+        assert look is not None
+        total = self._readings.get(TREE, Reading())
+        paused = "  PAUSED" if self._paused else ""
+        return f"{self._title}  {format_duration(look.t)}  {describe(total, look.alive)}{paused}"
+
+    def _table(self, rows: int) -> Any:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        table.add_column("process", no_wrap=True, overflow="ellipsis")
+        for heading in ("pid", "RSS", "PSS", "USS", "threads"):
+            table.add_column(heading, justify="right", no_wrap=True)
+        alive = [line for line in self._lines.values() if line.gone is None]
+        alive.sort(key=lambda line: -(self._readings.get(line.number, Reading()).rss_bytes or 0))
+        for line in alive[:rows]:
+            reading = self._readings.get(line.number, Reading())
+            sizes = (reading.rss_bytes, reading.pss_bytes, reading.uss_bytes)
+            cells = [
+                printable(line.name),
+                str(line.pid),
+                *(format_size(s) if s is not None else "" for s in sizes),
+            ]
+            table.add_row(*(Text(cell) for cell in [*cells, str(reading.threads or "")]))
+        return table
+
+    def note(self, text: str) -> None:
+        """Show a note below the table, and keep it above the final report."""
+        self._notes.append(printable(text))
+        self._console.print(f"gdbmem: {printable(text)}")
+
+    def marked(self, mark: Mark) -> None:
+        """Show a mark."""
+        self._marks.append(mark)
+
+    def keyboard(self) -> Optional[int]:
+        """Return the terminal's descriptor."""
+        return sys.stdin.fileno() if self._old_terminal is not None else None
+
+    def key(self) -> str:
+        """Return what the waiting key asks for."""
+        if not select.select([sys.stdin], [], [], 0)[0]:
+            return ""
+        typed = os.read(sys.stdin.fileno(), 1).decode(errors="replace")
+        wish = _KEYS.get(typed, "" if typed else "quit")
+        if wish == "pause":
+            self._paused = not self._paused
+            self._draw()
+        return wish

@@ -1,0 +1,178 @@
+"""Memory over time as one picture: SVG, or an HTML page that holds it; nothing is fetched."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from gdbmem.model.series import Mark
+from gdbmem.text import printable
+from gdbmem.units import format_duration, format_size
+
+_WIDTH, _HEIGHT = 960, 420
+_LEFT, _RIGHT, _TOP, _BOTTOM = 90, 20, 56, 70
+_COLORS = ("#1f5fbf", "#c2452d", "#2e8b57", "#8a4fbf", "#b8860b", "#20808d", "#8c564b", "#555555")
+_TIME_STEPS = (
+    0.1,
+    0.2,
+    0.5,
+    1,
+    2,
+    5,
+    10,
+    20,
+    30,
+    60,
+    120,
+    300,
+    600,
+    1200,
+    1800,
+    3600,
+    7200,
+    14400,
+    21600,
+    43200,
+    86400,
+)
+
+
+Scale = Callable[[float], float]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line of the picture, bytes over seconds."""
+
+    name: str
+    times: Sequence[float]
+    values: Sequence[float]
+    is_thin: bool = False  # a process, where the whole is the thing
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What is drawn."""
+
+    title: str
+    curves: Sequence[Curve]
+    marks: Sequence[Mark] = ()
+    sentences: Sequence[str] = ()  # the verdicts, below
+    gap_seconds: float = math.inf  # a longer stretch without samples is left open
+
+
+def svg(picture: Picture) -> str:
+    """Return *picture* as SVG."""
+    span_t = max((c.times[-1] for c in picture.curves if c.times), default=1.0) or 1.0
+    top = _nice(max((max(c.values) for c in picture.curves if c.values), default=1.0))
+    plot_w, plot_h = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
+
+    def x(t: float) -> float:
+        return _LEFT + t / span_t * plot_w
+
+    def y(v: float) -> float:
+        return _TOP + (1 - v / top) * plot_h
+
+    height = _HEIGHT + 18 * len(picture.sentences)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" '
+        'font-family="sans-serif" font-size="12">',
+        f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>',
+        f'<text x="{_LEFT}" y="20" font-size="15" font-weight="bold">{_text(picture.title)}</text>',
+    ]
+    parts += _axes(x, y, span_t, top)
+    for mark in picture.marks:
+        if 0 <= mark.t <= span_t:
+            parts.append(
+                f'<g><title>{_text(mark.text)}</title><line x1="{x(mark.t):.1f}" x2="{x(mark.t):.1f}" y1="{_TOP}" '
+                f'y2="{_TOP + plot_h}" stroke="#999999" stroke-dasharray="3 3"/>'
+                f'<text x="{x(mark.t) + 3:.1f}" y="{_TOP + 10}" fill="#777777" font-size="10">'
+                f"{_text(mark.text[:24])}</text></g>"
+            )
+    for number, curve in enumerate(picture.curves):
+        color = _COLORS[number % len(_COLORS)]
+        data = _path(curve, x, y, picture.gap_seconds)
+        width = 0.9 if curve.is_thin else 1.8
+        parts.append(
+            f'<path d="{data}" fill="none" stroke="{color}" stroke-width="{width}">'
+            f"<title>{_text(curve.name)}</title></path>"
+        )
+    parts += _key(picture)
+    for i, sentence in enumerate(picture.sentences):
+        parts.append(f'<text x="{_LEFT}" y="{_HEIGHT + 6 + 18 * i}">{_text(sentence)}</text>')
+    return "\n".join(parts) + "\n</svg>\n"
+
+
+def html(picture: Picture) -> str:
+    """Return *picture* as one page that needs nothing else."""
+    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f"<title>{_text(picture.title)}</title>"
+        "<style>body{margin:2em;font-family:sans-serif}svg{max-width:100%;height:auto}</style></head>\n"
+        f"<body>\n{svg(picture)}</body></html>\n"
+    )
+
+
+def _axes(x: Scale, y: Scale, span_t: float, top: float) -> list[str]:
+    parts = []
+    bottom = y(0)
+    for i in range(6):
+        value = top * i / 5
+        parts.append(
+            f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="#dddddd"/>'
+            f'<text x="{_LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{format_size(value)}</text>'
+        )
+    step = next((s for s in _TIME_STEPS if span_t / s <= 10), math.ceil(span_t / 10 / 86400) * 86400)
+    for i in range(int(span_t / step) + 1):
+        parts.append(
+            f'<line x1="{x(i * step):.1f}" x2="{x(i * step):.1f}" y1="{bottom:.0f}" '
+            f'y2="{bottom + 5:.0f}" stroke="#555"/>'
+            f'<text x="{x(i * step):.1f}" y="{bottom + 18:.0f}" text-anchor="middle">{_time(i * step)}</text>'
+        )
+    return parts
+
+
+def _key(picture: Picture) -> list[str]:
+    parts, at = [], _LEFT
+    for number, curve in enumerate(picture.curves):
+        label = printable(curve.name)[:28]
+        parts.append(
+            f'<rect x="{at}" y="32" width="14" height="4" fill="{_COLORS[number % len(_COLORS)]}"/>'
+            f'<text x="{at + 18}" y="38">{escape(label)}</text>'
+        )
+        at += 40 + 7 * len(label)
+    return parts
+
+
+def _path(curve: Curve, x: Scale, y: Scale, gap: float) -> str:
+    words = []
+    before = None
+    for t, v in zip(curve.times, curve.values):
+        words.append(f"{'M' if before is None or t - before > gap else 'L'}{x(t):.1f} {y(v):.1f}")
+        before = t
+    return "".join(words)
+
+
+def _nice(value: float) -> float:
+    """Return a round number of bytes from *value* up, a multiple of five of something."""
+    power: int = 1024 ** int(math.log(max(value, 1), 1024))
+    for factor in (1, 2, 2.5, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000, 1024):
+        if factor * power >= value * 1.02:
+            return factor * power
+    return 2048.0 * power
+
+
+def _time(seconds: float) -> str:
+    if seconds == 0:
+        return "0"
+    return (
+        format_duration(seconds).replace(" min 0 s", " min").replace(" h 0 min", " h").replace(".0 s", " s")
+    )
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))

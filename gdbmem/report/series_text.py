@@ -1,0 +1,204 @@
+"""A recording as text: the course, the processes, the verdict, what to type next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Optional
+
+from gdbmem.model.series import Mark
+from gdbmem.model.series_summary import LineSummary, SeriesSummary
+from gdbmem.model.verdict import Slope, Verdict
+from gdbmem.report.console import glyphs_for, print_sentence, print_table
+from gdbmem.report.notices import print_notices
+from gdbmem.text import plural, printable
+from gdbmem.units import format_delta, format_duration, format_rate, format_size
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_MOST_ROWS = 12
+_COLORS = {"growing": "bold red", "plateau": "green", "shrinking": "green", "inconclusive": "yellow"}
+METRIC_NAMES = {"rss_bytes": "RSS", "pss_bytes": "PSS"}
+
+
+def print_summary(summary: SeriesSummary, console: Console, *, next_commands: Sequence[str] = ()) -> None:
+    """Print *summary*; *next_commands* are worth typing now."""
+    print_sentence(console, _heading(summary))
+    if summary.first_bytes is not None and summary.last_bytes is not None and summary.peak_bytes is not None:
+        name = METRIC_NAMES[summary.metric]
+        print_sentence(
+            console,
+            f"{name}: {format_size(summary.first_bytes)} at first, {format_size(summary.last_bytes)} at last, "
+            f"{format_size(summary.peak_bytes)} at most",
+        )
+    if len(summary.lines) > 1:
+        _print_lines(summary.lines, console)
+    for sentence in details(summary):
+        print_sentence(console, sentence)
+    print_verdict(summary.verdict, console)
+    for command in next_commands:
+        print_sentence(console, f"next: {command}", "bold")
+    print_notices(summary.notices, console)
+
+
+def print_verdict(verdict: Verdict, console: Console) -> None:
+    """Print the verdict, its evidence and its numbers."""
+    style = "bold red" if verdict.grows else _COLORS.get(verdict.kind, "bold")
+    print_sentence(console, f"{headline(verdict)}: {verdict.evidence}", style)
+    if verdict.slope is not None and verdict.kind != "inconclusive":
+        what = "floor" if verdict.kind == "sawtooth" else "slope"
+        print_sentence(console, f"{what}: {rate_of(verdict.slope)}; {resolution(verdict)}")
+    if verdict.per_mark is not None:
+        each = verdict.per_mark
+        print_sentence(
+            console,
+            f"per mark: {format_delta(each.value)} (95 %: {format_delta(each.low)} to {format_delta(each.high)})",
+        )
+
+
+def headline(verdict: Verdict) -> str:
+    """Return the verdict in a word or two."""
+    return f"sawtooth, floor {verdict.floor}" if verdict.kind == "sawtooth" else verdict.kind
+
+
+def rate_of(slope: Slope) -> str:
+    """Return *slope* with its interval."""
+    value, low, high = (format_rate(rate) for rate in (slope.value, slope.low, slope.high))
+    return f"{value} (95 %: {low} to {high})"
+
+
+def resolution(verdict: Verdict) -> str:
+    """Return the smallest slope that the window could have shown."""
+    if verdict.resolution is None:
+        return "no slope could have been shown"
+    return f"this window could have shown {format_rate(verdict.resolution, signed=False)}"
+
+
+def details(summary: SeriesSummary) -> list[str]:
+    """Return what else is worth a sentence: what grew, threads, copies, the limit."""
+    found = []
+    changed = [c for c in summary.components if abs(c.change_bytes) >= 1 << 20]
+    if changed:
+        found.append("by kind: " + ", ".join(f"{c.name} {format_delta(c.change_bytes)}" for c in changed))
+    heap = next((c.change_bytes for c in summary.components if c.name == "[heap]"), None)
+    anonymous = next((c.change_bytes for c in summary.components if c.name == "anonymous"), 0.0)
+    if summary.verdict.grows and heap is not None and anonymous > 4 * max(abs(heap), 1 << 18):
+        found.append(
+            "[heap] stays as it is, what grows is other anonymous memory: arenas of threads, large blocks, or "
+            "freed memory that is kept"
+        )
+    if summary.copied_bytes >= 1 << 20:
+        found.append(
+            f"forked processes have copied {format_size(summary.copied_bytes)} of what they had inherited "
+            "(copy-on-write: their RSS doesn't show it)"
+        )
+    if summary.threads_per_second >= 1:
+        least = "" if summary.facts.exact_threads else "at least "
+        found.append(
+            f"threads started: {least}{summary.threads_started:,} ({summary.threads_per_second:,.0f}/s)"
+        )
+    if summary.seconds_to_limit is not None and summary.facts.limit_bytes is not None:
+        found.append(
+            f"at this rate the limit of {summary.facts.limit_of}, {format_size(summary.facts.limit_bytes)}, is "
+            f"reached in {format_duration(summary.seconds_to_limit)}"
+        )
+    return found
+
+
+def _heading(summary: SeriesSummary) -> str:
+    text = (
+        f"{printable(summary.facts.target)}: {plural(summary.samples, 'look')} in "
+        f"{format_duration(summary.seconds)}, one each {format_duration(summary.facts.interval_seconds)}"
+    )
+    if summary.reads_of_pss:
+        every = summary.seconds / summary.reads_of_pss
+        text += (
+            f"; PSS and USS read {plural(summary.reads_of_pss, 'time')} (one each {format_duration(every)})"
+        )
+    return text
+
+
+def _print_lines(lines: Sequence[LineSummary], console: Console) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    name = METRIC_NAMES[lines[0].metric]
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("process", overflow="ellipsis", no_wrap=True)
+    columns = ["pid", f"{name} first", "last", "peak", "change", "private dirty", "threads"]
+    for heading in columns:
+        table.add_column(heading, justify="right", no_wrap=True)
+    ranked = sorted(lines, key=lambda row: -(row.peak_bytes or 0))
+    for row in ranked[:_MOST_ROWS]:
+        again = f" ({plural(row.line.respawns, 'respawn')})" if row.line.respawns else ""
+        change = (
+            None if row.last_bytes is None or row.first_bytes is None else row.last_bytes - row.first_bytes
+        )
+        cells = [
+            f"{printable(row.line.name)}{again}", str(row.line.pid), _size(row.first_bytes), _size(row.last_bytes),
+            _size(row.peak_bytes), _delta(change), _delta(row.private_dirty_change_bytes), str(row.most_threads),
+        ]  # fmt: skip
+        table.add_row(*(Text(cell) for cell in cells))
+    console.print()
+    print_table(console, table)
+    if len(ranked) > _MOST_ROWS:
+        print_sentence(console, f"{glyphs_for(console).ellipsis} and {len(ranked) - _MOST_ROWS} more", "dim")
+    console.print()
+
+
+def _size(value: Optional[float]) -> str:
+    return "" if value is None else format_size(value)
+
+
+def _delta(value: Optional[float]) -> str:
+    return "" if value is None else format_delta(value)
+
+
+def print_course(
+    times: Sequence[float], values: Sequence[float], console: Console, *, marks: Sequence[Mark] = ()
+) -> None:
+    """Print *values* over *times* as a chart."""
+    from rich.text import Text
+
+    if len(times) < 2:
+        return
+    width = min(console.width, 100)
+    console.print(
+        Text.from_ansi(draw_course(times, values, width, 12, marks=marks, color=not console.no_color))
+    )
+
+
+def draw_course(
+    times: Sequence[float],
+    values: Sequence[float],
+    width: int,
+    height: int,
+    *,
+    marks: Sequence[Mark] = (),
+    color: bool = True,
+) -> str:
+    """Return a chart of *values* (bytes) over *times*, *width* by *height* characters."""
+    import plotext
+
+    unit, factor = _unit(max(values))
+    figure = plotext
+    figure.clear_figure()
+    figure.plotsize(width, height)
+    figure.theme("clear")
+    figure.plot(
+        list(times), [value / factor for value in values], marker="braille", color="blue" if color else None
+    )
+    for mark in list(marks)[-40:]:
+        if times[0] <= mark.t <= times[-1]:
+            figure.vline(mark.t, color="yellow" if color else None)
+    figure.ylim(0, max(values) / factor * 1.05 or 1)
+    figure.ylabel(unit)
+    drawn = str(figure.build())
+    return drawn if color else figure.uncolorize(drawn)
+
+
+def _unit(size: float) -> tuple[str, int]:
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= 2 * factor:
+            return unit, factor
+    return "B", 1

@@ -1,0 +1,318 @@
+"""A recording of memory over time in a run folder: SQLite, one row a reading, safe against any death.
+
+Every look is one transaction in WAL mode: a writer that is killed loses at most the look it was at.
+Rows get fewer with age, but the smallest and the largest value of each stretch stay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, fields
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Optional
+
+from gdbmem.errors import InputError
+from gdbmem.model.series import READING_FIELDS, Line, Mark, Reading, Sample, SeriesFacts
+from gdbmem.text import printable
+
+DATABASE = "series.sqlite"
+_LOCK = "series.lock"
+_VERSION = 1
+_LINE_FIELDS = tuple(entry.name for entry in fields(Line))
+# dataclasses.astuple() copies deeply and takes longer than all the rest.
+_values_of = attrgetter(*READING_FIELDS)
+_line_values = attrgetter(*_LINE_FIELDS)
+_INSERT = f"INSERT OR REPLACE INTO sample VALUES ({', '.join('?' * (len(READING_FIELDS) + 2))})"
+# (age from which, length of a stretch), seconds
+_THINNING = ((3600.0, 10.0), (86400.0, 60.0))
+_KEPT_BY = ("rss_bytes", "pss_bytes")
+_MOST_WAITING = 20_000  # looks kept in memory while the disk is full or the database is locked
+
+
+class Damaged(InputError):  # noqa: N818
+    """The database can't be read as one."""
+
+
+class SeriesWriter:
+    """Writes a recording. One writer at a time: a second one is refused."""
+
+    def __init__(self, folder: Path, facts: Optional[SeriesFacts] = None) -> None:
+        """Open the recording in *folder*; *facts* begin a new one, None goes on with the one there.
+
+        Raises InputError where another monitor writes there; Damaged.
+        """
+        self._folder = folder
+        self._lock = _take_lock(folder)
+        self._waiting: list[tuple[str, Sequence[Sequence[Any]]]] = []
+        self.lost_looks = 0
+        try:
+            self._connection = _connect(folder / DATABASE)
+            self._prepare(facts)
+        except sqlite3.DatabaseError as error:
+            os.close(self._lock)
+            raise _damaged(folder, error) from None
+        self.facts = read_facts(self._connection)
+
+    def _prepare(self, facts: Optional[SeriesFacts]) -> None:
+        run = self._connection.execute
+        run("PRAGMA journal_mode = WAL")
+        run("PRAGMA synchronous = NORMAL")
+        numbers = ", ".join(f"{name} NUMERIC" for name in READING_FIELDS)
+        columns = ", ".join(_LINE_FIELDS[1:])
+        run(
+            f"CREATE TABLE IF NOT EXISTS sample (line INTEGER, t REAL, {numbers}, PRIMARY KEY (line, t)) WITHOUT ROWID"
+        )
+        run(f"CREATE TABLE IF NOT EXISTS line (number INTEGER PRIMARY KEY, {columns})")
+        run("CREATE TABLE IF NOT EXISTS mark (t REAL, text TEXT)")
+        run("CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value)")
+        if facts is not None:
+            self._connection.executemany("INSERT OR REPLACE INTO fact VALUES (?, ?)", asdict(facts).items())
+            self._connection.execute("INSERT OR REPLACE INTO fact VALUES ('version', ?)", (_VERSION,))
+        self._connection.commit()
+        if run("PRAGMA quick_check(1)").fetchone()[0] != "ok":
+            raise sqlite3.DatabaseError("its pages don't fit together")
+
+    def append(self, t: float, readings: Sequence[tuple[int, Reading]], lines: Sequence[Line] = ()) -> str:
+        """Keep one look; return "" or, when it could not be written now, why.
+
+        What could not be written is kept in memory and tried again with the next look.
+        """
+        rows = [(line, t, *_values_of(reading)) for line, reading in readings]
+        places = ", ".join("?" * len(_LINE_FIELDS))
+        if lines:
+            values = [[_storable(value) for value in _line_values(line)] for line in lines]
+            self._waiting.append((f"INSERT OR REPLACE INTO line VALUES ({places})", values))
+        self._waiting.append((_INSERT, rows))
+        return self._flush()
+
+    def mark(self, mark: Mark) -> str:
+        """Keep *mark*; returns as append() does."""
+        self._waiting.append(("INSERT INTO mark VALUES (?, ?)", [(mark.t, _storable(mark.text))]))
+        return self._flush()
+
+    def _flush(self) -> str:
+        try:
+            with self._connection:
+                for statement, rows in self._waiting:
+                    self._connection.executemany(statement, rows)
+        except sqlite3.Error as error:
+            surplus = len(self._waiting) - _MOST_WAITING
+            if surplus > 0:
+                del self._waiting[:surplus]
+                self.lost_looks += surplus
+            return str(error)
+        self._waiting.clear()
+        return ""
+
+    def marks_since(self, count: int) -> list[Mark]:
+        """Return the marks after the first *count*: others may have set some."""
+        with contextlib.suppress(sqlite3.Error):
+            rows = self._connection.execute(
+                "SELECT t, text FROM mark ORDER BY rowid LIMIT -1 OFFSET ?", (count,)
+            )
+            return [Mark(*row) for row in rows]
+        return []
+
+    def thin(self, now: float, *, chunk_seconds: float = 600.0) -> int:
+        """Drop rows that are old and say nothing new, a bounded stretch at a time; return how many."""
+        dropped = 0
+        with contextlib.suppress(sqlite3.Error), self._connection:
+            for age, stretch in _THINNING:
+                name = f"thinned_{age:.0f}"
+                done = self._fact(name) or 0.0
+                until = min(now - age, done + chunk_seconds) // stretch * stretch
+                if until > done:
+                    dropped += self._thin_between(done, until, stretch)
+                    self._connection.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (name, until))
+        return dropped
+
+    def _thin_between(self, begin: float, end: float, stretch: float) -> int:
+        numbers = [row[0] for row in self._connection.execute("SELECT number FROM line")]
+        dropped = 0
+        for line in (0, *numbers):
+            rows = self._connection.execute(
+                f"SELECT t, {', '.join(_KEPT_BY)} FROM sample WHERE line = ? AND t >= ? AND t < ? ORDER BY t",
+                (line, begin, end),
+            ).fetchall()
+            kept = _telling(rows, stretch)
+            surplus = [(line, row[0]) for row in rows if row[0] not in kept]
+            self._connection.executemany("DELETE FROM sample WHERE line = ? AND t = ?", surplus)
+            dropped += len(surplus)
+        return dropped
+
+    def _fact(self, name: str) -> Any:
+        row = self._connection.execute("SELECT value FROM fact WHERE name = ?", (name,)).fetchone()
+        return row[0] if row else None
+
+    def close(self) -> None:
+        """Fold the journal into the database and let others write; a second call does nothing."""
+        if self._lock < 0:
+            return
+        with contextlib.suppress(sqlite3.Error):
+            self._flush()
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._connection.close()
+        os.close(self._lock)
+        self._lock = -1
+
+
+class Recording:
+    """Reads a recording, also one that is still being written."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open the recording in *folder*; raises InputError where there is none, Damaged."""
+        self.folder = folder
+        path = folder / DATABASE
+        if not path.is_file():
+            raise InputError(
+                f"{printable(str(folder))} holds no series",
+                slug="no-series",
+                hint="name a run folder that 'gdbmem monitor' made",
+            )
+        try:
+            self._connection = _connect(path)
+            self.facts = read_facts(self._connection)
+            self.lines = [Line(*row) for row in self._rows("SELECT * FROM line ORDER BY number")]
+            self.marks = [Mark(*row) for row in self._rows("SELECT t, text FROM mark ORDER BY t")]
+        except (sqlite3.DatabaseError, TypeError, KeyError) as error:
+            raise _damaged(folder, error) from None
+
+    def close(self) -> None:
+        """Close the database."""
+        self._connection.close()
+
+    @property
+    def total_metric(self) -> str:
+        """Name what the tree's total is: PSS, or RSS where there was only ever one process at a time."""
+        if len(self.lines) <= 1:
+            return "rss_bytes"
+        return "pss_bytes" if next(self.points(0, "pss_bytes"), None) else "rss_bytes"
+
+    def points(self, line: int, metric: str) -> Iterator[tuple[float, float]]:
+        """Yield the time and value of *metric* on *line*, where it was read, in order of time."""
+        assert metric in READING_FIELDS
+        query = f"SELECT t, {metric} FROM sample WHERE line = ? AND {metric} IS NOT NULL ORDER BY t"
+        yield from self._rows(query, line)
+
+    def samples(self) -> Iterator[Sample]:
+        """Yield everything, in order of time."""
+        for line, t, *values in self._rows("SELECT * FROM sample ORDER BY t, line"):
+            yield Sample(t, line, Reading(*values))
+
+    def last(self, line: int) -> Optional[Sample]:
+        """Return the last sample of *line*."""
+        for number, t, *values in self._rows(
+            "SELECT * FROM sample WHERE line = ? ORDER BY t DESC LIMIT 1", line
+        ):
+            return Sample(t, number, Reading(*values))
+        return None
+
+    def _rows(self, query: str, *values: Any) -> Iterator[Any]:
+        try:
+            yield from self._connection.execute(query, values)
+        except sqlite3.DatabaseError as error:
+            raise _damaged(self.folder, error) from None
+
+
+def has_series(folder: Path) -> bool:
+    """Tell whether the run in *folder* holds a series."""
+    return (folder / DATABASE).is_file()
+
+
+def is_being_written(folder: Path) -> bool:
+    """Tell whether a monitor writes into *folder* now."""
+    try:
+        os.close(_take_lock(folder, create=False))
+    except InputError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def add_mark(folder: Path, text: str, t: float) -> None:
+    """Add a mark to the recording in *folder*, beside its monitor; raises InputError."""
+    try:
+        connection = _connect(folder / DATABASE)
+        with contextlib.closing(connection), connection:
+            connection.execute("INSERT INTO mark VALUES (?, ?)", (t, _storable(text)))
+    except sqlite3.Error as error:
+        raise _damaged(folder, error) from None
+
+
+def set_aside(folder: Path) -> Path:
+    """Rename a damaged database so that a new one can be begun; return its new name."""
+    number = 1
+    while (aside := folder / f"series.damaged-{number}.sqlite").exists():
+        number += 1
+    (folder / DATABASE).rename(aside)
+    for suffix in ("-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            (folder / (DATABASE + suffix)).rename(f"{aside}{suffix}")
+    return aside
+
+
+def read_facts(connection: sqlite3.Connection) -> SeriesFacts:
+    """Return the facts of the recording behind *connection*; raises sqlite3.DatabaseError."""
+    values = dict(connection.execute("SELECT name, value FROM fact"))
+    if values.get("version", _VERSION) > _VERSION:
+        raise sqlite3.DatabaseError("a newer gdbmem wrote it")
+    names = [entry.name for entry in fields(SeriesFacts)]
+    if not set(names) <= values.keys():
+        raise sqlite3.DatabaseError("its facts are missing")
+    chosen = {name: values[name] for name in names}
+    chosen["exact_threads"] = bool(chosen["exact_threads"])
+    return SeriesFacts(**chosen)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=0.25, check_same_thread=False)
+
+
+def _take_lock(folder: Path, *, create: bool = True) -> int:
+    flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+    descriptor = os.open(folder / _LOCK, flags, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise InputError(
+            f"another monitor is writing to {printable(str(folder))}",
+            slug="series-in-use",
+            hint="let it end, or name another folder with --run",
+        ) from None
+    return descriptor
+
+
+def _damaged(folder: Path, error: Exception) -> Damaged:
+    return Damaged(
+        f"the series in {printable(str(folder))} can't be read: {error}",
+        slug="series-damaged",
+        hint="'gdbmem monitor --resume' sets it aside and begins a new one; 'sqlite3 FILE .recover' may save rows",
+    )
+
+
+def _storable(value: Any) -> Any:
+    # SQLite's text is UTF-8; names of processes may hold other bytes.
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+
+
+def _telling(rows: Sequence[tuple[Any, ...]], stretch: float) -> set[float]:
+    """Return the times of *rows* to keep: of each stretch the first, and the extremes of each metric."""
+    kept = set()
+    stretches: dict[int, list[tuple[Any, ...]]] = {}
+    for row in rows:
+        stretches.setdefault(int(row[0] // stretch), []).append(row)
+    for members in stretches.values():
+        kept.add(members[0][0])
+        for column in range(1, len(_KEPT_BY) + 1):
+            known = [row for row in members if row[column] is not None]
+            if known:
+                kept.add(min(known, key=lambda row: row[column])[0])
+                kept.add(max(known, key=lambda row: row[column])[0])
+    return kept

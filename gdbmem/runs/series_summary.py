@@ -1,0 +1,154 @@
+"""From a recording on disk to what it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Optional
+
+from gdbmem.analysis.robust import thinned
+from gdbmem.analysis.verdict import judge
+from gdbmem.errors import Notice
+from gdbmem.model.series import TREE
+from gdbmem.model.series_summary import Component, LineSummary, SeriesSummary
+from gdbmem.model.verdict import Verdict
+from gdbmem.runs.series_store import Recording
+
+_COMPONENTS = {
+    "anonymous": "anonymous_bytes",
+    "file": "file_bytes",
+    "shared memory": "shmem_bytes",
+    "[heap]": "heap_bytes",
+    "swap": "swap_bytes",
+}
+_GAP = 5  # intervals without a sample
+_MOST_LINES = 200  # that get a row of their own
+
+
+def summarize(recording: Recording) -> SeriesSummary:
+    """Judge *recording* and sum it up."""
+    metric = recording.total_metric
+    looks, gaps = _looks(recording)
+    judged = judged_line(recording)
+    times, values = thinned(recording.points(judged, metric))
+    verdict = judge(times, values, metric=metric, marks=recording.marks)
+    lines = [_line(recording, number) for number in range(min(len(recording.lines), _MOST_LINES))]
+    return SeriesSummary(
+        facts=recording.facts,
+        metric=metric,
+        seconds=looks[-1] - looks[0] if looks else 0.0,
+        samples=len(looks),
+        reads_of_pss=sum(1 for _ in recording.points(TREE, "pss_bytes")),
+        first_bytes=values[0] if values else None,
+        last_bytes=values[-1] if values else None,
+        peak_bytes=max(values) if values else None,
+        verdict=verdict,
+        lines=lines,
+        components=_components(recording),
+        threads_started=sum(line.threads_started for line in lines),
+        copied_bytes=_copied(recording, lines),
+        gaps=gaps,
+        seconds_to_limit=_time_left(recording, verdict, values[-1] if values else None),
+        notices=_notices(recording, gaps),
+    )
+
+
+def judged_line(recording: Recording) -> int:
+    """Return the line to judge: the tree's; where PSS can't be read, that of the process with the highest peak."""
+    if len(recording.lines) <= 1 or recording.total_metric == "pss_bytes":
+        return TREE
+    peaks = {
+        n.number: max((v for _, v in recording.points(n.number, "rss_bytes")), default=0.0)
+        for n in recording.lines
+    }
+    return max(peaks, key=peaks.__getitem__)
+
+
+def _looks(recording: Recording) -> tuple[list[float], list[tuple[float, float]]]:
+    looks = [t for t, _ in recording.points(TREE, "threads")]
+    longest = _GAP * recording.facts.interval_seconds
+    last = looks[-1] if looks else 0.0
+    # Old rows have been thinned on purpose: a minute there is no gap.
+    gaps = [
+        (a, b) for a, b in zip(looks, looks[1:]) if b - a > max(longest, 0.5, 30.0 if last - a > 3600 else 0.0)
+        and b - a > (150.0 if last - a > 86400 else 0.0)
+    ]  # fmt: skip
+    return looks, gaps
+
+
+def _line(recording: Recording, index: int) -> LineSummary:
+    line = recording.lines[index]
+    metric = "pss_bytes" if recording.total_metric == "pss_bytes" else "rss_bytes"
+    values = [value for _, value in recording.points(line.number, metric)]
+    dirty = [value for _, value in recording.points(line.number, "private_dirty_bytes")]
+    return LineSummary(
+        line=line,
+        metric=metric,
+        first_bytes=values[0] if values else None,
+        last_bytes=values[-1] if values else None,
+        peak_bytes=max(values) if values else None,
+        private_dirty_change_bytes=dirty[-1] - dirty[0] if dirty else None,
+        threads_started=int(counted(value for _, value in recording.points(line.number, "threads_started"))),
+        most_threads=int(max((value for _, value in recording.points(line.number, "threads")), default=0)),
+    )
+
+
+def counted(values: Iterable[float]) -> float:
+    """Return by how much a counter rose; where it falls, another process began anew on its line."""
+    total, before = 0.0, 0.0
+    for value in values:
+        total += value - before if value >= before else value
+        before = value
+    return total
+
+
+def _components(recording: Recording) -> Sequence[Component]:
+    found = []
+    for name, metric in _COMPONENTS.items():
+        _, values = thinned(recording.points(TREE, metric))
+        if len(values) >= 2:
+            found.append(Component(name, values[-1] - values[0]))
+    return sorted(found, key=lambda component: -abs(component.change_bytes))
+
+
+def _copied(recording: Recording, lines: Sequence[LineSummary]) -> float:
+    """Return what copy-on-write has cost: private pages that were shared after the fork."""
+    copied = 0.0
+    for line in lines:
+        dirty = [value for _, value in recording.points(line.line.number, "private_dirty_bytes")]
+        shared = [value for _, value in recording.points(line.line.number, "shared_dirty_bytes")]
+        if dirty and shared and line.line.parent:
+            copied += max(min(max(dirty) - dirty[0], shared[0] - min(shared)), 0.0)
+    return copied
+
+
+def _time_left(recording: Recording, verdict: Verdict, last: Optional[float]) -> Optional[float]:
+    limit = recording.facts.limit_bytes
+    if not verdict.grows or verdict.slope is None or verdict.slope.value <= 0 or not limit or last is None:
+        return None
+    return max(limit - last, 0.0) / verdict.slope.value
+
+
+def _notices(recording: Recording, gaps: Sequence[tuple[float, float]]) -> list[Notice]:
+    found = []
+    if len(recording.lines) > 1 and recording.total_metric == "rss_bytes":
+        found.append(
+            Notice(
+                "no-pss",
+                "the PSS of these processes could not be read, so their memory has no honest total "
+                "(shared pages would count once for each): the biggest process is judged; run as root or as their user",
+            )
+        )
+    if gaps:
+        longest = max(b - a for a, b in gaps)
+        found.append(
+            Notice(
+                "series-gap", f"nothing was recorded {len(gaps)} times, for {longest:.0f} s at the longest"
+            )
+        )
+    if len(recording.lines) > _MOST_LINES:
+        found.append(
+            Notice(
+                "many-lines", f"only the first {_MOST_LINES} of {len(recording.lines)} lines are summed up"
+            )
+        )
+    return found

@@ -1,0 +1,415 @@
+"""`gdbmem monitor` on real processes, and everything that can happen to both."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+
+from gdbmem.linux.procevents import listen
+from gdbmem.runs.series_store import DATABASE, Recording
+from tests.conftest import Program
+from tests.live.user import GDBMEM, at_terminal, environment
+
+pytestmark = pytest.mark.usefixtures("no_process_left")
+
+SLEEPS = [sys.executable, "-c", "import time\nwhile True: time.sleep(0.05)"]
+LEAKS = """
+import sys, time
+kept = []
+for number in range(int(sys.argv[1])):
+    kept.append(bytearray(b'x' * (1 << 20)))
+    if number % 10 == 0:
+        print('epoch', number, flush=True)
+    time.sleep(0.02)
+"""
+
+
+def monitor(*words: str, folder: Path, status: int = 0, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run `gdbmem monitor` in *folder* and check its status."""
+    done = subprocess.run(
+        [GDBMEM, "monitor", *words], cwd=folder, capture_output=True, text=True, timeout=60, **options
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    return done
+
+
+@pytest.fixture
+def starts(scratch: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Return a function that starts a process in the scratch folder; it is killed afterwards."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*words: str, **options: Any) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen(words, cwd=scratch, **options))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream:
+                stream.close()
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.02)
+
+
+def samples_in(folder: Path) -> int:
+    if not (folder / DATABASE).exists():
+        return 0
+    try:
+        return sum(1 for _ in Recording(folder).samples())
+    except Exception:  # noqa: BLE001  (it is just being made)
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["sh", "-c", "exit 7"], 7),
+        (["sh", "-c", "kill -9 $$"], 137),
+        (["/nowhere/program"], 127),
+        (["/etc/passwd"], 126),
+        (["true"], 0),
+    ],
+)
+def test_the_programs_exit_status_is_passed_on(scratch: Path, words: list[str], status: int) -> None:
+    monitor("-q", "--", *words, folder=scratch, status=status)
+
+
+def test_a_leak_is_called_growing_and_fails_a_build(scratch: Path) -> None:
+    done = monitor(
+        "-q", "--interval", "20ms", "--fail-on", "growing:1MiB/s", "--json", "--", sys.executable, "-c", LEAKS, "150",
+        folder=scratch, status=4,
+    )  # fmt: skip
+    document = json.loads(done.stdout)
+    assert document["verdict"]["kind"] == "growing"
+    slope = document["verdict"]["slope_bytes_per_second"]
+    assert 10 << 20 < slope < 60 << 20, "1 MiB each 20 ms"
+    assert document["next"][0].startswith("gdbmem launch --massif ")
+    (run,) = scratch.glob("gdbmem.*")
+    assert (run / "stdout").read_text().startswith("epoch 0\n"), (
+        "with --json the program's output is kept aside"
+    )
+
+
+def test_a_level_program_passes(scratch: Path) -> None:
+    done = monitor(
+        "-q", "--interval", "20ms", "--for", "2s", "--fail-on", "growing", "--", *SLEEPS, folder=scratch
+    )
+    assert "plateau: " in done.stdout
+
+
+def test_the_total_of_a_family_is_the_kernels_sum_of_pss(
+    scratch: Path, program: Program, starts: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    parent = starts(str(program("family")), "200", "4", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == b"ready\n"
+    children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+    try:
+        done = monitor("-q", "--for", "1s", "--json", str(parent.pid), folder=scratch)
+        truth = 0
+        for pid in (str(parent.pid), *children):
+            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+            truth += int(re.findall(r"^Pss: +(\d+)", rollup, re.M)[0]) * 1024
+    finally:
+        for pid in children:
+            os.kill(int(pid), signal.SIGKILL)
+    document = json.loads(done.stdout)
+    totals = [sample for sample in document["samples"] if sample["line"] == 0]
+    assert totals[-1]["pss_bytes"] == pytest.approx(truth, rel=0.02)
+    assert {sample["rss_bytes"] for sample in totals} == {None}, "a sum of RSS would count 200 MiB five times"
+    assert len(document["processes"]) == 5
+
+
+def test_five_thousand_short_lived_children_are_followed_without_a_line_each(
+    scratch: Path, program: Program
+) -> None:
+    monitor("-q", "--interval", "50ms", "--", str(program("many_children")), "5000", folder=scratch)
+    (run,) = scratch.glob("gdbmem.*")
+    assert len(Recording(run).lines) < 50
+
+
+def test_threads_that_live_for_less_than_an_interval_are_counted(scratch: Path, program: Program) -> None:
+    events = listen()
+    if events is None:
+        pytest.skip("process events can't be read here: the count would be a lower bound")
+    events.close()
+    done = monitor("-q", "--json", "--", str(program("makes_threads")), "1000", folder=scratch)
+    document = json.loads(done.stdout)
+    assert document["threads_started"] == 1000
+    assert document["threads_started_is_exact"]
+
+
+def test_kill_9_of_the_monitor_loses_one_interval_and_resume_goes_on(
+    scratch: Path, starts: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    target = starts(*SLEEPS)
+    watching = starts(GDBMEM, "monitor", "-q", "--interval", "50ms", "--run", "run", str(target.pid))
+    run = scratch / "run"
+    wait_until(lambda: samples_in(run) >= 20)
+    before = samples_in(run)
+    watching.kill()
+    watching.wait()
+    recording = Recording(run)
+    kept = samples_in(run)
+    assert kept >= before
+    last = recording.last(0)
+    assert last is not None
+    monitor("-q", "--resume", "run", "--for", "1s", folder=scratch)
+    assert samples_in(run) > kept + 10
+    recording = Recording(run)
+    assert [line.pid for line in recording.lines] == [target.pid], "the same process goes on on its line"
+    times = [t for t, _ in recording.points(0, "rss_bytes")]
+    assert times == sorted(times)
+
+
+def test_a_second_monitor_on_one_run_is_refused(
+    scratch: Path, starts: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    target = starts(*SLEEPS)
+    starts(GDBMEM, "monitor", "-q", "--run", "run", str(target.pid))
+    wait_until(lambda: samples_in(scratch / "run") > 2)
+    done = monitor("-q", "--resume", "run", folder=scratch, status=1)
+    assert "another monitor is writing" in done.stderr
+
+
+def test_a_damaged_series_is_set_aside_and_a_new_one_begins(
+    scratch: Path, starts: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    target = starts(*SLEEPS)
+    monitor("-q", "--for", "500ms", "--run", "run", str(target.pid), folder=scratch)
+    (scratch / "run" / DATABASE).write_bytes(b"\0garbage" * 5000)
+    done = monitor("-q", "--resume", "run", "--for", "500ms", folder=scratch)
+    assert "series.damaged-1.sqlite" in done.stderr
+    assert samples_in(scratch / "run") > 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_monitor_with_a_verdict_and_leaves_the_target_alone(
+    scratch: Path, starts: Callable[..., subprocess.Popen[bytes]], number: signal.Signals
+) -> None:
+    target = starts(*SLEEPS)
+    watching = starts(
+        GDBMEM, "monitor", "-q", "--interval", "50ms", "--run", "run", str(target.pid), stdout=subprocess.PIPE
+    )
+    wait_until(lambda: samples_in(scratch / "run") > 40)
+    watching.send_signal(number)
+    output, _ = watching.communicate(timeout=20)
+    assert watching.returncode == 0
+    assert b"plateau: " in output
+    assert target.poll() is None
+
+
+def test_sigterm_ends_the_program_too_that_the_monitor_started(
+    scratch: Path, starts: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    watching = starts(GDBMEM, "monitor", "-q", "--run", "run", "--", *SLEEPS, stdout=subprocess.DEVNULL)
+    wait_until(lambda: samples_in(scratch / "run") > 2)
+    watching.send_signal(signal.SIGTERM)
+    assert watching.wait(20) == 128 + signal.SIGTERM
+
+
+def test_marks_come_from_output_from_a_signal_and_from_another_shell(
+    scratch: Path, starts: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    code = "print('epoch 7', flush=True)\nprint('other', flush=True)\n" + SLEEPS[2]
+    words = [
+        GDBMEM,
+        "monitor",
+        "-q",
+        "--mark",
+        "^epoch",
+        "--run",
+        "gdbmem.run",
+        "--",
+        sys.executable,
+        "-c",
+        code,
+    ]
+    watching = starts(*words, stdout=subprocess.PIPE)
+    wait_until(lambda: samples_in(scratch / "gdbmem.run") > 2)
+    watching.send_signal(signal.SIGUSR1)
+    subprocess.run([GDBMEM, "mark", "from a shell"], cwd=scratch, check=True)
+    wait_until(lambda: len(Recording(scratch / "gdbmem.run").marks) == 3)
+    watching.send_signal(signal.SIGTERM)
+    output, _ = watching.communicate(timeout=20)
+    assert {mark.text for mark in Recording(scratch / "gdbmem.run").marks} == {
+        "epoch 7",
+        "SIGUSR1",
+        "from a shell",
+    }
+    assert output.startswith(b"epoch 7\nother\n"), "the output still reaches the user"
+
+
+def test_a_mark_without_a_monitor_is_one_sentence(scratch: Path) -> None:
+    done = subprocess.run([GDBMEM, "mark", "lost"], cwd=scratch, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "no monitor is recording in this folder" in done.stderr
+
+
+def test_a_stopped_monitor_leaves_a_gap_that_is_said(
+    scratch: Path, starts: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    target = starts(*SLEEPS)
+    watching = starts(
+        GDBMEM, "monitor", "-q", "--interval", "50ms", "--run", "run", str(target.pid), stdout=subprocess.PIPE
+    )
+    wait_until(lambda: samples_in(scratch / "run") > 20)
+    watching.send_signal(signal.SIGSTOP)
+    time.sleep(1.5)  # as a suspended machine would
+    watching.send_signal(signal.SIGCONT)
+    more = samples_in(scratch / "run") + 20
+    wait_until(lambda: samples_in(scratch / "run") > more)
+    watching.send_signal(signal.SIGINT)
+    output, _ = watching.communicate(timeout=20)
+    assert b"nothing was recorded 1 times" in output
+
+
+def test_a_full_disk_is_said_once_and_the_samples_wait(
+    scratch: Path, starts: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    def small_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, resource.RLIM_INFINITY))
+
+    target = starts(*SLEEPS)
+    watching = starts(
+        GDBMEM, "monitor", "--plain", "--interval", "5ms", "--run", "run", str(target.pid),
+        preexec_fn=small_files, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert watching.stderr is not None
+    for line in watching.stderr:
+        if b"can't be written now" in line:
+            break
+    else:
+        pytest.fail("it never said that the disk is full")
+    held = samples_in(scratch / "run")
+    resource.prlimit(watching.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    for line in watching.stderr:
+        if b"is being written again; no writes were lost" in line:
+            break
+    wait_until(lambda: samples_in(scratch / "run") > held)
+    watching.send_signal(signal.SIGINT)
+    watching.communicate(timeout=20)
+    assert watching.returncode == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has somebody else to be")
+def test_somebody_elses_process_is_watched_by_rss_and_that_is_said_once(
+    scratch: Path, starts: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    def without_ptrace() -> None:
+        drop_capability, sys_ptrace, sys_admin, perfmon = 24, 19, 21, 38  # prctl(2), capabilities(7)
+        for capability in (sys_ptrace, sys_admin, perfmon):
+            assert ctypes.CDLL(None).prctl(drop_capability, capability, 0, 0, 0) == 0
+
+    target = starts("sleep", "60", preexec_fn=lambda: os.setuid(65534))
+    done = monitor("--plain", "--for", "1s", str(target.pid), folder=scratch, preexec_fn=without_ptrace)
+    assert done.stderr.count("their PSS and USS can't be read") == 1
+    assert "RSS: " in done.stdout
+
+
+def test_a_process_that_does_not_exist_is_one_sentence(scratch: Path) -> None:
+    done = monitor("999999999", folder=scratch, status=1)
+    assert done.stderr.startswith("gdbmem: there is no process 999999999; ")
+    assert not list(scratch.iterdir()), "nothing was made"
+
+
+def test_processes_are_found_by_name_whenever_they_come_and_a_new_one_takes_the_line(
+    scratch: Path, starts: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    shutil.copy(shutil.which("sleep") or "sleep", scratch / "worker-of-this")
+    watching = starts(
+        GDBMEM, "monitor", "-q", "--interval", "50ms", "--name", "^worker-of-this$", "--run", "run",
+        stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    wait_until(lambda: (scratch / "run" / DATABASE).exists())
+    for _ in range(2):
+        worker = starts(str(scratch / "worker-of-this"), "60")
+        more = samples_in(scratch / "run") + 2
+        wait_until(lambda least=more: samples_in(scratch / "run") > least)  # type: ignore[misc]
+        worker.kill()
+        worker.wait()
+    watching.send_signal(signal.SIGINT)
+    assert watching.wait(20) == 0
+    (line,) = Recording(scratch / "run").lines
+    assert (line.pid, line.respawns) == (worker.pid, 1)
+
+
+def test_a_run_is_drawn_and_judged_again_and_exported(
+    scratch: Path, starts: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    target = starts(*SLEEPS)
+    for name in ("one", "two"):
+        monitor("-q", "--interval", "50ms", "--for", "1500ms", "--run", name, str(target.pid), folder=scratch)
+    done = monitor("--plot", "both.html", "one", "two", folder=scratch)
+    assert done.stdout.count("plateau: ") == 2
+    assert (scratch / "both.html").read_text().count("<path ") == 2
+    for kind in ("csv", "json"):
+        subprocess.run([GDBMEM, "export", "one", "--to", kind, "-o", f"one.{kind}"], cwd=scratch, check=True)
+    assert json.loads((scratch / "one.json").read_text())["kind"] == "series"
+    assert (scratch / "one.csv").read_text().startswith("seconds,line,pid,name,rss_bytes,")
+    compared = subprocess.run(
+        [GDBMEM, "compare", "one", "two", "--fail-on", "growing", "--json"],
+        cwd=scratch,
+        capture_output=True,
+        check=True,
+    )
+    assert json.loads(compared.stdout)["kind"] == "comparison"
+
+
+def test_two_commands_are_run_in_turn_and_compared(scratch: Path) -> None:
+    small, large = (
+        f"{sys.executable} -c \"import time; x = b'x' * {size}; time.sleep(0.5)\""
+        for size in (10, 50_000_000)
+    )
+    done = subprocess.run(
+        [GDBMEM, "compare", "--runs", "2", "--interval", "20ms", "-q", "--", small, "--vs", large],
+        cwd=scratch, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert re.search(r"^they differ: peak \+4\d\.\d MiB", done.stdout, re.M), done.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["1", "--name", "x"], ["--name", "("], ["--interval", "0", "1"], ["--plot", "a.png", "1"],
+     ["--mark", "x", "1"], ["--fail-on", "bigger", "1"], ["--"], ["nonsense"]],
+)  # fmt: skip
+def test_wrong_words_are_a_usage_error_before_anything_starts(scratch: Path, words: list[str]) -> None:
+    done = monitor(*words, folder=scratch, status=2)
+    assert done.stderr.startswith("gdbmem: ")
+    assert not list(scratch.iterdir())
+
+
+def test_on_a_terminal_there_is_a_chart_that_survives_a_resize_and_keys_work(scratch: Path) -> None:
+    words = [GDBMEM, "monitor", "--interval", "50ms", "--run", "run", str(os.getpid())]
+    with at_terminal(words, scratch, environment(TERM="xterm"), rows=40) as user:
+        user.see("q quit")
+        user.child.setwinsize(20, 60)
+        user.see("┤", "q quit")
+        user.child.send("p")
+        user.see("PAUSED")
+        user.child.send("pm")
+        user.see("q quit")
+        user.child.send("q")
+        user.see("recorded in run")
+        user.child.expect_exact(b"\n")
+    assert [mark.text[:4] for mark in Recording(scratch / "run").marks] == ["key "]

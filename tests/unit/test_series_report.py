@@ -1,0 +1,174 @@
+"""A series drawn, printed, exported; strangers' names stay text."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from gdbmem.analysis.comparison import compare, figures_of
+from gdbmem.cli.monitor import parse_fail_on
+from gdbmem.cli.monitor_report import exit_status, next_commands
+from gdbmem.errors import InputError
+from gdbmem.model.comparison import Comparison
+from gdbmem.model.series import TREE, Line, Mark, Reading, SeriesFacts
+from gdbmem.model.verdict import Slope, Verdict
+from gdbmem.report.comparison import conclusion
+from gdbmem.report.console import make_console
+from gdbmem.report.series_json import write_series_csv, write_series_json
+from gdbmem.report.series_plot import Curve, Picture, html, svg
+from gdbmem.report.series_text import draw_course, print_summary
+from gdbmem.runs.series_store import Recording, SeriesWriter
+from gdbmem.runs.series_summary import summarize
+
+MIB = 1 << 20
+EVIL = "<script>alert(1)</script>\x1b[2J=cmd"
+
+
+def growing(verdict_slope: float = 100.0) -> Verdict:
+    slope = Slope(verdict_slope, verdict_slope * 0.9, verdict_slope * 1.1)
+    return Verdict("growing", "rss_bytes", "it grows", 100, slope, 1.0)
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Recording:
+    facts = SeriesFacts(EVIL, 0.2, 1.7e9, "boot", 0.0, 8 << 30, "the machine", exact_threads=True)
+    writer = SeriesWriter(tmp_path, facts)
+    line = Line(1, 999_999_999, 5, EVIL, EVIL, 0, 0.0)
+    for number in range(120):
+        reading = Reading(
+            rss_bytes=(50 + number) * MIB,
+            pss_bytes=None,
+            threads=4,
+            threads_started=number * 10,
+            anonymous_bytes=number * MIB,
+        )
+        writer.append(number / 5, [(1, reading), (TREE, reading)], [line] if number == 0 else [])
+    writer.mark(Mark(5.0, EVIL))
+    writer.close()
+    return Recording(tmp_path)
+
+
+def test_the_json_document_is_valid_and_says_what_was_measured(recording: Recording) -> None:
+    stream = io.StringIO()
+    summary = summarize(recording)
+    write_series_json(
+        stream, summary, recording.samples(), recording.marks, recording.lines, next_commands=["x"]
+    )
+    document = json.loads(stream.getvalue())
+    assert (document["kind"], document["format_version"]) == ("series", 1)
+    assert document["verdict"]["kind"] == "growing"
+    assert len(document["samples"]) == 240
+    tree, process = document["samples"][0], document["samples"][1]
+    assert (tree["pid"], process["pid"]) == (None, 999_999_999)
+    assert process["rss_bytes"] == 50 * MIB
+    assert process["pss_bytes"] is None
+    assert document["threads_started"] == 1190
+
+
+def test_csv_has_a_row_a_sample_and_no_cell_that_a_spreadsheet_would_run(recording: Recording) -> None:
+    stream = io.StringIO()
+    lines = [Line(1, 7, 5, "=cmd|' /C calc'!A0", "", 0, 0.0)]
+    write_series_csv(stream, recording.samples(), lines)
+    rows = list(csv.DictReader(io.StringIO(stream.getvalue())))
+    assert len(rows) == 240
+    assert {row["name"] for row in rows} == {"(tree)", "'=cmd|' /C calc'!A0"}
+    assert rows[0]["pss_bytes"] == "", "unknown is empty, not 0"
+
+
+def picture() -> Picture:
+    times = [float(n) for n in range(50)]
+    curve = Curve(EVIL, times, [n * MIB for n in times])
+    return Picture(EVIL, [curve], [Mark(10.0, EVIL)], [EVIL])
+
+
+def test_strangers_names_are_text_in_svg_and_html() -> None:
+    page, drawing = html(picture()), svg(picture())
+    for text in (page, drawing):
+        assert "<script" not in text
+        assert "\x1b" not in text
+        assert "&lt;script&gt;" in text
+    ET.fromstring(drawing)
+    assert not re.search(r"(?:src|href)=|url\(", page), "nothing is fetched"
+
+
+def test_a_gap_is_left_open_in_the_drawing() -> None:
+    curve = Curve("a", [0.0, 1.0, 2.0, 60.0, 61.0], [1.0 * MIB] * 5)
+    assert svg(Picture("t", [curve], gap_seconds=5.0)).count("M") == svg(Picture("t", [curve])).count("M") + 1
+
+
+@pytest.mark.parametrize("values", [[], [0.0]])
+def test_an_empty_course_is_drawn_empty_not_crashed(values: list[float]) -> None:
+    ET.fromstring(svg(Picture("t", [Curve("a", [0.0] * len(values), values)])))
+
+
+def test_the_terminal_gets_no_escape_from_a_process_name(recording: Recording) -> None:
+    stream = io.StringIO()
+    print_summary(summarize(recording), make_console(stream, color=False))
+    text = stream.getvalue()
+    assert "\x1b" not in text
+    assert "growing: " in text
+    assert "threads started: 1,190" in text
+
+
+def test_a_terminal_chart_fits_its_size_and_has_its_unit() -> None:
+    times = [float(n) for n in range(100)]
+    chart = draw_course(times, [n * MIB for n in times], 60, 10, color=False)
+    lines = chart.splitlines()
+    assert len(lines) <= 10
+    assert max(len(line) for line in lines) <= 60
+    assert "MiB" in chart
+    assert "\x1b" not in chart
+
+
+def test_fail_on_reads_a_verdict_and_a_slope() -> None:
+    assert parse_fail_on("growing") == ("growing", 0.0)
+    assert parse_fail_on("growing:1MiB/h") == ("growing", MIB / 3600)
+    for wrong in ("bigger", "growing:1MiB", "growing:1MiB/week", "growing:fast/h"):
+        with pytest.raises(InputError):
+            parse_fail_on(wrong)
+
+
+def test_fail_on_is_4_when_met_125_when_nobody_could_tell_else_0() -> None:
+    unclear = Verdict("inconclusive", "rss_bytes", "too short", 3)
+    flat = Verdict("plateau", "rss_bytes", "level", 100, Slope(0, -1, 1), 1.0)
+    rising = Verdict("sawtooth", "rss_bytes", "teeth", 100, Slope(5, 4, 6), 1.0, floor="rising")
+    on = ("growing", 0.0)
+    assert exit_status([growing()], on, 0) == 4
+    assert exit_status([rising], on, 0) == 4, "a floor that rises is growth"
+    assert exit_status([flat], on, 7) == 0
+    assert exit_status([unclear], on, 0) == 125
+    assert exit_status([growing(10.0)], ("growing", 1000.0), 0) == 0, "slower than what counts"
+    assert exit_status([growing()], None, 7) == 7, "without --fail-on it is the program's status"
+
+
+def test_a_growing_program_that_has_ended_is_to_be_launched_under_a_profiler(recording: Recording) -> None:
+    commands = next_commands(recording, summarize(recording), ["./a b", "x;y"])
+    assert commands == ["gdbmem launch --massif './a b' -- 'x;y'"]
+
+
+def test_two_groups_that_differ_are_told_apart_and_two_that_do_not_are_not() -> None:
+    def runs(level: float) -> list[float]:
+        return [level * MIB] * 40
+
+    small = [figures_of(runs(level), None, 4, 0.0) for level in (50.0, 50.4, 49.7)]
+    large = [figures_of(runs(level), None, 4, 900.0) for level in (80.0, 80.9, 79.2)]
+    found = {row.metric: row for row in compare(small, large)}
+    assert found["peak"].is_shown
+    assert found["peak"].low is not None
+    assert found["peak"].low < 30 * MIB < (found["peak"].high or 0)
+    assert found["threads started"].is_shown
+    same = compare(small, [figures_of(runs(level), None, 4, 0.0) for level in (50.1, 49.9, 50.2)])
+    assert not [row.metric for row in same if row.is_shown]
+    assert conclusion(Comparison(["a"], ["b"], same)) == "no difference that these runs can show"
+
+
+def test_one_run_on_either_side_claims_no_difference_but_in_slope() -> None:
+    one = [figures_of([MIB] * 40, Slope(100, 90, 110), 4, 0.0)]
+    other = [figures_of([9 * MIB] * 40, Slope(10, 5, 15), 4, 0.0)]
+    assert [row.metric for row in compare(one, other) if row.is_shown] == ["slope"]

@@ -1,0 +1,201 @@
+"""The series on disk: nothing is lost, one writer at a time, old rows get fewer but not flatter."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gdbmem.errors import InputError
+from gdbmem.model.series import READING_FIELDS, TREE, Line, Mark, Reading, SeriesFacts
+from gdbmem.runs.series_store import (
+    DATABASE,
+    Damaged,
+    Recording,
+    SeriesWriter,
+    add_mark,
+    is_being_written,
+    set_aside,
+)
+from gdbmem.runs.series_summary import counted, summarize
+
+MIB = 1 << 20
+
+
+def facts(interval: float = 1.0) -> SeriesFacts:
+    return SeriesFacts("server", interval, 1.7e9, "boot", 1000.0, 8 << 30, "the machine", exact_threads=True)
+
+
+def line(number: int = 1, name: str = "server") -> Line:
+    return Line(number, 4000 + number, 77, name, f"./{name} --port 80", 0, 0.0)
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[SeriesWriter]:
+    opened = SeriesWriter(tmp_path, facts())
+    yield opened
+    opened.close()
+
+
+def fill(writer: SeriesWriter, count: int, *, start: int = 0) -> None:
+    for number in range(start, start + count):
+        reading = Reading(rss_bytes=(50 + number % 7) * MIB, threads=3)
+        assert (
+            writer.append(float(number), [(1, reading), (TREE, reading)], [line()] if number == 0 else [])
+            == ""
+        )
+
+
+def test_what_was_written_is_read_back_while_the_writer_goes_on(writer: SeriesWriter, tmp_path: Path) -> None:
+    fill(writer, 20)
+    writer.mark(Mark(3.5, "epoch 1"))
+    recording = Recording(tmp_path)
+    assert len(list(recording.samples())) == 40
+    assert recording.lines == [line()]
+    assert recording.marks == [Mark(3.5, "epoch 1")]
+    assert recording.facts == facts()
+    sample = next(recording.samples())
+    assert sample.reading.pss_bytes is None, "what was not read is unknown, not 0"
+
+
+def test_a_second_writer_is_refused_in_one_sentence(writer: SeriesWriter, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="another monitor"):
+        SeriesWriter(tmp_path)
+    assert is_being_written(tmp_path)
+    writer.close()
+    assert not is_being_written(tmp_path)
+    SeriesWriter(tmp_path).close()
+
+
+def test_a_mark_set_by_another_process_is_seen_by_the_writer(writer: SeriesWriter, tmp_path: Path) -> None:
+    fill(writer, 3)
+    add_mark(tmp_path, "epoch \udcff 2", 2.5)
+    (mark,) = writer.marks_since(0)
+    assert mark.t == 2.5
+    assert mark.text.startswith("epoch ")
+
+
+def test_samples_wait_in_memory_while_the_database_is_locked(writer: SeriesWriter, tmp_path: Path) -> None:
+    fill(writer, 3)
+    other = sqlite3.connect(tmp_path / DATABASE, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    reading = Reading(rss_bytes=1)
+    assert "locked" in writer.append(3.0, [(1, reading)])
+    assert "locked" in writer.append(4.0, [(1, reading)])
+    other.execute("COMMIT")
+    other.close()
+    assert writer.append(5.0, [(1, reading)]) == ""
+    assert [t for t, _ in Recording(tmp_path).points(1, "rss_bytes")] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+def test_samples_wait_in_memory_while_the_disk_is_full(writer: SeriesWriter, tmp_path: Path) -> None:
+    fill(writer, 3)
+    pages = writer._connection.execute("PRAGMA page_count").fetchone()[0]
+    writer._connection.execute(f"PRAGMA max_page_count = {pages}")
+    many = [(1, Reading(rss_bytes=number)) for number in range(1)]
+    t, reason = 3.0, ""
+    while not reason:
+        reason = writer.append(t, many)
+        t += 1
+        assert t < 10_000, "it never got full"
+    assert "full" in reason
+    writer._connection.execute("PRAGMA max_page_count = 1000000")
+    assert writer.append(t, many) == ""
+    assert len(list(Recording(tmp_path).points(1, "rss_bytes"))) == int(t) + 1
+
+
+@pytest.mark.parametrize("damage", ["garbage", "cut", "middle"])
+def test_a_damaged_database_is_one_sentence_and_can_be_set_aside(tmp_path: Path, damage: str) -> None:
+    writer = SeriesWriter(tmp_path, facts())
+    fill(writer, 2000)
+    writer.close()
+    path = tmp_path / DATABASE
+    data = path.read_bytes()
+    if damage == "garbage":
+        path.write_bytes(b"no database at all " * 500)
+    elif damage == "cut":
+        path.write_bytes(data[:5000])
+    else:
+        path.write_bytes(data[:4096] + b"\xff" * 20_000 + data[24_096:])
+    with pytest.raises(Damaged, match="can't be read"):
+        SeriesWriter(tmp_path)
+    with pytest.raises(Damaged):
+        list(Recording(tmp_path).samples())
+    aside = set_aside(tmp_path)
+    assert aside.exists()
+    fresh = SeriesWriter(tmp_path, facts())
+    fill(fresh, 3)
+    fresh.close()
+    assert len(list(Recording(tmp_path).samples())) == 6
+
+
+def test_old_rows_get_fewer_and_the_extremes_stay(tmp_path: Path) -> None:
+    writer = SeriesWriter(tmp_path, facts())
+    for number in range(3000):
+        size = 900 * MIB if number == 1234 else MIB if number == 777 else (50 + number % 3) * MIB
+        writer.append(
+            float(number), [(TREE, Reading(rss_bytes=size, threads=1))], [line()] if number == 0 else []
+        )
+    dropped = sum(writer.thin(3000.0 + 3600.0) for _ in range(10))
+    writer.close()
+    recording = Recording(tmp_path)
+    values = [value for _, value in recording.points(TREE, "rss_bytes")]
+    assert dropped + len(values) == 3000
+    assert len(values) < 1000
+    assert max(values) == 900 * MIB
+    assert min(values) == MIB
+
+
+def test_rows_of_the_last_hour_are_all_kept(writer: SeriesWriter) -> None:
+    fill(writer, 500)
+    assert writer.thin(3000.0) == 0
+
+
+def test_a_week_at_one_second_would_stay_far_under_200_megabytes(tmp_path: Path) -> None:
+    writer = SeriesWriter(tmp_path, facts())
+    full = Reading(**dict.fromkeys(READING_FIELDS, 123_456_789))
+    for number in range(7200):
+        writer.append(float(number), [(1, full), (TREE, full)], [line()] if number == 0 else [])
+    before_bytes = (tmp_path / DATABASE).stat().st_size
+    while writer.thin(7200.0 + 100_000):
+        pass
+    writer.close()
+    kept = len(list(Recording(tmp_path).points(1, "rss_bytes")))
+    bytes_a_row = before_bytes / 14_400
+    hour, day, week = 3600, 86_400, 7 * 86_400
+    rows = hour + (day - hour) / 10 * 5 + (week - day) / 60 * 5
+    assert kept <= 7200 / 60 * 5
+    assert rows * 2 * bytes_a_row < 200e6
+
+
+def test_a_gap_is_a_gap(tmp_path: Path) -> None:
+    writer = SeriesWriter(tmp_path, facts())
+    fill(writer, 50)
+    fill(writer, 50, start=500)
+    writer.close()
+    summary = summarize(Recording(tmp_path))
+    assert list(summary.gaps) == [(49.0, 500.0)]
+    assert [notice.slug for notice in summary.notices] == ["series-gap"]
+
+
+def test_a_counter_that_begins_anew_with_the_next_process_never_counts_down() -> None:
+    assert counted([0, 10, 20, 3, 5]) == 25
+
+
+def test_a_tree_without_readable_pss_is_judged_by_its_biggest_process(tmp_path: Path) -> None:
+    writer = SeriesWriter(tmp_path, facts())
+    for number in range(60):
+        small, big = Reading(rss_bytes=MIB, threads=1), Reading(rss_bytes=90 * MIB, threads=1)
+        writer.append(float(number), [(1, small), (2, big), (TREE, Reading(threads=2))], [line(1), line(2)])
+    writer.close()
+    summary = summarize(Recording(tmp_path))
+    assert summary.metric == "rss_bytes"
+    assert summary.peak_bytes == 90 * MIB
+    assert "no-pss" in [notice.slug for notice in summary.notices]
+
+
+def test_a_folder_without_a_series_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds no series"):
+        Recording(tmp_path)

@@ -1,0 +1,129 @@
+"""The verdict on series whose truth is known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gdbmem.analysis.robust import thinned
+from gdbmem.analysis.verdict import judge
+from gdbmem.model.series import Mark
+from gdbmem.model.verdict import Verdict
+from tests.series_set import KIB, MIB, Labelled, make_set
+
+RECORDED = sorted((Path(__file__).parents[1] / "captures" / "series").glob("*.json"))
+
+
+def words_of(verdict: Verdict) -> str:
+    return f"sawtooth/{verdict.floor}" if verdict.kind == "sawtooth" else verdict.kind
+
+
+def named(name: str, seed: int = 0) -> Labelled:
+    return next(series for series in make_set(seed) if series.name == name)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_nineteen_verdicts_in_twenty_are_right_and_none_calls_a_flat_series_growing(seed: int) -> None:
+    labelled = make_set(seed)
+    assert len(labelled) >= 40
+    verdicts = [(series, judge(series.times, series.values)) for series in labelled]
+    assert not [series.name for series, verdict in verdicts if verdict.grows and not series.grows]
+    right = [words_of(verdict) in series.right for series, verdict in verdicts]
+    assert sum(right) >= 0.95 * len(right)
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_recordings_of_real_programs_are_judged_right(path: Path) -> None:
+    recorded = json.loads(path.read_text())
+    verdict = judge(recorded["times"], recorded["values"])
+    assert words_of(verdict) in recorded["right"], verdict.evidence
+
+
+def test_a_slow_leak_is_found_with_its_rate_inside_the_interval() -> None:
+    verdict = judge(*series("slow leak"))
+    assert verdict.kind == "growing"
+    assert verdict.slope is not None
+    truth = 0.5 * MIB / 3600
+    assert verdict.slope.low < truth < verdict.slope.high
+    assert verdict.resolution is not None
+    assert verdict.resolution < truth
+
+
+def series(name: str) -> tuple[list[float], list[float]]:
+    found = named(name)
+    return found.times, found.values
+
+
+def test_a_plateau_says_how_small_a_slope_it_would_have_shown() -> None:
+    verdict = judge(*series("quiet"))
+    assert verdict.kind == "plateau"
+    assert verdict.resolution is not None
+    assert 0 < verdict.resolution * 1200 < 64 * KIB
+    assert "would have shown" in verdict.evidence
+
+
+def test_warm_up_is_left_out_and_said() -> None:
+    verdict = judge(*series("slow leak after warm-up"))
+    assert verdict.kind == "growing"
+    assert verdict.warmup_seconds > 60
+    assert "warm-up" in verdict.evidence
+
+
+def test_a_sawtooth_is_given_its_period_and_height() -> None:
+    verdict = judge(*series("sawtooth"))
+    assert verdict.period_seconds == pytest.approx(60, rel=0.1)
+    assert verdict.amplitude_bytes == pytest.approx(100 * MIB, rel=0.1)
+    assert not verdict.grows
+
+
+def test_a_rising_floor_is_measured_on_the_troughs_not_through_the_teeth() -> None:
+    verdict = judge(*series("rising floor"))
+    assert verdict.grows
+    assert verdict.slope is not None
+    assert verdict.slope.value == pytest.approx(30 * KIB, rel=0.15)
+
+
+def test_a_step_is_given_its_height_and_its_moment() -> None:
+    verdict = judge(*series("one step"))
+    assert verdict.step_bytes == pytest.approx(30 * MIB, rel=0.05)
+    assert verdict.step_at == pytest.approx(500, abs=25)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 11])
+def test_too_few_samples_are_inconclusive_not_a_crash(count: int) -> None:
+    assert (
+        judge([float(n) for n in range(count)], [float(n * MIB) for n in range(count)]).kind == "inconclusive"
+    )
+
+
+def test_samples_that_all_have_one_time_are_inconclusive() -> None:
+    assert judge([1.0] * 50, [float(n * MIB) for n in range(50)]).kind == "inconclusive"
+
+
+def test_a_gap_of_a_suspended_machine_makes_no_step_and_no_growth() -> None:
+    found = named("quiet")
+    times = [t if t < 600 else t + 7200 for t in found.times]
+    assert judge(times, found.values).kind == "plateau"
+
+
+def test_growth_is_also_given_per_mark_when_there_are_marks() -> None:
+    found = named("leak")
+    marks = [Mark(100.0 * number, f"epoch {number}") for number in range(11)]
+    verdict = judge(found.times, found.values, marks=marks)
+    assert verdict.per_mark is not None
+    assert verdict.per_mark.value == pytest.approx(100 * 100 * KIB, rel=0.05)
+
+
+def test_thinning_a_million_points_keeps_few_of_them_and_the_extremes() -> None:
+    points = (
+        (float(n), 1e9 if n == 654_321 else -5.0 if n == 123_456 else float(n % 1000))
+        for n in range(1_000_000)
+    )
+    times, values = thinned(points)
+    assert len(times) == len(values) <= 4100
+    assert times == sorted(times)
+    assert max(values) == 1e9
+    assert min(values) == -5.0
+    assert times[-1] == 999_999.0
