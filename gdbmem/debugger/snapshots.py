@@ -206,9 +206,11 @@ class DiffCommand(Command):
 
     @staticmethod
     def _load(record: SnapshotRecord) -> Snapshot:
+        from gdbmem.formats.opening import Reading
+        from gdbmem.launch.symbols import GdbSymbols
         from gdbmem.runs.operand import load_record
 
-        return load_record(session.run, record)
+        return load_record(session.run, record, Reading(symbols=GdbSymbols(progress=warn))).snapshot
 
 
 class AllCommand(Command):
