@@ -19,6 +19,7 @@ SUBCOMMANDS = {
     "launch": "run a program under a heap profiler, with gdb on top; or run a recipe",
     "show": "what a heap profile or a run holds: timeline, peak, largest sites",
     "diff": "which call paths grew between two snapshots, with their source lines",
+    "export": "a snapshot or a diff for pprof, speedscope, flame graphs, ms_print, spreadsheets",
     "recipe": "check a recipe without running anything",
     "doctor": "is everything here that gdbmem needs, and what to type if not",
     "install": "make 'source gdbmem' work in gdb, from any folder",

@@ -100,10 +100,10 @@ def _show_run(
     from gdbmem.report.profile_text import print_sites
     from gdbmem.report.run_text import print_snapshots
     from gdbmem.runs.operand import load_record
-    from gdbmem.runs.run import notices
+    from gdbmem.runs.run import asked_for, notices
 
     records = run.snapshots
-    record = run.record(wanted) if wanted is not None else records[-1] if records else None
+    record = run.record(wanted) if wanted is not None else asked_for(records)[-1] if records else None
     if arguments.json:
         _write_run(run, wanted, query, reading, stream)
         return

@@ -30,6 +30,40 @@ Action = Callable[[int], bool]
 """What to do at a wanted hit; gets its number, and returns True to stop the program there."""
 
 
+_STAY = "silent\npython import gdbmem.debugger.breakpoints as _g; _g.act_and_stay(); del _g"
+_waiting: list[Callable[[], bool]] = []  # for the program to have stopped
+
+
+def _act(action: Action, hit: int) -> bool:
+    """Act now, or have the program stop for it: True.
+
+    While gdb asks a native program's breakpoint, other threads still run and nothing can be called.
+    """
+    if session.native is None:
+        return action(hit)
+    _waiting.append(lambda: action(hit))
+    return True
+
+
+def act_now() -> bool:
+    """Do what waits for the program to have stopped; tell whether there was anything."""
+    waiting = _waiting[:]
+    _waiting.clear()
+    for action in waiting:
+        try:
+            action()
+        except GdbmemError as error:
+            # Without a traceback; gdb then leaves the rest of the breakpoint's commands out.
+            raise gdb.GdbError(printable(str(error))) from None
+    return bool(waiting)
+
+
+def act_and_stay() -> None:
+    """Do what waits; gdb stays at its prompt: a command that ran the program can't be followed by another."""
+    if act_now():
+        say("The program stands where the snapshot was taken; 'continue' goes on.")
+
+
 class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
     """An ordinary breakpoint, to gdb's user too, that acts on the hits it wants and never stops the program.
 
@@ -38,16 +72,27 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
     """
 
     def __init__(
-        self, location: str, action: Action, *, wanted: HitFilter, condition: str = "", after: bool = False
+        self,
+        location: str,
+        action: Action,
+        *,
+        wanted: HitFilter,
+        condition: str = "",
+        after: bool = False,
+        at_prompt: bool = False,
     ):
+        """*at_prompt*: gdb's user sits there, who is shown the stop that a native program's action needs."""
         _check_condition(location, condition)
         super().__init__(location)
+        self._at_prompt = at_prompt and session.native is not None
+        if self._at_prompt:
+            self.commands = _STAY
         self.hits = 0  # with the condition true
         self.failure: Optional[str] = None
         self._action = action
         self._wanted = wanted
         self._condition = condition
-        self._returns = _Returns(action) if after else None
+        self._returns = _Returns(action, at_prompt=self._at_prompt) if after else None
         self._pace = _Pace()
 
     def stop(self) -> bool:
@@ -71,7 +116,7 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
         if self._returns is not None:
             self._returns.arm(self.hits)
             return False
-        return self._action(self.hits)
+        return _act(self._action, self.hits)
 
     def _fail(self, sentence: str) -> bool:
         self.failure = sentence
@@ -122,8 +167,9 @@ class _Returns:
     exception that the caller catches and goes on from right behind the call looks like a return.)
     """
 
-    def __init__(self, action: Action) -> None:
+    def __init__(self, action: Action, *, at_prompt: bool) -> None:
         self._action = action
+        self._at_prompt = at_prompt
         self._pending: list[_Call] = []  # innermost last, per thread
         self._breakpoints: dict[int, _ReturnBreakpoint] = {}
 
@@ -139,10 +185,10 @@ class _Returns:
         address = caller.pc()
         self._pending.append(_Call(gdb.selected_thread().ptid, address, _stack_pointer(frame), hit))
         if address not in self._breakpoints:
-            self._breakpoints[address] = _ReturnBreakpoint(address, self)
+            self._breakpoints[address] = _ReturnBreakpoint(address, self, at_prompt=self._at_prompt)
 
     def returned(self, address: int) -> bool:
-        """Act on the call of this thread that has returned to *address*, if one has."""
+        """Act on the call of this thread that has returned to *address*, if one has; True: stop for it."""
         thread = gdb.selected_thread().ptid
         pointer = _stack_pointer(gdb.newest_frame())
         for call in reversed(self._pending):
@@ -150,7 +196,7 @@ class _Returns:
             if call.thread == thread and call.address == address and pointer > call.stack_pointer:
                 # Calls below it were left by an exception or longjmp: they never return.
                 self._pending = [c for c in self._pending if c.thread != thread or c.stack_pointer > pointer]
-                return self._action(call.hit)
+                return _act(self._action, call.hit)
         return False
 
 
@@ -165,15 +211,18 @@ class _Call:
 
 
 class _ReturnBreakpoint(gdb.Breakpoint):  # type: ignore[misc]
-    def __init__(self, address: int, returns: _Returns) -> None:
+    def __init__(self, address: int, returns: _Returns, *, at_prompt: bool) -> None:
         super().__init__(f"*{address:#x}", internal=True)
         self.silent = True
+        if at_prompt:
+            self.commands = _STAY
         self._address = address
         self._returns = returns
 
     def stop(self) -> bool:
         try:
-            return self._returns.returned(self._address) or session.interrupted()
+            stops = self._returns.returned(self._address)
+            return stops or session.interrupted()
         except (GdbmemError, gdb.error) as error:
             warn(str(error))
         except KeyboardInterrupt:
@@ -231,4 +280,5 @@ class BreakCommand(Command):
             wanted=HitFilter(every=args.every, first=args.first),
             condition=condition,
             after=args.after,
+            at_prompt=True,
         )

@@ -10,7 +10,7 @@ from typing import Optional, Union
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.opening import Reading, open_profile
 from gdbmem.model.snapshot import Profile, Snapshot
-from gdbmem.runs.run import Run, SnapshotRecord, is_run, notices, open_run
+from gdbmem.runs.run import Run, SnapshotRecord, asked_for, is_run, notices, open_run
 from gdbmem.text import plural, printable
 
 _FORMS = "name a profile, FILE:NUMBER, a run folder or RUN:NAME"
@@ -65,7 +65,7 @@ def load_from_run(run: Run, name: Optional[str], reading: Optional[Reading] = No
     if name is not None:
         loaded = load_record(run, run.record(name), reading)
         return Loaded(loaded.snapshot, [*said, *loaded.notices])
-    records = run.snapshots
+    records = asked_for(run.snapshots)
     if not records:
         raise no_snapshot(run)
     if len(records) > 1:
@@ -113,7 +113,7 @@ def load_from_profile(profile: Profile, selector: Optional[str]) -> Loaded:
 
 def last_two(run: Run, reading: Optional[Reading] = None) -> tuple[Loaded, Loaded]:
     """Return the last two snapshots of *run*. Raises InputError where it has fewer."""
-    records = run.snapshots
+    records = asked_for(run.snapshots)
     if len(records) < 2:
         raise InputError(
             f"{printable(run.folder.name)} holds {plural(len(records), 'snapshot')}: nothing to compare",

@@ -1,0 +1,87 @@
+"""Write a snapshot, or the difference of two, in another tool's format.
+
+gdbmem export profile.heap --to pprof -o profile.pb.gz       go tool pprof, pyroscope
+gdbmem export RUN:loaded --to speedscope -o loaded.json      speedscope.app
+gdbmem export before.heap after.heap --to csv                what changed, path by path
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from gdbmem.arguments import ArgumentParser
+from gdbmem.cli.reading import add_reading_options, reading_from
+from gdbmem.errors import InputError, UsageError
+from gdbmem.report.export import BINARY, NAMES
+from gdbmem.text import printable
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare what `gdbmem export` takes."""
+    parser.usage = "gdbmem export [OPTIONS] --to FORMAT A [B]"
+    parser.add_argument(
+        "operands", metavar="A B", nargs="+", help="FILE, FILE:NUMBER, FILE:peak, RUN:NAME or RUN"
+    )
+    parser.add_argument("--to", metavar="FORMAT", required=True, choices=NAMES, help=", ".join(NAMES))
+    parser.add_argument("-o", "--output", metavar="FILE", help="write to FILE ('-' is the standard output)")
+    parser.add_argument("--force", action="store_true", help="let -o replace an existing file")
+    add_reading_options(parser)
+
+
+def run(argv: Sequence[str], parser: ArgumentParser) -> int:
+    """Read, convert, write."""
+    from gdbmem.analysis.diff import as_growth, diff_snapshots
+    from gdbmem.runs.operand import load_operand
+
+    arguments = parser.parse_args(argv)
+    if len(arguments.operands) > 2:
+        raise UsageError("gdbmem export takes one snapshot, or two for their difference")
+    target = None if arguments.output in (None, "-") else Path(arguments.output)
+    if target is not None and target.exists() and not arguments.force:
+        raise InputError(
+            f"{printable(str(target))} exists", slug="output-exists", hint="name another file, or add --force"
+        )
+    reading = reading_from(arguments)
+    sides = [load_operand(text, reading) for text in arguments.operands]
+    is_change = len(sides) == 2
+    snapshots = [side.snapshot for side in sides]
+    diff = diff_snapshots(*snapshots) if is_change else as_growth(snapshots[0])
+    diff.check()
+    for notice in dict.fromkeys([n for side in sides for n in side.notices] + list(diff.notices)):
+        print(f"gdbmem: {printable(notice.message)}", file=sys.stderr)
+    _write(_content(diff, arguments.to, is_change=is_change), target, arguments.to)
+    return 0
+
+
+def _content(diff: object, kind: str, *, is_change: bool) -> bytes:
+    from gdbmem.analysis.query import Query
+    from gdbmem.model.diff import Diff
+    from gdbmem.report.diff_json import diff_json
+    from gdbmem.report.export import export
+
+    assert isinstance(diff, Diff)
+    if kind == "json":
+        return diff_json(diff, Query()).encode()
+    return export(diff, kind, is_change=is_change)
+
+
+def _write(content: bytes, target: Path | None, kind: str) -> None:
+    if target is None:
+        if kind in BINARY and sys.stdout.isatty():
+            raise UsageError(f"{kind} is no text for a terminal", hint="name a file with -o")
+        sys.stdout.flush()
+        sys.stdout.buffer.write(content)
+        return
+    temporary = target.with_name(f".gdbmem-{target.name}.new")
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(target)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise InputError(
+            f"writing {printable(str(target))} failed: {error.strerror}",
+            slug="output-unwritable",
+            hint="free some space or name another file",
+        ) from error
