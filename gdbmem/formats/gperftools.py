@@ -21,6 +21,7 @@ from gdbmem.formats.stacks import (
     IN_USE,
     Content,
     Hidden,
+    Numbers,
     Stack,
     StackProfile,
     bad_line,
@@ -45,7 +46,7 @@ _SYMBOL = re.compile(rb"0x([0-9a-f]{1,16}) (.*)")
 
 
 class _Row(NamedTuple):
-    addresses: tuple[int, ...]
+    addresses: tuple[int, ...]  # numbers in _Text.words
     in_use: tuple[int, int]  # blocks, bytes
     allocated: tuple[int, int]
 
@@ -57,6 +58,7 @@ class _Text:
     rate: int
     header: tuple[int, int, int, int]
     rows: list[_Row] = field(default_factory=list)
+    words: Numbers = field(default_factory=Numbers)
     maps: list[bytes] = field(default_factory=list)
     has_maps: bool = False
     named: dict[int, list[Frame]] = field(default_factory=dict)
@@ -132,7 +134,7 @@ def _parse_rows(text: _Text, lines: Sequence[bytes], skipped: int, source: str) 
         line = lines[at]
         match = _ROW.fullmatch(line)
         if match is not None and at < last:
-            text.rows.append(_row(match, source, skipped + at + 1))
+            text.rows.append(_row(match, text.words, source, skipped + at + 1))
         elif not line.strip() and at < last:
             continue
         elif line.rstrip() in _MAP_START:
@@ -151,9 +153,9 @@ def _parse_rows(text: _Text, lines: Sequence[bytes], skipped: int, source: str) 
             )
 
 
-def _row(match: re.Match[bytes], source: str, number: int) -> _Row:
+def _row(match: re.Match[bytes], words: Numbers, source: str, number: int) -> _Row:
     counts = [check_count(int(match[n]), source, number) for n in range(1, 5)]
-    addresses = tuple(int(word, 16) for word in match[5].split())
+    addresses = tuple(map(words.__getitem__, match[5].split()))
     if len(addresses) > DEEPEST:
         raise InputError(
             f"{printable(source)}:{number}: a stack of {len(addresses)} frames", slug="stack-too-deep"
@@ -176,16 +178,14 @@ def _go_comment(text: _Text, line: bytes) -> None:
 
 
 def _stacks(text: _Text, metric: str) -> tuple[list[Stack], list[int]]:
-    numbers: dict[int, int] = {}
     stacks = []
     for row in text.rows:
         blocks, size = row.in_use if metric == IN_USE else row.allocated
         if blocks == 0 and size == 0:
             continue
         estimate = unsample(blocks, size, text.rate)
-        frames = tuple(numbers.setdefault(address, len(numbers)) for address in row.addresses)
-        stacks.append(Stack(frames, estimate.bytes, estimate.blocks, estimate.variance))
-    return stacks, list(numbers)
+        stacks.append(Stack(row.addresses, estimate.bytes, estimate.blocks, estimate.variance))
+    return stacks, [int(word, 16) for word in text.words]
 
 
 def _hidden(text: _Text, metric: str, source: str) -> tuple[Optional[Hidden], list[Notice]]:

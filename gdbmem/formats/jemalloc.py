@@ -14,6 +14,7 @@ from gdbmem.formats.stacks import (
     ALLOCATED,
     IN_USE,
     Content,
+    Numbers,
     Stack,
     StackProfile,
     bad_line,
@@ -46,11 +47,11 @@ def read_jemalloc(data: Data, source: str, metric: Optional[str], symbols: Optio
         if len(lines) == 1:
             raise InputError(f"{printable(source)} was cut in its first line", slug=TRUNCATED)
         raise bad_line(source, 1, lines[0], "'heap_v2/BYTES'")
-    rows, maps, notices = _parse(lines, source)
+    rows, addresses, maps, notices = _parse(lines, source)
     rate = int(header[1])
     metrics = (IN_USE, ALLOCATED) if any(row[2][1] for row in rows) else (IN_USE,)
     chosen = choose_metric(metric, metrics, source)
-    stacks, addresses = _stacks(rows, rate, chosen)
+    stacks = _stacks(rows, rate, chosen)
     return StackProfile(
         source=source,
         source_format="jemalloc",
@@ -62,22 +63,25 @@ def read_jemalloc(data: Data, source: str, metric: Optional[str], symbols: Optio
     )
 
 
-_Parsed = tuple[tuple[int, ...], tuple[int, int], tuple[int, int]]  # addresses, in use, since the start
+_Parsed = tuple[
+    tuple[int, ...], tuple[int, int], tuple[int, int]
+]  # addresses by number, in use, since the start
 
 
-def _parse(lines: Sequence[bytes], source: str) -> tuple[list[_Parsed], list[bytes], list[Notice]]:
+def _parse(lines: Sequence[bytes], source: str) -> tuple[list[_Parsed], list[int], list[bytes], list[Notice]]:
     rows: list[_Parsed] = []
+    words = Numbers()
     stack: Optional[tuple[int, ...]] = None
     last = len(lines) - 1
     for at in range(1, len(lines)):
         line = lines[at]
         if line.rstrip() == b"MAPPED_LIBRARIES:":
-            return rows, list(lines[at + 1 :]), []
+            return rows, _addresses(words), list(lines[at + 1 :]), []
         if at == last:
             break
         found = _STACK.fullmatch(line)
         if found is not None:
-            stack = tuple(int(word, 16) for word in found[1].split())
+            stack = tuple(map(words.__getitem__, found[1].split()))
             continue
         if not line.strip():
             continue
@@ -91,19 +95,26 @@ def _parse(lines: Sequence[bytes], source: str) -> tuple[list[_Parsed], list[byt
             numbers = [check_count(int(counts[n]), source, at + 1) for n in range(2, 6)]
             rows.append((stack, (numbers[0], numbers[1]), (numbers[2], numbers[3])))
     where = f"{printable(source)} was cut at line {last + bool(lines[last])}"
-    return rows, [], [Notice(TRUNCATED, f"{where}: its memory map and maybe stacks are missing")]
+    return (
+        rows,
+        _addresses(words),
+        [],
+        [Notice(TRUNCATED, f"{where}: its memory map and maybe stacks are missing")],
+    )
 
 
-def _stacks(rows: Sequence[_Parsed], rate: int, metric: str) -> tuple[list[Stack], list[int]]:
-    numbers: dict[int, int] = {}
+def _stacks(rows: Sequence[_Parsed], rate: int, metric: str) -> list[Stack]:
     stacks = []
     for addresses, in_use, allocated in rows:
         blocks, size = in_use if metric == IN_USE else allocated
         estimate = unsample(blocks, size, rate)
         if estimate.bytes:
-            frames = tuple([numbers.setdefault(address, len(numbers)) for address in addresses])
-            stacks.append(Stack(frames, estimate.bytes, estimate.blocks, estimate.variance))
-    return stacks, list(numbers)
+            stacks.append(Stack(addresses, estimate.bytes, estimate.blocks, estimate.variance))
+    return stacks
+
+
+def _addresses(words: Numbers) -> list[int]:
+    return [int(word, 16) for word in words]
 
 
 def _load(

@@ -89,7 +89,11 @@ FORMATS = {
         has_addresses=True,
     ),
     "folded": _Format(
-        _pattern(rb"[^\s;{\[\x00-\x1f][^\n;\x00]*(?:;[^\n;\x00]+)+ [0-9]{1,25}\r?(?:\n|\Z)"),
+        # Lines of a single function may stand before the first with several.
+        _pattern(
+            rb"(?:[^\s;{\[\x00-\x1f][^\n;\x00]* [0-9]{1,25}\r?\n){0,9}"
+            rb"[^\s;{\[\x00-\x1f][^\n;\x00]*(?:;[^\n;\x00]+)+ [0-9]{1,25}\r?(?:\n|\Z)"
+        ),
         "folded:read_folded",
     ),
 }

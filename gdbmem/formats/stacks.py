@@ -88,6 +88,14 @@ class StackProfile:
         return build_tree(self.load(self), self.source)
 
 
+class Numbers(dict[bytes, int]):
+    """A number for each word, given when it is first asked for."""
+
+    def __missing__(self, word: bytes) -> int:
+        self[word] = number = len(self)
+        return number
+
+
 def choose_metric(wanted: Optional[str], metrics: Sequence[str], source: str) -> str:
     """Return *wanted* if the file holds it, its first metric where nothing is wanted. Raises InputError."""
     if wanted is None:

@@ -54,12 +54,8 @@ def test_a_spreadsheet_gets_every_path_and_no_formula() -> None:
     text = export(change("tc.0002.heap", "tc.0001.heap"), "csv", is_change=True).decode()
     rows = list(csv.DictReader(io.StringIO(text)))
     assert sum(int(row["delta_bytes"]) for row in rows) == -42300
-    assert not [
-        cell
-        for row in rows
-        for cell in (row["function"], row["file"], row["stack"])
-        if cell[:1] in "=+@" and cell
-    ]
+    cells = [row[column] for row in rows for column in ("function", "file", "stack")]
+    assert not [cell for cell in cells if cell.startswith(("=", "+", "@"))]
 
 
 @pytest.mark.parametrize("kind", ["folded", "speedscope", "massif"])
