@@ -64,7 +64,8 @@ def note_kill() -> None:
 
 def connect() -> None:
     """Connect this gdb to the waiting valgrind and greet the user, who gets `run` and `start`."""
-    register(LAUNCHED_COMMANDS)
+    if NATIVE not in os.environ:  # gdb's own do there
+        register(LAUNCHED_COMMANDS)
     try:
         session.open_wire()
         session.connect()
