@@ -13,8 +13,8 @@ from gdbmem.text import printable
 TABLE = Table(
     name="jemalloc",
     runs=NATIVE,
-    summary="native speed; counts every allocation, or samples them for programs that run for days",
-    cost="1.5 to 4 times slower with every allocation counted, next to nothing with --sample 512KiB",
+    summary="native code; counts every allocation, or samples them for programs that run for days",
+    cost="as gperftools or more with every allocation counted; next to nothing with a sample each 512 KiB",
     counts="bytes of the size class that a request is rounded up to; estimates when sampled",
     blind=(
         "single small allocations, when sampled: each path carries its standard error",
