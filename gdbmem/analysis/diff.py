@@ -6,12 +6,12 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
-from typing import Optional
+from typing import Any, Optional
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.model.calltree import PRUNED, ROOT, CallTree, Frame
 from gdbmem.model.diff import Diff, Side
-from gdbmem.model.snapshot import Snapshot
+from gdbmem.model.snapshot import PAGE_BYTES, Snapshot
 from gdbmem.text import printable
 from gdbmem.units import format_size
 
@@ -28,14 +28,16 @@ def diff_snapshots(before: Snapshot, after: Snapshot) -> Diff:
         raise InputError(
             f"{printable(before.source)} counts {before.unit}, {printable(after.source)} {after.unit}",
             slug="units-differ",
-            hint="compare two snapshots that were both taken with --pages-as-heap, or both without",
+            hint="compare two snapshots that were both taken with --pages-as-heap, or both without"
+            if PAGE_BYTES in (before.unit, after.unit)
+            else "choose the same --metric for both",
         )
     trees = (before.tree, after.tree)
     on_names = _on_base_names(trees)
     table = _FrameTable(base_names=on_names)
     numbers = [table.intern(tree.frames) for tree in trees]
     merged = _merge(trees, numbers, len(table.frames))
-    uncertain = _uncertainty(merged, table, [tree.threshold_bytes for tree in trees])
+    uncertain = _uncertainty(merged, table, trees)
     count_blocks = before.tree.blocks is not None and after.tree.blocks is not None
     diff = Diff(
         before_side=Side(before.source, before.name, before.tree.bytes[0]),
@@ -50,6 +52,7 @@ def diff_snapshots(before: Snapshot, after: Snapshot) -> Diff:
         after_blocks=merged.blocks[1] if count_blocks else None,
         notices=_notices(before, after, base_names=on_names, hides=any(uncertain)),
         unit=after.unit,
+        variance=merged.variance,
     )
     return _in_pre_order(diff)
 
@@ -101,12 +104,16 @@ class _Merged:
     bytes: tuple[array[int], array[int]] = field(default_factory=lambda: (array("q", [0]), array("q", [0])))
     blocks: tuple[array[int], array[int]] = field(default_factory=lambda: (array("q", [0]), array("q", [0])))
     sites: tuple[array[int], array[int]] = field(default_factory=lambda: (array("q", [0]), array("q", [0])))
+    variance: Optional[array[float]] = None  # of both sides together
 
 
 def _merge(trees: Sequence[CallTree], numbers: Sequence[Sequence[int]], frame_count: int) -> _Merged:
     merged = _Merged()
     parents, frames = merged.parent, merged.frame
-    columns = (*merged.bytes, *merged.blocks, *merged.sites)
+    columns: list[array[Any]] = [*merged.bytes, *merged.blocks, *merged.sites]
+    if any(tree.variance is not None for tree in trees):
+        merged.variance = array("d", [0.0])
+        columns.append(merged.variance)
     index: dict[int, int] = {}
     stride = frame_count + 2  # two for ROOT and PRUNED
     for side, tree in enumerate(trees):
@@ -130,20 +137,22 @@ def _merge(trees: Sequence[CallTree], numbers: Sequence[Sequence[int]], frame_co
             sites[place] += 1
             if tree.blocks is not None:
                 blocks[place] += tree.blocks[node]
+            if tree.variance is not None and merged.variance is not None:
+                merged.variance[place] += tree.variance[node]
     return merged
 
 
-def _uncertainty(merged: _Merged, table: _FrameTable, thresholds: Sequence[int]) -> array[int]:
+def _uncertainty(merged: _Merged, table: _FrameTable, trees: Sequence[CallTree]) -> array[int]:
     # A node stands for one or more call sites (equal text, different addresses). A site that one side
     # shows and the other does not may be hidden on the other side: in the pruned node beside it, or beside
     # an ancestor, as far up as that ancestor may itself stand for another call site there. Each hidden
     # site is smaller than the threshold, all of them together no bigger than those pruned nodes. Under a
     # frame without a name nothing says that two sites are the same.
     result = array("q", [0]) * len(merged.parent)
-    for side, threshold_bytes in enumerate(thresholds):
+    for side, tree in enumerate(trees):
         pruned = _pruned_children(merged, side)
         if pruned:
-            _add_hidden(result, merged, table, side, pruned, threshold_bytes)
+            _add_hidden(result, merged, table, side, pruned, tree)
     return result
 
 
@@ -162,12 +171,16 @@ def _add_hidden(
     table: _FrameTable,
     side: int,
     pruned: Mapping[int, int],
-    threshold_bytes: int,
+    tree: CallTree,
 ) -> None:
+    threshold_bytes = tree.threshold_bytes
     here, there = merged.sites[side], merged.sites[1 - side]
     count = len(merged.parent)
     largest, total = array("q", [0]) * count, array("q", [0]) * count  # hidden in a child of this node
     nameless, parting = bytearray(count), _parting(merged, table)
+    inner = bytearray(count)
+    for parent in merged.parent[1:]:
+        inner[parent] = 1
     for node in range(count):
         frame, parent = merged.frame[node], merged.parent[node]
         if frame == PRUNED:
@@ -178,9 +191,12 @@ def _add_hidden(
         plain = here[node] <= 1 and there[node] <= 1 and not nameless[node] and not parting[node]
         missing = there[node] - here[node] if plain else there[node]
         if missing > 0 and above_total:
-            result[node] += min(above_total, missing * above_largest)
+            # Of a cut file any number of stacks may be hidden behind a node that leads on to others.
+            many = tree.scattered and inner[node]
+            result[node] += above_total if many else min(above_total, missing * above_largest)
         hidden = pruned.get(node, 0)
         single = node == 0 or (plain and here[node] == there[node] and not table.inlined[frame])
+        single = single and not tree.scattered
         # A file that does not state its threshold leaves the pruned bytes as the only bound.
         capped = min(hidden, threshold_bytes) if threshold_bytes else hidden
         largest[node] = capped if single else max(capped, above_largest)
@@ -220,6 +236,7 @@ def _in_pre_order(diff: Diff) -> Diff:
         after_blocks=None if diff.after_blocks is None else sort(diff.after_blocks),
         notices=diff.notices,
         unit=diff.unit,
+        variance=None if diff.variance is None else array("d", [diff.variance[node] for node in order]),
     )
 
 
@@ -261,7 +278,14 @@ def _notices(before: Snapshot, after: Snapshot, *, base_names: bool, hides: bool
                 " last part; files of one name in several folders count as one",
             )
         )
-    if hides:
+    if before.tree.variance is not None or after.tree.variance is not None:
+        notices.append(
+            Notice("sampled", "the numbers are estimated from samples; ± is one standard error of each row")
+        )
+    if hides and (before.tree.scattered or after.tree.scattered):
+        text = "a side was cut, so what is marked ± may be off by as much as it may hide"
+        notices.append(Notice("cut-hides", text))
+    elif hides:
         limit = max(before.tree.threshold_bytes, after.tree.threshold_bytes)
         notices.append(
             Notice(

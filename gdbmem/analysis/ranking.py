@@ -87,12 +87,13 @@ def rank(diff: Diff, query: Query) -> Ranking:
 class _Sum:
     # Adds paths up. Paths that one call site hides share one bound: `origins` keeps, for each node at which
     # the uncertainty begins, what the paths under it could claim of it.
-    __slots__ = ("after", "before", "blocks", "heaviest", "heaviest_change", "origins", "paths")
+    __slots__ = ("after", "before", "blocks", "heaviest", "heaviest_change", "origins", "paths", "variance")
 
     def __init__(self) -> None:
         self.paths = self.before = self.after = self.blocks = 0
         self.heaviest, self.heaviest_change = -1, -1
         self.origins: dict[int, int] = {}
+        self.variance = 0.0
 
     @property
     def delta(self) -> int:
@@ -112,11 +113,14 @@ class _Sum:
         if bound:
             origin = paths.origin[node]
             self.origins[origin] = min(self.origins.get(origin, 0) + bound, paths.diff.uncertain[origin])
+        if paths.diff.variance is not None:
+            self.variance += paths.diff.variance[node]
 
     def absorb(self, other: _Sum) -> None:
         self.before += other.before
         self.after += other.after
         self.blocks += other.blocks
+        self.variance += other.variance
         for origin, bound in other.origins.items():
             self.origins[origin] = max(self.origins.get(origin, 0), bound)
 
@@ -236,7 +240,8 @@ class _Paths:
             paths=group.paths,
             before_bytes=group.before,
             after_bytes=group.after,
-            uncertain_bytes=sum(group.origins.values()),
+            # A bound for what is hidden, a standard error for what is sampled.
+            uncertain_bytes=sum(group.origins.values()) + round(group.variance**0.5),
             delta_blocks=None if self.blocks is None else group.blocks,
         )
 

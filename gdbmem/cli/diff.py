@@ -1,7 +1,8 @@
 """Compare two heap snapshots: which call paths grew, and at which source line.
 
-A and B are massif.out files (FILE, FILE:NUMBER, FILE:peak) or snapshots of a run (RUN:NAME, as
-'gdbmem show RUN' lists them). A run alone compares its last two snapshots.
+A and B are profiles (FILE, FILE:NUMBER, FILE:peak) of massif, gperftools, jemalloc, DHAT, heaptrack, pprof
+and others, or snapshots of a run (RUN:NAME, as 'gdbmem show RUN' lists them). A run alone
+compares its last two snapshots.
 
   gdbmem diff gdbmem.decoder.4711:loaded gdbmem.decoder.4711:reset
   gdbmem diff before.massif after.massif --by line --min 10KiB
@@ -16,6 +17,7 @@ from dataclasses import replace
 
 from gdbmem.analysis.query import Query, add_query_options, query_from
 from gdbmem.arguments import ArgumentParser, add_output_options, value
+from gdbmem.cli.reading import add_reading_options, reading_from
 from gdbmem.errors import GdbmemError, UsageError
 from gdbmem.model.diff import Diff
 from gdbmem.report.output import open_output
@@ -39,6 +41,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="SIZE",
         help="exit with status 4 when it grew by more than SIZE; what is known does not count",
     )
+    add_reading_options(parser)
     add_output_options(parser)
     parser.add_argument("--no-color", action="store_true", help="no colours (as NO_COLOR does)")
 
@@ -64,17 +67,18 @@ def _report(arguments: argparse.Namespace, query: Query) -> Diff:
     from gdbmem.runs.operand import Loaded, find_operand, last_two, load_operand
     from gdbmem.runs.run import Run
 
+    reading = reading_from(arguments)
     with open_output(arguments.output, force=arguments.force) as stream:
         sides: Sequence[Loaded]
         if len(arguments.operands) == 2:
-            sides = [load_operand(text) for text in arguments.operands]
+            sides = [load_operand(text, reading) for text in arguments.operands]
         else:
             place, selector = find_operand(arguments.operands[0])
             if not isinstance(place, Run) or selector is not None:
                 raise UsageError(
                     "gdbmem diff needs a second snapshot", hint="gdbmem diff A B, or a run alone"
                 )
-            sides = last_two(place)
+            sides = last_two(place, reading)
         diff = diff_snapshots(sides[0].snapshot, sides[1].snapshot)
         diff.check()
         said = [notice for side in sides for notice in side.notices]

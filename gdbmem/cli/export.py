@@ -1,43 +1,112 @@
-"""A recorded series as CSV or JSON.
+"""Write a snapshot, or the difference of two, in another tool's format.
 
-gdbmem export gdbmem.server.123 --to csv -o server.csv
+gdbmem export profile.heap --to pprof -o profile.pb.gz       go tool pprof, pyroscope
+gdbmem export RUN:loaded --to speedscope -o loaded.json      speedscope.app
+gdbmem export before.heap after.heap --to csv                what changed, path by path
+gdbmem export RUN --to csv -o server.csv                     a series that 'gdbmem monitor' recorded (csv, json)
 """
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from gdbmem.arguments import ArgumentParser
-from gdbmem.report.output import open_output
+from gdbmem.cli.reading import add_reading_options, reading_from
+from gdbmem.errors import InputError, UsageError
+from gdbmem.report.export import BINARY, NAMES
+from gdbmem.text import printable
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Add the options of `gdbmem export`."""
-    parser.add_argument("run", metavar="RUN", help="a run folder that 'gdbmem monitor' made")
-    parser.add_argument("--to", choices=("csv", "json"), required=True, help="what to write")
+    """Declare what `gdbmem export` takes."""
+    parser.usage = "gdbmem export [OPTIONS] --to FORMAT A [B]"
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help="where to ('-', the default, is the standard output)"
+        "operands", metavar="A B", nargs="+", help="FILE, FILE:NUMBER, FILE:peak, RUN:NAME or RUN"
     )
+    parser.add_argument("--to", metavar="FORMAT", required=True, choices=NAMES, help=", ".join(NAMES))
+    parser.add_argument("-o", "--output", metavar="FILE", help="write to FILE ('-' is the standard output)")
     parser.add_argument("--force", action="store_true", help="let -o replace an existing file")
+    add_reading_options(parser)
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
-    """Write it, row by row."""
+    """Read, convert, write."""
+    from gdbmem.analysis.diff import as_growth, diff_snapshots
+    from gdbmem.runs.operand import load_operand
+    from gdbmem.runs.series_store import DATABASE
+
+    arguments = parser.parse_args(argv)
+    if len(arguments.operands) > 2:
+        raise UsageError("gdbmem export takes one snapshot, or two for their difference")
+    target = None if arguments.output in (None, "-") else Path(arguments.output)
+    if target is not None and target.exists() and not arguments.force:
+        raise InputError(
+            f"{printable(str(target))} exists", slug="output-exists", hint="name another file, or add --force"
+        )
+    if len(arguments.operands) == 1 and (Path(arguments.operands[0]) / DATABASE).is_file():
+        return _export_series(Path(arguments.operands[0]), arguments)
+    reading = reading_from(arguments)
+    sides = [load_operand(text, reading) for text in arguments.operands]
+    is_change = len(sides) == 2
+    snapshots = [side.snapshot for side in sides]
+    diff = diff_snapshots(*snapshots) if is_change else as_growth(snapshots[0])
+    diff.check()
+    for notice in dict.fromkeys([n for side in sides for n in side.notices] + list(diff.notices)):
+        print(f"gdbmem: {printable(notice.message)}", file=sys.stderr)
+    _write(_content(diff, arguments.to, is_change=is_change), target, arguments.to)
+    return 0
+
+
+def _export_series(folder: Path, arguments: argparse.Namespace) -> int:
+    """Write a monitor's series, row by row."""
+    from gdbmem.report.output import open_output
+    from gdbmem.report.series_json import write_series_csv, write_series_json
     from gdbmem.runs.series_store import Recording
+    from gdbmem.runs.series_summary import summarize
 
-    args = parser.parse_args(argv)
-    recording = Recording(Path(args.run))
-    with open_output(args.output, force=args.force) as stream:
-        if args.to == "csv":
-            from gdbmem.report.series_json import write_series_csv
-
+    if arguments.to not in ("csv", "json"):
+        raise UsageError("a recorded series can be exported to csv and json", hint="--to csv or --to json")
+    recording = Recording(folder)
+    with open_output(arguments.output, force=arguments.force) as stream:
+        if arguments.to == "csv":
             write_series_csv(stream, recording.samples(), recording.lines)
         else:
-            from gdbmem.report.series_json import write_series_json
-            from gdbmem.runs.series_summary import summarize
-
             write_series_json(
                 stream, summarize(recording), recording.samples(), recording.marks, recording.lines
             )
     return 0
+
+
+def _content(diff: object, kind: str, *, is_change: bool) -> bytes:
+    from gdbmem.analysis.query import Query
+    from gdbmem.model.diff import Diff
+    from gdbmem.report.diff_json import diff_json
+    from gdbmem.report.export import export
+
+    assert isinstance(diff, Diff)
+    if kind == "json":
+        return diff_json(diff, Query()).encode()
+    return export(diff, kind, is_change=is_change)
+
+
+def _write(content: bytes, target: Path | None, kind: str) -> None:
+    if target is None:
+        if kind in BINARY and sys.stdout.isatty():
+            raise UsageError(f"{kind} is no text for a terminal", hint="name a file with -o")
+        sys.stdout.flush()
+        sys.stdout.buffer.write(content)
+        return
+    temporary = target.with_name(f".gdbmem-{target.name}.new")
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(target)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise InputError(
+            f"writing {printable(str(target))} failed: {error.strerror}",
+            slug="output-unwritable",
+            hint="free some space or name another file",
+        ) from error

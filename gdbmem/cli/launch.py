@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
 from gdbmem.arguments import ArgumentParser, add_output_options, split_program
+from gdbmem.engines.engine import NAMES, table
 from gdbmem.engines.massif import TIME_UNITS, MassifOptions
 from gdbmem.errors import GdbmemError, UsageError
 from gdbmem.launch.program import NotExecutableError, NotFoundError, find_program
@@ -40,6 +41,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--massif", action="store_true", help="valgrind's massif takes the snapshots (the default)"
     )
+    parser.add_argument("--engine", metavar="NAME", help=f"who takes the snapshots: {', '.join(NAMES)}")
     parser.add_argument("--recipe", metavar="FILE", help="play this recipe, unattended")
     _add_massif_options(parser)
     _add_program_options(parser)
@@ -177,14 +179,35 @@ def _run_interactive(args: argparse.Namespace, program_arguments: list[str], *, 
     from gdbmem.launch.interactive import run_interactive
 
     options = MassifOptions(**massif_options(args))
-    job = make_job(args, find_program(args.program), program_arguments, options)
+    job = make_job(args, find_program(args.program), program_arguments, options, chosen_engine(args))
     words = [word for script in args.gdb_scripts or () for word in ("-x", script)]
     words += [word for line in args.gdb_commands or () for word in ("-ex", line)]
     return run_interactive(job, gdb_arguments=words, finish=args.on_quit == "finish", command=command)
 
 
+def chosen_engine(args: argparse.Namespace, default: str = "massif") -> str:
+    """Return the engine that *args* name; raises UsageError for one that is not there, or options of another."""
+    if args.engine is None:
+        return "massif" if args.massif else default
+    if args.massif and args.engine != "massif":
+        raise UsageError(
+            f"--massif and --engine {printable(args.engine)} exclude each other", hint="leave one out"
+        )
+    name = table(args.engine).name
+    if name != "massif" and massif_options(args):
+        raise UsageError(
+            f"options of massif don't go with --engine {name}",
+            hint="'gdbmem launch --help' lists massif's own",
+        )
+    return name
+
+
 def make_job(
-    args: argparse.Namespace, program: Program, arguments: Sequence[str], options: MassifOptions
+    args: argparse.Namespace,
+    program: Program,
+    arguments: Sequence[str],
+    options: MassifOptions,
+    engine: str = "massif",
 ) -> Job:
     """Return the job that *args* describe."""
     from gdbmem.launch.gdbpython import find_gdb
@@ -200,4 +223,5 @@ def make_job(
         own_terminal=args.own_terminal,
         run_folder=Path(args.run) if args.run else None,
         gdb=find_gdb(args.gdb),
+        engine=engine,
     )

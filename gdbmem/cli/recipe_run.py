@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Optional, TextIO
 
 from gdbmem.analysis.query import Query, read_known
-from gdbmem.cli.launch import STATUS_FAILED, make_job, massif_options
+from gdbmem.cli.launch import STATUS_FAILED, chosen_engine, make_job, massif_options
 from gdbmem.cli.recipe_verdicts import Diffs, interruption, verdict_of
 from gdbmem.engines.massif import MassifOptions
 from gdbmem.launch.interactive import shown
@@ -57,8 +57,11 @@ def run_recipe(
 
 def _job(args: argparse.Namespace, recipe: Recipe, program_arguments: Optional[list[str]]) -> Any:
     options = MassifOptions(**{**recipe.options, **massif_options(args)})
+    engine = chosen_engine(args, recipe.engine)
     program = find_program(recipe.program, folder=recipe.folder)
-    job = make_job(args, program, recipe.args if program_arguments is None else program_arguments, options)
+    job = make_job(
+        args, program, recipe.args if program_arguments is None else program_arguments, options, engine
+    )
     to_stdout = args.json or args.output == "-"
     return dataclasses.replace(
         job,

@@ -10,6 +10,8 @@ from typing import Optional
 from gdbmem.analysis.diff import diff_snapshots
 from gdbmem.analysis.expectations import judge, unjudged
 from gdbmem.errors import InputError
+from gdbmem.formats.opening import Reading
+from gdbmem.launch.symbols import GdbSymbols
 from gdbmem.launch.unattended import Outcome, PlayedPoint
 from gdbmem.model.diff import Diff
 from gdbmem.model.expectation import Expectation, Verdict
@@ -24,6 +26,7 @@ class Diffs:
 
     def __init__(self, outcome: Outcome) -> None:
         self._outcome = outcome
+        self._reading = Reading(symbols=GdbSymbols())
         self._made: dict[tuple[str, str], Optional[Diff]] = {}
         self.reasons: dict[tuple[str, str], str] = {}
 
@@ -36,7 +39,7 @@ class Diffs:
             try:
                 sides = []
                 for at in pair:
-                    sides.append(load_record(run, run.record(at)))
+                    sides.append(load_record(run, run.record(at), self._reading).snapshot)
                 self._made[pair] = diff_snapshots(*sides)
             except InputError as error:
                 self._made[pair] = None

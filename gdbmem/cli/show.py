@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Optional, TextIO
 
 from gdbmem.analysis.query import Query, add_query_options, query_from
 from gdbmem.arguments import ArgumentParser, add_output_options
+from gdbmem.cli.reading import add_reading_options, reading_from
 from gdbmem.errors import UsageError
 from gdbmem.report.output import open_output
 from gdbmem.text import printable
@@ -20,17 +21,19 @@ from gdbmem.text import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from gdbmem.formats.opening import Reading
     from gdbmem.model.snapshot import Profile
     from gdbmem.runs.run import Run
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare what `gdbmem show` takes."""
-    parser.add_argument("operand", metavar="FILE|RUN", help="a massif.out file, a run folder, or RUN:NAME")
+    parser.add_argument("operand", metavar="FILE|RUN", help="a profile, a run folder, or RUN:NAME")
     parser.add_argument(
         "--snapshot", metavar="N|NAME|peak", help="whose call tree (default: the peak's; of a run: the last)"
     )
     add_query_options(parser, by="line")
+    add_reading_options(parser)
     add_output_options(parser)
     parser.add_argument("--no-color", action="store_true", help="no colours (as NO_COLOR does)")
 
@@ -42,6 +45,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 
     arguments = parser.parse_args(argv)
     query = query_from(arguments)
+    reading = reading_from(arguments)
     with open_output(arguments.output, force=arguments.force) as stream:
         place, selector = find_operand(arguments.operand)
         if selector is not None and arguments.snapshot is not None:
@@ -50,17 +54,18 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
             )
         wanted = arguments.snapshot if selector is None else selector
         if isinstance(place, Run):
-            _show_run(place, wanted, query, arguments, stream)
+            _show_run(place, wanted, query, reading, arguments, stream)
         else:
             from gdbmem.formats.opening import open_profile
 
-            _show_profile(open_profile(place), wanted, query, arguments, stream)
+            _show_profile(open_profile(place, reading), wanted, query, arguments, stream)
     return 0
 
 
 def _show_profile(
     profile: Profile, wanted: Optional[str], query: Query, arguments: argparse.Namespace, stream: TextIO
 ) -> None:
+    from gdbmem.report.notices import print_notices
     from gdbmem.report.profile_text import print_sites, print_timeline
     from gdbmem.runs.operand import load_from_profile
 
@@ -79,21 +84,28 @@ def _show_profile(
     if snapshot is not None:
         moment = f"snapshot {snapshot.totals.index}" if len(profile.snapshots) > 1 else snapshot.source
         print_sites(snapshot, query, console, moment=moment, known_from=arguments.known or "")
+    if len(profile.snapshots) == 1:
+        print_notices(profile.notices, console)
 
 
 def _show_run(
-    run: Run, wanted: Optional[str], query: Query, arguments: argparse.Namespace, stream: TextIO
+    run: Run,
+    wanted: Optional[str],
+    query: Query,
+    reading: Reading,
+    arguments: argparse.Namespace,
+    stream: TextIO,
 ) -> None:
     from gdbmem.report.notices import print_notices
     from gdbmem.report.profile_text import print_sites
     from gdbmem.report.run_text import print_snapshots
     from gdbmem.runs.operand import load_record
-    from gdbmem.runs.run import notices
+    from gdbmem.runs.run import asked_for, notices
 
     records = run.snapshots
-    record = run.record(wanted) if wanted is not None else records[-1] if records else None
+    record = run.record(wanted) if wanted is not None else asked_for(records)[-1] if records else None
     if arguments.json:
-        _write_run(run, wanted, query, stream)
+        _write_run(run, wanted, query, reading, stream)
         return
     console = _console(arguments, stream)
     if records:
@@ -104,11 +116,13 @@ def _show_run(
     print_notices(notices(run), console)
     if record is not None:
         console.print()
-        snapshot = load_record(run, record)
-        print_sites(snapshot, query, console, moment=printable(record.name), known_from=arguments.known or "")
+        loaded = load_record(run, record, reading)
+        print_sites(
+            loaded.snapshot, query, console, moment=printable(record.name), known_from=arguments.known or ""
+        )
 
 
-def _write_run(run: Run, wanted: Optional[str], query: Query, stream: TextIO) -> None:
+def _write_run(run: Run, wanted: Optional[str], query: Query, reading: Reading, stream: TextIO) -> None:
     from gdbmem.formats.opening import open_profile
     from gdbmem.report.profile_json import profile_json
     from gdbmem.report.run_json import list_json
@@ -119,8 +133,9 @@ def _write_run(run: Run, wanted: Optional[str], query: Query, stream: TextIO) ->
         stream.write(list_json(run.snapshots, notices(run)))
         return
     record = run.record(wanted)
-    snapshot = load_record(run, record)
-    stream.write(profile_json(open_profile(run.path(record)), query, snapshot=snapshot))
+    loaded = load_record(run, record, reading)
+    profile = open_profile(run.path(record), reading)
+    stream.write(profile_json(profile, query, snapshot=loaded.snapshot))
 
 
 def _name_histories(run: Run, console: Console) -> None:

@@ -30,6 +30,40 @@ Action = Callable[[int], bool]
 """What to do at a wanted hit; gets its number, and returns True to stop the program there."""
 
 
+_STAY = "silent\npython import gdbmem.debugger.breakpoints as _g; _g.act_and_stay(); del _g"
+_waiting: list[Callable[[], bool]] = []  # for the program to have stopped
+
+
+def _act(action: Action, hit: int) -> bool:
+    """Act now, or have the program stop for it: True.
+
+    While gdb asks a native program's breakpoint, other threads still run and nothing can be called.
+    """
+    if session.native is None:
+        return action(hit)
+    _waiting.append(lambda: action(hit))
+    return True
+
+
+def act_now() -> bool:
+    """Do what waits for the program to have stopped; tell whether there was anything."""
+    waiting = _waiting[:]
+    _waiting.clear()
+    for action in waiting:
+        try:
+            action()
+        except GdbmemError as error:
+            # Without a traceback; gdb then leaves the rest of the breakpoint's commands out.
+            raise gdb.GdbError(printable(str(error))) from None
+    return bool(waiting)
+
+
+def act_and_stay() -> None:
+    """Do what waits; gdb stays at its prompt: a command that ran the program can't be followed by another."""
+    if act_now():
+        say("The program stands where the snapshot was taken; 'continue' goes on.")
+
+
 class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
     """An ordinary breakpoint, to gdb's user too, that acts on the hits it wants and never stops the program.
 
@@ -38,16 +72,27 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
     """
 
     def __init__(
-        self, location: str, action: Action, *, wanted: HitFilter, condition: str = "", after: bool = False
+        self,
+        location: str,
+        action: Action,
+        *,
+        wanted: HitFilter,
+        condition: str = "",
+        after: bool = False,
+        at_prompt: bool = False,
     ):
+        """*at_prompt*: gdb's user sits there, who is shown the stop that a native program's action needs."""
         _check_condition(location, condition)
         super().__init__(location)
+        self._at_prompt = at_prompt and session.native is not None
+        if self._at_prompt:
+            self.commands = _STAY
         self.hits = 0  # with the condition true
         self.failure: Optional[str] = None
         self._action = action
         self._wanted = wanted
         self._condition = condition
-        self._returns = _Returns(action) if after else None
+        self._returns = _Returns(action, at_prompt=self._at_prompt) if after else None
         self._pace = _Pace()
         self._spent = False  # has done all that was wanted, and is disabled
 
@@ -79,7 +124,7 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
         if self._returns is not None:
             self._returns.arm(self.hits)
             return False
-        return self._action(self.hits)
+        return _act(self._action, self.hits)
 
     def rearm(self) -> None:
         """Count anew, as for a fresh start of the program."""
@@ -151,8 +196,9 @@ class _Returns:
     exception that the caller catches and goes on from right behind the call looks like a return.)
     """
 
-    def __init__(self, action: Action) -> None:
+    def __init__(self, action: Action, *, at_prompt: bool) -> None:
         self._action = action
+        self._at_prompt = at_prompt
         self._pending: list[_Call] = []  # innermost last, per thread
         self._breakpoints: dict[int, _ReturnBreakpoint] = {}
         self.left_calls = 0  # by an exception or longjmp: seen when the stack has passed them
@@ -168,7 +214,7 @@ class _Returns:
         self._leave([c for c in self._pending if c.thread == thread and c.stack_pointer <= pointer])
         self._pending.append(_Call(thread, address, pointer, hit))
         if address not in self._breakpoints:
-            self._breakpoints[address] = _ReturnBreakpoint(address, self)
+            self._breakpoints[address] = _ReturnBreakpoint(address, self, at_prompt=self._at_prompt)
 
     def _leave(self, calls: list[_Call]) -> None:
         if not calls:
@@ -182,7 +228,7 @@ class _Returns:
         self._pending = [call for call in self._pending if call not in calls]
 
     def returned(self, address: int) -> bool:
-        """Act on the call of this thread that has returned to *address*, if one has."""
+        """Act on the call of this thread that has returned to *address*, if one has; True: stop for it."""
         thread = gdb.selected_thread().ptid
         pointer = _stack_pointer(gdb.newest_frame())
         for call in reversed(self._pending):
@@ -190,7 +236,7 @@ class _Returns:
             if call.thread == thread and call.address == address and pointer > call.stack_pointer:
                 self._pending.remove(call)
                 self._leave([c for c in self._pending if c.thread == thread and c.stack_pointer < pointer])
-                return self._action(call.hit)
+                return _act(self._action, call.hit)
         return False
 
 
@@ -205,15 +251,18 @@ class _Call:
 
 
 class _ReturnBreakpoint(gdb.Breakpoint):  # type: ignore[misc]
-    def __init__(self, address: int, returns: _Returns) -> None:
+    def __init__(self, address: int, returns: _Returns, *, at_prompt: bool) -> None:
         super().__init__(f"*{address:#x}", internal=True)
         self.silent = True
+        if at_prompt:
+            self.commands = _STAY
         self._address = address
         self._returns = returns
 
     def stop(self) -> bool:
         try:
-            return self._returns.returned(self._address) or session.interrupted()
+            stops = self._returns.returned(self._address)
+            return stops or session.interrupted()
         except (GdbmemError, gdb.error) as error:
             warn(str(error))
         except KeyboardInterrupt:
@@ -303,4 +352,5 @@ class BreakCommand(Command):
             wanted=HitFilter(every=args.every, first=args.first),
             condition=condition,
             after=args.after,
+            at_prompt=True,
         )

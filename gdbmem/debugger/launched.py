@@ -14,6 +14,7 @@ from gdbmem.debugger.registry import LAUNCHED_COMMANDS, register
 from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots import save_history
 from gdbmem.errors import GdbmemError
+from gdbmem.launch.wire import NATIVE
 
 _SAVE = "import gdbmem.debugger.launched as _g; _g.save_before_kill(); del _g"
 _KILLED = "import gdbmem.debugger.launched as _g; _g.note_kill(); del _g"
@@ -21,6 +22,9 @@ _KILLED = "import gdbmem.debugger.launched as _g; _g.note_kill(); del _g"
 
 def install_launched() -> None:
     """Listen to what a launched gdb does; connecting is `connect()`'s, when gdb has read everything."""
+    if NATIVE in os.environ:  # gdb's own run and kill do
+        gdb.events.exited.connect(session.note_exit)
+        return
     # gdb's `kill` ends valgrind without its file; a hook, unlike a command of ours, leaves `kill` itself alone.
     gdb.execute(f"define hook-kill\npython {_SAVE}\nend")
     gdb.execute(f"define hookpost-kill\npython {_KILLED}\nend")
@@ -60,7 +64,8 @@ def note_kill() -> None:
 
 def connect() -> None:
     """Connect this gdb to the waiting valgrind and greet the user, who gets `run` and `start`."""
-    register(LAUNCHED_COMMANDS)
+    if NATIVE not in os.environ:  # gdb's own do there
+        register(LAUNCHED_COMMANDS)
     try:
         session.open_wire()
         session.connect()
@@ -75,6 +80,8 @@ def connect() -> None:
         # The launcher started this gdb with them blocked.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGQUIT))
     program = session.run.facts["program"].rpartition("/")[2]
-    say(f"{program} is stopped before its first instruction, under massif.")
+    engine = session.native["engine"] if session.native is not None else "massif"
+    under = f"under {engine}" if engine != "none" else "without a heap profiler"
+    say(f"{program} is stopped before its first instruction, {under}.")
     say(f"Snapshots go to {session.run.folder}/")
     say("Set breakpoints, 'continue', 'massif-snap NAME', 'massif-diff'; 'help gdbmem' lists more.")

@@ -10,7 +10,7 @@ from typing import Any, Optional
 
 import gdb
 
-from gdbmem.debugger.breakpoints import ActionBreakpoint
+from gdbmem.debugger.breakpoints import ActionBreakpoint, act_now
 from gdbmem.debugger.place import current_place, current_thread, program_runs, users_place
 from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots import blind_spot, take_snapshot
@@ -66,7 +66,7 @@ def _play() -> None:
                 break
             session.follow(fate["next"])
         else:
-            if program_runs():
+            if program_runs() and not act_now():
                 _report_stop(points)
     for point in points:
         point.report()

@@ -14,7 +14,7 @@ import gdb
 from gdbmem.debugger.command import say, warn
 from gdbmem.debugger.place import program_file, program_runs, real_pid
 from gdbmem.errors import TargetError, ToolError
-from gdbmem.launch.wire import ENVIRONMENT, Wire
+from gdbmem.launch.wire import ENVIRONMENT, NATIVE, Wire
 from gdbmem.runs.run import Run, open_run
 
 _LOOK_SECONDS = 0.1  # at most, between Ctrl-C and its effect
@@ -32,6 +32,10 @@ class Session:
         self.last_label = ""
         self.baseline_rss_bytes = 0  # of valgrind before the program's first instruction
         self.killed = False  # by gdb's kill
+        self.native: Optional[dict[str, Any]] = (
+            None  # how gdb starts the program itself; None: it is valgrind's
+        )
+        self._status: Optional[int] = None  # of a native program that has ended
         self._run: Optional[Run] = None
         self._link: Optional[str] = None  # a path without blanks to the run folder
         self._connected = False
@@ -102,13 +106,25 @@ class Session:
     def note_exit(self, event: gdb.ExitedEvent) -> None:
         """The program has gone; a connection that merely closed comes without a status."""
         self._exited = hasattr(event, "exit_code")
+        self._status = event.exit_code if self._exited else None
 
     def fate(self) -> dict[str, Any]:
-        """Ask the launcher what has become of the program."""
+        """Ask the launcher, or gdb, what has become of the program."""
+        if self.native is not None:
+            return {"status": self._native_status(), "sentence": "", "next": None}
         return self.ask("fate", exited=self._exited)
 
+    def _native_status(self) -> Optional[int]:
+        if self._status is not None:
+            return self._status
+        number = gdb.convenience_variable("_exitsignal")
+        return None if number is None else 128 + int(number)
+
     def connect(self) -> None:
-        """Connect gdb to the valgrind that the launcher has waiting."""
+        """Connect gdb to the valgrind that the launcher has waiting, or start the program natively."""
+        if NATIVE in os.environ:
+            self._start(self.ask("native")["answer"])
+            return
         self._attach(self.ask("target"))
 
     def restart(self, arguments: Optional[list[str]]) -> None:
@@ -141,6 +157,21 @@ class Session:
         self._exited = self.killed = False
         self._keyboard = False if target["own_terminal"] else None
         self.baseline_rss_bytes = resident_bytes(target["pid"])
+
+    def _start(self, native: dict[str, Any]) -> None:
+        """Start the program, stopped before its first instruction; *native* is the launcher's word for how."""
+        self.native = native
+        gdb.execute(f"set exec-wrapper {native['wrapper']}", to_string=True)
+        if native["folder"]:
+            gdb.execute(f"set cwd {native['folder']}", to_string=True)
+        if native["streams"]:
+            # gdb hands its arguments to a shell: redirections are part of them.
+            # (gdb's Python does not show them.)
+            shown = str(gdb.execute("show args", to_string=True))
+            arguments = shown[shown.index('"') + 1 : shown.rindex('"')]
+            gdb.execute(f"set args {arguments} {native['streams']}", to_string=True)
+        gdb.execute("starti", to_string=True)
+        self._exited = self.killed = False
 
     def notice_end(self) -> None:
         """Before each prompt: when the program has gone since the last one, say what became of it."""

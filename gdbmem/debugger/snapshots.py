@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Optional
 
 from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.place import current_place, current_thread, program_runs, real_pid
@@ -25,7 +26,6 @@ from gdbmem.units import format_delta, format_size
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
-    from pathlib import Path
 
     from gdbmem.arguments import ArgumentParser
     from gdbmem.model.snapshot import Snapshot
@@ -42,6 +42,8 @@ def take_snapshot(name: Optional[str] = None, *, hit: Optional[int] = None) -> t
     if name is not None:
         check_name(name)
     require_program()
+    if session.native is not None:
+        return _take_native(session.native, name, hit)
     run = session.run
     file = run.next_file(massif.NAME)
     said = monitor(massif.snapshot_command(f"{session.link}/{file}"))
@@ -61,6 +63,54 @@ def take_snapshot(name: Optional[str] = None, *, hit: Optional[int] = None) -> t
         heap_bytes=_heap_bytes(data, str(path)),
     )
     return record, _summary(record, data)
+
+
+def _take_native(
+    native: dict[str, Any], name: Optional[str], hit: Optional[int]
+) -> tuple[SnapshotRecord, str]:
+    from gdbmem.debugger.inferior import outside_allocator, program
+    from gdbmem.engines.engine import native_engine
+    from gdbmem.formats.opening import open_profile
+
+    run, engine = session.run, native["engine"]
+    file = run.next_file(engine)
+    # The call is a stop of its own: what is asked after it is about that.
+    where = {
+        "place": current_place(),
+        "thread": current_thread(),
+        "hit": hit if hit is not None else hits_here(),
+    }
+    with outside_allocator(native["library"]):
+        native_engine(engine).snapshot(program, native["prefix"], f"{session.link}/{file}")
+    profile = None
+    try:
+        profile = open_profile(run.folder / file)
+    except InputError as error:
+        warn(f"{error} What there is of it is kept.")
+    heap_bytes = None if profile is None else profile.snapshots[0].total_bytes
+    record = run.append(
+        name or str(int(Path(file).stem)),
+        file=file,
+        engine=engine,
+        **where,
+        seconds=round(session.seconds, 3),
+        heap_bytes=heap_bytes,
+    )
+    for notice in profile.notices if profile is not None else ():
+        warn(notice.message)
+    if heap_bytes == 0:
+        warn("it counts 0 bytes: does the program bring an allocator of its own? then try --massif")
+    if heap_bytes is None:
+        return record, f"snapshot {record.label}: kept in {record.file}"
+    return record, _line(record, heap_bytes)
+
+
+def _line(record: SnapshotRecord, heap_bytes: int) -> str:
+    text = f"snapshot {record.label}: heap {format_size(heap_bytes)}"
+    if session.last_heap_bytes is not None:
+        text += f", {format_delta(heap_bytes - session.last_heap_bytes)} since {session.last_label}"
+    session.last_heap_bytes, session.last_label = heap_bytes, record.label
+    return text
 
 
 def _heap_bytes(data: bytes, path: str) -> Optional[int]:
@@ -225,9 +275,11 @@ class DiffCommand(Command):
 
     @staticmethod
     def _load(record: SnapshotRecord) -> Snapshot:
+        from gdbmem.formats.opening import Reading
+        from gdbmem.launch.symbols import GdbSymbols
         from gdbmem.runs.operand import load_record
 
-        return load_record(session.run, record)
+        return load_record(session.run, record, Reading(symbols=GdbSymbols(progress=warn))).snapshot
 
 
 class AllCommand(Command):

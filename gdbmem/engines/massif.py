@@ -6,10 +6,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gdbmem.engines.engine import VALGRIND, Table
 from gdbmem.errors import UsageError
 from gdbmem.text import printable
 
 NAME = "massif"
+
+TABLE = Table(
+    name=NAME,
+    runs=VALGRIND,
+    summary="exact heap bytes per call path, for any dynamically linked program",
+    cost="20 to 50 times slower",
+    counts="bytes as they were requested, exact; pages with --pages-as-heap",
+    blind=(
+        "instructions that valgrind doesn't know (AVX-512)",
+        "a static program's heap (use --pages-as-heap)",
+        "threads at the same time: valgrind runs one at a time",
+    ),
+    package="valgrind",
+)
 
 # Options that the launch itself needs as it sets them: another value would leave gdb without a
 # connection, or the run folder without its files.

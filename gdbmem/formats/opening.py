@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import mmap
 import os
 import re
 import stat
 from collections.abc import Iterator
-from typing import IO, TYPE_CHECKING, NamedTuple, Union
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Optional, Union
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.massif import read_massif
@@ -18,8 +20,8 @@ from gdbmem.text import printable
 from gdbmem.units import format_size
 
 if TYPE_CHECKING:
-    import bz2
-    import gzip
+    from gdbmem.formats.addresses import Symbols
+    from gdbmem.formats.stacks import StackProfile
 
 # Smaller files are read whole: their reader then doesn't care when someone writes the file anew.
 _MAPPED_FROM_BYTES = 16 << 20
@@ -29,6 +31,7 @@ _STEP_BYTES = 1 << 20
 
 _GZIP = b"\x1f\x8b"
 _BZIP2 = b"BZh"
+_ZSTD = b"\x28\xb5\x2f\xfd"
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a FIFO",
@@ -38,64 +41,134 @@ _KINDS = {
 }
 
 
+@dataclass(frozen=True)
+class Reading:
+    """How files are to be read; what is None is found out."""
+
+    format: Optional[str] = None  # a key of FORMATS
+    metric: Optional[str] = None  # of those that the file holds
+    symbols: Optional[Symbols] = None  # who names addresses; None: nobody does
+
+    def __post_init__(self) -> None:
+        if self.format is not None and self.format not in FORMATS:
+            raise InputError(
+                f"gdbmem reads no format '{printable(self.format)}'",
+                slug="format-unknown",
+                hint=f"it reads {', '.join(FORMATS)}",
+            )
+
+
 class _Format(NamedTuple):
     start: re.Pattern[bytes]  # matched at the start of the file
+    reader: str  # module:function of this folder
+    has_addresses: bool = False  # which someone must name
+
+
+def _pattern(text: bytes) -> re.Pattern[bytes]:
+    return re.compile(text, re.DOTALL)
+
+
+# Looked at in this order: the first that matches reads the file.
+FORMATS = {
+    "massif": _Format(_pattern(rb"desc:|cmd:|#-+\r?\nsnapshot="), "massif:read_massif"),
+    "gperftools": _Format(
+        _pattern(rb"heap profile: |--- symbol\r?\n(?:[^\n]*\n){1,1000000}?heap profile: "),
+        "gperftools:read_gperftools",
+        has_addresses=True,
+    ),
+    "jemalloc": _Format(_pattern(rb"heap_v2/"), "jemalloc:read_jemalloc", has_addresses=True),
+    "callgrind": _Format(
+        _pattern(rb"# callgrind format|(?:version|creator|positions|events): "), "callgrind:read_callgrind"
+    ),
+    "dhat": _Format(_pattern(rb"\s*\{.{0,200}\"dhatFileVersion\""), "dhat:read_dhat"),
+    "heaptrack": _Format(_pattern(rb"v [0-9a-f]{1,8} [0-9a-f]{1,8}\n"), "heaptrack:read_heaptrack"),
+    # Fields of a protobuf come in any order: sample_type, period_type, sample or string_table may be first.
+    "pprof": _Format(
+        _pattern(rb"[\x0a\x5a][\x01-\x20][\x08\x10]|\x12.{1,2}[\x08\x0a]|\x32\x00"),
+        "pprof:read_pprof",
+        has_addresses=True,
+    ),
+    "folded": _Format(
+        # Lines of a single function may stand before the first with several.
+        _pattern(
+            rb"(?:[^\s;{\[\x00-\x1f][^\n;\x00]* [0-9]{1,25}\r?\n){0,9}"
+            rb"[^\s;{\[\x00-\x1f][^\n;\x00]*(?:;[^\n;\x00]+)+ [0-9]{1,25}\r?(?:\n|\Z)"
+        ),
+        "folded:read_folded",
+    ),
+}
+
+
+class _Other(NamedTuple):
+    start: re.Pattern[bytes]
     name: str
     hint: str
 
 
-_MASSIF = re.compile(rb"desc:|cmd:|#-+\r?\nsnapshot=")
-_FIND_MASSIF = "give a file that valgrind --tool=massif wrote"
+_FIND = "give a heap profile of massif, gperftools, jemalloc, DHAT, heaptrack or pprof"
+_PICKLE = (
+    "a pickle can run any code when it is read, so it is not; in Python: "
+    "tracemalloc.Snapshot.load(FILE), then write its traces as lines 'main;…;function BYTES'"
+)
 _OTHERS = tuple(
-    _Format(re.compile(start, re.DOTALL), name, hint)
+    _Other(_pattern(start), name, hint)
     for start, name, hint in (
-        (rb"\x7fELF", "a program, library or core file (ELF)", _FIND_MASSIF),
+        (rb"\x7fELF", "a program, library or core file (ELF)", _FIND),
         (rb"\xfd7zXZ", "compressed with xz", "unpack it with unxz first"),
-        (rb"\x28\xb5\x2f\xfd", "compressed with zstd", "unpack it with unzstd first"),
         (
             rb"\x04\x22\x4d\x18",
             "compressed with lz4 (memray writes such files)",
-            "unpack it with unlz4 first",
+            "if it is memray's: memray transform gprof2dot or memray stats shows it",
         ),
         (rb"PK\x03\x04", "a zip archive", "unpack it with unzip first"),
-        (rb"# callgrind format|(?:version|creator|positions|events): ", "a callgrind profile", _FIND_MASSIF),
-        (rb"heap profile: ", "a heap profile of gperftools", _FIND_MASSIF),
-        (rb"--- symbol\n", "a symbolised profile of gperftools", _FIND_MASSIF),
-        (rb"heap_v2/", "a heap profile of jemalloc", _FIND_MASSIF),
-        (rb"\s*\{.{0,200}\"dhatFileVersion\"", "a profile of valgrind's DHAT", _FIND_MASSIF),
-        (
-            rb"v [0-9a-f]+ [0-9a-f]+\n",
-            "heaptrack's own data",
-            "convert it: heaptrack_print FILE -M massif.out",
-        ),
-        (rb"memray", "a profile of memray", _FIND_MASSIF),
-        (rb"CMDLINE |MEM [0-9.]+ [0-9.]+", "a record of mprof", _FIND_MASSIF),
-        (rb"==[0-9]+== |--[0-9]+-- ", "a log of valgrind's", _FIND_MASSIF),
-        (rb"\x0a.[\x08\x0a-\x12]", "a profile of pprof", _FIND_MASSIF),
+        (rb"\x80[\x02-\x05]", "a Python pickle (tracemalloc writes such files)", _PICKLE),
+        (rb"memray", "a profile of memray", "memray stats shows it"),
+        (rb"CMDLINE |MEM [0-9.]+ [0-9.]+", "a record of mprof", _FIND),
+        (rb"==[0-9]+== |--[0-9]+-- ", "a log of valgrind's", _FIND),
     )
 )
 
 
-def open_profile(path: Union[str, os.PathLike[str]]) -> Profile:
-    """Return the profile in the file *path*, which may be compressed with gzip or bzip2.
+def open_profile(path: Union[str, os.PathLike[str]], reading: Optional[Reading] = None) -> Profile:
+    """Return the profile in the file *path*, which may be compressed with gzip, bzip2 or zstd.
 
     Totals are read now, call trees when they are asked for. Raises InputError when there is no such
     file, when it can't be read, or when it is of another format, which the message names.
     """
+    reading = reading or Reading()
     source = os.fspath(path)
     data, notices = _read(source)
-    if _MASSIF.match(data) is None:
+    name = reading.format or next((name for name, entry in FORMATS.items() if entry.start.match(data)), None)
+    if name is None:
         raise _of_another_format(data, source)
-    return read_massif(data, source, notices)
+    return _read_as(name, data, source, reading, notices)
+
+
+def _read_as(name: str, data: Data, source: str, reading: Reading, notices: list[Notice]) -> Profile:
+    if name == "massif":
+        if reading.metric not in (None, "in-use"):
+            raise InputError(
+                f"{printable(source)} does not hold the metric '{printable(reading.metric or '')}'",
+                slug="no-such-metric",
+                hint="massif counts what is in use",
+            )
+        return read_massif(data, source, notices)
+    entry = FORMATS[name]
+    module, _, function = entry.reader.partition(":")
+    read = getattr(importlib.import_module(f"gdbmem.formats.{module}"), function)
+    symbols = (reading.symbols,) if entry.has_addresses else ()
+    profile: StackProfile = read(data, source, reading.metric, *symbols)
+    profile.notices[:0] = notices
+    return profile
 
 
 def _of_another_format(data: Data, path: str) -> InputError:
     known = next((entry for entry in _OTHERS if entry.start.match(data)), None)
     what = f"is {known.name}" if known else "is of no format that gdbmem knows"
     return InputError(
-        f"{printable(path)} {what}; this version reads massif's files",
+        f"{printable(path)} {what}",
         slug="format-unreadable",
-        hint=known.hint if known else _FIND_MASSIF,
+        hint=known.hint if known else f"{_FIND}, or name its format with --format",
     )
 
 
@@ -105,11 +178,10 @@ def _of_another_format(data: Data, path: str) -> InputError:
 def _read(path: str) -> tuple[Data, list[Notice]]:
     try:
         with _open_file(path) as file:
-            start = file.read(3)
+            start = file.read(4)
             file.seek(0)
-            if start.startswith((_GZIP, _BZIP2)):
-                return _unpack(file, path, is_gzip=start.startswith(_GZIP))
-            return _load(file), []
+            packing = next((magic for magic in (_GZIP, _BZIP2, _ZSTD) if start.startswith(magic)), None)
+            return _unpack(file, path, packing) if packing is not None else (_load(file), [])
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise InputError(f"cannot read {printable(path)}: {reason}", slug="file-unreadable") from None
@@ -129,7 +201,7 @@ def _open_file(path: str) -> IO[bytes]:
 def _refuse_unless_file(found: os.stat_result, name: str) -> None:
     if not stat.S_ISREG(found.st_mode):
         kind = _KINDS.get(stat.S_IFMT(found.st_mode), "of a special kind")
-        raise InputError(f"{name} is {kind}, not a file", slug="not-a-file", hint=_FIND_MASSIF)
+        raise InputError(f"{name} is {kind}, not a file", slug="not-a-file", hint=_FIND)
     if found.st_size == 0:
         raise InputError(
             f"{name} is empty",
@@ -144,7 +216,7 @@ def _load(file: IO[bytes]) -> Data:
     return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def _unpack(file: IO[bytes], path: str, *, is_gzip: bool) -> tuple[Data, list[Notice]]:
+def _unpack(file: IO[bytes], path: str, packing: bytes) -> tuple[Data, list[Notice]]:
     """Unpack *file* into a temporary one, so that a big profile is mapped rather than held."""
     import tempfile
     import zlib
@@ -152,7 +224,7 @@ def _unpack(file: IO[bytes], path: str, *, is_gzip: bool) -> tuple[Data, list[No
     notices = []
     with tempfile.TemporaryFile() as unpacked:
         try:
-            for block in _unpacked_blocks(file, path, is_gzip=is_gzip):
+            for block in _unpacked_blocks(file, path, packing):
                 unpacked.write(block)
         except EOFError:
             message = f"{printable(path)} ends early: its last part is missing"
@@ -165,12 +237,13 @@ def _unpack(file: IO[bytes], path: str, *, is_gzip: bool) -> tuple[Data, list[No
         return _load(unpacked), notices
 
 
-def _unpacked_blocks(file: IO[bytes], path: str, *, is_gzip: bool) -> Iterator[bytes]:
+def _unpacked_blocks(file: IO[bytes], path: str, packing: bytes) -> Iterator[bytes]:
     """Yield what *file* unpacks to. Raises EOFError at a cut, after what stands before it."""
     total = 0
-    with _decompressor(file, is_gzip=is_gzip) as stream:
-        # read1: read would lose what it has unpacked when it comes upon a cut.
-        for block in iter(lambda: stream.read1(_STEP_BYTES), b""):
+    # read1: read would lose what it has unpacked when it comes upon a cut.
+    with _decompressor(file, packing) as stream:
+        read = stream.read1 if packing != _ZSTD else stream.read
+        for block in iter(lambda: read(_STEP_BYTES), b""):
             total += len(block)
             if total > _UNPACKED_LIMIT_BYTES:
                 raise InputError(
@@ -181,13 +254,59 @@ def _unpacked_blocks(file: IO[bytes], path: str, *, is_gzip: bool) -> Iterator[b
             yield block
 
 
-def _decompressor(file: IO[bytes], *, is_gzip: bool) -> Union[gzip.GzipFile, bz2.BZ2File]:
-    if is_gzip:
+def _decompressor(file: IO[bytes], packing: bytes) -> Any:
+    if packing == _GZIP:
         import gzip
 
         return gzip.GzipFile(fileobj=file)
     try:
+        if packing == _ZSTD:
+            import zstandard
+
+            return _Zstd(zstandard.ZstdDecompressor(max_window_size=1 << 31), zstandard.ZstdError, file)
         import bz2
-    except ImportError:  # a Python that was built without it
-        raise OSError(errno.ENOSYS, "this Python can't unpack bzip2, unpack it with bunzip2") from None
+    except ImportError:  # gdb's Python, or one that was built without it
+        tool = "zstd, unpack it with unzstd" if packing == _ZSTD else "bzip2, unpack it with bunzip2"
+        raise OSError(errno.ENOSYS, f"this Python can't unpack {tool}") from None
     return bz2.BZ2File(file)
+
+
+class _Zstd:
+    # zstandard's reader ends a cut file like a whole one; its decompression object can tell.
+    def __init__(self, decompressor: Any, error: type[Exception], file: IO[bytes]) -> None:
+        self._decompressor = decompressor
+        self._error = error
+        self._file = file
+        self._stream = decompressor.decompressobj()
+        self._left = b""
+        self._begun = False
+
+    def __enter__(self) -> _Zstd:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to close: the file is the caller's."""
+
+    def read(self, size: int) -> bytes:
+        """Return the next unpacked bytes, b"" at the end. Raises EOFError at a cut."""
+        try:
+            return self._read(size)
+        except self._error as error:
+            raise OSError(errno.EIO, f"its compressed data is damaged ({error})") from None
+
+    def _read(self, size: int) -> bytes:
+        while True:
+            # Small pieces: one of them may unpack to very much.
+            packed = self._left or self._file.read(min(size, 1 << 14))
+            self._left = b""
+            if not packed:
+                if self._begun and not self._stream.eof:
+                    raise EOFError
+                return b""
+            if self._stream.eof:  # another frame follows
+                self._stream = self._decompressor.decompressobj()
+            self._begun = True
+            block: bytes = self._stream.decompress(packed)
+            self._left = self._stream.unused_data if self._stream.eof else b""
+            if block:
+                return block

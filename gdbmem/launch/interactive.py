@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gdbmem.launch.gdbpython import ensure_private_folder, loader_file
-from gdbmem.launch.job import Job, Launch, gdb_environment, histories, open_launch, problems
+from gdbmem.launch.job import Job, Launch, gdb_environment, gdb_program, histories, open_launch, problems
 from gdbmem.launch.process import Child
 from gdbmem.launch.supervisor import Interrupted, saved_terminal
 from gdbmem.text import plural, printable
@@ -30,7 +30,8 @@ def run_interactive(job: Job, *, gdb_arguments: Sequence[str], finish: bool, com
             with open_launch(job, tell=lambda message: None, facts={}, command=command) as launch:
                 for notice in job.notices():
                     print(f"gdbmem: {notice.message}", file=sys.stderr)
-                launch.supervisor.start_valgrind()
+                if not job.is_native:
+                    launch.supervisor.start_valgrind()
                 _run_gdb(launch, gdb_arguments)
                 if finish:
                     _let_finish(launch)
@@ -48,10 +49,9 @@ def _run_gdb(launch: Launch, gdb_arguments: Sequence[str]) -> None:
     # gdb would print the path as it is, escape sequences and all.
     quiet = _QUIET if printable(symbols) != symbols else ()
     argv = [launch.job.gdb, "-q", *quiet, "-x", str(loader_file()), "-ex", _CONNECT, *gdb_arguments]
-    # After "--" a program whose name starts with a dash is still a program.
     # While gdb loads, Ctrl-C would only break what it is loading: it reaches the launcher, which ends both.
     child = Child(
-        [*argv, "--", symbols],
+        [*argv, *gdb_program(launch.job)],
         environment=gdb_environment(launch),
         own_session=False,
         blocked=(signal.SIGINT, signal.SIGQUIT),

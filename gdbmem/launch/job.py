@@ -14,8 +14,18 @@ from typing import Any, Callable, Optional
 
 from gdbmem import __version__
 from gdbmem.engines import massif
+from gdbmem.engines.engine import NATIVE_NAMES, table
 from gdbmem.errors import InputError, Notice
 from gdbmem.launch import valgrind
+from gdbmem.launch.native import (
+    collect_own_dumps,
+    find_library,
+    native_arguments,
+    native_environment,
+    native_facts,
+    now,
+    refuse_unsuitable,
+)
 from gdbmem.launch.program import Program
 from gdbmem.launch.runtime import runtime_folder
 from gdbmem.launch.supervisor import Supervisor
@@ -38,9 +48,17 @@ class Job:
     own_terminal: bool = False
     run_folder: Optional[Path] = None
     gdb: str = "gdb"
+    engine: str = massif.NAME
+
+    @property
+    def is_native(self) -> bool:
+        """Whether gdb starts the program itself, without valgrind."""
+        return self.engine in NATIVE_NAMES
 
     def notices(self) -> list[Notice]:
         """Return what massif won't see of this program."""
+        if self.is_native:
+            return []
         return self.program.notices({**os.environ, **self.environment}, pages=self.options.pages_as_heap)
 
 
@@ -50,7 +68,7 @@ class Launch:
     def __init__(
         self,
         job: Job,
-        found: valgrind.Valgrind,
+        found: Optional[valgrind.Valgrind],
         run: Run,
         runtime: Path,
         tell: Callable[[dict[str, Any]], None],
@@ -61,10 +79,13 @@ class Launch:
         self.runtime = runtime
         self._valgrind = found
         self._streams = _open_streams(job, run)
+        if job.is_native:
+            facts["native"] = native_facts(job, run, runtime, quiet="plan" in facts)
         self.supervisor = Supervisor(runtime, self._start_valgrind, tell, facts)
         self._terminal = self.supervisor.terminal = OwnTerminal() if job.own_terminal else None
 
     def _start_valgrind(self, serial: int, arguments: Optional[list[str]]) -> valgrind.Process:
+        assert self._valgrind is not None  # a native launch never asks for it
         if arguments is not None:
             self.job = Job(**{**vars(self.job), "arguments": arguments})
         order = valgrind.Order(
@@ -117,13 +138,19 @@ def open_launch(
     job: Job, *, tell: Callable[[dict[str, Any]], None], facts: Mapping[str, Any], command: Sequence[str]
 ) -> Iterator[Launch]:
     """Yield a Launch with its run folder made; at the end everything is ended and written down."""
-    found = valgrind.find_valgrind()
+    found = None
+    if job.is_native:
+        refuse_unsuitable(job, table(job.engine))
+        find_library(table(job.engine))
+    else:
+        found = valgrind.find_valgrind()
+    began = now()
     run = Run.create(str(job.program.path), parent=Path.cwd(), pid=os.getpid(), folder=job.run_folder)
     run.update(
         program=str(job.program.path),
         arguments=list(job.arguments),
         command=list(command),
-        engine=massif.NAME,
+        engine=job.engine,
         launcher="gdbmem",
         began=_now(),
         versions={"gdbmem": __version__, "python": sys.version.split()[0]},
@@ -140,6 +167,9 @@ def open_launch(
                 # A full disk must not hide what the launch itself has to say.
                 with contextlib.suppress(InputError):
                     launch.note_ends()
+                if job.is_native:
+                    with contextlib.suppress(InputError, OSError):
+                        collect_own_dumps(run, job.engine, began)
     finally:
         with contextlib.suppress(OSError):
             run.remove_if_empty()
@@ -149,7 +179,14 @@ def gdb_environment(launch: Launch) -> dict[str, str]:
     """Return gdb's environment: ours, and where the launcher listens."""
     from gdbmem.launch.wire import ENVIRONMENT
 
-    return {**os.environ, ENVIRONMENT: str(launch.supervisor.socket_path)}
+    found = {**os.environ, ENVIRONMENT: str(launch.supervisor.socket_path)}
+    return native_environment(found) if launch.job.is_native else found
+
+
+def gdb_program(job: Job) -> Sequence[str]:
+    """Return the end of gdb's command line, which names the program."""
+    # After "--" a program whose name starts with a dash is still a program.
+    return native_arguments(job) if job.is_native else ["--", str(job.program.symbols)]
 
 
 def histories(launch: Launch) -> list[Path]:

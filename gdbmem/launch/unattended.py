@@ -11,7 +11,7 @@ from typing import Any, Callable, Optional
 
 from gdbmem.errors import Notice
 from gdbmem.launch.gdbpython import ensure_private_folder, loader_file
-from gdbmem.launch.job import Job, Launch, gdb_environment, open_launch, problems
+from gdbmem.launch.job import Job, Launch, gdb_environment, gdb_program, open_launch, problems
 from gdbmem.launch.process import Child
 from gdbmem.launch.supervisor import Interrupted
 from gdbmem.runs.recipe import Recipe
@@ -82,12 +82,12 @@ def play_recipe(recipe: Recipe, job: Job, *, progress: Progress, command: Sequen
 
 def _play(launch: Launch, timeout: Optional[float], outcome: Outcome) -> None:
     supervisor = launch.supervisor
-    process = supervisor.start_valgrind()
+    process = None if launch.job.is_native else supervisor.start_valgrind()
     log = launch.run.folder / "gdb.log"
     with log.open("wb") as stream:
         child = Child(
             [launch.job.gdb, "-q", "-nx", "-batch", "-x", str(loader_file()), "-ex", _PLAY,
-             "--", str(launch.job.program.symbols)],
+             *gdb_program(launch.job)],
             environment=gdb_environment(launch),
             stdin=subprocess.DEVNULL,
             stdout=stream.fileno(),
@@ -101,7 +101,12 @@ def _play(launch: Launch, timeout: Optional[float], outcome: Outcome) -> None:
         )
         return
     # gdb ends a moment before valgrind, which still writes its file.
-    if outcome.status is None and not supervisor.wait(lambda: not process.child.alive, 2.0):
+    if process is None:
+        if outcome.status is None:
+            outcome.failure = (
+                outcome.failure or f"gdb ended before the program did; its messages are in {_shown(log)}"
+            )
+    elif outcome.status is None and not supervisor.wait(lambda: not process.child.alive, 2.0):
         outcome.failure = (
             outcome.failure or f"gdb ended before the program did; its messages are in {_shown(log)}"
         )
@@ -128,7 +133,9 @@ class _Player:
             handler(message, self.outcome)
 
     def _on_started(self, message: dict[str, Any], outcome: Outcome) -> None:
-        self._progress(f"the program runs under massif, {plural(len(self._points), 'point')} to be recorded")
+        engine = outcome.run.facts.get("engine", "massif")
+        points = plural(len(self._points), "point")
+        self._progress(f"the program runs under {engine}, {points} to be recorded")
 
     def _on_hit(self, message: dict[str, Any], outcome: Outcome) -> None:
         point = self._points[message["point"]]

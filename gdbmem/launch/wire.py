@@ -13,6 +13,7 @@ from typing import Any, Optional
 from gdbmem.errors import ToolError
 
 ENVIRONMENT = "GDBMEM_SESSION"  # names the socket, in gdb's environment
+NATIVE = "GDBMEM_NATIVE"  # set where gdb starts the program itself
 _LIMIT = 1 << 24
 
 

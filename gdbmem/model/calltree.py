@@ -46,6 +46,8 @@ class CallTree:
     blocks: Optional[Sequence[int]] = None  # blocks, inclusive; None: the source doesn't count them
     places: Sequence[int] = ()  # how many places each PRUNED node merges, in node order
     threshold_bytes: int = 0  # every place merged in a PRUNED node is smaller than this
+    scattered: bool = False  # what is merged in a PRUNED node may lie under any node, not only beside it
+    variance: Optional[Sequence[float]] = None  # bytes², of each node's own bytes; None: nothing is sampled
 
     def __len__(self) -> int:
         return len(self.parent)
@@ -75,6 +77,7 @@ class CallTree:
     def check(self) -> None:
         """Raise ValueError unless the columns fit together and no node's children exceed it."""
         columns = [self.parent, self.frame, self.bytes] + ([self.blocks] if self.blocks is not None else [])
+        columns += [self.variance] if self.variance is not None else []  # type: ignore[list-item]
         if len({len(column) for column in columns}) != 1 or not self.parent or self.parent[0] != -1:
             raise ValueError("the columns of a call tree differ in length or lack a root")
         for node, parent in enumerate(self.parent):

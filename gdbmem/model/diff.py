@@ -41,6 +41,7 @@ class Diff:
     after_blocks: Optional[Sequence[int]] = None
     notices: Sequence[Notice] = ()
     unit: str = HEAP_BYTES
+    variance: Optional[Sequence[float]] = None  # bytes², of each node's own delta; None: nothing is sampled
 
     def __len__(self) -> int:
         return len(self.parent)

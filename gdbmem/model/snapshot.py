@@ -11,6 +11,7 @@ from gdbmem.model.calltree import CallTree
 
 HEAP_BYTES = "bytes of heap"
 PAGE_BYTES = "bytes of pages"
+ALLOCATED_BYTES = "bytes allocated"  # since the start, freed ones too
 
 
 @dataclass(frozen=True)
@@ -34,13 +35,25 @@ class Profile(Protocol):
     """What a reader of any format returns: cheap totals, and a tree when it is asked for."""
 
     source: str  # the path, for messages
-    source_format: str  # massif, heapprofile, …
+    source_format: str  # massif, gperftools, …
     command: str  # the command line that was profiled; "" if unknown
     time_unit: str  # i (instructions), ms, B (bytes allocated), s
-    unit: str  # what the trees count: HEAP_BYTES or PAGE_BYTES
-    notices: Sequence[Notice]
-    snapshots: Sequence[Totals]
     marked_peak_index: Optional[int]  # the snapshot that the tool itself calls the peak
+
+    @property
+    def unit(self) -> str:
+        """What the trees count: HEAP_BYTES, PAGE_BYTES or ALLOCATED_BYTES."""
+        ...
+
+    @property
+    def notices(self) -> Sequence[Notice]:
+        """What a reader must know; making a tree may add to it."""
+        ...
+
+    @property
+    def snapshots(self) -> Sequence[Totals]:
+        """Every snapshot's totals, in the order of the file."""
+        ...
 
     @property
     def peak_index(self) -> int:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Optional, Union
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.formats.opening import open_profile
+from gdbmem.formats.opening import Reading, open_profile
 from gdbmem.model.snapshot import Profile, Snapshot
-from gdbmem.runs.run import Run, SnapshotRecord, is_run, notices, open_run
+from gdbmem.runs.run import Run, SnapshotRecord, asked_for, is_run, notices, open_run
 from gdbmem.text import plural, printable
 
-_FORMS = "name a massif.out file, FILE:NUMBER, a run folder or RUN:NAME"
+_FORMS = "name a profile, FILE:NUMBER, a run folder or RUN:NAME"
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def find_operand(text: str) -> tuple[Union[Path, Run], Optional[str]]:
     return path, selector
 
 
-def load_operand(text: str) -> Loaded:
+def load_operand(text: str, reading: Optional[Reading] = None) -> Loaded:
     """Return the snapshot that *text* names.
 
     A file without a number stands for its last snapshot with a tree, a run without a name for its last
@@ -55,25 +55,27 @@ def load_operand(text: str) -> Loaded:
     """
     place, selector = find_operand(text)
     if isinstance(place, Run):
-        return load_from_run(place, selector)
-    return load_from_profile(open_profile(place), selector)
+        return load_from_run(place, selector, reading)
+    return load_from_profile(open_profile(place, reading), selector)
 
 
-def load_from_run(run: Run, name: Optional[str]) -> Loaded:
+def load_from_run(run: Run, name: Optional[str], reading: Optional[Reading] = None) -> Loaded:
     """Return the snapshot *name* of *run* (None: the last)."""
     said = list(notices(run))
     if name is not None:
-        return Loaded(load_record(run, run.record(name)), said)
-    records = run.snapshots
+        loaded = load_record(run, run.record(name), reading)
+        return Loaded(loaded.snapshot, [*said, *loaded.notices])
+    records = asked_for(run.snapshots)
     if not records:
         raise no_snapshot(run)
     if len(records) > 1:
         text = f"of the {len(records)} snapshots of {printable(run.folder.name)} the last is used,"
         said.append(Notice("last-snapshot", f"{text} {printable(records[-1].name)}"))
-    return Loaded(load_record(run, records[-1]), said)
+    loaded = load_record(run, records[-1], reading)
+    return Loaded(loaded.snapshot, [*said, *loaded.notices])
 
 
-def load_record(run: Run, record: SnapshotRecord) -> Snapshot:
+def load_record(run: Run, record: SnapshotRecord, reading: Optional[Reading] = None) -> Loaded:
     """Return the snapshot that *record* of *run* stands for. Raises InputError where its file is damaged."""
     path = run.path(record)
     if not path.is_file():
@@ -82,9 +84,10 @@ def load_record(run: Run, record: SnapshotRecord) -> Snapshot:
             slug="snapshot-gone",
             hint="'gdbmem show RUN' lists what is there",
         )
-    profile = open_profile(path)
+    profile = open_profile(path, reading)
     index = _last_with_tree(profile)
-    return _snapshot(profile, index, f"{run.folder.name}:{record.name}", record.name)
+    snapshot = _snapshot(profile, index, f"{run.folder.name}:{record.name}", record.name)
+    return Loaded(snapshot, list(profile.notices))
 
 
 def load_from_profile(profile: Profile, selector: Optional[str]) -> Loaded:
@@ -92,7 +95,7 @@ def load_from_profile(profile: Profile, selector: Optional[str]) -> Loaded:
     name = Path(profile.source).name
     if selector is None:
         index = _last_with_tree(profile)
-        said = list(profile.notices)
+        said: list[Notice] = []
         trees = sum(totals.has_tree for totals in profile.snapshots)
         if trees > 1:
             message = (
@@ -100,22 +103,25 @@ def load_from_profile(profile: Profile, selector: Optional[str]) -> Loaded:
             )
             said.append(Notice("last-snapshot", f"{message}; another one is {name}:NUMBER"))
         several = len(profile.snapshots) > 1
-        return Loaded(_snapshot(profile, index, profile.source, f"{name}:{index}" if several else name), said)
+        snapshot = _snapshot(profile, index, profile.source, f"{name}:{index}" if several else name)
+        return Loaded(snapshot, [*profile.notices, *said])
     index = _selected(profile, selector)
-    return Loaded(_snapshot(profile, index, profile.source, f"{name}:{index}"), list(profile.notices))
+    # Making the tree may add to the notices.
+    snapshot = _snapshot(profile, index, profile.source, f"{name}:{index}")
+    return Loaded(snapshot, list(profile.notices))
 
 
-def last_two(run: Run) -> tuple[Loaded, Loaded]:
+def last_two(run: Run, reading: Optional[Reading] = None) -> tuple[Loaded, Loaded]:
     """Return the last two snapshots of *run*. Raises InputError where it has fewer."""
-    records = run.snapshots
+    records = asked_for(run.snapshots)
     if len(records) < 2:
         raise InputError(
             f"{printable(run.folder.name)} holds {plural(len(records), 'snapshot')}: nothing to compare",
             slug="too-few-snapshots",
             hint="name a second snapshot: gdbmem diff A B",
         )
-    before, after = (load_record(run, record) for record in records[-2:])
-    return Loaded(before, list(notices(run))), Loaded(after)
+    before, after = (load_record(run, record, reading) for record in records[-2:])
+    return Loaded(before.snapshot, [*notices(run), *before.notices]), after
 
 
 def histories(run: Run) -> list[Path]:

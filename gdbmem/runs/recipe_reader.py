@@ -29,7 +29,7 @@ OPTION_KEYS = (
     "threshold", "pages-as-heap", "time-unit", "stacks", "alloc-fn", "massif-opt", "valgrind-opt",
     "trace-children",
 )  # fmt: skip
-ENGINES, LATER_ENGINES = ("massif",), ("gperftools", "jemalloc", "memcheck", "none")
+ENGINES, LATER_ENGINES = ("massif", "gperftools", "jemalloc", "none"), ("memcheck",)
 METRICS, LATER_METRICS = ("heap",), ("rss", "blocks", "retained")
 ACTIONS, LATER_ACTIONS = ("snap", "backtrace", "print", "gdb"), ("ledger", "containers")
 TIME_UNITS = ("i", "ms", "B")

@@ -50,6 +50,14 @@ class SnapshotRecord:
         return self.base_name if self.ordinal == 1 else f"{self.base_name}#{self.ordinal}"
 
 
+OWN = "own"  # what snapshots are called that the engine took by itself
+
+
+def asked_for(records: Sequence[SnapshotRecord]) -> Sequence[SnapshotRecord]:
+    """Return those of *records* that somebody asked for; all where the engine took each by itself."""
+    return [record for record in records if record.base_name != OWN] or records
+
+
 class Run:
     """A run folder on disk."""
 

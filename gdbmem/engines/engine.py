@@ -1,0 +1,91 @@
+"""What an engine is: one table that says how it runs, what it costs, what it can't see, what it needs."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Optional, Protocol
+
+from gdbmem.errors import UsageError
+from gdbmem.text import printable
+
+VALGRIND, NATIVE = "valgrind", "native"
+
+
+@dataclass(frozen=True)
+class Table:
+    """One engine, declared: `gdbmem doctor`, the documentation and --engine read this."""
+
+    name: str
+    runs: str  # VALGRIND, or NATIVE: the program itself, under gdb
+    summary: str
+    cost: str  # how much slower a program gets, measured on examples/decoder
+    counts: str  # which bytes
+    blind: Sequence[str]  # what it can't see
+    library: str = ""  # that is preloaded, as the loader knows it: tcmalloc
+    package: str = ""  # Debian's, that brings it
+    takes_snapshots: bool = True
+
+
+class Inferior(Protocol):
+    """The stopped program, as an engine may use it."""
+
+    def call(self, function: str, arguments: Sequence[int]) -> int:
+        """Call *function* with integers and addresses; raises TargetError where it can't be."""
+        ...
+
+    def place(self, data: bytes) -> int:
+        """Put *data* into memory of our own in the program, not its heap's; return its address."""
+        ...
+
+
+class NativeEngine(Protocol):
+    """What the module of an engine that runs natively offers."""
+
+    TABLE: Table
+
+    def environment(self, prefix: str) -> Mapping[str, str]:
+        """Return what the program's environment needs; *prefix* is a plain path that its files begin with."""
+        ...
+
+    def snapshot(self, inferior: Inferior, prefix: str, target: str) -> None:
+        """Have the program write a heap profile to the file *target*, a plain path."""
+        ...
+
+
+NAMES = ("massif", "gperftools", "jemalloc", "none")
+NATIVE_NAMES = ("gperftools", "jemalloc", "none")
+
+
+def native_engine(name: str) -> NativeEngine:
+    """Return the module of the native engine *name*."""
+    module: NativeEngine = importlib.import_module(f"gdbmem.engines.{_module(name)}")
+    return module
+
+
+def table(name: str) -> Table:
+    """Return the table of the engine *name*; raises UsageError where there is no such engine."""
+    if name not in NAMES:
+        raise UsageError(
+            f"there is no engine '{printable(name)}'",
+            slug="no-such-engine",
+            hint=f"there are {', '.join(NAMES)}",
+        )
+    found: Table = importlib.import_module(f"gdbmem.engines.{_module(name)}").TABLE
+    return found
+
+
+def _module(name: str) -> str:
+    return "nothing" if name == "none" else name
+
+
+def tables() -> list[Table]:
+    """Return the tables of all engines."""
+    return [table(name) for name in NAMES]
+
+
+def inside_hint(library: Optional[str]) -> str:
+    """Return what to do where the program stands inside its allocator."""
+    where = library or "the allocator"
+    return f"the program stands inside {where}: type 'finish' until it has left, and take the snapshot there"

@@ -1,0 +1,32 @@
+"""No heap profiler at all: gdb, with the ledger and what else needs no help from the allocator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gdbmem.engines.engine import NATIVE, Inferior, Table
+from gdbmem.errors import TargetError
+
+TABLE = Table(
+    name="none",
+    runs=NATIVE,
+    summary="the program as it is, for what needs no heap profiler",
+    cost="none",
+    counts="nothing by itself",
+    blind=("call paths: there are no snapshots",),
+    takes_snapshots=False,
+)
+
+
+def environment(prefix: str) -> Mapping[str, str]:
+    """Return nothing: the program runs as it is."""
+    return {}
+
+
+def snapshot(inferior: Inferior, prefix: str, target: str) -> None:
+    """Refuse: nobody counts."""
+    raise TargetError(
+        "this program was launched without a heap profiler (--engine none)",
+        slug="no-profiler",
+        hint="leave gdb and launch it with --massif, --engine gperftools or --engine jemalloc",
+    )

@@ -1,0 +1,128 @@
+"""Raw addresses in a profile: which file each lies in, and the frames that they stand for."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Optional, Protocol
+
+from gdbmem.errors import Notice
+from gdbmem.model.calltree import Frame
+
+# start-end perms offset dev inode path, as /proc/PID/maps has it
+_MAPS_LINE = re.compile(
+    rb"\s*([0-9a-f]{1,16})-([0-9a-f]{1,16}):? +([-rwxsp]{4}) +([0-9a-f]{1,16}) +\S+ +\d+ *(.*?)\s*$"
+)
+# older gperftools: start-end: path (@offset) build-id
+_BRIEF_LINE = re.compile(
+    rb"\s*([0-9a-f]{1,16})-([0-9a-f]{1,16}): +(\S.*?)(?: \(@([0-9a-f]+)\))?(?: ([0-9a-f]{8,}))?\s*$"
+)
+_BUILD_LINE = re.compile(rb"\s*build=(.*?)\s*$")
+
+
+class Binary(NamedTuple):
+    """A program or library file that code was mapped from."""
+
+    path: str
+    build_id: str = ""  # hexadecimal; "": the profile does not tell
+
+
+class Region(NamedTuple):
+    """Executable memory that was mapped from a file."""
+
+    start: int
+    end: int
+    offset: int  # of start in the file
+    binary: Binary
+
+
+class Symbols(Protocol):
+    """Who turns places in binaries into frames."""
+
+    def frames(
+        self, wanted: Mapping[Binary, Iterable[int]], *, recorded: float = 0.0
+    ) -> tuple[Mapping[tuple[Binary, int], Sequence[Frame]], Sequence[Notice]]:
+        """Return the frames, innermost first, of file offsets in binaries; what is unknown is left out.
+
+        *recorded* is when the profile was written, in seconds since 1970; 0: unknown.
+        """
+        ...
+
+
+class MemoryMap:
+    """The executable regions of one process."""
+
+    def __init__(self, regions: Iterable[Region]) -> None:
+        self.regions = sorted(regions)
+        self._starts = [region.start for region in self.regions]
+
+    def find(self, address: int) -> Optional[tuple[Binary, int]]:
+        """Return the binary that *address* lies in, and where in that file; None where it lies in none."""
+        at = bisect_right(self._starts, address) - 1
+        if at < 0 or address >= self.regions[at].end:
+            return None
+        region = self.regions[at]
+        return region.binary, address - region.start + region.offset
+
+
+def parse_maps(lines: Iterable[bytes]) -> MemoryMap:
+    """Return the executable regions that *lines* list; lines of another form say nothing about code."""
+    regions, build = [], b""
+    for line in lines:
+        substitution = _BUILD_LINE.match(line)
+        if substitution:
+            build = substitution[1]
+            continue
+        region = _region(line.replace(b"$build", build))
+        if region is not None:
+            regions.append(region)
+    return MemoryMap(regions)
+
+
+def _region(line: bytes) -> Optional[Region]:
+    match = _MAPS_LINE.match(line)
+    if match:
+        if b"x" not in match[3] or not match[5]:
+            return None
+        path = match[5].decode("utf-8", "surrogateescape").removesuffix(" (deleted)")
+        return Region(int(match[1], 16), int(match[2], 16), int(match[4], 16), Binary(path))
+    match = _BRIEF_LINE.match(line)
+    if match:
+        path, build_id = match[3].decode("utf-8", "surrogateescape"), (match[5] or b"").decode()
+        return Region(int(match[1], 16), int(match[2], 16), int(match[4] or b"0", 16), Binary(path, build_id))
+    return None
+
+
+def frames_of(
+    addresses: Sequence[int], memory_map: MemoryMap, symbols: Optional[Symbols], source: str
+) -> tuple[list[Sequence[Frame]], Sequence[Notice]]:
+    """Return the chain of frames of each of *addresses*, and what must be said.
+
+    They are return addresses: the call is one byte before. What can't be named is called by its place in
+    its file, which is the same in each run. *source* is the profile's file.
+    """
+    places = [memory_map.find(address - 1) for address in addresses]
+    wanted: dict[Binary, set[int]] = {}
+    for place in places:
+        if place is not None:
+            wanted.setdefault(place[0], set()).add(place[1])
+    found: Mapping[tuple[Binary, int], Sequence[Frame]] = {}
+    notices: Sequence[Notice] = ()
+    if symbols is not None and wanted:
+        found, notices = symbols.frames(wanted, recorded=_written(source))
+    chains: list[Sequence[Frame]] = []
+    for address, place in zip(addresses, places):
+        if place is None:
+            chains.append((Frame(function=f"0x{address:x}"),))
+        else:
+            chains.append(found.get(place) or (Frame(function=f"0x{place[1]:x}", object=place[0].path),))
+    return chains, notices
+
+
+def _written(source: str) -> float:
+    try:
+        return Path(source).stat().st_mtime
+    except (OSError, ValueError):
+        return 0.0

@@ -1,0 +1,216 @@
+"""callgrind's format as valgrind's execution trees have it: one chain of calls for each stack.
+
+massif and memcheck write it (--xtree-memory, --xtree-leak, monitor xtmemory and xtleak). Files of callgrind
+itself count instructions, not memory, and are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Optional
+
+from gdbmem.errors import InputError, Notice
+from gdbmem.formats.massif_tree import Data
+from gdbmem.formats.stacks import (
+    ALLOCATED,
+    DEEPEST,
+    IN_USE,
+    Content,
+    Stack,
+    StackProfile,
+    bad_line,
+    check_count,
+    choose_metric,
+)
+from gdbmem.model.calltree import Frame
+from gdbmem.text import printable
+
+TRUNCATED = "profile-truncated"
+
+# Event of bytes → (metric, event of blocks). The first that a file has is its default.
+_EVENTS = {
+    "curB": (IN_USE, "curBk"),
+    "totB": (ALLOCATED, "totBk"),
+    "totFdB": ("freed", "totFdBk"),
+    "DB": ("definitely-lost", "DBk"),
+    "PB": ("possibly-lost", "PBk"),
+    "IB": ("indirectly-lost", "IBk"),
+    "DIB": ("definitely-indirectly-lost", "DIBk"),
+    "RB": ("reachable", "RBk"),
+    "SB": ("suppressed", "SBk"),
+}
+_LEAKS = ("D", "P", "I", "DI", "R", "S")
+_NAME = re.compile(rb"(cfi|cfl|cfn|fl|fn|fi|fe|ob|cob)=(?:\((\d{1,9})\) ?)?(.*)")
+_COST = re.compile(rb"(\+|-|\*)?(0x[0-9a-f]+|[0-9]*)((?: +[0-9]{1,25})*) *")
+_UNKNOWN = ("???", "UnknownFn???", "UnknownFile???", "")
+
+
+@dataclass
+class _Text:
+    events: list[str] = field(default_factory=list)
+    totals: Optional[list[int]] = None
+    command: str = ""
+    creator: str = ""
+    frames: dict[Frame, int] = field(default_factory=dict)
+    stacks: list[tuple[tuple[int, ...], list[int]]] = field(default_factory=list)
+    cut_at: Optional[int] = None
+
+
+def read_callgrind(data: Data, source: str, metric: Optional[str]) -> StackProfile:
+    """Read *data*; raises InputError for a file that counts no memory, or a line that is none of the format's."""
+    text = _Reader(bytes(data).split(b"\n"), source).read()
+    columns = _columns(text.events)
+    if not text.creator.startswith("xtree") or not columns:
+        what = ", ".join(text.events[:4]) or "nothing"
+        raise InputError(
+            f"{printable(source)} is a callgrind profile that counts {printable(what)}, not memory",
+            slug="no-memory-counts",
+            hint="give one of valgrind's execution trees: --xtree-memory=full, or monitor xtmemory",
+        )
+    chosen = choose_metric(metric, list(columns), source)
+    bytes_at, blocks_at = columns[chosen]
+    stacks = [
+        Stack(path, costs[bytes_at], costs[blocks_at] if blocks_at is not None else 0)
+        for path, costs in text.stacks
+        if costs[bytes_at] or (blocks_at is not None and costs[blocks_at])
+    ]
+    total = sum(stack.bytes for stack in stacks)
+    return StackProfile(
+        source=source,
+        source_format="callgrind",
+        metric=chosen,
+        metrics=list(columns),
+        total_bytes=total,
+        load=lambda profile: Content(
+            stacks, [(frame,) for frame in text.frames], has_blocks=blocks_at is not None
+        ),
+        command=text.command,
+        notices=_notices(text, bytes_at, total, source),
+    )
+
+
+def _columns(events: Sequence[str]) -> dict[str, tuple[int, Optional[int]]]:
+    """Return where the bytes and blocks of each metric stand."""
+    at = {event: index for index, event in enumerate(events)}
+    known = dict(_EVENTS)
+    for letters in _LEAKS:  # what became more or less since the last leak search
+        metric = _EVENTS[f"{letters}B"][0]
+        known[f"i{letters}B"] = (f"increased-{metric}", f"i{letters}Bk")
+        known[f"d{letters}B"] = (f"decreased-{metric}", f"d{letters}Bk")
+    return {metric: (at[event], at.get(blocks)) for event, (metric, blocks) in known.items() if event in at}
+
+
+def _notices(text: _Text, bytes_at: int, total: int, source: str) -> list[Notice]:
+    name = printable(source)
+    if text.totals is None:
+        return [
+            Notice(TRUNCATED, f"{name} was cut at line {text.cut_at}: it lacks its totals, and maybe stacks")
+        ]
+    if text.totals[bytes_at] != total:
+        raise InputError(
+            f"the stacks of {name} hold {total} bytes, its totals say {text.totals[bytes_at]}",
+            slug="totals-differ",
+            hint="the file is damaged, or two were joined",
+        )
+    return []
+
+
+class _Reader:
+    def __init__(self, lines: Sequence[bytes], source: str) -> None:
+        self.lines = lines
+        self.source = source
+        self.text = _Text()
+        self._names: tuple[dict[int, str], dict[int, str], dict[int, str]] = ({}, {}, {})
+        self._file = self._function = ""
+        self._line = 0
+        self._chain: list[int] = []
+        self._in_call = False
+
+    def read(self) -> _Text:
+        last = len(self.lines) - 1
+        for at, raw in enumerate(self.lines):
+            line = raw.rstrip(b"\r")
+            if at == last:
+                if line or self.text.totals is None:
+                    self.text.cut_at = at + 1
+                break
+            if line[:1].isdigit() or line[:1] in (b"+", b"-", b"*"):
+                self._cost(line, at + 1)
+            elif not self._name(line, at + 1):
+                self._header(line, at + 1)
+        if not self.text.events:
+            raise InputError(f"{printable(self.source)} was cut in its header", slug=TRUNCATED)
+        return self.text
+
+    def _header(self, line: bytes, number: int) -> None:
+        if not line or line.startswith(b"#"):
+            return
+        key, colon, rest = line.partition(b":")
+        value = rest.strip().decode("utf-8", "surrogateescape")
+        if line.startswith(b"calls="):
+            self._in_call = True
+        elif not colon or not re.fullmatch(rb"[a-z]+", key):
+            raise bad_line(self.source, number, line, "a header, a name, a cost or a call")
+        elif key == b"events":
+            self.text.events = value.split()
+        elif key == b"cmd":
+            self.text.command = value
+        elif key == b"creator":
+            self.text.creator = value
+        elif key in (b"totals", b"summary"):
+            self.text.totals = self._costs(rest, number)
+
+    def _name(self, line: bytes, number: int) -> bool:
+        match = _NAME.fullmatch(line)
+        if match is None:
+            return False
+        key = match[1]
+        names = self._names[0 if key in (b"fn", b"cfn") else 2 if key in (b"ob", b"cob") else 1]
+        text = match[3].decode("utf-8", "surrogateescape")
+        if match[2] is not None:
+            index = int(match[2])
+            if text:
+                names[index] = text
+            elif index not in names:
+                raise bad_line(self.source, number, line, "a name that was given before")
+            text = names[index]
+        if key in (b"fl", b"fi", b"fe"):
+            self._file = text
+        elif key == b"fn":
+            self._function = text
+        return True
+
+    def _cost(self, line: bytes, number: int) -> None:
+        match = _COST.fullmatch(line)
+        if match is None:
+            raise bad_line(self.source, number, line, "'LINE COSTS'")
+        if self._in_call:  # what the called function costs: it comes again where that function is
+            self._in_call = False
+            return
+        position = int(match[2], 0) if match[2] else 0
+        relative = {b"+": self._line + position, b"-": self._line - position, b"*": self._line}
+        self._line = relative.get(match[1], position) if match[1] else position
+        self._chain.append(self._frame())
+        if len(self._chain) > DEEPEST:
+            raise InputError(f"{printable(self.source)}:{number}: a stack without end", slug="stack-too-deep")
+        if match[3].strip():
+            costs = self._costs(match[3], number)
+            self.text.stacks.append((tuple(reversed(self._chain)), costs))
+            self._chain.clear()
+
+    def _costs(self, text: bytes, number: int) -> list[int]:
+        words = text.split()
+        if not all(word.isdigit() for word in words):
+            raise bad_line(self.source, number, text, "whole numbers")
+        costs = [check_count(int(word), self.source, number) for word in words]
+        if len(costs) > len(self.text.events):
+            raise bad_line(self.source, number, text, f"{len(self.text.events)} costs")
+        return costs + [0] * (len(self.text.events) - len(costs))
+
+    def _frame(self) -> int:
+        function = None if self._function in _UNKNOWN else self._function
+        file = None if self._file in _UNKNOWN else self._file
+        frame = Frame(function, file, self._line or None if file else None)
+        return self.text.frames.setdefault(frame, len(self.text.frames))

@@ -1,0 +1,107 @@
+"""Valgrind's DHAT, version 2 of its JSON: a whole run, each stack at its end, at the peak, and in all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Optional
+
+from gdbmem.errors import InputError
+from gdbmem.formats.massif_tree import Data
+from gdbmem.formats.stacks import (
+    ALLOCATED,
+    DEEPEST,
+    IN_USE,
+    PEAK,
+    Content,
+    Stack,
+    StackProfile,
+    by_metric,
+    check_count,
+    choose_metric,
+    total_of,
+)
+from gdbmem.model.calltree import Frame
+from gdbmem.text import printable
+
+# The maximum of one stack by itself has no common moment with the others'.
+OWN_PEAK = "own-peak"
+_KEYS = {PEAK: ("gb", "gbk"), IN_USE: ("eb", "ebk"), ALLOCATED: ("tb", "tbk"), OWN_PEAK: ("mb", "mbk")}
+_FRAME = re.compile(
+    r"(?:0x[0-9A-Fa-f]+: )?(.*) \((?:in (.*)|(.*):(\d{1,9}))\)|(?:0x[0-9A-Fa-f]+: )?(.*)", re.DOTALL
+)
+
+
+def read_dhat(data: Data, source: str, metric: Optional[str]) -> StackProfile:
+    """Read *data*; raises InputError where it is cut (JSON has no readable half) or of another mode."""
+    import json
+
+    try:
+        found = json.loads(bytes(data))
+    except (ValueError, RecursionError) as error:
+        reason = str(error) if isinstance(error, ValueError) else "it nests without end"
+        raise InputError(
+            f"{printable(source)} is no whole JSON: {printable(reason)}",
+            slug="json-damaged",
+            hint="DHAT writes its file when the program ends, unless that is killed with SIGKILL",
+        ) from None
+    try:
+        return _profile(found, source, metric)
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+        raise InputError(
+            f"{printable(source)} is not what DHAT writes: {type(error).__name__} at {printable(str(error))}",
+            slug="json-damaged",
+            hint="was the file edited?",
+        ) from None
+
+
+def _profile(found: dict[str, Any], source: str, metric: Optional[str]) -> StackProfile:
+    version, mode = found["dhatFileVersion"], found["mode"]
+    if version != 2 or mode not in ("heap", "rust-heap"):
+        raise InputError(
+            f"{printable(source)} is of version {printable(str(version))}, mode {printable(str(mode))} of DHAT",
+            slug="format-unreadable",
+            hint="version 2 of its heap mode is what can be read",
+        )
+    points, table = found["pps"], [str(text) for text in found["ftbl"]]
+    keys = {name: pair for name, pair in _KEYS.items() if all(pair[0] in point for point in points)}
+    chosen = choose_metric(metric, by_metric(keys), source)
+    stacks = [_stack(point, keys[chosen], len(table), source) for point in points]
+    stacks = [stack for stack in stacks if stack.bytes or stack.blocks]
+    return StackProfile(
+        source=source,
+        source_format="dhat",
+        metric=chosen,
+        metrics=by_metric(keys),
+        total_bytes=total_of(stacks),
+        load=lambda profile: Content(stacks, _chains(table)),
+        command=str(found.get("cmd", "")),
+    )
+
+
+def _stack(point: dict[str, Any], keys: tuple[str, str], frames: int, source: str) -> Stack:
+    size, blocks, path = int(point[keys[0]]), int(point[keys[1]]), tuple(point["fs"])
+    if len(path) > DEEPEST:
+        raise InputError(f"{printable(source)} holds a stack of {len(path)} frames", slug="stack-too-deep")
+    if any(not isinstance(n, int) or not 0 <= n < frames for n in path):
+        raise InputError(
+            f"{printable(source)} names a frame outside its table",
+            slug="index-out-of-range",
+            hint="was the file edited?",
+        )
+    return Stack(path, check_count(size, source), check_count(blocks, source))
+
+
+def _chains(table: Sequence[str]) -> list[tuple[Frame, ...]]:
+    return [() if text == "[root]" else (_frame(text),) for text in table]
+
+
+def _frame(text: str) -> Frame:
+    match = _FRAME.fullmatch(text)
+    assert match is not None  # the last branch takes anything
+    if match[5] is not None:
+        return Frame(function=match[5])
+    function = None if match[1] == "???" else match[1]
+    if match[2] is not None:
+        return Frame(function, object=None if match[2] == "???" else match[2])
+    return Frame(function, match[3], int(match[4]))

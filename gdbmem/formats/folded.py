@@ -1,0 +1,71 @@
+"""Folded stacks, as flame graphs take them: ``main;parse;allocate 4096``, the outermost function first."""
+
+from __future__ import annotations
+
+import re
+from typing import Optional
+
+from gdbmem.errors import InputError, Notice
+from gdbmem.formats.massif_tree import Data
+from gdbmem.formats.stacks import (
+    DEEPEST,
+    IN_USE,
+    Content,
+    Stack,
+    StackProfile,
+    bad_line,
+    check_count,
+    choose_metric,
+    total_of,
+)
+from gdbmem.model.calltree import Frame
+from gdbmem.text import printable
+
+TRUNCATED = "profile-truncated"
+_LINE = re.compile(rb"(.+) (-?[0-9]{1,25})\s*")
+# What export puts behind a function's name: where it stands in its source.
+_PLACE = re.compile(r"(.*) \(((?:[^()]|\([^()]*\))+?):(\d{1,9})\)")
+
+
+def read_folded(data: Data, source: str, metric: Optional[str]) -> StackProfile:
+    """Read *data*, whose numbers are taken for bytes; raises InputError for a line without a number."""
+    stacks, frames, notices = _parse(bytes(data), source)
+    return StackProfile(
+        source=source,
+        source_format="folded",
+        metric=choose_metric(metric, (IN_USE,), source),
+        metrics=(IN_USE,),
+        total_bytes=total_of(stacks),
+        load=lambda profile: Content(stacks, [(frame,) for frame in frames], has_blocks=False),
+        notices=notices,
+    )
+
+
+def _parse(data: bytes, source: str) -> tuple[list[Stack], list[Frame], list[Notice]]:
+    index: dict[bytes, int] = {}
+    stacks: list[Stack] = []
+    notices: list[Notice] = []
+    lines = data.split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        match = _LINE.fullmatch(line)
+        if match is None:
+            if number == len(lines) and stacks:
+                notices.append(Notice(TRUNCATED, f"{printable(source)} was cut at line {number}"))
+                break
+            raise bad_line(source, number, line, "'main;…;function BYTES'")
+        words = match[1].split(b";")
+        if len(words) > DEEPEST:
+            raise InputError(
+                f"{printable(source)}:{number}: a stack of {len(words)} frames", slug="stack-too-deep"
+            )
+        path = tuple([index.setdefault(word, len(index)) for word in reversed(words)])
+        stacks.append(Stack(path, check_count(int(match[2]), source, number)))
+    return stacks, [_frame(word) for word in index], notices
+
+
+def _frame(word: bytes) -> Frame:
+    text = word.decode("utf-8", "surrogateescape")
+    match = _PLACE.fullmatch(text)
+    return Frame(match[1], match[2], int(match[3])) if match else Frame(function=text)

@@ -1,0 +1,250 @@
+"""gperftools' legacy text, and the heap profiles of Go and others that took it over.
+
+The first line counts everything, then one line a stack: blocks and bytes in use, and in brackets since the
+start; last the process's memory map. gperftools 2.10 cuts the whole at 1 MiB without a word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Optional
+
+from gdbmem.errors import InputError, Notice
+from gdbmem.formats.addresses import MemoryMap, Symbols, frames_of, parse_maps
+from gdbmem.formats.massif_tree import Data
+from gdbmem.formats.sampling import unsample
+from gdbmem.formats.stacks import (
+    ALLOCATED,
+    DEEPEST,
+    IN_USE,
+    Content,
+    Hidden,
+    Numbers,
+    Stack,
+    StackProfile,
+    bad_line,
+    check_count,
+    choose_metric,
+    total_of,
+)
+from gdbmem.model.calltree import Frame
+from gdbmem.text import printable
+
+TRUNCATED = "profile-truncated"
+
+_NUMBERS = rb"\s*(-?[0-9]{1,25}): *(-?[0-9]{1,25}) *\[ *(-?[0-9]{1,25}): *(-?[0-9]{1,25}) *\] *@"
+_HEADER = re.compile(
+    rb"heap profile:" + _NUMBERS + rb" *(heap[_a-z0-9]*|growthz?|fragmentationz?)/?([0-9]{0,18}) *"
+)
+_ROW = re.compile(_NUMBERS + rb"((?: +0x[0-9a-f]{1,16})*)\s*")
+_MAP_START = (b"MAPPED_LIBRARIES:", b"--- Memory map: ---")
+# Go writes its own symbols behind each stack, and its memory statistics at the end.
+_GO_FRAME = re.compile(rb"#\t0x([0-9a-f]{1,16})\t(.+?)(?:\+0x[0-9a-f]+)?\t+(.*?)(?::(\d{1,9}))?\s*")
+_SYMBOL = re.compile(rb"0x([0-9a-f]{1,16}) (.*)")
+
+
+class _Row(NamedTuple):
+    addresses: tuple[int, ...]  # numbers in _Text.words
+    in_use: tuple[int, int]  # blocks, bytes
+    allocated: tuple[int, int]
+
+
+@dataclass
+class _Text:
+    # Everything that is in the file, as it stands there.
+    kind: str
+    rate: int
+    header: tuple[int, int, int, int]
+    rows: list[_Row] = field(default_factory=list)
+    words: Numbers = field(default_factory=Numbers)
+    maps: list[bytes] = field(default_factory=list)
+    has_maps: bool = False
+    named: dict[int, list[Frame]] = field(default_factory=dict)
+    cut_at: Optional[int] = None  # the number of the last line, which is not whole
+
+
+def read_gperftools(
+    data: Data, source: str, metric: Optional[str], symbols: Optional[Symbols]
+) -> StackProfile:
+    """Read *data*; raises InputError for a line that is none of the format's."""
+    text = _parse(bytes(data), source)
+    chosen = choose_metric(metric, (IN_USE, ALLOCATED), source)
+    stacks, addresses = _stacks(text, chosen)
+    listed = total_of(stacks)
+    hidden, notices = _hidden(text, chosen, source)
+    return StackProfile(
+        source=source,
+        source_format="gperftools",
+        metric=chosen,
+        metrics=(IN_USE, ALLOCATED),
+        total_bytes=listed + (hidden.bytes if hidden else 0),
+        load=lambda profile: _load(profile, text, stacks, addresses, hidden, symbols),
+        notices=notices,
+    )
+
+
+def _parse(data: bytes, source: str) -> _Text:
+    named, start, skipped = _symbol_section(data)
+    lines = data[start:].split(b"\n")
+    match = _HEADER.fullmatch(lines[0].rstrip())
+    if match is None:
+        if len(lines) == 1:
+            raise InputError(f"{printable(source)} was cut in its first line", slug=TRUNCATED)
+        raise bad_line(source, skipped + 1, lines[0], "'heap profile: BLOCKS: BYTES [BLOCKS: BYTES] @ KIND'")
+    kind, period = match[5].decode(), int(match[6] or 0)
+    counts = [check_count(int(match[n]), source, skipped + 1) for n in range(1, 5)]
+    # Go writes twice its rate; the others the rate itself.
+    rate = {"heap": period // 2, "heap_v2": period, "heapz_v2": period}.get(kind, 0)
+    text = _Text(kind, rate, (counts[0], counts[1], counts[2], counts[3]), named=named)
+    _parse_rows(text, lines, skipped, source)
+    _drop_cut_row(text)
+    return text
+
+
+def _drop_cut_row(text: _Text) -> None:
+    # Where gperftools runs out of room it may leave the last stack short of its outer frames.
+    listed = sum(row.allocated[1] for row in text.rows)
+    if text.kind == "heapprofile" and text.rows and listed < text.header[3]:
+        text.rows.pop()
+
+
+def _symbol_section(data: bytes) -> tuple[dict[int, list[Frame]], int, int]:
+    # `pprof --raw` puts names in front: 0xADDRESS outer--inner.
+    if not data.startswith(b"--- symbol"):
+        return {}, 0, 0
+    start = data.find(b"heap profile: ")
+    start = len(data) if start < 0 else start
+    section = data[:start].split(b"\n")
+    named = {}
+    for line in section:
+        match = _SYMBOL.fullmatch(line.rstrip())
+        if match:
+            names = match[2].decode("utf-8", "surrogateescape").split("--")
+            chain = [Frame(function=name, inlined=True) for name in names]
+            chain[-1] = chain[-1]._replace(inlined=False)
+            named[int(match[1], 16)] = chain
+    return named, start, len(section) - 1
+
+
+def _parse_rows(text: _Text, lines: Sequence[bytes], skipped: int, source: str) -> None:
+    last = len(lines) - 1
+    for at in range(1, len(lines)):
+        line = lines[at]
+        match = _ROW.fullmatch(line)
+        if match is not None and at < last:
+            text.rows.append(_row(match, text.words, source, skipped + at + 1))
+        elif not line.strip() and at < last:
+            continue
+        elif line.rstrip() in _MAP_START:
+            text.maps, text.has_maps = list(lines[at + 1 :]), True
+            return
+        elif at == last:
+            text.cut_at = skipped + at + (1 if line else 0)
+        elif line.startswith(b"#"):
+            _go_comment(text, line)
+        else:
+            raise bad_line(
+                source,
+                skipped + at + 1,
+                line,
+                "'BLOCKS: BYTES [BLOCKS: BYTES] @ ADDRESSES' or the memory map",
+            )
+
+
+def _row(match: re.Match[bytes], words: Numbers, source: str, number: int) -> _Row:
+    counts = [check_count(int(match[n]), source, number) for n in range(1, 5)]
+    addresses = tuple(map(words.__getitem__, match[5].split()))
+    if len(addresses) > DEEPEST:
+        raise InputError(
+            f"{printable(source)}:{number}: a stack of {len(addresses)} frames", slug="stack-too-deep"
+        )
+    return _Row(addresses, (counts[0], counts[1]), (counts[2], counts[3]))
+
+
+def _go_comment(text: _Text, line: bytes) -> None:
+    text.has_maps = text.has_maps or line.startswith(b"# runtime.MemStats")  # what Go ends with instead
+    match = _GO_FRAME.fullmatch(line)
+    if match is None:
+        return
+    function, file = (match[n].decode("utf-8", "surrogateescape") for n in (2, 3))
+    frame = Frame(function=function, file=file or None, line=int(match[4]) if match[4] else None)
+    # It names the call, one before the return address that the stack has.
+    chain = text.named.setdefault(int(match[1], 16) + 1, [])
+    # An address is explained at each of its stacks; inlined calls have it in several lines of one.
+    if frame not in chain:
+        chain.append(frame)
+
+
+def _stacks(text: _Text, metric: str) -> tuple[list[Stack], list[int]]:
+    stacks = []
+    for row in text.rows:
+        blocks, size = row.in_use if metric == IN_USE else row.allocated
+        if blocks == 0 and size == 0:
+            continue
+        estimate = unsample(blocks, size, text.rate)
+        stacks.append(Stack(row.addresses, estimate.bytes, estimate.blocks, estimate.variance))
+    return stacks, [int(word, 16) for word in text.words]
+
+
+def _hidden(text: _Text, metric: str, source: str) -> tuple[Optional[Hidden], list[Notice]]:
+    at = (0, 1) if metric == IN_USE else (2, 3)
+    rows = [row.in_use if metric == IN_USE else row.allocated for row in text.rows]
+    missing = text.header[at[1]] - sum(size for _, size in rows)
+    exact = text.rate <= 1
+    if missing < 0 and exact:
+        raise InputError(
+            f"the stacks of {printable(source)} hold {-missing} bytes more than its first line counts",
+            slug="totals-differ",
+            hint="the file is damaged, or two were joined",
+        )
+    if not (missing > 0 and exact) and text.cut_at is None and text.has_maps:
+        return None, []
+    return _cut(text, missing if exact else 0, sum(blocks for blocks, _ in rows), at, source)
+
+
+def _cut(
+    text: _Text, missing: int, listed_blocks: int, at: tuple[int, int], source: str
+) -> tuple[Optional[Hidden], list[Notice]]:
+    blocks, size = (text.header[n] for n in at)
+    notices = []
+    name = printable(source)
+    if missing > 0:
+        text_of = (
+            f"{name} was cut: {100 * missing / size:.1f} % of its bytes and {blocks - listed_blocks:,} of"
+        )
+        notices.append(
+            Notice(
+                TRUNCATED,
+                f"{text_of} its {blocks:,} blocks are in no stack (gperftools 2.10 writes 1 MiB at most)",
+            )
+        )
+    elif text.cut_at is not None and not text.has_maps:
+        notices.append(Notice(TRUNCATED, f"{name} was cut at line {text.cut_at}, its memory map is missing"))
+    # Rows stand in the order of all bytes ever allocated: none behind the last one holds more.
+    largest = text.rows[-1].allocated[1] if text.rows and text.kind == "heapprofile" else 0
+    if text.rows and any(row.allocated[1] < largest for row in text.rows):
+        largest = 0  # later gperftools write them in no order
+    return (Hidden(missing, largest) if missing > 0 else None), notices
+
+
+def _load(
+    profile: StackProfile,
+    text: _Text,
+    stacks: Sequence[Stack],
+    addresses: Sequence[int],
+    hidden: Optional[Hidden],
+    symbols: Optional[Symbols],
+) -> Content:
+    unnamed = [address for address in addresses if address not in text.named]
+    memory_map: MemoryMap = parse_maps(text.maps)
+    chains, notices = frames_of(unnamed, memory_map, symbols, profile.source)
+    found = dict(zip(unnamed, chains))
+    profile.notices += [notice for notice in notices if notice not in profile.notices]
+    return Content(
+        stacks=stacks,
+        chains=[text.named.get(address) or found[address] for address in addresses],
+        is_sampled=text.rate > 1,
+        hidden=hidden,
+    )

@@ -1,0 +1,267 @@
+"""heaptrack's interpreted files, versions 1 to 3: every allocation of a run, in order.
+
+Tens of millions of lines say "+ INDEX" or "- INDEX". They are counted as they stand, a piece of the file at a
+time; only the few that define strings, addresses, traces and allocations are looked at one by one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, repeat
+from typing import NamedTuple, Optional
+
+from gdbmem.errors import InputError, Notice
+from gdbmem.formats.massif_tree import Data, line_number
+from gdbmem.formats.stacks import (
+    ALLOCATED,
+    DEEPEST,
+    IN_USE,
+    LARGEST,
+    PEAK,
+    Content,
+    Stack,
+    StackProfile,
+    choose_metric,
+)
+from gdbmem.model.calltree import Frame
+from gdbmem.text import printable
+
+TRUNCATED = "profile-truncated"
+
+METRICS = (IN_USE, PEAK, ALLOCATED)
+_VERSIONS = (1, 2, 3)
+_PIECE_BYTES = 8 << 20
+_DEFINITION = re.compile(rb"^(?![+\-cR#IS])[^\n]*", re.MULTILINE)
+_HEX = re.compile(rb"[0-9a-f]{1,16}")
+
+
+class _Allocation(NamedTuple):
+    size: int
+    trace: int
+
+
+@dataclass
+class _Tables:
+    # Indices of strings, addresses and traces count from 1, those of allocations from 0.
+    version: int = 0
+    command: str = ""
+    strings: list[str] = field(default_factory=lambda: [""])
+    chains: list[Sequence[Frame]] = field(default_factory=lambda: [()])
+    traces: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])  # address, calling trace
+    allocations: list[_Allocation] = field(default_factory=list)
+    deltas: dict[bytes, int] = field(default_factory=dict)  # line → change of the bytes in use
+
+
+@dataclass(frozen=True)
+class _Course:
+    events: Counter[bytes]  # "+ INDEX" and "- INDEX" → how often
+    at_peak: int  # lines from the start of the counting to the peak
+    peak_bytes: int
+
+
+def read_heaptrack(data: Data, source: str, metric: Optional[str]) -> StackProfile:
+    """Read *data*; raises InputError, naming the line, for one that is damaged."""
+    chosen = choose_metric(metric, METRICS, source)
+    reader = _Reader(data, source)
+    course = reader.read(wants_peak=chosen == PEAK)
+    tables = reader.tables
+    events = reader.events_until(course.at_peak) if chosen == PEAK else course.events
+    stacks = _stacks(tables, events, chosen, source)
+    total = sum(stack.bytes for stack in stacks)
+    return StackProfile(
+        source=source,
+        source_format="heaptrack",
+        metric=chosen,
+        metrics=METRICS,
+        total_bytes=total,
+        load=lambda profile: Content(_with_paths(stacks, tables, source), tables.chains),
+        command=tables.command,
+        notices=reader.notices,
+    )
+
+
+def _stacks(tables: _Tables, events: Counter[bytes], metric: str, source: str) -> list[Stack]:
+    """Return one stack a trace; its only "frame" is the trace's number, until its path is asked for."""
+    sizes: Counter[int] = Counter()
+    blocks: Counter[int] = Counter()
+    for index, allocation in enumerate(tables.allocations):
+        text = b"%x" % index
+        count = events[b"+ " + text]
+        if metric != ALLOCATED:
+            count -= events[b"- " + text]
+        if count < 0:
+            raise InputError(
+                f"{printable(source)} frees allocation {index:x} more often than it makes it",
+                slug="negative-count",
+                hint="the file is damaged",
+            )
+        if count:
+            sizes[allocation.trace] += count * allocation.size
+            blocks[allocation.trace] += count
+    if sum(sizes.values()) > LARGEST:
+        raise InputError(f"{printable(source)} counts more bytes than any memory has", slug="count-too-big")
+    return [Stack((trace,), size, blocks[trace]) for trace, size in sizes.items()]
+
+
+def _with_paths(stacks: Sequence[Stack], tables: _Tables, source: str) -> list[Stack]:
+    traces = tables.traces
+    found = []
+    for stack in stacks:
+        trace, path = stack.frames[0], []
+        while trace:  # a caller stands before what it calls: this ends
+            address, trace = traces[trace]
+            path.append(address)
+        if len(path) > DEEPEST:
+            raise InputError(
+                f"{printable(source)} holds a stack of {len(path)} frames", slug="stack-too-deep"
+            )
+        found.append(stack._replace(frames=path))
+    return found
+
+
+class _Reader:
+    def __init__(self, data: Data, source: str) -> None:
+        self.data = data
+        self.source = source
+        self.tables = _Tables()
+        self.notices: list[Notice] = []
+        self._start = 0  # of the counting: after the last "A", where heaptrack was attached
+        self.end = data.rfind(b"\n") + 1
+        if self.end < len(data):
+            number = line_number(data, len(data) - 1)
+            self.notices.append(Notice(TRUNCATED, f"{printable(source)} was cut at line {number}"))
+
+    def read(self, *, wants_peak: bool) -> _Course:
+        events: Counter[bytes] = Counter()
+        in_use = peak = at_peak = line = 0
+        for start, end in self._pieces(0):
+            piece = self.data[start:end]
+            self._define(piece, start)
+            attached = piece.rfind(b"\nA\n") + 1 or (1 if piece.startswith(b"A\n") else 0)
+            if attached:
+                events.clear()
+                in_use = peak = at_peak = line = 0
+                self._start = start + attached
+                piece = piece[attached:]
+            lines = piece.split(b"\n")
+            events.update(lines)
+            if wants_peak:
+                course = list(accumulate(map(self.tables.deltas.get, lines, repeat(0)), initial=in_use))
+                highest = max(course)
+                if highest > peak:
+                    peak, at_peak = highest, line + course.index(highest)
+                in_use = course[-1]
+                line += len(lines) - 1
+        self._check(events)
+        return _Course(events, at_peak, peak)
+
+    def _pieces(self, at: int) -> Iterator[tuple[int, int]]:
+        while at < self.end:
+            stop = self.data.rfind(b"\n", at, min(at + _PIECE_BYTES, self.end)) + 1
+            stop = stop or self.data.find(b"\n", at) + 1  # a line longer than a piece
+            yield at, stop
+            at = stop
+
+    def events_until(self, count: int) -> Counter[bytes]:
+        """Return the events among the first *count* lines of the counting."""
+        events: Counter[bytes] = Counter()
+        for start, end in self._pieces(self._start):
+            lines = self.data[start:end].split(b"\n")
+            del lines[-1]
+            events.update(lines[:count])
+            count -= len(lines)
+            if count <= 0:
+                break
+        return events
+
+    def _check(self, events: Counter[bytes]) -> None:
+        known = len(self.tables.allocations)
+        for line in events:
+            if line[:1] in (b"+", b"-"):
+                words = line.split(b" ")
+                if len(words) != 2 or not _HEX.fullmatch(words[1]) or int(words[1], 16) >= known:
+                    raise self._bad(line, "'+ INDEX' or '- INDEX' of an allocation")
+
+    def _define(self, piece: bytes, start: int) -> None:
+        readers = {115: self._string, 105: self._address, 116: self._trace, 97: self._allocation}  # s i t a
+        for match in _DEFINITION.finditer(piece):
+            line = match[0]
+            if not line:
+                continue
+            try:
+                reader = readers.get(line[0])
+                if reader is not None:
+                    reader(line)
+                elif not self._other(line):
+                    raise ValueError
+            except (ValueError, IndexError):
+                raise self._bad(
+                    line, "a line of heaptrack's, with indices that it has given before"
+                ) from None
+
+    def _other(self, line: bytes) -> bool:
+        if line.startswith(b"v "):
+            self.tables.version = int(line.split()[2], 16)
+            if self.tables.version not in _VERSIONS:
+                raise InputError(
+                    f"{printable(self.source)} is of version {self.tables.version} of heaptrack's format",
+                    slug="format-unreadable",
+                    hint="versions 1 to 3 can be read; heaptrack_print reads those of its own heaptrack",
+                )
+        elif line.startswith(b"X "):
+            self.tables.command = line[2:].decode("utf-8", "surrogateescape")
+        elif line[:2] in (b"x ", b"m "):
+            raise InputError(
+                f"{printable(self.source)} is raw data of heaptrack, without names",
+                slug="format-unreadable",
+                hint="pipe it through heaptrack_interpret first, as the heaptrack script does",
+            )
+        else:
+            return line == b"A"
+        return True
+
+    def _string(self, line: bytes) -> None:
+        text = line[2:]
+        if self.tables.version >= 3:
+            size, _, text = text.partition(b" ")
+            if int(size, 16) != len(text):
+                raise ValueError
+        self.tables.strings.append(text.decode("utf-8", "surrogateescape"))
+
+    def _address(self, line: bytes) -> None:
+        words = [int(word, 16) for word in line[2:].split()]
+        strings = self.tables.strings
+        module = strings[words[1]] or None
+        chain = []
+        rest = words[2:]
+        while rest:
+            function = strings[rest[0]] or None
+            file = strings[rest[1]] if len(rest) > 1 else ""
+            number = rest[2] if len(rest) > 2 else None
+            chain.append(Frame(function, file, number) if file else Frame(function, object=module))
+            rest = rest[3:]
+        chain = [frame._replace(inlined=True) for frame in chain[:-1]] + chain[-1:]
+        self.tables.chains.append(chain or (Frame(object=module),))
+
+    def _trace(self, line: bytes) -> None:
+        address, parent = (int(word, 16) for word in line[2:].split())
+        if not 0 < address < len(self.tables.chains) or parent >= len(self.tables.traces):
+            raise IndexError
+        self.tables.traces.append((address, parent))
+
+    def _allocation(self, line: bytes) -> None:
+        size, trace = (int(word, 16) for word in line[2:].split())
+        if trace >= len(self.tables.traces):
+            raise IndexError
+        text = b"%x" % len(self.tables.allocations)
+        self.tables.deltas[b"+ " + text], self.tables.deltas[b"- " + text] = size, -size
+        self.tables.allocations.append(_Allocation(size, trace))
+
+    def _bad(self, line: bytes, expected: str) -> InputError:
+        from gdbmem.formats.stacks import bad_line
+
+        at = self.data.find(b"\n" + line + b"\n") + 1
+        return bad_line(self.source, line_number(self.data, at), line, expected)

@@ -1,0 +1,235 @@
+"""What every format but massif's holds: stacks with bytes and blocks, made into one call tree a metric."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Callable, NamedTuple, Optional
+
+from gdbmem.errors import InputError, Notice
+from gdbmem.model.calltree import PRUNED, ROOT, CallTree, Frame
+from gdbmem.model.snapshot import ALLOCATED_BYTES, HEAP_BYTES, Totals
+from gdbmem.text import printable
+
+IN_USE, ALLOCATED, PEAK = "in-use", "allocated", "peak"
+LARGEST = (1 << 63) - 1
+DEEPEST = 100_000  # frames on one stack
+
+# What each metric counts: two sides of a diff have to count the same.
+UNITS = {ALLOCATED: ALLOCATED_BYTES}
+
+
+class Stack(NamedTuple):
+    """One call path, allocation site first, and what it holds."""
+
+    frames: Sequence[int]  # numbers of frames or of addresses, as its profile has them
+    bytes: int
+    blocks: int = 0
+    variance: float = 0.0  # bytes²; of a sampled count
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """Bytes that a file counts in its total but does not list."""
+
+    bytes: int
+    largest_bytes: int = 0  # no stack that is not listed holds more; 0: unknown
+
+
+@dataclass(frozen=True)
+class Content:
+    """The stacks of a profile by one metric, with the frames that their numbers stand for.
+
+    ``chains[number]`` is the frames of one number, innermost first: an address may hold inlined ones.
+    """
+
+    stacks: Sequence[Stack]
+    chains: Sequence[Sequence[Frame]]
+    has_blocks: bool = True
+    is_sampled: bool = False
+    hidden: Optional[Hidden] = None
+
+
+@dataclass
+class StackProfile:
+    """One moment of a program (model.snapshot.Profile): a single snapshot, counted by one metric."""
+
+    source: str
+    source_format: str
+    metric: str
+    metrics: Sequence[str]  # that the file holds
+    total_bytes: int
+    load: Callable[[StackProfile], Content] = field(repr=False)  # may add notices
+    notices: list[Notice] = field(default_factory=list)
+    command: str = ""
+    time_unit: str = "s"
+    time: float = 0.0
+    marked_peak_index: Optional[int] = None
+
+    @property
+    def peak_index(self) -> int:
+        return 0
+
+    @property
+    def peak_tree_index(self) -> Optional[int]:
+        return 0
+
+    @property
+    def unit(self) -> str:
+        return UNITS.get(self.metric, HEAP_BYTES)
+
+    @property
+    def snapshots(self) -> Sequence[Totals]:
+        return (Totals(0, self.time, self.total_bytes, 0, 0, True, self.metric),)
+
+    def tree(self, index: int) -> Optional[CallTree]:
+        """Return the call tree, made now."""
+        return build_tree(self.load(self), self.source)
+
+
+class Numbers(dict[bytes, int]):
+    """A number for each word, given when it is first asked for."""
+
+    def __missing__(self, word: bytes) -> int:
+        self[word] = number = len(self)
+        return number
+
+
+def choose_metric(wanted: Optional[str], metrics: Sequence[str], source: str) -> str:
+    """Return *wanted* if the file holds it, its first metric where nothing is wanted. Raises InputError."""
+    if wanted is None:
+        return metrics[0]
+    if wanted not in metrics:
+        raise InputError(
+            f"{printable(source)} does not hold the metric '{printable(wanted)}'",
+            slug="no-such-metric",
+            hint=f"it has {', '.join(map(printable, metrics))}",
+        )
+    return wanted
+
+
+def check_count(number: int, source: str, line: Optional[int] = None) -> int:
+    """Return *number* if bytes or blocks can be that many. Raises InputError."""
+    if 0 <= number <= LARGEST >> 1:
+        return number
+    where = printable(source) if line is None else f"{printable(source)}:{line}"
+    if number < 0:
+        raise InputError(
+            f"{where} counts {number}: it is a difference of two profiles already, or damaged",
+            slug="negative-count",
+            hint="give the two profiles that it was made from to 'gdbmem diff'",
+        )
+    raise InputError(f"{where} counts more bytes than any memory has", slug="count-too-big")
+
+
+def bad_line(source: str, number: int, text: bytes, expected: str) -> InputError:
+    """Return the error for line *number*, which is not what its format has there."""
+    shown = printable(text[:60].decode("utf-8", "surrogateescape"))
+    return InputError(
+        f"{printable(source)}:{number}: expected {expected}, found '{shown}'",
+        slug="unknown-line",
+        hint="was the file edited, or is it of another format?",
+    )
+
+
+def build_tree(content: Content, source: str) -> CallTree:
+    """Merge the stacks of *content* into a call tree in pre-order. Raises InputError for absurd totals."""
+    frames, numbers = _intern(content.chains)
+    mains = {number for number, frame in enumerate(frames) if frame.function == "main"}
+    rows = sorted(
+        (_within_main([n for number in stack.frames for n in numbers[number]], mains), index)
+        for index, stack in enumerate(content.stacks)
+    )
+    builder = _Builder(len(frames) + 2, is_sampled=content.is_sampled)
+    if content.hidden is not None and content.hidden.bytes > 0:
+        builder.add([PRUNED], Stack((), content.hidden.bytes))
+    for path, index in rows:
+        builder.add(path, content.stacks[index])
+    try:
+        return builder.finish(frames, content)
+    except OverflowError:
+        raise InputError(
+            f"{printable(source)} counts more bytes than any memory has", slug="count-too-big"
+        ) from None
+
+
+def _intern(chains: Sequence[Sequence[Frame]]) -> tuple[list[Frame], list[list[int]]]:
+    index: dict[Frame, int] = {}
+    numbers = [[index.setdefault(_plain_main(frame), len(index)) for frame in chain] for chain in chains]
+    return list(index), numbers
+
+
+def _plain_main(frame: Frame) -> Frame:
+    # Some tools show its parameters, some do not.
+    return frame._replace(function="main") if (frame.function or "").startswith("main(") else frame
+
+
+def _within_main(path: list[int], mains: Container[int]) -> list[int]:
+    # What calls main is the C library's start: valgrind leaves it out, and so it is left out of all.
+    for at in range(len(path) - 1, -1, -1):
+        if path[at] in mains:
+            return path[: at + 1]
+    return path
+
+
+class _Builder:
+    # Sorted paths come one after the other: what a path shares with the last one is still on the stack.
+    def __init__(self, stride: int, *, is_sampled: bool) -> None:
+        self.stride = stride
+        self.parent, self.frame = array("q", [-1]), array("q", [ROOT])
+        self.own, self.blocks = [0], [0]
+        self.variance = [0.0] if is_sampled else None
+        self._last: list[int] = []
+        self._nodes = [0]
+
+    def add(self, path: Sequence[int], stack: Stack) -> None:
+        shared = 0
+        for mine, theirs in zip(path, self._last):
+            if mine != theirs:
+                break
+            shared += 1
+        nodes = self._nodes
+        del nodes[shared + 1 :]
+        for number in path[shared:]:
+            nodes.append(len(self.parent))
+            self.parent.append(nodes[-2])
+            self.frame.append(number)
+            self.own.append(0)
+            self.blocks.append(0)
+            if self.variance is not None:
+                self.variance.append(0.0)
+        self._last = list(path)
+        node = nodes[-1]
+        self.own[node] += stack.bytes
+        self.blocks[node] += stack.blocks
+        if self.variance is not None:
+            self.variance[node] += stack.variance
+
+    def finish(self, frames: Sequence[Frame], content: Content) -> CallTree:
+        for column in (self.own, self.blocks):
+            for node in range(len(column) - 1, 0, -1):
+                column[self.parent[node]] += column[node]
+        hidden = content.hidden
+        return CallTree(
+            frames=frames,
+            parent=self.parent,
+            frame=self.frame,
+            bytes=array("q", self.own),
+            blocks=array("q", self.blocks) if content.has_blocks else None,
+            places=[0] if hidden is not None and hidden.bytes > 0 else (),
+            threshold_bytes=hidden.largest_bytes if hidden is not None else 0,
+            scattered=hidden is not None,
+            variance=self.variance,
+        )
+
+
+def total_of(stacks: Iterable[Stack]) -> int:
+    """Return the bytes of *stacks* together."""
+    return sum(stack.bytes for stack in stacks)
+
+
+def by_metric(values: Mapping[str, object]) -> list[str]:
+    """Return the metrics of *values* in the order in which a reader wants them."""
+    order = (IN_USE, PEAK, ALLOCATED)
+    return [m for m in order if m in values] + [m for m in values if m not in order]

@@ -1,0 +1,101 @@
+"""What is read of an ELF file without a debugger: its build-id, where its code is loaded, which symbols cover it."""
+
+from __future__ import annotations
+
+import os
+import struct
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Optional
+
+_PT_LOAD, _PT_NOTE = 1, 4
+_SHT_SYMTAB, _SHT_DYNSYM = 2, 11
+_NT_GNU_BUILD_ID = 3
+_LARGEST_TABLE = 256 << 20
+
+
+@dataclass(frozen=True)
+class Elf:
+    """One 64-bit ELF file."""
+
+    path: Path
+    build_id: str  # hexadecimal; "" where it has none
+    segments: tuple[tuple[int, int, int], ...]  # file offset, size in the file, address
+    _symbols: list[list[tuple[int, int]]] = field(default_factory=list, repr=False)
+
+    def address(self, offset: int) -> Optional[int]:
+        """Return the address that the file itself gives to the byte at *offset*; None where it has none."""
+        for start, size, address in self.segments:
+            if start <= offset < start + size:
+                return address + offset - start
+        return None
+
+    def covers(self, address: int) -> bool:
+        """Tell whether a symbol of the file spans *address*: the nearest one before it may be another's."""
+        if not self._symbols:
+            self._symbols.append(_symbols(self.path))
+        symbols = self._symbols[0]
+        at = bisect_right(symbols, (address, 1 << 64)) - 1
+        # Aliases and inner labels share a start: the last few decide.
+        return any(start <= address < end for start, end in symbols[max(at - 8, 0) : at + 1])
+
+
+def read_elf(path: str | os.PathLike[str]) -> Optional[Elf]:
+    """Return what *path* is as an ELF file; None where it is none, or can't be read."""
+    try:
+        with Path(path).open("rb") as stream:
+            header = stream.read(64)
+            if header[:4] != b"\x7fELF" or header[4] != 2 or header[5] != 1:
+                return None
+            offset, size, count = _table(header, 32, 54)
+            segments = [struct.unpack("<IIQQQQQQ", row) for row in _rows(stream, offset, size, count)]
+            notes = [_at(stream, row[2], min(row[5], 1 << 16)) for row in segments if row[0] == _PT_NOTE]
+    except (OSError, struct.error, IndexError):
+        return None
+    build_id = next(filter(None, map(_build_id, notes)), "")
+    loads = tuple((row[2], row[5], row[3]) for row in segments if row[0] == _PT_LOAD)
+    return Elf(Path(path), build_id, loads)
+
+
+def _table(header: bytes, where: int, how: int) -> tuple[int, int, int]:
+    size, count = struct.unpack_from("<HH", header, how)
+    return struct.unpack_from("<Q", header, where)[0], size, count
+
+
+def _rows(stream: IO[bytes], offset: int, size: int, count: int) -> list[bytes]:
+    table = _at(stream, offset, size * count)
+    return [table[n * size : (n + 1) * size] for n in range(count)]
+
+
+def _at(stream: IO[bytes], offset: int, size: int) -> bytes:
+    stream.seek(offset)
+    return stream.read(min(size, _LARGEST_TABLE))
+
+
+def _build_id(notes: bytes) -> str:
+    at = 0
+    while at + 12 <= len(notes):
+        name_size, size, kind = struct.unpack_from("<III", notes, at)
+        name = at + 12
+        start = name + (name_size + 3 & ~3)
+        if kind == _NT_GNU_BUILD_ID and notes[name : name + 4] == b"GNU\0":
+            return notes[start : start + size].hex()
+        at = start + (size + 3 & ~3)
+    return ""
+
+
+def _symbols(path: Path) -> list[tuple[int, int]]:
+    found: set[tuple[int, int]] = set()
+    try:
+        with path.open("rb") as stream:
+            offset, size, count = _table(stream.read(64), 40, 58)
+            for row in _rows(stream, offset, size, count):
+                section = struct.unpack("<IIQQQQIIQQ", row)
+                if section[1] in (_SHT_SYMTAB, _SHT_DYNSYM):
+                    table = _at(stream, section[4], section[5])
+                    table = table[: len(table) // 24 * 24]
+                    found.update((s[4], s[4] + s[5]) for s in struct.iter_unpack("<IBBHQQ", table) if s[5])
+    except (OSError, struct.error):
+        return []
+    return sorted(found)

@@ -1,0 +1,148 @@
+"""A program that runs natively under gdb, with a profiling allocator preloaded."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Optional
+
+from gdbmem.engines.engine import Table, native_engine
+from gdbmem.errors import GdbmemError, InputError, MissingToolError
+from gdbmem.launch.distribution import how_to_install
+from gdbmem.launch.wire import ENVIRONMENT, NATIVE
+from gdbmem.runs.run import OWN, Run
+from gdbmem.text import printable
+
+if TYPE_CHECKING:
+    from gdbmem.launch.job import Job
+
+_PREFIX = "own"  # dumps that the engine takes by itself: snapshots/own.0001.heap
+
+
+def find_library(table: Table) -> str:
+    """Return the name under which the loader finds what *table* preloads; "" where it preloads nothing.
+
+    Raises MissingToolError with what to install.
+    """
+    if not table.library:
+        return ""
+    from ctypes.util import find_library
+
+    found = find_library(table.library)
+    if found is None:
+        raise MissingToolError(
+            f"lib{table.library}, which --engine {table.name} preloads, is not installed",
+            slug="preload-missing",
+            hint=how_to_install(table.package),
+        )
+    return found
+
+
+def refuse_unsuitable(job: Job, table: Table) -> None:
+    """Raise InputError where the program would ignore the preload."""
+    if table.library and job.program.is_static:
+        raise InputError(
+            f"{printable(job.program.path.name)} is statically linked: it loads no library, so --engine {table.name}"
+            " would count nothing",
+            slug="static-binary",
+            hint="link it dynamically, or use --engine none",
+        )
+    if job.own_terminal:
+        raise InputError(
+            f"with --engine {table.name} the program has gdb's own terminal already",
+            slug="bad-option",
+            hint="leave out --own-terminal",
+        )
+
+
+def prefix(run: str) -> str:
+    """Return what the engine's own dumps begin with, in the run folder *run*."""
+    return f"{run}/snapshots/{_PREFIX}"
+
+
+def native_facts(job: Job, run: Run, runtime: Path, *, quiet: bool) -> dict[str, Any]:
+    """Return what gdb has to know to start the program of *job* by itself.
+
+    Paths that gdb puts into a shell's words are links in *runtime*, which are plain. *quiet*: nobody
+    sits at gdb, so that the program's output has to be led past it.
+    """
+    library = find_library(native_engine(job.engine).TABLE)
+    link = str(runtime / "run")
+    variables = {**native_engine(job.engine).environment(prefix(link)), **job.environment}
+    if library:
+        before = job.environment.get("LD_PRELOAD", os.environ.get("LD_PRELOAD", ""))
+        variables["LD_PRELOAD"] = f"{library}:{before}" if before else library
+    kept = {name: value for name, value in variables.items() if name in job.environment or name not in os.environ
+            or name in ("LD_PRELOAD", "MALLOC_CONF", "HEAPPROFILE")}  # fmt: skip
+    words = ["env", "-u", ENVIRONMENT, "-u", NATIVE, *(f"{name}={value}" for name, value in kept.items())]
+    if job.folder is not None:
+        (runtime / "cwd").symlink_to(job.folder)
+    return {
+        "engine": job.engine,
+        "wrapper": shlex.join(words),
+        "prefix": prefix(link),
+        "library": library,
+        "folder": str(runtime / "cwd") if job.folder is not None else None,
+        "streams": _streams(job, run, runtime, quiet=quiet),
+    }
+
+
+def _streams(job: Job, run: Run, runtime: Path, *, quiet: bool) -> str:
+    """Return the redirections of the program's streams, in a shell's words."""
+    found = []
+    if job.stdin is not None:
+        (runtime / "stdin").symlink_to(Path(job.stdin).absolute())
+        found.append(f"<{runtime}/stdin")
+    target: Optional[str] = f"/proc/{os.getpid()}/fd/1" if quiet else None
+    if job.stdout is not None:
+        target = str(run.folder / "stdout" if job.stdout == "" else Path(job.stdout).absolute())
+    if target is not None:
+        (runtime / "stdout").symlink_to(target)
+        found.append(f">>{runtime}/stdout")
+    if quiet:
+        found.append(f"2>>/proc/{os.getpid()}/fd/2")
+    return " ".join(found)
+
+
+def native_arguments(job: Job) -> Sequence[str]:
+    """Return the end of gdb's command line: the program and its arguments."""
+    program = job.program
+    # A script is run by its interpreter, of which gdb has the symbols.
+    script = [str(program.path)] if program.symbols != program.path else []
+    return ["--args", str(program.symbols), *script, *job.arguments]
+
+
+def native_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return gdb's *environment* with word that it starts the program itself."""
+    return {**environment, NATIVE: "1"}
+
+
+def collect_own_dumps(run: Run, engine: str, began: float) -> int:
+    """Record the dumps that the engine took by itself; return how many. *began* is seconds since 1970."""
+    from gdbmem.formats.opening import open_profile
+
+    known = {record.file for record in run.snapshots if not record.base_name.startswith("unnamed-")}
+    count = 0
+    files = sorted(
+        (run.folder / "snapshots").glob(f"{_PREFIX}*.heap"), key=lambda path: path.stat().st_mtime_ns
+    )
+    for path in files:
+        file = f"snapshots/{path.name}"
+        if file in known or not path.stat().st_size:
+            continue
+        total = None
+        with contextlib.suppress(GdbmemError):
+            total = open_profile(path).snapshots[0].total_bytes
+        seconds = round(max(0.0, path.stat().st_mtime - began), 3)
+        run.append(OWN, file=file, engine=engine, seconds=seconds, heap_bytes=total)
+        count += 1
+    return count
+
+
+def now() -> float:
+    """Return the time in seconds since 1970."""
+    return time.time()

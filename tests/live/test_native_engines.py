@@ -1,0 +1,170 @@
+"""Engines without valgrind: gperftools and jemalloc preloaded, snapshots by a call into the stopped program."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from ctypes.util import find_library
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import PROGRAMS, Program
+from tests.live.user import GDBMEM, at_terminal, environment
+
+ENGINES = ["gperftools", "jemalloc"]
+BLOCK = {"gperftools": 4096, "jemalloc": 4096}  # a size class of jemalloc's: nothing is rounded up
+
+pytestmark = [pytest.mark.needs("gdb", "g++"), pytest.mark.usefixtures("no_process_left")]
+
+
+def needs_library(engine: str) -> None:
+    library = {"gperftools": "tcmalloc", "jemalloc": "jemalloc"}[engine]
+    if find_library(library) is None:
+        if os.environ.get("CI"):
+            pytest.fail(f"lib{library} missing: scripts/setup installs it", pytrace=False)
+        pytest.skip(f"lib{library} missing: scripts/setup installs it")
+
+
+class Played:
+    def __init__(self, folder: Path, recipe: str, *words: str) -> None:
+        (folder / "recipe.yaml").write_text(recipe)
+        self.run = folder / "run"
+        command = [GDBMEM, "launch", "--recipe", "recipe.yaml", "--run", "run", "--json", *words]
+        ended = subprocess.run(command, cwd=folder, env=environment(), stdin=subprocess.DEVNULL,
+                               capture_output=True, text=True, check=False)  # fmt: skip
+        self.status, self.messages = ended.returncode, ended.stderr
+        assert ended.stdout, ended.stderr
+        self.result: dict[str, Any] = json.loads(ended.stdout)
+
+    @property
+    def output(self) -> str:
+        return (self.run / "stdout").read_text()
+
+
+def line_of(text: str, program: str = "keeps.cpp") -> int:
+    lines = (PROGRAMS / program).read_text().splitlines()
+    return next(number for number, line in enumerate(lines, start=1) if text in line)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_recipe_names_the_line_that_keeps_and_its_exact_bytes(
+    engine: str, program: Program, tmp_path: Path
+) -> None:
+    needs_library(engine)
+    recipe = f"""
+program: {program("keeps")}
+engine: {engine}
+points:
+  - {{at: batch, name: before}}
+  - {{at: batch, name: after, after: true}}
+diff: [["before#1", "after"]]
+expect: [{{between: ["before#1", after], at_most: 1KiB}}]
+"""
+    played = Played(tmp_path, recipe)
+    assert played.status == 4, played.messages
+    (diff,) = played.result["diffs"]
+    assert diff["delta_bytes"] == 300 * BLOCK[engine]
+    first = diff["paths"][0]
+    assert (first["delta_bytes"], first["delta_blocks"]) == (300 * 4096, 300)
+    own = [frame["line"] for frame in first["frames"] if (frame["file"] or "").endswith("keeps.cpp")]
+    assert own[0] == line_of("the line that keeps")
+    assert played.output == "kept 300 blocks, sum 5.0000\n", "a snapshot leaves no trace in the program"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_snapshot_where_arguments_are_in_floating_point_registers_changes_none(
+    engine: str, program: Program, tmp_path: Path
+) -> None:
+    needs_library(engine)
+    recipe = f"program: {program('keeps')}\nengine: {engine}\npoints: [{{at: '*mix', name: here}}]\n"
+    played = Played(tmp_path, recipe, "--", "7")
+    assert played.result["points"][0]["hits"] == 3, "each hit once: gdb goes on from where it stood"
+    assert played.output == "kept 300 blocks, sum 5.0000\n"
+    assert played.status == 7, "the program's own status"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_inside_the_allocator_a_snapshot_is_refused_and_the_program_goes_on(
+    engine: str, program: Program, tmp_path: Path
+) -> None:
+    needs_library(engine)
+    recipe = f"program: {program('keeps')}\nengine: {engine}\npoints: [{{at: mmap, name: inside}}, {{at: batch}}]\n"
+    played = Played(tmp_path, recipe)
+    assert "it could deadlock" in played.messages or played.result["points"][0]["hits"] == 0
+    assert len(played.result["points"][1]["snapshots"]) == 3
+    assert played.output.startswith("kept 300 blocks")
+
+
+def test_a_static_program_is_refused_before_anything_starts(program: Program, tmp_path: Path) -> None:
+    needs_library("gperftools")
+    static = program("static_program", "-static")
+    ended = subprocess.run([GDBMEM, "launch", "--engine", "gperftools", str(static)], cwd=tmp_path,
+                           env=environment(), capture_output=True, text=True, check=False)  # fmt: skip
+    assert ended.returncode == 125
+    assert "statically linked" in ended.stderr and "--engine none" in ended.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_runs_under_address_randomisation_compare_line_by_line(program: Program, tmp_path: Path) -> None:
+    needs_library("gperftools")
+    for name in ("a", "b"):
+        subprocess.run(
+            [str(program("keeps"))], cwd=tmp_path, check=True, capture_output=True,
+            env={**environment(), "LD_PRELOAD": "libtcmalloc.so.4", "HEAPPROFILE": str(tmp_path / name)},
+        )  # fmt: skip
+    files = [next(iter(sorted(tmp_path.glob(f"{name}.*.heap"), reverse=True))) for name in ("a", "b")]
+    starts = [re.search(r"([0-9a-f]+)-\S+ r-xp .*keeps", file.read_text()) for file in files]
+    assert starts[0] and starts[1] and starts[0][1] != starts[1][1], "they were at different addresses"
+    ended = subprocess.run([GDBMEM, "diff", *map(str, files), "--json"], env=environment(), capture_output=True,
+                           text=True, check=True)  # fmt: skip
+    diff = json.loads(ended.stdout)
+    assert [path for path in diff["paths"] if path["delta_bytes"]] == []
+    assert diff["before"]["total_bytes"] >= 300 * 4096
+
+
+def test_at_the_prompt_snapshots_and_breakpoints_work_as_under_massif(
+    program: Program, tmp_path: Path
+) -> None:
+    needs_library("gperftools")
+    words = [GDBMEM, "launch", "--engine", "gperftools", "--run", "run", str(program("keeps"))]
+    with at_terminal(words, tmp_path) as user:
+        user.see("under gperftools")
+        user.prompt()
+        user.type("break batch")
+        assert "Breakpoint 1" in user.type("continue")
+        assert "snapshot first: heap" in user.type("memsnap first")
+        user.type("delete 1")
+        user.type("membreak --name mixed mix")
+        for name in ("mixed", "mixed#2", "mixed#3"):
+            shown = user.type("continue")
+            assert f"snapshot {name}: heap" in shown and "'continue' goes on" in shown
+        assert "exited normally" in user.type("continue")
+        shown = user.type("memdiff first mixed#3")
+        assert "heap grew by 1.2 MiB" in shown and "keep" in shown
+
+
+def test_the_table_of_each_engine_says_what_it_costs_and_cannot_see() -> None:
+    from gdbmem.engines.engine import NAMES, table
+
+    for name in NAMES:
+        found = table(name)
+        assert (found.name, bool(found.cost), bool(found.blind), bool(found.counts)) == (
+            name,
+            True,
+            True,
+            True,
+        )
+
+
+def test_a_missing_preload_library_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gdbmem.engines.engine import table
+    from gdbmem.errors import MissingToolError
+    from gdbmem.launch.native import find_library as find
+
+    monkeypatch.setattr("ctypes.util.find_library", lambda name: None)
+    with pytest.raises(MissingToolError, match=r"libtcmalloc.*not installed"):
+        find(table("gperftools"))

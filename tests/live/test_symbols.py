@@ -1,0 +1,76 @@
+"""Raw addresses named through gdb, against google-pprof on the same files."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from ctypes.util import find_library
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Program
+from tests.live.user import GDBMEM, environment
+
+pytestmark = [pytest.mark.needs("gdb", "g++"), pytest.mark.usefixtures("no_process_left")]
+
+
+@pytest.fixture
+def heap(program: Program, tmp_path: Path) -> Path:
+    """Return the last dump of a program whose copy stands beside it, so that it may be changed."""
+    if find_library("tcmalloc") is None:
+        pytest.skip("libtcmalloc missing: scripts/setup installs it")
+    copy = tmp_path / "keeps"
+    shutil.copy(program("keeps"), copy)
+    env = {**environment(), "LD_PRELOAD": "libtcmalloc.so.4", "HEAPPROFILE": str(tmp_path / "h")}
+    subprocess.run([str(copy)], check=True, capture_output=True, env=env)
+    return sorted(tmp_path.glob("h.*.heap"))[-1]
+
+
+def show(path: Path, *words: str) -> dict[str, Any]:
+    ended = subprocess.run([GDBMEM, "show", str(path), "--json", *words], env=environment(),
+                           capture_output=True, text=True, check=True)  # fmt: skip
+    found: dict[str, Any] = json.loads(ended.stdout)
+    return found
+
+
+@pytest.mark.needs("google-pprof")
+def test_each_function_holds_what_google_pprof_says(heap: Path) -> None:
+    text = subprocess.run(["google-pprof", "--text", "--show_bytes", str(heap.parent / "keeps"), str(heap)],
+                          capture_output=True, text=True, check=True).stdout  # fmt: skip
+    found = re.findall(r"^ *(\d+) +[\d.]+% +[\d.]+% +\d+ +[\d.]+% (\S+)", text, re.M)
+    theirs = {name.split("::")[-1]: int(size) for size, name in found}
+    paths = [path for path in show(heap, "--by", "path")["sites"]["paths"] if path["frames"]]
+    ours = sum(p["after_bytes"] for p in paths if (p["frames"][0]["function"] or "").startswith("keep("))
+    assert ours == theirs["keep"] == 300 * 4096
+
+
+def test_inlined_callers_and_lines_are_those_of_the_source(heap: Path) -> None:
+    paths = show(heap, "--by", "path")["sites"]["paths"]
+    first = next(path for path in paths if path["after_bytes"] == 300 * 4096)
+    names = [frame["function"].partition("(")[0] for frame in first["frames"]]
+    assert names[-1] == "main" and {"keep", "batch"} <= set(names)
+    assert all(frame["line"] for frame in first["frames"])
+
+
+def test_a_binary_that_is_gone_is_a_warning_and_a_folder_of_binaries_mends_it(heap: Path) -> None:
+    elsewhere = heap.parent / "binaries"
+    elsewhere.mkdir()
+    (heap.parent / "keeps").rename(elsewhere / "keeps")
+    without = show(heap)
+    assert "binary-missing" in {warning["slug"] for warning in without["warnings"]}
+    found = show(heap, "--binaries", str(elsewhere))
+    assert "binary-missing" not in {warning["slug"] for warning in found["warnings"]}
+    assert without["sites"]["total_bytes"] == found["sites"]["total_bytes"]
+
+
+def test_a_binary_that_was_rebuilt_since_is_warned_of(heap: Path) -> None:
+    import os
+
+    binary = heap.parent / "keeps"
+    later = heap.stat().st_mtime + 60
+    os.utime(binary, (later, later))
+    assert "binary-newer" in {warning["slug"] for warning in show(heap)["warnings"]}

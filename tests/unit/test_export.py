@@ -1,0 +1,81 @@
+"""Exports that other readers, and our own, take for what they are."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from gdbmem.analysis.diff import as_growth, diff_snapshots
+from gdbmem.errors import InputError
+from gdbmem.model.diff import Diff
+from gdbmem.report.export import export
+from gdbmem.runs.operand import load_operand
+from tests.unit.stack_files import CAPTURES, flat, read, tree
+
+
+def growth(name: str) -> Diff:
+    return as_growth(load_operand(str(CAPTURES / name)).snapshot)
+
+
+def change(before: str, after: str) -> Diff:
+    return diff_snapshots(*(load_operand(str(CAPTURES / name)).snapshot for name in (before, after)))
+
+
+@pytest.mark.parametrize("kind", ["folded", "pprof", "massif"])
+@pytest.mark.parametrize("name", ["dhat.json", "go2.pb.gz", "many.0001.heap.gz"])
+def test_what_was_exported_reads_back_with_every_byte(tmp_path: Path, kind: str, name: str) -> None:
+    path = tmp_path / "out"
+    path.write_bytes(export(growth(name), kind, is_change=False))
+    total = read(CAPTURES / name).snapshots[0].total_bytes
+    assert load_operand(str(path)).snapshot.tree.bytes[0] == total
+
+
+def test_a_profile_for_pprof_keeps_functions_lines_and_blocks(tmp_path: Path) -> None:
+    path = tmp_path / "out.pb.gz"
+    path.write_bytes(export(growth("dhat.json"), "pprof", is_change=False))
+    ours, theirs = tree(read(CAPTURES / "dhat.json")), tree(read(path))
+    assert flat(ours) == flat(theirs)
+    assert ours.blocks is not None and theirs.blocks is not None and ours.blocks[0] == theirs.blocks[0]
+
+
+def test_speedscope_weights_add_up_and_every_frame_is_in_its_table() -> None:
+    document = json.loads(export(growth("dhat.json"), "speedscope", is_change=False))
+    (profile,) = document["profiles"]
+    assert sum(profile["weights"]) == profile["endValue"] == 25000
+    used = {index for sample in profile["samples"] for index in sample}
+    assert used == set(range(len(document["shared"]["frames"])))
+
+
+def test_a_spreadsheet_gets_every_path_and_no_formula() -> None:
+    text = export(change("tc.0002.heap", "tc.0001.heap"), "csv", is_change=True).decode()
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert sum(int(row["delta_bytes"]) for row in rows) == -42300
+    cells = [row[column] for row in rows for column in ("function", "file", "stack")]
+    assert not [cell for cell in cells if cell.startswith(("=", "+", "@"))]
+
+
+@pytest.mark.parametrize("kind", ["folded", "speedscope", "massif"])
+def test_a_format_that_cannot_hold_what_shrank_refuses_it(kind: str) -> None:
+    with pytest.raises(InputError, match="can't hold what shrank"):
+        export(change("tc.0002.heap", "tc.0001.heap"), kind, is_change=True)
+
+
+def test_go_tool_pprof_and_ms_print_open_what_was_exported(tmp_path: Path) -> None:
+    import re
+    import shutil
+    import subprocess
+
+    for kind, words, expected in (
+        ("pprof", ["go", "tool", "pprof", "-top", "-unit=B"], r"100% of 25000B total"),
+        ("massif", ["ms_print"], r"\(25,000B\) \(heap allocation functions\)"),
+    ):
+        if shutil.which(words[0]) is None:
+            pytest.skip(f"{words[0]} is not here")
+        path = tmp_path / kind
+        path.write_bytes(export(growth("dhat.json"), kind, is_change=False))
+        shown = subprocess.run([*words, str(path)], capture_output=True, text=True, check=True).stdout
+        assert re.search(expected, shown), shown

@@ -1,0 +1,176 @@
+"""Real files of gperftools, jemalloc, valgrind, heaptrack and Go, against what their own readers say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gdbmem.analysis.diff import as_growth, diff_snapshots
+from gdbmem.analysis.query import Query
+from gdbmem.analysis.ranking import rank
+from gdbmem.errors import InputError
+from gdbmem.formats.opening import Reading, open_profile
+from gdbmem.model.calltree import PRUNED
+from gdbmem.runs.operand import load_from_profile
+from tests.unit.stack_files import CAPTURES, capture, flat, read, tree
+
+FILES = [
+    "tc.0001.heap", "tc.0002.heap", "many.0001.heap.gz", "exact-first.jeheap", "exact-second.jeheap",
+    "sampled-first.jeheap", "sampled-second.jeheap", "xtree.kcg", "xtleak.kcg", "dhat.json", "ht.zst",
+    "go1.pb.gz", "go2.pb.gz", "go1.txt", "go2.txt",
+]  # fmt: skip
+
+
+def peer(name: str) -> str:
+    return (CAPTURES / f"{name}.peer").read_text()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_metric_of_every_capture_adds_up(name: str) -> None:
+    for metric in read(CAPTURES / name).metrics:
+        tree(read(CAPTURES / name, metric))
+
+
+@pytest.mark.parametrize("name", ["tc.0001", "tc.0002"])
+def test_gperftools_totals_are_those_of_google_pprof(name: str) -> None:
+    total = int(re.search(r"Total: (\d+) B", peer(name))[1])  # type: ignore[index]
+    assert tree(read(CAPTURES / f"{name}.heap")).bytes[0] == total
+
+
+@pytest.mark.parametrize("name", ["exact-first", "exact-second", "sampled-first", "sampled-second"])
+def test_jemalloc_totals_are_those_of_jeprof(name: str) -> None:
+    total = int(re.search(r"Total: (\d+) B", peer(name))[1])  # type: ignore[index]
+    ours = tree(read(CAPTURES / f"{name}.jeheap")).bytes[0]
+    # jeprof rounds once for all stacks, we once for each.
+    assert abs(ours - total) <= len(capture(f"{name}.jeheap").split(b"@"))
+
+
+@pytest.mark.parametrize("name", ["go1", "go2"])
+@pytest.mark.parametrize(("metric", "index"), [("in-use", "inuse_space"), ("allocated", "alloc_space")])
+@pytest.mark.parametrize(("form", "suffix"), [("pb", ".pb.gz"), ("txt", ".txt")])
+def test_go_profiles_have_the_totals_and_rows_of_go_tool_pprof(
+    name: str, metric: str, index: str, form: str, suffix: str
+) -> None:
+    text = peer(f"{name}.{form}.{index}")
+    found = tree(read(CAPTURES / f"{name}{suffix}", metric))
+    assert found.bytes[0] == int(re.search(r"of (\d+)B total", text)[1])  # type: ignore[index]
+    if form == "txt":
+        return  # there pprof asks the binary, and takes an inlined function for its caller; the file knows better
+    rows = re.findall(r"^ *(\d+)B .*?%  (\S+)(?: \(inline\))?$", text, re.M)
+    theirs = {function: int(size) for size, function in rows if int(size)}
+    ours = flat(found)
+    for function, size in theirs.items():
+        assert ours.get(function) == size, function
+
+
+def test_heaptrack_numbers_are_those_of_heaptrack_print() -> None:
+    text = peer("ht")
+    leaked = re.search(r"total memory leaked: ([\d.]+)K", text)
+    peak = re.search(r"peak heap memory consumption: ([\d.]+)K", text)
+    calls = re.search(r"calls to allocation functions: (\d+)", text)
+    assert leaked and peak and calls
+    assert f"{tree(read(CAPTURES / 'ht.zst')).bytes[0] / 1000:.2f}" == leaked[1]
+    assert f"{tree(read(CAPTURES / 'ht.zst', 'peak')).bytes[0] / 1000:.2f}" == peak[1]
+    allocated = tree(read(CAPTURES / "ht.zst", "allocated"))
+    assert allocated.blocks is not None and allocated.blocks[0] == int(calls[1])
+
+
+def test_an_execution_tree_is_added_up_once_not_once_per_caller() -> None:
+    totals = re.search(rb"^totals: (.*)$", capture("xtree.kcg"), re.M)
+    assert totals
+    numbers = [int(word) for word in totals[1].split()]
+    for at, metric in enumerate(("in-use", "allocated", "freed")):
+        found = tree(read(CAPTURES / "xtree.kcg", metric))
+        assert found.blocks is not None
+        assert (found.bytes[0], found.blocks[0]) == (numbers[2 * at], numbers[2 * at + 1])
+
+
+def test_dhat_and_the_execution_tree_of_one_program_agree_path_by_path() -> None:
+    sides = [
+        load_from_profile(open_profile(CAPTURES / name), None).snapshot for name in ("dhat.json", "xtree.kcg")
+    ]
+    diff = diff_snapshots(*sides)
+    diff.check()
+    assert rank(diff, Query(by="line")).rows == []
+
+
+def test_a_leak_search_tells_what_is_lost() -> None:
+    found = tree(read(CAPTURES / "xtleak.kcg"))
+    assert read(CAPTURES / "xtleak.kcg").metric == "definitely-lost"
+    assert found.bytes[0] == 25000
+    assert set(flat(found)) == {"operator new[](unsigned long)"}
+    callers = {frame.function for node in range(1, len(found)) if (frame := found.frame_of(node))}
+    assert "keep(unsigned long)" in callers and "churn(unsigned long)" not in callers
+
+
+def test_a_file_that_gperftools_cut_says_what_share_is_missing() -> None:
+    profile = read(CAPTURES / "many.0001.heap.gz")
+    (notice,) = profile.notices
+    assert notice.slug == "profile-truncated"
+    assert "54.2 % of its bytes and 4,807 of its 8,192 blocks" in notice.message
+    found = tree(profile)
+    assert found.bytes[0] == 155643, "the header's total, not that of the rows"
+    assert found.frame[1] == PRUNED and f"{100 * found.bytes[1] / 155643:.1f}" == "54.2"
+
+
+def test_a_path_that_a_cut_file_may_hide_is_uncertain_not_new(tmp_path: Path) -> None:
+    whole = tmp_path / "whole.heap"
+    lines = capture("many.0001.heap.gz").split(b"\n")
+    rows = [line for line in lines[1:] if b"] @ 0x" in line][:-1]  # the last is cut itself
+    total = sum(int(row.split()[1]) for row in rows)
+    head = b"heap profile: %d: %d [%d: %d] @ heapprofile\n"
+    counts = (len(rows), total, len(rows), total)
+    maps = b"\n\nMAPPED_LIBRARIES:\n"
+    whole.write_bytes(head % counts + b"\n".join(rows) + maps)
+    cut = tmp_path / "cut.heap"
+    cut.write_bytes(head % counts + b"\n".join(rows[:-100]) + maps)
+    sides = [load_from_profile(open_profile(path), None).snapshot for path in (cut, whole)]
+    diff = diff_snapshots(*sides)
+    diff.check()
+    assert diff.delta_bytes == 0
+    new = [row for row in rank(diff, Query(all_frames=True)).rows if row.amount.before_bytes == 0]
+    assert len(new) >= 10
+    assert all(row.amount.uncertain_bytes >= row.amount.delta_bytes for row in new)
+    assert "cut-hides" in {notice.slug for notice in diff.notices}
+
+
+def test_sampled_paths_carry_their_standard_error() -> None:
+    profile = read(CAPTURES / "sampled-second.jeheap")
+    growth = as_growth(load_from_profile(profile, None).snapshot)
+    rows = rank(growth, Query()).rows
+    # Blocks far over the rate are seen for sure; of those far under it few are.
+    assert rows[0].amount.after_bytes == 524288 and rows[0].amount.uncertain_bytes == 0
+    small = [row.amount for row in rows if (row.amount.delta_blocks or 0) > 1000]
+    assert small and all(0 < amount.uncertain_bytes < amount.after_bytes / 5 for amount in small)
+    exact = as_growth(load_from_profile(read(CAPTURES / "exact-second.jeheap"), None).snapshot)
+    assert all(row.amount.uncertain_bytes == 0 for row in rank(exact, Query()).rows)
+
+
+def test_the_profilers_own_frames_are_stripped_from_jemallocs_stacks() -> None:
+    found = tree(read(CAPTURES / "exact-second.jeheap"))
+    inner = [found.frame_of(node) for node in range(1, len(found)) if found.parent[node] > 0]
+    assert not [frame for frame in inner if frame and "jemalloc" in (frame.object or "")]
+
+
+def test_an_unknown_metric_is_answered_with_those_that_there_are() -> None:
+    with pytest.raises(InputError) as caught:
+        read(CAPTURES / "dhat.json", "blocks")
+    assert "in-use, peak, allocated, own-peak" in str(caught.value)
+
+
+def test_a_format_can_be_forced(tmp_path: Path) -> None:
+    path = tmp_path / "one"
+    path.write_text("main 12\n")  # too little to be told by its looks
+    assert tree(read(path, format="folded")).bytes[0] == 12
+    with pytest.raises(InputError, match="it reads massif, gperftools"):
+        open_profile(path, Reading("nonsense"))
+
+
+def test_folded_stacks_are_turned_round(tmp_path: Path) -> None:
+    path = tmp_path / "folded"
+    path.write_text("main;run;alloc (a.c:3) 10\nmain;run 5\n")
+    found = tree(read(path))
+    assert [(found.frame_of(n), found.bytes[n]) for n in range(1, 3)]
+    assert flat(found) == {"alloc": 10, "run": 5}
