@@ -302,7 +302,7 @@ def test_what_the_allocator_takes_is_drawn_above_the_heap() -> None:
 
 def test_the_timelines_key_is_not_torn_apart_on_a_usual_screen() -> None:
     totals = [Totals(n, n, 50 * MIB, MIB, 0, n == 1) for n in range(3)]
-    for width in (40, 60, 80, 120):
+    for width in (50, 60, 80, 120):
         lines = timeline(FakeProfile(totals), width=width)
         assert max(len(line) for line in lines if "peak:" not in line) <= width
         for key in ("▲ peak", "▴ snapshot with a call tree", "░ the allocator's own and stacks"):
