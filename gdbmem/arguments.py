@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Callable, NoReturn, Optional, TypeVar
 
 from gdbmem.errors import InputError, UsageError
+from gdbmem.text import printable
 
 T = TypeVar("T")
 
@@ -26,6 +27,22 @@ class ArgumentParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{self.prog}: {message}", hint=f"see '{self.prog} --help'")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        # argparse's own words are "argument check: invalid choice: …".
+        if action.choices is None or value in action.choices:
+            return
+        import difflib
+
+        names = [str(choice) for choice in action.choices]
+        close = difflib.get_close_matches(str(value), names, n=1)
+        said = f"'{printable(str(value))}'"
+        if action.option_strings:
+            message = f"{self.prog}: {action.option_strings[-1]} can't be {said}"
+        else:
+            message = f"{self.prog} has no command {said}"
+        hint = f"did you mean '{close[0]}'?" if close else f"it is one of: {', '.join(names)}"
+        raise UsageError(message, hint=hint)
 
     def exit(self, status: int = 0, message: Optional[str] = None) -> NoReturn:
         raise ParserExit

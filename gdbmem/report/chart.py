@@ -39,12 +39,24 @@ def print_chart(profile: Profile, console: Console) -> None:
     start, end = profile.snapshots[0].time, profile.snapshots[-1].time
     first, last = format_time(start, profile.time_unit), format_time(end, profile.time_unit)
     console.print(f"{margin}  {first}{last:>{max(count - len(first), 0)}}", style="dim")
-    key = f"{glyphs.peak} peak"
+    keys = [f"{glyphs.peak} peak"]
     if glyphs.tree in marks:
-        key += f"   {glyphs.tree} snapshot with a call tree"
+        keys.append(f"{glyphs.tree} snapshot with a call tree")
     if any(totals.total_bytes > totals.heap_bytes for totals in profile.snapshots):
-        key += f"   {glyphs.shade} the allocator's own and stacks"
-    console.print(f"{margin}  {key}", style="dim")
+        keys.append(f"{glyphs.shade} the allocator's own and stacks")
+    for line in _lines(keys, console.width - len(margin) - 2):
+        console.print(f"{margin}  {line}", style="dim")
+
+
+def _lines(keys: list[str], width: int) -> list[str]:
+    lines = keys[:1]
+    for key in keys[1:]:
+        together = f"{lines[-1]}   {key}"
+        if len(together) <= width:
+            lines[-1] = together
+        else:
+            lines.append(key)
+    return lines
 
 
 def format_time(time: float, unit: str) -> str:

@@ -42,10 +42,15 @@ def make_console(stream: IO[str], *, width: Optional[int] = None, color: Optiona
     """
     from rich.console import Console
 
+    class PipedConsole(Console):
+        def on_broken_pipe(self) -> None:
+            # rich would end the process with status 1; a reader that has had enough (`| head`) is no failure.
+            raise BrokenPipeError
+
     is_terminal = _is_terminal(stream)
     if color is None:
         color = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return Console(
+    return PipedConsole(
         file=stream,
         width=max(width or _width_of(stream), _NARROWEST),
         height=25,  # without one rich measures the terminal itself, and takes a dumb one for 80 columns

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Optional, TextIO
+from typing import Any, Optional, TextIO, Union
 
 from gdbmem.errors import InputError
 from gdbmem.text import printable
@@ -28,7 +29,7 @@ def open_output(path: Optional[str], *, force: bool = False) -> Iterator[TextIO]
         return
     target = Path(path)
     if target.exists() and not (target.is_file() or target.is_dir()):
-        with _writing(path), _open_special(path) as stream:
+        with _text(_open_special(path)) as stream:
             yield stream
         return
     if target.exists() and not force:
@@ -41,30 +42,48 @@ def open_output(path: Optional[str], *, force: bool = False) -> Iterator[TextIO]
     except OSError as error:
         raise _unwritable(path, error) from error
     try:
-        with _writing(path):
-            with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as stream:  # noqa: PTH123
-                yield stream
+        with _text(_ResultFile(descriptor, path)) as stream:
+            yield stream
+        try:
             _settle(temporary, target, force=force)
+        except OSError as error:
+            raise _failed(path, error) from error
     finally:
         with contextlib.suppress(FileNotFoundError):
             Path(temporary).unlink()
 
 
-@contextlib.contextmanager
-def _writing(path: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise InputError(
-            f"writing {printable(path)} failed: {error.strerror}",
-            slug="output-unwritable",
-            hint="free some space or name another file",
-        ) from error
+class _ResultFile(io.FileIO):
+    """Says which file could not be written; what else fails in the block is nobody's business here."""
+
+    def __init__(self, file: Union[str, int], path: str) -> None:
+        super().__init__(file, "w")
+        self._path = path
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:  # the reader of a FIFO has had enough
+            raise
+        except OSError as error:
+            raise _failed(self._path, error) from error
 
 
-def _open_special(path: str) -> TextIO:
+def _text(file: _ResultFile) -> TextIO:
+    return io.TextIOWrapper(io.BufferedWriter(file), encoding="utf-8", errors="backslashreplace")
+
+
+def _failed(path: str, error: OSError) -> InputError:
+    return InputError(
+        f"writing {printable(path)} failed: {error.strerror}",
+        slug="output-unwritable",
+        hint="free some space or name another file",
+    )
+
+
+def _open_special(path: str) -> _ResultFile:
     try:
-        return open(path, "w", encoding="utf-8", errors="backslashreplace")  # noqa: PTH123
+        return _ResultFile(path, path)
     except OSError as error:
         raise _unwritable(path, error) from error
 

@@ -26,6 +26,7 @@ FORMAT_VERSION = 1
 _FACTS = "run.json"
 _LOG = "snapshots.jsonl"
 _FOLDER = "snapshots"
+_LISTED = 8  # names in a message
 _ORDINAL = re.compile(r"(.+)#([1-9]\d*)", re.DOTALL)
 
 
@@ -289,5 +290,8 @@ def _suggest(name: str, names: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, names, n=1)
     if close:
         return f"did you mean '{printable(close[0])}'?"
-    listed = ", ".join(printable(known) for known in names[:8])
-    return f"it has {listed}" if names else "it holds no snapshot at all"
+    if not names:
+        return "it holds no snapshot at all"
+    listed = ", ".join(printable(known) for known in names[:_LISTED])
+    more = f", … and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return f"it has {listed}{more}"

@@ -35,6 +35,25 @@ def test_an_abbreviated_option_is_refused_since_a_later_release_may_make_it_ambi
         make_parser().parse_args(["--mini", "1KiB"])
 
 
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["chek", "x"], "gdbmem recipe has no command 'chek'; did you mean 'check'?"),
+        (["run", "x"], "gdbmem recipe has no command 'run'; it is one of: check"),
+        (["\x1b[2J"], "gdbmem recipe has no command '\\x1b[2J'; it is one of: check"),
+        (["--by", "lin"], "gdbmem recipe: --by can't be 'lin'; did you mean 'line'?"),
+        (["--by", "x"], "gdbmem recipe: --by can't be 'x'; it is one of: path, line"),
+    ],
+)
+def test_a_word_that_is_none_of_the_possible_ones_is_met_with_those(words: list[str], sentence: str) -> None:
+    parser = ArgumentParser(prog="gdbmem recipe")
+    parser.add_argument("--by", choices=("path", "line"))
+    parser.add_subparsers(dest="action", metavar="check").add_parser("check").add_argument("file")
+    with pytest.raises(UsageError) as caught:
+        parser.parse_args(words)
+    assert str(caught.value) == sentence
+
+
 def test_a_bad_size_is_explained_by_our_own_sentence() -> None:
     with pytest.raises(UsageError) as caught:
         make_parser().parse_args(["--minimum", "10"])

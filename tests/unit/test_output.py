@@ -61,6 +61,28 @@ def test_a_full_device_is_said_in_a_sentence() -> None:
         stream.write("result\n")
 
 
+@pytest.mark.parametrize("special", [False, True])
+def test_an_input_that_can_not_be_read_is_not_blamed_on_the_result(tmp_path: Path, special: bool) -> None:
+    path = "/dev/null" if special else str(tmp_path / "x")
+    with pytest.raises(PermissionError, match=r"massif\.out"), open_output(path) as stream:
+        stream.write("half")
+        raise PermissionError(13, "Permission denied", "massif.out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_result_larger_than_any_buffer_on_a_full_device_is_one_sentence() -> None:
+    with pytest.raises(InputError, match="writing /dev/full failed"), open_output("/dev/full") as stream:
+        stream.write("result\n" * 100_000)
+
+
+def test_a_fifo_whose_reader_has_had_enough_is_a_broken_pipe_not_a_full_disk(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    reader = os.open(tmp_path / "fifo", os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(BrokenPipeError), open_output(str(tmp_path / "fifo")) as stream:
+        os.close(reader)
+        stream.write("result\n" * 100_000)
+
+
 def test_force_replaces_the_file_at_the_end_not_at_the_start(tmp_path: Path) -> None:
     target = tmp_path / "diff.txt"
     target.write_text("yesterday's")

@@ -300,6 +300,15 @@ def test_what_the_allocator_takes_is_drawn_above_the_heap() -> None:
     assert any("░" in line for line in timeline(FakeProfile(totals)))
 
 
+def test_the_timelines_key_is_not_torn_apart_on_a_usual_screen() -> None:
+    totals = [Totals(n, n, 50 * MIB, MIB, 0, n == 1) for n in range(3)]
+    for width in (50, 60, 80, 120):
+        lines = timeline(FakeProfile(totals), width=width)
+        assert max(len(line) for line in lines if "peak:" not in line) <= width
+        for key in ("▲ peak", "▴ snapshot with a call tree", "░ the allocator's own and stacks"):
+            assert any(key in line for line in lines)
+
+
 def test_the_peak_is_the_largest_snapshot_not_massifs_mark() -> None:
     profile = FakeProfile(series(0, 100, 80, 20, trees=(2,)), marked_peak_index=2)
     assert peak_sentence(profile) == (

@@ -70,6 +70,14 @@ def test_a_missing_name_is_refused_with_the_nearest(tmp_path: Path) -> None:
         run.record("loaded#2")
 
 
+def test_a_list_of_names_that_is_cut_says_how_many_are_left_out(tmp_path: Path) -> None:
+    run = new_run(tmp_path)
+    for _ in range(16):
+        snapshot(run, "fact")
+    with pytest.raises(InputError, match=r"it has fact#1, .*, fact#8, … and 8 more$"):
+        run.record("nope")
+
+
 def test_a_file_name_is_given_again_only_if_nothing_was_written_under_it(tmp_path: Path) -> None:
     run = new_run(tmp_path)
     assert run.next_file("massif") == run.next_file("massif") == "snapshots/0001.massif"
