@@ -9,13 +9,18 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.racing import Row
 
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER / "RESULTS.md"
+HEADING = (
+    "# Races\n\n"
+    "Written by `scripts/bench`. Each figure is a median; gdbmem and its peer took turns in the same run.\n"
+    "A ratio is gdbmem's time divided by the peer's: below 1 is faster."
+)
 
 
 def main() -> int:
@@ -29,15 +34,10 @@ def main() -> int:
     if unknown:
         parser.error(f"no race '{unknown[0]}'; there are: {', '.join(available)}")
     results = [(name, *run(name)) for name in args.races or available]
-    report = "\n".join(table(title, rows) for _, title, rows in results)
-    print(report)
-    if args.races:
-        print(
-            f"bench: {RESULTS.name} keeps the results of a whole run, so it was left alone", file=sys.stderr
-        )
-    else:
-        RESULTS.write_text(f"{heading()}\n{report}", encoding="utf-8")
-        print(f"bench: written to {RESULTS}", file=sys.stderr)
+    tables = {title: table(title, rows) for _, title, rows in results}
+    print("\n".join(tables.values()))
+    keep(tables)
+    print(f"bench: written to {RESULTS}", file=sys.stderr)
     missed = [row.name for _, _, rows in results for row in rows if row.met is False]
     if missed:
         print(f"bench: not met: {'; '.join(missed)}", file=sys.stderr)
@@ -67,21 +67,25 @@ def table(title: str, rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def keep(tables: Mapping[str, str]) -> None:
+    """Write *tables* into RESULTS.md; a race that was not run now keeps the table it has there."""
+    old = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else ""
+    sections = {part.split("\n", 1)[0]: f"## {part}" for part in old.split("\n## ")[1:]}
+    sections.update({title: f"{text}\n{circumstances()}\n" for title, text in tables.items()})
+    parts = (sections[title].rstrip("\n") for title in sorted(sections))
+    RESULTS.write_text("\n\n".join([HEADING, *parts]) + "\n", encoding="utf-8")
+
+
 def seconds(value: float) -> str:
     return f"{value * 1000:.2f} ms" if value < 1 else f"{value:.2f} s"
 
 
-def heading() -> str:
-    """Say what was raced on what: ratios travel between machines, seconds don't."""
+def circumstances() -> str:
+    """Say when and on what: ratios travel between machines, seconds don't."""
     cpus = len(os.sched_getaffinity(0))
     machine = f"{platform.machine()}, {cpus} processors, Python {platform.python_version()}"
     tools = f"{first_line('gdb', '--version')}; {first_line('valgrind', '--version')}"
-    return (
-        "# Races\n\n"
-        "Written by `scripts/bench`. Each figure is a median; gdbmem and its peer took turns in the same run.\n"
-        "A ratio is gdbmem's time divided by the peer's: below 1 is faster.\n\n"
-        f"{time.strftime('%Y-%m-%d')}; {machine}; {tools}\n"
-    )
+    return f"{time.strftime('%Y-%m-%d')}; {machine}; {tools}"
 
 
 def first_line(*command: str) -> str:
