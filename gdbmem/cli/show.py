@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from gdbmem.model.snapshot import Profile
-    from gdbmem.runs.run import Run
+    from gdbmem.runs.run import Run, SnapshotRecord
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -97,7 +97,7 @@ def _show_run(
         return
     console = _console(arguments, stream)
     if records:
-        print_snapshots(records, console)
+        print_snapshots(records, console, unit=_unit(run, records[-1]))
     else:
         console.print("The run holds no snapshot.")
     _name_histories(run, console)
@@ -106,6 +106,17 @@ def _show_run(
         console.print()
         snapshot = load_record(run, record)
         print_sites(snapshot, query, console, moment=printable(record.name), known_from=arguments.known or "")
+
+
+def _unit(run: Run, record: SnapshotRecord) -> str:
+    from gdbmem.errors import InputError
+    from gdbmem.formats.opening import open_profile
+    from gdbmem.model.snapshot import HEAP_BYTES
+
+    try:
+        return open_profile(run.path(record)).unit
+    except InputError:  # a file that is gone or damaged; the list is shown all the same
+        return HEAP_BYTES
 
 
 def _write_run(run: Run, wanted: Optional[str], query: Query, stream: TextIO) -> None:

@@ -13,6 +13,11 @@ HEAP_BYTES = "bytes of heap"
 PAGE_BYTES = "bytes of pages"
 
 
+def memory_noun(unit: str) -> str:
+    """Return what to call memory that is counted in *unit*."""
+    return "mapped memory" if unit == PAGE_BYTES else "heap"
+
+
 @dataclass(frozen=True)
 class Totals:
     """One snapshot of a file without its tree."""
