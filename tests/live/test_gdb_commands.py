@@ -105,7 +105,7 @@ def test_the_options_of_a_diff(program: Program, scratch: Path) -> None:
         assert (scratch / "my diff.json").read_text().startswith("heap grew by 13.3 KiB from b to c")
         assert "compared, not more" in user.type("massif-diff a b c")
         assert "has no unit" in user.type("massif-diff --min 10")
-        assert "invalid choice" in user.type("massif-diff --by nonsense")
+        assert "--by can't be 'nonsense'; it is one of: path" in user.type("massif-diff --by nonsense")
         assert "memdiff --help" in user.type("memdiff --nonsense")
         assert "No such file" in user.type("massif-diff -o /no/such/folder/x")
         assert "Traceback" not in user.text and "please report" not in user.text
