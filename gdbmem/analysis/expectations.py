@@ -11,6 +11,7 @@ from gdbmem.analysis.query import frame_text
 from gdbmem.model.calltree import PRUNED, Frame
 from gdbmem.model.diff import Diff
 from gdbmem.model.expectation import Expectation, Verdict
+from gdbmem.model.snapshot import HEAP_BYTES, memory_noun
 from gdbmem.text import printable
 from gdbmem.units import format_delta, format_size
 
@@ -47,7 +48,7 @@ def judge(expectation: Expectation, diff: Diff, known: Sequence[re.Pattern[str]]
         measured_bytes=delta,
         limit_bytes=limit,
         uncertain_bytes=uncertain,
-        text=_sentence(expectation, measured, excess, uncertain),
+        text=_sentence(expectation, measured, excess, uncertain, unit=diff.unit),
     )
 
 
@@ -117,16 +118,18 @@ def _matching_frames(frames: Sequence[Frame], pattern: str) -> list[bool]:
     return [any(expression.search(part) for part in (frame.function, frame.file) if part) for frame in frames]
 
 
-def _subject(expectation: Expectation) -> str:
+def _subject(expectation: Expectation, unit: str = HEAP_BYTES) -> str:
     between = f"from {printable(expectation.before)} to {printable(expectation.after)}"
     if expectation.path:
         return f"paths through '{printable(expectation.path)}' {between}"
-    return f"heap {between}"
+    return f"{memory_noun(unit)} {between}"
 
 
-def _sentence(expectation: Expectation, measured: _Measured, excess: int, uncertain: int) -> str:
+def _sentence(
+    expectation: Expectation, measured: _Measured, excess: int, uncertain: int, *, unit: str
+) -> str:
     most = expectation.at_most_bytes is not None
-    subject = f"{_subject(expectation)}: {format_delta(measured.delta_bytes)}"
+    subject = f"{_subject(expectation, unit)}: {format_delta(measured.delta_bytes)}"
     if measured.accepted_bytes:
         subject += f" beside {format_delta(measured.accepted_bytes)} in known paths"
     limit = f"{'at most' if most else 'at least'} {format_delta(expectation.limit_bytes)}"

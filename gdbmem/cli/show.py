@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from gdbmem.formats.opening import Reading
     from gdbmem.model.snapshot import Profile
-    from gdbmem.runs.run import Run
+    from gdbmem.runs.run import Run, SnapshotRecord
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -109,7 +109,7 @@ def _show_run(
         return
     console = _console(arguments, stream)
     if records:
-        print_snapshots(records, console)
+        print_snapshots(records, console, unit=_unit(run, records[-1]))
     else:
         console.print("The run holds no snapshot.")
     _name_histories(run, console)
@@ -120,6 +120,17 @@ def _show_run(
         print_sites(
             loaded.snapshot, query, console, moment=printable(record.name), known_from=arguments.known or ""
         )
+
+
+def _unit(run: Run, record: SnapshotRecord) -> str:
+    from gdbmem.errors import InputError
+    from gdbmem.formats.opening import open_profile
+    from gdbmem.model.snapshot import HEAP_BYTES
+
+    try:
+        return open_profile(run.path(record)).unit
+    except InputError:  # a file that is gone or damaged; the list is shown all the same
+        return HEAP_BYTES
 
 
 def _write_run(run: Run, wanted: Optional[str], query: Query, reading: Reading, stream: TextIO) -> None:

@@ -14,6 +14,11 @@ PAGE_BYTES = "bytes of pages"
 ALLOCATED_BYTES = "bytes allocated"  # since the start, freed ones too
 
 
+def memory_noun(unit: str) -> str:
+    """Return what to call memory that is counted in *unit*."""
+    return "mapped memory" if unit == PAGE_BYTES else "heap"
+
+
 @dataclass(frozen=True)
 class Totals:
     """One snapshot of a file without its tree."""

@@ -8,7 +8,7 @@ from gdbmem.analysis.query import Query
 from gdbmem.analysis.ranking import Ranking, Row, rank
 from gdbmem.analysis.sites import describe_site
 from gdbmem.model.diff import Diff
-from gdbmem.model.snapshot import PAGE_BYTES
+from gdbmem.model.snapshot import memory_noun
 from gdbmem.report.naming import share
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_size
@@ -25,7 +25,7 @@ def answer_diff(diff: Diff, query: Query) -> str:
 def answer_snapshot(diff: Diff, query: Query, *, moment: str) -> str:
     """Return where the memory of a snapshot (as a diff against nothing) is; *moment* names the snapshot."""
     ranking = rank(diff, replace(query, by="line", top=None, min_bytes=0, all_frames=False))
-    held = f"{_noun(diff)} holds {format_size(diff.after[0])} at {moment}"
+    held = f"{memory_noun(diff.unit)} holds {format_size(diff.after[0])} at {moment}"
     return f"{held}{_left_out(ranking, query)}{_culprit(ranking, query)}"
 
 
@@ -34,12 +34,8 @@ def site_name(row: Row) -> str:
     return "call sites that are under the threshold" if row.site is None else describe_site(row.site)
 
 
-def _noun(diff: Diff) -> str:
-    return "mapped memory" if diff.unit == PAGE_BYTES else "heap"
-
-
 def _change(diff: Diff, ranking: Ranking) -> str:
-    noun = _noun(diff)
+    noun = memory_noun(diff.unit)
     before, after = printable(diff.before_side.name), printable(diff.after_side.name)
     delta = diff.delta_bytes
     if delta:

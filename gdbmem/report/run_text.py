@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional, Protocol
 
+from gdbmem.model.snapshot import HEAP_BYTES, PAGE_BYTES
 from gdbmem.report.console import print_table
 from gdbmem.text import printable
 from gdbmem.units import format_delta, format_duration, format_size
@@ -34,14 +35,14 @@ class Record(Protocol):
     def heap_bytes(self) -> Optional[int]: ...
 
 
-def print_snapshots(records: Sequence[Record], console: Console) -> None:
-    """Print one row a snapshot: heap, change since the one before, and where the program stood."""
+def print_snapshots(records: Sequence[Record], console: Console, *, unit: str = HEAP_BYTES) -> None:
+    """Print one row a snapshot: its size in *unit*, change since the one before, and where the program stood."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("name", overflow="fold")
-    for title in ("heap", "change", "after", "hit"):
+    for title in ("mapped" if unit == PAGE_BYTES else "heap", "change", "after", "hit"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("where", overflow="fold")
     former: Optional[int] = None

@@ -105,7 +105,7 @@ def test_the_options_of_a_diff(program: Program, scratch: Path) -> None:
         assert (scratch / "my diff.json").read_text().startswith("heap grew by 13.3 KiB from b to c")
         assert "compared, not more" in user.type("massif-diff a b c")
         assert "has no unit" in user.type("massif-diff --min 10")
-        assert "invalid choice" in user.type("massif-diff --by nonsense")
+        assert "--by can't be 'nonsense'; it is one of: path" in user.type("massif-diff --by nonsense")
         assert "memdiff --help" in user.type("memdiff --nonsense")
         assert "No such file" in user.type("massif-diff -o /no/such/folder/x")
         assert "Traceback" not in user.text and "please report" not in user.text
@@ -296,22 +296,25 @@ def test_help_names_every_option_and_shows_an_example(scratch: Path) -> None:
 
 def test_without_massif_each_command_says_in_one_sentence_what_to_do(program: Program, scratch: Path) -> None:
     with plain_gdb(program("leaky_map"), folder=scratch) as user:
-        for command in ("massif-snap", "memsnap x", "massif-all"):
+        refused = (
+            "massif-snap",
+            "memsnap x",
+            "massif-all",
+            "massif-list",
+            "massif-diff",
+            "massif-break reset",
+        )
+        for command in refused:
             answer = user.type(command)
             assert answer.count("\n") == 1
             assert "gdbmem launch --massif PROGRAM" in answer
         assert list(scratch.iterdir()) == []
-        assert "No snapshot yet" in user.type("massif-list")
-        assert "no two snapshots" in user.type("massif-diff")
         user.type("break reset")
         user.type("run")
-        for command in ("massif-snap", "massif-all"):
+        for command in ("massif-snap", "massif-all", "massif-list", "massif-break --name x fill"):
             answer = user.type(command)
             assert answer.count("\n") == 1, answer
             assert "does not run under massif" in answer
-        user.type("massif-break --name x fill")
-        answer = user.type("continue")
-        assert "at fill: the program" in answer
         user.quit()
     assert "Traceback" not in user.text
     assert list(scratch.iterdir()) == []
@@ -320,7 +323,7 @@ def test_without_massif_each_command_says_in_one_sentence_what_to_do(program: Pr
 def test_loading_twice_is_harmless(program: Program, scratch: Path) -> None:
     with plain_gdb("-x", LOADER, folder=scratch) as user:
         assert user.type(f"source {LOADER}") == ""
-        assert "No snapshot yet" in user.type("massif-list")
+        assert "gdbmem launch" in user.type("massif-list")
         user.quit()
     assert "Traceback" not in user.text
     with launched(program("leaky_map"), folder=scratch, options=["-x", LOADER]) as user:

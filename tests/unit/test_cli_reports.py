@@ -232,3 +232,22 @@ def test_a_reader_that_has_seen_enough_is_no_failure(words: list[str]) -> None:
     )
     os.close(writing)
     assert (ended.returncode, ended.stderr) == (141, b"")
+
+
+def test_the_list_of_a_run_that_counted_pages_does_not_call_them_heap(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in (here / "run" / "snapshots").iterdir():
+        file.write_text(massif(LOAD, root="(page allocation syscalls) mmap/mremap/brk, --alloc-fns, etc."))
+    assert main(["show", "run"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.splitlines()[0].split()[:2] == ["name", "mapped"]
+    assert "\nmapped memory holds 300 B at reset" in shown
+
+
+def test_the_list_of_a_run_is_shown_although_a_file_of_it_is_damaged(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "run" / "snapshots" / "0002.massif").write_text("not massif's")
+    assert main(["show", "run"]) == 1
+    assert capsys.readouterr().out.splitlines()[0].split()[:2] == ["name", "heap"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 from typing import Any, Optional
 
 import pytest
@@ -13,6 +14,7 @@ from gdbmem.analysis.expectations import judge, unjudged
 from gdbmem.analysis.query import parse_known
 from gdbmem.model.diff import Diff
 from gdbmem.model.expectation import Expectation, Position, Verdict
+from gdbmem.model.snapshot import PAGE_BYTES
 from tests.unit.trees import PRUNED_NODE, at, snapshot, tree
 
 KIB = 1024
@@ -89,6 +91,13 @@ def test_a_path_that_may_be_under_the_threshold_is_not_called_misspelt() -> None
     assert verdict.text.endswith(
         "no path in either snapshot matches 'insert', but up to 70 B may hide under the threshold of the"
         " snapshots; take them with threshold: 0"
+    )
+
+
+def test_pages_are_not_called_heap_beside_a_diff_that_calls_them_mapped_memory() -> None:
+    pages = [replace(snapshot(tree(size)), unit=PAGE_BYTES) for size in (0, 100)]
+    assert judge(expect(at_most=0), diff_snapshots(*pages)).text.startswith(
+        "mapped memory from a to b: +100 B"
     )
 
 
