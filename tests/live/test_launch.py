@@ -404,3 +404,13 @@ def test_the_quit_key_leaves_the_session_as_plain_gdb_does(program: Program, scr
         user.press("\\")
         assert "still here" in user.type("echo still here\\n")
         user.quit()
+
+
+def test_memory_that_massif_cannot_see_is_not_passed_over_in_silence(program: Program, scratch: Path) -> None:
+    with launched(program("maps_memory"), "200", folder=scratch) as user:
+        user.type("break mapped")
+        user.type("continue")
+        answer = user.type("massif-snap")
+        user.quit()
+    assert "snapshot 1: heap 0 B" in answer
+    assert re.search(r"has grown by 2\d\d\.\d MiB.*doesn't come from malloc.*--pages-as-heap", answer, re.S)
