@@ -414,3 +414,13 @@ def test_memory_that_massif_cannot_see_is_not_passed_over_in_silence(program: Pr
         user.quit()
     assert "snapshot 1: heap 0 B" in answer
     assert re.search(r"has grown by 2\d\d\.\d MiB.*doesn't come from malloc.*--pages-as-heap", answer, re.S)
+
+
+def test_ctrl_c_while_gdb_loads_ends_the_launch_with_one_sentence(program: Program, scratch: Path) -> None:
+    with at_terminal([GDBMEM, "launch", "--massif", program("ticks")], scratch) as user:
+        user.see("Reading symbols from")
+        user.press("c")
+        said = user.end()
+    assert "gdbmem: interrupted" in said
+    assert "Traceback" not in user.text and "no working Python" not in user.text
+    assert user.status == 130

@@ -157,7 +157,9 @@ def test_the_package_lists_are_fetched_only_when_an_install_fails_without(machin
 
 @needs_root
 def test_without_network_apt_gets_own_reason_is_in_the_sentence(machine: Machine) -> None:
-    machine.put("apt-get", "#!/bin/sh\necho 'E: Temporary failure resolving packages.example.org' >&2\nexit 100\n")
+    machine.put(
+        "apt-get", "#!/bin/sh\necho 'E: Temporary failure resolving packages.example.org' >&2\nexit 100\n"
+    )
     sentence = the_sentence(machine.setup("demo", as_root=True))
     assert "Temporary failure resolving packages.example.org" in sentence
     assert "network" in sentence
