@@ -177,9 +177,8 @@ def _frames() -> Iterator[tuple[str, gdb.Value]]:
 
 
 def _of_frame(symbol: gdb.Symbol, frame: gdb.Frame) -> Iterator[tuple[str, gdb.Value]]:
-    place = frame.find_sal()
-    if symbol.is_variable and place.symtab == symbol.symtab and 0 < place.line < symbol.line:
-        return  # declared further down: not constructed yet, whatever its bytes look like
+    if symbol.is_variable and _is_declared_below(symbol, frame.find_sal()):
+        return  # not constructed yet, whatever its bytes look like
     try:
         value = symbol.value(frame)
     except (gdb.error, TypeError):
@@ -192,6 +191,13 @@ def _of_frame(symbol: gdb.Symbol, frame: gdb.Frame) -> Iterator[tuple[str, gdb.V
             return
     else:
         yield f"{function.partition('(')[0]}::{symbol.name}", value
+
+
+def _is_declared_below(symbol: gdb.Symbol, place: gdb.Symtab_and_line) -> bool:
+    """Tell whether the frame has yet to come to the variable; by names: equal symtabs are not one object."""
+    if place.symtab is None or symbol.symtab is None:
+        return False
+    return bool(place.symtab.filename == symbol.symtab.filename and 0 < place.line < symbol.line)
 
 
 def _globals() -> Iterator[tuple[str, gdb.Value]]:

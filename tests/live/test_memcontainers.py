@@ -100,6 +100,12 @@ def test_what_is_shared_or_leads_in_a_circle_is_counted_once(two_points: tuple[P
     assert "main::root.children[*].parent.children" not in found
 
 
+def test_a_variable_declared_further_down_is_not_read_before_it_is_constructed(
+    two_points: tuple[Path, str, str],
+) -> None:
+    assert "main::late" not in rows(two_points[0] / "1.json")
+
+
 def test_an_expression_limits_it(two_points: tuple[Path, str, str]) -> None:
     folder, _, _ = two_points
     assert set(rows(folder / "expr.json")) == {"states", "states[*].arcs", "states[*].name"}
