@@ -77,8 +77,9 @@ def connect() -> None:
         warn(f"could not connect to the program: {error}")
         return
     finally:
-        # The launcher started this gdb with them blocked.
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGQUIT))
+        # The launcher started this gdb with them blocked; what was pressed meanwhile found nothing to interrupt.
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGQUIT))
     program = session.run.facts["program"].rpartition("/")[2]
     engine = session.native["engine"] if session.native is not None else "massif"
     under = f"under {engine}" if engine != "none" else "without a heap profiler"

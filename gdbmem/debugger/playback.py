@@ -52,6 +52,7 @@ def _play() -> None:
         except gdb.error:
             continue  # an older gdb doesn't know it and doesn't need it
     session.connect()
+    session.ask("ready")
     points = [_PlayedPoint(index, point) for index, point in enumerate(recipe.points)]
     session.tell(tell="started")
     while program_runs():

@@ -28,6 +28,8 @@ READY_SECONDS = 300.0  # reading the debug information of a very large program t
 TERM_PAUSES = (0.1, 0.2, 0.4, 0.8, 1.5, 2.0)  # between one SIGTERM and the next, in seconds
 WRITE_SECONDS = 120.0  # for massif to write its file
 FATE_SECONDS = 3.0  # for a process to go whose connection to gdb has closed
+# A gdb that loads waits for this process's answers, deaf to all but the last; it has captured nothing yet.
+_GDB_SIGNALS = ((signal.SIGHUP, 3.0), (signal.SIGTERM, 3.0), (signal.SIGKILL, 5.0))
 _KEYBOARD = (signal.SIGINT, signal.SIGQUIT)
 _ENDING = (*_KEYBOARD, signal.SIGTERM, signal.SIGHUP)
 _NOTED = (signal.SIGCHLD, signal.SIGWINCH)
@@ -69,6 +71,7 @@ class Supervisor:
         self._releases: dict[int, Child] = {}  # vgdb, letting a traced child run; by the child's pid
         self._wires: list[Wire] = []
         self._foreground = self._keyboard_is_gdbs = False
+        self._gdb_loads = True  # until it says that it is ready
         self._interrupts = 0  # that were gdb's, not ours
         self.terminal: Optional[OwnTerminal] = None  # of the program, when it has one of its own
 
@@ -178,6 +181,7 @@ class Supervisor:
         if question == "fate":
             return self._fate(exited=message.get("exited", False))
         if question == "ready":
+            self._gdb_loads = False
             self._keyboard_is_gdbs = self._foreground
             return {}
         if question == "interrupts":
@@ -297,7 +301,7 @@ class Supervisor:
     def end(self) -> None:
         """End gdb, then valgrind, then whatever the program left running."""
         if self.gdb is not None:
-            self.gdb.stop(((signal.SIGHUP, 3.0), (signal.SIGTERM, 3.0), (signal.SIGKILL, 5.0)))
+            self.gdb.stop(_GDB_SIGNALS[-1:] if self._gdb_loads else _GDB_SIGNALS)
         self.end_valgrind()
 
     def end_valgrind(self) -> None:
