@@ -62,6 +62,19 @@ def play(
 # -- what it measures --------------------------------------------------------------------------------------
 
 
+def test_a_call_left_by_an_exception_is_said_where_after_waits_for_its_return(
+    program: Program, scratch: Path
+) -> None:
+    played = play(
+        "points:\n  - {at: throws, name: thrown, after: true}\n", scratch, program=program("returns")
+    )
+    (notice,) = [w for w in played.facts["warnings"] if w["slug"] == "call-left"]
+    assert "1 call of 'throws' left by an exception or longjmp" in notice["message"]
+    assert notice["message"] in played.err
+    assert [point["hits"] for point in played.facts["points"]] == [2]
+    assert len(list((played.run / "snapshots").iterdir())) == 1  # of the call that returned
+
+
 def test_an_expectation_that_is_met_is_status_0_and_one_that_is_not_is_4(
     program: Program, scratch: Path
 ) -> None:
@@ -309,6 +322,19 @@ def test_ctrl_c_at_any_stage_of_a_recipe_keeps_the_run_and_leaves_nothing(
     if stage == "running":
         assert "NOT JUDGED" in said and "NOT MET" not in said
     assert "Traceback" not in user.text
+
+
+def test_ctrl_backslash_ends_a_recipe_and_keeps_what_it_has(program: Program, scratch: Path) -> None:
+    (scratch / "leak.yaml").write_text(
+        f"program: {program('ticks')}\npoints:\n  - {{at: tick, hits: {{first: 1}}}}\n"
+    )
+    with at_terminal([GDBMEM, "launch", "--recipe", "leak.yaml"], scratch) as user:
+        user.see("snapshot tick")
+        user.press("\\")
+        said = user.end()
+    assert user.status == 131, user.text
+    assert "the launch was interrupted" in said and "the run is kept in" in said
+    assert len(histories(only_run(scratch))) == 1
 
 
 def slow_valgrind(folder: Path) -> str:
