@@ -7,13 +7,20 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from gdbmem.analysis.ledger_answer import retained_bytes
 from gdbmem.analysis.query import frame_text
 from gdbmem.model.calltree import PRUNED, Frame
 from gdbmem.model.diff import Diff
 from gdbmem.model.expectation import Expectation, Verdict
+from gdbmem.model.ledger import Ledger
 from gdbmem.model.snapshot import HEAP_BYTES, memory_noun
 from gdbmem.text import printable
 from gdbmem.units import format_delta, format_size
+
+_NOUNS = {"rss": "resident set", "retained": "freed memory that malloc keeps"}
+# What makes a ledger's count of free memory too doubtful to be judged, and why malloc wasn't read at all.
+_DOUBTS = ("heap-corrupt", "tcache-unread", "list-corrupt")
+_UNREAD = ("malloc-unknown", "malloc-replaced", "other-libc")
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,25 @@ def judge(expectation: Expectation, diff: Diff, known: Sequence[re.Pattern[str]]
         uncertain_bytes=uncertain,
         text=_sentence(expectation, measured, excess, uncertain, unit=diff.unit),
     )
+
+
+def judge_ledgers(expectation: Expectation, before: Ledger, after: Ledger) -> Verdict:
+    """Compare the resident set, or the freed memory that malloc keeps, of two ledgers with *expectation*."""
+    retained = expectation.metric == "retained"
+    sizes = []
+    for name, ledger in ((expectation.before, before), (expectation.after, after)):
+        size = retained_bytes(ledger) if retained else ledger.rss_bytes
+        doubts = [n.message for n in ledger.notices if retained and n.slug in _DOUBTS]
+        if size is None or doubts:
+            reason = (
+                doubts or [n.message for n in ledger.notices if n.slug in _UNREAD] or ["malloc wasn't read"]
+            )
+            return unjudged(expectation, f"at {printable(name)} {printable(reason[0])}")
+        sizes.append(size)
+    delta, limit = sizes[1] - sizes[0], expectation.limit_bytes
+    excess = delta - limit if expectation.at_most_bytes is not None else limit - delta
+    text = _sentence(expectation, _Measured(delta, 0, 0), excess, 0, unit=HEAP_BYTES)
+    return Verdict(expectation, excess <= 0, delta, limit, 0, text)
 
 
 def unjudged(expectation: Expectation, reason: str) -> Verdict:
@@ -120,6 +146,8 @@ def _matching_frames(frames: Sequence[Frame], pattern: str) -> list[bool]:
 
 def _subject(expectation: Expectation, unit: str = HEAP_BYTES) -> str:
     between = f"from {printable(expectation.before)} to {printable(expectation.after)}"
+    if expectation.metric in _NOUNS:
+        return f"{_NOUNS[expectation.metric]} {between}"
     if expectation.path:
         return f"paths through '{printable(expectation.path)}' {between}"
     return f"{memory_noun(unit)} {between}"

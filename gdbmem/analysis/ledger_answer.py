@@ -27,6 +27,12 @@ def freed_bytes(ledger: Ledger) -> int:
     return ledger.total("heap.free", "arena.free")
 
 
+def retained_bytes(ledger: Ledger) -> Optional[int]:
+    """Return freed_bytes(); None where malloc could not be read, so that it isn't known."""
+    unused = any(notice.slug == "malloc-unused" for notice in ledger.notices)
+    return freed_bytes(ledger) if ledger.heap is not None or unused else None
+
+
 def largest_pinner(ledger: Ledger) -> Optional[SizeClass]:
     """Return the size of live blocks that the most free bytes share their pages with."""
     sizes = [size for size in (ledger.heap.sizes if ledger.heap else ()) if size.pinned_bytes]

@@ -17,10 +17,12 @@ from dataclasses import replace
 
 from gdbmem.analysis.query import Query, add_query_options, query_from
 from gdbmem.arguments import ArgumentParser, add_output_options, value
+from gdbmem.cli.kept import add_kind_options, diff_kept, judge_kept, kept_kind
 from gdbmem.cli.reading import add_reading_options, reading_from
 from gdbmem.errors import GdbmemError, UsageError
 from gdbmem.model.diff import Diff
 from gdbmem.report.output import open_output
+from gdbmem.runs.operand import find_operand
 from gdbmem.text import printable
 from gdbmem.units import format_delta, format_size, parse_size
 
@@ -34,6 +36,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "operands", metavar="A B", nargs="+", help="FILE, FILE:NUMBER, FILE:peak, RUN:NAME or RUN"
     )
+    add_kind_options(parser)
     add_query_options(parser)
     parser.add_argument(
         "--fail-on",
@@ -53,6 +56,10 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     if len(arguments.operands) > 2:
         raise UsageError("gdbmem diff compares two snapshots, not more", hint="see 'gdbmem diff --help'")
     try:
+        place, name = find_operand(arguments.operands[0])
+        kind = kept_kind(arguments, place, name)
+        if kind:
+            return _compare_kept(kind, arguments)
         diff = _report(arguments, query)
     except GdbmemError as error:
         if arguments.fail_on is None:
@@ -62,9 +69,18 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     return 0 if arguments.fail_on is None else _judge(diff, query, arguments.fail_on)
 
 
+def _compare_kept(kind: str, arguments: argparse.Namespace) -> int:
+    from gdbmem.report.console import make_console
+
+    with open_output(arguments.output, force=arguments.force) as stream:
+        console = make_console(stream, color=False if arguments.no_color else None)
+        grown = diff_kept(kind, arguments.operands, arguments, console)
+    return 0 if arguments.fail_on is None else judge_kept(kind, grown, arguments.fail_on)
+
+
 def _report(arguments: argparse.Namespace, query: Query) -> Diff:
     from gdbmem.analysis.diff import diff_snapshots
-    from gdbmem.runs.operand import Loaded, find_operand, last_two, load_operand
+    from gdbmem.runs.operand import Loaded, last_two, load_operand
     from gdbmem.runs.run import Run
 
     reading = reading_from(arguments)

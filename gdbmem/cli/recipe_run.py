@@ -5,22 +5,22 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Optional, TextIO
 
 from gdbmem.analysis.query import Query, read_known
 from gdbmem.cli.launch import STATUS_FAILED, chosen_engine, make_job, massif_options
-from gdbmem.cli.recipe_verdicts import Diffs, interruption, verdict_of
+from gdbmem.cli.recipe_verdicts import Compared, compare_all, interruption
 from gdbmem.engines.massif import MassifOptions
 from gdbmem.launch.interactive import shown
 from gdbmem.launch.program import find_program
 from gdbmem.launch.unattended import Outcome, play_recipe
-from gdbmem.model.diff import Diff
 from gdbmem.model.expectation import Verdict
 from gdbmem.report.output import open_output
 from gdbmem.report.recipe import PointOutcome, recipe_object, recipe_status, verdict_line
 from gdbmem.runs.recipe import Recipe
+from gdbmem.runs.recipe_abilities import check_engine
 from gdbmem.runs.recipe_reader import load_recipe
 from gdbmem.text import printable
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import argparse
 
 STATUS_TIMED_OUT = 124
+_MOST_PATHS = 10  # of containers that changed, as of call paths
 
 
 def run_recipe(
@@ -40,24 +41,24 @@ def run_recipe(
     progress = _silence if args.quiet else _Clock().progress
     with open_output(args.output, force=args.force) as stream, _junit(args) as junit:
         outcome = play_recipe(recipe, job, progress=progress, command=command)
-        diffs = Diffs(outcome)
-        listed = [diffs.between(pair.before, pair.after) for pair in recipe.diffs]
-        verdicts = [verdict_of(one, diffs, outcome, query.known) for one in recipe.expectations]
+        result = compare_all(recipe, outcome, query)
+        verdicts = result.verdicts
         if args.json:
-            _write_json(outcome, [d for d in listed if d is not None], verdicts, query, stream)
+            _write_json(result, outcome, query, stream)
         else:
-            _print(outcome, [d for d in listed if d is not None], verdicts, query, stream)
+            _print(result, query, stream)
         if junit is not None:
             from gdbmem.report.junit import junit_xml
 
             junit.write(junit_xml(Path(recipe.source).stem, verdicts, seconds=outcome.seconds))
-    _say(outcome, diffs, quiet=args.quiet, json=args.json)
+    _say(outcome, result.reasons, quiet=args.quiet, json=args.json)
     return _status(outcome, verdicts)
 
 
 def _job(args: argparse.Namespace, recipe: Recipe, program_arguments: Optional[list[str]]) -> Any:
     options = MassifOptions(**{**recipe.options, **massif_options(args)})
     engine = chosen_engine(args, recipe.engine)
+    check_engine(recipe, engine)
     program = find_program(recipe.program, folder=recipe.folder)
     job = make_job(
         args, program, recipe.args if program_arguments is None else program_arguments, options, engine
@@ -95,38 +96,56 @@ def _silence(text: str) -> None:
     """Drop progress (--quiet)."""
 
 
-def _write_json(
-    outcome: Outcome, diffs: Sequence[Diff], verdicts: Sequence[Verdict], query: Query, stream: TextIO
-) -> None:
+def _write_json(result: Compared, outcome: Outcome, query: Query, stream: TextIO) -> None:
+    from gdbmem.report import containers, ledger_json
     from gdbmem.report.diff_json import diff_document
     from gdbmem.report.document import to_json
 
-    points = [PointOutcome(point.name, point.hits, point.snapshots) for point in outcome.points]
-    documents = [diff_document(diff, query) for diff in diffs]
-    stream.write(to_json(recipe_object(points, documents, verdicts, outcome.notices)))
+    points = [PointOutcome(p.name, p.hits, p.snapshots, p.ledgers, p.containers) for p in outcome.points]
+    document = recipe_object(
+        points,
+        [diff_document(diff, query) for diff in result.diffs],
+        result.verdicts,
+        outcome.notices,
+        ledger_diffs=[
+            {**ledger_json.growth_document(*sides), "between": list(names)}
+            for names, *sides in result.ledgers
+        ],
+        container_diffs=[
+            {**containers.growth_document(*sides), "between": list(names)} for names, *sides in result.surveys
+        ],
+    )
+    stream.write(to_json(document))
 
 
-def _print(
-    outcome: Outcome, diffs: Sequence[Diff], verdicts: Sequence[Verdict], query: Query, stream: TextIO
-) -> None:
+def _print(result: Compared, query: Query, stream: TextIO) -> None:
+    from gdbmem.analysis.containers import growth
     from gdbmem.report.console import make_console
+    from gdbmem.report.containers import print_container_growth
     from gdbmem.report.diff_text import print_diff
+    from gdbmem.report.ledger_text import print_growth
 
     console = make_console(stream)
-    for diff in diffs:
+    for diff in result.diffs:
         print_diff(diff, query, console)
         stream.write("\n")
-    for verdict in verdicts:
+    for names, *ledgers in result.ledgers:
+        print_growth(ledgers[0], ledgers[1], console, names)
+        stream.write("\n")
+    for names, *surveys in result.surveys:
+        print_container_growth(growth(*surveys), console, query.top or _MOST_PATHS, names[0])
+        stream.write("\n")
+    for verdict in result.verdicts:
         stream.write(f"{printable(verdict_line(verdict))}\n")
 
 
-def _say(outcome: Outcome, diffs: Diffs, *, quiet: bool, json: bool) -> None:
+def _say(outcome: Outcome, reasons: Mapping[tuple[str, str], str], *, quiet: bool, json: bool) -> None:
     """Say on stderr what went wrong, and where the run is."""
     say: Callable[[str], None] = lambda text: print(f"gdbmem: {printable(text)}", file=sys.stderr)  # noqa: E731
     if not json:
         for notice in outcome.notices:
             say(notice.message)
-    for (before, after), reason in diffs.reasons.items():
+    for (before, after), reason in reasons.items():
         say(f"no diff of {before} and {after}: {reason}")
     if outcome.failure:
         say(outcome.failure)

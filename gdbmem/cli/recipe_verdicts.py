@@ -5,17 +5,25 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Optional
 
 from gdbmem.analysis.diff import diff_snapshots
-from gdbmem.analysis.expectations import judge, unjudged
+from gdbmem.analysis.expectations import judge, judge_ledgers, unjudged
+from gdbmem.analysis.query import Query
 from gdbmem.errors import InputError
 from gdbmem.formats.opening import Reading
 from gdbmem.launch.symbols import GdbSymbols
 from gdbmem.launch.unattended import Outcome, PlayedPoint
+from gdbmem.model.containers import Survey
 from gdbmem.model.diff import Diff
-from gdbmem.model.expectation import Expectation, Verdict
+from gdbmem.model.expectation import LEDGER_METRICS, Expectation, Verdict
+from gdbmem.model.ledger import Ledger
+from gdbmem.report.containers import read_survey
+from gdbmem.report.ledger_json import read_ledger
+from gdbmem.runs.kept import CONTAINERS, LEDGER, find_kept, kept_text
 from gdbmem.runs.operand import load_record
+from gdbmem.runs.recipe import Point, Recipe
 from gdbmem.text import plural, printable
 
 _ORDINAL = re.compile(r"#[1-9]\d*$")
@@ -48,8 +56,80 @@ class Diffs:
         return self._made[pair]
 
 
+class KeptPairs:
+    """The ledgers and surveys of one run, two at a time, each read once."""
+
+    def __init__(self, points: Sequence[Point], outcome: Outcome) -> None:
+        self._points = {point.name: point.records for point in points}
+        self._outcome = outcome
+        self._ledgers: dict[str, Ledger] = {}
+
+    def ledgers(self, before: str, after: str) -> tuple[Ledger, Ledger]:
+        """Return the two ledgers; raises InputError with the reason where one was not taken."""
+        return self._ledger(before), self._ledger(after)
+
+    def _ledger(self, name: str) -> Ledger:
+        if name not in self._ledgers:
+            self._ledgers[name] = read_ledger(self._text(LEDGER, name), name)
+        return self._ledgers[name]
+
+    def surveys(self, before: str, after: str) -> tuple[Survey, Survey]:
+        """Return the two surveys of containers; raises InputError with the reason where one was not taken."""
+        first, second = (read_survey(self._text(CONTAINERS, name), name) for name in (before, after))
+        return first, second
+
+    def _text(self, kind: str, name: str) -> str:
+        run = self._outcome.run
+        try:
+            return kept_text(run, find_kept(run, kind, name))
+        except InputError as error:
+            if error.slug not in ("no-such-ledger", "no-such-survey"):
+                raise
+            why = _why_missing(name, error, self._outcome, kind)
+            raise InputError(why, slug=error.slug, hint=error.hint) from None
+
+    def recorded(self, kind: str, before: str, after: str) -> bool:
+        """Tell whether the recipe has both points of a pair record *kind*."""
+        return all(kind in self._points.get(_ORDINAL.sub("", name), ()) for name in (before, after))
+
+
+@dataclass
+class Compared:
+    """What the recipe asks to be compared and judged; *reasons* say why a pair could not be."""
+
+    diffs: list[Diff] = field(default_factory=list)
+    ledgers: list[tuple[tuple[str, str], Ledger, Ledger]] = field(default_factory=list)
+    surveys: list[tuple[tuple[str, str], Survey, Survey]] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
+    reasons: dict[tuple[str, str], str] = field(default_factory=dict)
+
+
+def compare_all(recipe: Recipe, outcome: Outcome, query: Query) -> Compared:
+    """Compare each pair of *recipe* in all that both of its points record, and judge the expectations."""
+    diffs, kept, result = Diffs(outcome), KeptPairs(recipe.points, outcome), Compared()
+    for pair in recipe.diffs:
+        names = (pair.before, pair.after)
+        try:
+            if kept.recorded("snap", *names):
+                diff = diffs.between(*names)
+                result.diffs += [diff] if diff is not None else []
+            if kept.recorded("ledger", *names):
+                result.ledgers.append((names, *kept.ledgers(*names)))
+            if kept.recorded("containers", *names):
+                result.surveys.append((names, *kept.surveys(*names)))
+        except InputError as error:
+            result.reasons[names] = error.message
+    result.verdicts = [verdict_of(one, diffs, kept, outcome, query.known) for one in recipe.expectations]
+    result.reasons = {**result.reasons, **diffs.reasons}
+    return result
+
+
 def verdict_of(
-    expectation: Expectation, diffs: Diffs, outcome: Outcome, known: Sequence[re.Pattern[str]]
+    expectation: Expectation,
+    diffs: Diffs,
+    kept: KeptPairs,
+    outcome: Outcome,
+    known: Sequence[re.Pattern[str]],
 ) -> Verdict:
     """Judge *expectation*, less the *known* paths.
 
@@ -57,10 +137,16 @@ def verdict_of(
     """
     if outcome.interrupted is not None:
         return unjudged(expectation, interruption(outcome.interrupted))
-    diff = diffs.between(expectation.before, expectation.after)
-    if diff is None:
-        return unjudged(expectation, diffs.reasons[expectation.before, expectation.after])
-    verdict = judge(expectation, diff, known)
+    if expectation.metric in LEDGER_METRICS:
+        try:
+            verdict = judge_ledgers(expectation, *kept.ledgers(expectation.before, expectation.after))
+        except InputError as error:
+            return unjudged(expectation, error.message)
+    else:
+        diff = diffs.between(expectation.before, expectation.after)
+        if diff is None:
+            return unjudged(expectation, diffs.reasons[expectation.before, expectation.after])
+        verdict = judge(expectation, diff, known)
     return unjudged(expectation, outcome.failure) if verdict.met and outcome.failure else verdict
 
 
@@ -70,21 +156,22 @@ def interruption(number: int) -> str:
     return f"the launch was interrupted ({what})"
 
 
-def _why_missing(name: str, error: InputError, outcome: Outcome) -> str:
-    """Return why the snapshot *name* was never taken, as the program's course tells it."""
+def _why_missing(name: str, error: InputError, outcome: Outcome, action: str = "snap") -> str:
+    """Return why what *action* records as *name* was never taken, as the program's course tells it."""
     if outcome.failure:
         return outcome.failure
     base = _ORDINAL.sub("", name)
     point = next((point for point in outcome.points if point.name == base), None)
-    reason = error.message if point is None else _course(point, outcome)
+    reason = error.message if point is None else _course(point, outcome, action)
     ends = [n.message for n in outcome.notices if n.slug in ("program-signal", "program-ended")]
     return "; ".join(dict.fromkeys([reason, *ends]))
 
 
-def _course(point: PlayedPoint, outcome: Outcome) -> str:
+def _course(point: PlayedPoint, outcome: Outcome, action: str) -> str:
     name, at = printable(point.name), printable(point.at)
-    if point.snapshots:
-        return f"'{name}' was recorded {plural(len(point.snapshots), 'time')} only"
+    recorded = point.recorded(action)
+    if recorded:
+        return f"'{name}' was recorded {plural(len(recorded), 'time')} only"
     said = f"{point.place}: "
     for notice in outcome.notices:
         # What was said of the point on stderr, less its place in the recipe's file.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Optional, TextIO
 
 from gdbmem.analysis.query import Query, add_query_options, query_from
 from gdbmem.arguments import ArgumentParser, add_output_options
+from gdbmem.cli.kept import add_kind_options, kept_kind, show_kept
 from gdbmem.cli.reading import add_reading_options, reading_from
 from gdbmem.errors import UsageError
 from gdbmem.report.output import open_output
@@ -32,6 +33,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--snapshot", metavar="N|NAME|peak", help="whose call tree (default: the peak's; of a run: the last)"
     )
+    add_kind_options(parser)
     add_query_options(parser, by="line")
     add_reading_options(parser)
     add_output_options(parser)
@@ -98,11 +100,16 @@ def _show_run(
 ) -> None:
     from gdbmem.report.notices import print_notices
     from gdbmem.report.profile_text import print_sites
-    from gdbmem.report.run_text import print_snapshots
+    from gdbmem.report.run_text import print_kept, print_snapshots
+    from gdbmem.runs.kept import kept_records
     from gdbmem.runs.operand import load_record
     from gdbmem.runs.run import asked_for, notices
 
-    records = run.snapshots
+    records, kept = run.snapshots, kept_records(run)
+    kind = kept_kind(arguments, run, wanted)
+    if kind:
+        show_kept(run, kind, wanted, arguments, _console(arguments, stream))
+        return
     record = run.record(wanted) if wanted is not None else asked_for(records)[-1] if records else None
     if arguments.json:
         _write_run(run, wanted, query, reading, stream)
@@ -110,8 +117,9 @@ def _show_run(
     console = _console(arguments, stream)
     if records:
         print_snapshots(records, console, unit=_unit(run, records[-1]))
-    else:
+    elif not kept:
         console.print("The run holds no snapshot.")
+    print_kept(kept, console, after_others=bool(records))
     _name_histories(run, console)
     print_notices(notices(run), console)
     if record is not None:
@@ -137,11 +145,12 @@ def _write_run(run: Run, wanted: Optional[str], query: Query, reading: Reading, 
     from gdbmem.formats.opening import open_profile
     from gdbmem.report.profile_json import profile_json
     from gdbmem.report.run_json import list_json
+    from gdbmem.runs.kept import kept_records
     from gdbmem.runs.operand import load_record
     from gdbmem.runs.run import notices
 
     if wanted is None:
-        stream.write(list_json(run.snapshots, notices(run)))
+        stream.write(list_json(run.snapshots, notices(run), kept_records(run)))
         return
     record = run.record(wanted)
     loaded = load_record(run, record, reading)

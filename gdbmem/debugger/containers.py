@@ -9,11 +9,11 @@ import gdb
 
 from gdbmem.analysis.containers import Surveyor, growth
 from gdbmem.debugger.command import Command, say, warn
+from gdbmem.debugger.kept import keep_survey, kept_survey
 from gdbmem.debugger.place import program_runs, real_pid
 from gdbmem.debugger.typeplans import Planner
-from gdbmem.errors import InputError, TargetError
+from gdbmem.errors import TargetError
 from gdbmem.model.memory import Buffer, Memory, MemoryUnreadable
-from gdbmem.text import printable
 
 if TYPE_CHECKING:
     import argparse
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _MOST_FRAMES = 100  # of each thread
 _MOST_FILES = 5_000
 _SOURCES = (".cpp", ".cc", ".cxx", ".C", ".c++", ".cp", ".cu", ".CPP")
-_saved: dict[str, Survey] = {}
 
 
 class ContainersCommand(Command):
@@ -42,15 +41,14 @@ class ContainersCommand(Command):
     def run(self, args: argparse.Namespace) -> None:
         from gdbmem.report.output import open_output
 
-        earlier = _find(args.since) if args.since is not None else None
+        earlier = kept_survey(args.since) if args.since is not None else None
         if not program_runs():
             raise TargetError("there is no process to look into", slug="not-running", hint="type 'run'")
         with open_output(args.output, force=args.force) as stream:
             survey = survey_here(" ".join(args.expression))
             survey.check()
             if args.save is not None:
-                _saved[args.save] = survey
-                say(f"containers kept as {args.save}")
+                say(f"containers kept as {keep_survey(args.save, survey).label}")
             from gdbmem.report.containers import containers_json, print_container_growth, print_containers
 
             if args.json:
@@ -63,17 +61,6 @@ class ContainersCommand(Command):
                 print_container_growth(growth(earlier, survey), console, args.top, args.since)
             else:
                 print_containers(survey, console, args.top)
-
-
-def _find(name: str) -> Survey:
-    if name in _saved:
-        return _saved[name]
-    known = ", ".join(printable(other) for other in _saved)
-    raise InputError(
-        f"no containers were saved as '{printable(name)}'",
-        slug="no-such-survey",
-        hint=f"there are {known}" if known else "'memcontainers --save NAME' saves them",
-    )
 
 
 def survey_here(expression: str = "") -> Survey:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Optional
 import gdb
 
 from gdbmem.debugger.command import Command, say
+from gdbmem.debugger.kept import keep_ledger, kept_ledger
 from gdbmem.debugger.place import program_runs, real_pid
-from gdbmem.debugger.session import session
-from gdbmem.errors import InputError, TargetError
-from gdbmem.text import printable
+from gdbmem.errors import TargetError
 
 if TYPE_CHECKING:
     import argparse
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from gdbmem.model.ledger import Ledger
 
 _CORE = re.compile(r"^Local core dump file:\n\s+.(.+)., file type ", re.M)
-_saved: dict[str, Ledger] = {}
 
 
 class ExplainCommand(Command):
@@ -42,11 +40,11 @@ class ExplainCommand(Command):
     def run(self, args: argparse.Namespace) -> None:
         from gdbmem.report.output import open_output
 
-        earlier = load_saved(args.since) if args.since is not None else None
+        earlier = kept_ledger(args.since) if args.since is not None else None
         with open_output(args.output, force=args.force) as stream:
             ledger = read_ledger_here()
             if args.save is not None:
-                save(args.save, ledger)
+                say(f"ledger kept as {keep_ledger(args.save, ledger).label}")
             if args.json:
                 from gdbmem.report.ledger_json import growth_json, ledger_json
 
@@ -153,31 +151,3 @@ def _register(name: str) -> int:
         return int(value) & (1 << 64) - 1
     except (gdb.error, OverflowError, ValueError):
         return 0  # this architecture has no such register
-
-
-def save(name: str, ledger: Ledger) -> None:
-    """Keep *ledger* under *name*, also in the run folder."""
-    from gdbmem.report.ledger_json import ledger_json
-    from gdbmem.runs.ledgers import save_ledger
-
-    save_ledger(session.run_of("none"), name, ledger_json(ledger))
-    _saved[name] = ledger
-    say(f"ledger kept as {name}")
-
-
-def load_saved(name: str) -> Ledger:
-    """Return the ledger saved as *name*; raises InputError with the names there are."""
-    from gdbmem.report.ledger_json import read_ledger
-    from gdbmem.runs.ledgers import ledger_texts
-
-    if name in _saved:
-        return _saved[name]
-    texts = ledger_texts(session.run) if session.has_run else {}
-    if name in texts:
-        return read_ledger(texts[name], name)
-    known = ", ".join(printable(other) for other in {**_saved, **texts})
-    raise InputError(
-        f"no ledger was saved as '{printable(name)}'",
-        slug="no-such-ledger",
-        hint=f"there are {known}" if known else "'memexplain --save NAME' saves one",
-    )

@@ -10,16 +10,27 @@ from typing import Any, Optional
 
 import gdb
 
+from gdbmem.analysis.ledger_answer import answer_ledger
 from gdbmem.debugger.breakpoints import ActionBreakpoint, act_now
+from gdbmem.debugger.containers import survey_here
+from gdbmem.debugger.explain import read_ledger_here
+from gdbmem.debugger.kept import keep_ledger, keep_survey
 from gdbmem.debugger.place import current_place, current_thread, program_runs, users_place
 from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots import blind_spot, take_snapshot
 from gdbmem.debugger.stops import signal_here
 from gdbmem.errors import GdbmemError, internal_error
+from gdbmem.report.containers import answer_survey
+from gdbmem.runs.kept import CONTAINERS, LEDGER
 from gdbmem.runs.recipe import Action, Point, recipe_from_plan
 
 # Those end the program unless it handles them itself: worth a word about where.
 _FATAL = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS")
+_NEED_A_STOP = (
+    "gdb",
+    "ledger",
+    "containers",
+)  # they ask more of gdb than it can do while it decides whether to stop
 _SETTINGS = (
     "set pagination off",
     "set confirm off",
@@ -67,7 +78,7 @@ def _play() -> None:
                 break
             session.follow(fate["next"])
         else:
-            if program_runs() and not act_now():
+            if program_runs() and (not act_now() or any(point.waiting for point in points)):
                 _report_stop(points)
     for point in points:
         point.report()
@@ -130,7 +141,7 @@ class _PlayedPoint:
             self._record(self._waiting.pop(0))
 
     def _act(self, hit: int) -> bool:
-        if any(action.kind == "gdb" for action in self._point.actions):
+        if any(action.kind in _NEED_A_STOP for action in self._point.actions):
             # A gdb command that fails while gdb decides whether to stop leaves gdb without its program.
             self._waiting.append(hit)
             return True
@@ -159,6 +170,8 @@ class _PlayedPoint:
                 warning = blind_spot(record.heap_bytes)
                 if warning:
                     result["warning"] = warning
+            elif action.kind in (LEDGER, CONTAINERS):
+                result.update(self._keep(action.kind, hit))
             elif action.kind == "backtrace":
                 result["text"] = _backtrace()
             elif action.kind == "print":
@@ -168,6 +181,17 @@ class _PlayedPoint:
         except (GdbmemError, gdb.error) as error:
             result["error"] = str(error)
         return result
+
+    def _keep(self, kind: str, hit: int) -> dict[str, Any]:
+        """Keep a ledger or survey under the point's name; return its label and the sentence that sums it up."""
+        if kind == LEDGER:
+            ledger = read_ledger_here()
+            record = keep_ledger(self._point.name, ledger, hit=hit)
+            return {"kept": record.label, "text": answer_ledger(ledger)}
+        survey = survey_here()
+        survey.check()
+        record = keep_survey(self._point.name, survey, hit=hit)
+        return {"kept": record.label, "text": answer_survey(survey)}
 
     def report(self) -> None:
         """Tell how often the point was hit, and whether its location was ever found in the program."""

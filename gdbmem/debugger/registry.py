@@ -73,6 +73,8 @@ LIST = Declared(
 List the snapshots of this run: name, heap, where the program stood.
 Usage: COMMAND [--json] [-o FILE] [--force]
 
+Below them the ledgers that memexplain kept in it, and the surveys of memcontainers.
+
 Example:
   (gdb) COMMAND
 """,

@@ -19,6 +19,7 @@ from gdbmem.debugger.session import (
 from gdbmem.debugger.stops import hits_here
 from gdbmem.engines import massif
 from gdbmem.errors import GdbmemError, InputError, TargetError
+from gdbmem.runs.kept import kept_records
 from gdbmem.runs.run import SnapshotRecord, check_name
 from gdbmem.text import printable
 from gdbmem.units import format_delta, format_size
@@ -199,7 +200,7 @@ def _records() -> Sequence[SnapshotRecord]:
 
 
 class ListCommand(Command):
-    """List the snapshots of this run: name, heap, where the program stood."""
+    """List the snapshots, ledgers and surveys of containers of this run, and where the program stood."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         from gdbmem.arguments import add_output_options
@@ -209,19 +210,23 @@ class ListCommand(Command):
     def run(self, args: argparse.Namespace) -> None:
         from gdbmem.report.output import open_output
 
-        records = _records()
+        kept = kept_records(session.run) if session.has_run else []
+        records = _records() if not kept else session.run.snapshots
         with open_output(args.output, force=args.force) as stream:
             if args.json:
                 from gdbmem.report.run_json import list_json
 
-                stream.write(list_json(records))
-            elif not records:
+                stream.write(list_json(records, kept=kept))
+            elif not records and not kept:
                 stream.write("No snapshot yet; 'massif-snap NAME' takes one.\n")
             else:
                 from gdbmem.debugger.terminal import console_on
-                from gdbmem.report.run_text import print_snapshots
+                from gdbmem.report.run_text import print_kept, print_snapshots
 
-                print_snapshots(records, console_on(stream))
+                console = console_on(stream)
+                if records:
+                    print_snapshots(records, console)
+                print_kept(kept, console, after_others=bool(records))
 
 
 class DiffCommand(Command):

@@ -33,7 +33,13 @@ class PlayedPoint:
     place: str  # in the recipe's file
     hits: int = 0
     snapshots: list[str] = field(default_factory=list)
+    ledgers: list[str] = field(default_factory=list)
+    containers: list[str] = field(default_factory=list)
     pending: bool = False  # the program has no such location
+
+    def recorded(self, action: str) -> list[str]:
+        """Return the names of what *action* (snap, ledger or containers) has recorded here."""
+        return {"snap": self.snapshots, "ledger": self.ledgers, "containers": self.containers}[action]
 
 
 @dataclass
@@ -135,13 +141,15 @@ class _Player:
     def _on_started(self, message: dict[str, Any], outcome: Outcome) -> None:
         engine = outcome.run.facts.get("engine", "massif")
         points = plural(len(self._points), "point")
-        self._progress(f"the program runs under {engine}, {points} to be recorded")
+        how = "without a heap profiler" if engine == "none" else f"under {engine}"
+        self._progress(f"the program runs {how}, {points} to be recorded")
 
     def _on_hit(self, message: dict[str, Any], outcome: Outcome) -> None:
         point = self._points[message["point"]]
         for result in message["results"]:
-            if "snapshot" in result:
-                point.snapshots.append(result["snapshot"])
+            label = result.get("snapshot") or result.get("kept")
+            if label:
+                point.recorded(result["action"]).append(label)
             if "error" in result:
                 outcome.notices.append(
                     Notice(
@@ -153,7 +161,9 @@ class _Player:
                 outcome.notices.append(Notice("massif-blind", result["warning"]))
             said = result.get("error") or result.get("text", "")
             self._progress(
-                said if "snapshot" in result else f"{point.name}: {result['action']}: {said.rstrip()}"
+                said
+                if "snapshot" in result
+                else f"{label or point.name}: {result['action']}: {said.rstrip()}"
             )
 
     def _on_unresolved(self, message: dict[str, Any], outcome: Outcome) -> None:

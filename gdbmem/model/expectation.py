@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
+LEDGER_METRICS = ("rss", "retained")  # measured by ledgers; the others by heap snapshots
+
 
 class Position(NamedTuple):
     """Where something stands in the recipe's file; both count from 1."""
@@ -20,7 +22,7 @@ class Expectation:
     before: str
     after: str
     position: Position
-    metric: str = "heap"
+    metric: str = "heap"  # or rss (the resident set), retained (freed memory that malloc keeps)
     at_most_bytes: Optional[int] = None
     at_least_bytes: Optional[int] = None
     path: str = ""  # a regular expression; "": the whole heap

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.analysis.containers import Growth, growth
+from gdbmem.errors import InputError, Notice
 from gdbmem.model.containers import Container, Survey
-from gdbmem.report.document import head, to_json
+from gdbmem.report.document import FORMAT_VERSION, Document, head, to_json
 from gdbmem.report.notices import print_notices
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_size
@@ -60,11 +62,56 @@ def containers_json(survey: Survey, before: Optional[Survey] = None) -> str:
     )
 
 
+def read_survey(text: str, name: str) -> Survey:
+    """Return the survey that containers_json() wrote; raises InputError where *text* is no such document."""
+    try:
+        document = json.loads(text)
+        if document["kind"] != "containers" or document["format_version"] > FORMAT_VERSION:
+            raise ValueError
+        containers = [
+            Container(
+                c["path"],
+                c["type"],
+                c["containers"],
+                c["size"],
+                c["capacity"],
+                c["held_bytes"],
+                c["slack_bytes"],
+            )
+            for c in document["containers"]
+        ]
+        return Survey(containers, [Notice(n["slug"], n["message"]) for n in document["warnings"]])
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{printable(name)} holds no survey of containers that this gdbmem can read",
+            slug="bad-survey",
+            hint="memcontainers --save NAME keeps one",
+        ) from error
+
+
+def growth_document(before: Survey, after: Survey) -> Document:
+    """Return which paths changed between two surveys, as ``kind=containers-growth``."""
+    return {
+        **head("containers-growth", [*before.notices, *after.notices]),
+        "delta_bytes": after.held_bytes - before.held_bytes,
+        "containers": [
+            {
+                "path": row.path,
+                "type": row.type_name,
+                "before_size": row.before_size,
+                "after_size": row.after_size,
+                "delta_bytes": row.delta_bytes,
+            }
+            for row in growth(before, after)
+        ],
+    }
+
+
 def print_containers(survey: Survey, console: Console, top: int) -> None:
     """Print the containers that hold most."""
     from rich.text import Text
 
-    console.print(Text(_answer(survey), "bold"), soft_wrap=True)
+    console.print(Text(answer_survey(survey), "bold"), soft_wrap=True)
     if not survey.containers:
         return
     table = _table("holds", "unused", "elements", "capacity", "what")
@@ -83,11 +130,12 @@ def print_containers(survey: Survey, console: Console, top: int) -> None:
     print_notices(survey.notices, console)
 
 
-def _answer(survey: Survey) -> str:
+def answer_survey(survey: Survey) -> str:
+    """Return what the containers hold, and which of them most, in one sentence."""
     if not survey.containers:
         return "no container was reached from the program's variables (was it compiled with -g?)"
     count = sum(container.containers for container in survey.containers)
-    text = f"{plural(count, 'container')} hold {format_size(survey.held_bytes)}"
+    text = f"{plural(count, 'container')} hold{'s' if count == 1 else ''} {format_size(survey.held_bytes)}"
     slack = max(survey.containers, key=lambda c: c.slack_bytes)
     if slack.slack_bytes * 10 > survey.held_bytes:
         return (

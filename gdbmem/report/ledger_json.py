@@ -121,33 +121,36 @@ def _heap(values: Mapping[str, Any]) -> Heap:
 
 
 def growth_json(before: Ledger, after: Ledger) -> str:
+    """Return the text of growth_document()."""
+    return to_json(growth_document(before, after))
+
+
+def growth_document(before: Ledger, after: Ledger) -> Document:
     """Return what became of each entry between two ledgers, as ``kind=ledger-growth``."""
     old = {entry.key: entry.resident_bytes for entry in before.entries}
     new = {entry.key: entry.resident_bytes for entry in after.entries}
-    return to_json(
-        {
-            **head("ledger-growth", [*before.notices, *after.notices]),
-            "pid": after.pid,
-            "before_rss_bytes": before.rss_bytes,
-            "after_rss_bytes": after.rss_bytes,
-            "delta_bytes": after.rss_bytes - before.rss_bytes,
-            "entries": [
-                {
-                    "category": key[0],
-                    "label": key[1],
-                    "before_bytes": old.get(key, 0),
-                    "after_bytes": new.get(key, 0),
-                    "delta_bytes": new.get(key, 0) - old.get(key, 0),
-                }
-                for key in {**old, **new}
-            ],
-        }
-    )
+    return {
+        **head("ledger-growth", [*before.notices, *after.notices]),
+        "pid": after.pid,
+        "before_rss_bytes": before.rss_bytes,
+        "after_rss_bytes": after.rss_bytes,
+        "delta_bytes": after.rss_bytes - before.rss_bytes,
+        "entries": [
+            {
+                "category": key[0],
+                "label": key[1],
+                "before_bytes": old.get(key, 0),
+                "after_bytes": new.get(key, 0),
+                "delta_bytes": new.get(key, 0) - old.get(key, 0),
+            }
+            for key in {**old, **new}
+        ],
+    }
 
 
 def trim_json(before: Ledger, after: Ledger) -> str:
     """Return what malloc_trim was to return and did, with the entries that changed, as ``kind=trim``."""
-    document = json.loads(growth_json(before, after))
+    document = growth_document(before, after)
     return to_json(
         {
             **document,

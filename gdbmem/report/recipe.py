@@ -19,6 +19,8 @@ class PointOutcome:
     name: str
     hits: int
     snapshots: Sequence[str]  # their names, oldest first
+    ledgers: Sequence[str] = ()
+    containers: Sequence[str] = ()
 
 
 def recipe_object(
@@ -26,16 +28,32 @@ def recipe_object(
     diffs: Sequence[Mapping[str, Any]],
     verdicts: Sequence[Verdict],
     notices: Sequence[Notice] = (),
+    *,
+    ledger_diffs: Sequence[Mapping[str, Any]] = (),
+    container_diffs: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """Return the JSON object of a recipe that was run; *diffs* are objects of kind=diff."""
+    """Return the JSON object of a recipe that was run.
+
+    *diffs* are objects of kind=diff, *ledger_diffs* of kind=ledger-growth, *container_diffs* of
+    kind=containers-growth.
+    """
     return {
         "format_version": FORMAT_VERSION,
         "kind": "recipe",
         "warnings": [{"slug": notice.slug, "message": notice.message} for notice in notices],
         "points": [
-            {"name": point.name, "hits": point.hits, "snapshots": list(point.snapshots)} for point in points
+            {
+                "name": point.name,
+                "hits": point.hits,
+                "snapshots": list(point.snapshots),
+                "ledgers": list(point.ledgers),
+                "containers": list(point.containers),
+            }
+            for point in points
         ],
         "diffs": [dict(diff) for diff in diffs],
+        "ledger_diffs": [dict(diff) for diff in ledger_diffs],
+        "container_diffs": [dict(diff) for diff in container_diffs],
         "expectations": [_verdict_object(verdict) for verdict in verdicts],
     }
 

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from gdbmem.errors import Notice
 from gdbmem.report.document import Document, head, to_json
-from gdbmem.report.run_text import Record
+from gdbmem.report.run_text import KeptRecord, Record
 
 _FIELDS = ("name", "file", "engine", "place", "thread", "hit", "seconds", "heap_bytes")
 
 
-def list_json(records: Iterable[Record], notices: Iterable[Notice] = ()) -> str:
+def list_json(
+    records: Iterable[Record], notices: Iterable[Notice] = (), kept: Sequence[KeptRecord] = ()
+) -> str:
     """Return the text of list_document()."""
-    return to_json(list_document(records, notices))
+    return to_json(list_document(records, notices, kept))
 
 
-def list_document(records: Iterable[Record], notices: Iterable[Notice] = ()) -> Document:
-    """Return *records* as ``kind=list``."""
+def list_document(
+    records: Iterable[Record], notices: Iterable[Notice] = (), kept: Sequence[KeptRecord] = ()
+) -> Document:
+    """Return *records*, and the ledgers and surveys *kept* beside them, as ``kind=list``."""
     listed = [{field: getattr(record, field) for field in _FIELDS} for record in records]
-    return {**head("list", notices), "snapshots": listed}
+    ledgers = [_kept(one, "rss_bytes", "retained_bytes") for one in kept if one.kind == "ledger"]
+    surveys = [_kept(one, "held_bytes", "slack_bytes") for one in kept if one.kind == "containers"]
+    return {**head("list", notices), "snapshots": listed, "ledgers": ledgers, "containers": surveys}
+
+
+def _kept(record: KeptRecord, total: str, unused: str) -> Document:
+    fields = {
+        field: getattr(record, field) for field in ("name", "file", "place", "thread", "hit", "seconds")
+    }
+    return {**fields, total: record.total_bytes, unused: record.unused_bytes}

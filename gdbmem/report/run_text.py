@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Optional, Protocol
+from typing import TYPE_CHECKING, Optional, Protocol, Union
 
 from gdbmem.model.snapshot import HEAP_BYTES, PAGE_BYTES
 from gdbmem.report.console import print_table
@@ -35,6 +35,68 @@ class Record(Protocol):
     def heap_bytes(self) -> Optional[int]: ...
 
 
+class KeptRecord(Protocol):
+    """What is known of one ledger or survey of containers that a run keeps; None is unknown."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def file(self) -> str: ...
+    @property
+    def place(self) -> Optional[str]: ...
+    @property
+    def thread(self) -> Optional[int]: ...
+    @property
+    def hit(self) -> Optional[int]: ...
+    @property
+    def seconds(self) -> Optional[float]: ...
+    @property
+    def total_bytes(self) -> Optional[int]: ...
+    @property
+    def unused_bytes(self) -> Optional[int]: ...
+
+
+def print_kept(records: Sequence[KeptRecord], console: Console, *, after_others: bool) -> None:
+    """Print the ledgers and the surveys of containers, a table each, where there are any."""
+    for kind, columns in (("ledger", ("resident", "kept free")), ("containers", ("hold", "unused"))):
+        of_kind = [record for record in records if record.kind == kind]
+        if of_kind:
+            if after_others:
+                console.print()
+            after_others = True
+            _print_kept(of_kind, "ledger" if kind == "ledger" else "containers at", columns, console)
+
+
+def _print_kept(
+    records: Sequence[KeptRecord], title: str, columns: tuple[str, str], console: Console
+) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column(title, overflow="fold")
+    for name in (columns[0], "change", columns[1], "after", "hit"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("where", overflow="fold")
+    former: Optional[int] = None
+    for record in records:
+        total = record.total_bytes
+        delta = None if total is None or former is None else total - former
+        table.add_row(
+            Text(printable(record.name), "bold"),
+            "?" if total is None else format_size(total),
+            "" if delta is None else format_delta(delta),
+            "?" if record.unused_bytes is None else format_size(record.unused_bytes),
+            "" if record.seconds is None else format_duration(record.seconds),
+            "" if record.hit is None else f"{record.hit:,}",
+            Text(_where(record)),
+        )
+        former = total if total is not None else former
+    print_table(console, table)
+
+
 def print_snapshots(records: Sequence[Record], console: Console, *, unit: str = HEAP_BYTES) -> None:
     """Print one row a snapshot: its size in *unit*, change since the one before, and where the program stood."""
     from rich.table import Table
@@ -62,7 +124,7 @@ def print_snapshots(records: Sequence[Record], console: Console, *, unit: str = 
     print_table(console, table)
 
 
-def _where(record: Record) -> str:
+def _where(record: Union[Record, KeptRecord]) -> str:
     place = printable(record.place) if record.place else ""
     # Thread 1 is the one that everybody expects.
     return f"{place} (thread {record.thread})" if record.thread not in (None, 1) else place

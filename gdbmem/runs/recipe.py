@@ -15,6 +15,7 @@ from gdbmem.model.expectation import Expectation, Position
 from gdbmem.text import printable
 
 PLAN_VERSION = 1
+RECORDED = ("snap", "ledger", "containers")  # the actions whose results have names
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class HitFilter:
 
 @dataclass(frozen=True)
 class Action:
-    """What to do at a point: snap, backtrace, print (*argument* is an expression), gdb (a command)."""
+    """What to do at a point: snap, ledger, containers, backtrace, print (an expression), gdb (a command)."""
 
     kind: str
     argument: str = ""
@@ -66,9 +67,14 @@ class Point:
     after: bool = False  # when the function has returned
     actions: Sequence[Action] = (Action("snap"),)
 
+    def does(self, kind: str) -> bool:
+        """Tell whether an action of that *kind* is to be done here."""
+        return any(action.kind == kind for action in self.actions)
+
     @property
-    def takes_snapshots(self) -> bool:
-        return any(action.kind == "snap" for action in self.actions)
+    def records(self) -> frozenset[str]:
+        """What can be compared afterwards: of snap, ledger and containers those that are recorded here."""
+        return frozenset(kind for kind in RECORDED if self.does(kind))
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from typing import Any, Optional, Union
 import yaml
 
 from gdbmem.errors import InputError
-from gdbmem.model.expectation import Expectation
+from gdbmem.model.expectation import LEDGER_METRICS, Expectation
 from gdbmem.runs.recipe import Action, HitFilter, Pair, Point, Recipe
+from gdbmem.runs.recipe_abilities import check_pair, refusals
 from gdbmem.runs.recipe_yaml import Reader, RecipeError, compose, position_of, read_text, suggest
 from gdbmem.runs.run import check_name
 from gdbmem.text import printable
@@ -30,8 +31,8 @@ OPTION_KEYS = (
     "trace-children",
 )  # fmt: skip
 ENGINES, LATER_ENGINES = ("massif", "gperftools", "jemalloc", "none"), ("memcheck",)
-METRICS, LATER_METRICS = ("heap",), ("rss", "blocks", "retained")
-ACTIONS, LATER_ACTIONS = ("snap", "backtrace", "print", "gdb"), ("ledger", "containers")
+METRICS, LATER_METRICS = ("heap", "rss", "retained"), ("blocks",)
+ACTIONS = ("snap", "ledger", "containers", "backtrace", "print", "gdb")
 TIME_UNITS = ("i", "ms", "B")
 
 _WITH_ARGUMENT = {"print": "{print: EXPRESSION}", "gdb": "{gdb: COMMAND}"}
@@ -55,6 +56,8 @@ def parse_recipe(text: str, source: str) -> Recipe:
     root = compose(text, source)
     reader = Reader()
     recipe = _recipe(reader, root, source)
+    for problem in refusals(recipe, recipe.engine):
+        reader.problem(*problem)
     if reader.problems:
         raise RecipeError(source, reader.problems)
     return recipe
@@ -211,7 +214,7 @@ def _actions(reader: Reader, node: yaml.Node) -> Sequence[Action]:
 
 def _action(reader: Reader, node: yaml.Node) -> Optional[Action]:
     if not isinstance(node, yaml.MappingNode):
-        kind = reader.choice(node, "action", ACTIONS, LATER_ACTIONS)
+        kind = reader.choice(node, "action", ACTIONS)
         if kind in _WITH_ARGUMENT:
             reader.problem(
                 node, f"action '{kind}' lacks its argument", f"write it as in {_WITH_ARGUMENT[kind]}"
@@ -221,7 +224,7 @@ def _action(reader: Reader, node: yaml.Node) -> Optional[Action]:
         reader.problem(node, "an action in braces has one key", "write [{print: x}, {print: y}]")
         return None
     key_node, value = node.value[0]
-    kind = reader.choice(key_node, "action", ACTIONS, LATER_ACTIONS)
+    kind = reader.choice(key_node, "action", ACTIONS)
     if kind and kind not in _WITH_ARGUMENT:
         reader.problem(key_node, f"action '{kind}' takes no argument", f"write {kind}")
     if kind not in _WITH_ARGUMENT:
@@ -232,7 +235,10 @@ def _action(reader: Reader, node: yaml.Node) -> Optional[Action]:
 def _diffs(reader: Reader, node: Optional[yaml.Node], points: Sequence[Point]) -> tuple[Pair, ...]:
     items = reader.sequence(node, "'diff'", "diff: [[before, after]]") if node else []
     pairs = (_pair(reader, item, "a pair in 'diff'", points) for item in items)
-    return tuple(pair for pair in pairs if pair)
+    found = tuple(pair for pair in pairs if pair)
+    for pair in found:
+        check_pair(reader, pair, points)
+    return found
 
 
 def _pair(reader: Reader, node: yaml.Node, what: str, points: Sequence[Point]) -> Optional[Pair]:
@@ -259,9 +265,11 @@ def _check_reference(reader: Reader, node: yaml.Node, name: str, points: Sequenc
         known = list(dict.fromkeys(point.name for point in points if point.name))
         hint = suggest(base, known) if known else ""
         reader.problem(node, f"no point is named '{printable(base)}'", hint)
-    elif not point.takes_snapshots:
+    elif not point.records:
         reader.problem(
-            node, f"point '{printable(base)}' takes no snapshot", "add snap to its 'do:', or leave 'do:' out"
+            node,
+            f"point '{printable(base)}' records nothing to compare",
+            "add snap, ledger or containers to its 'do:'",
         )
     elif point.hits.count is not None and ordinal > point.hits.count:
         reader.problem(
@@ -296,7 +304,7 @@ def _expectation(reader: Reader, node: yaml.Node, points: Sequence[Point]) -> Op
             "for both write two expectations" if "at_most" in nodes else "write it as in at_most: 1MiB",
         )
     pair = _pair(reader, nodes["between"], "'between'", points) if "between" in nodes else None
-    return Expectation(
+    expectation = Expectation(
         before=pair.before if pair else "",
         after=pair.after if pair else "",
         position=position_of(node),
@@ -307,6 +315,13 @@ def _expectation(reader: Reader, node: yaml.Node, points: Sequence[Point]) -> Op
         at_least_bytes=_size(reader, nodes.get("at_least"), "'at_least'"),
         path=_pattern(reader, nodes["path"]) if "path" in nodes else "",
     )
+    if pair and expectation.metric:
+        check_pair(reader, pair, points, metric=expectation.metric)
+    if expectation.path and expectation.metric in LEDGER_METRICS:
+        reader.problem(
+            nodes["path"], f"metric '{expectation.metric}' is of the whole process", "leave out 'path:'"
+        )
+    return expectation
 
 
 def _size(reader: Reader, node: Optional[yaml.Node], what: str) -> Optional[int]:

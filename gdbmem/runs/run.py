@@ -27,7 +27,7 @@ _FACTS = "run.json"
 _LOG = "snapshots.jsonl"
 _FOLDER = "snapshots"
 _LISTED = 8  # names in a message
-_ORDINAL = re.compile(r"(.+)#([1-9]\d*)", re.DOTALL)
+ORDINAL = re.compile(r"(.+)#([1-9]\d*)", re.DOTALL)  # NAME#2
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Run:
             if temporary is not None:
                 with contextlib.suppress(OSError):
                     Path(temporary).unlink()
-            raise self._unwritable(error) from error
+            raise self.unwritable(error) from error
 
     @property
     def snapshots(self) -> list[SnapshotRecord]:
@@ -144,7 +144,7 @@ class Run:
         Raises InputError, with the nearest name, where there is none.
         """
         records = self.snapshots
-        match = _ORDINAL.fullmatch(name)
+        match = ORDINAL.fullmatch(name)
         base, ordinal = (match[1], int(match[2])) if match else (name, None)
         found = [r for r in records if r.base_name == base and ordinal in (None, r.ordinal)]
         if found:
@@ -188,10 +188,11 @@ class Run:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            raise self._unwritable(error) from error
+            raise self.unwritable(error) from error
         return record
 
-    def _unwritable(self, error: OSError) -> InputError:
+    def unwritable(self, error: OSError) -> InputError:
+        """Return the error of a run folder that can't be written to."""
         return InputError(
             f"cannot write into the run folder {printable(str(self.folder))}: {error.strerror}",
             slug="run-unwritable",
@@ -240,7 +241,7 @@ def check_name(name: str) -> str:
 
     ``NAME#2`` means the second snapshot called NAME, so nobody may choose such a name.
     """
-    if not name.strip() or _ORDINAL.fullmatch(name):
+    if not name.strip() or ORDINAL.fullmatch(name):
         raise InputError(
             f"'{printable(name)}' can't name a snapshot",
             slug="bad-snapshot-name",

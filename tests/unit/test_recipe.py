@@ -98,7 +98,7 @@ def test_what_is_left_out_has_the_documented_meaning() -> None:
     assert (recipe.stdin, recipe.engine, recipe.timeout_seconds) == ("/dev/null", "massif", None)
     assert MassifOptions(**recipe.options) == MassifOptions()
     point = recipe.points[0]
-    assert (point.name, point.after, point.when, point.takes_snapshots) == ("main", False, "", True)
+    assert (point.name, point.after, point.when, point.records) == ("main", False, "", frozenset(("snap",)))
 
 
 def test_gdb_gets_the_same_recipe_as_json() -> None:
@@ -169,7 +169,7 @@ def test_the_recipes_to_copy_are_sound() -> None:
         recipe_reader.HIT_KEYS,
         recipe_reader.EXPECT_KEYS,
         recipe_reader.OPTION_KEYS,
-        recipe_reader.ACTIONS + recipe_reader.LATER_ACTIONS,
+        recipe_reader.ACTIONS,
         recipe_reader.METRICS + recipe_reader.LATER_METRICS,
         recipe_reader.ENGINES + recipe_reader.LATER_ENGINES,
     ],

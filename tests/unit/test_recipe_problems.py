@@ -78,7 +78,7 @@ def test_a_mistake_in_the_recipe_is_named_with_its_place(text: str, said: str) -
         ("{at: m, hits: {every: 1e3}}", "2:32 'every' must be a whole number from 1"),
         ("{at: m, hits: {only: [1], every: 2}}", "2:24 'only' stands alone in 'hits'"),
         ("{at: m, do: [snapp]}", "2:23 unknown action 'snapp'; did you mean 'snap'?"),
-        ("{at: m, do: [ledger]}", "2:23 action 'ledger' is not in this version of gdbmem"),
+        ("{at: m, do: [ledgr]}", "2:23 unknown action 'ledgr'; did you mean 'ledger'?"),
         (
             "{at: m, do: [print]}",
             "2:23 action 'print' lacks its argument; write it as in {print: EXPRESSION}",
@@ -110,7 +110,10 @@ def test_a_mistake_in_a_point_is_named_with_its_place(point: str, said: str) -> 
             "metric: heap",
             "4:5 an expectation has either 'at_most:' or 'at_least:'; write it as in at_most: 1MiB",
         ),
-        ("at_most: 0\n    metric: rss", "6:13 metric 'rss' is not in this version of gdbmem; it has heap"),
+        (
+            "at_most: 0\n    metric: blocks",
+            "6:13 metric 'blocks' is not in this version of gdbmem; it has heap, rss",
+        ),
         ('at_most: 0\n    path: "("', "6:11 'path' is no regular expression"),
         (f"at_most: 1{'0' * 400}.5MiB", "5:14 'at_most' is too large"),
     ],
@@ -126,11 +129,57 @@ def test_an_expectation_without_between_is_named() -> None:
 
 def test_a_point_that_takes_no_snapshot_cannot_be_compared() -> None:
     text = "program: a\npoints: [{at: m, do: [backtrace]}, {at: n}]\ndiff: [[m, n]]"
-    assert only_problem(text).startswith("3:9 point 'm' takes no snapshot; add snap")
+    assert only_problem(text).startswith("3:9 point 'm' records nothing to compare; add snap")
+
+
+LEDGERS = "program: a\nengine: none\npoints: [{at: m, do: [ledger]}, {at: n, do: [ledger]}]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "program: a\npoints: [{at: m, do: [ledger]}]",
+            "2:15 under massif the ledger at 'm' would be of valgrind's own memory; take ledgers with 'engine: none'",
+        ),
+        (
+            "program: a\nengine: none\npoints: [{at: m}]",
+            "3:15 engine none takes no snapshot at 'm'; write do: [ledger]",
+        ),
+        (
+            LEDGERS + "expect: [{between: [m, n], at_most: 0}]",
+            "4:20 point 'm' takes no snapshot, which 'heap' needs; add snap to their 'do:', or measure rss",
+        ),
+        (
+            HEAD + "expect: [{between: [m, end], metric: rss, at_most: 0}]",
+            "3:20 point 'm' takes no ledger, which 'rss' needs; add ledger",
+        ),
+        (
+            LEDGERS + "expect: [{between: [m, n], metric: rss, path: x, at_most: 0}]",
+            "4:47 metric 'rss' is of the whole process; leave out 'path:'",
+        ),
+        (
+            LEDGERS.replace("none", "jemalloc") + "expect: [{between: [m, n], metric: retained, at_most: 0}]",
+            "4:10 metric 'retained' is what glibc's malloc keeps, and jemalloc takes its place; use 'engine: none'",
+        ),
+        (
+            LEDGERS.replace("n, do: [ledger]", "n, do: [containers]") + "diff: [[m, n]]",
+            "4:8 'm' and 'n' record nothing of the same kind; have both 'do:' hold",
+        ),
+    ],
+)
+def test_what_the_engine_or_the_points_cannot_give_is_said_before_anything_runs(text: str, said: str) -> None:
+    assert problems(text)[0].startswith(said)
+
+
+def test_ledgers_can_be_compared_and_judged_with_an_engine_that_leaves_the_process_alone() -> None:
+    text = LEDGERS + "diff: [[m, n]]\nexpect: [{between: [m, n], metric: retained, at_most: 0}]"
+    recipe = parse_recipe(text, "leak.yaml")
+    assert recipe.expectations[0].metric == "retained"
 
 
 def test_all_problems_are_reported_in_their_order_and_the_error_counts_them() -> None:
-    text = "program: a\ntimeout: 10\npoints: [{at: m, do: [ledger]}]\nengine: memcheck\nwhat: x\n"
+    text = "program: a\ntimeout: 10\npoints: [{at: m, do: [ledgr]}]\nengine: memcheck\nwhat: x\n"
     lines = [int(problem.split(":")[0]) for problem in problems(text)]
     assert lines == [2, 3, 4, 5]
     with pytest.raises(RecipeError) as caught:

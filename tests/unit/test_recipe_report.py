@@ -60,17 +60,28 @@ def test_the_exit_status_tells_a_failure_from_what_could_not_be_judged(
 
 def test_json_says_unknown_as_null_never_as_zero() -> None:
     document = recipe_object(
-        [PointOutcome("loaded", 3, ["loaded#1", "loaded#2"])],
+        [PointOutcome("loaded", 3, ["loaded#1", "loaded#2"], ["loaded"])],
         [{"kind": "diff"}],
         [verdict(None, path="x")],
         [Notice("slug", "message")],
+        ledger_diffs=[{"kind": "ledger-growth"}],
     )
     assert json.loads(json.dumps(document)) == {
         "format_version": 1,
         "kind": "recipe",
         "warnings": [{"slug": "slug", "message": "message"}],
-        "points": [{"name": "loaded", "hits": 3, "snapshots": ["loaded#1", "loaded#2"]}],
+        "points": [
+            {
+                "name": "loaded",
+                "hits": 3,
+                "snapshots": ["loaded#1", "loaded#2"],
+                "ledgers": ["loaded"],
+                "containers": [],
+            }
+        ],
         "diffs": [{"kind": "diff"}],
+        "ledger_diffs": [{"kind": "ledger-growth"}],
+        "container_diffs": [],
         "expectations": [
             {
                 "between": ["a", "b"],

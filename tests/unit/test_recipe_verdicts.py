@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gdbmem.cli.recipe_verdicts import Diffs, verdict_of
+from gdbmem.cli.recipe_verdicts import Diffs, KeptPairs, verdict_of
 from gdbmem.errors import Notice
 from gdbmem.launch.unattended import Outcome, PlayedPoint
 from gdbmem.model.expectation import Expectation, Position, Verdict
@@ -40,7 +40,7 @@ def played(folder: Path, *taken: str, notices: tuple[Notice, ...] = (), **facts:
 
 def judged(outcome: Outcome, after: str = "m", *, at_most: int = 0) -> Verdict:
     expectation = Expectation("a", after, Position(9, 5), at_most_bytes=at_most)
-    return verdict_of(expectation, Diffs(outcome), outcome, ())
+    return verdict_of(expectation, Diffs(outcome), KeptPairs((), outcome), outcome, ())
 
 
 @pytest.mark.parametrize(
