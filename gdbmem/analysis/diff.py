@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Any, Optional
+from typing import Optional
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.model.calltree import PRUNED, ROOT, CallTree, Frame
@@ -24,6 +24,47 @@ def diff_snapshots(before: Snapshot, after: Snapshot) -> Diff:
     one call site on each side is taken to show the same one: two that read alike can't be told apart.
     Raises InputError where one side counts the heap and the other pages.
     """
+    return diff_series((before, after))
+
+
+def diff_series(snapshots: Sequence[Snapshot]) -> Diff:
+    """Merge the trees of two or more *snapshots*, oldest first, into the diff of the first and the last.
+
+    Of more than two the diff keeps in ``course`` what each node held at each of them.
+    Raises InputError where they do not count the same.
+    """
+    before, after = snapshots[0], snapshots[-1]
+    for snapshot in snapshots[1:]:
+        _check_units(before, snapshot)
+    trees = [snapshot.tree for snapshot in snapshots]
+    table = _FrameTable(base_names=_on_base_names(trees))
+    numbers = [table.intern(tree.frames) for tree in trees]
+    merged = _merge(trees, numbers, len(table.frames))
+    columns = [merged.add(tree.bytes, side) for side, tree in enumerate(trees)]
+    uncertain = _uncertainty(merged, table, trees, columns)
+    sides = [Side(one.source, one.name, one.tree.bytes[0]) for one in snapshots]
+    before_blocks, after_blocks = _blocks(merged, trees)
+    diff = Diff(
+        before_side=sides[0],
+        after_side=sides[-1],
+        frames=table.frames,
+        parent=merged.parent,
+        frame=merged.frame,
+        before=columns[0],
+        after=columns[-1],
+        uncertain=uncertain,
+        before_blocks=before_blocks,
+        after_blocks=after_blocks,
+        notices=_notices(snapshots, base_names=table.base_names, hides=any(uncertain)),
+        unit=after.unit,
+        variance=_variance(merged, trees),
+        course=columns if len(columns) > 2 else (),
+        sides=sides,
+    )
+    return _in_pre_order(diff)
+
+
+def _check_units(before: Snapshot, after: Snapshot) -> None:
     if before.unit != after.unit:
         raise InputError(
             f"{printable(before.source)} counts {before.unit}, {printable(after.source)} {after.unit}",
@@ -32,29 +73,6 @@ def diff_snapshots(before: Snapshot, after: Snapshot) -> Diff:
             if PAGE_BYTES in (before.unit, after.unit)
             else "choose the same --metric for both",
         )
-    trees = (before.tree, after.tree)
-    on_names = _on_base_names(trees)
-    table = _FrameTable(base_names=on_names)
-    numbers = [table.intern(tree.frames) for tree in trees]
-    merged = _merge(trees, numbers, len(table.frames))
-    uncertain = _uncertainty(merged, table, trees)
-    count_blocks = before.tree.blocks is not None and after.tree.blocks is not None
-    diff = Diff(
-        before_side=Side(before.source, before.name, before.tree.bytes[0]),
-        after_side=Side(after.source, after.name, after.tree.bytes[0]),
-        frames=table.frames,
-        parent=merged.parent,
-        frame=merged.frame,
-        before=merged.bytes[0],
-        after=merged.bytes[1],
-        uncertain=uncertain,
-        before_blocks=merged.blocks[0] if count_blocks else None,
-        after_blocks=merged.blocks[1] if count_blocks else None,
-        notices=_notices(before, after, base_names=on_names, hides=any(uncertain)),
-        unit=after.unit,
-        variance=merged.variance,
-    )
-    return _in_pre_order(diff)
 
 
 def as_growth(snapshot: Snapshot) -> Diff:
@@ -96,68 +114,84 @@ class _FrameTable:
         return number
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Merged:
-    # Columns still in the order of making: all of the first tree, then what only the second has.
-    parent: array[int] = field(default_factory=lambda: array("q", [-1]))
-    frame: array[int] = field(default_factory=lambda: array("q", [ROOT]))
-    bytes: tuple[array[int], array[int]] = field(default_factory=lambda: (array("q", [0]), array("q", [0])))
-    blocks: tuple[array[int], array[int]] = field(default_factory=lambda: (array("q", [0]), array("q", [0])))
-    sites: tuple[array[int], array[int]] = field(default_factory=lambda: (array("q", [0]), array("q", [0])))
-    variance: Optional[array[float]] = None  # of both sides together
+    # Nodes still in the order of making: all of the first tree, then what only the second has, and so on.
+    parent: array[int]
+    frame: array[int]
+    targets: Sequence[array[int]]  # of each tree: the merged node of each of its own
+
+    def add(self, column: Sequence[int], side: int) -> array[int]:
+        """Return *column* of the tree *side*, added up for each merged node."""
+        result = array("q", [0]) * len(self.parent)
+        for place, number in zip(self.targets[side], column):
+            result[place] += number
+        return result
+
+    def sites(self, side: int) -> array[int]:
+        """Return how many nodes of the tree *side* each merged node stands for."""
+        return self.add([1] * len(self.targets[side]), side)
 
 
 def _merge(trees: Sequence[CallTree], numbers: Sequence[Sequence[int]], frame_count: int) -> _Merged:
-    merged = _Merged()
-    parents, frames = merged.parent, merged.frame
-    columns: list[array[Any]] = [*merged.bytes, *merged.blocks, *merged.sites]
-    if any(tree.variance is not None for tree in trees):
-        merged.variance = array("d", [0.0])
-        columns.append(merged.variance)
+    parents, frames, targets = array("q", [-1]), array("q", [ROOT]), []
     index: dict[int, int] = {}
     stride = frame_count + 2  # two for ROOT and PRUNED
-    for side, tree in enumerate(trees):
-        sizes, sites, blocks = merged.bytes[side], merged.sites[side], merged.blocks[side]
-        number, target = numbers[side], [0] * len(tree)
-        sizes[0], sites[0] = tree.bytes[0], 1
-        if tree.blocks is not None:
-            blocks[0] = tree.blocks[0]
-        for node in range(1, len(tree)):
-            frame = tree.frame[node]
-            parent = target[tree.parent[node]]
-            merged_frame = number[frame] if frame >= 0 else frame
+    for tree, number in zip(trees, numbers):
+        merged_frames = [*number, PRUNED, ROOT]  # at the indices -2 and -1: these stand for themselves
+        target = array("q", [0]) * len(tree)
+        rows = zip(tree.parent, tree.frame)
+        next(rows)
+        for node, (above, frame) in enumerate(rows, start=1):
+            parent, merged_frame = target[above], merged_frames[frame]
             place = index.setdefault(parent * stride + merged_frame + 2, len(parents))
             if place == len(parents):
                 parents.append(parent)
                 frames.append(merged_frame)
-                for column in columns:
-                    column.append(0)
             target[node] = place
-            sizes[place] += tree.bytes[node]
-            sites[place] += 1
-            if tree.blocks is not None:
-                blocks[place] += tree.blocks[node]
-            if tree.variance is not None and merged.variance is not None:
-                merged.variance[place] += tree.variance[node]
-    return merged
+        targets.append(target)
+    return _Merged(parents, frames, targets)
 
 
-def _uncertainty(merged: _Merged, table: _FrameTable, trees: Sequence[CallTree]) -> array[int]:
+def _blocks(
+    merged: _Merged, trees: Sequence[CallTree]
+) -> tuple[Optional[Sequence[int]], Optional[Sequence[int]]]:
+    first, last = trees[0].blocks, trees[-1].blocks
+    if first is None or last is None:
+        return None, None
+    return merged.add(first, 0), merged.add(last, len(trees) - 1)
+
+
+def _variance(merged: _Merged, trees: Sequence[CallTree]) -> Optional[array[float]]:
+    # Of the first and the last together, for that is what is subtracted.
+    if trees[0].variance is None and trees[-1].variance is None:
+        return None
+    result = array("d", [0.0]) * len(merged.parent)
+    for side in (0, len(trees) - 1):
+        for place, variance in zip(merged.targets[side], trees[side].variance or ()):
+            result[place] += variance
+    return result
+
+
+def _uncertainty(
+    merged: _Merged, table: _FrameTable, trees: Sequence[CallTree], columns: Sequence[array[int]]
+) -> array[int]:
     # A node stands for one or more call sites (equal text, different addresses). A site that one side
     # shows and the other does not may be hidden on the other side: in the pruned node beside it, or beside
     # an ancestor, as far up as that ancestor may itself stand for another call site there. Each hidden
     # site is smaller than the threshold, all of them together no bigger than those pruned nodes. Under a
     # frame without a name nothing says that two sites are the same.
     result = array("q", [0]) * len(merged.parent)
-    for side, tree in enumerate(trees):
-        pruned = _pruned_children(merged, side)
+    ends = (0, len(trees) - 1)
+    for side, other in (ends, ends[::-1]):
+        pruned = _pruned_children(merged, columns[side])
         if pruned:
-            _add_hidden(result, merged, table, side, pruned, tree)
+            sites = (merged.sites(side), merged.sites(other))
+            _add_hidden(result, merged, table, sites, pruned, trees[side])
     return result
 
 
-def _pruned_children(merged: _Merged, side: int) -> dict[int, int]:
-    sizes = merged.bytes[side]
+def _pruned_children(merged: _Merged, sizes: array[int]) -> dict[int, int]:
     return {
         merged.parent[node]: sizes[node]
         for node, frame in enumerate(merged.frame)
@@ -169,12 +203,12 @@ def _add_hidden(
     result: array[int],
     merged: _Merged,
     table: _FrameTable,
-    side: int,
+    sites: tuple[array[int], array[int]],
     pruned: Mapping[int, int],
     tree: CallTree,
 ) -> None:
     threshold_bytes = tree.threshold_bytes
-    here, there = merged.sites[side], merged.sites[1 - side]
+    here, there = sites
     count = len(merged.parent)
     largest, total = array("q", [0]) * count, array("q", [0]) * count  # hidden in a child of this node
     nameless, parting = bytearray(count), _parting(merged, table)
@@ -223,10 +257,8 @@ def _in_pre_order(diff: Diff) -> Diff:
     def sort(column: Sequence[int]) -> array[int]:
         return array("q", [column[node] for node in order])
 
-    return Diff(
-        before_side=diff.before_side,
-        after_side=diff.after_side,
-        frames=diff.frames,
+    return replace(
+        diff,
         parent=array("q", [-1] + [place[diff.parent[node]] for node in order[1:]]),
         frame=sort(diff.frame),
         before=sort(diff.before),
@@ -234,9 +266,8 @@ def _in_pre_order(diff: Diff) -> Diff:
         uncertain=sort(diff.uncertain),
         before_blocks=None if diff.before_blocks is None else sort(diff.before_blocks),
         after_blocks=None if diff.after_blocks is None else sort(diff.after_blocks),
-        notices=diff.notices,
-        unit=diff.unit,
         variance=None if diff.variance is None else array("d", [diff.variance[node] for node in order]),
+        course=tuple(sort(column) for column in diff.course),
     )
 
 
@@ -267,10 +298,11 @@ def _on_base_names(trees: Sequence[CallTree]) -> bool:
     return {_has_folders(tree) for tree in trees} >= {True, False}
 
 
-def _notices(before: Snapshot, after: Snapshot, *, base_names: bool, hides: bool) -> list[Notice]:
+def _notices(snapshots: Sequence[Snapshot], *, base_names: bool, hides: bool) -> list[Notice]:
     notices = []
+    trees = [snapshot.tree for snapshot in snapshots]
     if base_names:
-        bare = after if _has_folders(before.tree) else before
+        bare = next(one for one in reversed(snapshots) if _has_folders(one.tree) is False)
         notices.append(
             Notice(
                 "compared-on-base-names",
@@ -278,15 +310,15 @@ def _notices(before: Snapshot, after: Snapshot, *, base_names: bool, hides: bool
                 " last part; files of one name in several folders count as one",
             )
         )
-    if before.tree.variance is not None or after.tree.variance is not None:
+    if any(tree.variance is not None for tree in trees):
         notices.append(
             Notice("sampled", "the numbers are estimated from samples; ± is one standard error of each row")
         )
-    if hides and (before.tree.scattered or after.tree.scattered):
+    if hides and any(tree.scattered for tree in trees):
         text = "a side was cut, so what is marked ± may be off by as much as it may hide"
         notices.append(Notice("cut-hides", text))
     elif hides:
-        limit = max(before.tree.threshold_bytes, after.tree.threshold_bytes)
+        limit = max(tree.threshold_bytes for tree in trees)
         notices.append(
             Notice(
                 "threshold-hides",

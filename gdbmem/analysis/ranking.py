@@ -9,6 +9,7 @@ from typing import Optional
 
 from gdbmem.analysis.library import NAMELESS, is_library, own_rank
 from gdbmem.analysis.query import Query, frame_text
+from gdbmem.analysis.trend import TRENDS, Trend, change_of, judge
 from gdbmem.model.calltree import PRUNED, Frame
 from gdbmem.model.diff import Diff
 
@@ -23,12 +24,34 @@ class Amount:
     paths: int
     before_bytes: int
     after_bytes: int
-    uncertain_bytes: int = 0  # delta_bytes may be off by as much
+    hidden_bytes: int = 0  # a threshold or a cut may hide as much of delta_bytes
+    error_bytes: int = 0  # the standard error of delta_bytes where it is sampled
     delta_blocks: Optional[int] = None
+    course: Sequence[int] = ()  # of a series: the bytes at each snapshot
 
     @property
     def delta_bytes(self) -> int:
         return self.after_bytes - self.before_bytes
+
+    @property
+    def uncertain_bytes(self) -> int:
+        """How far delta_bytes may be off."""
+        return self.hidden_bytes + self.error_bytes
+
+    @property
+    def change(self) -> str:
+        """What became of it between the two: a word of analysis.trend."""
+        return change_of(
+            self.before_bytes,
+            self.after_bytes,
+            hidden_bytes=self.hidden_bytes,
+            error_bytes=self.error_bytes,
+        )
+
+    @property
+    def trend(self) -> Trend:
+        """What became of it in a series."""
+        return judge(self.course, uncertain_bytes=self.uncertain_bytes)
 
 
 @dataclass(frozen=True)
@@ -57,7 +80,10 @@ class Ranking:
 
 
 def rank(diff: Diff, query: Query) -> Ranking:
-    """Return the rows of *diff* that *query* asks for, in the order of their change."""
+    """Return the rows of *diff* that *query* asks for, in the order of their change.
+
+    Those of a series come in the order of trend.TRENDS: what grows steadily first.
+    """
     paths = _Paths(diff, query)
     groups: dict[object, _Sum] = {}
     outside = {_UNMATCHED: _Sum(), _KNOWN: _Sum()}
@@ -65,8 +91,8 @@ def rank(diff: Diff, query: Query) -> Ranking:
         fate = paths.fate(node)
         group = groups.setdefault(paths.key(node), _Sum()) if fate == _LISTED else outside[fate]
         group.add(paths, node)
-    changed = [group for group in groups.values() if group.delta]
-    changed.sort(key=lambda group: (-abs(group.delta), group.heaviest))
+    changed = [group for group in groups.values() if group.has_changed]
+    changed.sort(key=paths.order)
     big = [group for group in changed if abs(group.delta) >= query.min_bytes][: query.top]
     rest = _Sum()
     chosen = {id(group) for group in big}
@@ -87,23 +113,32 @@ def rank(diff: Diff, query: Query) -> Ranking:
 class _Sum:
     # Adds paths up. Paths that one call site hides share one bound: `origins` keeps, for each node at which
     # the uncertainty begins, what the paths under it could claim of it.
-    __slots__ = ("after", "before", "blocks", "heaviest", "heaviest_change", "origins", "paths", "variance")
+    __slots__ = (
+        "after", "before", "blocks", "course", "heaviest", "heaviest_change", "origins", "paths", "variance",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.paths = self.before = self.after = self.blocks = 0
         self.heaviest, self.heaviest_change = -1, -1
         self.origins: dict[int, int] = {}
         self.variance = 0.0
+        self.course: list[int] = []
 
     @property
     def delta(self) -> int:
         return self.after - self.before
+
+    @property
+    def has_changed(self) -> bool:
+        return self.before != self.after or len(set(self.course)) > 1
 
     def add(self, paths: _Paths, node: int) -> None:
         before, after = paths.before[node], paths.after[node]
         self.paths += 1
         self.before += before
         self.after += after
+        if paths.course:
+            self._extend([column[node] for column in paths.course])
         if paths.blocks is not None:
             self.blocks += paths.blocks[node]
         change = abs(after - before)
@@ -116,9 +151,14 @@ class _Sum:
         if paths.diff.variance is not None:
             self.variance += paths.diff.variance[node]
 
+    def _extend(self, course: Sequence[int]) -> None:
+        self.course = [a + b for a, b in zip(self.course, course)] if self.course else list(course)
+
     def absorb(self, other: _Sum) -> None:
         self.before += other.before
         self.after += other.after
+        if other.course:
+            self._extend(other.course)
         self.blocks += other.blocks
         self.variance += other.variance
         for origin, bound in other.origins.items():
@@ -131,6 +171,7 @@ class _Paths:
     def __init__(self, diff: Diff, query: Query) -> None:
         self.diff, self.query = diff, query
         self.before, self.after = diff.own(diff.before), diff.own(diff.after)
+        self.course = [diff.own(column) for column in diff.course]
         self.blocks = _block_deltas(diff)
         count = len(diff)
         self.marks = bytearray(count)
@@ -174,7 +215,12 @@ class _Paths:
 
     def holders(self) -> list[int]:
         # The nodes at which a path of its own ends.
-        return [node for node, pair in enumerate(zip(self.before, self.after)) if pair != (0, 0)]
+        columns = self.course or (self.before, self.after)
+        return [node for node, held in enumerate(zip(*columns)) if any(held)]
+
+    def order(self, group: _Sum) -> tuple[int, int, int]:
+        rank_of_trend = TRENDS.index(self.amount(group).trend.kind) if group.course else 0
+        return rank_of_trend, -abs(group.delta), group.heaviest
 
     def fate(self, node: int) -> int:
         marks = self.marks[node]
@@ -240,9 +286,10 @@ class _Paths:
             paths=group.paths,
             before_bytes=group.before,
             after_bytes=group.after,
-            # A bound for what is hidden, a standard error for what is sampled.
-            uncertain_bytes=sum(group.origins.values()) + round(group.variance**0.5),
+            hidden_bytes=sum(group.origins.values()),
+            error_bytes=round(group.variance**0.5),
             delta_blocks=None if self.blocks is None else group.blocks,
+            course=tuple(group.course),
         )
 
     def total(self) -> Amount:
@@ -250,7 +297,8 @@ class _Paths:
         blocks = None
         if diff.before_blocks is not None and diff.after_blocks is not None:
             blocks = diff.after_blocks[0] - diff.before_blocks[0]
-        return Amount(len(self.holders()), diff.before[0], diff.after[0], 0, blocks)
+        course = tuple([column[0] for column in diff.course])
+        return Amount(len(self.holders()), diff.before[0], diff.after[0], delta_blocks=blocks, course=course)
 
 
 def _block_deltas(diff: Diff) -> Optional[array[int]]:

@@ -2,10 +2,13 @@
 
 A and B are profiles (FILE, FILE:NUMBER, FILE:peak) of massif, gperftools, jemalloc, DHAT, heaptrack, pprof
 and others, or snapshots of a run (RUN:NAME, as 'gdbmem show RUN' lists them). A run alone
-compares its last two snapshots.
+compares its last two snapshots. Of three or more, oldest first, the report tells which paths grow steadily, and
+which did only once; --series takes all snapshots of a run, of a name that was hit often, or of a file.
 
   gdbmem diff gdbmem.decoder.4711:loaded gdbmem.decoder.4711:reset
   gdbmem diff before.massif after.massif --by line --min 10KiB
+  gdbmem diff server.*.heap
+  gdbmem diff --series gdbmem.decoder.4711:reset
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from gdbmem.analysis.query import Query, add_query_options, query_from
 from gdbmem.arguments import ArgumentParser, add_output_options, value
@@ -26,17 +30,23 @@ from gdbmem.runs.operand import find_operand
 from gdbmem.text import printable
 from gdbmem.units import format_delta, format_size, parse_size
 
+if TYPE_CHECKING:
+    from gdbmem.runs.operand import Loaded
+
 STATUS_NOT_MET = 4
 STATUS_NOT_JUDGED = 125
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare what `gdbmem diff` takes."""
-    parser.usage = "gdbmem diff [OPTIONS] A [B]"
+    parser.usage = "gdbmem diff [OPTIONS] A [B …]"
     parser.add_argument(
         "operands", metavar="A B", nargs="+", help="FILE, FILE:NUMBER, FILE:peak, RUN:NAME or RUN"
     )
     add_kind_options(parser)
+    parser.add_argument(
+        "--series", action="store_true", help="A is a run, RUN:NAME or a file: follow all its snapshots"
+    )
     add_query_options(parser)
     parser.add_argument(
         "--fail-on",
@@ -53,8 +63,6 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     """Compare, print, and judge where --fail-on asks for it."""
     arguments = parser.parse_args(argv)
     query = query_from(arguments)
-    if len(arguments.operands) > 2:
-        raise UsageError("gdbmem diff compares two snapshots, not more", hint="see 'gdbmem diff --help'")
     try:
         place, name = find_operand(arguments.operands[0])
         kind = kept_kind(arguments, place, name)
@@ -79,25 +87,13 @@ def _compare_kept(kind: str, arguments: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace, query: Query) -> Diff:
-    from gdbmem.analysis.diff import diff_snapshots
-    from gdbmem.runs.operand import Loaded, last_two, load_operand
-    from gdbmem.runs.run import Run
+    from gdbmem.analysis.diff import diff_series
 
-    reading = reading_from(arguments)
     with open_output(arguments.output, force=arguments.force) as stream:
-        sides: Sequence[Loaded]
-        if len(arguments.operands) == 2:
-            sides = [load_operand(text, reading) for text in arguments.operands]
-        else:
-            place, selector = find_operand(arguments.operands[0])
-            if not isinstance(place, Run) or selector is not None:
-                raise UsageError(
-                    "gdbmem diff needs a second snapshot", hint="gdbmem diff A B, or a run alone"
-                )
-            sides = last_two(place, reading)
-        diff = diff_snapshots(sides[0].snapshot, sides[1].snapshot)
+        sides = _load(arguments)
+        diff = diff_series([side.snapshot for side in sides])
         diff.check()
-        said = [notice for side in sides for notice in side.notices]
+        said = list(dict.fromkeys(notice for side in sides for notice in side.notices))
         if arguments.json:
             from gdbmem.report.diff_json import diff_json
 
@@ -109,6 +105,23 @@ def _report(arguments: argparse.Namespace, query: Query) -> Diff:
             console = make_console(stream, color=False if arguments.no_color else None)
             print_diff(diff, query, console, notices=said, known_from=arguments.known or "")
     return diff
+
+
+def _load(arguments: argparse.Namespace) -> Sequence[Loaded]:
+    from gdbmem.runs.operand import find_operand, last_two, load_all, load_series
+    from gdbmem.runs.run import Run
+
+    operands, reading = arguments.operands, reading_from(arguments)
+    if arguments.series:
+        if len(operands) > 1:
+            raise UsageError("--series takes one run, RUN:NAME or file", hint="leave --series out")
+        return load_series(operands[0], reading)
+    if len(operands) > 1:
+        return load_all(operands, reading)
+    place, selector = find_operand(operands[0])
+    if not isinstance(place, Run) or selector is not None:
+        raise UsageError("gdbmem diff needs a second snapshot", hint="gdbmem diff A B, or a run alone")
+    return last_two(place, reading)
 
 
 def _judge(diff: Diff, query: Query, limit_bytes: int) -> int:

@@ -41,10 +41,10 @@ DIFF = Declared(
     completer=None,
     text="""\
 Compare two snapshots: which call paths grew, at which source line.
-Usage: COMMAND [OPTIONS] [A [B]]
+Usage: COMMAND [OPTIONS] [A [B …]]
 
 Without names it compares the last two snapshots; with one, that one with the last. NAME is the last
-of its name, NAME#1 the first.
+of its name, NAME#1 the first. Of three or more it tells which paths grow steadily.
   --top N             list N paths (default 10)
   --by WHAT           one row per path, function, line or file
   --min SIZE          leave out what changed by less, as in 10KiB
@@ -191,7 +191,7 @@ OVERVIEW = Declared(
 gdbmem: which line makes this program grow, and why does it not get smaller again?
 
 massif-snap [NAME]        take a heap snapshot here               (also: memsnap)
-massif-diff [A [B]]       what grew between two snapshots         (also: memdiff)
+massif-diff [A [B …]]     what grew between snapshots             (also: memdiff)
 massif-list               the snapshots of this run               (also: memlist)
 massif-break LOCATION     take one whenever the program gets there (also: membreak)
 massif-all                massif's own history of the whole run

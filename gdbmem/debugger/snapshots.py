@@ -236,19 +236,19 @@ class DiffCommand(Command):
         from gdbmem.analysis.query import add_query_options
         from gdbmem.arguments import add_output_options
 
-        parser.add_argument("snapshots", metavar="NAME", nargs="*", help="the two snapshots")
+        parser.add_argument("snapshots", metavar="NAME", nargs="*", help="two snapshots, or a series")
         add_query_options(parser)
         add_output_options(parser)
 
     def run(self, args: argparse.Namespace) -> None:
-        from gdbmem.analysis.diff import diff_snapshots
+        from gdbmem.analysis.diff import diff_series
         from gdbmem.analysis.query import query_from
         from gdbmem.report.output import open_output
 
         query = query_from(args)
-        before, after = (self._load(record) for record in self._pair(args.snapshots))
+        snapshots = [self._load(record) for record in self._chosen(args.snapshots)]
         with open_output(args.output, force=args.force) as stream:
-            diff = diff_snapshots(before, after)
+            diff = diff_series(snapshots)
             if args.json:
                 from gdbmem.report.diff_json import diff_json
 
@@ -263,9 +263,7 @@ class DiffCommand(Command):
         return [record.name for record in session.run.snapshots] if session.has_run else []
 
     @staticmethod
-    def _pair(names: Sequence[str]) -> tuple[SnapshotRecord, SnapshotRecord]:
-        if len(names) > 2:
-            raise InputError("two snapshots can be compared, not more", slug="usage", hint="massif-diff A B")
+    def _chosen(names: Sequence[str]) -> Sequence[SnapshotRecord]:
         records = _records()
         if len(records) < 2:
             raise InputError(
@@ -274,9 +272,9 @@ class DiffCommand(Command):
                 hint="take them with 'massif-snap NAME'",
             )
         if not names:
-            return records[-2], records[-1]
-        before = session.run.record(names[0])
-        return before, session.run.record(names[1]) if len(names) == 2 else records[-1]
+            return records[-2:]
+        chosen = [session.run.record(name) for name in names]
+        return chosen if len(chosen) > 1 else [*chosen, records[-1]]
 
     @staticmethod
     def _load(record: SnapshotRecord) -> Snapshot:

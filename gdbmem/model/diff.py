@@ -42,6 +42,9 @@ class Diff:
     notices: Sequence[Notice] = ()
     unit: str = HEAP_BYTES
     variance: Optional[Sequence[float]] = None  # bytes², of each node's own delta; None: nothing is sampled
+    # Of a series of more than two: what each node held at each snapshot (inclusive bytes), the ends among them.
+    course: Sequence[Sequence[int]] = ()
+    sides: Sequence[Side] = ()  # of all snapshots, oldest first
 
     def __len__(self) -> int:
         return len(self.parent)
@@ -66,3 +69,6 @@ class Diff:
             raise ValueError("the paths do not add up to the total")
         if (self.before[0], self.after[0]) != (self.before_side.total_bytes, self.after_side.total_bytes):
             raise ValueError("the trees' totals are not the sides' totals")
+        for side, column in zip(self.sides, self.course):
+            if column[0] != side.total_bytes or min(self.own(column)) < 0:
+                raise ValueError("the paths do not add up to the total of each snapshot")

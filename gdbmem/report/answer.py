@@ -7,18 +7,22 @@ from dataclasses import replace
 from gdbmem.analysis.query import Query
 from gdbmem.analysis.ranking import Ranking, Row, rank
 from gdbmem.analysis.sites import describe_site
+from gdbmem.analysis.trend import STEADY
 from gdbmem.model.diff import Diff
 from gdbmem.model.snapshot import memory_noun
 from gdbmem.report.naming import share
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_size
 
+_MOST_NAMED = 3
 _SPREAD = 0.05  # a line with less than this share is no answer
 
 
 def answer_diff(diff: Diff, query: Query) -> str:
-    """Return how *diff* answers "what grew?", as in ``heap grew by …``."""
+    """Return how *diff* answers "what grew?", as in ``heap grew by …``; of a series: what grows steadily."""
     ranking = rank(diff, replace(query, by="line", top=None, min_bytes=0, all_frames=False))
+    if diff.course:
+        return f"{_change(diff, ranking)} ({len(diff.course)} snapshots){_left_out(ranking, query)}{_trend(ranking)}"
     return f"{_change(diff, ranking)}{_left_out(ranking, query)}{_culprit(ranking, query)}"
 
 
@@ -45,6 +49,33 @@ def _change(diff: Diff, ranking: Ranking) -> str:
     if ranking.rows or ranking.known.delta_bytes or ranking.unmatched.delta_bytes:
         return f"{noun} is as large at {after} as at {before} ({size}), but not in the same places"
     return f"{noun} did not change from {before} to {after} ({size} at both)"
+
+
+def _trend(ranking: Ranking) -> str:
+    steady = [row for row in ranking.rows if row.amount.trend.kind == STEADY]
+    if not steady:
+        grown = [row for row in ranking.rows if row.amount.delta_bytes > 0]
+        first = max(grown, key=lambda row: row.amount.delta_bytes, default=None)
+        if first is None:
+            return "; nothing grew steadily"
+        kind = trend_word(first.amount.trend.kind)
+        return (
+            f"; nothing grew steadily, the most is {format_delta(first.amount.delta_bytes)}"
+            f" at {site_name(first)} ({kind})"
+        )
+    steps = len(steady[0].amount.course) - 1
+    named = [
+        f"{site_name(row)}, {format_delta(row.amount.delta_bytes)}, about"
+        f" {format_size(row.amount.delta_bytes // steps)} each time"
+        for row in steady[:_MOST_NAMED]
+    ]
+    more = len(steady) - len(named)
+    return f"; steadily at {'; '.join(named)}{f'; and {more:,} more' if more else ''}"
+
+
+def trend_word(kind: str) -> str:
+    """Return what to call a trend in a text."""
+    return kind.replace("-", " ")
 
 
 def _left_out(ranking: Ranking, query: Query) -> str:

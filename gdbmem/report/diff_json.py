@@ -1,4 +1,4 @@
-"""A diff as JSON, ``kind=diff``."""
+"""A diff as JSON: ``kind=diff``, of a series ``kind=trend``."""
 
 from __future__ import annotations
 
@@ -19,21 +19,26 @@ def diff_json(diff: Diff, query: Query, *, notices: Iterable[Notice] = ()) -> st
 
 
 def diff_document(diff: Diff, query: Query, *, notices: Iterable[Notice] = ()) -> Document:
-    """Return *diff* as ``kind=diff``: every path, unless *query* says --top or --min.
+    """Return *diff* as ``kind=diff`` or ``kind=trend``: every path, unless *query* says --top or --min.
 
     ``paths`` plus ``rest``, ``unmatched`` and ``known`` add up to ``delta_bytes``.
     """
+    said = [*notices, *diff.notices]
+    if diff.course:
+        return {**head("trend", said), **_change(diff, query), "snapshots": [_side(s) for s in diff.sides]}
+    sides = {"before": _side(diff.before_side), "after": _side(diff.after_side)}
+    return {**head("diff", said), **sides, **_change(diff, query)}
+
+
+def _change(diff: Diff, query: Query) -> Document:
     ranking = rank(diff, replace(query, all_frames=True) if query.by == "path" else query)
     return {
-        **head("diff", [*notices, *diff.notices]),
         "answer": answer_diff(diff, query),
-        "before": _side(diff.before_side),
-        "after": _side(diff.after_side),
         "unit": diff.unit,
         "delta_bytes": diff.delta_bytes,
         "delta_blocks": ranking.total.delta_blocks,
         "by": query.by,
-        **rows(ranking),
+        **rows(ranking, is_change=True),
     }
 
 

@@ -30,23 +30,34 @@ def head(kind: str, notices: Iterable[Notice]) -> Document:
     }
 
 
-def rows(ranking: Ranking) -> Document:
-    """Return the rows of *ranking* and what is in none of them; together they are the total."""
+def rows(ranking: Ranking, *, is_change: bool = False) -> Document:
+    """Return the rows of *ranking* and what is in none of them; together they are the total.
+
+    *is_change* tells of each what became of it.
+    """
     return {
-        "paths": [_row(row) for row in ranking.rows],
+        "paths": [_row(row, is_change=is_change) for row in ranking.rows],
         "rest": _amount(ranking.rest, "paths"),
         "unmatched": _amount(ranking.unmatched, "paths"),
         "known": _amount(ranking.known, "paths"),
     }
 
 
-def _row(row: Row) -> Document:
+def _row(row: Row, *, is_change: bool) -> Document:
     return {
         **_amount(row.amount),
+        **(_became(row.amount) if is_change else {}),
         "site": None if row.site is None else _frame(row.site),
         "below_threshold": row.is_pruned,
         "frames": [_frame(frame) for frame in row.frames],
     }
+
+
+def _became(amount: Amount) -> Document:
+    if not amount.course:
+        return {"change": amount.change}
+    trend = amount.trend
+    return {"change": amount.change, "trend": trend.kind, "kept_bytes": trend.kept_bytes}
 
 
 def _amount(amount: Amount, count: str = "") -> Document:
@@ -58,6 +69,8 @@ def _amount(amount: Amount, count: str = "") -> Document:
         "after_bytes": amount.after_bytes,
         "delta_blocks": amount.delta_blocks,
         "uncertain_bytes": amount.uncertain_bytes,
+        "standard_error_bytes": amount.error_bytes,
+        **({"course_bytes": amount.course} if amount.course else {}),
     }
 
 

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Optional
 from gdbmem.analysis.query import Query
 from gdbmem.analysis.ranking import Amount, Ranking, Row
 from gdbmem.analysis.sites import function_name
+from gdbmem.analysis.trend import STEADY, UNCHANGED
 from gdbmem.model.calltree import Frame
+from gdbmem.report.answer import trend_word
 from gdbmem.report.console import Glyphs, glyphs_for
 from gdbmem.report.naming import Places, full_function, full_place
 from gdbmem.report.source import SourceLines
+from gdbmem.report.sparkline import sparkline, thinned
 from gdbmem.text import plural
 from gdbmem.units import format_delta, format_size
 
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _CALLERS_FIRST, _CALLERS_LAST = 5, 2
+_COURSE = 24  # columns
 _WIDE = 110  # columns that leave room for before and after
 _GAP = 2
 
@@ -62,7 +66,7 @@ def new_table(ranking: Ranking, layout: Layout) -> tuple[Table, Drawing]:
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim")
     titles = _titles(ranking, layout)
     for title in titles:
-        table.add_column(title, justify="right", no_wrap=True)
+        table.add_column(title, justify="left" if title == "course" else "right", no_wrap=True)
     table.add_column("where", overflow="fold")
     widths = [len(title) for title in titles]
     others = [ranking.rest, ranking.unmatched, ranking.known, ranking.total]
@@ -82,6 +86,8 @@ def add_other_rows(table: Table, drawing: Drawing, ranking: Ranking, layout: Lay
 
 def _titles(ranking: Ranking, layout: Layout) -> list[str]:
     titles = ["change"] if layout.is_change else ["bytes", "share"]
+    if ranking.total.course:
+        titles.append("course")
     if layout.shows_before_and_after:
         titles += ["before", "after"]
     return [*titles, "blocks"] if ranking.total.delta_blocks is not None else titles
@@ -101,12 +107,23 @@ def row_cells(amount: Amount, ranking: Ranking, layout: Layout) -> list[Text]:
     else:
         percent = 100 * delta / total.delta_bytes if total.delta_bytes else 0.0
         cells = [Text(format_size(delta)), Text(f"{percent:.1f} %", "dim")]
+    if amount.course:
+        cells.append(_course_cell(amount, layout))
     if layout.shows_before_and_after:
         cells += [Text(format_size(amount.before_bytes), "dim"), Text(format_size(amount.after_bytes), "dim")]
     if total.delta_blocks is not None:
         blocks = amount.delta_blocks or 0
         cells.append(Text(f"{blocks:+,}" if layout.is_change and blocks else f"{blocks:,}"))
     return cells
+
+
+def _course_cell(amount: Amount, layout: Layout) -> Text:
+    from rich.text import Text
+
+    line = sparkline(thinned(amount.course, _COURSE), layout.glyphs.levels)
+    kind = amount.trend.kind
+    style = "bold red" if kind == STEADY else "dim"
+    return Text.assemble(line, ("" if kind == UNCHANGED else f"\n{trend_word(kind)}", style))
 
 
 def _other_rows(ranking: Ranking, layout: Layout) -> list[tuple[Amount, str]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gdbmem.model.step import Step
 from gdbmem.report.console import glyphs_for
+from gdbmem.report.sparkline import thinned
 from gdbmem.report.steps import noun
 from gdbmem.report.steps_plot import totals
 from gdbmem.text import plural
@@ -37,17 +38,3 @@ def print_chart(steps: Sequence[Step], console: Console) -> None:
     console.print(f"{'':>{margin}} {glyphs.corner}{glyphs.rule * len(columns)}")
     what = noun(steps[-1].source)
     console.print(f"{'':>{margin}}  {what} memory over {plural(len(steps), 'step')}", style="dim")
-
-
-def thinned(course: Sequence[int], count: int) -> list[int]:
-    """Return at most *count* values of *course*, the last of each stretch."""
-    if len(course) <= count:
-        return list(course)
-    return [course[(number + 1) * len(course) // count - 1] for number in range(count)]
-
-
-def sparkline(course: Sequence[int], levels: str) -> str:
-    """Return *course* as one line of characters, from the lowest of *levels* to the highest."""
-    low, high = min(course), max(course)
-    height = max(high - low, 1)
-    return "".join(levels[1 + round((value - low) * (len(levels) - 2) / height)] for value in course)

@@ -57,6 +57,8 @@ def _sum(amounts: list[Amount]) -> Amount:
         paths=len(amounts),
         before_bytes=sum(amount.before_bytes for amount in amounts),
         after_bytes=sum(amount.after_bytes for amount in amounts),
-        uncertain_bytes=sum(amount.uncertain_bytes for amount in amounts),
+        hidden_bytes=sum(amount.hidden_bytes for amount in amounts),
+        error_bytes=round(sum(amount.error_bytes**2 for amount in amounts) ** 0.5),
         delta_blocks=sum(blocks) if blocks else None,
+        course=tuple(map(sum, zip(*(amount.course for amount in amounts)))),
     )

@@ -124,6 +124,37 @@ def last_two(run: Run, reading: Optional[Reading] = None) -> tuple[Loaded, Loade
     return Loaded(before.snapshot, [*notices(run), *before.notices]), after
 
 
+def load_all(texts: Sequence[str], reading: Optional[Reading] = None) -> list[Loaded]:
+    """Return the snapshots that *texts* name."""
+    return [load_operand(text, reading) for text in texts]
+
+
+def load_series(text: str, reading: Optional[Reading] = None) -> list[Loaded]:
+    """Return all snapshots of the run, of RUN:NAME (each time it was taken) or of the file that *text* names.
+
+    Raises InputError where there are fewer than two.
+    """
+    place, selector = find_operand(text)
+    if isinstance(place, Run):
+        records = asked_for(place.snapshots)
+        if selector is not None:
+            records = [record for record in records if selector in (record.base_name, record.name)]
+        found = [load_record(place, record, reading) for record in records]
+        if found:
+            found[0] = Loaded(found[0].snapshot, [*notices(place), *found[0].notices])
+    else:
+        profile = open_profile(place, reading)
+        trees = [totals.index for totals in profile.snapshots if totals.has_tree]
+        found = [load_from_profile(profile, str(index)) for index in trees] if selector is None else []
+    if len(found) < 2:
+        raise InputError(
+            f"{printable(text)} holds no series ({plural(len(found), 'snapshot')})",
+            slug="too-few-snapshots",
+            hint="name a run, RUN:NAME where NAME was taken several times, or a file with several call trees",
+        )
+    return found
+
+
 def histories(run: Run) -> list[Path]:
     """Return the files in which massif kept its own history of *run*, oldest first."""
     ended = sorted(

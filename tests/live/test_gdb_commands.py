@@ -103,7 +103,7 @@ def test_the_options_of_a_diff(program: Program, scratch: Path) -> None:
         assert "add --force" in user.type("massif-diff --json -o 'my diff.json'")
         assert user.type("massif-diff -o 'my diff.json' --force") == ""
         assert (scratch / "my diff.json").read_text().startswith("heap grew by 13.3 KiB from b to c")
-        assert "compared, not more" in user.type("massif-diff a b c")
+        assert "(3 snapshots); steadily at" in user.type("massif-diff a b c")
         assert "has no unit" in user.type("massif-diff --min 10")
         assert "--by can't be 'nonsense'; it is one of: path" in user.type("massif-diff --by nonsense")
         assert "memdiff --help" in user.type("memdiff --nonsense")

@@ -119,7 +119,13 @@ def test_fail_on_says_when_it_could_not_judge(capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize(
     "words",
-    [["diff"], ["diff", "before.ms"], ["diff", "a", "b", "c"], ["show"], ["diff", "x", "y", "--focus", "("]],
+    [
+        ["diff"],
+        ["diff", "before.ms"],
+        ["diff", "--series", "a", "b"],
+        ["show"],
+        ["diff", "x", "y", "--focus", "("],
+    ],
 )
 def test_wrong_words_are_status_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2

@@ -9,8 +9,8 @@ import pytest
 
 from gdbmem.analysis.steps import GROUPINGS, sum_steps, total_bytes
 from gdbmem.model.step import LOCKED, SHARED, Step
+from gdbmem.report.sparkline import sparkline, thinned
 from gdbmem.report.steps import step_line, steps_json
-from gdbmem.report.steps_chart import sparkline, thinned
 from gdbmem.report.steps_plot import steps_html, steps_svg
 
 

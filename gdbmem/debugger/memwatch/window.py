@@ -11,8 +11,8 @@ from gdbmem.debugger.memwatch.account import accounts
 from gdbmem.debugger.memwatch.auto import auto
 from gdbmem.errors import GdbmemError
 from gdbmem.model.step import Step
+from gdbmem.report.sparkline import sparkline
 from gdbmem.report.steps import noun, place
-from gdbmem.report.steps_chart import sparkline
 from gdbmem.report.steps_plot import totals
 from gdbmem.text import printable
 from gdbmem.units import format_delta, format_size

@@ -1,0 +1,100 @@
+"""How a path came to hold what it holds: new or grown between two snapshots; steadily or at once in a series."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+# Between two snapshots.
+APPEARED, VANISHED, GREW, SHRANK, UNCHANGED = "appeared", "vanished", "grew", "shrank", "unchanged"
+# In a series, what matters most first.
+STEADY, UNEVEN, AT_ONCE, SETTLED, WENT_BACK, UNCERTAIN = (
+    "steady",
+    "uneven",
+    "at-once",
+    "settled",
+    "went-back",
+    "uncertain",
+)
+TRENDS = (STEADY, UNEVEN, AT_ONCE, SETTLED, SHRANK, WENT_BACK, UNCERTAIN, UNCHANGED)
+
+_EVEN = 0.4  # of 1: what two steps of five, both alike, would reach
+_EVEN_OF_TWO = 0.6  # two steps of which one is nothing reach a half already
+_STILL = 0.5  # of the mean step: how fast it must still grow at the end
+_KEPT = 0.2  # of all that was ever added: less than that went back
+_ONE_STEP = 0.8  # of what is kept
+_SURE = 3  # standard errors
+
+
+class Trend(NamedTuple):
+    """The verdict on one course."""
+
+    kind: str  # one of TRENDS
+    kept_bytes: int  # what was added and, up to the last snapshot, never given back
+
+
+def change_of(before_bytes: int, after_bytes: int, *, hidden_bytes: int = 0, error_bytes: int = 0) -> str:
+    """Return which of the five words between two snapshots fits.
+
+    What one side may only hide, or may not have sampled, neither appeared nor vanished.
+    """
+    delta = after_bytes - before_bytes
+    sure = not hidden_bytes and _SURE * error_bytes <= abs(delta)
+    if delta == 0:
+        return UNCHANGED
+    if delta > 0:
+        return APPEARED if before_bytes == 0 and sure else GREW
+    return VANISHED if after_bytes == 0 and sure else SHRANK
+
+
+def judge(course: Sequence[int], *, uncertain_bytes: int = 0) -> Trend:
+    """Return the trend of *course*, the bytes at three or more snapshots, oldest first.
+
+    What counts is what stays: at each snapshot, the least that is held from there to the end. That is steady where
+    its steps are alike and it still grows at the end; how far apart the snapshots were is not known.
+    """
+    floor = _floor(course)
+    steps = [after - before for before, after in zip(floor, floor[1:])]
+    kept, gain = floor[-1] - floor[0], course[-1] - course[0]
+    added = sum(max(after - before, 0) for before, after in zip(course, course[1:]))
+    if min(course) == max(course):
+        kind = UNCHANGED
+    elif uncertain_bytes and uncertain_bytes >= abs(gain):
+        kind = UNCERTAIN
+    elif gain < 0 and -gain >= _KEPT * added:
+        kind = SHRANK
+    elif gain <= 0 or (kept < _KEPT * added and not _is_steady(steps, kept)):
+        kind = WENT_BACK
+    else:
+        kind = _growth(steps, kept)
+    return Trend(kind, kept)
+
+
+def _floor(course: Sequence[int]) -> list[int]:
+    least = course[-1]
+    floor = []
+    for size in reversed(course):
+        least = min(least, size)
+        floor.append(least)
+    return floor[::-1]
+
+
+def _growth(steps: Sequence[int], kept: int) -> str:
+    if _is_steady(steps, kept):
+        return STEADY
+    if max(steps) >= _ONE_STEP * kept:
+        return AT_ONCE
+    return UNEVEN if _still_grows(steps, kept) else SETTLED
+
+
+def _is_steady(steps: Sequence[int], kept: int) -> bool:
+    squares = sum(step * step for step in steps)
+    if not squares or not _still_grows(steps, kept):
+        return False
+    evenness = kept * kept / (len(steps) * squares)  # 1 where all steps are equal
+    return evenness >= (_EVEN_OF_TWO if len(steps) == 2 else _EVEN)
+
+
+def _still_grows(steps: Sequence[int], kept: int) -> bool:
+    last = steps[-max(len(steps) // 3, 2 if len(steps) > 3 else 1) :]
+    return sum(last) * len(steps) >= _STILL * kept * len(last) and sum(last) > 0

@@ -1,0 +1,97 @@
+"""examples/heap-series: a C++ core driven from Python under tcmalloc, against what the core counts itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from ctypes.util import find_library
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live.user import GDBMEM, environment
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "heap-series"
+WORDS, BATCHES = 500, 8
+
+pytestmark = [pytest.mark.needs("gdb", "g++", "make"), pytest.mark.usefixtures("no_process_left")]
+
+
+@pytest.fixture(scope="module")
+def dumps(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Return the profiles that were written after each batch."""
+    if find_library("tcmalloc") is None:
+        if os.environ.get("CI"):
+            pytest.fail("libtcmalloc missing: scripts/setup installs it", pytrace=False)
+        pytest.skip("libtcmalloc missing: scripts/setup installs it")
+    folder = tmp_path_factory.mktemp("series")
+    subprocess.run(["make", "-C", str(EXAMPLE)], check=True, capture_output=True)
+    ended = subprocess.run(
+        [str(Path(sys.executable).resolve()), str(EXAMPLE / "drive.py"), str(BATCHES), str(WORDS)],
+        env={**environment(), "LD_PRELOAD": "libtcmalloc.so.4", "HEAPPROFILE": str(folder / "dump")},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    counted = re.findall(r"\d+", ended.stdout)
+    assert [int(word) for word in counted] == [64 * WORDS * n for n in range(1, BATCHES + 1)]
+    files = sorted(folder.glob("dump.*.heap"))
+    assert len(files) == BATCHES + 1, "one after each batch, one at the end"
+    return [str(file) for file in files[:BATCHES]]
+
+
+def run(*words: str) -> str:
+    ended = subprocess.run([GDBMEM, *words], env=environment(), capture_output=True, text=True, check=True)
+    return ended.stdout
+
+
+def line_of(text: str) -> int:
+    lines = (EXAMPLE / "core.cpp").read_text().splitlines()
+    (number,) = [number for number, line in enumerate(lines, start=1) if text in line]
+    return number
+
+
+def named(document: dict[str, Any], line: int) -> dict[str, Any]:
+    """Return the row of a line of core.cpp."""
+    found: dict[str, Any] = next(
+        row for row in document["paths"]
+        if row["site"] and row["site"]["line"] == line and (row["site"]["file"] or "").endswith("core.cpp")
+    )  # fmt: skip
+    return found
+
+
+def test_the_line_that_leaks_is_the_first_of_a_series_with_its_exact_bytes(dumps: list[str]) -> None:
+    document = json.loads(run("diff", *dumps, "--by", "line", "--json"))
+    first = document["paths"][0]
+    assert first["site"]["line"] == line_of("new char[size]")
+    assert (first["trend"], first["course_bytes"]) == (
+        "steady",
+        [64 * WORDS * n for n in range(1, BATCHES + 1)],
+    )
+    assert first["delta_bytes"] == first["kept_bytes"] == 64 * WORDS * (BATCHES - 1)
+    assert first["delta_blocks"] == WORDS * (BATCHES - 1)
+
+
+def test_what_was_loaded_once_and_what_goes_up_and_down_is_no_leak(dumps: list[str]) -> None:
+    document = json.loads(run("diff", *dumps, "--by", "line", "--json"))
+    assert named(document, line_of("dictionary_.reserve"))["trend"] == "at-once"
+    assert named(document, line_of("scratch_.assign"))["trend"] not in ("steady", "uneven")
+    for number, side in enumerate(document["snapshots"]):
+        listed = sum(row["course_bytes"][number] for row in document["paths"])
+        listed += document["rest"]["course_bytes"][number]
+        assert listed == side["total_bytes"], "the courses add up at each snapshot"
+
+
+def test_two_of_the_dumps_name_the_culprit_that_the_totals_hide(dumps: list[str]) -> None:
+    text = run("diff", dumps[5], dumps[7], "--by", "line")
+    assert "core.cpp" in text.splitlines()[0] and "remember" in text.splitlines()[0]
+    largest = json.loads(run("show", dumps[7], "--json"))["sites"]["paths"][0]
+    assert largest["site"]["line"] != line_of("new char[size]"), "a single profile names something else"
+
+
+def test_the_sentence_and_the_sparkline_say_the_same(dumps: list[str]) -> None:
+    answer, *rows = run("diff", *dumps, "--by", "line").splitlines()
+    assert "(8 snapshots); steadily at core.cpp:" in answer and "31.2 KiB each time" in answer
+    assert "▁▂▃▄▅▆▇█" in rows[2] and "steady" in rows[3]
