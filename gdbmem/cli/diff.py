@@ -63,6 +63,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     """Compare, print, and judge where --fail-on asks for it."""
     arguments = parser.parse_args(argv)
     query = query_from(arguments)
+    if arguments.series and len(arguments.operands) > 1:
+        raise UsageError("--series takes one run, RUN:NAME or file", hint="leave --series out")
     try:
         place, name = find_operand(arguments.operands[0])
         kind = kept_kind(arguments, place, name)
@@ -113,8 +115,6 @@ def _load(arguments: argparse.Namespace) -> Sequence[Loaded]:
 
     operands, reading = arguments.operands, reading_from(arguments)
     if arguments.series:
-        if len(operands) > 1:
-            raise UsageError("--series takes one run, RUN:NAME or file", hint="leave --series out")
         return load_series(operands[0], reading)
     if len(operands) > 1:
         return load_all(operands, reading)
