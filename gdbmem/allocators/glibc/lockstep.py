@@ -56,7 +56,7 @@ def walk(memory: Memory, tally: Tally, limit: int, cached: Cached, *, block_byte
         base = address & -PAGE
         size = min(block_bytes, limit + 16 - base)
         words = buffer[: size // 8]
-        memory.read_into(base, memoryview(words.view(np.uint8)))  # type: ignore[arg-type]
+        memory.read_into(base, words.view(np.uint8).data)
         block = _Block(np, words, base, address, limit)
         positions, end = block.chain()
         address, hits = _add(np, memory, tally, block, positions, end, cached, limit)
