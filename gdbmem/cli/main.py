@@ -23,6 +23,7 @@ SUBCOMMANDS = {
     "monitor": "watch the memory of a process tree, and judge whether it grows",
     "mark": "name this moment in the series that a monitor records",
     "compare": "do two recordings, or two commands, differ in memory",
+    "report": "a run, a profile or a difference as one HTML file to hand on",
     "export": "a snapshot, a diff or a recorded series, for other tools",
     "recipe": "check a recipe without running anything",
     "doctor": "is everything here that gdbmem needs, and what to type if not",

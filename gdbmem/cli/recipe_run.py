@@ -18,7 +18,7 @@ from gdbmem.launch.program import find_program
 from gdbmem.launch.unattended import Outcome, play_recipe
 from gdbmem.model.expectation import Verdict
 from gdbmem.report.output import open_output
-from gdbmem.report.recipe import PointOutcome, recipe_object, recipe_status, verdict_line
+from gdbmem.report.recipe import PointOutcome, recipe_object, recipe_status, verdict_line, verdict_object
 from gdbmem.runs.recipe import Recipe
 from gdbmem.runs.recipe_abilities import check_engine
 from gdbmem.runs.recipe_reader import load_recipe
@@ -43,6 +43,8 @@ def run_recipe(
         outcome = play_recipe(recipe, job, progress=progress, command=command)
         result = compare_all(recipe, outcome, query)
         verdicts = result.verdicts
+        if verdicts and outcome.run.folder.is_dir():
+            outcome.run.update(expectations=[verdict_object(verdict) for verdict in verdicts])
         if args.json:
             _write_json(result, outcome, query, stream)
         else:

@@ -54,7 +54,7 @@ def recipe_object(
         "diffs": [dict(diff) for diff in diffs],
         "ledger_diffs": [dict(diff) for diff in ledger_diffs],
         "container_diffs": [dict(diff) for diff in container_diffs],
-        "expectations": [_verdict_object(verdict) for verdict in verdicts],
+        "expectations": [verdict_object(verdict) for verdict in verdicts],
     }
 
 
@@ -71,7 +71,8 @@ def recipe_status(verdicts: Sequence[Verdict]) -> int:
     return 125 if any(verdict.met is None for verdict in verdicts) else 0
 
 
-def _verdict_object(verdict: Verdict) -> dict[str, Any]:
+def verdict_object(verdict: Verdict) -> dict[str, Any]:
+    """Return the JSON object of one verdict."""
     expectation = verdict.expectation
     return {
         "between": [expectation.before, expectation.after],

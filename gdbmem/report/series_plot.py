@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from html import escape
 
 from gdbmem.model.series import Mark
+from gdbmem.report.chart import format_time
 from gdbmem.text import printable
 from gdbmem.units import format_duration, format_size
 
 _WIDTH, _HEIGHT = 960, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 90, 20, 56, 70
+_LABEL, _LETTER = 24, 6  # a mark's name: letters, and about how wide each is
 _COLORS = ("#1f5fbf", "#c2452d", "#2e8b57", "#8a4fbf", "#b8860b", "#20808d", "#8c564b", "#555555")
 _TIME_STEPS = (
     0.1,
@@ -61,6 +63,7 @@ class Picture:
     marks: Sequence[Mark] = ()
     sentences: Sequence[str] = ()  # the verdicts, below
     gap_seconds: float = math.inf  # a longer stretch without samples is left open
+    time_unit: str = "s"  # of the time axis, as a profile has it: s, ms, i (instructions), B (allocated)
 
 
 def svg(picture: Picture) -> str:
@@ -82,15 +85,8 @@ def svg(picture: Picture) -> str:
         f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>',
         f'<text x="{_LEFT}" y="20" font-size="15" font-weight="bold">{_text(picture.title)}</text>',
     ]
-    parts += _axes(x, y, span_t, top)
-    for mark in picture.marks:
-        if 0 <= mark.t <= span_t:
-            parts.append(
-                f'<g><title>{_text(mark.text)}</title><line x1="{x(mark.t):.1f}" x2="{x(mark.t):.1f}" y1="{_TOP}" '
-                f'y2="{_TOP + plot_h}" stroke="#999999" stroke-dasharray="3 3"/>'
-                f'<text x="{x(mark.t) + 3:.1f}" y="{_TOP + 10}" fill="#777777" font-size="10">'
-                f"{_text(mark.text[:24])}</text></g>"
-            )
+    parts += _axes(x, y, span_t, top, picture.time_unit)
+    parts += _marks(picture.marks, x, span_t, plot_h)
     for number, curve in enumerate(picture.curves):
         color = _COLORS[number % len(_COLORS)]
         data = _path(curve, x, y, picture.gap_seconds)
@@ -117,7 +113,27 @@ def html(picture: Picture) -> str:
     )
 
 
-def _axes(x: Scale, y: Scale, span_t: float, top: float) -> list[str]:
+def _marks(marks: Sequence[Mark], x: Scale, span_t: float, plot_h: float) -> list[str]:
+    parts = []
+    free_from = 0.0  # where the next label has room; the line's title has every name
+    for mark in marks:
+        if not 0 <= mark.t <= span_t:
+            continue
+        at, label = x(mark.t), printable(mark.text)[:_LABEL]
+        shown = at >= free_from and at + _LETTER * len(label) < _WIDTH
+        if shown:
+            free_from = at + _LETTER * len(label) + 8
+        parts.append(
+            f'<g><title>{_text(mark.text)}</title><line x1="{at:.1f}" x2="{at:.1f}" y1="{_TOP}" '
+            f'y2="{_TOP + plot_h}" stroke="#999999" stroke-dasharray="3 3"/>'
+            + f'<text x="{at + 3:.1f}" y="{_TOP + 10}" fill="#777777" font-size="10">{escape(label)}</text>'
+            * shown
+            + "</g>"
+        )
+    return parts
+
+
+def _axes(x: Scale, y: Scale, span_t: float, top: float, time_unit: str) -> list[str]:
     parts = []
     bottom = y(0)
     for i in range(6):
@@ -126,14 +142,24 @@ def _axes(x: Scale, y: Scale, span_t: float, top: float) -> list[str]:
             f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="#dddddd"/>'
             f'<text x="{_LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{format_size(value)}</text>'
         )
-    step = next((s for s in _TIME_STEPS if span_t / s <= 10), math.ceil(span_t / 10 / 86400) * 86400)
+    step = _time_step(span_t, time_unit)
     for i in range(int(span_t / step) + 1):
+        label = _time(i * step) if time_unit == "s" else format_time(i * step, time_unit)
         parts.append(
             f'<line x1="{x(i * step):.1f}" x2="{x(i * step):.1f}" y1="{bottom:.0f}" '
             f'y2="{bottom + 5:.0f}" stroke="#555"/>'
-            f'<text x="{x(i * step):.1f}" y="{bottom + 18:.0f}" text-anchor="middle">{_time(i * step)}</text>'
+            f'<text x="{x(i * step):.1f}" y="{bottom + 18:.0f}" text-anchor="middle">{label}</text>'
         )
     return parts
+
+
+def _time_step(span: float, time_unit: str) -> float:
+    if time_unit == "s":
+        return next((s for s in _TIME_STEPS if span / s <= 10), math.ceil(span / 10 / 86400) * 86400)
+    if time_unit == "B":
+        return _nice(span / 5)
+    power: float = 10.0 ** math.floor(math.log10(max(span / 5, 1)))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= span / 5)
 
 
 def _key(picture: Picture) -> list[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Optional
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
     from pygments.lexer import Lexer
     from rich.text import Text
 
@@ -49,8 +50,27 @@ class SourceLines:
         lines = self._files[file]
         if lines is None or not 1 <= number <= len(lines):
             return None
-        text = lines[number - 1][: 4 * _LONGEST_LINE].decode("utf-8", "surrogateescape").strip()
-        return printable(text.expandtabs(4)[:_LONGEST_LINE]) or None
+        return _readable(lines[number - 1]).strip() or None
+
+    def excerpt(self, file: Optional[str], number: Optional[int], *, margin: int = 3) -> Optional[Markup]:
+        """Return line *number* of *file* and *margin* lines on each side as HTML, that line marked; None as `line`."""
+        if self.line(file, number) is None or file is None or number is None:
+            return None
+        from markupsafe import Markup
+        from pygments import highlight
+        from pygments.formatters.html import HtmlFormatter
+
+        lines = self._files[file] or []
+        first = max(number - margin, 1)
+        texts = [_readable(line) for line in lines[first - 1 : number + margin]]
+        made = highlight(
+            "\n".join(texts), self._lexer(file), HtmlFormatter(nowrap=True, classprefix="s-")
+        ).split("\n")
+        numbered = [
+            f'<span class="dim">{first + n:>6}</span> {text}' for n, text in enumerate(made[: len(texts)])
+        ]
+        numbered[number - first] = f"<mark>{numbered[number - first]}</mark>"
+        return Markup("\n".join(numbered).replace("</mark>\n", "</mark>"))
 
     def highlighted(self, file: str, line: str) -> Text:
         """Return *line* of *file* coloured as its language is."""
@@ -78,6 +98,11 @@ class SourceLines:
                 if lines is not None:
                     return lines
         return None
+
+
+def _readable(line: bytes) -> str:
+    text = line[: 4 * _LONGEST_LINE].decode("utf-8", "surrogateescape").rstrip()
+    return printable(text.expandtabs(4)[:_LONGEST_LINE])
 
 
 def _read_lines(path: Path) -> Optional[list[bytes]]:

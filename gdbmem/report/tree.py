@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Optional
 
@@ -17,41 +18,50 @@ _DEEPEST = 12  # further calls are not set in more: the names need the room
 
 
 @dataclass
-class _Branch:
+class Branch:
+    """A call, the calls it made, and the rows that end in it."""
+
     frame: Optional[Frame] = None
-    children: dict[object, _Branch] = field(default_factory=dict)
+    children: dict[object, Branch] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)  # that end here
     amounts: list[Amount] = field(default_factory=list)  # of all rows through here
 
 
-def inverted_table(ranking: Ranking, layout: Layout) -> Table:
-    """Return the rows of *ranking* as a tree; each amount is the sum of the listed rows beneath it."""
-    root = _Branch()
-    for row in ranking.rows:
+def as_tree(rows: Sequence[Row]) -> Branch:
+    """Return *rows* as one tree whose root stands for what calls main."""
+    root = Branch()
+    for row in rows:
         branch = root
         for frame in reversed(row.frames):
-            branch = branch.children.setdefault(frame.key, _Branch(frame))
+            branch = branch.children.setdefault(frame.key, Branch(frame))
             branch.amounts.append(row.amount)
         branch.rows.append(row)
+    return root
+
+
+def inverted_table(ranking: Ranking, layout: Layout) -> Table:
+    """Return the rows of *ranking* as a tree; each amount is the sum of the listed rows beneath it."""
+    root = as_tree(ranking.rows)
     table, drawing = new_table(ranking, layout)
     _add_branches(table, drawing, root, ranking, layout)
     add_other_rows(table, drawing, ranking, layout)
     return table
 
 
-def _add_branches(table: Table, drawing: Drawing, root: _Branch, ranking: Ranking, layout: Layout) -> None:
+def _add_branches(table: Table, drawing: Drawing, root: Branch, ranking: Ranking, layout: Layout) -> None:
     for row in root.rows:  # places under the threshold that belong to nobody
         table.add_row(*row_cells(row.amount, ranking, layout), drawing.site(row))
     stack = [(branch, 0) for branch in reversed(list(root.children.values()))]
     while stack:
         branch, depth = stack.pop()
         indent = _STEP * min(depth, _DEEPEST)
-        cells = row_cells(_sum(branch.amounts), ranking, layout)
+        cells = row_cells(sum_amounts(branch.amounts), ranking, layout)
         table.add_row(*cells, drawing.branch(branch.frame, branch.rows, indent=indent))
         stack += [(child, depth + 1) for child in reversed(list(branch.children.values()))]
 
 
-def _sum(amounts: list[Amount]) -> Amount:
+def sum_amounts(amounts: list[Amount]) -> Amount:
+    """Return what *amounts* are together."""
     blocks = [amount.delta_blocks for amount in amounts if amount.delta_blocks is not None]
     return Amount(
         paths=len(amounts),

@@ -1,0 +1,328 @@
+"""A run, a profile or a difference as one HTML file: opens anywhere, fetches nothing, runs no script.
+
+gdbmem report gdbmem.decoder.4711           the run: its course, its snapshots, what grew between them
+gdbmem report massif.out.1 massif.out.2     what grew from one file to the other
+gdbmem report gdbmem.monitor.812            what a monitor recorded, with its verdict
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Optional
+
+from gdbmem.analysis.query import Query, read_known
+from gdbmem.arguments import ArgumentParser
+from gdbmem.cli.reading import add_reading_options, reading_from
+from gdbmem.errors import InputError, Notice
+from gdbmem.report.output import open_output
+from gdbmem.text import printable
+from gdbmem.units import format_delta, format_size
+
+if TYPE_CHECKING:
+    from gdbmem.formats.opening import Reading
+    from gdbmem.model.snapshot import Profile
+    from gdbmem.report.page import Page, Section
+    from gdbmem.report.series_plot import Picture
+    from gdbmem.runs.run import Run, SnapshotRecord
+
+_MOST_DIFFS = 12
+_MOST_POINTS = 4000  # of a curve
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare what `gdbmem report` takes."""
+    parser.usage = "gdbmem report [OPTIONS] A [B]"
+    parser.add_argument(
+        "operands", metavar="A B", nargs="+", help="a run, RUN:NAME, or a profile; two for their difference"
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="write to FILE (default: NAME.html here; '-': stdout)"
+    )
+    parser.add_argument("--force", action="store_true", help="replace an existing file")
+    parser.add_argument("--title", metavar="TEXT", help="what to write above it")
+    parser.add_argument(
+        "--known", metavar="FILE", help="paths that are known and accepted: a regex on each line, # comments"
+    )
+    parser.add_argument(
+        "--source", metavar="FOLDER", action="append", help="where to look for source files (may be repeated)"
+    )
+    add_reading_options(parser)
+
+
+def run(argv: Sequence[str], parser: ArgumentParser) -> int:
+    """Read, fill the page, write it, and say where it is."""
+    from gdbmem.report.page import render
+
+    arguments = parser.parse_args(argv)
+    if len(arguments.operands) > 2:
+        parser.error("one run or profile, or two for their difference")
+    query = Query(
+        known=tuple(read_known(arguments.known)) if arguments.known else (),
+        source_folders=arguments.source or (),
+    )
+    target = arguments.output or f"{_stem(arguments.operands[-1])}.html"
+    with open_output(target, force=arguments.force) as stream:
+        page = _page(arguments, query)
+        if arguments.title:
+            page.title = printable(arguments.title)
+        stream.write(render(page))
+    if target != "-":
+        print(f"gdbmem: the report is {printable(target)}", file=sys.stderr)
+    return 0
+
+
+def _stem(operand: str) -> str:
+    name = Path(operand.rstrip("/")).name
+    return "".join(c if c.isalnum() or c in "._-+#" else "_" for c in name)[:100] or "report"
+
+
+def _page(arguments: argparse.Namespace, query: Query) -> Page:
+    from gdbmem.runs.operand import find_operand
+    from gdbmem.runs.run import Run
+    from gdbmem.runs.series_store import DATABASE
+
+    reading = reading_from(arguments)
+    if len(arguments.operands) == 2:
+        return _page_of_difference(arguments.operands, query, reading)
+    place, selector = find_operand(arguments.operands[0])
+    if not isinstance(place, Run):
+        return _page_of_profile(place, selector, query, reading)
+    if (place.folder / DATABASE).is_file():
+        return _page_of_series(place.folder)
+    return _page_of_run(place, selector, query, reading)
+
+
+def _page_of_difference(operands: Sequence[str], query: Query, reading: Reading) -> Page:
+    from gdbmem.analysis.diff import diff_snapshots
+    from gdbmem.report.page import Page, diff_section
+    from gdbmem.runs.operand import load_operand
+
+    sides = [load_operand(text, reading) for text in operands]
+    diff = diff_snapshots(*(side.snapshot for side in sides))
+    diff.check()
+    names = [side.snapshot.name for side in sides]
+    page = Page(title=printable(" → ".join(names)), subtitle=printable("  ".join(operands)))
+    page.sections.append(diff_section(f"from {names[0]} to {names[1]}", diff, query))
+    _add_notices(page, [n for side in sides for n in side.notices] + list(diff.notices))
+    return page
+
+
+def _page_of_profile(path: Path, selector: Optional[str], query: Query, reading: Reading) -> Page:
+    from gdbmem.analysis.diff import as_growth
+    from gdbmem.formats.opening import open_profile
+    from gdbmem.report.page import Page, diff_section, picture_section
+    from gdbmem.runs.operand import load_from_profile
+
+    profile = open_profile(path, reading)
+    page = Page(title=printable(Path(profile.source).name), subtitle=printable(profile.command))
+    if len(profile.snapshots) > 1:
+        page.sections.append(picture_section("The course", _picture(profile)))
+    loaded = load_from_profile(profile, selector or ("peak" if profile.peak_tree_index is not None else None))
+    growth = as_growth(loaded.snapshot)
+    page.sections.append(diff_section(loaded.snapshot.name, growth, query, is_change=False))
+    _add_notices(page, [*loaded.notices, *profile.notices])
+    return page
+
+
+def _picture(profile: Profile) -> Picture:
+    from gdbmem.report.profile_text import peak_sentence
+    from gdbmem.report.series_plot import Curve, Picture
+
+    totals = list(profile.snapshots)
+    stride = -(-len(totals) // _MOST_POINTS)
+    shown = [t for n, t in enumerate(totals) if n % stride == 0 or t.index == profile.peak_index]
+    times = [t.time for t in shown]
+    curves = [Curve("heap", times, [float(t.heap_bytes) for t in shown])]
+    if any(t.total_bytes > t.heap_bytes for t in shown):
+        curves.append(
+            Curve("with overhead and stacks", times, [float(t.total_bytes) for t in shown], True)
+        )
+    return Picture("", curves, sentences=[peak_sentence(profile)], time_unit=profile.time_unit)
+
+
+def _page_of_series(folder: Path) -> Page:
+    from gdbmem.cli.monitor_report import picture_of
+    from gdbmem.report.page import Page, Section, picture_section
+    from gdbmem.report.series_text import headline
+    from gdbmem.runs.series_store import Recording
+    from gdbmem.runs.series_summary import summarize
+
+    recording = Recording(folder)
+    summary = summarize(recording)
+    page = Page(title=printable(summary.facts.target), subtitle=printable(folder.name))
+    page.sections.append(
+        Section("Verdict", sentence=f"{headline(summary.verdict)}: {summary.verdict.evidence}")
+    )
+    page.sections.append(picture_section("The course", picture_of([recording], [summary])))
+    rows = []
+    for row in summary.lines:
+        sizes = (_known_size(size) for size in (row.first_bytes, row.peak_bytes, row.last_bytes))
+        rows.append((f"{row.line.name} {row.line.pid}", *sizes, row.line.command))
+    page.sections.append(
+        Section("Processes", header=("process", "first", "peak", "last", "command"), table=_printable(rows))
+    )
+    return page
+
+
+def _known_size(size_bytes: Optional[float]) -> str:
+    return "?" if size_bytes is None else format_size(size_bytes)
+
+
+def _page_of_run(run: Run, selector: Optional[str], query: Query, reading: Reading) -> Page:
+    from gdbmem.report.page import Page
+    from gdbmem.runs.run import asked_for, notices
+
+    facts = run.facts
+    words = [str(facts.get("program", "")), *map(str, facts.get("arguments") or [])]
+    page = Page(title=printable(Path(words[0]).name or run.folder.name), subtitle=printable(" ".join(words)))
+    page.facts = _facts(run)
+    records = list(asked_for(run.snapshots))
+    if selector is not None:
+        records = [run.record(selector)]
+    page.sections += _expectations(run)
+    if len(records) > 1:
+        page.sections += _snapshots(run, records)
+    said = list(notices(run))
+    for before, after in _pairs(run, records):
+        page.sections.append(_pair_section(run, before, after, query, reading, said))
+    if records and len(records) < 2:
+        page.sections.append(_single_section(run, records[0], query, reading, said))
+    page.sections += _kept_sections(run)
+    if not page.sections:
+        raise InputError(
+            f"{printable(run.folder.name)} holds nothing to report",
+            slug="no-snapshot",
+            hint="take snapshots: massif-snap or massif-break in gdb, or points in a recipe",
+        )
+    _add_notices(page, said)
+    return page
+
+
+def _facts(run: Run) -> list[tuple[str, str]]:
+    facts = run.facts
+    versions = facts.get("versions") or {}
+    rows = [
+        ("run", run.folder.name),
+        ("command", " ".join(map(str, facts.get("command") or []))),
+        ("engine", str(facts.get("engine") or "")),
+        ("began", str(facts.get("began") or "")),
+        ("ended", str(facts.get("ended") or "")),
+        *((str(name), str(version)) for name, version in versions.items()),
+    ]
+    return [(printable(name), printable(value)) for name, value in rows if value]
+
+
+def _expectations(run: Run) -> list[Section]:
+    from gdbmem.report.page import Section
+
+    rows = [
+        ({True: "ok", False: "NOT MET"}.get(found.get("met"), "NOT JUDGED"), str(found.get("text", "")))
+        for found in run.facts.get("expectations") or []
+    ]
+    return [Section("Expectations", header=("", ""), table=_printable(rows))] if rows else []
+
+
+def _snapshots(run: Run, records: Sequence[SnapshotRecord]) -> list[Section]:
+    from gdbmem.model.series import Mark
+    from gdbmem.report.page import Section, picture_section
+    from gdbmem.report.series_plot import Curve, Picture
+
+    rows = []
+    former: Optional[int] = None
+    for record in records:
+        size = record.heap_bytes
+        delta = "" if size is None or former is None else format_delta(size - former)
+        rows.append((record.name, _known_size(size), delta, f"{record.seconds:.1f} s" if record.seconds else "",
+                     record.place or ""))  # fmt: skip
+        former = size if size is not None else former
+    sections = [
+        Section("Snapshots", header=("name", "heap", "change", "after", "where"), table=_printable(rows))
+    ]
+    points = [
+        (r.seconds, r.heap_bytes, r.name)
+        for r in records
+        if r.seconds is not None and r.heap_bytes is not None
+    ]
+    if len(points) > 1:
+        curve = Curve("heap at each snapshot", [p[0] for p in points], [float(p[1]) for p in points])
+        marks = [Mark(t, name) for t, _, name in points] if len(points) <= 20 else ()
+        sections.insert(0, picture_section("The course", Picture("", [curve], marks)))
+    return sections
+
+
+def _pairs(run: Run, records: Sequence[SnapshotRecord]) -> list[tuple[str, str]]:
+    """Return which snapshots to compare: as the recipe asked, else the first and the last, then each with the next."""
+    asked = [(pair[0], pair[1]) for pair in (run.facts.get("recipe") or {}).get("diffs") or []]
+    if asked and len(records) > 1:
+        return asked[:_MOST_DIFFS]
+    names = [record.name for record in records]
+    steps = list(zip(names, names[1:]))
+    whole = [(names[0], names[-1])] if len(names) > 2 else []
+    return [*whole, *steps][:_MOST_DIFFS]
+
+
+def _pair_section(
+    run: Run, before: str, after: str, query: Query, reading: Reading, said: list[Notice]
+) -> Section:
+    from gdbmem.analysis.diff import diff_snapshots
+    from gdbmem.report.page import Section, diff_section
+    from gdbmem.runs.operand import load_record
+
+    title = f"from {before} to {after}"
+    try:
+        sides = [load_record(run, run.record(name), reading) for name in (before, after)]
+        diff = diff_snapshots(*(side.snapshot for side in sides))
+    except InputError as error:  # one damaged file is no reason to show nothing of the others
+        return Section(printable(title), sentence=printable(str(error)))
+    diff.check()
+    said += [*(n for side in sides for n in side.notices), *diff.notices]
+    return diff_section(title, diff, query)
+
+
+def _single_section(
+    run: Run, record: SnapshotRecord, query: Query, reading: Reading, said: list[Notice]
+) -> Section:
+    from gdbmem.analysis.diff import as_growth
+    from gdbmem.report.page import diff_section
+    from gdbmem.runs.operand import load_record
+
+    loaded = load_record(run, record, reading)
+    said += loaded.notices
+    return diff_section(record.name, as_growth(loaded.snapshot), query, is_change=False)
+
+
+def _kept_sections(run: Run) -> list[Section]:
+    """Return the last ledger and the last survey of containers, as a terminal shows them."""
+    import io
+
+    from gdbmem.report.console import make_console
+    from gdbmem.report.containers import print_containers, read_survey
+    from gdbmem.report.ledger_json import read_ledger
+    from gdbmem.report.ledger_text import print_ledger
+    from gdbmem.report.page import Section
+    from gdbmem.runs.kept import LEDGER, kept_records, kept_text
+
+    last = {record.kind: record for record in kept_records(run)}
+    sections = []
+    for kind, record in last.items():
+        stream = io.StringIO()
+        console = make_console(stream, width=110, color=False)
+        text = kept_text(run, record)
+        if kind == LEDGER:
+            print_ledger(read_ledger(text, record.name), console)
+        else:
+            print_containers(read_survey(text, record.name), console, _MOST_DIFFS)
+        what = "Resident memory" if kind == LEDGER else "Containers"
+        sections.append(Section(f"{what} at {printable(record.name)}", text=stream.getvalue()))
+    return sections
+
+
+def _printable(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    return [[printable(cell) for cell in row] for row in rows]
+
+
+def _add_notices(page: Page, said: Sequence[Notice]) -> None:
+    page.notices = list(dict.fromkeys(printable(notice.message) for notice in said))

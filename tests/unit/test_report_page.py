@@ -1,0 +1,161 @@
+"""`gdbmem report`: one file that says what diff and show say, and in which nothing of a stranger's runs."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from gdbmem.cli.main import main
+from gdbmem.runs.run import Run
+from tests.unit.massif_files import capture
+from tests.unit.massif_texts import massif, path
+
+EVIL = "</pre><script>alert(1)</script><img src=x onerror=alert(2)>\x1b[31m&lt;"
+LOAD = path(300, "load (load.cpp:7)", "main (main.cpp:9)")
+LEAK = path(5000, "remember (decoder.cpp:120)", "main (main.cpp:9)")
+VOID = {"meta", "br", "img", "link", "input"}
+
+
+class Parsed(HTMLParser):
+    """A page as elements: checks that they nest, and keeps their names, attributes and text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[str] = []
+        self.text = ""
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [name for name, _ in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.text += data
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def page(*words: str) -> Parsed:
+    assert main(["report", *words, "-o", "page.html", "--force"]) == 0
+    return Parsed(Path("page.html").read_text())
+
+
+def write_run(*snapshots: tuple[str, str], **facts: object) -> Run:
+    run = Run.create("decoder", parent=Path.cwd(), pid=1, folder=Path("run"))
+    run.update(program="/bin/decoder", arguments=["--fast"], **facts)
+    for number, (name, text) in enumerate(snapshots):
+        relative = run.next_file("massif")
+        (run.folder / relative).write_text(text)
+        run.append(
+            name, file=relative, engine="massif", seconds=float(number), heap_bytes=300 + 5000 * number
+        )
+    return run
+
+
+def test_the_answer_of_diff_is_on_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("before.ms").write_text(massif(LOAD))
+    Path("after.ms").write_text(massif([*LOAD, *LEAK]))
+    text = page("before.ms", "after.ms").text
+    assert main(["diff", "before.ms", "after.ms"]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[0] in text
+    assert "decoder.cpp:120" in text and "+4.9 KiB" in text
+
+
+def test_a_run_shows_its_course_its_snapshots_and_what_grew_between_them() -> None:
+    write_run(("loaded", massif(LOAD)), ("reset", massif([*LOAD, *LEAK])))
+    found = page("run")
+    assert "svg" in found.tags
+    assert (
+        "heap grew by 4.9 KiB from loaded to reset; all of it from decoder.cpp:120 (remember)" in found.text
+    )
+    assert "/bin/decoder --fast" in found.text
+
+
+def test_a_verdict_of_a_recipe_is_on_the_page() -> None:
+    write_run(
+        ("loaded", massif(LOAD)), ("reset", massif(LOAD)),
+        expectations=[{"met": False, "text": "heap from loaded to reset: too much"}],
+    )  # fmt: skip
+    assert re.search(r"NOT MET\s*heap from loaded to reset: too much", page("run").text)
+
+
+def test_the_lines_add_up_to_the_total_that_stands_below_them() -> None:
+    Path("perl.ms").write_bytes(capture("perl"))
+    html = Path("page.html")
+    assert main(["report", "perl.ms", "-o", "page.html"]) == 0
+    text = Parsed(html.read_text()).text
+    assert "peak:" in text and "instructions" in text and "total" in text
+
+
+def test_names_of_a_stranger_stay_text(capsys: pytest.CaptureFixture[str]) -> None:
+    bad = path(700, f"{EVIL} (evil.cpp:1)", "main (main.cpp:9)")
+    write_run((EVIL, massif(LOAD)), ("b", massif([*LOAD, *bad])), command=["gdbmem", EVIL], engine=EVIL)
+    found = page("run", "--title", EVIL)
+    assert {"script", "img"} & set(found.tags) == set()
+    assert not any(name.startswith("on") for name in found.attributes)
+    assert "\x1b" not in Path("page.html").read_text()
+    assert "<script>alert(1)</script>" in found.text
+    assert "\x1b" not in capsys.readouterr().err
+
+
+def test_source_lines_are_shown_as_text_too() -> None:
+    source = Path("evil.cpp").resolve()
+    source.write_text(f'int a;\nchar* p = leak("{EVIL}"); // </mark><script>\nint b;\n')
+    Path("one.ms").write_text(massif(path(700, f"leak ({source}:2)", "main (main.cpp:9)")))
+    found = page("one.ms")
+    assert "char* p = leak(" in found.text and "int b;" in found.text
+    assert "script" not in found.tags
+    assert found.tags.count("mark") == 1
+
+
+def test_a_very_deep_call_path_makes_a_page_that_nests_no_deeper_than_a_browser_likes() -> None:
+    deep = path(700, *[f"f{n} (deep.cpp:{n + 1})" for n in range(400)], "main (main.cpp:9)")
+    Path("deep.ms").write_text(massif(deep))
+    assert page("deep.ms").tags.count("details") < 150
+
+
+def test_a_damaged_snapshot_hides_none_of_the_others() -> None:
+    run = write_run(("a", massif(LOAD)), ("b", "no massif file\n"), ("c", massif([*LOAD, *LEAK])))
+    assert len(run.snapshots) == 3
+    text = page("run").text
+    assert "heap grew by 4.9 KiB from a to c" in text
+    assert "0002.massif" in text
+
+
+def test_an_empty_run_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    write_run()
+    assert main(["report", "run", "-o", "page.html"]) == 1
+    assert "run holds nothing to report" in capsys.readouterr().err
+    assert not Path("page.html").exists()
+
+
+def test_nothing_is_replaced_unasked_and_the_page_is_named_after_what_it_shows(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("one.ms").write_text(massif(LOAD))
+    assert main(["report", "one.ms"]) == 0
+    assert "the report is one.ms.html" in capsys.readouterr().err
+    assert main(["report", "one.ms"]) == 1
+    assert "one.ms.html exists" in capsys.readouterr().err
+    assert main(["report", "one.ms", "one.ms", "one.ms"]) == 2
