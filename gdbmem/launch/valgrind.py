@@ -210,7 +210,7 @@ def fate(process: Process, *, exited: bool) -> str:
             return f"the program has replaced itself by {printable(now)} (exec), which runs on outside massif; {follow}"
         if exited:
             return f"massif still writes its history, {printable(str(process.history))}"
-        return f"gdb has lost the program (process {process.pid}), which runs on; 'run' starts it afresh"
+        return f"gdb's connection to the program has closed; process {process.pid} runs on, 'run' starts it afresh"
     if exited or process.history.exists():
         return ""
     if status == 128 + signal.SIGKILL:
