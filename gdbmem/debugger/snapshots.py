@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
 from gdbmem.debugger.command import Command, say, warn
-from gdbmem.debugger.place import current_place, current_thread, program_runs, real_pid
+from gdbmem.debugger.place import current_place, current_thread, entry, program_runs, real_pid
 from gdbmem.debugger.session import (
     monitor,
     not_running,
@@ -130,7 +130,7 @@ def _no_file(said: str) -> GdbmemError:
         return TargetError(
             "massif takes no snapshot before the program's first instruction",
             slug="too-early",
-            hint="set a breakpoint (break main) and type 'continue' first",
+            hint=f"set a breakpoint (break {entry()}) and type 'continue' first",
         )
     if "not recognised" in said or not said:
         return not_under_massif()
