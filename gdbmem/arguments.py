@@ -28,6 +28,37 @@ class ArgumentParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{self.prog}: {message}", hint=f"see '{self.prog} --help'")
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's, but say of a word too many what it may have been meant for."""
+        found, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            raise self.unknown(unknown[0])
+        return found
+
+    def unknown(self, word: str, hint: str = "") -> UsageError:
+        """Return the error of a *word* too many, with the option that comes nearest, else *hint*."""
+        import difflib
+
+        see = f"see '{self.prog} --help'"
+        if not word.startswith("-"):
+            takes_names = any(not action.option_strings for action in self._actions)
+            quotes = "a name with blanks stands in quotes, else " if takes_names else ""
+            return UsageError(f"{self.prog} can't take '{printable(word)}' too", hint=hint or quotes + see)
+        option = word.partition("=")[0]
+        known = [name[2:] for name in self._option_string_actions if name.startswith("--")]
+        close = difflib.get_close_matches(option.lstrip("-"), known, n=1)
+        message = f"{self.prog} has no option {printable(option)}"
+        return UsageError(message, hint=f"did you mean --{close[0]}?" if close else hint or see)
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        if action.type is int:  # argparse's own words are "invalid int value"
+            try:
+                return int(arg_string)
+            except ValueError:
+                name = action.option_strings[-1] if action.option_strings else action.metavar
+                self.error(f"{name} takes a whole number, not '{printable(arg_string)}'")
+        return super()._get_value(action, arg_string)
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         # argparse's own words are "argument check: invalid choice: …".
         if action.choices is None or value in action.choices:

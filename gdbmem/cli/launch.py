@@ -134,11 +134,7 @@ def launch_status(error: GdbmemError) -> int:
 def _parse(own: list[str], parser: ArgumentParser) -> argparse.Namespace:
     args, unknown = parser.parse_known_args(own)
     if unknown:
-        raise UsageError(
-            f"gdbmem launch has no option {printable(unknown[0])}",
-            hint="what is meant for the program stands behind '--'" if unknown[0].startswith("-")
-            else "the program's arguments stand behind '--'",
-        )  # fmt: skip
+        raise parser.unknown(unknown[0], hint="the program's own arguments and options stand behind '--'")
     if args.recipe is None:
         for option, given in (("--junit", args.junit), ("--json", args.json), ("-o", args.output)):
             if given:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from gdbmem.formats.opening import Reading
     from gdbmem.model.snapshot import Profile
-    from gdbmem.runs.run import Run, SnapshotRecord
+    from gdbmem.runs.run import Run
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -102,7 +102,7 @@ def _show_run(
     from gdbmem.report.profile_text import print_sites
     from gdbmem.report.run_text import print_kept, print_snapshots
     from gdbmem.runs.kept import kept_records
-    from gdbmem.runs.operand import load_record
+    from gdbmem.runs.operand import load_record, unit_of
     from gdbmem.runs.run import asked_for, notices
 
     records, kept = run.snapshots, kept_records(run)
@@ -116,7 +116,7 @@ def _show_run(
         return
     console = _console(arguments, stream)
     if records:
-        print_snapshots(records, console, unit=_unit(run, records[-1]))
+        print_snapshots(records, console, unit=unit_of(run, records[-1]))
     elif not kept:
         console.print("The run holds no snapshot.")
     print_kept(kept, console, after_others=bool(records))
@@ -128,17 +128,6 @@ def _show_run(
         print_sites(
             loaded.snapshot, query, console, moment=printable(record.name), known_from=arguments.known or ""
         )
-
-
-def _unit(run: Run, record: SnapshotRecord) -> str:
-    from gdbmem.errors import InputError
-    from gdbmem.formats.opening import open_profile
-    from gdbmem.model.snapshot import HEAP_BYTES
-
-    try:
-        return open_profile(run.path(record)).unit
-    except InputError:  # a file that is gone or damaged; the list is shown all the same
-        return HEAP_BYTES
 
 
 def _write_run(run: Run, wanted: Optional[str], query: Query, reading: Reading, stream: TextIO) -> None:

@@ -16,8 +16,14 @@ from gdbmem.debugger.snapshots import save_history
 from gdbmem.errors import GdbmemError
 from gdbmem.launch.wire import NATIVE
 
-_SAVE = "import gdbmem.debugger.launched as _g; _g.save_before_kill(); del _g"
-_KILLED = "import gdbmem.debugger.launched as _g; _g.note_kill(); del _g"
+# gdb's `kill` ends valgrind without its file; a hook, unlike a command of ours, leaves `kill` itself alone.
+# (One after a remote target's `detach` is never called.)
+_HOOKS = {
+    "hook-kill": "save_before_kill()",
+    "hookpost-kill": "note_farewell(\"The program was killed; 'run' starts it again.\")",
+    "hook-detach": "note_farewell(\"The program runs on without gdb; 'run' starts it afresh.\")",
+    "hook-disconnect": "note_farewell(\"The program runs on without gdb; 'run' starts it afresh.\")",
+}
 
 
 def install_launched() -> None:
@@ -25,11 +31,20 @@ def install_launched() -> None:
     if NATIVE in os.environ:  # gdb's own run and kill do
         gdb.events.exited.connect(session.note_exit)
         return
-    # gdb's `kill` ends valgrind without its file; a hook, unlike a command of ours, leaves `kill` itself alone.
-    gdb.execute(f"define hook-kill\npython {_SAVE}\nend")
-    gdb.execute(f"define hookpost-kill\npython {_KILLED}\nend")
+    for name, call in _HOOKS.items():
+        _add_hook(name, call)
     gdb.events.before_prompt.connect(_before_prompt)
     gdb.events.exited.connect(session.note_exit)
+
+
+def _add_hook(name: str, call: str) -> None:
+    """Define gdb's hook *name* to make *call*, then to do what the user's own hook of that name does."""
+    try:
+        shown = str(gdb.execute(f"show user {name}", to_string=True))
+    except gdb.error:  # there is none
+        shown = ""
+    own = shown.partition("\n")[2].rstrip("\n")
+    gdb.execute(f"define {name}\npython import gdbmem.debugger.launched as _g; _g.{call}; del _g\n{own}\nend")
 
 
 def _continuing(event: gdb.ContinueEvent) -> None:
@@ -57,9 +72,9 @@ def save_before_kill() -> None:
             say(f"massif's own history is saved in {save_history()}")
 
 
-def note_kill() -> None:
-    """The program was killed on the user's word."""
-    session.killed = True
+def note_farewell(sentence: str) -> None:
+    """Once the program has gone it was on the user's own word: there is nothing to find out, *sentence* says it."""
+    session.farewell = sentence
 
 
 def connect() -> None:

@@ -50,6 +50,15 @@ def program_file() -> str:
         return "program"
 
 
+def entry() -> str:
+    """Return the function to stop at first: main, or in a stripped program what libc calls it from."""
+    try:
+        gdb.execute("info address main", to_string=True)
+    except gdb.error:
+        return "__libc_start_main"
+    return "main"
+
+
 def current_thread() -> Optional[int]:
     """Return gdb's number of the selected thread."""
     thread = gdb.selected_thread()

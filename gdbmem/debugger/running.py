@@ -8,8 +8,9 @@ import gdb
 
 from gdbmem.debugger.breakpoints import rearm_all
 from gdbmem.debugger.command import Command, say
+from gdbmem.debugger.place import entry
 from gdbmem.debugger.session import session
-from gdbmem.errors import UsageError
+from gdbmem.errors import TargetError, UsageError
 
 
 class _Restarting(Command):
@@ -34,6 +35,12 @@ class StartCommand(_Restarting):
     """`start`: the same, stopped at main."""
 
     def carry_out(self, argument: str) -> None:
+        if entry() != "main":
+            raise TargetError(
+                "the program has no symbol 'main': it is stripped",
+                slug="no-main",
+                hint=f"'break {entry()}' and 'run' stop where libc is about to call it",
+            )
         super().carry_out(argument)
         gdb.execute("tbreak main")
         gdb.execute("continue")

@@ -31,7 +31,7 @@ class Session:
         self.last_heap_bytes: Optional[int] = None
         self.last_label = ""
         self.baseline_rss_bytes = 0  # of valgrind before the program's first instruction
-        self.killed = False  # by gdb's kill
+        self.farewell = ""  # what to say of a program that the user has killed or let go
         self.native: Optional[dict[str, Any]] = (
             None  # how gdb starts the program itself; None: it is valgrind's
         )
@@ -39,6 +39,7 @@ class Session:
         self._run: Optional[Run] = None
         self._link: Optional[str] = None  # a path without blanks to the run folder
         self._connected = False
+        self._inferior: Optional[int] = None  # gdb's number of the one that is connected
         self._exited = False  # gdb was told that the program ended
         self._keyboard: Optional[bool] = None  # whether it is the program's now; None: always gdb's
         self._interrupts: Optional[int] = (
@@ -105,6 +106,8 @@ class Session:
 
     def note_exit(self, event: gdb.ExitedEvent) -> None:
         """The program has gone; a connection that merely closed comes without a status."""
+        if self._inferior not in (None, event.inferior.num):
+            return
         self._exited = hasattr(event, "exit_code")
         self._status = event.exit_code if self._exited else None
 
@@ -129,6 +132,8 @@ class Session:
 
     def restart(self, arguments: Optional[list[str]]) -> None:
         """Let the launcher end this valgrind, start a fresh one, and connect to that."""
+        if self._inferior in (known.num for known in gdb.inferiors()):
+            gdb.execute(f"inferior {self._inferior}", to_string=True)
         if program_runs():
             gdb.execute("disconnect", to_string=True)
         self._connected = False
@@ -153,8 +158,8 @@ class Session:
             gdb.execute("set sysroot", to_string=True)
         log = shlex.quote(f"{self._link}/vgdb.log")
         gdb.execute(f"target remote | exec {shlex.join(target['vgdb'])} 2>>{log}", to_string=True)
-        self._connected = True
-        self._exited = self.killed = False
+        self._connected, self._inferior = True, gdb.selected_inferior().num
+        self._exited, self.farewell = False, ""
         self._keyboard = False if target["own_terminal"] else None
         self.baseline_rss_bytes = resident_bytes(target["pid"])
 
@@ -171,15 +176,24 @@ class Session:
             arguments = shown[shown.index('"') + 1 : shown.rindex('"')]
             gdb.execute(f"set args {arguments} {native['streams']}", to_string=True)
         gdb.execute("starti", to_string=True)
-        self._exited = self.killed = False
+        self._exited = False
+
+    @property
+    def lives_in(self) -> Optional[int]:
+        """The inferior, selected or not, in which the program is; None when it has gone."""
+        living = (known.num for known in gdb.inferiors() if known.pid)
+        return self._inferior if self._inferior in living else None
 
     def notice_end(self) -> None:
         """Before each prompt: when the program has gone since the last one, say what became of it."""
-        if not self._connected or program_runs():
+        if self.lives_in is not None:
+            self.farewell = ""
+            return
+        if not self._connected:
             return
         self._connected = False
-        if self.killed:
-            say("The program was killed; 'run' starts it again.")
+        if self.farewell:
+            say(self.farewell)
             return
         try:
             fate = self.fate()
@@ -283,6 +297,12 @@ def require_program() -> None:
 
 def not_running() -> TargetError:
     """Return the error of a command that needs a live program where there is none."""
+    if session.lives_in is not None:
+        return TargetError(
+            f"the program is in inferior {session.lives_in}",
+            slug="other-inferior",
+            hint=f"type 'inferior {session.lives_in}'",
+        )
     return TargetError(
         "the program is not running",
         slug="not-running",

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
 from gdbmem.debugger.command import Command, say, warn
-from gdbmem.debugger.place import current_place, current_thread, program_runs, real_pid
+from gdbmem.debugger.place import current_place, current_thread, entry, program_runs, real_pid
 from gdbmem.debugger.session import (
     monitor,
     not_running,
@@ -130,7 +130,7 @@ def _no_file(said: str) -> GdbmemError:
         return TargetError(
             "massif takes no snapshot before the program's first instruction",
             slug="too-early",
-            hint="set a breakpoint (break main) and type 'continue' first",
+            hint=f"set a breakpoint (break {entry()}) and type 'continue' first",
         )
     if "not recognised" in said or not said:
         return not_under_massif()
@@ -147,10 +147,12 @@ def _summary(record: SnapshotRecord, data: bytes) -> str:
         return f"snapshot {record.label}: kept in {record.file}"
     from gdbmem.analysis.library import is_library
     from gdbmem.analysis.sites import describe_site, growing_site
-    from gdbmem.formats.massif import read_sites
+    from gdbmem.formats.massif import read_sites, read_unit
+    from gdbmem.model.snapshot import memory_noun
 
     sites = read_sites(data, is_library)
-    text = f"snapshot {record.label}: heap {format_size(record.heap_bytes)}"
+    noun = memory_noun(read_unit(data))
+    text = f"snapshot {record.label}: {noun} {format_size(record.heap_bytes)}"
     if session.last_heap_bytes is not None:
         text += f", {format_delta(record.heap_bytes - session.last_heap_bytes)} since {session.last_label}"
     grown = growing_site(session.last_sites, sites)
@@ -222,10 +224,11 @@ class ListCommand(Command):
             else:
                 from gdbmem.debugger.terminal import console_on
                 from gdbmem.report.run_text import print_kept, print_snapshots
+                from gdbmem.runs.operand import unit_of
 
                 console = console_on(stream)
                 if records:
-                    print_snapshots(records, console)
+                    print_snapshots(records, console, unit=unit_of(session.run, records[-1]))
                 print_kept(kept, console, after_others=bool(records))
 
 

@@ -12,13 +12,14 @@ from gdbmem.errors import InputError, Notice
 from gdbmem.formats.massif_sites import UNKNOWN_SITE, FrameKey, read_sites
 from gdbmem.formats.massif_tree import Data, NodeTexts, TreeArea, line_number, parse_tree, unknown_line
 from gdbmem.model.calltree import CallTree
-from gdbmem.model.snapshot import Totals, peak_index, peak_tree_index
+from gdbmem.model.snapshot import HEAP_BYTES, PAGE_BYTES, Totals, peak_index, peak_tree_index
 from gdbmem.text import printable
 
-__all__ = ["UNKNOWN_SITE", "FrameKey", "MassifProfile", "read_massif", "read_sites", "read_totals"]
+__all__ = ["UNKNOWN_SITE", "FrameKey", "MassifProfile", "read_massif", "read_sites", "read_totals", "read_unit"]
 
 TRUNCATED = "massif-truncated"
 _CUT_HINT = "massif writes its file when the program ends, unless that is killed with SIGKILL"
+_PAGES = b"--pages-as-heap=yes"
 HEAPTRACK = b"heaptrack"  # what it gives as the description
 
 _HEADER_BYTES = 8 << 20  # Linux gives a program at most 6 MiB of arguments
@@ -99,6 +100,11 @@ def read_totals(data: bytes, source: str = "the snapshot") -> Totals:
             f"{printable(source)} holds no whole snapshot", slug=TRUNCATED, hint="is the disk full?"
         )
     return _totals(head, 0, has_tree=head[5] != b"empty")
+
+
+def read_unit(data: bytes) -> str:
+    """Return what the trees of *data*, as massif wrote it, count; from its first line alone."""
+    return PAGE_BYTES if _PAGES in data[: max(data.find(b"\n"), 0)].split() else HEAP_BYTES
 
 
 def _totals(head: re.Match[bytes], index: int, *, has_tree: bool) -> Totals:
@@ -278,8 +284,8 @@ class _Index:
             root = self.data[area.start : area.start + 200].split(b"\n", 1)[0]
             pages = b"(page allocation syscalls)" in root
         else:
-            pages = b"--pages-as-heap=yes" in self.header.description.split()
-        return "bytes of pages" if pages else "bytes of heap"
+            pages = _PAGES in self.header.description.split()
+        return PAGE_BYTES if pages else HEAP_BYTES
 
     def _xtree(self) -> InputError:
         return InputError(

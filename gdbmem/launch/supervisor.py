@@ -222,7 +222,11 @@ class Supervisor:
         # gone too it is on the way: massif writes its file, or a valgrind starts for the program of an exec.
         for seconds in (FATE_SECONDS, READY_SECONDS):
             decided = self.wait(
-                lambda: not process.child.alive or not _is_valgrind(process.pid) or process.beginnings > 1,
+                lambda: (
+                    not process.child.alive
+                    or process.beginnings > 1
+                    or bool(valgrind.replacement(process.pid))
+                ),
                 seconds,
             )
             if decided or (process.ready and not exited):
@@ -358,11 +362,6 @@ def _exists(pid: int) -> bool:
     except (OSError, IndexError):
         return False
     return state != "Z"
-
-
-def _is_valgrind(pid: int) -> bool:
-    """Tell whether *pid* still runs valgrind: after an exec that valgrind doesn't follow, it doesn't."""
-    return "valgrind" in valgrind.executable(pid)
 
 
 @contextlib.contextmanager

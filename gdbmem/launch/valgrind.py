@@ -182,12 +182,16 @@ class Process:
             return None
 
 
-def executable(pid: int) -> str:
-    """Return the path of the program that process *pid* runs; "" when it has gone."""
+def replacement(pid: int) -> str:
+    """Return the program that has taken valgrind's place in process *pid*, by an exec that it did not follow.
+
+    "" while that still runs valgrind, and when it is ending: its program goes a moment before the process does.
+    """
     try:
-        return str(Path(f"/proc/{pid}/exe").readlink())
+        program = str(Path(f"/proc/{pid}/exe").readlink())
     except OSError:
         return ""
+    return "" if "valgrind" in program else program
 
 
 def fate(process: Process, *, exited: bool) -> str:
@@ -201,12 +205,12 @@ def fate(process: Process, *, exited: bool) -> str:
     status = process.child.status
     follow = "launch with --trace-children to follow it"
     if status is None:
-        now = executable(process.pid)
-        if now and "valgrind" not in now:
+        now = replacement(process.pid)
+        if now:
             return f"the program has replaced itself by {printable(now)} (exec), which runs on outside massif; {follow}"
         if exited:
             return f"massif still writes its history, {printable(str(process.history))}"
-        return f"gdb has lost the program (process {process.pid}), which runs on; 'run' starts it afresh"
+        return f"gdb's connection to the program has closed; process {process.pid} runs on, 'run' starts it afresh"
     if exited or process.history.exists():
         return ""
     if status == 128 + signal.SIGKILL:

@@ -9,7 +9,7 @@ from typing import Optional, Union
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.opening import Reading, open_profile
-from gdbmem.model.snapshot import Profile, Snapshot
+from gdbmem.model.snapshot import HEAP_BYTES, Profile, Snapshot
 from gdbmem.runs.run import Run, SnapshotRecord, asked_for, is_run, notices, open_run
 from gdbmem.text import plural, printable
 
@@ -88,6 +88,14 @@ def load_record(run: Run, record: SnapshotRecord, reading: Optional[Reading] = N
     index = _last_with_tree(profile)
     snapshot = _snapshot(profile, index, f"{run.folder.name}:{record.name}", record.name)
     return Loaded(snapshot, list(profile.notices))
+
+
+def unit_of(run: Run, record: SnapshotRecord) -> str:
+    """Return what the trees of *record* count; heap where its file is gone or damaged."""
+    try:
+        return open_profile(run.path(record)).unit
+    except InputError:
+        return HEAP_BYTES
 
 
 def load_from_profile(profile: Profile, selector: Optional[str]) -> Loaded:

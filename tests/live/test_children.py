@@ -14,6 +14,7 @@ import pytest
 from gdbmem.errors import ToolError
 from gdbmem.launch.process import Child
 from gdbmem.launch.sentinel import Sentinel
+from gdbmem.launch.valgrind import replacement
 
 pytestmark = pytest.mark.usefixtures("no_process_left")
 
@@ -73,6 +74,21 @@ def test_what_a_child_left_running_in_its_group_is_ended_too() -> None:
     child.stop_stragglers()
     psutil.wait_procs([grandchild], timeout=20)
     assert not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE
+    os.close(end)
+
+
+def test_a_valgrind_that_is_dying_has_not_become_another_program() -> None:
+    child, end = start("echo ready; exec sleep 1000")
+    wait_ready(end)
+    process = psutil.Process(child.pid)
+    while process.name() != "sleep":
+        assert child.alive
+    assert Path(replacement(child.pid)).name == Path(process.exe()).name
+    process.kill()
+    while process.status() != psutil.STATUS_ZOMBIE:  # its memory has gone, its parent doesn't know yet
+        pass
+    assert replacement(child.pid) == ""
+    assert not child.alive
     os.close(end)
 
 

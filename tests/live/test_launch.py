@@ -318,8 +318,12 @@ def test_the_program_inherits_its_folder_arguments_and_environment(program: Prog
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--no-such", "x"], "--no-such; what is meant for the program stands behind '--'"),
-        (["x", "y"], "y; the program's arguments stand behind '--'"),
+        (
+            ["--no-such", "x"],
+            "no option --no-such; the program's own arguments and options stand behind '--'",
+        ),
+        (["x", "y"], "can't take 'y' too; the program's own arguments and options stand behind '--'"),
+        (["--recpe", "x"], "no option --recpe; did you mean --recipe?"),
         ([], "no program is named"),
         (["--json", "x"], "--json goes with --recipe"),
         (["--env", "NAME", "true"], "--env NAME"),

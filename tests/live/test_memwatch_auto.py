@@ -98,7 +98,7 @@ def test_a_misspelt_command_is_answered_with_the_nearest(program: Program, scrat
         folder=scratch,
     )
     assert "did you mean 'memwatch next'?" in said.output
-    assert "unrecognized arguments: --lokc" in said.output
+    assert "no option --lokc; did you mean --lock?" in said.output
     assert "0 is no number of steps" in said.output
 
 

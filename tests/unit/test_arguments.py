@@ -21,7 +21,7 @@ def test_a_wrong_word_raises_a_sentence_instead_of_ending_gdb() -> None:
     with pytest.raises(UsageError) as caught:
         make_parser().parse_args(["--tpo", "3"])
     assert "--tpo" in caught.value.message
-    assert caught.value.hint == "see 'gdbmem diff --help'"
+    assert caught.value.hint == "did you mean --top?"
 
 
 def test_help_is_printed_and_does_not_end_gdb(capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,6 +49,26 @@ def test_a_word_that_is_none_of_the_possible_ones_is_met_with_those(words: list[
     parser = ArgumentParser(prog="gdbmem recipe")
     parser.add_argument("--by", choices=("path", "line"))
     parser.add_subparsers(dest="action", metavar="check").add_parser("check").add_argument("file")
+    with pytest.raises(UsageError) as caught:
+        parser.parse_args(words)
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--top", "many"], "gdbmem diff: --top takes a whole number, not 'many'; see 'gdbmem diff --help'"),
+        (["--tpo", "3"], "gdbmem diff has no option --tpo; did you mean --top?"),
+        (["--wrong=3"], "gdbmem diff has no option --wrong; see 'gdbmem diff --help'"),
+        (
+            ["two", "words"],
+            "gdbmem diff can't take 'words' too; a name with blanks stands in quotes, else see 'gdbmem diff --help'",
+        ),
+    ],
+)
+def test_what_argparse_would_say_in_pythons_words_is_said_in_ours(words: list[str], sentence: str) -> None:
+    parser = make_parser()
+    parser.add_argument("name", nargs="?")
     with pytest.raises(UsageError) as caught:
         parser.parse_args(words)
     assert str(caught.value) == sentence

@@ -1,0 +1,88 @@
+"""Turns that a session at the prompt takes: each is answered truly, and nothing captured is lost."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Callable
+
+import pytest
+
+from tests.live.user import histories, launched, only_run
+
+pytestmark = [
+    pytest.mark.needs("gdb", "valgrind", "vgdb", "gcc", "g++"),
+    pytest.mark.usefixtures("no_process_left"),
+]
+
+Program = Callable[..., Path]
+
+
+def test_pages_are_not_called_heap(program: Program, scratch: Path) -> None:
+    with launched(program("maps_memory"), "200", folder=scratch, options=["--pages-as-heap"]) as user:
+        user.type("break mapped")
+        user.type("continue")
+        assert user.type("massif-snap").startswith("snapshot 1: mapped memory 2")
+        assert user.type("massif-snap").startswith("snapshot 2: mapped memory 2")
+        assert re.match(r"name +mapped +change", user.type("massif-list"))
+        user.quit()
+
+
+def test_a_program_that_is_let_go_runs_on_and_can_be_had_afresh(program: Program, scratch: Path) -> None:
+    with launched(program("ticks"), folder=scratch) as user:
+        user.type("break tick")
+        for command in ("detach", "disconnect"):
+            user.type("continue")
+            answer = user.type(command)
+            assert "The program runs on without gdb; 'run' starts it afresh." in answer
+            assert "has lost" not in answer
+            assert "is not running; type 'run'" in user.type("massif-snap x")
+            assert "Breakpoint 1, tick" in user.type("run")
+        user.quit()
+    assert len(histories(only_run(scratch))) == 3
+
+
+def test_a_second_inferior_is_no_end_of_the_first(program: Program, scratch: Path) -> None:
+    with launched(program("ticks"), folder=scratch) as user:
+        user.type("break tick")
+        user.type("continue")
+        user.type("massif-snap one")
+        user.type("add-inferior")
+        answer = user.type("inferior 2")
+        assert "gdbmem" not in answer and "ended" not in answer
+        assert "the program is in inferior 1; type 'inferior 1'" in user.type("massif-snap two")
+        user.type("inferior 1")
+        assert "since one" in user.type("massif-snap two")
+        user.type("inferior 2")
+        assert re.search(r"Breakpoint 1(\.\d)?, tick", user.type("run"))
+        assert "* 1 " in user.type("info inferiors")
+        assert "snapshot three: heap" in user.type("massif-snap three")
+        user.quit()
+
+
+def test_hooks_of_the_users_own_are_kept(program: Program, scratch: Path) -> None:
+    home = Path(os.environ["HOME"])
+    (home / ".gdbinit").write_text("define hook-kill\necho my own hook\\n\nend\n")
+    with launched(program("ticks"), folder=scratch) as user:
+        user.type("break tick")
+        user.type("continue")
+        user.type("set confirm off")
+        answer = user.type("kill")
+        assert "my own hook\n" in answer
+        assert "massif's own history is saved in" in answer
+        assert "The program was killed" in answer
+        user.quit()
+
+
+def test_a_stripped_program_has_no_main_to_start_at_and_the_way_in_is_said(
+    program: Program, scratch: Path
+) -> None:
+    with launched(program("stripped"), folder=scratch, options=["--ex", "set breakpoint pending on"]) as user:
+        assert "set a breakpoint (break __libc_start_main)" in user.type("massif-snap early")
+        assert "has no symbol 'main'" in user.type("start")
+        assert "fresh valgrind" not in user.text
+        user.type("break __libc_start_main")
+        assert re.search(r"Breakpoint 1(\.\d)?, .*__libc_start_main", user.type("run"))
+        assert "snapshot here: heap 0 B" in user.type("massif-snap here")
+        user.quit()
