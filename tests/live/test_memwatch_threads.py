@@ -52,6 +52,36 @@ def test_a_consumer_is_walked_without_hanging_and_the_deltas_add_up(program: Pro
     assert 'is "replay"' in said.output
 
 
+def test_a_consumer_that_waits_at_every_second_line_is_walked_and_each_wait_marked(
+    program: Program, scratch: Path
+) -> None:
+    said = run_gdb(
+        program("rendezvous", "-O0"),
+        [
+            "break take",
+            "run",
+            "delete",
+            "finish",
+            # The first rounds make the C library's pages resident.
+            "memwatch next 5",
+            "print $rss()",
+            "memwatch next --json -o steps.json 60",
+            "print $rss()",
+        ],
+        folder=scratch,
+    )
+    found = steps(scratch)
+    before, after = (int(said.output.split(f"${n} = ")[1].split()[0]) for n in (1, 2))
+    assert sum(step["delta_bytes"] for step in found) == after - before
+    shared = [step for step in found if step["lock"] == "shared"]
+    assert len(shared) == 30
+    for step in shared:
+        assert (step["line"], step["delta_bytes"]) == (line_of("rendezvous.c", "        take();"), PAGE)
+        assert step["shared_threads"] == [2] and "waited for semaphore made" in step["note"]
+    own = [step for step in found if step["lock"] == "on"]
+    assert len(own) == 30 and {step["delta_bytes"] for step in own} == {2 * PAGE}
+
+
 def interrupted(program: Path, folder: Path, *commands: str, marker: str) -> str:
     """Run gdb, send it Ctrl-C once *marker* is in its output and half a second has passed; return the output."""
     argv = [
