@@ -83,7 +83,7 @@ def test_a_consumer_that_waits_at_every_second_line_is_walked_and_each_wait_mark
 
 
 def interrupted(program: Path, folder: Path, *commands: str, marker: str) -> str:
-    """Run gdb, send it Ctrl-C once *marker* is in its output and half a second has passed; return the output."""
+    """Run gdb, send it Ctrl-C once *marker* is in its output and the program runs on; return the output."""
     argv = [
         "gdb",
         "-nx",
@@ -106,13 +106,24 @@ def interrupted(program: Path, folder: Path, *commands: str, marker: str) -> str
         deadline = time.monotonic() + 20
         while marker not in log.read_text() and time.monotonic() < deadline:
             time.sleep(0.05)
-        time.sleep(0.7)
+        wait_until_it_runs_on(child.pid)
         os.kill(child.pid, signal.SIGINT)
         child.stdin.write(b"echo AFTER\\n\nshow scheduler-locking\nbt 1\nkill\nquit\n")
         child.stdin.flush()
         child.wait(20)
         child.stdin.close()
     return log.read_text()
+
+
+def wait_until_it_runs_on(gdb: int) -> None:
+    """Wait until the program of *gdb* is seen running or asleep, and not stopped, half a second long."""
+    looks, deadline = 0, time.monotonic() + 20
+    while looks < 25 and time.monotonic() < deadline:
+        # Its first child: a later one may be what tries out this kernel.
+        program = Path(f"/proc/{gdb}/task/{gdb}/children").read_text().split()[0]
+        state = Path(f"/proc/{program}/stat").read_text().rpartition(")")[2].split()[0]
+        looks = 0 if state in "tT" else looks + 1
+        time.sleep(0.02)
 
 
 def test_ctrl_c_during_a_step_ends_it_and_restores_the_lock(program: Program, scratch: Path) -> None:
