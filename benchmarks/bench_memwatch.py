@@ -47,7 +47,13 @@ def race() -> Sequence[Row]:
         for program in ("function_lines", "asks_kernel"):
             source = str(PROGRAMS / f"{program}.cpp")
             subprocess.run(["g++", "-g", "-O0", "-pthread", "-o", program, source], cwd=folder, check=True)
-        return [*stepping(folder), looping(folder), function(folder), *growing(folder)]
+        subprocess.run(
+            ["gcc", "-g", "-O0", "-pthread", "-o", "rendezvous", str(PROGRAMS / "rendezvous.c")],
+            cwd=folder, check=True,
+        )  # fmt: skip
+        return [
+            *stepping(folder), looping(folder), waiting(folder), function(folder), *growing(folder)
+        ]  # fmt: skip
 
 
 def in_gdb(folder: Path, race_name: str, program: str) -> dict[str, list[float]]:
@@ -79,6 +85,12 @@ def looping(folder: Path) -> Row:
     times = in_gdb(folder, "loops", "walk")
     ours, bare = (statistics.median(times[name]) for name in ("memwatch", "bare"))
     return Row("`next` over a line that loops 1,000 times", ours, bare, "10 times faster", at_most=0.1)
+
+
+def waiting(folder: Path) -> Row:
+    ours = in_gdb(folder, "waits", "rendezvous")["memwatch"][0]
+    name = "1,000 lines of a consumer, 500 of which wait for the producer"
+    return Row(name, ours, 0, "at most 100 s", at_most=100, value=ours)
 
 
 def function(folder: Path) -> Row:

@@ -61,6 +61,14 @@ def loops() -> dict[str, list[float]]:
     return times
 
 
+def waits() -> dict[str, list[float]]:
+    quiet("break take")
+    quiet("run")
+    quiet("delete")
+    quiet("finish")
+    return {"memwatch": [seconds_of(lambda: quiet("memwatch next 1000"))]}
+
+
 def function() -> dict[str, list[float]]:
     quiet("break main")
     quiet("run")

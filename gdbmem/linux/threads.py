@@ -83,6 +83,7 @@ class Activity(NamedTuple):
 
     switches: int  # how often it gave up its processor
     where: str  # the system call and registers it stands in
+    faults: int = 0  # how many pages it was given
 
 
 # Let go by a debugger and stopped again, a thread that goes on waiting gives up its processor twice.
@@ -101,20 +102,25 @@ def activities(pid: int) -> dict[int, Activity]:
         try:
             status = Path(f"{folder}/status").read_text()
             switches = sum(map(int, _SWITCHES.findall(status)))
-            found[tid] = Activity(switches, Path(f"{folder}/syscall").read_text())
-        except (OSError, ValueError):
+            faults = _minor_faults(Path(f"{folder}/stat").read_text())
+            found[tid] = Activity(switches, Path(f"{folder}/syscall").read_text(), faults)
+        except (OSError, ValueError, IndexError):
             continue
     return found
 
 
 def ran_between(before: dict[int, Activity], after: dict[int, Activity]) -> list[int]:
-    """Return the threads (tids) that got somewhere: elsewhere now, or more than woken and waiting again."""
+    """Return the threads (tids) that got somewhere: elsewhere now, given pages, or more than woken and waiting again.
+
+    One that was woken while a debugger held it, and waits again in the same place, may be missed.
+    """
     return sorted(
         tid
         for tid in before.keys() | after.keys()
         if tid not in before
         or tid not in after
         or _moved(before[tid].where, after[tid].where)
+        or after[tid].faults != before[tid].faults
         or after[tid].switches - before[tid].switches > _IDLE_SWITCHES
     )
 
@@ -157,8 +163,11 @@ def minor_faults(pid: int) -> dict[int, int]:
         return {}
     for tid in tids:
         try:
-            stat = Path(f"/proc/{pid}/task/{tid}/stat").read_text()
-            found[int(tid)] = int(stat.rpartition(")")[2].split()[7])
+            found[int(tid)] = _minor_faults(Path(f"/proc/{pid}/task/{tid}/stat").read_text())
         except (OSError, ValueError, IndexError):
             continue
     return found
+
+
+def _minor_faults(stat: str) -> int:
+    return int(stat.rpartition(")")[2].split()[7])

@@ -157,6 +157,12 @@ def test_a_breakpoint_whose_commands_go_on_ends_the_stepping_and_says_so(
     assert found[-1]["ended"] in ("a breakpoint's commands ran on", "the program ended with status 0")
 
 
+def test_a_temporary_breakpoint_ends_the_stepping(program: Program, scratch: Path) -> None:
+    line = at('"stuck")) {') + 5
+    found = walk(program, scratch, "none", f"tbreak {line}")
+    assert found[-1]["ended"] == "breakpoint 2"
+
+
 def test_a_watchpoint_ends_the_stepping(program: Program, scratch: Path) -> None:
     assert walk(program, scratch, "none", "watch steps")[-1]["ended"] == "watchpoint 2"
 

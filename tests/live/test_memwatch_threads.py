@@ -52,8 +52,38 @@ def test_a_consumer_is_walked_without_hanging_and_the_deltas_add_up(program: Pro
     assert 'is "replay"' in said.output
 
 
+def test_a_consumer_that_waits_at_every_second_line_is_walked_and_each_wait_marked(
+    program: Program, scratch: Path
+) -> None:
+    said = run_gdb(
+        program("rendezvous", "-O0"),
+        [
+            "break take",
+            "run",
+            "delete",
+            "finish",
+            # The first rounds make the C library's pages resident.
+            "memwatch next 5",
+            "print $rss()",
+            "memwatch next --json -o steps.json 60",
+            "print $rss()",
+        ],
+        folder=scratch,
+    )
+    found = steps(scratch)
+    before, after = (int(said.output.split(f"${n} = ")[1].split()[0]) for n in (1, 2))
+    assert sum(step["delta_bytes"] for step in found) == after - before
+    shared = [step for step in found if step["lock"] == "shared"]
+    assert len(shared) == 30
+    for step in shared:
+        assert (step["line"], step["delta_bytes"]) == (line_of("rendezvous.c", "        take();"), PAGE)
+        assert step["shared_threads"] == [2] and "waited for semaphore made" in step["note"]
+    own = [step for step in found if step["lock"] == "on"]
+    assert len(own) == 30 and {step["delta_bytes"] for step in own} == {2 * PAGE}
+
+
 def interrupted(program: Path, folder: Path, *commands: str, marker: str) -> str:
-    """Run gdb, send it Ctrl-C once *marker* is in its output and half a second has passed; return the output."""
+    """Run gdb, send it Ctrl-C once *marker* is in its output and the program runs on; return the output."""
     argv = [
         "gdb",
         "-nx",
@@ -76,13 +106,24 @@ def interrupted(program: Path, folder: Path, *commands: str, marker: str) -> str
         deadline = time.monotonic() + 20
         while marker not in log.read_text() and time.monotonic() < deadline:
             time.sleep(0.05)
-        time.sleep(0.7)
+        wait_until_it_runs_on(child.pid)
         os.kill(child.pid, signal.SIGINT)
         child.stdin.write(b"echo AFTER\\n\nshow scheduler-locking\nbt 1\nkill\nquit\n")
         child.stdin.flush()
         child.wait(20)
         child.stdin.close()
     return log.read_text()
+
+
+def wait_until_it_runs_on(gdb: int) -> None:
+    """Wait until the program of *gdb* is seen running or asleep, and not stopped, half a second long."""
+    looks, deadline = 0, time.monotonic() + 20
+    while looks < 25 and time.monotonic() < deadline:
+        # Its first child: a later one may be what tries out this kernel.
+        program = Path(f"/proc/{gdb}/task/{gdb}/children").read_text().split()[0]
+        state = Path(f"/proc/{program}/stat").read_text().rpartition(")")[2].split()[0]
+        looks = 0 if state in "tT" else looks + 1
+        time.sleep(0.02)
 
 
 def test_ctrl_c_during_a_step_ends_it_and_restores_the_lock(program: Program, scratch: Path) -> None:

@@ -74,6 +74,7 @@ def test_a_thread_that_only_went_on_waiting_did_not_run() -> None:
     before = {1: Activity(10, wait), 2: Activity(10, wait), 3: Activity(10, wait), 4: Activity(5, wait)}
     after = {1: Activity(12, wait), 2: Activity(13, wait), 3: Activity(12, other), 5: Activity(1, wait)}
     assert ran_between(before, after) == [2, 3, 4, 5]
+    assert ran_between({1: Activity(10, wait, faults=7)}, {1: Activity(12, wait, faults=8)}) == [1]
     if os.uname().machine == "x86_64":
         assert ran_between({1: Activity(1, sleep)}, {1: Activity(3, again)}) == []
         assert ran_between({1: Activity(1, sleep)}, {1: Activity(3, sleep)}) == [1]

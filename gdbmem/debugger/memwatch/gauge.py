@@ -82,6 +82,7 @@ class HeapGauge(Gauge):
     def read(self) -> Optional[int]:
         found = self.heap.read()
         self.exact = found is None or (found.exact and self.heap.counts_mapped_blocks)
+        self.note = ""
         if found is not None and not found.exact:
             self.note = "very many free blocks: they are not subtracted"
         elif found is not None and not self.heap.counts_mapped_blocks:

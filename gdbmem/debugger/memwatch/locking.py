@@ -204,6 +204,8 @@ def describe_wait(wait: Wait) -> str:
         owner = mutex_owner(address)
         held = f", held by thread {owner}" if owner else ""
         return f"waited for mutex {_symbol(address)}{held}"
+    if any("sem_" in name for name in names):
+        return f"waited for semaphore {_symbol(address)}"
     if any("join" in name for name in names):
         return "waited for another thread's end"
     return f"waited for {_symbol(address)} in {_function_of_call()}"

@@ -32,9 +32,10 @@ class Recorder:
 
     def __init__(self) -> None:
         self.driving = False
+        self.reading: Optional[int] = None  # at the stop since `arm`
         self._read: Read = lambda: None
         self._event: Optional[gdb.Event] = None
-        self._reading: Optional[int] = None
+        self._hit: dict[int, str] = {}  # the breakpoints that stopped it: number → what it is
         self._exited: Optional[str] = None
         self._stops = 0
         self._inferior = 0
@@ -54,9 +55,19 @@ class Recorder:
 
     def arm(self) -> None:
         """Expect the next stop."""
-        self._event = self._reading = self._exited = None
+        self._event = self.reading = self._exited = None
         self._stops = 0
+        self._hit = {}
         self._inferior = gdb.selected_inferior().num
+
+    def is_plain(self, thread: gdb.InferiorThread) -> bool:
+        """Tell whether the stop since `arm` was the end of a step of *thread* and nothing else."""
+        return (
+            self._stops == 1
+            and type(self._event) is gdb.StopEvent
+            and self._exited is None
+            and selected_thread() is thread
+        )
 
     def stop(
         self, *, wait: Optional[Wait], ours: AbstractSet[int], thread: Optional[gdb.InferiorThread]
@@ -68,11 +79,11 @@ class Recorder:
         if event is None:  # gdb didn't run it: it said why
             return Stop(self._read(), "not moved", None)
         if wait is not None and getattr(event, "stop_signal", "") == "SIGINT":
-            return Stop(self._reading, "", wait)
+            return Stop(self.reading, "", wait)
         ended, announced = self._in_words(event, ours)
         if not ended and thread is not None:
             ended = self._moved_on(thread)
-        return Stop(self._reading, ended, None, announced or bool(ended))
+        return Stop(self.reading, ended, None, announced or bool(ended))
 
     def stopped_at(self, number: int) -> bool:
         """Tell whether the stop since `arm` is that of catchpoint *number*, and nothing else."""
@@ -88,14 +99,8 @@ class Recorder:
         signal = getattr(event, "stop_signal", None)
         if signal is not None:
             return f"signal {signal}", True
-        hit = [
-            b
-            for b in getattr(event, "breakpoints", ())
-            if b.is_valid() and b.number not in ours and b.number > 0
-        ]
-        if hit:
-            return f"{_kind(hit[0])} {hit[0].number}", True
-        return "", False
+        hit = [f"{kind} {number}" for number, kind in self._hit.items() if number not in ours]
+        return (hit[0], True) if hit else ("", False)
 
     def _moved_on(self, thread: gdb.InferiorThread) -> str:
         selected = selected_thread()
@@ -109,7 +114,11 @@ class Recorder:
         self._stops += 1
         if self._stops == 1:
             self._event = event
-            self._reading = self._read() if gdb.selected_inferior().num == self._inferior else None
+            self.reading = self._read() if gdb.selected_inferior().num == self._inferior else None
+            if type(event) is not gdb.StopEvent:
+                # A temporary breakpoint is gone when the command has returned.
+                hit = getattr(event, "breakpoints", ())
+                self._hit = {b.number: _kind(b) for b in hit if b.is_valid() and b.number > 0}
 
     def _on_exit(self, event: gdb.Event) -> None:
         code = getattr(event, "exit_code", None)

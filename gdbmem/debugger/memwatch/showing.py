@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 import gdb
 
 from gdbmem.debugger.memwatch.recorder import selected_thread
+from gdbmem.debugger.memwatch.strides import in_full
 from gdbmem.text import plural, printable
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ def _show_stop(stepper: Stepper) -> None:
             # The same function goes on: only the line, in gdb's colours.
             gdb.execute("with print frame-info source-line -- frame")
             return
-    gdb.write(stepper.capture.final_text)
+    said = stepper.capture.final_text
+    gdb.write(in_full(said) if stepper.orders.count > 1 else said)
 
 
 def source_lines() -> SourceLines:

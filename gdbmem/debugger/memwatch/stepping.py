@@ -14,8 +14,9 @@ from gdbmem.debugger.memwatch.account import Account, accounts
 from gdbmem.debugger.memwatch.capture import Capture
 from gdbmem.debugger.memwatch.gauge import Detail
 from gdbmem.debugger.memwatch.lines import Barrier, loop_lines
-from gdbmem.debugger.memwatch.locking import Watcher, describe_wait, scheduler_locking, set_locking
+from gdbmem.debugger.memwatch.locking import Wait, Watcher, describe_wait, scheduler_locking, set_locking
 from gdbmem.debugger.memwatch.recorder import Stop, recorder, selected_thread
+from gdbmem.debugger.memwatch.strides import Odd, Place, Places, Strides
 from gdbmem.debugger.place import real_pid
 from gdbmem.debugger.target import VALGRIND, target_kind
 from gdbmem.errors import TargetError
@@ -49,31 +50,13 @@ class Here(NamedTuple):
     line: Optional[int]
 
     @classmethod
-    def now(cls, known: dict[int, Place]) -> Here:
-        """Return where the selected thread stands; *known* keeps what is at each address."""
+    def now(cls, places: Places) -> Here:
+        """Return where the selected thread stands."""
         thread = gdb.selected_thread()
         if thread is None:
             raise TargetError("no thread is selected", slug="not-running", hint="see 'info threads'")
         frame = gdb.newest_frame()
-        pc = frame.pc()
-        if frame.type() != gdb.NORMAL_FRAME:
-            # At one address gdb may stand before a function inlined there, and in it.
-            return cls(frame, thread, thread.num, *_place(frame))
-        place = known.get(pc)
-        if place is None:
-            place = known[pc] = _place(frame)
-        return cls(frame, thread, thread.num, *place)
-
-
-Place = tuple[Optional[str], Optional[str], Optional[int]]  # function, file, line
-
-
-def _place(frame: gdb.Frame) -> Place:
-    position = frame.find_sal()
-    symtab = position.symtab
-    if symtab is None:
-        return frame.name(), None, None
-    return frame.name(), symtab.fullname(), position.line
+        return cls(frame, thread, thread.num, *places.at(frame))
 
 
 class Progress:
@@ -96,7 +79,9 @@ class Stepper:
         self.capture = Capture()
         self.start: Optional[Here] = None  # of the last step
         self._stray = False
-        self._places: dict[int, Place] = {}
+        self._before: Optional[int] = None  # the reading at the last stop
+        self._strider: Optional[tuple[gdb.InferiorThread, int]] = None  # the number outlives the thread
+        self._places = Places()
         self._typed_in: Optional[gdb.Frame] = gdb.selected_frame() if selected_thread() is not None else None
         self._under_valgrind = target_kind() == VALGRIND
         self._lock = self._mode()
@@ -119,47 +104,85 @@ class Stepper:
         """Step as often as asked, or until something else than a step's end stops the program."""
         # Details first: looking at libc's data can itself make a page of it resident.
         detail = self.account.gauge.detail() if self.orders.count == 1 else Detail()
-        before = self.account.gauge.read()
-        for _ in range(self.orders.count):
-            before = self._one(before, detail)
-            if self.stop is None or not self.stop.is_ordinary:
-                break
+        self._before = self.account.gauge.read()
+        goes_on = True
+        while goes_on and len(self.steps) < self.orders.count:
+            odd = self._take_strides()
+            if odd is not None:
+                goes_on = self._finish(odd)
+            elif len(self.steps) < self.orders.count:
+                goes_on = self._one(detail)
 
     # -- one step -----------------------------------------------------------------------------------------
 
-    def _one(self, before: Optional[int], detail: Detail) -> Optional[int]:
+    def _one(self, detail: Detail) -> bool:
+        """Take one step; tell whether another may follow."""
         start = self.start = Here.now(self._places)
         progress = Progress()
         began = time.perf_counter()
-        stop = self.stop = self._drive(start, progress)
-        seconds = time.perf_counter() - began
-        after = stop.reading
-        single = self.orders.count == 1 and after is not None
+        stop = self._drive(start, progress)
+        return self._ended(stop, progress, time.perf_counter() - began, detail)
+
+    def _finish(self, odd: Odd) -> bool:
+        """Go on with a step that the strides left; tell whether another may follow."""
+        assert self._strider is not None
+        thread, number = self._strider
+        start = self.start = Here(odd.frame, thread, number, *odd.place)
+        progress = Progress()
+        stop = self._judge(self.orders.command, start, odd.error, odd.wait)
+        stop = self._drive(start, progress, stop)
+        return self._ended(stop, progress, time.perf_counter() - odd.began, Detail())
+
+    def _ended(self, stop: Stop, progress: Progress, seconds: float, detail: Detail) -> bool:
+        assert self.start is not None
+        start, self.stop, gauge = self.start, stop, self.account.gauge
+        single = self.orders.count == 1 and stop.reading is not None
         moved, heap_delta = self._compare(detail) if single else (None, None)
-        delta = None if before is None or after is None else after - before
-        gauge = self.account.gauge
-        total = self.account.add(delta)
-        step = Step(
-            command=self.orders.command,
-            function=start.function,
-            file=start.file,
-            line=start.line,
-            thread=start.number,
-            delta_bytes=delta,
-            total_bytes=total,
-            source=gauge.source,
-            exact=gauge.exact,
-            heap_delta_bytes=delta if gauge.measures_heap else heap_delta,
-            parts=moved,
-            lock=self._lock_word(progress),
-            shared_threads=tuple(sorted(progress.threads)),
-            seconds=seconds,
-            ended=stop.ended,
-            note="; ".join([*progress.notes, gauge.note] if gauge.note else progress.notes),
+        step = self._new_step((start.function, start.file, start.line), start.number, stop.reading)
+        self._book(
+            step._replace(
+                heap_delta_bytes=step.heap_delta_bytes if gauge.measures_heap else heap_delta,
+                parts=moved,
+                lock=self._lock_word(progress),
+                shared_threads=tuple(sorted(progress.threads)),
+                seconds=seconds,
+                ended=stop.ended,
+                note="; ".join(filter(None, [*progress.notes, gauge.note])),
+            )
         )
+        return stop.is_ordinary
+
+    def _take_strides(self) -> Optional[Odd]:
+        """Take as many steps as end as steps do; return the one that didn't."""
+        if self.orders.count == 1 or self._lock is None or self._lock == "off":
+            return None
+        thread = gdb.selected_thread()
+        number = thread.num
+        self._strider = thread, number
+        strides = Strides(self.orders.command, self.account.gauge, self._watcher, self.capture, self._places)
+        try:
+            return strides.take(self.orders.count - len(self.steps), thread)
+        finally:
+            lock = self._lock_word(Progress())
+            for place, reading, exact, note, seconds in strides.taken:
+                step = self._new_step(place, number, reading)
+                self._book(step._replace(exact=exact, lock=lock, seconds=seconds, note=note))
+            if strides.frame is not None:
+                self.start = Here(strides.frame, thread, number, *place)
+                self.stop = Stop(reading)
+
+    def _new_step(self, place: Place, number: int, reading: Optional[int]) -> Step:
+        delta = None if self._before is None or reading is None else reading - self._before
+        gauge = self.account.gauge
+        self._before = reading
+        return Step(
+            self.orders.command, *place, number, delta, self.account.add(delta), gauge.source, gauge.exact,
+            delta if gauge.measures_heap else None,
+        )  # fmt: skip
+
+    def _book(self, step: Step) -> None:
         self.steps.append(step)
         self.account.steps.append(step)
-        return after
 
     def _compare(self, before: Detail) -> tuple[dict[str, int], Optional[int]]:
         after = self.account.gauge.detail()
@@ -180,10 +203,11 @@ class Stepper:
 
     # -- driving ------------------------------------------------------------------------------------------
 
-    def _drive(self, start: Here, progress: Progress) -> Stop:
+    def _drive(self, start: Here, progress: Progress, stop: Optional[Stop] = None) -> Stop:
+        """Take the step, or go on with one that has come to *stop*."""
         if self._lock is None or self._lock == "off":
             return self._drive_together(start, progress)
-        stop = self._first_try(start)
+        stop = stop or self._first_try(start)
         while stop.wait is not None:
             progress.notes.append(describe_wait(stop.wait))
             if self.orders.lock != "auto":
@@ -227,15 +251,31 @@ class Stepper:
         recorder.arm()
         if watched:
             self._watcher.begin(start.thread.ptid[1] or start.thread.ptid[0])
+        error = None
         try:
             gdb.execute(command)
-        except gdb.error:
-            # gdb complains of a thread that ended meanwhile; that is an outcome, not a failure.
-            if gdb.selected_inferior().pid and start.thread.is_valid():
-                raise
-            self._see_it_end()
+        except gdb.error as failure:
+            error = failure
         finally:
             wait = self._watcher.end() if watched else None
+        return self._judge(command, start, error, wait, watched=watched, ours=ours)
+
+    def _judge(
+        self,
+        command: str,
+        start: Here,
+        error: Optional[gdb.error],
+        wait: Optional[Wait],
+        *,
+        watched: bool = True,
+        ours: AbstractSet[int] = frozenset(),
+    ) -> Stop:
+        """Tell what has come of *command*."""
+        if error is not None:
+            # gdb complains of a thread that ended meanwhile; that is an outcome, not a failure.
+            if gdb.selected_inferior().pid and start.thread.is_valid():
+                raise error
+            self._see_it_end()
         stop = recorder.stop(wait=wait, ours=ours, thread=start.thread)
         if self._stray and stop.ended == "signal SIGINT":
             self._stray = False
