@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from typing import NamedTuple, Optional
 
+from gdbmem.linux.maps import Mapping, parse_smaps
+from gdbmem.linux.rollup import parse_rss
+
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_ROLLUP_RSS = re.compile(rb"^Rss:\s+(\d+) kB", re.M)
-_HEADER = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) [0-9a-f]+ \S+ (\d+) *(.*)")
 _STATM_LIMIT = 256
 _PRESENT = 1 << 63
 _PAGEMAP_CHUNK = 1 << 16  # pages a read
@@ -71,32 +71,22 @@ def parse_statm(data: bytes) -> Optional[Statm]:
     return Statm(size, resident, shared)
 
 
-def parse_rollup(data: bytes) -> Optional[int]:
-    """Return the resident bytes of a smaps or smaps_rollup text: the sum of its ``Rss:`` lines."""
-    found = _ROLLUP_RSS.findall(data)
-    return sum(map(int, found)) * 1024 if found else None
-
-
 def parse_parts(data: bytes) -> dict[str, int]:
     """Return the resident bytes of a smaps text by what they are for: heap, mmap, stack, file, other."""
     parts = dict.fromkeys(PARTS, 0)
-    part = "other"
-    for line in data.decode("utf-8", "surrogateescape").splitlines():
-        if line.startswith("Rss:"):
-            parts[part] += int(line.split()[1]) * 1024
-        elif (match := _HEADER.match(line)) is not None:
-            part = _part(match[5], int(match[4]))
+    for mapping in parse_smaps(data):
+        parts[_part(mapping)] += mapping.rss_bytes
     return parts
 
 
-def _part(name: str, inode: int) -> str:
-    if name == "[heap]":
+def _part(mapping: Mapping) -> str:
+    if mapping.name == "[heap]":
         return "heap"
-    if name.startswith("[stack"):
+    if mapping.name.startswith("[stack"):
         return "stack"
-    if inode:
+    if mapping.inode:
         return "file"
-    return "mmap" if not name or name.startswith("[anon") else "other"
+    return "mmap" if not mapping.name or mapping.name.startswith("[anon") else "other"
 
 
 class ProcessMemory:
@@ -125,7 +115,7 @@ class ProcessMemory:
     def rollup_bytes(self) -> Optional[int]:
         """Return the exact resident bytes; the time grows with them (some 10 ms a GiB)."""
         data = self._rollup.read(4096)
-        return parse_rollup(data) if data else None
+        return parse_rss(data) if data else None
 
     def parts(self) -> Optional[dict[str, int]]:
         """Return the exact resident bytes of heap, mmap, stack, file, other; None when it can't be read."""

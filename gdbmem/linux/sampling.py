@@ -7,8 +7,10 @@ the kernel has given the pid to another one.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import NamedTuple, Optional
+
+from gdbmem.linux.maps import parse_smaps
+from gdbmem.linux.rollup import Rollup, parse_rollup
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -38,22 +40,6 @@ class Statm(NamedTuple):
     shared_bytes: int
 
 
-@dataclass(frozen=True)
-class Rollup:
-    """What /proc/PID/smaps_rollup says, bytes."""
-
-    rss_bytes: int
-    pss_bytes: int
-    uss_bytes: int
-    private_dirty_bytes: int
-    shared_dirty_bytes: int
-    anonymous_bytes: int
-    swap_bytes: int
-    pss_anonymous_bytes: Optional[int]  # since Linux 5.8, as the two below
-    pss_file_bytes: Optional[int]
-    pss_shmem_bytes: Optional[int]
-
-
 def parse_stat(data: bytes) -> Stat:
     """Decode /proc/PID/stat; the name may hold blanks and parentheses. Source: proc(5)."""
     close = data.rindex(b")")
@@ -67,27 +53,6 @@ def parse_stat(data: bytes) -> Stat:
         cpu_seconds=(int(words[11]) + int(words[12])) / _TICKS,
         threads=int(words[17]),
         start_ticks=int(words[19]),
-    )
-
-
-def parse_rollup(data: bytes) -> Rollup:
-    """Decode /proc/PID/smaps_rollup. Source: Linux, Documentation/filesystems/proc.rst."""
-    sizes = {}
-    for line in data.split(b"\n")[1:]:
-        words = line.split()
-        if len(words) == 3:
-            sizes[words[0]] = int(words[1]) * 1024
-    return Rollup(
-        rss_bytes=sizes[b"Rss:"],
-        pss_bytes=sizes[b"Pss:"],
-        uss_bytes=sizes[b"Private_Clean:"] + sizes[b"Private_Dirty:"],
-        private_dirty_bytes=sizes[b"Private_Dirty:"],
-        shared_dirty_bytes=sizes[b"Shared_Dirty:"],
-        anonymous_bytes=sizes[b"Anonymous:"],
-        swap_bytes=sizes.get(b"Swap:", 0),
-        pss_anonymous_bytes=sizes.get(b"Pss_Anon:"),
-        pss_file_bytes=sizes.get(b"Pss_File:"),
-        pss_shmem_bytes=sizes.get(b"Pss_Shmem:"),
     )
 
 
@@ -148,14 +113,9 @@ class ProcessFiles:
     def named_mappings(self) -> dict[str, int]:
         """Return the resident bytes of [heap] and [stack]; raises as rollup() does."""
         found: dict[str, int] = {}
-        name = b""
-        for line in self._read_file("smaps").split(b"\n"):
-            if line.startswith(b"Rss:"):
-                if name in (b"[heap]", b"[stack]"):
-                    key = name.decode()
-                    found[key] = found.get(key, 0) + int(line.split()[1]) * 1024
-            elif b"-" in line[:17]:
-                name = line.rpartition(b" ")[2]
+        for mapping in parse_smaps(self._read_file("smaps")):
+            if mapping.name in ("[heap]", "[stack]"):
+                found[mapping.name] = found.get(mapping.name, 0) + mapping.rss_bytes
         return found
 
     def open_files(self) -> int:

@@ -10,7 +10,8 @@ from typing import Callable, Optional
 
 from gdbmem.linux.processes import descendants, parents, stat_of
 from gdbmem.linux.procevents import ProcessEvents
-from gdbmem.linux.sampling import ProcessFiles, ProcessGone, Rollup, Stat
+from gdbmem.linux.rollup import Rollup
+from gdbmem.linux.sampling import ProcessFiles, ProcessGone, Stat
 from gdbmem.model.series import READING_FIELDS, TREE, Line, Reading
 
 _FIND_EVERY_SECONDS = 1.0  # processes by name, user or cgroup are looked for this often

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gdbmem.allocators.glibc.tally import Cached
@@ -23,14 +24,16 @@ class MadeHeap:
     live_chunks: int
 
 
-def make_heap(count: int, seed: int, *, decoys: bool = False, corrupt_at: int = -1) -> MadeHeap:
+def make_heap(
+    count: int, seed: int, *, decoys: bool = False, corrupt_at: int = -1, sizes: Sequence[int] = ()
+) -> MadeHeap:
     """Return a heap of *count* chunks; *decoys* fill live blocks with words that look like chunk sizes.
 
-    The size of chunk number *corrupt_at* is overwritten with nonsense.
+    The size of chunk number *corrupt_at* is overwritten with nonsense. Chunks are of *sizes*, or of all kinds.
     """
     rng = random.Random(seed)
     start = 0x555555559000 + 16 * rng.randrange(256)
-    sizes = [_size(rng) for _ in range(count)]
+    sizes = [rng.choice(sizes) & -16 if sizes else _size(rng) for _ in range(count)]
     free = [rng.random() < 0.3 for _ in sizes]
     for index in range(1, count):
         free[index] = free[index] and not free[index - 1]  # neighbours would have been joined

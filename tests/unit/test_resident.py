@@ -6,7 +6,8 @@ import mmap
 import os
 
 from gdbmem.linux.exactness import Exactness, probe
-from gdbmem.linux.resident import PAGE_BYTES, ProcessMemory, Statm, parse_parts, parse_rollup, parse_statm
+from gdbmem.linux.resident import PAGE_BYTES, ProcessMemory, Statm, parse_parts, parse_statm
+from gdbmem.linux.rollup import parse_rss
 from gdbmem.linux.threads import Activity, parse_syscall, ran_between, thread_count
 
 SMAPS = b"""00400000-00452000 r-xp 00000000 08:02 173521      /usr/bin/a [heap] b
@@ -31,8 +32,8 @@ def test_statm_is_read_in_pages_and_a_strange_text_is_no_number() -> None:
 def test_the_parts_of_smaps_add_up_to_its_rss() -> None:
     parts = parse_parts(SMAPS)
     assert parts == {"heap": 12288, "mmap": 8192, "stack": 16384, "file": 131072, "other": 4096}
-    assert sum(parts.values()) == parse_rollup(SMAPS)
-    assert parse_rollup(b"") is None
+    assert sum(parts.values()) == parse_rss(SMAPS)
+    assert parse_rss(b"") is None
 
 
 def test_a_page_that_is_touched_counts_in_every_source() -> None:

@@ -13,7 +13,8 @@ import pytest
 
 from gdbmem.launch.recorder import SeriesClock, clock_of
 from gdbmem.linux import cgroup, processes
-from gdbmem.linux.sampling import ProcessFiles, ProcessGone, parse_rollup, parse_stat
+from gdbmem.linux.rollup import parse_rollup
+from gdbmem.linux.sampling import ProcessFiles, ProcessGone, parse_stat
 from gdbmem.linux.tree import Tree
 from gdbmem.model.series import TREE, SeriesFacts
 

@@ -1,31 +1,19 @@
 """Walking a heap with numpy: many walkers side by side over one block, every seam verified.
 
-A chunk's place is known only from the one before it. Here thousands of walkers begin at places that look
-like chunks, walk in lockstep, and each must land where the next one began. Where one doesn't, the next one
-was wrong: it walks again from where the true chain comes in, until all agree. The result is that of `walk`.
+A chunk's place is known only from the one before it. Here hundreds of walkers begin at places that look
+like chunks, each in a segment of its own, and walk in lockstep; each must land where the next one began.
+Where one doesn't, the next one was wrong: it walks again from where the true chain comes in, until all agree.
+The result is that of `walk`. What the walkers touch fits a processor's second-level cache: the heap is read in
+blocks of that size, and a step of all walkers is one gather.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Optional
 
 from gdbmem.allocators.glibc.layout import IS_MMAPPED
-from gdbmem.allocators.glibc.tally import (
-    CORRUPT,
-    ENDED,
-    FASTBIN,
-    FENCEPOST,
-    FREE,
-    LIVE,
-    PAGE,
-    STATES,
-    TCACHE,
-    TRIM_KEEPS,
-    Cached,
-    Tally,
-)
-from gdbmem.allocators.glibc.walk import BLOCK
+from gdbmem.allocators.glibc.pagesums import PageSums
+from gdbmem.allocators.glibc.tally import CORRUPT, ENDED, FENCEPOST, PAGE, Cached, Tally
 from gdbmem.model.memory import Memory, word_at
 
 if TYPE_CHECKING:
@@ -33,15 +21,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Units = NDArray[np.int64]
+    Words = NDArray[np.uint64]
 
+BLOCK = 1 << 20
 UNIT = 16  # chunks begin at multiples of this
-PAGE_UNITS = PAGE // UNIT
+_SPACING = 128  # units from one walker to the next
+_NEAR = 8  # so many units are looked at for a chunk where a walker might begin
+_STEPS = 64
+_CHECK_EVERY = 4  # steps; asking whether all have arrived costs as much as a step
 _STUCK = 1 << 60  # where a walker ends that met a size which can't be
-_SEGMENT_UNITS = 512  # one walker's share: 8 KiB
-_NEAR_UNITS = 64  # where a chunk is looked for first
-_TRIES = 64
-_HOPS = 4  # a chunk is believed at first sight when this many of its successors look like chunks
-_SMALL_UNITS = 1 << 13  # sizes below 128 KiB are counted by table
+_BEYOND = 1 << 61
 
 
 def walk(memory: Memory, tally: Tally, limit: int, cached: Cached, *, block_bytes: int = BLOCK) -> None:
@@ -49,312 +38,181 @@ def walk(memory: Memory, tally: Tally, limit: int, cached: Cached, *, block_byte
     import numpy as np
 
     limit = min(limit, tally.end - 16)
-    buffer = np.empty(block_bytes // 8, dtype=np.int64)
+    words = np.empty(min(block_bytes, max(limit + 16 - tally.base, 16)) // 8, dtype=np.uint64)
+    chain = _Chain(np, len(words) // 2)
+    sums = PageSums(np, tally, cached)
     address = tally.start
-    found = 0
     while address < limit and not tally.stopped_why:
         base = address & -PAGE
-        size = min(block_bytes, limit + 16 - base)
-        words = buffer[: size // 8]
-        memory.read_into(base, words.view(np.uint8).data)
-        block = _Block(np, words, base, address, limit)
-        positions, end = block.chain()
-        address, hits = _add(np, memory, tally, block, positions, end, cached, limit)
-        found += hits
+        block = words[: min(block_bytes, limit + 16 - base) // 8]
+        memory.read_into(base, block.view(np.uint8).data)
+        heads = block[1::2]
+        at, sizes, found, end = chain.follow(block, (address - base) // UNIT, (limit - base) // UNIT)
+        address = base + UNIT * end
+        head = int(heads[end]) if end < len(heads) else word_at(memory, address + 8)
+        if len(at):
+            sums.add(base, at, sizes, found, end, head)
+        if end < min(len(heads), (limit - base) // UNIT):
+            tally.end_run(address)
+            tally.stopped_at = address
+            tally.stopped_why = FENCEPOST if head & ~7 in (0, 16) and head & 1 else CORRUPT
+    sums.finish()
     if not tally.stopped_why:
         tally.stopped_at, tally.stopped_why = address, ENDED if address == limit else CORRUPT
-    tally.strays += len(cached.tcache) + len(cached.fastbins) - found
 
 
-class _Block:
-    """A block of heap as size words, by unit: unit u is the chunk at ``base + 16 u``."""
+class _Chain:
+    """The walkers over one block, and the arrays that they use again for the next one.
 
-    def __init__(self, np: Any, words: Units, base: int, address: int, limit: int) -> None:
+    Unit u of a block is the chunk at ``base + 16 u``. Each walker goes from its entry to that of the next one.
+    """
+
+    def __init__(self, np: Any, units: int) -> None:
         self.np = np
-        self.words = words
-        self.heads: Units = words[1::2]
-        self.base = base
-        self.first = (address - base) // UNIT
-        self.count = len(self.heads)
-        # Chunks begin before `stop`; the one at the limit (top) belongs to nobody's walk.
-        self.stop = min(self.count, (limit - base) // UNIT)
-        self.limit = (limit - base) // UNIT
+        self.index: Units = np.arange(units, dtype=np.int64)
+        self.following: Units = np.empty(units + 1, dtype=np.int64)
+        self.rows: Units = np.empty((_STEPS + 1, units // _SPACING + 1), dtype=np.int64)
 
-    def chain(self) -> tuple[Units, int]:
-        """Return the units where chunks begin, and where the chain goes on (or where it is stuck)."""
-        np = self.np
-        bounds = np.arange(self.first, self.stop, _SEGMENT_UNITS, dtype=np.int64)
-        bounds = np.append(bounds, self.stop)
-        mark = np.zeros(self.count, dtype=bool)
-        entries = self._guess(bounds)
-        exits = np.full(len(bounds) - 1, _STUCK, dtype=np.int64)
-        stuck = np.full(len(bounds) - 1, -1, dtype=np.int64)
-        todo = np.arange(len(bounds) - 1)
-        while True:
-            self._run(entries, bounds, todo, mark, exits, stuck)
-            wrong = entries[1:] != exits[:-1]
-            if not wrong.any():
-                break
-            first = int(wrong.argmax())
-            if exits[first] == _STUCK:  # all before it is verified: here the chain really ends
-                mark[bounds[first + 1] :] = False
-                return np.flatnonzero(mark), int(stuck[first])
-            # A walker that nobody confirms, or that got stuck, corrects no other: that would spread its error.
-            trusted = np.append(True, ~wrong[:-1]) & (exits[:-1] != _STUCK)
-            todo = np.flatnonzero(wrong & trusted) + 1
-            entries[todo] = exits[todo - 1]
-            for segment in todo:
-                mark[bounds[segment] : bounds[segment + 1]] = False
-        end = int(exits[-1])
-        return np.flatnonzero(mark), int(stuck[-1]) if end == _STUCK else end
+    def follow(self, words: Words, first: int, limit: int) -> tuple[Units, Units, Words, int]:
+        """Return the units where chunks begin, from *first* on, their sizes, size words, and where it goes on.
 
-    def _guess(self, bounds: Units) -> Units:
-        """Return for each segment the first unit that looks like a chunk; its end where none does."""
-        np = self.np
-        entries = bounds[1:].copy()
-        entries[0] = bounds[0]
-        pending = np.arange(1, len(entries) - 1)  # the last one is shorter: its predecessor covers it
-        if not len(pending):
-            return entries
-        rows = self.heads[bounds[0] :][: (len(entries) - 1) * _SEGMENT_UNITS].reshape(-1, _SEGMENT_UNITS)
-        for low, high in ((0, _NEAR_UNITS), (_NEAR_UNITS, _SEGMENT_UNITS)):
-            pending = self._guess_among(rows, bounds, pending, low, high, entries)
-        return entries
-
-    def _guess_among(
-        self, rows: Any, bounds: Units, pending: Units, low: int, high: int, entries: Units
-    ) -> Units:
-        """Try the units ``[low, high)`` of the segments *pending*; return those where none looks right."""
-        np = self.np
-        heads = rows[pending, low:high]
-        row, column = np.nonzero((heads >= 32) & (heads & (8 | IS_MMAPPED) == 0) & (heads <= self.limit << 4))
-        units = bounds[pending[row]] + low + column
-        turn = np.searchsorted(row, np.arange(len(pending)))
-        end = np.searchsorted(row, np.arange(len(pending)), side="right")
-        left = np.arange(len(pending))
-        for _ in range(_TRIES):
-            left = left[turn[left] < end[left]]
-            if not len(left):
-                break
-            candidates = units[turn[left]]
-            good = self._plausible(candidates)
-            entries[pending[left[good]]] = candidates[good]
-            left = left[~good]
-            turn[left] += 1
-        missed: Units = pending[entries[pending] == bounds[pending + 1]]
-        return missed
-
-    def _plausible(self, units: Units) -> Any:
-        np = self.np
-        good = np.ones(len(units), dtype=bool)
-        alive = np.arange(len(units))
-        current = units
-        for _ in range(_HOPS):
-            word = self.heads[current]
-            size = word >> 4
-            following = current + size
-            fine = (size >= 2) & (word & (8 | IS_MMAPPED) == 0) & (following <= self.limit)
-            inside = fine & (following < self.count)
-            at = following[inside]
-            # A free chunk's size stands again at its end.
-            free = self.heads[at] & 1 == 0
-            foot = self.words[2 * at] >> 4
-            fine[inside] &= ~free | (foot == size[inside])
-            good[alive[~fine]] = False
-            onward = fine & (following < self.stop)
-            alive, current = alive[onward], following[onward]
-            if not len(alive):
-                break
-        return good
-
-    def _run(self, entries: Units, bounds: Units, todo: Units, mark: Any, exits: Units, stuck: Units) -> None:
-        """Walk the segments *todo* from their entries to the first chunk beyond them, in lockstep."""
-        current, ends, ids = entries[todo], bounds[todo + 1], todo
-        stuck[todo] = -1
-        while True:
-            alive = current < ends
-            if not alive.all():
-                over = ~alive
-                exits[ids[over]] = current[over]
-                current, ends, ids = current[alive], ends[alive], ids[alive]
-            if not len(current):
-                return
-            word = self.heads[current]
-            size = word >> 4
-            following = current + size
-            bad = (size < 2) | (word & 8 != 0) | (following > self.limit)
-            if bad.any():
-                exits[ids[bad]] = _STUCK
-                stuck[ids[bad]] = current[bad]
-                good = ~bad
-                current, following, ends, ids = current[good], following[good], ends[good], ids[good]
-            mark[current] = True
-            current = following
-
-
-def _add(
-    np: Any,
-    memory: Memory,
-    tally: Tally,
-    block: _Block,
-    at: Units,
-    end: int,
-    cached: Cached,
-    limit: int,
-) -> tuple[int, int]:
-    """Add the block's chunks to *tally*; return where the next one begins and how many cached ones came by."""
-    if not len(at):
-        _note_stop(tally, block, end, limit)
-        return block.base + UNIT * end, 0
-    heads = block.heads[at]
-    size = heads >> 4
-    in_use = np.empty(len(at), dtype=bool)
-    in_use[:-1] = heads[1:] & 1
-    next_head = int(block.heads[end]) if end < block.count else word_at(memory, block.base + UNIT * end + 8)
-    in_use[-1] = next_head & 1
-    state = np.where(in_use, LIVE, FREE).astype(np.int64)
-    hits = _mark_cached(np, block, at, state, end, cached)
-    table = _Table(np, tally, block.base, at, size, state)
-    table.count_sizes()
-    table.fill_pages()
-    table.share_pins()
-    table.find_runs(end)
-    _note_stop(tally, block, end, limit)
-    return block.base + UNIT * end, hits
-
-
-def _note_stop(tally: Tally, block: _Block, end: int, limit: int) -> None:
-    if end >= block.stop:
-        return
-    word = int(block.heads[end])
-    address = block.base + UNIT * end
-    tally.end_run(address)
-    tally.stopped_at = address
-    tally.stopped_why = FENCEPOST if word & ~7 in (0, 16) and word & 1 else CORRUPT
-
-
-def _mark_cached(np: Any, block: _Block, at: Units, state: Units, end: int, cached: Cached) -> int:
-    here = cached.between(block.base + UNIT * int(at[0]), block.base + UNIT * end)
-    hits = 0
-    for addresses, kind in ((here.tcache, TCACHE), (here.fastbins, FASTBIN)):
-        if not len(addresses):
-            continue
-        units = (np.frombuffer(addresses, dtype=np.uint64).astype(np.int64) - block.base) // UNIT
-        index = np.minimum(np.searchsorted(at, units), len(at) - 1)
-        index = index[at[index] == units]
-        index = index[state[index] == LIVE]
-        state[index] = kind
-        hits += len(index)
-    return hits
-
-
-class _Table:
-    """The chunks of one block as columns, and how they add up."""
-
-    def __init__(self, np: Any, tally: Tally, base: int, at: Units, size: Units, state: Units) -> None:
-        self.np, self.tally, self.base = np, tally, base
-        self.at, self.size, self.state = at, size, state
-        self.page = at >> 8
-        # The block's first page as a page of the region.
-        self.offset = (base - tally.base) // PAGE
-
-    def count_sizes(self) -> None:
-        np = self.np
-        small = self.size < _SMALL_UNITS
-        every = bool(small.all())
-        size = self.size if every else self.size[small]
-        state = self.state if every else self.state[small]
-        counts = np.bincount(size * STATES + state)
-        for key in np.flatnonzero(counts).tolist():
-            self._count(key // STATES, key % STATES, int(counts[key]))
-        if not every:
-            for units, kind in zip(self.size[~small].tolist(), self.state[~small].tolist()):
-                self._count(units, kind, 1)
-
-    def _count(self, units: int, state: int, chunks: int) -> None:
-        tally = self.tally
-        tally.chunks[state] += chunks
-        tally.bytes[state] += chunks * units * UNIT
-        tally.sizes.setdefault(units * UNIT, [0] * STATES)[state] += chunks
-
-    def fill_pages(self) -> None:
-        """Add each chunk's bytes to the pages it lies on, and count the live ones that begin there.
-
-        Chunks are sorted and touch, so the bytes of a state up to an address are a running sum, and a page's
-        are the difference of two.
+        That is where it is stuck if it is before the end. The chunk at *limit* (top) belongs to nobody's walk.
         """
-        np, tally = self.np, self.tally
-        end = int(self.at[-1] + self.size[-1])
-        first, last = int(self.page[0]), (end - 1) >> 8
-        inner = np.arange(first + 1, last + 1, dtype=np.int64) << 8
-        edges = np.concatenate((self.at[:1], inner, [end]))
-        inside = np.searchsorted(self.at, edges, side="right") - 1  # the chunk that each edge is in
-        rows = slice(self.offset + first, self.offset + last + 1)
-        pages = np.frombuffer(tally.pages, dtype=np.uint16).reshape(-1, STATES)[rows]
-        live = np.diff(edges)
-        for state in (FREE, TCACHE, FASTBIN):
-            mine = self.state == state
-            if not mine.any():
-                continue
-            sums = self._before(np.where(mine, self.size, 0))[inside]
-            sums += np.where(mine[inside], edges - self.at[inside], 0)
-            sums = np.diff(sums)
-            live -= sums
-            pages[:, state] += (sums * UNIT).astype(np.uint16)
-        pages[:, LIVE] += (live * UNIT).astype(np.uint16)
-        self.live = self.state == LIVE
-        starts = np.searchsorted(self.at, edges)
-        counts = np.append(self._before(self.live), np.count_nonzero(self.live))[starts]
-        headers = np.frombuffer(tally.headers, dtype=np.uint16)[rows]
-        headers += np.diff(counts).astype(np.uint16)
+        np = self.np
+        self.feet, self.heads = words[0::2], words[1::2]
+        count = len(self.heads)
+        self.stop = min(count, limit)
+        self.follows = self.following[: count + 1]
+        np.right_shift(self.heads, 4, out=self.follows[:-1].view(np.uint64))
+        self.follows[:-1] += self.index[:count]
+        self.follows[-1] = _BEYOND  # who has left the block stays outside
+        self.entries = self._guess(first, limit)
+        self.exits: Units = np.empty_like(self.entries)
+        self.alive = np.ones(len(self.entries), dtype=bool)
+        self.paths: list[tuple[Units, Any, Units]] = []  # where walkers stepped, which of it counts, and who
+        everyone = self.index[: len(self.entries)]
+        self._run(everyone, self.entries, np.append(self.entries[1:], self.stop), self.rows)
+        self._settle()
+        return self._checked(self._collect(), limit)
 
-    def _before(self, column: Any) -> Units:
-        """Return for each chunk the sum of *column* over those before it."""
-        sums: Units = self.np.cumsum(column, dtype=self.np.int64)
-        before: Units = sums - column
-        return before
+    def _guess(self, first: int, limit: int) -> Units:
+        """Return *first*, and where beyond it at places a little apart chunks seem to begin."""
+        np = self.np
+        begin, whole = first // _SPACING + 1, self.stop // _SPACING
+        if begin >= whole:
+            return self.index[first : first + 1]
+        rows = self.heads[begin * _SPACING : whole * _SPACING].reshape(-1, _SPACING)[:, :_NEAR]
+        likely = self._plausible(rows, limit)
+        column = likely.argmax(axis=1)
+        numbers = self.index[: len(column)]
+        units = (numbers + begin) * _SPACING + column
+        good = likely[numbers, column] & self._is_followed(units, limit)
+        guesses: Units = np.append(first, units[good])
+        return guesses
 
-    def share_pins(self) -> None:
-        """Charge the free bytes of each page to the live chunks that begin on it, in equal shares."""
-        np, tally = self.np, self.tally
-        count = int(self.page[-1]) + 1
-        start = STATES * self.offset
-        free = np.frombuffer(tally.pages, dtype=np.uint16)[start + FREE : start + STATES * count : STATES]
-        headers = np.frombuffer(tally.headers, dtype=np.uint16)[self.offset : self.offset + count]
-        if not free.any():
-            return
-        each = free / np.maximum(headers, 1)
-        shares = each[self.page[self.live]]
-        size = self.size[self.live]
-        if not len(size):
-            return
-        small = size < _SMALL_UNITS
-        sums = np.bincount(size[small], weights=shares[small])
-        for units in np.flatnonzero(sums).tolist():
-            tally.pinned[units * UNIT] = tally.pinned.get(units * UNIT, 0.0) + float(sums[units])
-        for units, share in zip(size[~small].tolist(), shares[~small].tolist()):
-            if share:
-                tally.pinned[units * UNIT] = tally.pinned.get(units * UNIT, 0.0) + share
+    def _is_followed(self, units: Units, limit: int) -> Any:
+        """Tell which of *units* are followed by what looks like a chunk too.
 
-    def find_runs(self, end: int) -> None:
-        """Keep the runs of neighbouring free chunks that hold whole pages."""
-        np, tally, base = self.np, self.tally, self.base
-        free = (self.state == FREE) | (self.state == FASTBIN)
-        if tally.pending and not free[0]:
-            tally.end_run(base + UNIT * int(self.at[0]))
-        change = np.diff(free.astype(np.int8), prepend=0, append=0)
-        begins, ends = np.flatnonzero(change == 1), np.flatnonzero(change == -1)
-        bounds = np.append(self.at, end)
-        low, high = bounds[begins] * UNIT + base, bounds[ends] * UNIT + base
-        if len(low) and tally.pending and free[0]:
-            low[0] = tally.pending
-        pending = 0
-        if len(low) and free[-1]:
-            pending = int(low[-1])
-            low, high = low[:-1], high[:-1]
-        kept = ((low + TRIM_KEEPS + PAGE - 1) & -PAGE) < (high & -PAGE)
-        tally.runs.extend(zip(low[kept].tolist(), high[kept].tolist()))
-        tally.pending = pending
+        What can't be seen is not believed: a walker too few costs less than one that goes wrong.
+        """
+        there = self.follows[units]
+        at = self.np.minimum(there, self.stop - 1)
+        heads = self.heads[at]
+        # A free chunk's size stands again at its end.
+        fits = (heads & 1 != 0) | (self.feet[at] >> 4 == there - units)
+        return fits & (there < self.stop) & self._plausible(heads, limit)
+
+    def _plausible(self, heads: Any, limit: int) -> Any:
+        # Unsigned: what is below 32 is beyond every limit.
+        likely = heads - 32 < limit << 4
+        likely &= heads & (8 | IS_MMAPPED) == 0
+        return likely
+
+    def _run(self, walkers: Units, here: Units, ends: Units, rows: Optional[Units] = None) -> None:
+        """Have *walkers* go from *here* on until all are at *ends* or beyond."""
+        np = self.np
+        take = self.follows.take
+        while len(walkers):
+            places = np.empty((_STEPS + 1, len(walkers)), np.int64) if rows is None else rows[:, : len(here)]
+            rows = None
+            places[0] = here
+            for step in range(1, _STEPS + 1):
+                take(places[step - 1], out=places[step], mode="clip")
+                if step % _CHECK_EVERY == 0 and (places[step] >= ends).all():
+                    break
+            places = places[: step + 1]
+            if (places[step] == ends).all() and (places[step - 1] < ends).all():
+                self.paths.append((places[:-1], None, walkers))  # chunks of one size: all stepped in time
+                self.exits[walkers] = ends
+                return
+            inside = places < ends
+            counts = inside.view(np.uint8).sum(axis=0, dtype=np.uint8).astype(np.intp)
+            self.paths.append((places[:-1], inside[:-1], walkers))
+            onward = counts > step
+            exits = places[np.minimum(counts, step), self.index[: len(walkers)]]
+            exits[onward & (exits == places[-2])] = _STUCK
+            self.exits[walkers] = exits
+            onward &= exits != _STUCK
+            walkers, here, ends = walkers[onward], exits[onward], ends[onward]
+
+    def _settle(self) -> None:
+        """Dismiss walkers until each one lands where the next one began."""
+        np = self.np
+        while True:
+            busy = np.flatnonzero(self.alive)
+            entries, exits = self.entries[busy], self.exits[busy]
+            broken = exits[:-1] != entries[1:]
+            if not broken.any():
+                return
+            first = int(broken.argmax())
+            if exits[first] == _STUCK:  # all before it is verified: here the chain really ends
+                self.alive[busy[first + 1 :]] = False
+                return
+            # A walker that nobody confirms, or that got stuck, corrects no other: that would spread its error.
+            trusted = np.append(True, ~broken[:-1]) & (exits[:-1] != _STUCK)
+            reach = np.maximum.accumulate(np.where(trusted, exits[:-1], 0))
+            inside = np.append(False, entries[1:] < reach)
+            self.alive[busy[inside]] = False
+            again = busy[np.append(broken & trusted, False) & ~inside]
+            ends = np.append(self.entries, self.stop)[np.append(self._next_alive(), len(self.entries))[again]]
+            self._run(again, self.exits[again], ends)
+
+    def _next_alive(self) -> Units:
+        """Return for each walker which is the next one that wasn't dismissed."""
+        np = self.np
+        numbers = np.where(self.alive, self.index[: len(self.alive)], len(self.alive))
+        after: Units = np.minimum.accumulate(np.append(numbers[1:], len(self.alive))[::-1])[::-1]
+        return after
+
+    def _collect(self) -> Units:
+        """Return where the walkers stepped on their way, in order."""
+        np = self.np
+        at: Units
+        if len(self.paths) == 1 and self.alive.all():
+            places, inside, _ = self.paths[0]
+            at = places.T.ravel()
+            return at if inside is None else at.take(np.flatnonzero(inside.T))
+        mark = np.zeros(self.stop, dtype=bool)
+        for places, inside, walkers in self.paths:
+            counts = self.alive[walkers] if inside is None else inside & self.alive[walkers]
+            counts = np.broadcast_to(counts, places.shape).ravel()
+            mark[places.ravel().take(np.flatnonzero(counts))] = True
+        at = np.flatnonzero(mark)
+        return at
+
+    def _checked(self, at: Units, limit: int) -> tuple[Units, Units, Words, int]:
+        """Cut the chain *at* where a size can't be."""
+        np = self.np
+        heads = self.heads[at]
+        end = int(self.follows[at[-1]])
+        sizes = np.empty(len(at), dtype=np.int64)
+        np.subtract(at[1:], at[:-1], out=sizes[:-1])
+        sizes[-1] = end - at[-1]
+        if end <= limit and sizes.min() >= 2 and not np.bitwise_or.reduce(heads) & 8:
+            return at, sizes, heads, end
+        bad = (sizes < 2) | (heads & 8 != 0) | (self.follows[at] > limit)
+        first = int(bad.argmax())
+        return at[:first], sizes[:first], heads[:first], int(at[first])
 
 
 def available() -> bool:
@@ -364,10 +222,3 @@ def available() -> bool:
     except ImportError:
         return False
     return True
-
-
-def columns(addresses: Sequence[int]) -> Sequence[int]:
-    """Return *addresses* sorted, as the walkers want them."""
-    from array import array
-
-    return array("Q", sorted(addresses))

@@ -30,14 +30,17 @@ def walk(memory: Memory, tally: Tally, limit: int, cached: Cached, *, block_byte
     states.update(dict.fromkeys(cached.fastbins, FASTBIN))
     address = tally.start
     limit = min(limit, tally.end - 16)
+    live: list[tuple[int, int]] = []
     while address < limit:
         base = address & -PAGE
         size = min(block_bytes, limit + 16 - base)
         words = memoryview(memory.read(base, size)).cast("Q")
-        further = _walk_block(words, base, address, limit, tally, states, memory)
+        further = _walk_block(words, base, address, limit, tally, states, memory, live)
+        live = _share_pins(tally, live, further & -PAGE)
         if tally.stopped_why:
             break
         address = further
+    _share_pins(tally, live, tally.end)
     if not tally.stopped_why:
         tally.stopped_at, tally.stopped_why = address, ENDED if address == limit else CORRUPT
     tally.strays += len(states)
@@ -51,10 +54,10 @@ def _walk_block(
     tally: Tally,
     states: dict[int, int],
     memory: Memory,
+    live: list[tuple[int, int]],
 ) -> int:
     """Walk the chunks that begin in this block; return where the next one begins."""
     count = len(words)
-    live: list[tuple[int, int]] = []
     word = words[(address - base >> 3) + 1]
     while address < limit:
         size = word & ~7
@@ -72,7 +75,6 @@ def _walk_block(
         address = following
         if index >= count:
             break
-    _share_pins(tally, live)
     return address
 
 
@@ -98,11 +100,16 @@ def _stop(tally: Tally, address: int, size: int, word: int) -> None:
     tally.stopped_why = FENCEPOST if size in (0, 16) and word & 1 else CORRUPT
 
 
-def _share_pins(tally: Tally, live: list[tuple[int, int]]) -> None:
-    """Charge the free bytes of each page to the live chunks that begin on it, in equal shares."""
+def _share_pins(tally: Tally, live: list[tuple[int, int]], end: int) -> list[tuple[int, int]]:
+    """Charge the free bytes of each page below *end* to the live chunks that begin on it, in equal shares.
+
+    Returns the chunks on the page beyond: what follows on it may be free.
+    """
     pages, headers = tally.pages, tally.headers
-    for address, size in live:
+    waiting = [chunk for chunk in live[-PAGE // MIN_CHUNK :] if chunk[0] >= end]
+    for address, size in live[: len(live) - len(waiting)]:
         page = (address - tally.base) // PAGE
         free = pages[STATES * page + FREE]
         if free and headers[page]:
             tally.pinned[size] = tally.pinned.get(size, 0.0) + free / headers[page]
+    return waiting

@@ -14,7 +14,8 @@ from gdbmem.debugger.place import real_pid
 from gdbmem.debugger.target import CORE, NOTHING, REMOTE, VALGRIND, target_kind, valgrind_tool
 from gdbmem.errors import TargetError, UsageError
 from gdbmem.linux.exactness import known_exactness
-from gdbmem.linux.resident import PAGE_BYTES, ProcessMemory, Statm, parse_rollup, parse_statm
+from gdbmem.linux.resident import PAGE_BYTES, ProcessMemory, Statm, parse_statm
+from gdbmem.linux.rollup import parse_rss
 
 SOURCES = ("auto", "statm", "smaps", "pagemap", "heap")
 _MASSIF_BYTES = re.compile(rb"^mem_heap_B=(\d+)$", re.M)
@@ -144,7 +145,7 @@ class RemoteGauge(Gauge):
         if self.source == "statm":
             counters = parse_statm(data)
             return counters.resident_bytes // PAGE_BYTES * self._page_bytes if counters else None
-        return parse_rollup(data)
+        return parse_rss(data)
 
     def detail(self) -> Detail:
         found = self.heap.read()

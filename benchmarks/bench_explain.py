@@ -1,0 +1,280 @@
+"""gdbmem explain: walking heaps against merely reading them, and against gef; the pause of --fork."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.racing import Pair, Row, race_pair, seconds_of
+from gdbmem.allocators.glibc import lockstep, walk
+from gdbmem.allocators.glibc.heap import Walker
+from gdbmem.allocators.glibc.tally import ENDED, Cached, Tally
+from gdbmem.launch.inspection import explain_process
+from gdbmem.linux.procmemory import ProcMemory
+
+TITLE = "explain: walking heaps, and the pause of --fork"
+ROOT = Path(__file__).parents[1]
+PROGRAMS = ROOT / "tests" / "programs"
+# hold COUNT SIZE KIND: KIND is equal (all of SIZE), or mixed (up to twice SIZE, two of four freed again)
+HOLD = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(int count, char **words) {
+    long blocks = atol(words[1]), size = atol(words[2]);
+    int mixed = strcmp(words[3], "mixed") == 0;
+    char **kept = mixed ? malloc(blocks * sizeof *kept) : NULL;
+    unsigned seed = 1;
+    for (long i = 0; i < blocks; i++) {
+        seed = seed * 1103515245u + 12345u;
+        size_t bytes = mixed ? 8 + (seed >> 16) % (2 * size) : size;
+        char *block = memset(malloc(bytes), 0x21, bytes);
+        if (mixed) kept[i] = block;
+    }
+    for (long i = 0; mixed && i < blocks; i++)
+        if (i % 4 < 2) free(kept[i]);
+    puts("ready");
+    fflush(stdout);
+    pause();
+    return count;
+}
+"""
+HEAPS = (
+    ("6,000,000 blocks of 24 bytes (chunks of 32)", 6_000_000, 24, "equal"),
+    ("1,500,000 blocks of 133 bytes (chunks of 144)", 1_500_000, 133, "equal"),
+    ("6,000,000 blocks of 8 to 64 bytes, half of them freed", 6_000_000, 28, "mixed"),
+    ("1,000 blocks of 120 KB", 1_000, 120_000, "equal"),
+)
+READ_AT_ONCE = 1 << 20
+GEF = "https://raw.githubusercontent.com/hugsy/gef/90cced847b57a627aa4b38568f001e88259ba44b/gef.py"
+GEF_CHUNKS = 20_000
+LARGE_BYTES = 14 << 30  # of memory that must be available for 10^8 blocks
+PAUSES = 9
+SERVER_MB = 1024
+
+
+@dataclass(frozen=True)
+class Region:
+    """The largest piece of a process's heap, as the walkers take it."""
+
+    memory: ProcMemory
+    start: int
+    end: int
+    limit: int
+    cached: Cached
+
+    def walk(self, walker: Walker = lockstep.walk) -> int:
+        """Walk it; return how many chunks there are."""
+        tally = Tally(self.start, self.end)
+        walker(self.memory, tally, self.limit, self.cached)
+        if tally.stopped_why != ENDED:
+            raise RuntimeError(f"the walk did not come to the end of the heap: {tally.stopped_why}")
+        return sum(tally.chunks)
+
+    def read(self) -> None:
+        """Read its bytes, and do nothing with them."""
+        buffer = memoryview(np.empty(READ_AT_ONCE, dtype=np.uint8))  # type: ignore[arg-type]
+        for address in range(self.start & -4096, self.limit, READ_AT_ONCE):
+            self.memory.read_into(address, buffer[: min(READ_AT_ONCE, self.limit - address)])
+
+
+def race() -> Sequence[Row]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "hold.c").write_text(HOLD)
+        build(folder / "hold.c", folder / "hold")
+        build(PROGRAMS / "steady_server.c", folder / "server")
+        return [
+            *(against_reading(folder, *heap) for heap in HEAPS),
+            *whole_commands(folder),
+            *against_gef(folder),
+            pause(folder),
+        ]
+
+
+def build(source: Path, program: Path) -> None:
+    subprocess.run(["gcc", "-O1", "-pthread", "-o", program, source], check=True)
+
+
+@contextlib.contextmanager
+def running(*command: object) -> Iterator[subprocess.Popen[str]]:
+    words = [str(word) for word in command]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            while process.stdout.readline() not in ("ready\n", ""):
+                pass
+            yield process
+        finally:
+            process.kill()
+
+
+def region_of(pid: int) -> Region:
+    found: list[tuple[int, int, int, Cached]] = []
+
+    def note(memory: object, tally: Tally, limit: int, cached: Cached) -> None:
+        found.append((tally.start, tally.end, limit, cached))
+        tally.stopped_at, tally.stopped_why = limit, ENDED
+
+    explain_process(pid, walker=note)
+    return Region(ProcMemory(pid), *max(found, key=lambda piece: piece[2] - piece[0]))
+
+
+def against_reading(folder: Path, name: str, count: int, size: int, kind: str) -> Row:
+    with running(folder / "hold", count, size, kind) as process:
+        region = region_of(process.pid)
+        pair = race_pair(region.walk, region.read, rounds=9)
+    what = f"walking {name} / reading their bytes"
+    return row(what, pair, "at most 4×", at_most=4)
+
+
+def row(name: str, pair: Pair, bar: str, *, at_most: float) -> Row:
+    return Row(name, pair.ours_median, pair.peer_median, bar, at_most=at_most, value=pair.median_ratio)
+
+
+# -- the whole command ------------------------------------------------------------------------------------
+
+
+def whole_commands(folder: Path) -> Iterator[Row]:
+    each: dict[int, float] = {}
+    for exponent in (6, 7, 8):
+        count = 10**exponent
+        if exponent == 8 and available_bytes() < LARGE_BYTES:
+            print("bench: no race over 10^8 blocks: 14 GiB of free memory are needed", file=sys.stderr)
+            return
+        with running(folder / "hold", count, 88, "equal") as process:
+            runs = [explain(process.pid, count, folder) for _ in range(5 if exponent == 6 else 1)]
+        seconds, mib = statistics.median(s for s, _ in runs), max(m for _, m in runs)
+        each[exponent] = seconds / count
+        name = f"`gdbmem explain`, whole, 10^{exponent} blocks of 88 bytes, with {mib:.0f} MiB"
+        if exponent == 6:
+            yield Row(name, seconds, 0, "at most 1.5 s", at_most=1.5, value=seconds)
+        elif exponent == 7:
+            yield Row(name, seconds, 0, "at most 10 times as long", at_most=1, value=each[7] / each[6])
+        else:
+            yield Row(name, seconds, 0, "below 1.5 GiB", at_most=1536, value=mib)
+            linear = each[8] / each[7]
+            yield Row(
+                "the same, against ten of 10^7", seconds, each[7] * count, "1.2", at_most=1.2, value=linear
+            )
+
+
+def explain(pid: int, count: int, folder: Path) -> tuple[float, float]:
+    """Return the seconds and the peak of memory (MiB) of one `gdbmem explain`, whose count must be right."""
+    output = folder / "ledger.json"
+    command = [str(Path(sys.executable).with_name("gdbmem")), "explain", str(pid), "--json", "--force"]
+    usage: list[float] = []
+
+    def run() -> None:
+        child = subprocess.Popen([*command, "-o", str(output)])
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        usage.append(used.ru_maxrss / 1024)
+
+    seconds = seconds_of(run)
+    heap = json.loads(output.read_text())["heap"]
+    live = sum(arena["live_chunks"] for arena in heap["arenas"])
+    if not heap["is_exact"] or not count <= live <= count + 10:
+        raise RuntimeError(f"{live:,} live blocks were found, of {count:,}")
+    return seconds, usage[0]
+
+
+def available_bytes() -> int:
+    found = re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())
+    return int(found[1]) << 10 if found else 0
+
+
+# -- gef --------------------------------------------------------------------------------------------------
+
+
+def against_gef(folder: Path) -> Iterator[Row]:
+    script = gef()
+    if script is None:
+        print("bench: no race against gef: it is not in .cache/gef, and can't be fetched", file=sys.stderr)
+        return
+    with running(folder / "hold", GEF_CHUNKS, 88, "equal") as process:
+        theirs = gef_seconds(script, process.pid, folder)
+        region = region_of(process.pid)
+        for name, walker, times in (("numpy", lockstep.walk, 500), ("plain Python", walk.walk, 50)):
+            ours = statistics.median(seconds_of(functools.partial(region.walk, walker)) for _ in range(7))
+            what = f"walking {GEF_CHUNKS:,} chunks with {name} / gef's `heap chunks --summary`"
+            bar = f"{times} times as fast ({theirs / ours:,.0f})"
+            yield Row(what, ours, theirs, bar, at_least=times, value=theirs / ours)
+
+
+def gef() -> Path | None:
+    """Return gef's file, fetched once; None where it can't be had."""
+    path = ROOT / ".cache" / "gef" / "gef.py"
+    if not path.exists():
+        try:
+            with urllib.request.urlopen(GEF, timeout=30) as answer:
+                text = answer.read()
+        except OSError:
+            return None
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text)
+    return path
+
+
+def gef_seconds(script: Path, pid: int, folder: Path) -> float:
+    timed = folder / "timed.py"
+    timed.write_text(
+        "import gdb, time\n"
+        "start = time.perf_counter()\n"
+        "text = gdb.execute('heap chunks --summary', to_string=True)\n"
+        "print('SECONDS', time.perf_counter() - start, len(text))\n"
+    )
+    done = subprocess.run(
+        ["gdb", "-nx", "-q", "-batch", "-p", str(pid), "-x", str(script), "-x", str(timed)],
+        capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    found = re.search(r"SECONDS (\S+) (\d+)", done.stdout)
+    if found is None or int(found[2]) < 50:
+        raise RuntimeError(f"gef did not list the heap: {done.stdout[-500:]} {done.stderr[-500:]}")
+    return float(found[1])
+
+
+# -- the pause --------------------------------------------------------------------------------------------
+
+
+def pause(folder: Path) -> Row:
+    """The longest time that a thread of a server did not run, as it noticed itself."""
+    with running(folder / "server", SERVER_MB) as process:
+        explain_process(process.pid, fork=True)
+        pauses, calm = [], []
+        for _ in range(PAUSES):
+            longest_wait(process)
+            explain_process(process.pid, fork=True)
+            pauses.append(longest_wait(process))
+            subprocess.run(["sleep", "0.3"], check=True)
+            calm.append(longest_wait(process))
+        resident = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    bar = 0.04 * resident / 1e9 + 0.01
+    name = f"pause of `gdbmem explain --fork` at {resident / 1e9:.1f} GB / longest wait without it"
+    ours = statistics.median(pauses)
+    return Row(name, ours, statistics.median(calm), f"at most {bar * 1000:.0f} ms", at_most=bar, value=ours)
+
+
+def longest_wait(process: subprocess.Popen[str]) -> float:
+    """Return the longest wait in seconds since the last question."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("x\n")
+    process.stdin.flush()
+    found = re.search(r"longest_us (\d+)", process.stdout.readline())
+    assert found is not None
+    return int(found[1]) / 1e6
