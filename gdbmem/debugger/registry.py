@@ -174,6 +174,8 @@ Containers of one path, as in states[*].arcs, are one row. Nothing runs in the p
   --save NAME         keep this survey under NAME
   --since NAME        what has changed since the survey saved as NAME
   --top N             list N rows (default 20)
+  --everywhere        all vectors of the heap, also those that no variable leads to: found by their three
+                      pointers alone, so without types; not under valgrind
   --json, -o FILE, --force
 
 Example:
