@@ -46,13 +46,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def program() -> Program:
     """Return a function that compiles tests/programs/NAME.{c,cpp} once and returns the program's path.
 
-    Flags come from a ``// flags:`` line in the source, then from further arguments; the result is
-    kept in tests/programs/build under a hash of source, flags and compiler, so nothing gets stale.
+    Flags come from a ``// flags:`` line in the source, then from further arguments; *compiler* takes the usual
+    one's place. The result is kept in tests/programs/build under a hash of source, flags and compiler, so
+    nothing gets stale.
     """
     return _compile
 
 
-def _compile(name: str, *flags: str) -> Path:
+def _compile(name: str, *flags: str, compiler: str = "") -> Path:
     source = next(path for suffix in COMPILERS for path in [PROGRAMS / f"{name}{suffix}"] if path.exists())
     text = source.read_text()
     own_flags = [
@@ -61,7 +62,8 @@ def _compile(name: str, *flags: str) -> Path:
         if line.startswith("// flags:")
         for word in line.split(":", 1)[1].split()
     ]
-    command = [*COMPILERS[source.suffix], *own_flags, *flags]
+    first, *standard = COMPILERS[source.suffix]
+    command = [compiler or first, *standard, *own_flags, *flags]
     version = subprocess.run([command[0], "--version"], capture_output=True, text=True, check=True).stdout
     digest = hashlib.sha256("\0".join([text, *command, version]).encode()).hexdigest()[:12]
     target = PROGRAMS / "build" / f"{name}-{digest}" / name

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Optional
 
+from gdbmem.analysis.libcxx import READERS
 from gdbmem.errors import Notice
 from gdbmem.model.containers import Container, Survey
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
@@ -32,7 +33,7 @@ class Plan:
     element_size: int = 0
     element_offset: int = 0  # of the value in a node
     node_size: int = 0
-    count: int = 0  # of an array
+    count: int = 0  # of an array; of a shared_ptr the bytes of its counts
     fields: list[tuple[int, str, Plan]] = field(default_factory=list)
 
     _holds: Optional[bool] = None
@@ -95,16 +96,24 @@ class Surveyor:
         if plan.kind not in ("pointer", "array", "optional"):
             self._seen.add((address, plan.type_name))
         try:
-            getattr(self, f"_{plan.kind}")(path, plan, address, depth)
+            reader = READERS.get(plan.kind)
+            if reader is not None:
+                reader(self, path, plan, address, depth)
+            else:
+                getattr(self, f"_{plan.kind}")(path, plan, address, depth)
         except MemoryUnreadable:
             return  # a variable that isn't initialised yet
 
-    def _words(self, address: int, count: int) -> list[int]:
+    # -- for those who read one kind of container ---------------------------------------------------------
+
+    def words(self, address: int, count: int) -> list[int]:
+        """Return *count* words from *address* on; raises MemoryUnreadable."""
         if address % 8:
             return [int.from_bytes(self._memory.read(address + 8 * n, 8), "little") for n in range(count)]
         return [self._windows.word(address + 8 * n) for n in range(count)]
 
-    def _readable(self, address: int, size: int) -> bool:
+    def readable(self, address: int, size: int) -> bool:
+        """Tell whether both ends of ``[address, address + size)`` can be read."""
         try:
             self._memory.read(address, 1)
             self._memory.read(address + size - 1, 1)
@@ -112,7 +121,8 @@ class Surveyor:
             return False
         return True
 
-    def _note(self, path: str, plan: Plan, size: int, capacity: int, held: int, slack: int) -> None:
+    def note(self, path: str, plan: Plan, size: int, capacity: int, held: int, slack: int) -> None:
+        """Add one container; *held* and *slack* are bytes."""
         total = self._sums.setdefault((path, plan.type_name), _Sum())
         total.containers += 1
         total.size += size
@@ -120,7 +130,8 @@ class Surveyor:
         total.held += held
         total.slack += slack
 
-    def _elements(self, path: str, plan: Plan, start: int, count: int, depth: int) -> None:
+    def elements(self, path: str, plan: Plan, start: int, count: int, depth: int) -> None:
+        """Look into *count* elements that lie end to end."""
         if plan.element is None or not plan.element.holds():
             return
         if count > MOST_ELEMENTS:
@@ -135,31 +146,32 @@ class Surveyor:
             self._visit(f"{path}.{name}" if name else path, inner, address + offset, depth)
 
     def _array(self, path: str, plan: Plan, address: int, depth: int) -> None:
-        self._elements(path, plan, address, plan.count, depth)
+        self.elements(path, plan, address, plan.count, depth)
 
     def _pointer(self, path: str, plan: Plan, address: int, depth: int) -> None:
-        target = self._words(address, 1)[0]
-        if target and plan.element is not None and self._readable(target, plan.element.size):
+        target = self.words(address, 1)[0]
+        if target and plan.element is not None and self.readable(target, plan.element.size):
             self._visit(path, plan.element, target, depth + 1)
 
     def _unique(self, path: str, plan: Plan, address: int, depth: int) -> None:
-        target = self._words(address, 1)[0]
-        if not target or not self._readable(target, max(plan.element_size, 1)):
+        target = self.words(address, 1)[0]
+        if not target or not self.readable(target, max(plan.element_size, 1)):
             return
-        self._note(path, plan, 1, 1, plan.element_size, 0)
+        self.note(path, plan, 1, 1, plan.element_size, 0)
         if plan.element is not None:
             self._visit(f"*{path}", plan.element, target, depth + 1)
 
     def _shared(self, path: str, plan: Plan, address: int, depth: int) -> None:
-        target, control = self._words(address, 2)
+        target, control = self.words(address, 2)
         if not target or not control or (target, "shared") in self._seen:
             return
-        if not self._readable(target, max(plan.element_size, 1)) or not self._readable(control, 16):
+        if not self.readable(target, max(plan.element_size, 1)) or not self.readable(control, 16):
             return
         self._seen.add((target, "shared"))  # many may share it: it is counted once
         # make_shared puts the object behind the counts; else they have a block and a pointer of their own.
-        counts = 16 if target == control + 16 else 24
-        self._note(path, plan, 1, 1, plan.element_size + counts, 0)
+        inside = target - control
+        counts = inside if plan.count <= inside < plan.count + 64 else plan.count + 8
+        self.note(path, plan, 1, 1, plan.element_size + counts, 0)
         if plan.element is not None:
             self._visit(f"*{path}", plan.element, target, depth + 1)
 
@@ -168,34 +180,34 @@ class Surveyor:
             self._visit(path, plan.element, address, depth)
 
     def _vector(self, path: str, plan: Plan, address: int, depth: int) -> None:
-        begin, end, limit = self._words(address, 3)
+        begin, end, limit = self.words(address, 3)
         size = plan.element_size
         if not begin <= end <= limit < begin + _MOST_BYTES or (end - begin) % size or (limit - begin) % size:
             return
-        if begin and not self._readable(begin, max(limit - begin, 1)):
+        if begin and not self.readable(begin, max(limit - begin, 1)):
             return
         count, capacity = (end - begin) // size, (limit - begin) // size
-        self._note(path, plan, count, capacity, limit - begin, limit - end)
-        self._elements(path, plan, begin, count, depth)
+        self.note(path, plan, count, capacity, limit - begin, limit - end)
+        self.elements(path, plan, begin, count, depth)
 
     def _string(self, path: str, plan: Plan, address: int, depth: int) -> None:
-        data, length, capacity = self._words(address, 3)
+        data, length, capacity = self.words(address, 3)
         width = plan.element_size
         if data == address + 16:  # short: it is in the object itself
             if length < 16 // width:
-                self._note(path, plan, length, 16 // width - 1, 0, 0)
+                self.note(path, plan, length, 16 // width - 1, 0, 0)
             return
-        if length <= capacity < _MOST_BYTES and data and self._readable(data, (capacity + 1) * width):
+        if length <= capacity < _MOST_BYTES and data and self.readable(data, (capacity + 1) * width):
             held = (capacity + 1) * width
-            self._note(path, plan, length, capacity, held, (capacity - length) * width)
+            self.note(path, plan, length, capacity, held, (capacity - length) * width)
 
     def _deque(self, path: str, plan: Plan, address: int, depth: int) -> None:
-        table, slots, *ends = self._words(address, 10)
+        table, slots, *ends = self.words(address, 10)
         first, _, first_end, first_node, last, last_begin, _, last_node = ends
         size = plan.element_size
         per_node = max(_DEQUE_NODE // size, 1)
         nodes = (last_node - first_node) // 8 + 1
-        if not table or not 0 < nodes <= slots < 1 << 40 or not self._readable(table, slots * 8):
+        if not table or not 0 < nodes <= slots < 1 << 40 or not self.readable(table, slots * 8):
             return
         if not table <= first_node <= last_node < table + 8 * slots or (first_end - first) % size:
             return
@@ -206,25 +218,28 @@ class Surveyor:
             else (last - first) // size
         )
         held = slots * 8 + nodes * per_node * size
-        self._note(path, plan, count, nodes * per_node, held, held - count * size)
+        self.note(path, plan, count, nodes * per_node, held, held - count * size)
         if plan.element is None or not plan.element.holds():
             return
         for number in range(nodes):
-            start = self._words(first_node + 8 * number, 1)[0]
+            start = self.words(first_node + 8 * number, 1)[0]
             low = first if number == 0 else start
             high = last if number == nodes - 1 else start + per_node * size
-            self._elements(path, plan, low, (high - low) // size, depth)
+            self.elements(path, plan, low, (high - low) // size, depth)
 
     def _list(self, path: str, plan: Plan, address: int, depth: int) -> None:
-        following, before, count = self._words(address, 3)
+        following, before, count = self.words(address, 3)
         if not following or count > 1 << 40 or (following == address) != (count == 0):
             return
-        if count and (self._words(following + 8, 1)[0] != address or self._words(before, 1)[0] != address):
+        if count and (self.words(following + 8, 1)[0] != address or self.words(before, 1)[0] != address):
             return
-        self._note(path, plan, count, count, count * plan.node_size, 0)
-        self._chain(path, plan, following, address, count, depth)
+        self.note(path, plan, count, count, count * plan.node_size, 0)
+        self.chain(path, plan, following, address, count, depth)
 
-    def _chain(self, path: str, plan: Plan, node: int, end: int, count: int, depth: int) -> None:
+    def chain(
+        self, path: str, plan: Plan, node: int, end: int, count: int, depth: int, *, link: int = 0
+    ) -> None:
+        """Look into *count* nodes from *node* on, each with a pointer to the next one at *link*."""
         if plan.element is None or not plan.element.holds():
             return
         if count > MOST_ELEMENTS:
@@ -233,17 +248,10 @@ class Surveyor:
             if node in (0, end):
                 return
             self._visit(f"{path}[*]", plan.element, node + plan.element_offset, depth + 1)
-            node = self._words(node, 1)[0]
+            node = self.words(node + link, 1)[0]
 
-    def _tree(self, path: str, plan: Plan, address: int, depth: int) -> None:
-        # address: comparator (padded), then the header node: color, parent, left, right; then the count.
-        header = address + 8
-        _, root, leftmost, _, count = self._words(header, 5)
-        if count > 1 << 40 or (root == 0) != (count == 0) or (not root and leftmost != header):
-            return
-        if root and self._words(root + 8, 1)[0] != header:
-            return
-        self._note(path, plan, count, count, count * plan.node_size, 0)
+    def nodes(self, path: str, plan: Plan, root: int, count: int, depth: int, *, children: int) -> None:
+        """Look into a tree of *count* nodes, each with two pointers to its children at *children*."""
         if plan.element is None or not plan.element.holds():
             return
         if count > MOST_ELEMENTS:
@@ -255,18 +263,29 @@ class Surveyor:
                 continue
             visited += 1
             self._visit(f"{path}[*]", plan.element, node + plan.element_offset, depth + 1)
-            stack += self._words(node + 16, 2)
+            stack += self.words(node + children, 2)
+
+    def _tree(self, path: str, plan: Plan, address: int, depth: int) -> None:
+        # address: comparator (padded), then the header node: color, parent, left, right; then the count.
+        header = address + 8
+        _, root, leftmost, _, count = self.words(header, 5)
+        if count > 1 << 40 or (root == 0) != (count == 0) or (not root and leftmost != header):
+            return
+        if root and self.words(root + 8, 1)[0] != header:
+            return
+        self.note(path, plan, count, count, count * plan.node_size, 0)
+        self.nodes(path, plan, root, count, depth, children=16)
 
     def _hash(self, path: str, plan: Plan, address: int, depth: int) -> None:
-        table, buckets, first, count = self._words(address, 4)
+        table, buckets, first, count = self.words(address, 4)
         if not buckets or buckets > 1 << 40 or count > 1 << 40 or (first == 0) != (count == 0):
             return
-        if not self._readable(table, buckets * 8):
+        if not self.readable(table, buckets * 8):
             return
         single = table == address + 48  # one bucket, kept in the object
         held = (0 if single else buckets * 8) + count * plan.node_size
-        self._note(path, plan, count, max(buckets, count), held, 0)
-        self._chain(path, plan, first, 0, count, depth)
+        self.note(path, plan, count, max(buckets, count), held, 0)
+        self.chain(path, plan, first, 0, count, depth)
 
 
 @dataclass(frozen=True)

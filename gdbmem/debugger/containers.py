@@ -9,6 +9,7 @@ import gdb
 
 from gdbmem.analysis.containers import Surveyor, growth
 from gdbmem.debugger.command import Command, say, warn
+from gdbmem.debugger.everywhere import show_everywhere
 from gdbmem.debugger.kept import keep_survey, kept_survey
 from gdbmem.debugger.place import program_runs, real_pid
 from gdbmem.debugger.typeplans import Planner
@@ -35,12 +36,18 @@ class ContainersCommand(Command):
         parser.add_argument("--save", metavar="NAME", help="keep this survey under NAME")
         parser.add_argument("--since", metavar="NAME", help="what has changed since NAME was saved")
         parser.add_argument("--top", metavar="N", type=int, default=20, help="list N containers")
+        parser.add_argument(
+            "--everywhere", action="store_true", help="all vectors of the heap, found by their pointers alone"
+        )
         parser.add_argument("expression", metavar="EXPR", nargs="*", help="only what EXPR holds")
         add_output_options(parser)
 
     def run(self, args: argparse.Namespace) -> None:
         from gdbmem.report.output import open_output
 
+        if args.everywhere:
+            show_everywhere(args)
+            return
         earlier = kept_survey(args.since) if args.since is not None else None
         if not program_runs():
             raise TargetError("there is no process to look into", slug="not-running", hint="type 'run'")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from gdbmem.allocators.glibc.caches import ThreadPointers
     from gdbmem.arguments import ArgumentParser
+    from gdbmem.launch.looks import Looks
     from gdbmem.model.ledger import Ledger
 
 _CORE = re.compile(r"^Local core dump file:\n\s+.(.+)., file type ", re.M)
@@ -60,27 +63,33 @@ class ExplainCommand(Command):
                 print_ledger(ledger, console, View(args.sizes, args.pinners, args.arena))
 
 
-def read_ledger_here() -> Ledger:
-    """Return the ledger of the stopped process or core; raises TargetError with the reason where it has none."""
+def read_ledger_here(looks: Optional[Looks] = None) -> Ledger:
+    """Return the ledger of the stopped process or core, and fill *looks*.
+
+    Raises TargetError with the reason where there is none.
+    """
     core = core_path()
     if core is not None:
         from gdbmem.launch.inspection import explain_core
 
-        of_core = explain_core(core)
+        of_core = explain_core(core, look=looks)
         of_core.check()
         return of_core
     pid = local_pid()
     from gdbmem.launch.inspection import explain_stopped
-    from gdbmem.launch.worker import explain_for_gdb
+    from gdbmem.launch.worker import explain_for_gdb, look_for_gdb
     from gdbmem.linux.process import check_analysable
     from gdbmem.linux.procmemory import ProcMemory
 
     facts = check_analysable(pid, may_be_traced=True)
     threads = threads_here()
     with ProcMemory(pid) as memory:
-        ledger = explain_for_gdb(pid, facts.name, memory.descriptor, threads)
+        if looks is None:
+            ledger = explain_for_gdb(pid, facts.name, memory.descriptor, threads)
+        else:
+            ledger = look_for_gdb(pid, facts.name, memory.descriptor, threads, looks)
         if ledger is None:
-            ledger = explain_stopped(pid, facts.name, memory, threads)
+            ledger = explain_stopped(pid, facts.name, memory, threads, look=looks)
     ledger.check()
     return ledger
 
@@ -121,21 +130,28 @@ def threads_here() -> list[ThreadPointers]:
     """Return the process's threads with their registers; the selected thread and frame stay so."""
     from gdbmem.allocators.glibc.caches import ThreadPointers
 
-    selected, frame = gdb.selected_thread(), _selected_frame()
     threads = []
-    try:
+    with selection_kept():
         for thread in sorted(gdb.selected_inferior().threads(), key=lambda t: int(t.num)):
             thread.switch()
             pointer = _register("$fs_base") or _register("$tpidr")
             threads.append(
                 ThreadPointers(int(thread.ptid[1]), pointer, _register("$sp"), str(thread.name or ""))
             )
+    return threads
+
+
+@contextmanager
+def selection_kept() -> Iterator[None]:
+    """Let the block select threads and frames; those selected before are so again."""
+    selected, frame = gdb.selected_thread(), _selected_frame()
+    try:
+        yield
     finally:
         if selected is not None and selected.is_valid():
             selected.switch()
             if frame is not None and frame.is_valid():
                 frame.select()
-    return threads
 
 
 def _selected_frame() -> Optional[gdb.Frame]:

@@ -168,12 +168,14 @@ CONTAINERS = Declared(
 Show what the C++ containers of this program hold: elements, capacity, bytes, and room that isn't used.
 Usage: COMMAND [OPTIONS] [EXPR]
 
-Vectors, strings, deques, lists, maps, sets, unordered ones and smart pointers of libstdc++, nested ones
-too, reached from the variables of all frames of all threads, globals, statics and `this`; or from EXPR.
+Vectors, strings, deques, lists, maps, sets, unordered ones and smart pointers of libstdc++ and libc++, nested
+ones too, reached from the variables of all frames of all threads, globals, statics and `this`; or from EXPR.
 Containers of one path, as in states[*].arcs, are one row. Nothing runs in the process.
   --save NAME         keep this survey under NAME
   --since NAME        what has changed since the survey saved as NAME
   --top N             list N rows (default 20)
+  --everywhere        all vectors of the heap, also those that no variable leads to: found by their three
+                      pointers alone, so without types; not under valgrind
   --json, -o FILE, --force
 
 Example:

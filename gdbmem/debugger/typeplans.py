@@ -1,15 +1,16 @@
-"""gdb's types as plans: which container a type is, and where its parts are."""
+"""gdb's types as plans: which container of libstdc++ or libc++ a type is, and where its parts are."""
 
 from __future__ import annotations
 
 import re
-from typing import Optional
+from typing import Any, Optional
 
 import gdb
 
 from gdbmem.analysis.containers import Plan
 
-_STD = re.compile(r"^std::(?:__cxx11::|__debug::|__cxx1998::)?(\w+)<")
+# An inline namespace of libc++ (__1, or the vendor's own) or of libstdc++ may stand between.
+_STD = re.compile(r"^std::(__\w+::)?(\w+)<")
 _TREES = {"map", "multimap", "set", "multiset"}
 _HASHES = {"unordered_map", "unordered_multimap", "unordered_set", "unordered_multiset"}
 _DEEPEST = 12
@@ -47,12 +48,14 @@ class Planner:
 
     def _fill(self, made: Plan, type_: gdb.Type, name: str, pointers: int, depth: int) -> None:
         found = _STD.match(name)
-        kind = found[1] if found else ""
+        kind = found[2] if found else ""
         try:
-            if not self._fill_container(made, type_, kind, pointers, depth):
+            if not self._fill_libcxx(made, type_, kind, pointers, depth) and not self._fill_container(
+                made, type_, kind, pointers, depth
+            ):
                 self._fill_struct(made, type_, pointers, depth)
         except (gdb.error, RuntimeError):
-            made.kind, made.fields = "struct", []  # a layout that isn't libstdc++'s
+            made.kind, made.fields = "struct", []  # a layout that is nobody's
 
     def _fill_container(self, made: Plan, type_: gdb.Type, kind: str, pointers: int, depth: int) -> bool:
         if kind == "vector" and "_M_impl" in _names(type_):
@@ -84,9 +87,56 @@ class Planner:
             return False
         return True
 
+    def _fill_libcxx(self, made: Plan, type_: gdb.Type, kind: str, pointers: int, depth: int) -> bool:
+        names = _names(type_) if kind else ()
+        value: Any = type_.template_argument(0) if kind in ("vector", "deque", "list") else None
+        if kind == "vector" and "__begin_" in names and value.strip_typedefs().code != gdb.TYPE_CODE_BOOL:
+            self._elements(made, "vector", value, pointers, depth)
+        elif kind == "basic_string" and ("__r_" in names or "__rep_" in names):
+            data = _find_field(_find_field(type_, "__l")[1], "__data_")[0]
+            made.kind = "libcxx_other_string" if data == 0 else "libcxx_string"
+            made.element_size = int(type_.template_argument(0).sizeof)
+        elif kind == "deque" and "__map_" in names:
+            self._elements(made, "libcxx_deque", value, pointers, depth)
+        elif kind == "list" and "__end_" in names:
+            self._elements(made, "libcxx_list", value, pointers, depth)
+            _place_in_node(made, 16, _alignment(value))
+        elif kind in _TREES and "__tree_" in names:
+            # The value may begin right behind the colour, which is one byte.
+            _place_in_node(made, 25, self._values(made, "libcxx_tree", type_, kind, pointers, depth))
+        elif kind in _HASHES and "__table_" in names:
+            _place_in_node(made, 16, self._values(made, "hash", type_, kind, pointers, depth))
+        elif kind == "shared_ptr" and "__cntrl_" in names:
+            self._fill_pointer(made, type_, kind, pointers, depth)
+            made.count = 24
+        else:
+            return False
+        return True
+
+    def _values(
+        self, made: Plan, kind: str, type_: gdb.Type, container: str, pointers: int, depth: int
+    ) -> int:
+        """Let *made* hold the values of a map or set; return their alignment. Their pair may have no type."""
+        try:
+            value = _value_type(type_, container)
+            self._elements(made, kind, value, pointers, depth)
+            return _alignment(value)
+        except gdb.error:
+            first, second = type_.template_argument(0), type_.template_argument(1)
+            offset = _round(int(first.strip_typedefs().sizeof), _alignment(second))
+            alignment = max(_alignment(first), _alignment(second))
+            made.kind = kind
+            made.element_size = _round(offset + int(second.strip_typedefs().sizeof), alignment)
+            inner = [(0, "first", self.plan(first, pointers, depth + 1)),
+                     (offset, "second", self.plan(second, pointers, depth + 1))]  # fmt: skip
+            fields = [(at, name, plan) for at, name, plan in inner if plan is not None]
+            made.element = Plan("struct", f"{made.type_name}::value_type", made.element_size, fields=fields)
+            return alignment
+
     def _fill_pointer(self, made: Plan, type_: gdb.Type, kind: str, pointers: int, depth: int) -> None:
         target = type_.template_argument(0).strip_typedefs()
         made.kind = kind.partition("_")[0]
+        made.count = 16  # bytes of libstdc++'s counts
         if kind == "unique_ptr" and target.code == gdb.TYPE_CODE_ARRAY:
             made.kind = "struct"  # how many elements it has is not known
             return
@@ -125,6 +175,27 @@ class Planner:
         return Plan("array", "", int(type_.sizeof), inner, size, count=int(type_.sizeof) // size)
 
 
+def _find_field(type_: gdb.Type, name: str) -> tuple[int, gdb.Type]:
+    """Return offset and type of the first field called *name*, however deep; raises RuntimeError without one."""
+    for field in type_.strip_typedefs().fields():
+        if not hasattr(field, "bitpos") or field.type is None:
+            continue  # a static member
+        if field.name == name:
+            return int(field.bitpos) // 8, field.type.strip_typedefs()
+        if field.type.strip_typedefs().code in (gdb.TYPE_CODE_STRUCT, gdb.TYPE_CODE_UNION):
+            try:
+                offset, found = _find_field(field.type, name)
+            except RuntimeError:
+                continue
+            return int(field.bitpos) // 8 + offset, found
+    raise RuntimeError(f"no field {name}")
+
+
+def _place_in_node(made: Plan, offset: int, alignment: int) -> None:
+    made.element_offset = _round(offset, alignment)
+    made.node_size = _round(made.element_offset + made.element_size, max(alignment, 8))
+
+
 def _names(type_: gdb.Type) -> set[str]:
     names: set[str] = set()
     for field in type_.fields():
@@ -148,7 +219,11 @@ def _value_type(type_: gdb.Type, kind: str) -> gdb.Type:
 
 
 def _align(offset: int, type_: gdb.Type) -> int:
-    return _round(offset, max(int(getattr(type_.strip_typedefs(), "alignof", 8) or 8), 1))
+    return _round(offset, _alignment(type_))
+
+
+def _alignment(type_: gdb.Type) -> int:
+    return max(int(getattr(type_.strip_typedefs(), "alignof", 8) or 8), 1)
 
 
 def _round(size: int, to: int) -> int:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Optional
+from typing import Callable, Optional
 
 from gdbmem.allocators.glibc.arenas import HeapCorrupt
 from gdbmem.allocators.glibc.caches import Known, ThreadPointers
@@ -33,6 +33,10 @@ _MUSL = re.compile(r"/(ld-musl-[^/]*|libc\.musl-[^/]*)\.so(\.1)?$|-musl/[^/]*lib
 _THREAD_LIBRARIES = re.compile(r"/(ld-linux[^/]*|ld-[\d.]+|ld64)\.so(\.\d+)?$|/libpthread[^/]*\.so(\.0)?$")
 
 
+Look = Callable[[Reading, Memory], None]
+"""What else is to be asked of a process (or its copy, or a core) while its memory can be read."""
+
+
 @dataclass(frozen=True)
 class Malloc:
     """The object of a process that malloc is part of, and what its file tells."""
@@ -42,8 +46,10 @@ class Malloc:
     notice: Optional[Notice] = None
 
 
-def explain_process(pid: int, *, walker: Optional[Walker] = None, fork: bool = False) -> Ledger:
-    """Return the ledger of live process *pid*, which is held still meanwhile.
+def explain_process(
+    pid: int, *, walker: Optional[Walker] = None, fork: bool = False, look: Optional[Look] = None
+) -> Ledger:
+    """Return the ledger of live process *pid*, which is held still meanwhile; *look* gets what was read.
 
     With *fork* a motionless copy of it is analysed, and the process waits only while that is made.
     Raises TargetError with the reason where it can't be looked into.
@@ -54,15 +60,21 @@ def explain_process(pid: int, *, walker: Optional[Walker] = None, fork: bool = F
         malloc = find_malloc(memory, mappings, pid)
         walker = walker or choose_walker()  # loads numpy, before the process is made to wait
         if fork:
-            return _explain_copy(pid, facts.name, memory, mappings, malloc, walker)
+            return _explain_copy(pid, facts.name, memory, mappings, malloc, walker, look)
         with Freeze(pid) as freeze:
             threads = thread_pointers(pid, freeze)
-            reading = read_process(pid, facts.name, memory, threads, malloc, walker=walker)
+            reading = read_process(pid, facts.name, memory, threads, malloc, walker=walker, look=look)
     return build_ledger(reading, pause_seconds=freeze.pause_seconds)
 
 
 def _explain_copy(
-    pid: int, name: str, memory: ProcMemory, mappings: list[Mapping], malloc: Malloc, walker: Walker
+    pid: int,
+    name: str,
+    memory: ProcMemory,
+    mappings: list[Mapping],
+    malloc: Malloc,
+    walker: Walker,
+    look: Optional[Look],
 ) -> Ledger:
     from gdbmem.linux.copying import make_copy
 
@@ -86,7 +98,7 @@ def _explain_copy(
             _look_beside(view)
         assert view is not None
         with ProcMemory(copy.pid) as still:
-            fill_reading(view, still, malloc, main=pid, walker=walker)
+            fill_reading(view, still, malloc, main=pid, walker=walker, look=look)
     finally:
         copy.kill()
     return build_ledger(view, pause_seconds=freeze.pause_seconds)
@@ -115,14 +127,15 @@ def explain_stopped(
     threads: Sequence[ThreadPointers],
     *,
     walker: Optional[Walker] = None,
+    look: Optional[Look] = None,
 ) -> Ledger:
     """Return the ledger of process *pid*, which somebody else (gdb) holds still."""
     check_analysable(pid, may_be_traced=True)
     malloc = find_malloc(memory, read_maps(pid), pid)
-    return build_ledger(read_process(pid, name, memory, threads, malloc, walker=walker))
+    return build_ledger(read_process(pid, name, memory, threads, malloc, walker=walker, look=look))
 
 
-def explain_core(path: Path, *, walker: Optional[Walker] = None) -> Ledger:
+def explain_core(path: Path, *, walker: Optional[Walker] = None, look: Optional[Look] = None) -> Ledger:
     """Return the ledger of a core file: its pages that hold data take the place of the resident set.
 
     Raises InputError where *path* is no core.
@@ -152,7 +165,7 @@ def explain_core(path: Path, *, walker: Optional[Walker] = None) -> Ledger:
         )
     malloc = find_malloc(core, mappings, None)
     main = min((t.tid for t in threads), default=0)
-    fill_reading(reading, core, malloc, main=main, walker=walker)
+    fill_reading(reading, core, malloc, main=main, walker=walker, look=look)
     return build_ledger(reading)
 
 
@@ -179,10 +192,11 @@ def read_process(
     malloc: Malloc,
     *,
     walker: Optional[Walker] = None,
+    look: Optional[Look] = None,
 ) -> Reading:
     """Read everything of stopped process *pid*; the kernel's figures first, as reading may swap pages in."""
     reading = _kernels_view(pid, name, threads)
-    fill_reading(reading, memory, malloc, main=pid, walker=walker)
+    fill_reading(reading, memory, malloc, main=pid, walker=walker, look=look)
     return reading
 
 
@@ -214,9 +228,21 @@ def read_residency(pid: int) -> tuple[list[Mapping], Ranges, bool]:
 
 
 def fill_reading(
-    reading: Reading, memory: Memory, malloc: Malloc, *, main: int, walker: Optional[Walker] = None
+    reading: Reading,
+    memory: Memory,
+    malloc: Malloc,
+    *,
+    main: int,
+    walker: Optional[Walker] = None,
+    look: Optional[Look] = None,
 ) -> None:
-    """Add what can be learnt from the process's memory: malloc, stacks, other allocators."""
+    """Add what can be learnt from the process's memory: malloc, stacks, other allocators; then *look*."""
+    _fill(reading, memory, malloc, main, walker)
+    if look is not None:
+        look(reading, memory)
+
+
+def _fill(reading: Reading, memory: Memory, malloc: Malloc, main: int, walker: Optional[Walker]) -> None:
     reading.images = images(memory, reading.mappings)
     reading.others = recognise(memory, reading.mappings)
     if malloc.notice is not None:

@@ -13,10 +13,13 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from gdbmem.allocators.glibc.caches import ThreadPointers
 from gdbmem.model.ledger import Ledger
+
+if TYPE_CHECKING:
+    from gdbmem.launch.looks import Looks
 
 _SECONDS = 3600.0
 
@@ -25,27 +28,57 @@ def explain_for_gdb(
     pid: int, name: str, descriptor: int, threads: Sequence[ThreadPointers]
 ) -> Optional[Ledger]:
     """Return the ledger of stopped process *pid*, made by a worker; None where there is none to be had."""
-    from gdbmem.errors import InputError, TargetError
+    from gdbmem.errors import InputError
     from gdbmem.report.ledger_json import read_ledger
 
-    request = {
+    for answer in _answers(_request(pid, name, descriptor, threads)):
+        try:
+            return read_ledger(answer, "the worker's answer")
+        except InputError:
+            continue
+    return None
+
+
+def look_for_gdb(
+    pid: int, name: str, descriptor: int, threads: Sequence[ThreadPointers], looks: Looks
+) -> Optional[Ledger]:
+    """Return the ledger, and fill *looks*, likewise."""
+    from gdbmem.errors import InputError
+    from gdbmem.report.ledger_json import read_ledger
+
+    request = {**_request(pid, name, descriptor, threads), "looks": looks.order()}
+    for answer in _answers(request):
+        try:
+            document = json.loads(answer)
+            ledger = read_ledger(document["ledger"], "the worker's answer")
+            looks.fill(document["looks"])
+        except (InputError, ValueError, KeyError, TypeError):
+            continue
+        return ledger
+    return None
+
+
+def _request(pid: int, name: str, descriptor: int, threads: Sequence[ThreadPointers]) -> dict[str, Any]:
+    return {
         "pid": pid,
         "name": name,
         "descriptor": descriptor,
         "threads": [[t.tid, t.thread_pointer, t.stack_pointer, t.name] for t in threads],
     }
+
+
+def _answers(request: dict[str, Any]) -> Iterator[str]:
+    """Yield the answers of the workers that are to be had; raises TargetError for what one has to say."""
+    from gdbmem.errors import TargetError
+
     for python in interpreters():
-        done = _run(python, request, descriptor)
+        done = _run(python, request, request["descriptor"])
         if done is None or done.returncode not in (0, 1):
             continue  # no numpy there, or another gdbmem
         if done.returncode == 1:
             failure = json.loads(done.stdout)
             raise TargetError(failure["message"], slug=failure["slug"], hint=failure["hint"])
-        try:
-            return read_ledger(done.stdout, "the worker's answer")
-        except InputError:
-            continue
-    return None
+        yield done.stdout
 
 
 def _run(
@@ -96,6 +129,7 @@ def main() -> int:
 
     from gdbmem.errors import GdbmemError
     from gdbmem.launch.inspection import explain_stopped
+    from gdbmem.launch.looks import Looks
     from gdbmem.linux.procmemory import ProcMemory
     from gdbmem.report.ledger_json import ledger_json
 
@@ -103,11 +137,15 @@ def main() -> int:
     threads = [ThreadPointers(*values) for values in request["threads"]]
     memory = ProcMemory(request["pid"], request["descriptor"])
     try:
-        ledger = explain_stopped(request["pid"], request["name"], memory, threads)
+        looks = Looks.ordered(request["looks"]) if "looks" in request else None
+        ledger = explain_stopped(request["pid"], request["name"], memory, threads, look=looks)
     except GdbmemError as error:
         json.dump({"message": error.message, "slug": error.slug, "hint": error.hint}, sys.stdout)
         return 1
-    sys.stdout.write(ledger_json(ledger))
+    if looks is None:
+        sys.stdout.write(ledger_json(ledger))
+    else:
+        json.dump({"ledger": ledger_json(ledger), "looks": looks.document()}, sys.stdout)
     return 0
 
 

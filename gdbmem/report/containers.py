@@ -24,7 +24,13 @@ _NOISE = (
         re.compile(r"std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> ?>"),
         "std::string",
     ),
-    (re.compile(r"std::__cxx11::"), "std::"),
+    (
+        re.compile(
+            r"std::(__\w+)::basic_string<char, std::\1::char_traits<char>, std::\1::allocator<char> ?>"
+        ),
+        "std::string",
+    ),
+    (re.compile(r"std::__\w+::"), "std::"),
 )
 _DEFAULTS = re.compile(r", std::(allocator|less|hash|equal_to|default_delete)<")
 

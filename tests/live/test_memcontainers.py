@@ -27,12 +27,21 @@ def rows(path: Path) -> dict[str, dict[str, Any]]:
     return {row["path"]: row for row in survey(path)["containers"]}
 
 
-@pytest.fixture(scope="module")
-def two_points(program: Program, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+LIBCXX = ("-stdlib=libc++", "-Wno-deprecated")
+
+
+@pytest.fixture(
+    scope="module",
+    params=["libstdc++", pytest.param("libc++", marks=pytest.mark.needs("clang++"))],
+)
+def two_points(
+    request: pytest.FixtureRequest, program: Program, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, str, str]:
     folder = tmp_path_factory.mktemp("containers")
+    by_clang = request.param == "libc++"
     done = gdb(
         folder,
-        program("containers_known"),
+        program("containers_known", *LIBCXX, compiler="clang++") if by_clang else program("containers_known"),
         "break checkpoint",
         "run",
         "memcontainers --save start --json -o 1.json",
@@ -123,9 +132,15 @@ def test_a_program_without_debug_information_is_a_sentence(program: Program, tmp
 
 
 @pytest.mark.needs("valgrind")
-def test_under_massif_the_survey_is_the_same(
-    program: Program, tmp_path: Path, two_points: tuple[Path, str, str]
-) -> None:
+def test_under_massif_the_survey_is_the_same(program: Program, tmp_path: Path) -> None:
+    natively = gdb(
+        tmp_path,
+        program("containers_known"),
+        "break checkpoint",
+        "run",
+        "memcontainers --json -o native.json",
+    )
+    assert (tmp_path / "native.json").exists(), natively.stderr
     done = subprocess.run(
         [
             Path(sys.executable).with_name("gdbmem"),
@@ -141,6 +156,25 @@ def test_under_massif_the_survey_is_the_same(
         timeout=100,
     )
     assert (tmp_path / "1.json").exists(), done.stderr
-    here, natively = rows(tmp_path / "1.json"), rows(two_points[0] / "1.json")
-    assert {path: row for path, row in here.items() if row != natively.get(path)} == {}
-    assert set(here) == set(natively)
+    here, there = rows(tmp_path / "1.json"), rows(tmp_path / "native.json")
+    assert {path: row for path, row in here.items() if row != there.get(path)} == {}
+    assert set(here) == set(there)
+
+
+@pytest.mark.needs("clang++")
+@pytest.mark.parametrize("layout", ["", "-D_LIBCPP_ABI_ALTERNATE_STRING_LAYOUT"], ids=["usual", "alternate"])
+def test_strings_of_both_layouts_of_libcxx_hold_what_operator_new_gave_out(
+    layout: str, program: Program, tmp_path: Path
+) -> None:
+    built = program("string_layouts", *LIBCXX, *filter(None, [layout]), compiler="clang++")
+    done = gdb(tmp_path, built, "break printf", "run", "up", "memcontainers --json -o 1.json", "continue")
+    given = re.search(r"given (\d+)", done.stdout)
+    assert given is not None and (tmp_path / "1.json").exists(), done.stderr
+    assert survey(tmp_path / "1.json")["held_bytes"] == int(given[1])
+    found = rows(tmp_path / "1.json")
+    sizes = {
+        name: found[f"main::{name}"]["size"] for name in ("none", "brief", "full", "first", "roomy", "wide")
+    }
+    assert sizes == {"none": 0, "brief": 7, "full": 10, "first": 11, "roomy": 200, "wide": 4}
+    assert found["main::full"]["capacity"] == 10
+    assert found["main::roomy"]["slack_bytes"] >= 1600

@@ -1,0 +1,151 @@
+"""Where each chunk of a heap begins and which are live: for questions that ask about single blocks.
+
+`heap.read_heap` has walked the same regions and says how far they are sound. A chunk takes 5 bytes here, so that
+10^8 of them fit into half a gigabyte. In numpy where it is there, else in plain Python, with the same result.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gdbmem.allocators.glibc import lockstep
+from gdbmem.allocators.glibc.tally import Cached
+from gdbmem.model.memory import Memory
+
+if TYPE_CHECKING:
+    from gdbmem.allocators.glibc.heap import HeapReading
+
+UNIT = 16  # chunks begin at multiples of this
+HEADER = 16  # from a chunk's address to the program's memory
+_BLOCK = 1 << 24
+_SEGMENT = 256  # units: no more than 128 chunks begin in one
+_DOUBLINGS = 7
+
+
+@dataclass(frozen=True)
+class ChunkTable:
+    """The chunks of one region, in order: *units* of 16 bytes from *start* where each begins."""
+
+    start: int
+    end: int  # of the last chunk
+    units: Sequence[int]  # array('I'), or numpy's uint32
+    live: Sequence[int]  # 1 for each that the program holds: bytearray, or numpy's bool
+
+    def __len__(self) -> int:
+        return len(self.units)
+
+    def find(self, address: int) -> int:
+        """Return the number of the chunk that *address* lies in; -1 outside the region."""
+        if not self.start <= address < self.end:
+            return -1
+        return bisect_right(self.units, (address - self.start) // UNIT) - 1
+
+    def bounds(self, number: int) -> tuple[int, int]:
+        """Return where chunk *number* begins, header included, and ends."""
+        begin = self.start + UNIT * int(self.units[number])
+        if number + 1 == len(self.units):
+            return begin, self.end
+        return begin, self.start + UNIT * int(self.units[number + 1])
+
+
+def chunk_tables(memory: Memory, heap: HeapReading, *, pure: bool = False) -> list[ChunkTable]:
+    """Return a table for each region of *heap* that holds chunks, in order of address."""
+    tables = []
+    for arena in heap.arenas:
+        for tally in arena.tallies:
+            if tally.stopped_at > tally.start:
+                cached = heap.caches.cached.between(tally.start, tally.stopped_at)
+                tables.append(chunk_table(memory, tally.start, tally.stopped_at, cached, pure=pure))
+    return sorted(tables, key=lambda table: table.start)
+
+
+def chunk_table(memory: Memory, start: int, end: int, cached: Cached, *, pure: bool = False) -> ChunkTable:
+    """Return the chunks between *start* and *end*, at both of which one begins; *cached* ones are not live."""
+    if pure or not lockstep.available():
+        return _plain(memory, start, end, cached)
+    return _quick(memory, start, end, cached)
+
+
+def _plain(memory: Memory, start: int, end: int, cached: Cached) -> ChunkTable:
+    units, heads = array("I"), bytearray()
+    address = start
+    while address < end:
+        base = address
+        words = memoryview(memory.read(base, min(_BLOCK, end + UNIT - base))).cast("Q")
+        count = len(words) // 2
+        at = 0
+        while at < count and address < end:
+            head = words[2 * at + 1]
+            units.append((address - start) // UNIT)
+            heads.append(head & 1)
+            at += head >> 4
+            address = base + UNIT * at
+    last = memory.read(end + 8, 1)[0] & 1
+    live = heads[1:] + bytes([last]) if heads else heads  # whether a chunk is in use stands in the next one
+    for addresses in (cached.tcache, cached.fastbins):
+        for chunk in addresses:
+            at = bisect_left(units, (chunk - start) // UNIT)
+            if at < len(units) and units[at] == (chunk - start) // UNIT:
+                live[at] = 0
+    return ChunkTable(start, end, units, live)
+
+
+def _quick(memory: Memory, start: int, end: int, cached: Cached) -> ChunkTable:
+    import numpy as np
+
+    units, heads = [], []
+    address = start
+    buffer = np.empty(_BLOCK // 8, dtype=np.int64)
+    while address < end:
+        words = buffer[: min(_BLOCK, end + UNIT - address) // 8]
+        memory.read_into(address, memoryview(words.view(np.uint8)))  # type: ignore[arg-type]
+        limit = min(len(words) // 2, (end - address) // UNIT)
+        at, further = _chain(np, words[1::2], limit)
+        units.append((at + (address - start) // UNIT).astype(np.uint32))
+        heads.append((words[1::2][at] & 1).astype(bool))
+        address += UNIT * further
+    last = memory.read(end + 8, 1)[0] & 1
+    every: Any = np.concatenate(units)
+    live: Any = np.append(np.concatenate(heads)[1:], bool(last))
+    for addresses in (cached.tcache, cached.fastbins):
+        if len(addresses):
+            wanted = (np.array(addresses, dtype=np.uint64) - np.uint64(start)) // np.uint64(UNIT)
+            number = np.minimum(np.searchsorted(every, wanted), len(every) - 1)
+            live[number[every[number] == wanted]] = False
+    return ChunkTable(start, end, every, live)
+
+
+def _chain(np: Any, heads: Any, limit: int) -> tuple[Any, int]:
+    """Return the units below *limit* where chunks begin, the first at 0, and the first unit beyond.
+
+    Each unit is followed, as if a chunk began there, to the first one behind its segment, by doubling its
+    steps; then only one step a segment has to be taken after the other.
+    """
+    heads = heads[:limit]
+    number = np.arange(limit, dtype=np.int64)
+    size = heads >> 4
+    following = np.where(size >= 2, number + size, limit)  # where no chunk is, any way on will do
+    ends = (number | (_SEGMENT - 1)) + 1
+    exits = following.copy()
+    for _ in range(_DOUBLINGS):
+        inside = np.flatnonzero((exits < ends) & (exits < limit))
+        if not len(inside):
+            break
+        exits[inside] = exits[exits[inside]]
+    entries, at = [], 0
+    while at < limit:
+        entries.append(at)
+        at = int(exits[at])
+    mark = np.zeros(limit, dtype=bool)
+    current = np.array(entries, dtype=np.int64)
+    stops = np.minimum((current | (_SEGMENT - 1)) + 1, limit)
+    while len(current):
+        mark[current] = True
+        current = following[current]
+        going = current < stops
+        current, stops = current[going], stops[going]
+    return np.flatnonzero(mark), at

@@ -1,0 +1,209 @@
+"""Every vector of a heap by its three pointers: begin ≤ end ≤ limit, begin where a live block's memory begins.
+
+Nothing is known of types, so each condition that can be has to hold: the three pointers lie in one piece of
+memory that the program holds, and the limit is where the block ends, but for what malloc rounds up. A block is
+counted once. What passes is a std::vector of libstdc++ or libc++, or a buffer that is kept in the same way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gdbmem.allocators.glibc import lockstep
+from gdbmem.allocators.glibc.chunks import HEADER, UNIT, ChunkTable
+from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
+from gdbmem.model.vectors import HEAP, FoundVector
+
+if TYPE_CHECKING:
+    from gdbmem.allocators.glibc.mmapped import MmappedChunk
+
+# malloc(n) takes n + 8 bytes, rounded up to 16 and to no less than 32; a remainder below 32 bytes stays with it.
+_ROUNDED = 8 + 16 + 24
+_BLOCK = 1 << 23
+_PAGE = 4096
+_MOST_ADDRESS = 1 << 47
+
+Area = tuple[str, int, int]  # place, start, end
+Triple = tuple[int, int, int, int]  # where it stands, begin, end, limit
+
+
+def find_vectors(
+    memory: Memory,
+    tables: Sequence[ChunkTable],
+    mmapped: Sequence[MmappedChunk],
+    areas: Iterable[Area],
+    *,
+    pure: bool = False,
+) -> list[FoundVector]:
+    """Return the vectors whose three pointers stand in live blocks or in *areas*, each block once.
+
+    Of several that point to one block the first counts: in the heap, then in *areas* as they come.
+    """
+    blocks = _Blocks(tables, mmapped)
+    scan = _scan_plain if pure or not lockstep.available() else _scan_quick
+    found: dict[int, FoundVector] = {}
+    for place, start, end, table in _pieces(tables, mmapped, areas):
+        for owner, begin, last, limit in scan(memory, start, end, blocks):
+            if begin in found or not _is_in_live(table, owner):
+                continue
+            if not (_is_deque(memory, owner, begin, end) or _is_stream(memory, owner, begin, start, end)):
+                found[begin] = FoundVector(begin, last, limit, owner, place)
+    return list(found.values())
+
+
+def _pieces(
+    tables: Sequence[ChunkTable], mmapped: Sequence[MmappedChunk], areas: Iterable[Area]
+) -> Iterator[tuple[str, int, int, Any]]:
+    for table in tables:
+        yield HEAP, table.start, table.end, table
+    for chunk in mmapped:
+        yield HEAP, chunk.start + HEADER, chunk.end, None
+    for place, start, end in areas:
+        yield place, start, end, None
+
+
+def _is_in_live(table: Any, owner: int) -> bool:
+    """Tell whether the three words at *owner* lie in one block that the program holds."""
+    if table is None:
+        return True
+    number = table.find(owner)
+    if number < 0 or not table.live[number]:
+        return False
+    start, end = table.bounds(number)
+    return bool(start + HEADER <= owner and owner + 24 <= end + 8)
+
+
+def _is_deque(memory: Memory, owner: int, begin: int, end: int) -> bool:
+    """Tell whether the words are an iterator of a deque: a fourth points to the slot that holds *begin*."""
+    if owner + 32 > end:
+        return False
+    try:
+        slot = word_at(memory, owner + 24)
+        return 0 < slot < _MOST_ADDRESS and slot % 8 == 0 and word_at(memory, slot) == begin
+    except MemoryUnreadable:
+        return False
+
+
+def _is_stream(memory: Memory, owner: int, begin: int, start: int, end: int) -> bool:
+    """Tell whether the words are a FILE's write pointers: its read base and its buffer stand around them."""
+    if owner - 8 < start or owner + 32 > end:
+        return False
+    try:
+        return word_at(memory, owner - 8) == begin == word_at(memory, owner + 24)
+    except MemoryUnreadable:
+        return False
+
+
+class _Blocks:
+    """The live blocks by the address that the program has of them."""
+
+    def __init__(self, tables: Sequence[ChunkTable], mmapped: Sequence[MmappedChunk]) -> None:
+        self._tables = tables
+        self._starts = [table.start for table in tables]
+        self._mapped = {chunk.start + HEADER: chunk.end - chunk.start - HEADER for chunk in mmapped}
+        ends = [table.end for table in tables] + [chunk.end for chunk in mmapped]
+        self.low = min([*self._starts, *(chunk.start for chunk in mmapped)], default=0)
+        self.high = max(ends, default=0)
+
+    def fits(self, begin: int, limit: int) -> bool:
+        """Tell whether a live block begins at *begin* that malloc would give for ``limit - begin`` bytes."""
+        if begin in self._mapped:
+            return 0 <= self._mapped[begin] - (limit - begin) < _PAGE + HEADER
+        return 0 <= self._usable(begin) - (limit - begin) < _ROUNDED
+
+    def _usable(self, begin: int) -> int:
+        number = bisect_right(self._starts, begin) - 1
+        if number < 0:
+            return 0
+        table = self._tables[number]
+        chunk = table.find(begin - HEADER)
+        if chunk < 0 or not table.live[chunk]:
+            return 0
+        start, end = table.bounds(chunk)
+        return end - start - 8 if start + HEADER == begin else 0
+
+    def all_fit(self, np: Any, begins: Any, limits: Any) -> Any:
+        """Return fits() for each pair of two columns."""
+        result = np.zeros(len(begins), dtype=bool)
+        if self._mapped:
+            known = np.isin(begins, np.fromiter(self._mapped, dtype=np.int64, count=len(self._mapped)))
+            for at in np.flatnonzero(known).tolist():
+                result[at] = self.fits(int(begins[at]), int(limits[at]))
+        owner = np.searchsorted(np.array(self._starts, dtype=np.int64), begins, side="right") - 1
+        for number in np.unique(owner[owner >= 0]).tolist():
+            table = self._tables[number]
+            at = np.flatnonzero((owner == number) & (begins < table.end))
+            units = (begins[at] - HEADER - table.start) // UNIT
+            at, units = at[units >= 0], units[units >= 0]
+            if not len(table) or not len(at):
+                continue
+            column = np.asarray(table.units)
+            chunk = np.minimum(np.searchsorted(column, units), len(table) - 1)
+            good = (column[chunk] == units) & np.asarray(table.live)[chunk]
+            at, chunk, units = at[good], chunk[good], units[good]
+            ends = np.append(column, (table.end - table.start) // UNIT)[chunk + 1]
+            spare = (ends - units) * UNIT - 8 - (limits[at] - begins[at])
+            result[at] |= (spare >= 0) & (spare < _ROUNDED)
+        return result
+
+
+def _windows(start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield pieces of ``[start, end)`` that overlap by two words."""
+    start = (start + 7) & ~7
+    while start + 24 <= end:
+        stop = min(start + _BLOCK, end & ~7)
+        yield start, stop
+        start = stop - 16 if stop < end & ~7 else end
+
+
+def _scan_plain(memory: Memory, start: int, end: int, blocks: _Blocks) -> Iterator[Triple]:
+    """Yield what is a vector by its pointers' order, and by the block that they point into."""
+    low, high = blocks.low, blocks.high
+    for at, stop in _windows(start, end):
+        for base, data in _readable(memory, at, stop):
+            words = memoryview(data).cast("Q")
+            for number in range(len(words) - 2):
+                begin = words[number]
+                if low <= begin < high and begin % 16 == 0:
+                    last, limit = words[number + 1], words[number + 2]
+                    if begin <= last <= limit <= high and begin < limit and blocks.fits(begin, limit):
+                        yield base + 8 * number, begin, last, limit
+
+
+def _scan_quick(memory: Memory, start: int, end: int, blocks: _Blocks) -> Iterator[Triple]:
+    import numpy as np
+
+    for at, stop in _windows(start, end):
+        for base, data in _readable(memory, at, stop):
+            words = np.frombuffer(data, dtype=np.int64)
+            begins = words[:-2]
+            near = (begins >= blocks.low) & (begins < blocks.high) & (begins & 15 == 0)
+            near &= words[2:] > begins
+            number = np.flatnonzero(near)
+            first, last, limit = words[number], words[number + 1], words[number + 2]
+            good = (first <= last) & (last <= limit) & (limit <= blocks.high)
+            number, first, last, limit = number[good], first[good], last[good], limit[good]
+            good = blocks.all_fit(np, first, limit)
+            yield from zip(
+                (base + 8 * number[good]).tolist(),
+                first[good].tolist(),
+                last[good].tolist(),
+                limit[good].tolist(),
+            )
+
+
+def _readable(memory: Memory, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """Yield what can be read of ``[start, end)``: as a whole, or page by page."""
+    try:
+        yield start, memory.read(start, end - start)
+        return
+    except MemoryUnreadable:
+        pass
+    while start + 24 <= end:
+        stop = min((start & -_PAGE) + _PAGE, end)
+        with contextlib.suppress(MemoryUnreadable):
+            yield start, memory.read(start, stop - start)
+        start = stop

@@ -1,0 +1,92 @@
+"""Vectors that were found by their pointers alone, as text and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from gdbmem.model.vectors import FoundVector, FoundVectors
+from gdbmem.report.document import head, to_json
+from gdbmem.report.notices import print_notices
+from gdbmem.text import plural, printable
+from gdbmem.units import format_size
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_PLACES = {"heap": "in a block of the heap", "data": "a global or static variable", "stack": "on a stack"}
+
+
+def vectors_json(found: FoundVectors, owners: Mapping[int, str]) -> str:
+    """Return *found* as ``kind=vectors``; *owners* names the variables that hold some of them, by address."""
+    return to_json(
+        {
+            **head("vectors", found.notices),
+            "count": found.count,
+            "capacity_bytes": found.capacity_bytes,
+            "slack_bytes": found.slack_bytes,
+            "empty": found.empty,
+            "empty_bytes": found.empty_bytes,
+            "largest": [
+                {
+                    "address": vector.begin,
+                    "used_bytes": vector.used_bytes,
+                    "capacity_bytes": vector.capacity_bytes,
+                    "slack_bytes": vector.slack_bytes,
+                    "owner_address": vector.owner,
+                    "place": vector.place,
+                    "owner": owners.get(vector.owner) or None,
+                }
+                for vector in found.largest
+            ],
+        }
+    )
+
+
+def print_vectors(found: FoundVectors, owners: Mapping[int, str], console: Console, top: int) -> None:
+    """Print the sums, and the *top* vectors by capacity that isn't used."""
+    from rich.table import Table
+    from rich.text import Text
+
+    console.print(Text(_answer(found), "bold"), soft_wrap=True)
+    if not found.count:
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("unused", "used", "capacity", "at"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("its pointers stand", overflow="fold")
+    for vector in found.largest[:top]:
+        table.add_row(
+            format_size(vector.slack_bytes),
+            format_size(vector.used_bytes),
+            format_size(vector.capacity_bytes),
+            f"{vector.begin:#x}",
+            _where(vector, owners.get(vector.owner, "")),
+        )
+    console.print()
+    console.print(table)
+    if found.count > top:
+        console.print(f"and {plural(found.count - top, 'more', 'more')} (--top)")
+    console.print(
+        "What counts are three pointers into one live block that fit its size: types aren't known, and a buffer"
+        " that is kept in the same way counts too.",
+        soft_wrap=True,
+    )
+    print_notices(found.notices, console)
+
+
+def _answer(found: FoundVectors) -> str:
+    if not found.count:
+        return "no vector was found in the heap"
+    text = (
+        f"{plural(found.count, 'vector')} hold{'s' if found.count == 1 else ''} {format_size(found.capacity_bytes)};"
+        f" {format_size(found.slack_bytes)} of it is capacity that isn't used"
+    )
+    if found.empty:
+        text += f", {format_size(found.empty_bytes)} in {found.empty:,} without an element"
+    return text
+
+
+def _where(vector: FoundVector, owner: str) -> str:
+    place = f"{_PLACES[vector.place]}, {vector.owner:#x}"
+    return f"{printable(owner)} ({place})" if owner else place
