@@ -21,8 +21,8 @@ from gdbmem.debugger.inferior import (
     program,
     set_registers,
 )
-from gdbmem.debugger.machines import Machine
 from gdbmem.engines.engine import Call
+from gdbmem.engines.machines import Machine
 from gdbmem.errors import GdbmemError, TargetError, internal_error
 
 Finish = Callable[[], None]

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import gdb
 
 from gdbmem.debugger.command import warn
-from gdbmem.debugger.machines import SAVED, Machine, machine_of
+from gdbmem.engines.machines import SAVED, Machine, machine_of
 from gdbmem.errors import TargetError
 
 _MAP_BYTES = 1 << 18
