@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import Optional, TypeVar, Union
+from typing import TYPE_CHECKING, Optional, TypeVar, Union
 
-from gdbmem.analysis.library import qualified_name
+from gdbmem.analysis.library import OWN, own_rank, qualified_name
 from gdbmem.model.calltree import Frame
 from gdbmem.text import printable
+
+if TYPE_CHECKING:
+    from gdbmem.formats.stacks import Stack
 
 Key = TypeVar("Key")
 SiteKey = tuple[Optional[str], Optional[str], Optional[int], Optional[str]]  # as Frame.key
@@ -29,6 +32,24 @@ def growing_site(before: Mapping[Key, int], after: Mapping[Key, int]) -> Optiona
         if delta_bytes > (best[1] if best else 0):
             best = (key, delta_bytes)
     return best
+
+
+def stack_sites(stacks: Iterable[Stack], chains: Sequence[Sequence[Frame]]) -> dict[SiteKey, int]:
+    """Return the bytes of each user site in *stacks*, whose numbers stand for *chains* of frames.
+
+    The site of a stack is as `analysis.library.own_frame` has it.
+    """
+    found: dict[SiteKey, int] = {}
+    for stack in stacks:
+        site, best = Frame().key, -1
+        for frame in (frame for number in stack.frames for frame in chains[number]):
+            rank = own_rank(frame)
+            if rank > best:
+                site, best = frame.key, rank
+            if best == OWN:
+                break
+        found[site] = found.get(site, 0) + stack.bytes
+    return found
 
 
 def describe_site(site: Union[Frame, SiteKey], *, ellipsis: str = "…") -> str:

@@ -137,9 +137,7 @@ def _picture(profile: Profile) -> Picture:
     times = [t.time for t in shown]
     curves = [Curve("heap", times, [float(t.heap_bytes) for t in shown])]
     if any(t.total_bytes > t.heap_bytes for t in shown):
-        curves.append(
-            Curve("with overhead and stacks", times, [float(t.total_bytes) for t in shown], True)
-        )
+        curves.append(Curve("with overhead and stacks", times, [float(t.total_bytes) for t in shown], True))
     return Picture("", curves, sentences=[peak_sentence(profile)], time_unit=profile.time_unit)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import time
-from typing import TYPE_CHECKING, Callable, Optional
+from typing import TYPE_CHECKING, Callable, Optional, Protocol
 
 import gdb
 
 from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.session import require_massif, session
-from gdbmem.debugger.snapshots import take_snapshot
+from gdbmem.debugger.snapshots import take_in_passing, take_snapshot
 from gdbmem.errors import GdbmemError, UsageError, internal_error
 from gdbmem.runs.recipe import HitFilter
 from gdbmem.runs.run import check_name
@@ -26,8 +26,17 @@ if TYPE_CHECKING:
 _WARN_HITS = 100_000
 _MEASURED_HITS = 1_000
 
-Action = Callable[[int], bool]
-"""What to do at a wanted hit; gets its number, and returns True to stop the program there."""
+
+class Action(Protocol):
+    """What to do at a wanted hit; gets its number."""
+
+    def __call__(self, hit: int) -> bool:
+        """Do it; return True to stop the program there."""
+        ...
+
+    def in_passing(self, hit: int) -> bool:
+        """Have a native program's thread do it while nothing stops; False: it has to be stopped for that."""
+        ...
 
 
 _STAY = "silent\npython import gdbmem.debugger.breakpoints as _g; _g.act_and_stay(); del _g"
@@ -37,10 +46,12 @@ _waiting: list[Callable[[], bool]] = []  # for the program to have stopped
 def _act(action: Action, hit: int) -> bool:
     """Act now, or have the program stop for it: True.
 
-    While gdb asks a native program's breakpoint, other threads still run and nothing can be called.
+    While gdb asks a native program's breakpoint, other threads still run and gdb can call nothing.
     """
     if session.native is None:
         return action(hit)
+    if action.in_passing(hit):
+        return False
     _waiting.append(lambda: action(hit))
     return True
 
@@ -302,6 +313,19 @@ def _stack_pointer(frame: gdb.Frame) -> int:
     return int(frame.read_register("sp"))
 
 
+class _Snap:
+    # Takes a snapshot and says so.
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, hit: int) -> bool:
+        say(take_snapshot(self._name, hit=hit)[1])
+        return False
+
+    def in_passing(self, hit: int) -> bool:
+        return take_in_passing(self._name, hit, lambda record, text: (warn if record is None else say)(text))
+
+
 # The options stand in front of the location, which is gdb's own language and kept as typed.
 _LEADING_OPTION = re.compile(
     r"\s*(--(?:name|every|first)(?:=|\s+)(?:\"[^\"]*\"|'[^']*'|\S+)|--\w[\w-]*|-h)(?=\s|$)"
@@ -342,13 +366,9 @@ class BreakCommand(Command):
             )
         require_massif()
 
-        def act(hit: int) -> bool:
-            say(take_snapshot(name, hit=hit)[1])
-            return False
-
         ActionBreakpoint(
             location,
-            act,
+            _Snap(name),
             wanted=HitFilter(every=args.every, first=args.first),
             condition=condition,
             after=args.after,

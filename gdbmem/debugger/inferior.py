@@ -7,42 +7,23 @@ save and restore those registers themselves; gdb only has to set the general one
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import gdb
 
 from gdbmem.debugger.command import warn
+from gdbmem.engines.machines import SAVED, Machine, machine_of
 from gdbmem.errors import TargetError
 
-_MAP_BYTES = 32768
-_TEXT_START, _TEXT_END = 256, 4096  # of the texts that calls get; the instructions stand before them
-_STATE = 4096  # of the saved registers: 16 KiB are more than any processor's
+_MAP_BYTES = 1 << 18
+_TEXT_START, _TEXT_END = 512, 1 << 14  # of the texts that calls get; the instructions stand before them
+_STATE_BYTES = 1 << 14  # for saved registers: more than any processor's
+CALLS_ABREAST = _MAP_BYTES // _STATE_BYTES - 1
+_WORD = (1 << 64) - 1
 _TRIES = 1000  # stops of other threads while one runs to its end
 _FRAMES = 24  # an allocator is never further from the innermost frame
-_SYSCALL = b"\x0f\x05"
-_MMAP = 9
-_ARGUMENTS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
-_GENERAL = (
-    "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15",
-    "eflags", "rip", "orig_rax",
-)  # fmt: skip
-_STUB = bytes.fromhex(
-    "4989d5"  # mov r13, rdx
-    "b8ff020000"  # mov eax, 0x2ff: x87, SSE, AVX, MPX, AVX-512, PKRU
-    "31d2"  # xor edx, edx
-    "490fae26"  # xsave64 [r14]
-    "4c89ea"  # mov rdx, r13
-    "31c0"  # xor eax, eax
-    "41ffd4"  # call r12
-    "4989c7"  # mov r15, rax
-    "b8ff020000"  # mov eax, 0x2ff
-    "31d2"  # xor edx, edx
-    "490fae2e"  # xrstor64 [r14]
-    "90"  # nop: gdb's breakpoint comes here
-)
-_JUMP = 64  # where the way back stands, and after it where to
-_JUMP_CODE = bytes.fromhex("ff2500000000")  # jmp [rip]: changes no register
+_JUMP = 480  # where the way back stands, and after it where to
 
 
 class StoppedProgram:
@@ -68,17 +49,64 @@ class StoppedProgram:
 
     def call(self, function: str, arguments: Sequence[int]) -> int:
         """Call *function* with integers; raises TargetError where the program has none of that name."""
-        address = _address(function)
-        base = self._memory()
+        machine, base = machine_here(), self._memory()
+        address = address_of(function)
         with _registers(base) as before, _breakpoints_off():
-            stack = before["rsp"] - 128 - 512 & ~63  # below the red zone
-            registers = dict(zip(_ARGUMENTS, arguments))
-            registers.update(r12=address, r14=base + _STATE, rsp=stack, orig_rax=-1)
-            _set(registers)
+            set_registers(self.entry(machine, before, address, arguments))
             with self._others_running():
-                _run_to(base + len(_STUB) - 1, function, start=base)
-            status = _get("r15") & 0xFFFFFFFF
+                _run_to(base + machine.end, function, start=base)
+            return self.result(machine)
+
+    def entry(
+        self,
+        machine: Machine,
+        before: Mapping[str, int],
+        address: int,
+        arguments: Sequence[int],
+        *,
+        slot: int = 0,
+    ) -> dict[str, int]:
+        """Return the registers for a call of the function at *address*; the counter goes to `self.stub`.
+
+        Calls at the same time need a *slot* each, below CALLS_ABREAST.
+        """
+        stack = before[machine.stack] - machine.frame_bytes - 512 & ~63
+        state = self._base + (slot + 1) * _STATE_BYTES
+        saved = b"".join((before[name] & _WORD).to_bytes(8, "little") for name in machine.general)
+        gdb.selected_inferior().write_memory(state + SAVED, saved)
+        return {
+            **dict(zip(machine.arguments, arguments)),
+            machine.function: address,
+            machine.state: state,
+            machine.stack: stack,
+            **machine.outside_system_call,
+        }
+
+    def result(self, machine: Machine) -> int:
+        """Return the int that the stub's call has returned."""
+        status = get_register(machine.result) & 0xFFFFFFFF
         return status - (1 << 32) if status >> 31 else status
+
+    def read(self, address: int, size: int) -> bytes:
+        """Return *size* bytes of the program's memory at *address*."""
+        return bytes(gdb.selected_inferior().read_memory(address, size))
+
+    def has(self, function: str) -> bool:
+        """Tell whether the program, or a library of its, has a function of that name."""
+        try:
+            address_of(function)
+        except TargetError:
+            return False
+        return True
+
+    @property
+    def stub(self) -> int:
+        """Where the stub stands; 0 where this process has none yet."""
+        return self._base if self._process == gdb.selected_inferior().pid else 0
+
+    def prepare(self) -> None:
+        """Get our memory in the program; it has to be stopped."""
+        self._memory()
 
     @contextmanager
     def _others_running(self) -> Iterator[None]:
@@ -86,32 +114,62 @@ class StoppedProgram:
             yield
 
     def _memory(self) -> int:
-        process = gdb.selected_inferior().pid
-        if self._process != process:
-            self._base, self._process = _map(), process
-            self._used = _TEXT_START
-            gdb.selected_inferior().write_memory(self._base, _STUB)
-            gdb.selected_inferior().write_memory(self._base + _JUMP, _JUMP_CODE)
+        if not self.stub:
+            self.adopt(_map())
         return self._base
+
+    def mapping(self, machine: Machine) -> tuple[dict[str, int], int, int]:
+        """Return the registers with which the kernel is asked for memory, where that begins, where it ends."""
+        return _mapping(machine)
+
+    def adopt(self, answer: int) -> None:
+        """Take the memory that the kernel has given, which is *answer*; raises TargetError where it gave none."""
+        machine = machine_here()
+        self._base, self._process = _checked(answer), gdb.selected_inferior().pid
+        self._used = _TEXT_START
+        gdb.selected_inferior().write_memory(self._base, machine.stub + machine.home)
+        gdb.selected_inferior().write_memory(self._base + _JUMP, machine.jump)
+
+
+def machine_here() -> Machine:
+    """Return the machine that the selected thread runs on; raises TargetError for one not known here."""
+    architecture = gdb.selected_frame().architecture()
+    registers = [str(register) for register in architecture.registers()]
+    machine = machine_of(architecture.name(), registers)
+    if machine is None:
+        raise TargetError(
+            "snapshots by a call into the program work on x86-64, and on aarch64 without SVE",
+            slug="other-processor",
+            hint="use --massif",
+        )
+    return machine
 
 
 def _map() -> int:
-    """Have the kernel map memory into the program; return its address."""
-    if "x86-64" not in gdb.selected_frame().architecture().name():
-        raise TargetError("snapshots by a call into the program work on x86-64 only", slug="other-processor",
-                          hint="use --massif")  # fmt: skip
-    start = _address("syscall")
+    """Have the kernel map memory into the stopped program; return its answer."""
+    machine = machine_here()
+    registers, start, end = _mapping(machine)
+    with _registers():
+        set_registers(registers)
+        _run_to(end, "mmap", start=start)
+        return get_register(machine.answer)
+
+
+def _mapping(machine: Machine) -> tuple[dict[str, int], int, int]:
+    start = address_of("syscall")
     code = bytes(gdb.selected_inferior().read_memory(start, 64))
-    at = code.find(_SYSCALL)
+    at = code.find(machine.system_call)
     if at < 0:
         raise TargetError("the C library has no system call to borrow", slug="no-page", hint="use --massif")
-    with _registers():
-        _set(
-            {"rax": _MMAP, "rdi": 0, "rsi": _MAP_BYTES, "rdx": 7, "r10": 0x22, "r8": -1, "r9": 0,
-             "orig_rax": -1}
-        )  # fmt: skip
-        _run_to(start + at + len(_SYSCALL), "mmap", start=start + at)
-        address = _get("rax")
+    registers = {
+        machine.number: machine.mmap,
+        **dict(zip(machine.system_arguments, (0, _MAP_BYTES, 7, 0x22, -1, 0))),
+        **machine.outside_system_call,
+    }
+    return registers, start + at, start + at + len(machine.system_call)
+
+
+def _checked(address: int) -> int:
     if address >= (1 << 64) - 4096 or address == 0:
         raise TargetError(
             "the program may not map memory that can be executed",
@@ -121,7 +179,8 @@ def _map() -> int:
     return address
 
 
-def _get(register: str) -> int:
+def get_register(register: str) -> int:
+    """Return the selected frame's *register*."""
     # Flags and pointers convert to no common type; their bytes do.
     value = gdb.parse_and_eval(f"${register}")
     size = int(value.type.sizeof)
@@ -133,9 +192,13 @@ def _get(register: str) -> int:
     )
 
 
-def _set(registers: dict[str, int]) -> None:
+def set_registers(registers: Mapping[str, int]) -> None:
+    """Set *registers* of the selected thread's newest frame."""
     for name, value in registers.items():
+        # With another stack pointer gdb may find the frame that was selected further out, and write there.
+        gdb.newest_frame().select()
         gdb.execute(f"set var ${name} = {value}", to_string=True)
+    gdb.newest_frame().select()
 
 
 @contextmanager
@@ -147,27 +210,36 @@ def _registers(base: int = 0) -> Iterator[dict[str, int]]:
     """
     thread = gdb.selected_thread()
     gdb.newest_frame().select()
-    before = {name: _get(name) for name in _GENERAL}
+    machine = machine_here()
+    before = general_registers(machine)
     try:
         yield before
     finally:
         if thread.is_valid():
             thread.switch()
             gdb.newest_frame().select()
-            if base:
-                target = before["rip"].to_bytes(8, "little")
-                gdb.selected_inferior().write_memory(base + _JUMP + len(_JUMP_CODE), target)
-                _set({**{name: before[name] for name in _GENERAL if name != "rip"}, "orig_rax": -1})
+            if base and machine.jump:
+                counter = before[machine.counter]
+                target = counter.to_bytes(8, "little")
+                gdb.selected_inferior().write_memory(base + _JUMP + len(machine.jump), target)
+                others = {name: value for name, value in before.items() if name != machine.counter}
+                set_registers({**others, **machine.outside_system_call})
                 with _breakpoints_off():
-                    _run_to(before["rip"], "the way back", start=base + _JUMP)
-                _set({"orig_rax": before["orig_rax"]})
+                    _run_to(counter, "the way back", start=base + _JUMP)
+                set_registers({name: before[name] for name in machine.outside_system_call})
             else:
-                _set(before)
+                set_registers(before)
+
+
+def general_registers(machine: Machine) -> dict[str, int]:
+    """Return the general registers of the selected thread's newest frame."""
+    return {name: get_register(name) for name in machine.general}
 
 
 @contextmanager
 def _breakpoints_off() -> Iterator[None]:
-    disabled = [point for point in gdb.breakpoints() if point.enabled]
+    # Those at which a thread is awaited stay: it would run on into nowhere.
+    disabled = [point for point in gdb.breakpoints() if point.enabled and not getattr(point, "stays", False)]
     for point in disabled:
         point.enabled = False
     try:
@@ -194,7 +266,7 @@ def _run_to(end: int, function: str, *, start: int) -> None:
                 break
             thread.switch()
             gdb.newest_frame().select()
-            if _get("rip") == end:
+            if gdb.newest_frame().pc() == end:
                 break
         else:
             raise TargetError(
@@ -206,7 +278,8 @@ def _run_to(end: int, function: str, *, start: int) -> None:
         stop.delete()
 
 
-def _address(function: str) -> int:
+def address_of(function: str) -> int:
+    """Return where *function* is; raises TargetError where the program has none of that name."""
     try:
         return int(gdb.parse_and_eval(f"(unsigned long) &{function}"))
     except gdb.error:
@@ -229,14 +302,7 @@ def outside_allocator(library: str) -> Iterator[None]:
     others = [thread for thread in gdb.selected_inferior().threads() if thread.num != selected.num]
     try:
         gdb.newest_frame().select()
-        if _is_inside(library):
-            from gdbmem.engines.engine import inside_hint
-
-            raise TargetError(
-                "no snapshot can be taken here, it could deadlock",
-                slug="inside-allocator",
-                hint=inside_hint(library),
-            )
+        refuse_inside(library)
         busy = [thread.num for thread in others if thread.switch() is None and _is_inside(library)]
     finally:
         selected.switch()
@@ -247,6 +313,18 @@ def outside_allocator(library: str) -> Iterator[None]:
     with _locking("on"):
         yield
     gdb.newest_frame().select()
+
+
+def refuse_inside(library: str) -> None:
+    """Raise TargetError where the selected thread stands inside the allocator *library*."""
+    if _is_inside(library):
+        from gdbmem.engines.engine import inside_hint
+
+        raise TargetError(
+            "no snapshot can be taken here, it could deadlock",
+            slug="inside-allocator",
+            hint=inside_hint(library),
+        )
 
 
 def _is_inside(library: str) -> bool:

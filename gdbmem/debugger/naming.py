@@ -19,13 +19,15 @@ def answer() -> None:
     """Read addresses from one file and write their frames to another, as the environment names them."""
     with open(os.environ["GDBMEM_ADDRESSES"], encoding="ascii") as stream:  # noqa: PTH123
         addresses = json.load(stream)
-    namer = _Namer()
+    namer = Namer()
     frames = {address: namer.frames(address) for address in addresses}
     with open(os.environ["GDBMEM_NAMES"], "w", encoding="ascii") as stream:  # noqa: PTH123
         json.dump(frames, stream)
 
 
-class _Namer:
+class Namer:
+    """Names addresses of the program that gdb has loaded."""
+
     def __init__(self) -> None:
         self._files: dict[str, str] = {}
 

@@ -17,12 +17,13 @@ from gdbmem.debugger.explain import read_ledger_here
 from gdbmem.debugger.kept import keep_ledger, keep_survey
 from gdbmem.debugger.place import current_place, current_thread, program_runs, users_place
 from gdbmem.debugger.session import session
-from gdbmem.debugger.snapshots import blind_spot, take_snapshot
+from gdbmem.debugger.snapshots import blind_spot, take_in_passing, take_snapshot
 from gdbmem.debugger.stops import signal_here
 from gdbmem.errors import GdbmemError, internal_error
 from gdbmem.report.containers import answer_survey
 from gdbmem.runs.kept import CONTAINERS, LEDGER
 from gdbmem.runs.recipe import Action, Point, recipe_from_plan
+from gdbmem.runs.run import SnapshotRecord
 
 # Those end the program unless it handles them itself: worth a word about where.
 _FATAL = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS")
@@ -115,6 +116,10 @@ def _backtrace() -> str:
     return str(gdb.execute("backtrace 30", to_string=True))
 
 
+def _result(action: Action) -> dict[str, Any]:
+    return {"action": action.kind, "argument": action.argument}
+
+
 class _PlayedPoint:
     """One point of the recipe as a breakpoint."""
 
@@ -126,7 +131,7 @@ class _PlayedPoint:
         self.breakpoint: Optional[ActionBreakpoint] = None
         try:
             self.breakpoint = ActionBreakpoint(
-                point.at, self._act, wanted=point.hits, condition=point.when, after=point.after
+                point.at, self, wanted=point.hits, condition=point.when, after=point.after
             )
         except (gdb.error, RuntimeError) as error:
             session.tell(tell="unresolved", point=index, sentence=str(error))
@@ -140,29 +145,59 @@ class _PlayedPoint:
         while self._waiting:
             self._record(self._waiting.pop(0))
 
-    def _act(self, hit: int) -> bool:
-        if any(action.kind in _NEED_A_STOP for action in self._point.actions):
-            # A gdb command that fails while gdb decides whether to stop leaves gdb without its program.
+    def __call__(self, hit: int) -> bool:
+        if self._stops:
             self._waiting.append(hit)
             return True
         self._record(hit)
         return False
 
+    def in_passing(self, hit: int) -> bool:
+        """Do the actions of a native program's hit while it runs on; False: it has to be stopped."""
+        actions = self._point.actions
+        if self._stops or sum(action.kind == "snap" for action in actions) > 1:
+            return False
+        place, thread = current_place(), current_thread()
+        results = [
+            self._carry_out(action, hit) if action.kind != "snap" else _result(action) for action in actions
+        ]
+        snap = next((result for result in results if result["action"] == "snap"), None)
+
+        def taken(record: Optional[SnapshotRecord], text: str) -> None:
+            assert snap is not None
+            if record is None:
+                snap["error"] = text
+            else:
+                snap.update(snapshot=record.label, heap_bytes=record.heap_bytes, text=text)
+            self._tell(hit, place, thread, results)
+
+        try:
+            if snap is not None and not take_in_passing(self._point.name, hit, taken):
+                return False
+        except GdbmemError as error:
+            taken(None, str(error))
+        if snap is None:
+            self._tell(hit, place, thread, results)
+        return True
+
+    @property
+    def _stops(self) -> bool:
+        # A gdb command that fails while gdb decides whether to stop leaves gdb without its program.
+        return any(action.kind in _NEED_A_STOP for action in self._point.actions)
+
     def _record(self, hit: int) -> None:
-        self._recorded += 1
         results = [self._carry_out(action, hit) for action in self._point.actions]
-        session.tell(
-            tell="hit",
-            point=self.index,
-            hit=hit,
-            place=current_place(),
-            thread=current_thread(),
-            results=results,
-        )
+        self._tell(hit, current_place(), current_thread(), results)
+
+    def _tell(
+        self, hit: int, place: Optional[str], thread: Optional[int], results: list[dict[str, Any]]
+    ) -> None:
+        self._recorded += 1
+        session.tell(tell="hit", point=self.index, hit=hit, place=place, thread=thread, results=results)
 
     def _carry_out(self, action: Action, hit: int) -> dict[str, Any]:
         """Do *action*; a failure is a result too, and the others are still done."""
-        result: dict[str, Any] = {"action": action.kind, "argument": action.argument}
+        result = _result(action)
         try:
             if action.kind == "snap":
                 record, summary = take_snapshot(self._point.name, hit=hit)

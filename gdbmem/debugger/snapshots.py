@@ -19,6 +19,7 @@ from gdbmem.debugger.session import (
 from gdbmem.debugger.stops import hits_here
 from gdbmem.engines import massif
 from gdbmem.errors import GdbmemError, InputError, TargetError
+from gdbmem.model.snapshot import HEAP_BYTES, memory_noun
 from gdbmem.runs.kept import kept_records
 from gdbmem.runs.run import SnapshotRecord, check_name
 from gdbmem.text import printable
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gdbmem.arguments import ArgumentParser
+    from gdbmem.debugger.nativesnapshots import Taken
     from gdbmem.model.snapshot import Snapshot
 
 # massif says 0 while the process grows by this much: the memory doesn't come from malloc.
@@ -44,7 +46,9 @@ def take_snapshot(name: Optional[str] = None, *, hit: Optional[int] = None) -> t
         check_name(name)
     require_program()
     if session.native is not None:
-        return _take_native(session.native, name, hit)
+        from gdbmem.debugger.nativesnapshots import take
+
+        return take(session.native, name, hit)
     run = session.run
     file = run.next_file(massif.NAME)
     said = monitor(massif.snapshot_command(f"{session.link}/{file}"))
@@ -66,52 +70,14 @@ def take_snapshot(name: Optional[str] = None, *, hit: Optional[int] = None) -> t
     return record, _summary(record, data)
 
 
-def _take_native(
-    native: dict[str, Any], name: Optional[str], hit: Optional[int]
-) -> tuple[SnapshotRecord, str]:
-    from gdbmem.debugger.inferior import outside_allocator, program
-    from gdbmem.engines.engine import native_engine
-    from gdbmem.formats.opening import open_profile
+def take_in_passing(name: Optional[str], hit: int, taken: Taken) -> bool:
+    """Have a native program's thread take a snapshot before it goes on; tell whether it will.
 
-    run, engine = session.run, native["engine"]
-    file = run.next_file(engine)
-    # The call is a stop of its own: what is asked after it is about that.
-    where = {
-        "place": current_place(),
-        "thread": current_thread(),
-        "hit": hit if hit is not None else hits_here(),
-    }
-    with outside_allocator(native["library"]):
-        native_engine(engine).snapshot(program, native["prefix"], f"{session.link}/{file}")
-    profile = None
-    try:
-        profile = open_profile(run.folder / file)
-    except InputError as error:
-        warn(f"{error} What there is of it is kept.")
-    heap_bytes = None if profile is None else profile.snapshots[0].total_bytes
-    record = run.append(
-        name or str(int(Path(file).stem)),
-        file=file,
-        engine=engine,
-        **where,
-        seconds=round(session.seconds, 3),
-        heap_bytes=heap_bytes,
-    )
-    for notice in profile.notices if profile is not None else ():
-        warn(notice.message)
-    if heap_bytes == 0:
-        warn("it counts 0 bytes: does the program bring an allocator of its own? then try --massif")
-    if heap_bytes is None:
-        return record, f"snapshot {record.label}: kept in {record.file}"
-    return record, _line(record, heap_bytes)
+    *taken* gets the record and its line, or None and what went wrong.
+    """
+    from gdbmem.debugger.nativesnapshots import take_in_passing as in_passing
 
-
-def _line(record: SnapshotRecord, heap_bytes: int) -> str:
-    text = f"snapshot {record.label}: heap {format_size(heap_bytes)}"
-    if session.last_heap_bytes is not None:
-        text += f", {format_delta(heap_bytes - session.last_heap_bytes)} since {session.last_label}"
-    session.last_heap_bytes, session.last_label = heap_bytes, record.label
-    return text
+    return session.native is not None and in_passing(session.native, name, hit, taken)
 
 
 def _heap_bytes(data: bytes, path: str) -> Optional[int]:
@@ -146,15 +112,19 @@ def _summary(record: SnapshotRecord, data: bytes) -> str:
     if record.heap_bytes is None:
         return f"snapshot {record.label}: kept in {record.file}"
     from gdbmem.analysis.library import is_library
-    from gdbmem.analysis.sites import describe_site, growing_site
     from gdbmem.formats.massif import read_sites, read_unit
-    from gdbmem.model.snapshot import memory_noun
 
-    sites = read_sites(data, is_library)
-    noun = memory_noun(read_unit(data))
-    text = f"snapshot {record.label}: {noun} {format_size(record.heap_bytes)}"
+    return summary_line(record, read_sites(data, is_library), unit=read_unit(data))
+
+
+def summary_line(record: SnapshotRecord, sites: dict[Any, int], *, unit: str = HEAP_BYTES) -> str:
+    """Return the line for *record*, whose *unit* by site are *sites*; the next one is compared with them."""
+    from gdbmem.analysis.sites import describe_site, growing_site
+
+    size_bytes = record.heap_bytes or 0
+    text = f"snapshot {record.label}: {memory_noun(unit)} {format_size(size_bytes)}"
     if session.last_heap_bytes is not None:
-        text += f", {format_delta(record.heap_bytes - session.last_heap_bytes)} since {session.last_label}"
+        text += f", {format_delta(size_bytes - session.last_heap_bytes)} since {session.last_label}"
     grown = growing_site(session.last_sites, sites)
     if grown is not None:
         site, delta = grown

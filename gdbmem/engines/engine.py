@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Optional, Protocol
+from typing import Callable, Optional, Protocol
 
 from gdbmem.errors import UsageError
 from gdbmem.text import printable
@@ -26,6 +26,15 @@ class Table:
     library: str = ""  # that is preloaded, as the loader knows it: tcmalloc
     package: str = ""  # Debian's, that brings it
     takes_snapshots: bool = True
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call into the program that makes a snapshot; `finish` gets what it returned, and raises TargetError."""
+
+    function: str
+    arguments: Sequence[int]
+    finish: Callable[[int], None]
 
 
 class Inferior(Protocol):
@@ -49,8 +58,11 @@ class NativeEngine(Protocol):
         """Return what the program's environment needs; *prefix* is a plain path that its files begin with."""
         ...
 
-    def snapshot(self, inferior: Inferior, prefix: str, target: str) -> None:
-        """Have the program write a heap profile to the file *target*, a plain path."""
+    def snapshot(self, inferior: Inferior, prefix: str, target: str) -> Call:
+        """Return the call that has the program write a heap profile to the file *target*, a plain path.
+
+        What it needs in the program's memory is put there now.
+        """
         ...
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from gdbmem.engines.engine import NATIVE, Inferior, Table
+from gdbmem.engines.engine import NATIVE, Call, Inferior, Table
 from gdbmem.errors import TargetError
 
 TABLE = Table(
@@ -56,18 +56,21 @@ def _unwinds_without_locks() -> bool:
         return False
 
 
-def snapshot(inferior: Inferior, prefix: str, target: str) -> None:
-    """Have the profiler dump, and move its file to *target*."""
-    before = dumps(prefix)
-    inferior.call("HeapProfilerDump", [inferior.place(_REASON)])
-    new = [path for path in dumps(prefix) if path not in before]
-    if not new:
-        raise TargetError(
-            "gperftools wrote no heap profile",
-            slug="no-snapshot-file",
-            hint="is the disk full? was the program started by 'gdbmem launch --engine gperftools'?",
-        )
-    new[-1].rename(target)
+def snapshot(inferior: Inferior, prefix: str, target: str) -> Call:
+    """Return the call after which the profiler has dumped, and its file is *target*."""
+    before = set(dumps(prefix))
+
+    def finish(result: int) -> None:
+        new = [path for path in dumps(prefix) if path not in before]
+        if not new:
+            raise TargetError(
+                "gperftools wrote no heap profile",
+                slug="no-snapshot-file",
+                hint="is the disk full? was the program started by 'gdbmem launch --engine gperftools'?",
+            )
+        new[-1].rename(target)
+
+    return Call("HeapProfilerDump", [inferior.place(_REASON)], finish)
 
 
 def dumps(prefix: str) -> list[Path]:

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 
-from gdbmem.engines.engine import NATIVE, Inferior, Table
+from gdbmem.engines.engine import NATIVE, Call, Inferior, Table
 from gdbmem.errors import TargetError, UsageError
 from gdbmem.text import printable
 
@@ -40,12 +40,15 @@ def environment(prefix: str) -> Mapping[str, str]:
     return {"MALLOC_CONF": f"{own},{ours}" if own else ours}
 
 
-def snapshot(inferior: Inferior, prefix: str, target: str) -> None:
-    """Have the profiler write to *target*."""
+def snapshot(inferior: Inferior, prefix: str, target: str) -> Call:
+    """Return the call that has the profiler write to *target*."""
     name = inferior.place(b"prof.dump\0")
     file = inferior.place(os.fsencode(target) + b"\0")
     pointer = inferior.place(file.to_bytes(8, "little"))
-    status = inferior.call("mallctl", [name, 0, 0, pointer, 8])
+    return Call("mallctl", [name, 0, 0, pointer, 8], _check)
+
+
+def _check(status: int) -> None:
     if status != 0:
         reason = os.strerror(status) if 0 < status < 200 else f"status {status}"
         raise TargetError(

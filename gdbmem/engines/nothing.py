@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gdbmem.engines.engine import NATIVE, Inferior, Table
+from gdbmem.engines.engine import NATIVE, Call, Inferior, Table
 from gdbmem.errors import TargetError
 
 TABLE = Table(
@@ -23,7 +23,7 @@ def environment(prefix: str) -> Mapping[str, str]:
     return {}
 
 
-def snapshot(inferior: Inferior, prefix: str, target: str) -> None:
+def snapshot(inferior: Inferior, prefix: str, target: str) -> Call:
     """Refuse: nobody counts."""
     raise TargetError(
         "this program was launched without a heap profiler (--engine none)",

@@ -126,7 +126,7 @@ def test_two_runs_under_address_randomisation_compare_line_by_line(program: Prog
     assert diff["before"]["total_bytes"] >= 300 * 4096
 
 
-def test_at_the_prompt_snapshots_and_breakpoints_work_as_under_massif(
+def test_at_the_prompt_a_breakpoint_takes_its_snapshot_and_the_program_goes_on(
     program: Program, tmp_path: Path
 ) -> None:
     needs_library("gperftools")
@@ -139,12 +139,47 @@ def test_at_the_prompt_snapshots_and_breakpoints_work_as_under_massif(
         assert "snapshot first: heap" in user.type("memsnap first")
         user.type("delete 1")
         user.type("membreak --name mixed mix")
+        shown = user.type("continue")
         for name in ("mixed", "mixed#2", "mixed#3"):
-            shown = user.type("continue")
-            assert f"snapshot {name}: heap" in shown and "'continue' goes on" in shown
-        assert "exited normally" in user.type("continue")
+            assert f"snapshot {name}: heap" in shown
+        assert "grew most at keeps.cpp:10 (keep) (+400.0 KiB)" in shown, "the line that grew, as massif's"
+        assert "exited normally" in shown, "the program goes on by itself"
         shown = user.type("memdiff first mixed#3")
         assert "heap grew by 1.2 MiB" in shown and "keep" in shown
+
+
+def test_a_snapshot_in_passing_leaves_next_and_the_users_own_breakpoints_as_they_are(
+    program: Program, tmp_path: Path
+) -> None:
+    needs_library("jemalloc")
+    with at_terminal([GDBMEM, "launch", "--engine", "jemalloc", str(program("keeps"))], tmp_path) as user:
+        user.prompt()
+        user.type("membreak keep")
+        user.type("break batch")
+        assert "Breakpoint 2" in user.type("continue")
+        user.type("delete 2")
+        shown = user.type("finish")
+        assert "snapshot keep#100: heap" in shown, "each hit, while gdb goes to the end of the function"
+        assert "Run till exit" in shown and "keeps.cpp:" in shown, "where 'finish' was to end, it has"
+        user.type("delete 1")
+        user.type("break batch")
+        user.type("membreak --name both batch")
+        shown = user.type("continue")
+        assert "Breakpoint 3, batch" in shown and "snapshot both: heap" in shown
+        user.type("delete 3 4")
+        assert "exited normally" in user.type("continue")
+        assert "kept 300 blocks, sum 5.0000" in user.text
+
+
+def test_threads_that_come_to_a_point_at_the_same_time_each_take_their_snapshot(
+    program: Program, tmp_path: Path
+) -> None:
+    needs_library("gperftools")
+    recipe = f"program: {program('meets')}\nengine: gperftools\npoints: [{{at: meet, name: met}}]\n"
+    played = Played(tmp_path, recipe)
+    assert played.status == 0, played.messages
+    assert len(played.result["points"][0]["snapshots"]) == played.result["points"][0]["hits"] == 12
+    assert played.output == "12 meetings, sum 66.0\n"
 
 
 def test_the_table_of_each_engine_says_what_it_costs_and_cannot_see() -> None:

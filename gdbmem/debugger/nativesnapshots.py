@@ -1,0 +1,130 @@
+"""Snapshots by a profiler that is loaded into the program: by a call, at a stop or in passing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+from gdbmem.debugger.command import warn
+from gdbmem.debugger.detours import detour, under_way
+from gdbmem.debugger.inferior import outside_allocator, program, refuse_inside
+from gdbmem.debugger.livesymbols import LiveSymbols
+from gdbmem.debugger.place import current_place, current_thread
+from gdbmem.debugger.session import session
+from gdbmem.debugger.stops import hits_here
+from gdbmem.engines.engine import Call, native_engine
+from gdbmem.errors import GdbmemError, TargetError
+from gdbmem.formats.opening import Reading, open_profile
+from gdbmem.formats.stacks import StackProfile
+from gdbmem.runs.run import SnapshotRecord
+from gdbmem.text import printable
+
+Taken = Callable[[Optional[SnapshotRecord], str], None]
+"""Gets the record and its line; without a record, what went wrong."""
+
+
+class _Snapshot:
+    # One that is being taken: where the program stood, and the file that it will be in.
+    def __init__(self, native: dict[str, Any], name: Optional[str], hit: Optional[int]) -> None:
+        self._native = native
+        self._name = name
+        self._hit = hit if hit is not None else hits_here()
+        # The call is a stop of its own: what is asked after it is about that.
+        self._place, self._thread = current_place(), current_thread()
+        self._file = ""
+
+    def call(self) -> Call:
+        """Return the call that takes it."""
+        native = self._native
+        self._file = session.run.next_file(native["engine"])
+        return native_engine(native["engine"]).snapshot(
+            program, native["prefix"], f"{session.link}/{self._file}"
+        )
+
+    def record(self) -> tuple[SnapshotRecord, str]:
+        """Return its record, now in the run, and the line that sums it up."""
+        path = session.run.folder / self._file
+        profile = _read(path)
+        record = session.run.append(
+            self._name or str(int(path.stem)),
+            file=self._file,
+            engine=self._native["engine"],
+            place=self._place,
+            thread=self._thread,
+            hit=self._hit,
+            seconds=round(session.seconds, 3),
+            heap_bytes=None if profile is None else profile.snapshots[0].total_bytes,
+        )
+        return record, _summary(record, profile)
+
+
+def take(native: dict[str, Any], name: Optional[str], hit: Optional[int]) -> tuple[SnapshotRecord, str]:
+    """Take a snapshot of the stopped program; return its record and the line that sums it up."""
+    if under_way():
+        raise TargetError(
+            "another thread is taking a snapshot at this moment",
+            slug="snapshot-under-way",
+            hint="type 'continue', and take this one at the next stop",
+        )
+    snapshot = _Snapshot(native, name, hit)
+    with outside_allocator(native["library"]):
+        call = snapshot.call()
+        call.finish(program.call(call.function, call.arguments))
+    return snapshot.record()
+
+
+def take_in_passing(native: dict[str, Any], name: Optional[str], hit: Optional[int], taken: Taken) -> bool:
+    """Have the thread at this breakpoint take a snapshot before it goes on; tell whether it will.
+
+    Raises TargetError where it stands inside the allocator.
+    """
+    refuse_inside(native["library"])
+    snapshot = _Snapshot(native, name, hit)
+
+    def finish() -> None:
+        try:
+            record, line = snapshot.record()
+        except GdbmemError as error:
+            taken(None, str(error))
+        else:
+            taken(record, line)
+
+    return detour(snapshot.call, finish)
+
+
+def _read(path: Path) -> Optional[StackProfile]:
+    try:
+        profile = open_profile(path, Reading(symbols=_symbols()))
+    except GdbmemError as error:
+        warn(f"{error} What there is of it is kept.")
+        return None
+    for notice in profile.notices:
+        warn(notice.message)
+    assert isinstance(profile, StackProfile)  # native engines write no other
+    return profile
+
+
+_live: dict[int, LiveSymbols] = {}  # by process: one at a time
+
+
+def _symbols() -> LiveSymbols:
+    import gdb
+
+    pid = gdb.selected_inferior().pid
+    if pid not in _live:
+        _live.clear()
+        _live[pid] = LiveSymbols(pid)
+    return _live[pid]
+
+
+def _summary(record: SnapshotRecord, profile: Optional[StackProfile]) -> str:
+    """Return the snapshot's one line, and remember its sites for the next one."""
+    if profile is None or record.heap_bytes is None:
+        return f"snapshot {record.label}: kept in {printable(record.file)}"
+    from gdbmem.analysis.sites import stack_sites
+    from gdbmem.debugger.snapshots import summary_line
+
+    if record.heap_bytes == 0:
+        warn("it counts 0 bytes: does the program bring an allocator of its own? then try --massif")
+    content = profile.load(profile)
+    return summary_line(record, stack_sites(content.stacks, content.chains))
