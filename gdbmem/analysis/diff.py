@@ -99,7 +99,7 @@ class _FrameTable:
     def _number(self, frame: Frame) -> int:
         key = frame.key
         if self.base_names and frame.file is not None:
-            key = (frame.function, PurePosixPath(frame.file).name, frame.line, frame.object)
+            key = (frame.function, PurePosixPath(frame.file).name, frame.line, None)
         number = self._index.setdefault(key, len(self.frames))
         if number == len(self.frames):
             self.frames.append(frame)

@@ -5,13 +5,17 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Optional
 
 from gdbmem.analysis.library import NAMELESS, is_library, own_rank
 from gdbmem.analysis.query import Query, frame_text
 from gdbmem.analysis.trend import TRENDS, Trend, change_of, judge
+from gdbmem.errors import InputError
+from gdbmem.formats.sizes import no_block_sizes
 from gdbmem.model.calltree import PRUNED, Frame
 from gdbmem.model.diff import Diff
+from gdbmem.text import printable
 
 _FOCUSED, _IGNORED, _KNOWN_PATH = 1, 2, 4
 _LISTED, _UNMATCHED, _KNOWN = range(3)
@@ -84,6 +88,14 @@ def rank(diff: Diff, query: Query) -> Ranking:
 
     Those of a series come in the order of trend.TRENDS: what grows steadily first.
     """
+    if query.by_blocks and (diff.before_blocks is None or diff.after_blocks is None):
+        raise InputError(
+            f"{printable(diff.after_side.source)} or what it is compared with counts no blocks",
+            slug="no-such-metric",
+            hint="leave --metric out: bytes are counted by all",
+        )
+    if query.by == "size" and len(diff) > 1 and not any(frame.is_size_class for frame in diff.frames):
+        raise no_block_sizes(diff.after_side.source)
     paths = _Paths(diff, query)
     groups: dict[object, _Sum] = {}
     outside = {_UNMATCHED: _Sum(), _KNOWN: _Sum()}
@@ -130,7 +142,7 @@ class _Sum:
 
     @property
     def has_changed(self) -> bool:
-        return self.before != self.after or len(set(self.course)) > 1
+        return self.before != self.after or self.blocks != 0 or len(set(self.course)) > 1
 
     def add(self, paths: _Paths, node: int) -> None:
         before, after = paths.before[node], paths.after[node]
@@ -176,13 +188,21 @@ class _Paths:
         count = len(diff)
         self.marks = bytearray(count)
         self.site = array("q", [0]) * count  # node of the user's own innermost frame; 0: none
-        self.folded = array("q", [0]) * count  # number of the path of the user's frames; 0: it has none
+        self.folded = (
+            array("q", [0]) * count
+        )  # number of the path of the frames that are shown; 0: it has none
+        self.top = array("q", [0]) * count  # node at the allocation site
         self.origin = array("q", range(count))
-        self.library = [is_library(frame) for frame in diff.frames]
+        self.hidden = [_is_hidden(frame, query) for frame in diff.frames]
+        self.left_out = [
+            hidden or (is_library(frame) and not query.all_frames)
+            for frame, hidden in zip(diff.frames, self.hidden)
+        ]
         self._walk()
 
     def _walk(self) -> None:
-        diff, library, folded, site = self.diff, self.library, self.folded, self.site
+        diff, folded, site = self.diff, self.folded, self.site
+        hidden, left_out, top = self.hidden, self.left_out, self.top
         frame_marks = [self._marks(frame) for frame in diff.frames]
         quality = [own_rank(frame) for frame in diff.frames]
         best = bytearray(len(diff))
@@ -191,21 +211,24 @@ class _Paths:
             parent, frame = diff.parent[node], diff.frame[node]
             self.marks[node], folded[node] = self.marks[parent], folded[parent]
             site[node], best[node] = site[parent], best[parent]
+            top[node] = top[parent] or node
             if diff.uncertain[parent]:
                 self.origin[node] = self.origin[parent]
             if frame >= 0:
                 self.marks[node] |= frame_marks[frame]
-                if site[parent] == 0 or quality[frame] > best[parent]:
+                if not hidden[frame] and (site[parent] == 0 or quality[frame] > best[parent]):
                     site[node], best[node] = node, quality[frame]
             elif best[parent] < NAMELESS:
                 site[node] = 0  # a library's frame is no place to name for what is not listed
-            if frame == PRUNED or not library[frame]:
+            if frame == PRUNED or not left_out[frame]:
                 key = (folded[parent], frame)
                 folded[node] = index.setdefault(key, len(index) + 1)
 
     def _marks(self, frame: Frame) -> int:
         query = self.query
         if not (query.filters or query.known):
+            return 0
+        if frame.is_size_class:
             return 0
         text = frame_text(frame)
         focused = _FOCUSED if query.focus is not None and query.focus.search(text) else 0
@@ -220,7 +243,7 @@ class _Paths:
 
     def order(self, group: _Sum) -> tuple[int, int, int]:
         rank_of_trend = TRENDS.index(self.amount(group).trend.kind) if group.course else 0
-        return rank_of_trend, -abs(group.delta), group.heaviest
+        return rank_of_trend, -abs(group.blocks if self.query.by_blocks else group.delta), group.heaviest
 
     def fate(self, node: int) -> int:
         marks = self.marks[node]
@@ -231,7 +254,7 @@ class _Paths:
     def key(self, node: int) -> object:
         by, site = self.query.by, self._site_frame(node)
         if by == "path":
-            if self.query.all_frames:
+            if self.query.all_frames and self.query.hide is None:
                 return node
             if self.folded[node] or site is None:
                 return self.folded[node]
@@ -240,14 +263,18 @@ class _Paths:
             return None
         if by == "function":
             return site.function or site.object
+        if by == "size":
+            return site.line
+        if by == "library":
+            return site.object and PurePosixPath(site.object).name
         if by == "file":
             return site.file or site.object
         return (site.file, site.line) if site.file is not None else (site.object, site.function)
 
     def _site_frame(self, node: int) -> Optional[Frame]:
         # With all frames asked for nothing is folded, so that the allocation site itself is the place.
-        if self.query.all_frames and self.query.by != "path":
-            node = self._path(node)[0] if node else 0
+        if self.query.by == "size" or (self.query.all_frames and self.query.by != "path"):
+            node = self.top[node]
         else:
             node = self.site[node]
         number = self.diff.frame[node]
@@ -265,10 +292,10 @@ class _Paths:
         node, query, frames = group.heaviest, self.query, self.diff.frames
         numbers = [self.diff.frame[n] for n in self._path(node)]
         is_pruned = bool(numbers) and numbers[-1] == PRUNED
-        listed = [n for n in numbers if n >= 0]
-        shown = listed if query.all_frames else [n for n in listed if not self.library[n]]
+        listed = [n for n in numbers if n >= 0 and not self.hidden[n]]
+        shown = [n for n in listed if not self.left_out[n]]
         site = self._site_frame(node)
-        if not shown and site is not None:
+        if not shown and site is not None and not site.is_size_class:
             shown = [next(n for n in listed if frames[n] is site)]
         at = next((i for i, n in enumerate(listed) if frames[n] is site), 0)
         return Row(
@@ -299,6 +326,12 @@ class _Paths:
             blocks = diff.after_blocks[0] - diff.before_blocks[0]
         course = tuple([column[0] for column in diff.course])
         return Amount(len(self.holders()), diff.before[0], diff.after[0], delta_blocks=blocks, course=course)
+
+
+def _is_hidden(frame: Frame, query: Query) -> bool:
+    if frame.is_size_class:
+        return True
+    return query.hide is not None and query.hide.search(frame_text(frame)) is not None
 
 
 def _block_deltas(diff: Diff) -> Optional[array[int]]:

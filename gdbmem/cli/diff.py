@@ -54,6 +54,17 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="SIZE",
         help="exit with status 4 when it grew by more than SIZE; what is known does not count",
     )
+    group = parser.add_argument_group("how to compare")
+    group.add_argument(
+        "--compare",
+        action="store_true",
+        help="each change in percent of what was there before, or new, or gone",
+    )
+    group.add_argument(
+        "--normalize",
+        action="store_true",
+        help="scale all to the total of the last: what takes a larger part?",
+    )
     add_reading_options(parser)
     add_output_options(parser)
     parser.add_argument("--no-color", action="store_true", help="no colours (as NO_COLOR does)")
@@ -90,10 +101,12 @@ def _compare_kept(kind: str, arguments: argparse.Namespace) -> int:
 
 def _report(arguments: argparse.Namespace, query: Query) -> Diff:
     from gdbmem.analysis.diff import diff_series
+    from gdbmem.analysis.normalizing import normalized
 
     with open_output(arguments.output, force=arguments.force) as stream:
         sides = _load(arguments)
-        diff = diff_series([side.snapshot for side in sides])
+        snapshots = [side.snapshot for side in sides]
+        diff = diff_series(normalized(snapshots) if arguments.normalize else snapshots)
         diff.check()
         said = list(dict.fromkeys(notice for side in sides for notice in side.notices))
         if arguments.json:

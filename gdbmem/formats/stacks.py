@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Callable, NamedTuple, Optional
 
 from gdbmem.errors import InputError, Notice
+from gdbmem.formats.sizes import AVERAGED, no_block_sizes, size_class
 from gdbmem.model.calltree import PRUNED, ROOT, CallTree, Frame
 from gdbmem.model.snapshot import ALLOCATED_BYTES, HEAP_BYTES, Totals
 from gdbmem.text import printable
@@ -27,6 +28,7 @@ class Stack(NamedTuple):
     bytes: int
     blocks: int = 0
     variance: float = 0.0  # bytes²; of a sampled count
+    block_bytes: int = -1  # of each of its blocks; -1: only their mean is known
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ class StackProfile:
     time_unit: str = "s"
     time: float = 0.0
     marked_peak_index: Optional[int] = None
+    by_size: bool = False  # trees begin with the size of the blocks
 
     @property
     def peak_index(self) -> int:
@@ -85,7 +88,29 @@ class StackProfile:
 
     def tree(self, index: int) -> Optional[CallTree]:
         """Return the call tree, made now."""
-        return build_tree(self.load(self), self.source)
+        content = self.load(self)
+        if self.by_size:
+            content = self._with_sizes(content)
+        return build_tree(content, self.source)
+
+    def _with_sizes(self, content: Content) -> Content:
+        if not content.has_blocks:
+            raise no_block_sizes(self.source)
+        if any(stack.block_bytes < 0 for stack in content.stacks):
+            text = f"{printable(self.source)} tells only the mean size of the blocks of each stack"
+            notice = Notice(AVERAGED, f"{text}, by which they are sorted into sizes")
+            self.notices += [notice] if notice not in self.notices else []
+        chains = list(content.chains)
+        index: dict[Frame, int] = {}
+        stacks = []
+        for stack in content.stacks:
+            mean = -(-stack.bytes // max(stack.blocks, 1))
+            frame = size_class(mean if stack.block_bytes < 0 else stack.block_bytes)
+            number = index.setdefault(frame, len(chains))
+            if number == len(chains):
+                chains.append((frame,))
+            stacks.append(stack._replace(frames=(number, *stack.frames)))
+        return replace(content, stacks=stacks, chains=chains)
 
 
 class Numbers(dict[bytes, int]):

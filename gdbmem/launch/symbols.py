@@ -162,7 +162,7 @@ class _Task:
         return found
 
     def _frame(self, function: Any, file: Any, line: Any, inlined: Any) -> Frame:
-        return Frame(function, file, line, None if file else self.binary.path, bool(inlined))
+        return Frame(function, file, line, self.binary.path, bool(inlined))
 
 
 class _Running:
