@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Optional
 
-from gdbmem.analysis.library import NAMELESS, is_library, own_rank
-from gdbmem.analysis.query import Query, frame_text
+from gdbmem.analysis.paths import FOCUSED, IGNORED, KNOWN_PATH, walk
+from gdbmem.analysis.query import Query
 from gdbmem.analysis.trend import TRENDS, Trend, change_of, judge
 from gdbmem.errors import InputError
 from gdbmem.formats.sizes import no_block_sizes
@@ -17,7 +17,6 @@ from gdbmem.model.calltree import PRUNED, Frame
 from gdbmem.model.diff import Diff
 from gdbmem.text import printable
 
-_FOCUSED, _IGNORED, _KNOWN_PATH = 1, 2, 4
 _LISTED, _UNMATCHED, _KNOWN = range(3)
 
 
@@ -158,7 +157,7 @@ class _Sum:
             self.heaviest, self.heaviest_change = node, change
         bound = paths.diff.uncertain[node]
         if bound:
-            origin = paths.origin[node]
+            origin = paths.walk.origin[node]
             self.origins[origin] = min(self.origins.get(origin, 0) + bound, paths.diff.uncertain[origin])
         if paths.diff.variance is not None:
             self.variance += paths.diff.variance[node]
@@ -178,63 +177,12 @@ class _Sum:
 
 
 class _Paths:
-    # One pass over the diff in pre-order finds for every node what its path is: whose frames, which regexes
-    # match, and a number that paths with equal frames of the user share.
+    # The paths of a diff as one query sees them.
     def __init__(self, diff: Diff, query: Query) -> None:
         self.diff, self.query = diff, query
-        self.before, self.after = diff.own(diff.before), diff.own(diff.after)
-        self.course = [diff.own(column) for column in diff.course]
+        self.before, self.after, self.course = diff.own_before, diff.own_after, diff.own_course
         self.blocks = _block_deltas(diff)
-        count = len(diff)
-        self.marks = bytearray(count)
-        self.site = array("q", [0]) * count  # node of the user's own innermost frame; 0: none
-        self.folded = (
-            array("q", [0]) * count
-        )  # number of the path of the frames that are shown; 0: it has none
-        self.top = array("q", [0]) * count  # node at the allocation site
-        self.origin = array("q", range(count))
-        self.hidden = [_is_hidden(frame, query) for frame in diff.frames]
-        self.left_out = [
-            hidden or (is_library(frame) and not query.all_frames)
-            for frame, hidden in zip(diff.frames, self.hidden)
-        ]
-        self._walk()
-
-    def _walk(self) -> None:
-        diff, folded, site = self.diff, self.folded, self.site
-        hidden, left_out, top = self.hidden, self.left_out, self.top
-        frame_marks = [self._marks(frame) for frame in diff.frames]
-        quality = [own_rank(frame) for frame in diff.frames]
-        best = bytearray(len(diff))
-        index: dict[tuple[int, int], int] = {}
-        for node in range(1, len(diff)):
-            parent, frame = diff.parent[node], diff.frame[node]
-            self.marks[node], folded[node] = self.marks[parent], folded[parent]
-            site[node], best[node] = site[parent], best[parent]
-            top[node] = top[parent] or node
-            if diff.uncertain[parent]:
-                self.origin[node] = self.origin[parent]
-            if frame >= 0:
-                self.marks[node] |= frame_marks[frame]
-                if not hidden[frame] and (site[parent] == 0 or quality[frame] > best[parent]):
-                    site[node], best[node] = node, quality[frame]
-            elif best[parent] < NAMELESS:
-                site[node] = 0  # a library's frame is no place to name for what is not listed
-            if frame == PRUNED or not left_out[frame]:
-                key = (folded[parent], frame)
-                folded[node] = index.setdefault(key, len(index) + 1)
-
-    def _marks(self, frame: Frame) -> int:
-        query = self.query
-        if not (query.filters or query.known):
-            return 0
-        if frame.is_size_class:
-            return 0
-        text = frame_text(frame)
-        focused = _FOCUSED if query.focus is not None and query.focus.search(text) else 0
-        ignored = _IGNORED if query.ignore is not None and query.ignore.search(text) else 0
-        known = _KNOWN_PATH if any(pattern.search(text) for pattern in query.known) else 0
-        return focused | ignored | known
+        self.walk = walk(diff, query)
 
     def holders(self) -> list[int]:
         # The nodes at which a path of its own ends.
@@ -246,18 +194,18 @@ class _Paths:
         return rank_of_trend, -abs(group.blocks if self.query.by_blocks else group.delta), group.heaviest
 
     def fate(self, node: int) -> int:
-        marks = self.marks[node]
-        if marks & _IGNORED or (self.query.focus is not None and not marks & _FOCUSED):
+        marks = self.walk.marks[node] if self.walk.marks else 0
+        if marks & IGNORED or (self.query.focus is not None and not marks & FOCUSED):
             return _UNMATCHED
-        return _KNOWN if marks & _KNOWN_PATH else _LISTED
+        return _KNOWN if marks & KNOWN_PATH else _LISTED
 
     def key(self, node: int) -> object:
         by, site = self.query.by, self._site_frame(node)
         if by == "path":
             if self.query.all_frames and self.query.hide is None:
                 return node
-            if self.folded[node] or site is None:
-                return self.folded[node]
+            if self.walk.folded[node] or site is None:
+                return self.walk.folded[node]
             return site.key
         if site is None:
             return None
@@ -274,9 +222,9 @@ class _Paths:
     def _site_frame(self, node: int) -> Optional[Frame]:
         # With all frames asked for nothing is folded, so that the allocation site itself is the place.
         if self.query.by == "size" or (self.query.all_frames and self.query.by != "path"):
-            node = self.top[node]
+            node = next(iter(self._path(node)), 0)
         else:
-            node = self.site[node]
+            node = self.walk.site[node]
         number = self.diff.frame[node]
         return self.diff.frames[number] if number >= 0 else None
 
@@ -292,8 +240,8 @@ class _Paths:
         node, query, frames = group.heaviest, self.query, self.diff.frames
         numbers = [self.diff.frame[n] for n in self._path(node)]
         is_pruned = bool(numbers) and numbers[-1] == PRUNED
-        listed = [n for n in numbers if n >= 0 and not self.hidden[n]]
-        shown = [n for n in listed if not self.left_out[n]]
+        listed = [n for n in numbers if n >= 0 and not self.walk.hidden[n]]
+        shown = [n for n in listed if not self.walk.left_out[n]]
         site = self._site_frame(node)
         if not shown and site is not None and not site.is_size_class:
             shown = [next(n for n in listed if frames[n] is site)]
@@ -326,12 +274,6 @@ class _Paths:
             blocks = diff.after_blocks[0] - diff.before_blocks[0]
         course = tuple([column[0] for column in diff.course])
         return Amount(len(self.holders()), diff.before[0], diff.after[0], delta_blocks=blocks, course=course)
-
-
-def _is_hidden(frame: Frame, query: Query) -> bool:
-    if frame.is_size_class:
-        return True
-    return query.hide is not None and query.hide.search(frame_text(frame)) is not None
 
 
 def _block_deltas(diff: Diff) -> Optional[array[int]]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from gdbmem.analysis.query import Query, add_query_options, query_from
 from gdbmem.arguments import ArgumentParser, add_output_options, value
 from gdbmem.cli.kept import add_kind_options, diff_kept, judge_kept, kept_kind
-from gdbmem.cli.reading import add_reading_options, reading_from
+from gdbmem.cli.reading import add_reading_options, collector_paused, reading_from
 from gdbmem.errors import GdbmemError, UsageError
 from gdbmem.model.diff import Diff
 from gdbmem.report.output import open_output
@@ -103,7 +103,7 @@ def _report(arguments: argparse.Namespace, query: Query) -> Diff:
     from gdbmem.analysis.diff import diff_series
     from gdbmem.analysis.normalizing import normalized
 
-    with open_output(arguments.output, force=arguments.force) as stream:
+    with collector_paused(), open_output(arguments.output, force=arguments.force) as stream:
         sides = _load(arguments)
         snapshots = [side.snapshot for side in sides]
         diff = diff_series(normalized(snapshots) if arguments.normalize else snapshots)

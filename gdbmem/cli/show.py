@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Optional, TextIO
 from gdbmem.analysis.query import Query, add_query_options, query_from
 from gdbmem.arguments import ArgumentParser, add_output_options
 from gdbmem.cli.kept import add_kind_options, kept_kind, show_kept
-from gdbmem.cli.reading import add_reading_options, reading_from
+from gdbmem.cli.reading import add_reading_options, collector_paused, reading_from
 from gdbmem.errors import UsageError
 from gdbmem.report.output import open_output
 from gdbmem.text import printable
@@ -49,7 +49,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     arguments = parser.parse_args(argv)
     query = query_from(arguments)
     reading = reading_from(arguments)
-    with open_output(arguments.output, force=arguments.force) as stream:
+    with collector_paused(), open_output(arguments.output, force=arguments.force) as stream:
         place, selector = find_operand(arguments.operand)
         if selector is not None and arguments.snapshot is not None:
             raise UsageError(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Callable, NamedTuple, Optional
 
 from gdbmem.errors import InputError, Notice
+from gdbmem.formats.addresses import Binary
 from gdbmem.formats.sizes import AVERAGED, no_block_sizes, size_class
 from gdbmem.model.calltree import PRUNED, ROOT, CallTree, Frame
 from gdbmem.model.snapshot import ALLOCATED_BYTES, HEAP_BYTES, Totals
@@ -69,6 +71,9 @@ class StackProfile:
     time: float = 0.0
     marked_peak_index: Optional[int] = None
     by_size: bool = False  # trees begin with the size of the blocks
+    wanted: Callable[[], Mapping[Binary, set[int]]] = field(
+        repr=False, default=dict
+    )  # places that lack names
 
     @property
     def peak_index(self) -> int:
@@ -113,10 +118,15 @@ class StackProfile:
         return replace(content, stacks=stacks, chains=chains)
 
 
+_ADDRESS = re.compile(rb"0x[0-9a-f]{1,16}")
+
+
 class Numbers(dict[bytes, int]):
-    """A number for each word, given when it is first asked for."""
+    """A number for each address ``0x…``, given when it is first asked for; ValueError for another word."""
 
     def __missing__(self, word: bytes) -> int:
+        if not _ADDRESS.fullmatch(word):
+            raise ValueError
         self[word] = number = len(self)
         return number
 
@@ -205,7 +215,7 @@ class _Builder:
         self.parent, self.frame = array("q", [-1]), array("q", [ROOT])
         self.own, self.blocks = [0], [0]
         self.variance = [0.0] if is_sampled else None
-        self._last: list[int] = []
+        self._last: Sequence[int] = ()
         self._nodes = [0]
 
     def add(self, path: Sequence[int], stack: Stack) -> None:
@@ -216,25 +226,33 @@ class _Builder:
             shared += 1
         nodes = self._nodes
         del nodes[shared + 1 :]
-        for number in path[shared:]:
-            nodes.append(len(self.parent))
-            self.parent.append(nodes[-2])
-            self.frame.append(number)
-            self.own.append(0)
-            self.blocks.append(0)
-            if self.variance is not None:
-                self.variance.append(0.0)
-        self._last = list(path)
+        if shared < len(path):
+            self._extend(path[shared:])
+        self._last = path
         node = nodes[-1]
         self.own[node] += stack.bytes
         self.blocks[node] += stack.blocks
         if self.variance is not None:
             self.variance[node] += stack.variance
 
+    def _extend(self, numbers: Sequence[int]) -> None:
+        # In columns at once: there are many more nodes than stacks.
+        first, count = len(self.parent), len(numbers)
+        self.parent.append(self._nodes[-1])
+        self.parent.extend(range(first, first + count - 1))
+        self._nodes.extend(range(first, first + count))
+        self.frame.extend(numbers)
+        zeros = [0] * count
+        self.own.extend(zeros)
+        self.blocks.extend(zeros)
+        if self.variance is not None:
+            self.variance.extend([0.0] * count)
+
     def finish(self, frames: Sequence[Frame], content: Content) -> CallTree:
-        for column in (self.own, self.blocks):
+        above = self.parent.tolist()
+        for column in (self.own, self.blocks) if content.has_blocks else (self.own,):
             for node in range(len(column) - 1, 0, -1):
-                column[self.parent[node]] += column[node]
+                column[above[node]] += column[node]
         hidden = content.hidden
         return CallTree(
             frames=frames,

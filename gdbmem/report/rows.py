@@ -48,6 +48,13 @@ class Layout:
     def glyphs(self) -> Glyphs:
         return glyphs_for(self.console)
 
+    def source_text(self, file: str, line: str) -> Text:
+        """Return *line* of *file*, highlighted where there are colours: finding out how takes time."""
+        from rich.text import Text
+
+        plain = self.console.no_color or self.console.color_system is None
+        return Text(line, no_wrap=True) if plain else self.sources.highlighted(file, line)
+
     @property
     def shows_before_and_after(self) -> bool:
         return self.is_change and self.console.width >= _WIDE
@@ -245,7 +252,7 @@ class Drawing:
         if line is None:
             return []
         margin = f"{site.line} {self.glyphs.bar} "
-        highlighted = self.layout.sources.highlighted(site.file, line)
+        highlighted = self.layout.source_text(site.file, line)
         room = self.room - len(margin)
         if len(highlighted) > room:
             highlighted.truncate(room - 1)
