@@ -99,7 +99,7 @@ class _FrameTable:
     def _number(self, frame: Frame) -> int:
         key = frame.key
         if self.base_names and frame.file is not None:
-            key = (frame.function, PurePosixPath(frame.file).name, frame.line, frame.object)
+            key = (frame.function, PurePosixPath(frame.file).name, frame.line, None)
         number = self._index.setdefault(key, len(self.frames))
         if number == len(self.frames):
             self.frames.append(frame)
@@ -119,7 +119,7 @@ class _Merged:
     # Nodes still in the order of making: all of the first tree, then what only the second has, and so on.
     parent: array[int]
     frame: array[int]
-    targets: Sequence[array[int]]  # of each tree: the merged node of each of its own
+    targets: Sequence[Sequence[int]]  # of each tree: the merged node of each of its own
 
     def add(self, column: Sequence[int], side: int) -> array[int]:
         """Return *column* of the tree *side*, added up for each merged node."""
@@ -139,16 +139,19 @@ def _merge(trees: Sequence[CallTree], numbers: Sequence[Sequence[int]], frame_co
     stride = frame_count + 2  # two for ROOT and PRUNED
     for tree, number in zip(trees, numbers):
         merged_frames = [*number, PRUNED, ROOT]  # at the indices -2 and -1: these stand for themselves
-        target = array("q", [0]) * len(tree)
+        target = [0]
         rows = zip(tree.parent, tree.frame)
         next(rows)
-        for node, (above, frame) in enumerate(rows, start=1):
-            parent, merged_frame = target[above], merged_frames[frame]
-            place = index.setdefault(parent * stride + merged_frame + 2, len(parents))
-            if place == len(parents):
-                parents.append(parent)
-                frames.append(merged_frame)
-            target[node] = place
+        count = len(parents)
+        for above, frame in rows:
+            key = target[above] * stride + merged_frames[frame] + 2
+            place = index.get(key, count)
+            if place == count:
+                index[key] = count
+                parents.append(target[above])
+                frames.append(merged_frames[frame])
+                count += 1
+            target.append(place)
         targets.append(target)
     return _Merged(parents, frames, targets)
 
@@ -250,6 +253,8 @@ def _parting(merged: _Merged, table: _FrameTable) -> bytearray:
 
 def _in_pre_order(diff: Diff) -> Diff:
     order = _pre_order(diff.parent)
+    if order == array("q", range(len(order))):
+        return diff
     place = array("q", [0]) * len(order)
     for position, node in enumerate(order):
         place[node] = position

@@ -16,8 +16,9 @@ from gdbmem.model.calltree import Frame
 from gdbmem.text import printable
 from gdbmem.units import parse_size
 
-GROUPINGS = ("path", "function", "line", "file")
+GROUPINGS = ("path", "function", "line", "file", "library", "size")
 DEFAULT_TOP = 10
+BLOCKS = "blocks"
 _KNOWN_LIMIT_BYTES = 1 << 20
 
 
@@ -30,6 +31,9 @@ class Query:
     min_bytes: int = 0
     focus: Optional[re.Pattern[str]] = None
     ignore: Optional[re.Pattern[str]] = None
+    hide: Optional[re.Pattern[str]] = None  # frames to leave out of the paths
+    by_blocks: bool = False  # largest by the number of blocks, not of bytes
+    compare: bool = False  # in a text: each change also in percent of what was there before
     inverted: bool = False
     all_frames: bool = False
     known: Sequence[re.Pattern[str]] = ()
@@ -46,7 +50,9 @@ def add_query_options(parser: argparse.ArgumentParser, *, by: str = "path") -> N
     group = parser.add_argument_group("what to list")
     group.add_argument("--top", type=value(_read_count, "N"), metavar="N", help="rows (default: 10)")
     group.add_argument(
-        "--by", choices=GROUPINGS, help=f"one row for each path, function, line or file (default: {by})"
+        "--by",
+        choices=GROUPINGS,
+        help=f"one row for each path, function, line, file, library, or size of blocks (default: {by})",
     )
     parser.set_defaults(default_by=by)
     group.add_argument(
@@ -59,6 +65,9 @@ def add_query_options(parser: argparse.ArgumentParser, *, by: str = "path") -> N
         "--focus", metavar="REGEX", help="only paths with a frame 'function (file:line)' like it"
     )
     group.add_argument("--ignore", metavar="REGEX", help="leave out paths with a frame like it")
+    group.add_argument(
+        "--hide", metavar="REGEX", help="leave frames like it out of the paths; their bytes go to the callers"
+    )
     group.add_argument("--inverted", action="store_true", help="as a tree, from main outward")
     group.add_argument(
         "--all-frames", action="store_true", help="show the allocator's and the C++ library's frames too"
@@ -85,11 +94,19 @@ def query_from(arguments: argparse.Namespace) -> Query:
         min_bytes=abs(arguments.min or 0),
         focus=_compile(arguments.focus, "--focus"),
         ignore=_compile(arguments.ignore, "--ignore"),
+        hide=_compile(arguments.hide, "--hide"),
+        by_blocks=counts_blocks(getattr(arguments, "metric", None)),
+        compare=getattr(arguments, "compare", False),
         inverted=arguments.inverted,
         all_frames=arguments.all_frames,
         known=read_known(arguments.known) if arguments.known else (),
         source_folders=arguments.source or (),
     )
+
+
+def counts_blocks(metric: Optional[str]) -> bool:
+    """Tell whether *metric* is ``blocks``, or another with ``-blocks`` behind it."""
+    return metric is not None and (metric == BLOCKS or metric.endswith(f"-{BLOCKS}"))
 
 
 def frame_text(frame: Frame) -> str:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Optional
 
-from gdbmem.analysis.library import NAMELESS, is_library, own_rank
-from gdbmem.analysis.query import Query, frame_text
+from gdbmem.analysis.paths import FOCUSED, IGNORED, KNOWN_PATH, walk
+from gdbmem.analysis.query import Query
 from gdbmem.analysis.trend import TRENDS, Trend, change_of, judge
+from gdbmem.errors import InputError
+from gdbmem.formats.sizes import no_block_sizes
 from gdbmem.model.calltree import PRUNED, Frame
 from gdbmem.model.diff import Diff
+from gdbmem.text import printable
 
-_FOCUSED, _IGNORED, _KNOWN_PATH = 1, 2, 4
 _LISTED, _UNMATCHED, _KNOWN = range(3)
 
 
@@ -84,6 +87,14 @@ def rank(diff: Diff, query: Query) -> Ranking:
 
     Those of a series come in the order of trend.TRENDS: what grows steadily first.
     """
+    if query.by_blocks and (diff.before_blocks is None or diff.after_blocks is None):
+        raise InputError(
+            f"{printable(diff.after_side.source)} or what it is compared with counts no blocks",
+            slug="no-such-metric",
+            hint="leave --metric out: bytes are counted by all",
+        )
+    if query.by == "size" and len(diff) > 1 and not any(frame.is_size_class for frame in diff.frames):
+        raise no_block_sizes(diff.after_side.source)
     paths = _Paths(diff, query)
     groups: dict[object, _Sum] = {}
     outside = {_UNMATCHED: _Sum(), _KNOWN: _Sum()}
@@ -130,7 +141,7 @@ class _Sum:
 
     @property
     def has_changed(self) -> bool:
-        return self.before != self.after or len(set(self.course)) > 1
+        return self.before != self.after or self.blocks != 0 or len(set(self.course)) > 1
 
     def add(self, paths: _Paths, node: int) -> None:
         before, after = paths.before[node], paths.after[node]
@@ -146,7 +157,7 @@ class _Sum:
             self.heaviest, self.heaviest_change = node, change
         bound = paths.diff.uncertain[node]
         if bound:
-            origin = paths.origin[node]
+            origin = paths.walk.origin[node]
             self.origins[origin] = min(self.origins.get(origin, 0) + bound, paths.diff.uncertain[origin])
         if paths.diff.variance is not None:
             self.variance += paths.diff.variance[node]
@@ -166,52 +177,12 @@ class _Sum:
 
 
 class _Paths:
-    # One pass over the diff in pre-order finds for every node what its path is: whose frames, which regexes
-    # match, and a number that paths with equal frames of the user share.
+    # The paths of a diff as one query sees them.
     def __init__(self, diff: Diff, query: Query) -> None:
         self.diff, self.query = diff, query
-        self.before, self.after = diff.own(diff.before), diff.own(diff.after)
-        self.course = [diff.own(column) for column in diff.course]
+        self.before, self.after, self.course = diff.own_before, diff.own_after, diff.own_course
         self.blocks = _block_deltas(diff)
-        count = len(diff)
-        self.marks = bytearray(count)
-        self.site = array("q", [0]) * count  # node of the user's own innermost frame; 0: none
-        self.folded = array("q", [0]) * count  # number of the path of the user's frames; 0: it has none
-        self.origin = array("q", range(count))
-        self.library = [is_library(frame) for frame in diff.frames]
-        self._walk()
-
-    def _walk(self) -> None:
-        diff, library, folded, site = self.diff, self.library, self.folded, self.site
-        frame_marks = [self._marks(frame) for frame in diff.frames]
-        quality = [own_rank(frame) for frame in diff.frames]
-        best = bytearray(len(diff))
-        index: dict[tuple[int, int], int] = {}
-        for node in range(1, len(diff)):
-            parent, frame = diff.parent[node], diff.frame[node]
-            self.marks[node], folded[node] = self.marks[parent], folded[parent]
-            site[node], best[node] = site[parent], best[parent]
-            if diff.uncertain[parent]:
-                self.origin[node] = self.origin[parent]
-            if frame >= 0:
-                self.marks[node] |= frame_marks[frame]
-                if site[parent] == 0 or quality[frame] > best[parent]:
-                    site[node], best[node] = node, quality[frame]
-            elif best[parent] < NAMELESS:
-                site[node] = 0  # a library's frame is no place to name for what is not listed
-            if frame == PRUNED or not library[frame]:
-                key = (folded[parent], frame)
-                folded[node] = index.setdefault(key, len(index) + 1)
-
-    def _marks(self, frame: Frame) -> int:
-        query = self.query
-        if not (query.filters or query.known):
-            return 0
-        text = frame_text(frame)
-        focused = _FOCUSED if query.focus is not None and query.focus.search(text) else 0
-        ignored = _IGNORED if query.ignore is not None and query.ignore.search(text) else 0
-        known = _KNOWN_PATH if any(pattern.search(text) for pattern in query.known) else 0
-        return focused | ignored | known
+        self.walk = walk(diff, query)
 
     def holders(self) -> list[int]:
         # The nodes at which a path of its own ends.
@@ -220,36 +191,40 @@ class _Paths:
 
     def order(self, group: _Sum) -> tuple[int, int, int]:
         rank_of_trend = TRENDS.index(self.amount(group).trend.kind) if group.course else 0
-        return rank_of_trend, -abs(group.delta), group.heaviest
+        return rank_of_trend, -abs(group.blocks if self.query.by_blocks else group.delta), group.heaviest
 
     def fate(self, node: int) -> int:
-        marks = self.marks[node]
-        if marks & _IGNORED or (self.query.focus is not None and not marks & _FOCUSED):
+        marks = self.walk.marks[node] if self.walk.marks else 0
+        if marks & IGNORED or (self.query.focus is not None and not marks & FOCUSED):
             return _UNMATCHED
-        return _KNOWN if marks & _KNOWN_PATH else _LISTED
+        return _KNOWN if marks & KNOWN_PATH else _LISTED
 
     def key(self, node: int) -> object:
         by, site = self.query.by, self._site_frame(node)
         if by == "path":
-            if self.query.all_frames:
+            if self.query.all_frames and self.query.hide is None:
                 return node
-            if self.folded[node] or site is None:
-                return self.folded[node]
+            if self.walk.folded[node] or site is None:
+                return self.walk.folded[node]
             return site.key
         if site is None:
             return None
         if by == "function":
             return site.function or site.object
+        if by == "size":
+            return site.line
+        if by == "library":
+            return site.object and PurePosixPath(site.object).name
         if by == "file":
             return site.file or site.object
         return (site.file, site.line) if site.file is not None else (site.object, site.function)
 
     def _site_frame(self, node: int) -> Optional[Frame]:
         # With all frames asked for nothing is folded, so that the allocation site itself is the place.
-        if self.query.all_frames and self.query.by != "path":
-            node = self._path(node)[0] if node else 0
+        if self.query.by == "size" or (self.query.all_frames and self.query.by != "path"):
+            node = next(iter(self._path(node)), 0)
         else:
-            node = self.site[node]
+            node = self.walk.site[node]
         number = self.diff.frame[node]
         return self.diff.frames[number] if number >= 0 else None
 
@@ -265,10 +240,10 @@ class _Paths:
         node, query, frames = group.heaviest, self.query, self.diff.frames
         numbers = [self.diff.frame[n] for n in self._path(node)]
         is_pruned = bool(numbers) and numbers[-1] == PRUNED
-        listed = [n for n in numbers if n >= 0]
-        shown = listed if query.all_frames else [n for n in listed if not self.library[n]]
+        listed = [n for n in numbers if n >= 0 and not self.walk.hidden[n]]
+        shown = [n for n in listed if not self.walk.left_out[n]]
         site = self._site_frame(node)
-        if not shown and site is not None:
+        if not shown and site is not None and not site.is_size_class:
             shown = [next(n for n in listed if frames[n] is site)]
         at = next((i for i, n in enumerate(listed) if frames[n] is site), 0)
         return Row(

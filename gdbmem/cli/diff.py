@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from gdbmem.analysis.query import Query, add_query_options, query_from
 from gdbmem.arguments import ArgumentParser, add_output_options, value
 from gdbmem.cli.kept import add_kind_options, diff_kept, judge_kept, kept_kind
-from gdbmem.cli.reading import add_reading_options, reading_from
+from gdbmem.cli.reading import add_reading_options, collector_paused, reading_from
 from gdbmem.errors import GdbmemError, UsageError
 from gdbmem.model.diff import Diff
 from gdbmem.report.output import open_output
@@ -53,6 +53,17 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=value(parse_size, "SIZE"),
         metavar="SIZE",
         help="exit with status 4 when it grew by more than SIZE; what is known does not count",
+    )
+    group = parser.add_argument_group("how to compare")
+    group.add_argument(
+        "--compare",
+        action="store_true",
+        help="each change in percent of what was there before, or new, or gone",
+    )
+    group.add_argument(
+        "--normalize",
+        action="store_true",
+        help="scale all to the total of the last: what takes a larger part?",
     )
     add_reading_options(parser)
     add_output_options(parser)
@@ -90,10 +101,12 @@ def _compare_kept(kind: str, arguments: argparse.Namespace) -> int:
 
 def _report(arguments: argparse.Namespace, query: Query) -> Diff:
     from gdbmem.analysis.diff import diff_series
+    from gdbmem.analysis.normalizing import normalized
 
-    with open_output(arguments.output, force=arguments.force) as stream:
+    with collector_paused(), open_output(arguments.output, force=arguments.force) as stream:
         sides = _load(arguments)
-        diff = diff_series([side.snapshot for side in sides])
+        snapshots = [side.snapshot for side in sides]
+        diff = diff_series(normalized(snapshots) if arguments.normalize else snapshots)
         diff.check()
         said = list(dict.fromkeys(notice for side in sides for notice in side.notices))
         if arguments.json:

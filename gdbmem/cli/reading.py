@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import gc
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from gdbmem.arguments import ArgumentParser
@@ -22,7 +25,8 @@ def add_reading_options(parser: ArgumentParser) -> None:
     group.add_argument(
         "--metric",
         metavar="NAME",
-        help="what to count, where a file counts several: in-use, allocated, peak, …",
+        help="what to count, where a file counts several: in-use, allocated, peak, …; blocks, allocated-blocks, … list"
+        " what has the most blocks first",
     )
     group.add_argument(
         "--binaries",
@@ -34,11 +38,28 @@ def add_reading_options(parser: ArgumentParser) -> None:
 
 def reading_from(arguments: argparse.Namespace) -> Reading:
     """Return the Reading that the options of add_reading_options() stand for."""
+    from gdbmem.analysis.query import BLOCKS, counts_blocks
     from gdbmem.launch.symbols import GdbSymbols
 
     folders = [str(Path(folder)) for folder in arguments.binaries or ()]
     symbols = GdbSymbols(folders=folders, progress=_say)
-    return Reading(arguments.format, arguments.metric, symbols)
+    metric = arguments.metric
+    if counts_blocks(metric):  # of whichever bytes are counted
+        metric = metric[: -len(BLOCKS)].rstrip("-") or None
+    by_size = getattr(arguments, "by", None) == "size"
+    return Reading(arguments.format, metric, symbols, by_size=by_size)
+
+
+@contextlib.contextmanager
+def collector_paused() -> Iterator[None]:
+    """Keep Python's collector of cycles off the many small objects of a profile, of which none are cycles."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _say(text: str) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Optional, TextIO
 from gdbmem.analysis.query import Query, add_query_options, query_from
 from gdbmem.arguments import ArgumentParser, add_output_options
 from gdbmem.cli.kept import add_kind_options, kept_kind, show_kept
-from gdbmem.cli.reading import add_reading_options, reading_from
+from gdbmem.cli.reading import add_reading_options, collector_paused, reading_from
 from gdbmem.errors import UsageError
 from gdbmem.report.output import open_output
 from gdbmem.text import printable
@@ -34,6 +34,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--snapshot", metavar="N|NAME|peak", help="whose call tree (default: the peak's; of a run: the last)"
     )
     add_kind_options(parser)
+    parser.add_argument("--base", metavar="FILE|RUN:NAME", help="subtract this: as 'gdbmem diff BASE FILE'")
     add_query_options(parser, by="line")
     add_reading_options(parser)
     add_output_options(parser)
@@ -48,13 +49,16 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     arguments = parser.parse_args(argv)
     query = query_from(arguments)
     reading = reading_from(arguments)
-    with open_output(arguments.output, force=arguments.force) as stream:
+    with collector_paused(), open_output(arguments.output, force=arguments.force) as stream:
         place, selector = find_operand(arguments.operand)
         if selector is not None and arguments.snapshot is not None:
             raise UsageError(
                 f"'{printable(selector)}' and --snapshot both name a snapshot", hint="leave one of them out"
             )
         wanted = arguments.snapshot if selector is None else selector
+        if arguments.base is not None:
+            _show_difference(arguments, wanted, query, reading, stream)
+            return 0
         if isinstance(place, Run):
             _show_run(place, wanted, query, reading, arguments, stream)
         else:
@@ -62,6 +66,25 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 
             _show_profile(open_profile(place, reading), wanted, query, arguments, stream)
     return 0
+
+
+def _show_difference(
+    arguments: argparse.Namespace, wanted: Optional[str], query: Query, reading: Reading, stream: TextIO
+) -> None:
+    from gdbmem.analysis.diff import diff_snapshots
+    from gdbmem.report.diff_json import diff_json
+    from gdbmem.report.diff_text import print_diff
+    from gdbmem.runs.operand import load_all
+
+    named = arguments.operand if arguments.snapshot is None else f"{arguments.operand}:{wanted}"
+    sides = load_all([arguments.base, named], reading)
+    diff = diff_snapshots(*(side.snapshot for side in sides))
+    diff.check()
+    said = list(dict.fromkeys(notice for side in sides for notice in side.notices))
+    if arguments.json:
+        stream.write(diff_json(diff, query, notices=said))
+    else:
+        print_diff(diff, query, _console(arguments, stream), notices=said, known_from=arguments.known or "")
 
 
 def _show_profile(

@@ -46,10 +46,11 @@ Usage: COMMAND [OPTIONS] [A [B …]]
 Without names it compares the last two snapshots; with one, that one with the last. NAME is the last
 of its name, NAME#1 the first. Of three or more it tells which paths grow steadily.
   --top N             list N paths (default 10)
-  --by WHAT           one row per path, function, line or file
+  --by WHAT           one row per path, function, line, file, library or size of blocks
   --min SIZE          leave out what changed by less, as in 10KiB
   --focus REGEX       only paths with a frame that matches
   --ignore REGEX      no paths with a frame that matches
+  --hide REGEX        leave frames that match out of the paths
   --inverted          from main inwards, instead of from the allocation outwards
   --all-frames        show the allocator's and the standard library's frames too
   --known FILE        paths that are known and accepted, a regex a line

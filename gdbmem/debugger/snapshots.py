@@ -219,7 +219,8 @@ class DiffCommand(Command):
         from gdbmem.report.output import open_output
 
         query = query_from(args)
-        snapshots = [self._load(record) for record in self._chosen(args.snapshots)]
+        by_size = query.by == "size"
+        snapshots = [self._load(record, by_size=by_size) for record in self._chosen(args.snapshots)]
         with open_output(args.output, force=args.force) as stream:
             diff = diff_series(snapshots)
             if args.json:
@@ -250,12 +251,13 @@ class DiffCommand(Command):
         return chosen if len(chosen) > 1 else [*chosen, records[-1]]
 
     @staticmethod
-    def _load(record: SnapshotRecord) -> Snapshot:
+    def _load(record: SnapshotRecord, *, by_size: bool) -> Snapshot:
         from gdbmem.formats.opening import Reading
         from gdbmem.launch.symbols import GdbSymbols
         from gdbmem.runs.operand import load_record
 
-        return load_record(session.run, record, Reading(symbols=GdbSymbols(progress=warn))).snapshot
+        reading = Reading(symbols=GdbSymbols(progress=warn), by_size=by_size)
+        return load_record(session.run, record, reading).snapshot
 
 
 class AllCommand(Command):

@@ -50,6 +50,10 @@ class Symbols(Protocol):
         """
         ...
 
+    def prepare(self, wanted: Mapping[Binary, Iterable[int]]) -> None:
+        """Look up together what several profiles will want one by one."""
+        ...
+
 
 class MemoryMap:
     """The executable regions of one process."""
@@ -103,11 +107,7 @@ def frames_of(
     They are return addresses: the call is one byte before. What can't be named is called by its place in
     its file, which is the same in each run. *source* is the profile's file.
     """
-    places = [memory_map.find(address - 1) for address in addresses]
-    wanted: dict[Binary, set[int]] = {}
-    for place in places:
-        if place is not None:
-            wanted.setdefault(place[0], set()).add(place[1])
+    places, wanted = _places(addresses, memory_map)
     found: Mapping[tuple[Binary, int], Sequence[Frame]] = {}
     notices: Sequence[Notice] = ()
     if symbols is not None and wanted:
@@ -119,6 +119,22 @@ def frames_of(
         else:
             chains.append(found.get(place) or (Frame(function=f"0x{place[1]:x}", object=place[0].path),))
     return chains, notices
+
+
+def wanted_of(addresses: Sequence[int], memory_map: MemoryMap) -> Mapping[Binary, set[int]]:
+    """Return what frames_of() will ask of the Symbols."""
+    return _places(addresses, memory_map)[1]
+
+
+def _places(
+    addresses: Sequence[int], memory_map: MemoryMap
+) -> tuple[list[Optional[tuple[Binary, int]]], dict[Binary, set[int]]]:
+    places = [memory_map.find(address - 1) for address in addresses]
+    wanted: dict[Binary, set[int]] = {}
+    for place in places:
+        if place is not None:
+            wanted.setdefault(place[0], set()).add(place[1])
+    return places, wanted
 
 
 def _written(source: str) -> float:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.formats.addresses import MemoryMap, Symbols, frames_of, parse_maps
+from gdbmem.formats.addresses import MemoryMap, Symbols, frames_of, parse_maps, wanted_of
 from gdbmem.formats.massif_tree import Data
 from gdbmem.formats.sampling import unsample
 from gdbmem.formats.stacks import (
@@ -38,7 +38,8 @@ _NUMBERS = rb"\s*(-?[0-9]{1,25}): *(-?[0-9]{1,25}) *\[ *(-?[0-9]{1,25}): *(-?[0-
 _HEADER = re.compile(
     rb"heap profile:" + _NUMBERS + rb" *(heap[_a-z0-9]*|growthz?|fragmentationz?)/?([0-9]{0,18}) *"
 )
-_ROW = re.compile(_NUMBERS + rb"((?: +0x[0-9a-f]{1,16})*)\s*")
+_ROW = re.compile(_NUMBERS)
+_EXPECTED = "'BLOCKS: BYTES [BLOCKS: BYTES] @ ADDRESSES' or the memory map"
 _MAP_START = (b"MAPPED_LIBRARIES:", b"--- Memory map: ---")
 # Go writes its own symbols behind each stack, and its memory statistics at the end.
 _GO_FRAME = re.compile(rb"#\t0x([0-9a-f]{1,16})\t(.+?)(?:\+0x[0-9a-f]+)?\t+(.*?)(?::(\d{1,9}))?\s*")
@@ -81,6 +82,7 @@ def read_gperftools(
         metrics=(IN_USE, ALLOCATED),
         total_bytes=listed + (hidden.bytes if hidden else 0),
         load=lambda profile: _load(profile, text, stacks, addresses, hidden, symbols),
+        wanted=lambda: wanted_of(_unnamed(text, addresses), parse_maps(text.maps)),
         notices=notices,
     )
 
@@ -132,9 +134,9 @@ def _parse_rows(text: _Text, lines: Sequence[bytes], skipped: int, source: str) 
     last = len(lines) - 1
     for at in range(1, len(lines)):
         line = lines[at]
-        match = _ROW.fullmatch(line)
+        match = _ROW.match(line)
         if match is not None and at < last:
-            text.rows.append(_row(match, text.words, source, skipped + at + 1))
+            text.rows.append(_row(match, line, text.words, source, skipped + at + 1))
         elif not line.strip() and at < last:
             continue
         elif line.rstrip() in _MAP_START:
@@ -145,17 +147,15 @@ def _parse_rows(text: _Text, lines: Sequence[bytes], skipped: int, source: str) 
         elif line.startswith(b"#"):
             _go_comment(text, line)
         else:
-            raise bad_line(
-                source,
-                skipped + at + 1,
-                line,
-                "'BLOCKS: BYTES [BLOCKS: BYTES] @ ADDRESSES' or the memory map",
-            )
+            raise bad_line(source, skipped + at + 1, line, _EXPECTED)
 
 
-def _row(match: re.Match[bytes], words: Numbers, source: str, number: int) -> _Row:
-    counts = [check_count(int(match[n]), source, number) for n in range(1, 5)]
-    addresses = tuple(map(words.__getitem__, match[5].split()))
+def _row(match: re.Match[bytes], line: bytes, words: Numbers, source: str, number: int) -> _Row:
+    counts = [check_count(int(count), source, number) for count in match.groups()]
+    try:
+        addresses = tuple(map(words.__getitem__, line[match.end() :].split()))
+    except ValueError:
+        raise bad_line(source, number, line, _EXPECTED) from None
     if len(addresses) > DEEPEST:
         raise InputError(
             f"{printable(source)}:{number}: a stack of {len(addresses)} frames", slug="stack-too-deep"
@@ -229,6 +229,10 @@ def _cut(
     return (Hidden(missing, largest) if missing > 0 else None), notices
 
 
+def _unnamed(text: _Text, addresses: Sequence[int]) -> list[int]:
+    return [address for address in addresses if address not in text.named]
+
+
 def _load(
     profile: StackProfile,
     text: _Text,
@@ -237,7 +241,7 @@ def _load(
     hidden: Optional[Hidden],
     symbols: Optional[Symbols],
 ) -> Content:
-    unnamed = [address for address in addresses if address not in text.named]
+    unnamed = _unnamed(text, addresses)
     memory_map: MemoryMap = parse_maps(text.maps)
     chains, notices = frames_of(unnamed, memory_map, symbols, profile.source)
     found = dict(zip(unnamed, chains))

@@ -69,7 +69,7 @@ def read_heaptrack(data: Data, source: str, metric: Optional[str]) -> StackProfi
     course = reader.read(wants_peak=chosen == PEAK)
     tables = reader.tables
     events = reader.events_until(course.at_peak) if chosen == PEAK else course.events
-    stacks = _stacks(tables, events, chosen, source)
+    stacks = _stacks(tables, events, chosen, source, by_size=False)
     total = sum(stack.bytes for stack in stacks)
     return StackProfile(
         source=source,
@@ -77,16 +77,24 @@ def read_heaptrack(data: Data, source: str, metric: Optional[str]) -> StackProfi
         metric=chosen,
         metrics=METRICS,
         total_bytes=total,
-        load=lambda profile: Content(_with_paths(stacks, tables, source), tables.chains),
+        load=lambda profile: _load(profile, stacks, tables, events),
         command=tables.command,
         notices=reader.notices,
     )
 
 
-def _stacks(tables: _Tables, events: Counter[bytes], metric: str, source: str) -> list[Stack]:
-    """Return one stack a trace; its only "frame" is the trace's number, until its path is asked for."""
-    sizes: Counter[int] = Counter()
-    blocks: Counter[int] = Counter()
+def _load(profile: StackProfile, stacks: Sequence[Stack], tables: _Tables, events: Counter[bytes]) -> Content:
+    if profile.by_size:
+        stacks = _stacks(tables, events, profile.metric, profile.source, by_size=True)
+    return Content(_with_paths(stacks, tables, profile.source), tables.chains)
+
+
+def _stacks(
+    tables: _Tables, events: Counter[bytes], metric: str, source: str, *, by_size: bool
+) -> list[Stack]:
+    """Return one stack a trace (and size); its only "frame" is the trace's number, until its path is asked for."""
+    sizes: Counter[tuple[int, int]] = Counter()
+    blocks: Counter[tuple[int, int]] = Counter()
     for index, allocation in enumerate(tables.allocations):
         text = b"%x" % index
         count = events[b"+ " + text]
@@ -99,11 +107,15 @@ def _stacks(tables: _Tables, events: Counter[bytes], metric: str, source: str) -
                 hint="the file is damaged",
             )
         if count:
-            sizes[allocation.trace] += count * allocation.size
-            blocks[allocation.trace] += count
+            key = (allocation.trace, allocation.size if by_size else 0)
+            sizes[key] += count * allocation.size
+            blocks[key] += count
     if sum(sizes.values()) > LARGEST:
         raise InputError(f"{printable(source)} counts more bytes than any memory has", slug="count-too-big")
-    return [Stack((trace,), size, blocks[trace]) for trace, size in sizes.items()]
+    return [
+        Stack((trace,), total, blocks[trace, size], block_bytes=size if by_size else -1)
+        for (trace, size), total in sizes.items()
+    ]
 
 
 def _with_paths(stacks: Sequence[Stack], tables: _Tables, source: str) -> list[Stack]:
@@ -241,7 +253,7 @@ class _Reader:
             function = strings[rest[0]] or None
             file = strings[rest[1]] if len(rest) > 1 else ""
             number = rest[2] if len(rest) > 2 else None
-            chain.append(Frame(function, file, number) if file else Frame(function, object=module))
+            chain.append(Frame(function, file or None, number if file else None, module))
             rest = rest[3:]
         chain = [frame._replace(inlined=True) for frame in chain[:-1]] + chain[-1:]
         self.tables.chains.append(chain or (Frame(object=module),))

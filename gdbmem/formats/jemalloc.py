@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Optional
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.formats.addresses import Binary, Symbols, frames_of, parse_maps
+from gdbmem.formats.addresses import Binary, Symbols, frames_of, parse_maps, wanted_of
 from gdbmem.formats.massif_tree import Data
 from gdbmem.formats.sampling import unsample
 from gdbmem.formats.stacks import (
@@ -28,10 +28,10 @@ from gdbmem.text import printable
 TRUNCATED = "profile-truncated"
 
 _HEADER = re.compile(rb"heap_v2/([0-9]{1,18})\s*")
-_STACK = re.compile(rb"@((?: +0x[0-9a-f]{1,16})*)\s*")
 _COUNTS = re.compile(
     rb" *t(\*|[0-9]{1,20}): *(-?[0-9]{1,25}): *(-?[0-9]{1,25}) *\[ *(-?[0-9]{1,25}): *(-?[0-9]{1,25}) *\](?: .*)?"
 )
+_EXPECTED = "'@ ADDRESSES', 't*: BLOCKS: BYTES [BLOCKS: BYTES]' or the memory map"
 # The profiler's own frames stand at the top of every stack, in front of the function that was called. Where
 # jemalloc is linked into the program, their names tell.
 _OWN = re.compile(
@@ -59,6 +59,7 @@ def read_jemalloc(data: Data, source: str, metric: Optional[str], symbols: Optio
         metrics=metrics,
         total_bytes=total_of(stacks),
         load=lambda profile: _load(profile, stacks, addresses, maps, rate, symbols),
+        wanted=lambda: wanted_of(addresses, parse_maps(maps)),
         notices=notices,
     )
 
@@ -79,17 +80,17 @@ def _parse(lines: Sequence[bytes], source: str) -> tuple[list[_Parsed], list[int
             return rows, _addresses(words), list(lines[at + 1 :]), []
         if at == last:
             break
-        found = _STACK.fullmatch(line)
-        if found is not None:
-            stack = tuple(map(words.__getitem__, found[1].split()))
+        if line[:1] == b"@":
+            try:
+                stack = tuple(map(words.__getitem__, line[1:].split()))
+            except ValueError:
+                raise bad_line(source, at + 1, line, _EXPECTED) from None
             continue
         if not line.strip():
             continue
         counts = _COUNTS.fullmatch(line)
         if counts is None:
-            raise bad_line(
-                source, at + 1, line, "'@ ADDRESSES', 't*: BLOCKS: BYTES [BLOCKS: BYTES]' or the memory map"
-            )
+            raise bad_line(source, at + 1, line, _EXPECTED)
         # The lines of single threads repeat the sum; before the first stack stands the whole.
         if counts[1] == b"*" and stack is not None:
             numbers = [check_count(int(counts[n]), source, at + 1) for n in range(2, 6)]

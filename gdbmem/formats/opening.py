@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, Optional, Union
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.massif import read_massif
 from gdbmem.formats.massif_tree import Data
+from gdbmem.formats.sizes import no_block_sizes
 from gdbmem.model.snapshot import Profile
 from gdbmem.text import printable
 from gdbmem.units import format_size
@@ -48,6 +49,7 @@ class Reading:
     format: Optional[str] = None  # a key of FORMATS
     metric: Optional[str] = None  # of those that the file holds
     symbols: Optional[Symbols] = None  # who names addresses; None: nobody does
+    by_size: bool = False  # trees begin with the size of the blocks
 
     def __post_init__(self) -> None:
         if self.format is not None and self.format not in FORMATS:
@@ -152,6 +154,8 @@ def _read_as(name: str, data: Data, source: str, reading: Reading, notices: list
                 slug="no-such-metric",
                 hint="massif counts what is in use",
             )
+        if reading.by_size:
+            raise no_block_sizes(source)
         return read_massif(data, source, notices)
     entry = FORMATS[name]
     module, _, function = entry.reader.partition(":")
@@ -159,6 +163,7 @@ def _read_as(name: str, data: Data, source: str, reading: Reading, notices: list
     symbols = (reading.symbols,) if entry.has_addresses else ()
     profile: StackProfile = read(data, source, reading.metric, *symbols)
     profile.notices[:0] = notices
+    profile.by_size = reading.by_size
     return profile
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Callable, NamedTuple, Optional
 
 from gdbmem.errors import InputError, Notice
+from gdbmem.formats.addresses import Binary
+from gdbmem.formats.sizes import AVERAGED, no_block_sizes, size_class
 from gdbmem.model.calltree import PRUNED, ROOT, CallTree, Frame
 from gdbmem.model.snapshot import ALLOCATED_BYTES, HEAP_BYTES, Totals
 from gdbmem.text import printable
@@ -27,6 +30,7 @@ class Stack(NamedTuple):
     bytes: int
     blocks: int = 0
     variance: float = 0.0  # bytes²; of a sampled count
+    block_bytes: int = -1  # of each of its blocks; -1: only their mean is known
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,10 @@ class StackProfile:
     time_unit: str = "s"
     time: float = 0.0
     marked_peak_index: Optional[int] = None
+    by_size: bool = False  # trees begin with the size of the blocks
+    wanted: Callable[[], Mapping[Binary, set[int]]] = field(
+        repr=False, default=dict
+    )  # places that lack names
 
     @property
     def peak_index(self) -> int:
@@ -85,13 +93,40 @@ class StackProfile:
 
     def tree(self, index: int) -> Optional[CallTree]:
         """Return the call tree, made now."""
-        return build_tree(self.load(self), self.source)
+        content = self.load(self)
+        if self.by_size:
+            content = self._with_sizes(content)
+        return build_tree(content, self.source)
+
+    def _with_sizes(self, content: Content) -> Content:
+        if not content.has_blocks:
+            raise no_block_sizes(self.source)
+        if any(stack.block_bytes < 0 for stack in content.stacks):
+            text = f"{printable(self.source)} tells only the mean size of the blocks of each stack"
+            notice = Notice(AVERAGED, f"{text}, by which they are sorted into sizes")
+            self.notices += [notice] if notice not in self.notices else []
+        chains = list(content.chains)
+        index: dict[Frame, int] = {}
+        stacks = []
+        for stack in content.stacks:
+            mean = -(-stack.bytes // max(stack.blocks, 1))
+            frame = size_class(mean if stack.block_bytes < 0 else stack.block_bytes)
+            number = index.setdefault(frame, len(chains))
+            if number == len(chains):
+                chains.append((frame,))
+            stacks.append(stack._replace(frames=(number, *stack.frames)))
+        return replace(content, stacks=stacks, chains=chains)
+
+
+_ADDRESS = re.compile(rb"0x[0-9a-f]{1,16}")
 
 
 class Numbers(dict[bytes, int]):
-    """A number for each word, given when it is first asked for."""
+    """A number for each address ``0x…``, given when it is first asked for; ValueError for another word."""
 
     def __missing__(self, word: bytes) -> int:
+        if not _ADDRESS.fullmatch(word):
+            raise ValueError
         self[word] = number = len(self)
         return number
 
@@ -180,7 +215,7 @@ class _Builder:
         self.parent, self.frame = array("q", [-1]), array("q", [ROOT])
         self.own, self.blocks = [0], [0]
         self.variance = [0.0] if is_sampled else None
-        self._last: list[int] = []
+        self._last: Sequence[int] = ()
         self._nodes = [0]
 
     def add(self, path: Sequence[int], stack: Stack) -> None:
@@ -191,25 +226,33 @@ class _Builder:
             shared += 1
         nodes = self._nodes
         del nodes[shared + 1 :]
-        for number in path[shared:]:
-            nodes.append(len(self.parent))
-            self.parent.append(nodes[-2])
-            self.frame.append(number)
-            self.own.append(0)
-            self.blocks.append(0)
-            if self.variance is not None:
-                self.variance.append(0.0)
-        self._last = list(path)
+        if shared < len(path):
+            self._extend(path[shared:])
+        self._last = path
         node = nodes[-1]
         self.own[node] += stack.bytes
         self.blocks[node] += stack.blocks
         if self.variance is not None:
             self.variance[node] += stack.variance
 
+    def _extend(self, numbers: Sequence[int]) -> None:
+        # In columns at once: there are many more nodes than stacks.
+        first, count = len(self.parent), len(numbers)
+        self.parent.append(self._nodes[-1])
+        self.parent.extend(range(first, first + count - 1))
+        self._nodes.extend(range(first, first + count))
+        self.frame.extend(numbers)
+        zeros = [0] * count
+        self.own.extend(zeros)
+        self.blocks.extend(zeros)
+        if self.variance is not None:
+            self.variance.extend([0.0] * count)
+
     def finish(self, frames: Sequence[Frame], content: Content) -> CallTree:
-        for column in (self.own, self.blocks):
+        above = self.parent.tolist()
+        for column in (self.own, self.blocks) if content.has_blocks else (self.own,):
             for node in range(len(column) - 1, 0, -1):
-                column[self.parent[node]] += column[node]
+                column[above[node]] += column[node]
         hidden = content.hidden
         return CallTree(
             frames=frames,

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
-import subprocess
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-from gdbmem.errors import GdbmemError, Notice
+from gdbmem.errors import Notice
 from gdbmem.formats.addresses import Binary
 from gdbmem.launch.elf import Elf, read_elf
-from gdbmem.launch.gdbpython import find_gdb, loader_file
 from gdbmem.model.calltree import Frame
 from gdbmem.text import plural, printable
 from gdbmem.units import format_size
 
-GDB_SECONDS = 600.0  # a browser's debug information takes minutes
 _BIG_BYTES = 200 << 20
-_ANSWER = "python import gdbmem.debugger.naming as _g; _g.answer(); del _g"
 
 Place = tuple[Binary, int]
 
@@ -48,6 +42,12 @@ class GdbSymbols:
         self._gdb = gdb
         self._folders = folders
         self._progress = progress
+        self._known: dict[Path, dict[str, Any]] = {}  # what the files of the cache say, or would
+        self._unreadable: dict[Path, Notice] = {}  # binaries that gdb could not read
+
+    def prepare(self, wanted: Mapping[Binary, Iterable[int]]) -> None:
+        """Find the names that several profiles will want: one gdb a binary then serves all of them."""
+        self.frames(wanted)
 
     def frames(
         self, wanted: Mapping[Binary, Iterable[int]], *, recorded: float = 0.0
@@ -64,7 +64,7 @@ class GdbSymbols:
             elf = self._find(binary, notices, len(list(offsets)))
             if elf is not None:
                 _warn_of_newer(elf, binary, recorded, notices)
-                tasks.append(_Task(binary, elf, offsets))
+                tasks.append(_Task(binary, elf, offsets, self._known))
         self._ask([task for task in tasks if task.missing], notices)
         found: dict[Place, Sequence[Frame]] = {}
         for task in tasks:
@@ -98,22 +98,21 @@ class GdbSymbols:
         return None
 
     def _ask(self, tasks: Sequence[_Task], notices: list[Notice]) -> None:
+        notices += [self._unreadable[task.elf.path] for task in tasks if task.elf.path in self._unreadable]
+        tasks = [task for task in tasks if task.elf.path not in self._unreadable]
         if not tasks:
             return
-        try:
-            gdb = find_gdb(self._gdb)
-        except GdbmemError as error:
-            notices.append(Notice(error.slug, f"addresses stay without names: {error}"))
-            return
-        abreast = max(1, os.cpu_count() or 1)
-        with tempfile.TemporaryDirectory(prefix="gdbmem-") as folder:
-            for at in range(0, len(tasks), abreast):
-                group = tasks[at : at + abreast]
-                for task in group:
-                    self._announce(task)
-                running = [_Running(gdb, task, Path(folder) / str(at + n)) for n, task in enumerate(group)]
-                for one in running:
-                    one.finish(notices)
+        from gdbmem.launch.asking import ask_gdb  # what starts processes takes long to import
+
+        for task in tasks:
+            self._announce(task)
+        questions = [(task.elf.path, task.missing) for task in tasks]
+        for task, answer in zip(tasks, ask_gdb(self._gdb, questions)):
+            if isinstance(answer, Notice):
+                notices.append(answer)
+                self._unreadable[task.elf.path] = answer
+            else:
+                task.learn(answer)
 
     def _announce(self, task: _Task) -> None:
         with contextlib.suppress(OSError):
@@ -136,14 +135,18 @@ def _warn_of_newer(elf: Elf, binary: Binary, recorded: float, notices: list[Noti
 
 class _Task:
     # The addresses of one binary: some are known from before.
-    def __init__(self, binary: Binary, elf: Elf, offsets: Iterable[int]) -> None:
+    def __init__(
+        self, binary: Binary, elf: Elf, offsets: Iterable[int], known: dict[Path, dict[str, Any]]
+    ) -> None:
         self.binary = binary
         self.elf = elf
         self.addresses = {
             offset: address for offset in offsets if (address := elf.address(offset)) is not None
         }
         self._cache = cache_folder() / f"{_identity(elf)}.json"
-        self.known = _read_cache(self._cache)
+        if self._cache not in known:
+            known[self._cache] = _read_cache(self._cache)
+        self.known = known[self._cache]
         self.missing = sorted({a for a in self.addresses.values() if str(a) not in self.known})
 
     def learn(self, names: Mapping[str, Any]) -> None:
@@ -162,46 +165,13 @@ class _Task:
         return found
 
     def _frame(self, function: Any, file: Any, line: Any, inlined: Any) -> Frame:
-        return Frame(function, file, line, None if file else self.binary.path, bool(inlined))
-
-
-class _Running:
-    def __init__(self, gdb: str, task: _Task, stem: Path) -> None:
-        """Start a gdb on the binary of *task*; it reads and writes files that begin with *stem*."""
-        question, self._answer = stem.with_suffix(".ask"), stem.with_suffix(".names")
-        self._task = task
-        question.write_text(json.dumps(task.missing), encoding="ascii")
-        online = "on" if os.environ.get("DEBUGINFOD_URLS") else "off"
-        words = [gdb, "-nx", "-q", "-batch", "-iex", f"set debuginfod enabled {online}"]
-        environment = {k: v for k, v in os.environ.items() if k != "GDBMEM_SESSION"}
-        environment.update(GDBMEM_ADDRESSES=str(question), GDBMEM_NAMES=str(self._answer))
-        self._process = subprocess.Popen(
-            [*words, "-x", str(loader_file()), "-ex", _ANSWER, "--", str(task.elf.path)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            start_new_session=True,
-        )
-
-    def finish(self, notices: list[Notice]) -> None:
-        """Wait for the answer and give it to the task."""
-        try:
-            self._process.wait(GDB_SECONDS)
-            self._task.learn(json.loads(self._answer.read_bytes()))
-        except (OSError, ValueError, subprocess.TimeoutExpired):
-            name = printable(str(self._task.elf.path))
-            notices.append(
-                Notice("no-symbols", f"gdb could not read {name}: its addresses stay without names")
-            )
-        finally:
-            if self._process.poll() is None:
-                self._process.kill()
-                self._process.wait()
+        return Frame(function, file, line, self.binary.path, bool(inlined))
 
 
 def _identity(elf: Elf) -> str:
     """Return what the names of *elf* depend on: the file, and its separate debug information."""
+    import hashlib
+
     debug = Path(f"/usr/lib/debug/.build-id/{elf.build_id[:2]}/{elf.build_id[2:]}.debug")
     parts = [elf.build_id or str(elf.path)]
     for file in (elf.path,) if not elf.build_id else (debug,):
@@ -223,6 +193,8 @@ def _read_cache(path: Path) -> dict[str, Any]:
 
 
 def _write_cache(path: Path, names: Mapping[str, Any]) -> None:
+    import tempfile
+
     with contextlib.suppress(OSError):  # it only saves time
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(prefix=".new-", dir=path.parent)

@@ -9,6 +9,7 @@ from typing import NamedTuple, Optional
 
 ROOT = -1  # frame number of node 0, which stands for the whole heap
 PRUNED = -2  # frame number of a node in which the tool merged paths too small to list
+SIZE_CLASS = "size class"  # the object of a frame whose line is the largest size of a block, in bytes
 
 
 class Frame(NamedTuple):
@@ -17,13 +18,21 @@ class Frame(NamedTuple):
     function: Optional[str] = None
     file: Optional[str] = None
     line: Optional[int] = None
-    object: Optional[str] = None  # the library or program file, where the tool gives it instead of a file
+    object: Optional[str] = None  # the library or program file; many tools give it only instead of a file
     inlined: bool = False
 
     @property
     def key(self) -> tuple[Optional[str], Optional[str], Optional[int], Optional[str]]:
-        """What makes two frames the same place: an inlined copy of a line is still that line."""
-        return self[:4]
+        """What makes two frames the same place: an inlined copy of a line is still that line.
+
+        Where the source is known the library does not count: only some tools tell it then.
+        """
+        return (self.function, self.file, self.line, None if self.file else self.object)
+
+    @property
+    def is_size_class(self) -> bool:
+        """It is no function: it stands at the allocation site for the size of the blocks."""
+        return self.object == SIZE_CLASS
 
     @property
     def is_nameless(self) -> bool:

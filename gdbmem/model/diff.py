@@ -5,7 +5,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Optional
+from functools import cached_property
+from typing import Any, Optional
 
 from gdbmem.errors import Notice
 from gdbmem.model.calltree import Frame
@@ -53,22 +54,44 @@ class Diff:
     def delta_bytes(self) -> int:
         return self.after[0] - self.before[0]
 
+    @cached_property
+    def own_before(self) -> array[int]:
+        """The bytes before that each node's children do not account for."""
+        return self.own(self.before)
+
+    @cached_property
+    def own_after(self) -> array[int]:
+        """The bytes after that each node's children do not account for."""
+        return self.own(self.after)
+
+    @cached_property
+    def own_course(self) -> Sequence[array[int]]:
+        """The same of each snapshot of a series."""
+        return [self.own(column) for column in self.course]
+
+    @cached_property
+    def memo(self) -> dict[object, Any]:
+        """What an analysis has found once and may want again."""
+        return {}
+
     def own(self, column: Sequence[int]) -> array[int]:
         """Return, for each node, the part of *column* that none of its children accounts for."""
         result = array("q", column)
-        for node in range(1, len(self.parent)):
-            result[self.parent[node]] -= column[node]
+        rows = zip(self.parent, column)
+        next(rows)
+        for parent, size in rows:
+            result[parent] -= size
         return result
 
     def check(self) -> None:
         """Raise ValueError unless the paths' deltas add up to the difference of the two totals."""
-        own_before, own_after = self.own(self.before), self.own(self.after)
+        own_before, own_after = self.own_before, self.own_after
         if min(own_before) < 0 or min(own_after) < 0:
             raise ValueError("the children of a node hold more than it")
         if sum(own_after) - sum(own_before) != self.delta_bytes:
             raise ValueError("the paths do not add up to the total")
         if (self.before[0], self.after[0]) != (self.before_side.total_bytes, self.after_side.total_bytes):
             raise ValueError("the trees' totals are not the sides' totals")
-        for side, column in zip(self.sides, self.course):
-            if column[0] != side.total_bytes or min(self.own(column)) < 0:
+        for side, column, own in zip(self.sides, self.course, self.own_course):
+            if column[0] != side.total_bytes or min(own) < 0:
                 raise ValueError("the paths do not add up to the total of each snapshot")

@@ -23,6 +23,9 @@ def answer_diff(diff: Diff, query: Query) -> str:
     ranking = rank(diff, replace(query, by="line", top=None, min_bytes=0, all_frames=False))
     if diff.course:
         return f"{_change(diff, ranking)} ({len(diff.course)} snapshots){_left_out(ranking, query)}{_trend(ranking)}"
+    if query.by_blocks:
+        blocks = f"{ranking.total.delta_blocks or 0:+,} blocks"
+        return f"{_change(diff, ranking)}, {blocks}{_left_out(ranking, query)}{_most_blocks(ranking)}"
     return f"{_change(diff, ranking)}{_left_out(ranking, query)}{_culprit(ranking, query)}"
 
 
@@ -30,12 +33,17 @@ def answer_snapshot(diff: Diff, query: Query, *, moment: str) -> str:
     """Return where the memory of a snapshot (as a diff against nothing) is; *moment* names the snapshot."""
     ranking = rank(diff, replace(query, by="line", top=None, min_bytes=0, all_frames=False))
     held = f"{memory_noun(diff.unit)} holds {format_size(diff.after[0])} at {moment}"
+    if query.by_blocks:
+        blocks = plural(ranking.total.delta_blocks or 0, "block")
+        return f"{held} in {blocks}{_left_out(ranking, query)}{_most_blocks(ranking)}"
     return f"{held}{_left_out(ranking, query)}{_culprit(ranking, query)}"
 
 
 def site_name(row: Row) -> str:
     """Return what to call the place of *row*, also where the file does not list it."""
-    return "call sites that are under the threshold" if row.site is None else describe_site(row.site)
+    if row.site is not None:
+        return describe_site(row.site)
+    return "call sites that are under the threshold" if row.is_pruned else "stacks without frames"
 
 
 def _change(diff: Diff, ranking: Ranking) -> str:
@@ -76,6 +84,15 @@ def _trend(ranking: Ranking) -> str:
 def trend_word(kind: str) -> str:
     """Return what to call a trend in a text."""
     return kind.replace("-", " ")
+
+
+def _most_blocks(ranking: Ranking) -> str:
+    rows = [row for row in ranking.rows if row.amount.delta_blocks]
+    total = ranking.total.delta_blocks or 0
+    same_way = [row for row in rows if (row.amount.delta_blocks or 0) * total > 0] or rows
+    if not same_way:
+        return ""
+    return f"; most blocks at {site_name(same_way[0])}, {same_way[0].amount.delta_blocks or 0:+,}"
 
 
 def _left_out(ranking: Ranking, query: Query) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Optional
 
 from gdbmem.analysis.ranking import Amount, Ranking, Row
 from gdbmem.errors import Notice
@@ -48,16 +48,22 @@ def _row(row: Row, *, is_change: bool) -> Document:
         **_amount(row.amount),
         **(_became(row.amount) if is_change else {}),
         "site": None if row.site is None else _frame(row.site),
+        **({"block_bytes_at_most": row.site.line} if row.site is not None and row.site.is_size_class else {}),
         "below_threshold": row.is_pruned,
         "frames": [_frame(frame) for frame in row.frames],
     }
 
 
 def _became(amount: Amount) -> Document:
+    change = {"change": amount.change, "percent": _percent(amount)}
     if not amount.course:
-        return {"change": amount.change}
+        return change
     trend = amount.trend
-    return {"change": amount.change, "trend": trend.kind, "kept_bytes": trend.kept_bytes}
+    return {**change, "trend": trend.kind, "kept_bytes": trend.kept_bytes}
+
+
+def _percent(amount: Amount) -> Optional[float]:
+    return round(100 * amount.delta_bytes / amount.before_bytes, 3) if amount.before_bytes else None
 
 
 def _amount(amount: Amount, count: str = "") -> Document:

@@ -6,7 +6,6 @@ import contextlib
 import io
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Optional, TextIO, Union
@@ -38,6 +37,8 @@ def open_output(path: Optional[str], *, force: bool = False) -> Iterator[TextIO]
         )
     target = target.resolve()  # a link stays a link
     try:
+        import tempfile  # takes long, and the standard output needs none
+
         descriptor, temporary = tempfile.mkstemp(prefix=".gdbmem-", dir=target.parent)
     except OSError as error:
         raise _unwritable(path, error) from error

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.analysis.query import Query
 from gdbmem.analysis.ranking import Amount, Ranking, Row
 from gdbmem.analysis.sites import function_name
-from gdbmem.analysis.trend import STEADY, UNCHANGED
+from gdbmem.analysis.trend import APPEARED, STEADY, UNCHANGED, VANISHED
 from gdbmem.model.calltree import Frame
 from gdbmem.report.answer import trend_word
 from gdbmem.report.console import Glyphs, glyphs_for
 from gdbmem.report.naming import Places, full_function, full_place
 from gdbmem.report.source import SourceLines
 from gdbmem.report.sparkline import sparkline, thinned
-from gdbmem.text import plural
+from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_size
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _CALLERS_FIRST, _CALLERS_LAST = 5, 2
+_MARKS = {APPEARED: "new", VANISHED: "gone"}
+_PLAIN = ("function", "file", "library", "size")  # rows without a source line
 _COURSE = 24  # columns
 _WIDE = 110  # columns that leave room for before and after
 _GAP = 2
@@ -44,6 +47,13 @@ class Layout:
     @property
     def glyphs(self) -> Glyphs:
         return glyphs_for(self.console)
+
+    def source_text(self, file: str, line: str) -> Text:
+        """Return *line* of *file*, highlighted where there are colours: finding out how takes time."""
+        from rich.text import Text
+
+        plain = self.console.no_color or self.console.color_system is None
+        return Text(line, no_wrap=True) if plain else self.sources.highlighted(file, line)
 
     @property
     def shows_before_and_after(self) -> bool:
@@ -88,6 +98,8 @@ def _titles(ranking: Ranking, layout: Layout) -> list[str]:
     titles = ["change"] if layout.is_change else ["bytes", "share"]
     if ranking.total.course:
         titles.append("course")
+    if layout.query.compare:
+        titles.append("of before")
     if layout.shows_before_and_after:
         titles += ["before", "after"]
     return [*titles, "blocks"] if ranking.total.delta_blocks is not None else titles
@@ -109,12 +121,20 @@ def row_cells(amount: Amount, ranking: Ranking, layout: Layout) -> list[Text]:
         cells = [Text(format_size(delta)), Text(f"{percent:.1f} %", "dim")]
     if amount.course:
         cells.append(_course_cell(amount, layout))
+    if layout.is_change and layout.query.compare:
+        cells.append(Text(_percent(amount), "dim"))
     if layout.shows_before_and_after:
         cells += [Text(format_size(amount.before_bytes), "dim"), Text(format_size(amount.after_bytes), "dim")]
     if total.delta_blocks is not None:
         blocks = amount.delta_blocks or 0
         cells.append(Text(f"{blocks:+,}" if layout.is_change and blocks else f"{blocks:,}"))
     return cells
+
+
+def _percent(amount: Amount) -> str:
+    if amount.change in _MARKS:
+        return _MARKS[amount.change]
+    return f"{100 * amount.delta_bytes / amount.before_bytes:+,.1f} %" if amount.before_bytes else ""
 
 
 def _course_cell(amount: Amount, layout: Layout) -> Text:
@@ -144,6 +164,10 @@ def _places(ranking: Ranking) -> Places:
     for row in ranking.rows:
         frames += [row.site, row.call, row.allocator, *row.frames]
     return Places(frames)
+
+
+def _library_name(site: Frame) -> str:
+    return printable(PurePosixPath(site.object).name) if site.object else "program or library not told"
 
 
 class Drawing:
@@ -188,14 +212,23 @@ class Drawing:
     def site(self, row: Row) -> Text:
         """Return the user's own place of *row*."""
         if row.site is None:
-            return self.plain("call sites under the threshold, not listed", "italic")
-        if self.layout.query.by == "function":
+            return self.plain(self._nobody(row), "italic")
+        if row.site.is_size_class:
+            text = self.plain(row.site.function or "", "bold")
+        elif self.layout.query.by == "library":
+            text = self.plain(_library_name(row.site), "bold" if row.site.object else "italic")
+        elif self.layout.query.by == "function":
             text = self._name(row.site, row.site.function and full_function(row.site))
         elif self.layout.query.by == "file":
             text = self.plain(self.places.place(row.site._replace(line=None)), "bold")
         else:
             text = self._frame(row.site, "bold")
         return text
+
+    def _nobody(self, row: Row) -> str:
+        if row.is_pruned:
+            return "call sites under the threshold, not listed"
+        return "no frame recorded" if self.layout.query.hide is None else "no frame left by --hide"
 
     def _name(self, frame: Frame, text: Optional[str]) -> Text:
         return self.plain(text or self.places.place(frame), "bold")
@@ -213,13 +246,13 @@ class Drawing:
         from rich.text import Text
 
         site = row.site
-        if site is None or site.file is None or self.layout.query.by in ("function", "file"):
+        if site is None or site.file is None or self.layout.query.by in _PLAIN:
             return []
         line = self.layout.sources.line(site.file, site.line)
         if line is None:
             return []
         margin = f"{site.line} {self.glyphs.bar} "
-        highlighted = self.layout.sources.highlighted(site.file, line)
+        highlighted = self.layout.source_text(site.file, line)
         room = self.room - len(margin)
         if len(highlighted) > room:
             highlighted.truncate(room - 1)
@@ -227,8 +260,7 @@ class Drawing:
         return [Text.assemble((margin, "dim"), highlighted)]
 
     def _library(self, row: Row) -> list[Text]:
-        by = self.layout.query.by
-        if by in ("function", "file"):
+        if self.layout.query.by in _PLAIN:
             return [] if row.amount.paths < 2 else [self.plain(plural(row.amount.paths, "path"), "dim")]
         more = f", and {row.amount.paths - 1:,} more" if row.amount.paths > 1 else ""
         if row.call is None or row.allocator is None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional, Union
+from typing import Callable, Optional, Union
 
 from gdbmem.errors import InputError, Notice
+from gdbmem.formats.addresses import Binary
 from gdbmem.formats.opening import Reading, open_profile
+from gdbmem.formats.stacks import StackProfile
 from gdbmem.model.snapshot import HEAP_BYTES, Profile, Snapshot
 from gdbmem.runs.run import Run, SnapshotRecord, asked_for, is_run, notices, open_run
 from gdbmem.text import plural, printable
@@ -22,6 +24,9 @@ class Loaded:
 
     snapshot: Snapshot
     notices: Sequence[Notice] = ()
+
+
+_Opened = tuple[Profile, Callable[[], Loaded]]  # the file read, and who makes its tree
 
 
 def find_operand(text: str) -> tuple[Union[Path, Run], Optional[str]]:
@@ -53,30 +58,39 @@ def load_operand(text: str, reading: Optional[Reading] = None) -> Loaded:
     A file without a number stands for its last snapshot with a tree, a run without a name for its last
     snapshot; where that was a choice, a notice says so.
     """
+    return load_all([text], reading)[0]
+
+
+def load_all(texts: Sequence[str], reading: Optional[Reading] = None) -> list[Loaded]:
+    """Return the snapshots that *texts* name; addresses that several hold are looked up once."""
+    return _load_together([_open(text, reading) for text in texts], reading)
+
+
+def _open(text: str, reading: Optional[Reading]) -> _Opened:
     place, selector = find_operand(text)
     if isinstance(place, Run):
-        return load_from_run(place, selector, reading)
-    return load_from_profile(open_profile(place, reading), selector)
+        return _open_from_run(place, selector, reading)
+    profile = open_profile(place, reading)
+    return profile, lambda: load_from_profile(profile, selector)
 
 
-def load_from_run(run: Run, name: Optional[str], reading: Optional[Reading] = None) -> Loaded:
-    """Return the snapshot *name* of *run* (None: the last)."""
+def _open_from_run(run: Run, name: Optional[str], reading: Optional[Reading]) -> _Opened:
     said = list(notices(run))
     if name is not None:
-        loaded = load_record(run, run.record(name), reading)
-        return Loaded(loaded.snapshot, [*said, *loaded.notices])
-    records = asked_for(run.snapshots)
-    if not records:
-        raise no_snapshot(run)
-    if len(records) > 1:
-        text = f"of the {len(records)} snapshots of {printable(run.folder.name)} the last is used,"
-        said.append(Notice("last-snapshot", f"{text} {printable(records[-1].name)}"))
-    loaded = load_record(run, records[-1], reading)
-    return Loaded(loaded.snapshot, [*said, *loaded.notices])
+        record = run.record(name)
+    else:
+        records = asked_for(run.snapshots)
+        if not records:
+            raise no_snapshot(run)
+        record = records[-1]
+        if len(records) > 1:
+            text = f"of the {len(records)} snapshots of {printable(run.folder.name)} the last is used,"
+            said.append(Notice("last-snapshot", f"{text} {printable(record.name)}"))
+    profile, load = _open_record(run, record, reading)
+    return profile, lambda: _with_notices(said, load())
 
 
-def load_record(run: Run, record: SnapshotRecord, reading: Optional[Reading] = None) -> Loaded:
-    """Return the snapshot that *record* of *run* stands for. Raises InputError where its file is damaged."""
+def _open_record(run: Run, record: SnapshotRecord, reading: Optional[Reading]) -> _Opened:
     path = run.path(record)
     if not path.is_file():
         raise InputError(
@@ -85,9 +99,35 @@ def load_record(run: Run, record: SnapshotRecord, reading: Optional[Reading] = N
             hint="'gdbmem show RUN' lists what is there",
         )
     profile = open_profile(path, reading)
-    index = _last_with_tree(profile)
-    snapshot = _snapshot(profile, index, f"{run.folder.name}:{record.name}", record.name)
-    return Loaded(snapshot, list(profile.notices))
+
+    def load() -> Loaded:
+        source = f"{run.folder.name}:{record.name}"
+        snapshot = _snapshot(profile, _last_with_tree(profile), source, record.name)
+        return Loaded(snapshot, list(profile.notices))
+
+    return profile, load
+
+
+def _load_together(opened: Sequence[_Opened], reading: Optional[Reading]) -> list[Loaded]:
+    symbols = reading.symbols if reading is not None else None
+    if symbols is not None and len(opened) > 1:
+        wanted: dict[Binary, set[int]] = {}
+        for profile, _ in opened:
+            places = profile.wanted() if isinstance(profile, StackProfile) else {}
+            for binary, offsets in places.items():
+                wanted.setdefault(binary, set()).update(offsets)
+        if wanted:
+            symbols.prepare(wanted)
+    return [load() for _, load in opened]
+
+
+def _with_notices(said: Sequence[Notice], loaded: Loaded) -> Loaded:
+    return Loaded(loaded.snapshot, [*said, *loaded.notices])
+
+
+def load_record(run: Run, record: SnapshotRecord, reading: Optional[Reading] = None) -> Loaded:
+    """Return the snapshot that *record* of *run* stands for. Raises InputError where its file is damaged."""
+    return _open_record(run, record, reading)[1]()
 
 
 def unit_of(run: Run, record: SnapshotRecord) -> str:
@@ -128,13 +168,8 @@ def last_two(run: Run, reading: Optional[Reading] = None) -> tuple[Loaded, Loade
             slug="too-few-snapshots",
             hint="name a second snapshot: gdbmem diff A B",
         )
-    before, after = (load_record(run, record, reading) for record in records[-2:])
-    return Loaded(before.snapshot, [*notices(run), *before.notices]), after
-
-
-def load_all(texts: Sequence[str], reading: Optional[Reading] = None) -> list[Loaded]:
-    """Return the snapshots that *texts* name."""
-    return [load_operand(text, reading) for text in texts]
+    before, after = _load_together([_open_record(run, one, reading) for one in records[-2:]], reading)
+    return _with_notices(notices(run), before), after
 
 
 def load_series(text: str, reading: Optional[Reading] = None) -> list[Loaded]:
@@ -147,9 +182,8 @@ def load_series(text: str, reading: Optional[Reading] = None) -> list[Loaded]:
         records = asked_for(place.snapshots)
         if selector is not None:
             records = [record for record in records if selector in (record.base_name, record.name)]
-        found = [load_record(place, record, reading) for record in records]
-        if found:
-            found[0] = Loaded(found[0].snapshot, [*notices(place), *found[0].notices])
+        found = _load_together([_open_record(place, record, reading) for record in records], reading)
+        found[:1] = [_with_notices(notices(place), loaded) for loaded in found[:1]]
     else:
         profile = open_profile(place, reading)
         trees = [totals.index for totals in profile.snapshots if totals.has_tree]

@@ -11,8 +11,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -114,6 +112,8 @@ class Run:
         self._facts_cache = merged
         temporary = None
         try:
+            import tempfile  # takes long, and reading a run needs none
+
             descriptor, temporary = tempfile.mkstemp(prefix=".run-", dir=self.folder)
             with open(descriptor, "w", encoding="utf-8") as stream:  # noqa: PTH123  (a descriptor)
                 json.dump(merged, stream, indent=1)
@@ -203,6 +203,8 @@ class Run:
         """Remove the folder when nothing but the facts came of the run: no snapshot, no log."""
         names = {path.name for path in self.folder.iterdir()}
         if names <= {_FACTS, _FOLDER} and not any((self.folder / _FOLDER).iterdir()):
+            import shutil
+
             shutil.rmtree(self.folder)
 
     def _logged(self) -> list[SnapshotRecord]:
