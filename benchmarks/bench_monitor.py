@@ -7,6 +7,7 @@ import os
 import resource
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -15,15 +16,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.racing import Row
-from gdbmem.linux.processes import pids
+from gdbmem.linux.processes import descendants, parents, pids
 from gdbmem.linux.procevents import listen
 from gdbmem.linux.tree import Tree
 from gdbmem.model.series import SeriesFacts
-from gdbmem.runs.series_store import SeriesWriter
+from gdbmem.runs.series_store import Recording, SeriesWriter
 
 TITLE = "What monitoring costs"
-_SHORT, _LONG = 2.0, 8.0  # seconds; the difference leaves the start of each tool out
-_INTERVAL = 0.02
+_ROUNDS = 3
+_START_SECONDS, _RACE_SECONDS = 2.0, 6.0
+_INTERVAL = 0.1  # seconds: what mprof does unasked
 
 
 def race() -> Sequence[Row]:
@@ -148,39 +150,39 @@ def _sweep(children: set[int]) -> float:
 
 
 def _against_peers() -> Iterator[Row]:
-    """Race for RSS, which is all that peers read; by killing each tool its end and report are left out."""
-    for size, bar in ((1, ""), (21, "at least 10 times less")):
+    """Race for RSS, which is all that peers read, at mprof's own interval; the tools take turns."""
+    for size in (1, 21):
         with _family(size) as pid:
-            ours = _cpu_per_sample("gdbmem", pid)
-            for name, package in _PACKAGES.items():
-                if shutil.which(name, path=str(_BIN)) is None:
-                    print(f"bench: {name} is missing: pip install {package}", file=sys.stderr)
-                    continue
-                peer = _cpu_per_sample(name, pid)
-                what = "one process" if size == 1 else f"a family of {size}"
-                yield Row(
-                    f"CPU per sample of {what}, gdbmem / {name}",
-                    ours,
-                    peer,
-                    bar,
-                    at_most=0.1 if bar else None,
-                )
+            names = ["gdbmem", *_present()]
+            costs: dict[str, list[float]] = {name: [] for name in names}
+            for _ in range(_ROUNDS):
+                for name in names:
+                    costs[name].append(_cpu_per_sample(name, pid))
+        what = "one process" if size == 1 else f"a family of {size}"
+        for name in names[1:]:
+            yield Row(
+                f"CPU per sample of {what}, gdbmem / {name}",
+                statistics.median(costs["gdbmem"]),
+                statistics.median(costs[name]),
+                "at least 10 times less",
+                at_most=0.1,
+                value=statistics.median(a / b for a, b in zip(costs["gdbmem"], costs[name])),
+            )
+
+
+def _present() -> Iterator[str]:
+    for name, package in _PACKAGES.items():
+        if shutil.which(name, path=str(_BIN)) is None:
+            print(f"bench: {name} is missing: pip install {package}", file=sys.stderr)
+        else:
+            yield name
 
 
 _BIN = Path(sys.executable).parent
 _PACKAGES = {"psrecord": "psrecord", "mprof": "memory_profiler"}
+_OURS = ["-m", "gdbmem.cli.main", "monitor", "-q", "--pss-budget", "0"]
 _COMMANDS = {
-    "gdbmem": [
-        "-m",
-        "gdbmem.cli.main",
-        "monitor",
-        "-q",
-        "--pss-budget",
-        "0",
-        "--interval",
-        f"{_INTERVAL}s",
-        "--run",
-    ],
+    "gdbmem": [*_OURS, "--interval", f"{_INTERVAL}s", "--run"],
     "psrecord": [str(_BIN / "psrecord"), "--include-children", "--interval", str(_INTERVAL), "--log"],
     "mprof": [str(_BIN / "mprof"), "attach", "-C", "--interval", str(_INTERVAL), "--output"],
 }
@@ -200,32 +202,41 @@ def _family(size: int) -> Iterator[int]:
 
 
 def _cpu_per_sample(name: str, pid: int) -> float:
-    """Return the CPU seconds per sample: what a long run takes beyond a short one."""
-    from gdbmem.runs.series_store import Recording
+    """Return the CPU seconds per sample of the tool *name*, its children included, its start left out."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "out"
+        child = subprocess.Popen(
+            [sys.executable, *_COMMANDS[name], str(out), str(pid)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(Path.cwd()), "PYTHONUNBUFFERED": "1"},
+        )
+        time.sleep(_START_SECONDS)
+        cpu, begin = _cpu_of(child.pid), time.monotonic()
+        time.sleep(_RACE_SECONDS)
+        cpu, seconds = _cpu_of(child.pid) - cpu, time.monotonic() - begin
+        child.send_signal(signal.SIGKILL if name == "gdbmem" else signal.SIGINT)
+        child.wait()
+        times = _times_of_samples(name, out)
+    rate = (len(times) - 1) / (times[-1] - times[0])
+    return cpu / (rate * seconds)
 
-    costs = []
-    for seconds in (_SHORT, _LONG):
-        with tempfile.TemporaryDirectory() as folder:
-            out = Path(folder) / "out"
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            child = subprocess.Popen(
-                [sys.executable, *_COMMANDS[name], str(out), str(pid)],
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd=folder,
-                env={**os.environ, "PYTHONPATH": str(Path.cwd()), "PYTHONUNBUFFERED": "1"},
-            )
-            time.sleep(seconds)
-            child.send_signal(signal.SIGKILL if name == "gdbmem" else signal.SIGINT)
-            child.wait()
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-            if name == "gdbmem":
-                samples = sum(1 for _ in Recording(out).points(0, "threads"))
-            else:
-                samples = sum(
-                    line[:1].isdigit() or line.startswith(("MEM", " "))
-                    for line in out.read_text().splitlines()
-                )
-            costs.append((cpu, samples))
-    return max(costs[1][0] - costs[0][0], 1e-9) / max(costs[1][1] - costs[0][1], 1)
+
+def _cpu_of(pid: int) -> float:
+    """Return the CPU seconds of *pid* and its descendants, to the nanosecond."""
+    spent = 0
+    for each in (pid, *descendants({pid}, parents())):
+        for schedule in Path(f"/proc/{each}/task").glob("*/schedstat"):
+            spent += int(schedule.read_text().split()[0])
+    return spent / 1e9
+
+
+def _times_of_samples(name: str, out: Path) -> list[float]:
+    """Return when the tool *name* took its samples, from what it wrote."""
+    if name == "gdbmem":
+        return Recording(out).looks()
+    rows = [line.split() for line in out.read_text().splitlines()]
+    if name == "psrecord":  # seconds, CPU, real, virtual
+        return [float(row[0]) for row in rows if len(row) == 4 and row[0][0].isdigit()]
+    return [float(row[2]) for row in rows if row[:1] == ["MEM"]]

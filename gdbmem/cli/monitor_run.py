@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import math
 import os
 import re
 import sys
@@ -113,7 +114,8 @@ def _record(
     program: Optional[WatchedProgram],
     events: Optional[ProcessEvents],
 ) -> None:
-    plan = Plan(args.interval, args.duration, stays=target.may_return and not args.until_exit)
+    duration = math.inf if args.duration is None else args.duration
+    plan = Plan(args.interval, duration, stays=target.may_return and not args.until_exit)
     clock = clock_of(writer.facts)
     with _view(args, target, program) as shown:
         view: View = shown

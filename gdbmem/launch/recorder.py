@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import signal
@@ -12,12 +13,12 @@ from dataclasses import dataclass
 from typing import Callable, Optional, Protocol
 
 from gdbmem.launch.watched import WatchedProgram
+from gdbmem.linux.glance import Glance
 from gdbmem.linux.tree import Look, Tree
 from gdbmem.model.series import Mark, SeriesFacts
 from gdbmem.runs.series_store import SeriesWriter
 
 _THIN_EVERY_SECONDS = 60.0
-_MARKS_EVERY_SECONDS = 0.5  # marks that others have set are looked for this often
 _GRACE_SECONDS = 10.0  # that a program gets between SIGTERM and SIGKILL
 
 
@@ -26,7 +27,7 @@ class Plan:
     """How long to look, and how often."""
 
     interval_seconds: float
-    duration_seconds: Optional[float] = None
+    duration_seconds: float = math.inf
     stays: bool = False  # go on when nothing is left: more may come
 
 
@@ -34,6 +35,9 @@ class View(Protocol):
     """Whoever shows what is going on."""
 
     def show(self, look: Look) -> None: ...
+
+    def wants(self, glance: Glance) -> bool:
+        """Tell whether *glance* is worth being decoded and shown as a look."""
 
     def note(self, text: str) -> None: ...
 
@@ -68,35 +72,33 @@ class Recorder:
         self._program = program
         self._ending = ""
         self._wake = -1
+        self._watched: list[int] = []
         self._kill_at: Optional[float] = None
         self._paused = False
         self._marks_seen = len(writer.marks_since(0))
-        self._next_marks = 0.0
+        self._next_thin = clock() + _THIN_EVERY_SECONDS
+        self._must_check = True  # whether something may have ended
         self._troubled = False
         self._denied_said = False
-        self.looks = 0
 
     def run(self) -> str:
         """Record; return what ended it: "exit", "time", "signal" or "quit"."""
+        interval, duration = self._plan.interval_seconds, self._plan.duration_seconds
         with self._signals():
-            begin = self._clock()
-            next_look, next_thin = begin, begin + _THIN_EVERY_SECONDS
+            begin = next_look = self._clock()
             while not self._ending:
                 now = self._clock()
                 if now >= next_look:
-                    self._look(now)
+                    if not self._paused and not self._glance(now):
+                        self._look(now)
+                        self._must_check = True
                     # In step with the clock; after a stall or a sleep with the next whole step.
-                    next_look += (
-                        max(int((now - next_look) / self._plan.interval_seconds) + 1, 1)
-                        * self._plan.interval_seconds
-                    )
-                if now >= next_thin:
-                    self._writer.thin(now)
-                    next_thin = now + _THIN_EVERY_SECONDS
-                self._check_end(now - begin)
+                    next_look += max(int((now - next_look) / interval) + 1, 1) * interval
+                if self._must_check or now - begin >= duration:
+                    self._check_end(now - begin)
                 if not self._ending:
                     self._sleep(max(next_look - self._clock(), 0.0))
-            if self._tree.alive:
+            if self._tree.alive and not self._paused:
                 self._look(self._clock(), sweep=self._tree.reads_pss)
         return self._ending
 
@@ -104,24 +106,37 @@ class Recorder:
         """Set a mark here and now; may be called from another thread's loop step."""
         self._trouble(self._writer.mark(Mark(self._clock(), text)))
 
+    def _glance(self, now: float) -> bool:
+        """Read RSS only and tell so; False when it is time for a whole look."""
+        glance = self._tree.glance(now)
+        if glance is None:
+            return False
+        self._writer.glance(glance)
+        self._take_marks()
+        if self._view.wants(glance):
+            self._view.show(Look(glance.t, glance.readings(), (), False, self._tree.alive, 0))
+        return True
+
     def _look(self, now: float, *, sweep: Optional[bool] = None) -> None:
-        if self._paused:
-            return
         look = self._tree.look(now, sweep=sweep)
         if look.readings or look.changed_lines:
             self._trouble(self._writer.append(look.t, look.readings, look.changed_lines))
-            self.looks += 1
-        for line in self._program.take_marks() if self._program else ():
-            self.mark(line)
-        if now >= self._next_marks:
-            self._next_marks = now + _MARKS_EVERY_SECONDS
-            for mark in self._writer.marks_since(self._marks_seen):
-                self._marks_seen += 1
-                self._view.marked(mark)
+        self._take_marks()
+        for mark in self._writer.marks_since(self._marks_seen):
+            self._marks_seen += 1
+            self._view.marked(mark)
+        if now >= self._next_thin:
+            self._writer.thin(now)
+            self._next_thin = now + _THIN_EVERY_SECONDS
         if self._tree.denied and not self._denied_said:
             self._denied_said = True
             self._view.note("some processes belong to other users: their PSS and USS can't be read, only RSS")
         self._view.show(look)
+
+    def _take_marks(self) -> None:
+        if self._program is not None:
+            for line in self._program.take_marks():
+                self.mark(line)
 
     def _trouble(self, reason: str) -> None:
         if reason and not self._troubled:
@@ -141,7 +156,8 @@ class Recorder:
                 self._program.signal(signal.SIGKILL)
         elif not self._tree.alive and not self._plan.stays:
             self._ending = "exit"
-        if self._plan.duration_seconds is not None and elapsed >= self._plan.duration_seconds:
+        self._must_check = self._kill_at is not None
+        if elapsed >= self._plan.duration_seconds:
             self._end_program("time")
 
     def _end_program(self, reason: str) -> None:
@@ -154,13 +170,14 @@ class Recorder:
     def _sleep(self, seconds: float) -> None:
         if self._kill_at is not None:
             seconds = min(seconds, 0.1)
-        keyboard = self._view.keyboard()
-        watched = [self._wake] + ([keyboard] if keyboard is not None else [])
-        ready, _, _ = select.select(watched, [], [], seconds)
+        ready, _, _ = select.select(self._watched, [], [], seconds)
+        if not ready:
+            return
+        self._must_check = True
         if self._wake in ready:
             for number in os.read(self._wake, 512):
                 self._obey(number)
-        if keyboard is not None and keyboard in ready:
+        if len(ready) > 1 or self._wake not in ready:
             self._press(self._view.key())
 
     def _obey(self, number: int) -> None:
@@ -185,6 +202,8 @@ class Recorder:
         numbers: Sequence[signal.Signals] = (
             signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD, signal.SIGWINCH,
         )  # fmt: skip
+        keyboard = self._view.keyboard()
+        self._watched = [self._wake] if keyboard is None else [self._wake, keyboard]
         before = {number: signal.signal(number, lambda *_: None) for number in numbers}
         old_wake = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
         try:

@@ -43,7 +43,7 @@ class Statm(NamedTuple):
 def parse_stat(data: bytes) -> Stat:
     """Decode /proc/PID/stat; the name may hold blanks and parentheses. Source: proc(5)."""
     close = data.rindex(b")")
-    words = data[close + 2 :].split()
+    words = data[close + 2 :].split(None, 20)
     return Stat(
         name=os.fsdecode(data[data.index(b"(") + 1 : close]),
         state=chr(words[0][0]),
@@ -78,6 +78,13 @@ class ProcessFiles:
             if descriptor is not None:
                 os.close(descriptor)
         self._stat = self._statm = None
+
+    @property
+    def statm_descriptor(self) -> int:
+        """The descriptor of statm; raises ProcessGone when it has been closed."""
+        if self._statm is None:
+            raise ProcessGone
+        return self._statm
 
     def stat(self) -> Stat:
         """Read stat; raises ProcessGone, for a zombie too."""

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Callable, Optional
 
+from gdbmem.linux.glance import Glance, glance_at
 from gdbmem.linux.processes import descendants, parents, stat_of
 from gdbmem.linux.procevents import ProcessEvents
-from gdbmem.linux.rollup import Rollup
+from gdbmem.linux.readings import quick_reading, total_of, with_pss, with_sizes
 from gdbmem.linux.sampling import ProcessFiles, ProcessGone, Stat
-from gdbmem.model.series import READING_FIELDS, TREE, Line, Reading
+from gdbmem.model.series import TREE, Line, Reading
 
 _FIND_EVERY_SECONDS = 1.0  # processes by name, user or cgroup are looked for this often
 _MAPPINGS_EVERY = 4  # one sweep in so many reads all mappings too: that costs several times as much
-_SUMMED = frozenset(READING_FIELDS) - {"rss_bytes", "shared_bytes"}
-_READ_EACH_TIME = ("minor_faults", "major_faults", "threads", "threads_started", "cpu_seconds")
+_WHOLE_EVERY_SECONDS = 1.95  # the looks between two whole ones read RSS only
+_SEARCH_BUDGET = 0.01  # of a CPU, for finding processes and children where the kernel doesn't report them
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,10 @@ class Tree:
         for line in reversed(list(self._lines.values())):
             self._orphaned.setdefault((line.name, line.parent), []).append(line.number)
         self._changed: dict[int, Line] = {}
-        self._next_find = 0.0
-        self._next_sweep = 0.0
+        self._next_find = self._next_search = self._next_sweep = self._next_whole = 0.0
+        self._must_search = events is None
+        self._started = 0  # processes, since the last whole look
+        self._glanced: tuple[bytes, list[int]] = (b"", [])  # lines and the descriptors of their statm
         self.sweeps = 0
         self.sweep_seconds = 0.0  # CPU time
         self.denied = 0  # processes whose PSS may not be read
@@ -98,14 +100,14 @@ class Tree:
 
     def look(self, t: float, *, sweep: Optional[bool] = None) -> Look:
         """Read everything at time *t*; PSS too when *sweep*, or when the budget allows it."""
-        started = self._follow(t)
+        self._follow(t)
         if sweep is None:
             sweep = self._budget > 0 and t >= self._next_sweep
         begin = time.thread_time()
         readings, last_words = [], []
         for pid, process in list(self._processes.items()):
             try:
-                readings.append((process.line.number, self._read(process, t, sweep=sweep)))
+                readings.append((process.line.number, self._read(process, sweep=sweep)))
             except ProcessGone:
                 # Threads started since the look before belong to it, although its memory has gone.
                 last_words.append((process.line.number, Reading(threads_started=process.threads_started)))
@@ -116,16 +118,39 @@ class Tree:
             self.sweep_seconds += seconds
             self._next_sweep = t + seconds / self._budget if self._budget > 0 else 0.0
         if readings:
-            readings.append((TREE, self._total([reading for _, reading in readings], sweep=sweep)))
+            readings.append((TREE, total_of([reading for _, reading in readings], sweep=sweep)))
         changed, self._changed = list(self._changed.values()), {}
+        started, self._started = self._started, 0
+        self._plan_glances(t)
         return Look(t, readings + last_words, changed, sweep, self.alive, started)
+
+    def glance(self, t: float) -> Optional[Glance]:
+        """Read RSS only; None when it is time for a whole look: after a while, a birth or a death."""
+        if t >= self._next_whole or (self._budget > 0 and t >= self._next_sweep):
+            return None
+        before = self._started
+        if self._follows:
+            self._seek(t)
+        if self._started != before:
+            return None
+        if self._events is None:
+            for process in self._processes.values():
+                if process.stat.threads > 1:
+                    self._count_threads(process)
+        return glance_at(t, *self._glanced)
+
+    def _plan_glances(self, t: float) -> None:
+        processes = list(self._processes.values())
+        # Without a process there is nothing to glance at: then each look is a whole one.
+        self._next_whole = t + _WHOLE_EVERY_SECONDS if processes else t
+        lines = b" ".join(b"%d" % process.line.number for process in processes)
+        self._glanced = lines, [process.files.statm_descriptor for process in processes]
 
     # -- who belongs to it ----------------------------------------------------------------------------------
 
-    def _follow(self, t: float) -> int:
-        started = 0
+    def _follow(self, t: float) -> None:
         if t >= self._next_find:
-            self._next_find = t + _FIND_EVERY_SECONDS
+            begin = time.thread_time()
             roots = self._find_roots()
             fresh = roots - self._processes.keys()
             for pid in fresh:
@@ -133,13 +158,21 @@ class Tree:
             if fresh and self._follows:
                 for pid in descendants(roots, parents()):
                     self._adopt(pid, t)
-        if not self._follows:
-            return 0
+            taken = time.thread_time() - begin
+            self._next_find = t + max(_FIND_EVERY_SECONDS, taken / _SEARCH_BUDGET)
+        if self._follows:
+            self._seek(t)
+
+    def _seek(self, t: float) -> None:
+        """Take in the children that were born since the last time."""
         if self._events is not None:
-            started = self._hear(self._events, t)
-        if self._events is None or self._events.lost:
-            started += self._ask_for_children(t)
-        return started
+            self._started += self._hear(self._events, t)
+            self._must_search = self._must_search or self._events.lost
+        if self._must_search and t >= self._next_search:
+            begin = time.thread_time()
+            self._started += self._ask_for_children(t)
+            self._next_search = t + (time.thread_time() - begin) / _SEARCH_BUDGET
+            self._must_search = self._events is None
 
     def _hear(self, events: ProcessEvents, t: float) -> int:
         born: dict[int, int] = {}  # pid → threads started
@@ -235,25 +268,25 @@ class Tree:
 
     # -- what it holds --------------------------------------------------------------------------------------
 
-    def _read(self, process: _Process, t: float, *, sweep: bool) -> Reading:
+    def _read(self, process: _Process, *, sweep: bool) -> Reading:
         stat = process.files.stat()
-        statm = process.files.statm()
         if stat.name != process.stat.name:  # it has executed another program
             process.line = replace(process.line, name=stat.name, command=process.files.command())
             self._note(process.line)
         process.stat = stat
         if self._events is None:
             self._count_threads(process)
-        reading = Reading(
-            rss_bytes=statm.rss_bytes,
-            shared_bytes=statm.shared_bytes,
-            minor_faults=stat.minor_faults,
-            major_faults=stat.major_faults,
-            threads=stat.threads,
-            threads_started=process.threads_started,
-            cpu_seconds=stat.cpu_seconds,
-        )
-        return self._with_sweep(process, reading) if sweep else reading
+        reading = quick_reading(process.files, stat, process.threads_started)
+        if not sweep:
+            return reading
+        reading = with_sizes(reading, process.files)
+        if not process.denied:
+            try:
+                return with_pss(reading, process.files, mappings=self.sweeps % _MAPPINGS_EVERY == 0)
+            except PermissionError:
+                process.denied = True
+                self.denied += 1
+        return reading
 
     def _count_threads(self, process: _Process) -> None:
         if process.stat.threads == 1 and len(process.thread_ids) == 1:
@@ -262,60 +295,3 @@ class Tree:
         if process.thread_ids:
             process.threads_started += len(ids - process.thread_ids)
         process.thread_ids = ids
-
-    def _with_sweep(self, process: _Process, reading: Reading) -> Reading:
-        sizes = process.files.status_sizes()
-        reading = replace(
-            reading,
-            anonymous_bytes=sizes.get("RssAnon"),
-            file_bytes=sizes.get("RssFile"),
-            shmem_bytes=sizes.get("RssShmem"),
-            swap_bytes=sizes.get("VmSwap"),
-        )
-        if process.denied:
-            return reading
-        try:
-            rollup = process.files.rollup()
-            mappings = process.files.named_mappings() if self.sweeps % _MAPPINGS_EVERY == 0 else None
-            open_files = process.files.open_files()
-        except PermissionError:
-            process.denied = True
-            self.denied += 1
-            return reading
-        return replace(
-            _from_rollup(reading, rollup),
-            open_files=open_files,
-            heap_bytes=None if mappings is None else mappings.get("[heap]", 0),
-            stack_bytes=None if mappings is None else mappings.get("[stack]", 0),
-        )
-
-    def _total(self, readings: Sequence[Reading], *, sweep: bool) -> Reading:
-        if len(readings) == 1:
-            return readings[0]
-        # The sum of RSS would count a shared page once for each process: it is no total, so there is none.
-        sums: dict[str, Optional[float]] = {}
-        for name in _SUMMED if sweep else _READ_EACH_TIME:
-            values = [getattr(reading, name) for reading in readings]
-            sums[name] = None if None in values else sum(values)
-        return Reading(**sums)  # type: ignore[arg-type]  # sums of ints are ints
-
-    def biggest(self) -> Counter[int]:
-        """Return line → RSS at the last look (for tables)."""
-        found: Counter[int] = Counter()
-        for process in self._processes.values():
-            try:
-                found[process.line.number] = process.files.statm().rss_bytes
-            except ProcessGone:
-                continue
-        return found
-
-
-def _from_rollup(reading: Reading, rollup: Rollup) -> Reading:
-    return replace(
-        reading,
-        pss_bytes=rollup.pss_bytes,
-        uss_bytes=rollup.uss_bytes,
-        private_dirty_bytes=rollup.private_dirty_bytes,
-        shared_dirty_bytes=rollup.shared_dirty_bytes,
-        swap_bytes=rollup.swap_bytes,
-    )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
 TREE = 0  # the line of the whole process tree
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(NamedTuple):
     """What one look at a process found; None is what was not read this time, never 0.
 
     Counters (faults, threads_started, cpu_seconds) count from the process's birth or from the first look.
@@ -36,11 +35,10 @@ class Reading:
 
     def filled_from(self, before: Reading) -> Reading:
         """Return this reading with what was not read taken from the one *before* it."""
-        pairs = ((name, getattr(self, name)) for name in READING_FIELDS)
-        return Reading(**{name: getattr(before, name) if value is None else value for name, value in pairs})
+        return Reading._make(old if new is None else new for new, old in zip(self, before))
 
 
-READING_FIELDS = tuple(entry.name for entry in fields(Reading))
+READING_FIELDS = Reading._fields
 
 
 class Sample(NamedTuple):

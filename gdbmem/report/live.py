@@ -11,6 +11,7 @@ import tty
 from typing import TYPE_CHECKING, Any, Optional, TextIO
 
 from gdbmem.analysis.robust import thinned
+from gdbmem.linux.glance import Glance
 from gdbmem.linux.tree import Look
 from gdbmem.model.series import TREE, Line, Mark, Reading
 from gdbmem.text import plural, printable
@@ -45,6 +46,10 @@ class PlainView:
             file=self._stream,
             flush=True,
         )
+
+    def wants(self, glance: Glance) -> bool:
+        """Only whole looks are told."""
+        return False
 
     def note(self, text: str) -> None:
         """Print a note."""
@@ -125,6 +130,10 @@ class LiveView:
                     points[:] = zip(*thinned(points, _KEEP_POINTS))
         if time.monotonic() - self._drawn >= 0.25:
             self._draw()
+
+    def wants(self, glance: Glance) -> bool:
+        """Each look is a point of the chart."""
+        return True
 
     def _draw(self) -> None:
         self._drawn = time.monotonic()

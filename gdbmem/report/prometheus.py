@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Optional, Protocol
 
 from gdbmem.errors import InputError, MissingToolError
+from gdbmem.linux.glance import Glance
 from gdbmem.linux.tree import Look
 from gdbmem.model.series import READING_FIELDS, TREE, Line, Mark, Reading
 from gdbmem.text import printable
@@ -18,6 +19,7 @@ _COUNTERS = {"minor_faults", "major_faults", "threads_started", "cpu_seconds"}
 
 class _View(Protocol):
     def show(self, look: Look) -> None: ...
+    def wants(self, glance: Glance) -> bool: ...
     def note(self, text: str) -> None: ...
     def marked(self, mark: Mark) -> None: ...
     def keyboard(self) -> Optional[int]: ...
@@ -80,6 +82,10 @@ class PrometheusView:
             alive[number] = reading if before is None else reading.filled_from(before)
         self._readings = alive
         self._view.show(look)
+
+    def wants(self, glance: Glance) -> bool:
+        """Pass it on: a scrape has time to wait for the next whole look."""
+        return self._view.wants(glance)
 
     def note(self, text: str) -> None:
         """Pass it on."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from typing import Any, Optional, TextIO
 
 from gdbmem.model.series import READING_FIELDS, TREE, Line, Mark, Sample
@@ -51,7 +50,7 @@ def write_series_json(
             "t": round(sample.t, 6),
             "pid": pids.get(sample.line),
             "line": sample.line,
-            **asdict(sample.reading),
+            **sample.reading._asdict(),
         }
         stream.write(separator + json.dumps(row))
         separator = ",\n  "

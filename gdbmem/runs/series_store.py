@@ -1,6 +1,7 @@
 """A recording of memory over time in a run folder: SQLite, one row a reading, safe against any death.
 
-Every look is one transaction in WAL mode: a writer that is killed loses at most the look it was at.
+Every whole look is one transaction in WAL mode, the glances between two of them wait in a journal: a writer
+that is killed loses at most the look it was at.
 Rows get fewer with age, but the smallest and the largest value of each stretch stay.
 """
 
@@ -10,14 +11,17 @@ import contextlib
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, fields
+from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Optional
 
 from gdbmem.errors import InputError
-from gdbmem.model.series import READING_FIELDS, Line, Mark, Reading, Sample, SeriesFacts
+from gdbmem.linux.glance import PAGE_BYTES, Glance, sizes_of
+from gdbmem.model.series import READING_FIELDS, TREE, Line, Mark, Reading, Sample, SeriesFacts
+from gdbmem.runs.series_journal import Journal, forget_journal, read_journal
 from gdbmem.text import printable
 
 DATABASE = "series.sqlite"
@@ -25,12 +29,13 @@ _LOCK = "series.lock"
 _VERSION = 1
 _LINE_FIELDS = tuple(entry.name for entry in fields(Line))
 # dataclasses.astuple() copies deeply and takes longer than all the rest.
-_values_of = attrgetter(*READING_FIELDS)
 _line_values = attrgetter(*_LINE_FIELDS)
 _INSERT = f"INSERT OR REPLACE INTO sample VALUES ({', '.join('?' * (len(READING_FIELDS) + 2))})"
+_GLANCED = f"(line, t, rss_bytes, shared_bytes) VALUES (?, ?, ? * {PAGE_BYTES}, ? * {PAGE_BYTES})"
 # (age from which, length of a stretch), seconds
 _THINNING = ((3600.0, 10.0), (86400.0, 60.0))
 _KEPT_BY = ("rss_bytes", "pss_bytes")
+_lines_of = attrgetter("lines")
 _MOST_WAITING = 20_000  # looks kept in memory while the disk is full or the database is locked
 
 
@@ -49,6 +54,7 @@ class SeriesWriter:
         self._folder = folder
         self._lock = _take_lock(folder)
         self._waiting: list[tuple[str, Sequence[Sequence[Any]]]] = []
+        self._glances: list[Glance] = []
         self.lost_looks = 0
         try:
             self._connection = _connect(folder / DATABASE)
@@ -57,6 +63,8 @@ class SeriesWriter:
             os.close(self._lock)
             raise _damaged(folder, error) from None
         self.facts = read_facts(self._connection)
+        self._journal = Journal(folder)
+        self._glances += read_journal(folder)  # of a writer that was killed
 
     def _prepare(self, facts: Optional[SeriesFacts]) -> None:
         run = self._connection.execute
@@ -78,17 +86,27 @@ class SeriesWriter:
             raise sqlite3.DatabaseError("its pages don't fit together")
 
     def append(self, t: float, readings: Sequence[tuple[int, Reading]], lines: Sequence[Line] = ()) -> str:
-        """Keep one look; return "" or, when it could not be written now, why.
+        """Keep one look, and the glances before it; return "" or, when it could not be written now, why.
 
         What could not be written is kept in memory and tried again with the next look.
         """
-        rows = [(line, t, *_values_of(reading)) for line, reading in readings]
+        self._take_glances()
         places = ", ".join("?" * len(_LINE_FIELDS))
         if lines:
             values = [[_storable(value) for value in _line_values(line)] for line in lines]
             self._waiting.append((f"INSERT OR REPLACE INTO line VALUES ({places})", values))
-        self._waiting.append((_INSERT, rows))
+        self._waiting.append((_INSERT, [(line, t, *reading) for line, reading in readings]))
         return self._flush()
+
+    def glance(self, glance: Glance) -> None:
+        """Keep *glance* in the journal until the next append()."""
+        self._glances.append(glance)
+        self._journal.append(glance)
+
+    def _take_glances(self) -> None:
+        if self._glances:
+            self._waiting.append((f"INSERT OR IGNORE INTO sample {_GLANCED}", list(_rows_of(self._glances))))
+            self._glances.clear()
 
     def mark(self, mark: Mark) -> str:
         """Keep *mark*; returns as append() does."""
@@ -107,6 +125,8 @@ class SeriesWriter:
                 self.lost_looks += surplus
             return str(error)
         self._waiting.clear()
+        if not self._glances:
+            self._journal.clear()
         return ""
 
     def marks_since(self, count: int) -> list[Mark]:
@@ -153,10 +173,12 @@ class SeriesWriter:
         """Fold the journal into the database and let others write; a second call does nothing."""
         if self._lock < 0:
             return
+        self._take_glances()
         with contextlib.suppress(sqlite3.Error):
             self._flush()
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._connection.close()
+        self._journal.close()
         os.close(self._lock)
         self._lock = -1
 
@@ -174,13 +196,30 @@ class Recording:
                 slug="no-series",
                 hint="name a run folder that 'gdbmem monitor' made",
             )
+        # Read before the database: what the writer takes over meanwhile is then in both, not in neither.
+        glances = read_journal(folder)
         try:
             self._connection = _connect(path)
             self.facts = read_facts(self._connection)
+            self._take_in(glances)
             self.lines = [Line(*row) for row in self._rows("SELECT * FROM line ORDER BY number")]
             self.marks = [Mark(*row) for row in self._rows("SELECT t, text FROM mark ORDER BY t")]
         except (sqlite3.DatabaseError, TypeError, KeyError) as error:
             raise _damaged(folder, error) from None
+
+    def _take_in(self, glances: Sequence[Glance]) -> None:
+        """Make the *glances* that the database doesn't have yet look as if it had them."""
+        if not glances:
+            return
+        run = self._connection.execute
+        run("CREATE TEMP TABLE glanced AS SELECT * FROM main.sample LIMIT 0")
+        self._connection.executemany(f"INSERT INTO glanced {_GLANCED}", _rows_of(glances))
+        run(
+            "DELETE FROM glanced WHERE EXISTS"
+            " (SELECT 1 FROM main.sample AS s WHERE s.line = glanced.line AND s.t = glanced.t)"
+        )
+        # A temporary view comes before the table of the same name.
+        run("CREATE TEMP VIEW sample AS SELECT * FROM main.sample UNION ALL SELECT * FROM temp.glanced")
 
     def close(self) -> None:
         """Close the database."""
@@ -192,6 +231,10 @@ class Recording:
         if len(self.lines) <= 1:
             return "rss_bytes"
         return "pss_bytes" if next(self.points(0, "pss_bytes"), None) else "rss_bytes"
+
+    def looks(self) -> list[float]:
+        """Return when the tree was looked at."""
+        return [t for (t,) in self._rows("SELECT t FROM sample WHERE line = ? ORDER BY t", TREE)]
 
     def points(self, line: int, metric: str) -> Iterator[tuple[float, float]]:
         """Yield the time and value of *metric* on *line*, where it was read, in order of time."""
@@ -217,6 +260,20 @@ class Recording:
             yield from self._connection.execute(query, values)
         except sqlite3.DatabaseError as error:
             raise _damaged(self.folder, error) from None
+
+
+def _rows_of(glances: Iterable[Glance]) -> Iterator[tuple[Any, ...]]:
+    """Yield line, time, resident and shared pages; line by line, which is much the fastest to insert.
+
+    The tree's own row says that it was looked at, and how big it was where it had only one process.
+    """
+    for _, group in groupby(glances, _lines_of):
+        alike = list(group)
+        if alike[0].lines.isdigit():
+            yield from ((TREE, *rest) for _, *rest in sizes_of(alike))
+        else:
+            yield from ((TREE, glance.t, None, None) for glance in alike)
+        yield from sizes_of(alike)
 
 
 def has_series(folder: Path) -> bool:
@@ -254,6 +311,7 @@ def set_aside(folder: Path) -> Path:
     for suffix in ("-wal", "-shm"):
         with contextlib.suppress(FileNotFoundError):
             (folder / (DATABASE + suffix)).rename(f"{aside}{suffix}")
+    forget_journal(folder)
     return aside
 
 

@@ -64,7 +64,7 @@ def judged_line(recording: Recording) -> int:
 
 
 def _looks(recording: Recording) -> tuple[list[float], list[tuple[float, float]]]:
-    looks = [t for t, _ in recording.points(TREE, "threads")]
+    looks = recording.looks()
     longest = _GAP * recording.facts.interval_seconds
     last = looks[-1] if looks else 0.0
     # Old rows have been thinned on purpose: a minute there is no gap.

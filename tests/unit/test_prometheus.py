@@ -8,6 +8,7 @@ from typing import Optional
 import pytest
 
 from gdbmem.errors import InputError
+from gdbmem.linux.glance import Glance
 from gdbmem.linux.tree import Look
 from gdbmem.model.series import TREE, Line, Mark, Reading
 from gdbmem.report.prometheus import PrometheusView
@@ -21,6 +22,9 @@ class Silent:
 
     def show(self, look: Look) -> None:
         self.looks += 1
+
+    def wants(self, glance: Glance) -> bool:
+        return False
 
     def note(self, text: str) -> None: ...
 

@@ -1,0 +1,103 @@
+"""Glances: RSS between two whole looks, kept in a journal."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from gdbmem.linux import processes
+from gdbmem.linux.glance import PAGE_BYTES, Glance, pack_glance, unpack_glances
+from gdbmem.linux.tree import Tree
+from gdbmem.model.series import TREE, Reading, SeriesFacts
+from gdbmem.runs.series_store import Recording, SeriesWriter, set_aside
+from tests.unit.test_sampling import child, end
+
+ONE = b"2000 100 50 10 0 80 0\n"
+TWO = b"9000 700 60 10 0 80 0\n"
+
+
+def facts() -> SeriesFacts:
+    return SeriesFacts("server", 0.1, 1.7e9, "boot", 1000.0)
+
+
+def test_between_two_whole_looks_only_rss_is_read() -> None:
+    with child() as one, child() as two:
+        tree = Tree(lambda: {one, two}, events=None, budget=0)
+        assert tree.glance(0.0) is None, "the first look is a whole one"
+        tree.look(0.0)
+        glance = tree.glance(0.1)
+        assert glance is not None
+        readings = dict(glance.readings())
+        assert readings[1].rss_bytes == int(Path(f"/proc/{one}/statm").read_text().split()[1]) * PAGE_BYTES
+        assert readings[TREE] == Reading(), "the sum of RSS is no total"
+        assert tree.glance(60.0) is None, "the time for a whole look has come"
+        tree.close()
+
+
+@pytest.mark.parametrize("waited_for", [True, False])
+def test_a_death_is_noticed_by_the_next_glance(waited_for: bool) -> None:
+    with child() as one, child() as two:
+        tree = Tree(lambda: {one, two} & set(processes.pids()), events=None, budget=0)
+        tree.look(0.0)
+        os.kill(one, signal.SIGKILL)
+        os.waitid(os.P_PID, one, os.WEXITED | os.WNOWAIT)  # a zombie
+        if waited_for:
+            end(one)
+        assert tree.glance(0.1) is None
+        assert tree.look(0.1).alive == 1
+        end(one)
+        tree.close()
+
+
+def test_a_child_that_is_born_is_looked_at_at_once() -> None:
+    tree = Tree(lambda: {os.getpid()}, events=None, budget=0)
+    tree._lists_children = False  # not every kernel does
+    tree.look(0.0)
+    with child() as born:
+        assert tree.glance(0.5) is None
+        assert born in tree.pids
+    tree.close()
+
+
+def test_glances_of_a_killed_monitor_are_read_and_taken_over(tmp_path: Path) -> None:
+    writer = SeriesWriter(tmp_path, facts())
+    writer.append(0.0, [(1, Reading(rss_bytes=1, threads=2)), (TREE, Reading(rss_bytes=1))])
+    writer.glance(Glance(0.1, b"1", ONE))
+    writer.glance(Glance(0.2, b"1", TWO))
+    seen = [(0.0, 1), (0.1, 100 * PAGE_BYTES), (0.2, 700 * PAGE_BYTES)]
+    assert list(Recording(tmp_path).points(TREE, "rss_bytes")) == seen, "also while it is being written"
+    os.close(writer._lock)  # all that a SIGKILL does
+    again = SeriesWriter(tmp_path)
+    again.append(0.3, [(1, Reading(rss_bytes=4)), (TREE, Reading(rss_bytes=4))])
+    assert list(Recording(tmp_path).points(1, "rss_bytes")) == [*seen, (0.3, 4)]
+    again.close()
+    assert list(Recording(tmp_path).points(1, "rss_bytes")) == [*seen, (0.3, 4)]
+
+
+def test_a_tree_of_many_was_looked_at_but_has_no_rss(tmp_path: Path) -> None:
+    writer = SeriesWriter(tmp_path, facts())
+    writer.glance(Glance(0.1, b"1 2", ONE + TWO))
+    writer.close()
+    recording = Recording(tmp_path)
+    assert recording.looks() == [0.1]
+    assert list(recording.points(TREE, "rss_bytes")) == []
+    assert list(recording.points(2, "shared_bytes")) == [(0.1, 60 * PAGE_BYTES)]
+
+
+@pytest.mark.parametrize("lost", range(1, len(TWO) + 12))
+def test_a_glance_cut_short_by_a_full_disk_is_left_out_and_the_next_one_counts(lost: int) -> None:
+    first, cut, last = Glance(1.0, b"1 2", ONE + TWO), Glance(2.5, b"1", TWO), Glance(3.25, b"1", ONE)
+    data = pack_glance(first) + pack_glance(cut)[:-lost] + pack_glance(last)
+    assert unpack_glances(data) == [first, last]
+
+
+def test_the_journal_of_a_damaged_series_is_not_mixed_into_the_next_one(tmp_path: Path) -> None:
+    writer = SeriesWriter(tmp_path, facts())
+    writer.glance(Glance(0.1, b"1", ONE))
+    os.close(writer._lock)
+    set_aside(tmp_path)
+    SeriesWriter(tmp_path, facts()).close()
+    assert Recording(tmp_path).looks() == []
