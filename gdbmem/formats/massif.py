@@ -15,7 +15,15 @@ from gdbmem.model.calltree import CallTree
 from gdbmem.model.snapshot import HEAP_BYTES, PAGE_BYTES, Totals, peak_index, peak_tree_index
 from gdbmem.text import printable
 
-__all__ = ["UNKNOWN_SITE", "FrameKey", "MassifProfile", "read_massif", "read_sites", "read_totals", "read_unit"]
+__all__ = [
+    "UNKNOWN_SITE",
+    "FrameKey",
+    "MassifProfile",
+    "read_massif",
+    "read_sites",
+    "read_totals",
+    "read_unit",
+]
 
 TRUNCATED = "massif-truncated"
 _CUT_HINT = "massif writes its file when the program ends, unless that is killed with SIGKILL"
