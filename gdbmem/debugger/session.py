@@ -42,9 +42,8 @@ class Session:
         self._inferior: Optional[int] = None  # gdb's number of the one that is connected
         self._exited = False  # gdb was told that the program ended
         self._keyboard: Optional[bool] = None  # whether it is the program's now; None: always gdb's
-        self._interrupts: Optional[int] = (
-            None  # how often Ctrl-C was pressed; None: not asked since the prompt
-        )
+        # How often Ctrl-C was pressed when it was last asked; None: not since the prompt.
+        self._interrupts: Optional[int] = None
         self._next_look = 0.0
 
     # -- the launcher -------------------------------------------------------------------------------------
@@ -72,13 +71,10 @@ class Session:
         self._link = str(Path(path).parent / "run")
         self._run = open_run(self._link)
 
-    @property
-    def shares_keyboard(self) -> bool:
-        """Tell whether the program has a terminal of its own, which the launcher feeds from the keyboard."""
-        return self._keyboard is not None
-
     def give_keyboard(self) -> None:
         """The program goes on: what is typed is for it (told once, not at each hit that doesn't stop)."""
+        if self._interrupts is None:  # before the first hit: Ctrl-C may come in the middle of that
+            self._interrupts = self.ask("interrupts")["count"]
         if self._keyboard is False:
             self._keyboard = True
             self.ask("keyboard", running=True)
