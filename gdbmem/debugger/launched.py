@@ -28,13 +28,11 @@ _HOOKS = {
 
 def install_launched() -> None:
     """Listen to what a launched gdb does; connecting is `connect()`'s, when gdb has read everything."""
-    if NATIVE in os.environ:  # gdb's own run and kill do
-        gdb.events.exited.connect(session.note_exit)
-        return
-    for name, call in _HOOKS.items():
-        _add_hook(name, call)
     gdb.events.before_prompt.connect(_before_prompt)
     gdb.events.exited.connect(session.note_exit)
+    if NATIVE not in os.environ:  # gdb's own run and kill do there
+        for name, call in _HOOKS.items():
+            _add_hook(name, call)
 
 
 def _add_hook(name: str, call: str) -> None:
@@ -84,8 +82,7 @@ def connect() -> None:
     try:
         session.open_wire()
         session.connect()
-        if session.shares_keyboard:
-            gdb.events.cont.connect(_continuing)
+        gdb.events.cont.connect(_continuing)
         session.show_arguments(list(session.run.facts["arguments"]))
         session.ask("ready")
     except (GdbmemError, gdb.error) as error:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-
 import gdb
 
 from gdbmem.debugger.breakpoints import rearm_all
@@ -48,7 +46,7 @@ class StartCommand(_Restarting):
 
 def _arguments(text: str) -> list[str]:
     try:
-        words = shlex.split(text)
+        words = session.read_arguments(text)
     except ValueError as error:
         raise UsageError(f"these arguments can't be read: {error}", hint="close the quotation") from None
     if any(word[0] in "<>|&" for word in words if word):

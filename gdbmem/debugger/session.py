@@ -14,7 +14,7 @@ import gdb
 from gdbmem.debugger.command import say, warn
 from gdbmem.debugger.place import program_file, program_runs, real_pid
 from gdbmem.errors import TargetError, ToolError
-from gdbmem.launch.wire import ENVIRONMENT, NATIVE, Wire
+from gdbmem.launch.wire import ENVIRONMENT, NATIVE, NEWLINE, Wire
 from gdbmem.runs.run import Run, open_run
 
 _LOOK_SECONDS = 0.1  # at most, between Ctrl-C and its effect
@@ -37,14 +37,17 @@ class Session:
         )
         self._status: Optional[int] = None  # of a native program that has ended
         self._run: Optional[Run] = None
+        self._shown_arguments: tuple[str, list[str]] = (
+            "",
+            [],
+        )  # the program's: gdb's text for them, and as they are
         self._link: Optional[str] = None  # a path without blanks to the run folder
         self._connected = False
         self._inferior: Optional[int] = None  # gdb's number of the one that is connected
         self._exited = False  # gdb was told that the program ended
         self._keyboard: Optional[bool] = None  # whether it is the program's now; None: always gdb's
-        self._interrupts: Optional[int] = (
-            None  # how often Ctrl-C was pressed; None: not asked since the prompt
-        )
+        # How often Ctrl-C was pressed when it was last asked; None: not since the prompt.
+        self._interrupts: Optional[int] = None
         self._next_look = 0.0
 
     # -- the launcher -------------------------------------------------------------------------------------
@@ -72,13 +75,10 @@ class Session:
         self._link = str(Path(path).parent / "run")
         self._run = open_run(self._link)
 
-    @property
-    def shares_keyboard(self) -> bool:
-        """Tell whether the program has a terminal of its own, which the launcher feeds from the keyboard."""
-        return self._keyboard is not None
-
     def give_keyboard(self) -> None:
         """The program goes on: what is typed is for it (told once, not at each hit that doesn't stop)."""
+        if self._interrupts is None:  # before the first hit: Ctrl-C may come in the middle of that
+            self._interrupts = self.ask("interrupts")["count"]
         if self._keyboard is False:
             self._keyboard = True
             self.ask("keyboard", running=True)
@@ -144,11 +144,22 @@ class Session:
         """Have `show args` say *arguments*, which `run` will take from there again."""
         import shlex
 
-        text = shlex.join(arguments)
-        if hasattr(gdb, "set_parameter"):
-            gdb.set_parameter("args", text)
-        elif "\n" not in text:  # before gdb 12 there is only the command, which ends with its line
-            gdb.execute(f"set args {text}")
+        # gdb takes text: a byte that is none is shown by its number.
+        text = one_line(shlex.join(arguments)).encode("utf-8", "backslashreplace").decode()
+        gdb.execute(f"set args {text}", to_string=True)
+        self._shown_arguments = str(gdb.parameter("args") or ""), list(arguments)
+
+    def read_arguments(self, text: str) -> list[str]:
+        """Return the arguments that *text*, typed behind `run` or set as gdb's ``args``, stands for.
+
+        Raises ValueError for a quotation that isn't closed.
+        """
+        import shlex
+
+        shown, arguments = self._shown_arguments
+        if text == shown:
+            return arguments
+        return [word.replace(f"${NEWLINE}", "\n") for word in shlex.split(text)]
 
     def _attach(self, target: dict[str, Any]) -> None:
         import shlex
@@ -157,7 +168,7 @@ class Session:
             # Otherwise gdb asks valgrind for every library's file, which it doesn't serve.
             gdb.execute("set sysroot", to_string=True)
         log = shlex.quote(f"{self._link}/vgdb.log")
-        gdb.execute(f"target remote | exec {shlex.join(target['vgdb'])} 2>>{log}", to_string=True)
+        gdb.execute(f"target remote | exec {one_line(shlex.join(target['vgdb']))} 2>>{log}", to_string=True)
         self._connected, self._inferior = True, gdb.selected_inferior().num
         self._exited, self.farewell = False, ""
         self._keyboard = False if target["own_terminal"] else None
@@ -166,7 +177,7 @@ class Session:
     def _start(self, native: dict[str, Any]) -> None:
         """Start the program, stopped before its first instruction; *native* is the launcher's word for how."""
         self.native = native
-        gdb.execute(f"set exec-wrapper {native['wrapper']}", to_string=True)
+        gdb.execute(f"set exec-wrapper {one_line(native['wrapper'])}", to_string=True)
         if native["folder"]:
             gdb.execute(f"set cwd {native['folder']}", to_string=True)
         if native["streams"]:
@@ -174,7 +185,7 @@ class Session:
             # (gdb's Python does not show them.)
             shown = str(gdb.execute("show args", to_string=True))
             arguments = shown[shown.index('"') + 1 : shown.rindex('"')]
-            gdb.execute(f"set args {arguments} {native['streams']}", to_string=True)
+            gdb.execute(f"set args {one_line(arguments)} {native['streams']}", to_string=True)
         gdb.execute("starti", to_string=True)
         self._exited = False
 
@@ -269,6 +280,11 @@ class Session:
 
 
 session = Session()
+
+
+def one_line(words: str) -> str:
+    """Return a shell's quoted *words* without line ends, at which gdb would take the rest for its next command."""
+    return words.replace("\n", f"'\"${NEWLINE}\"'")
 
 
 def monitor(command: str) -> str:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from gdbmem.errors import ToolError
 from gdbmem.launch.gdbpython import ensure_private_folder, loader_file
 from gdbmem.launch.job import Job, Launch, gdb_environment, gdb_program, histories, open_launch, problems
 from gdbmem.launch.process import Child
@@ -57,6 +58,12 @@ def _run_gdb(launch: Launch, gdb_arguments: Sequence[str]) -> None:
         blocked=(signal.SIGINT, signal.SIGQUIT),
     )
     launch.supervisor.watch_gdb(child, foreground=True)
+    if child.fatal_signal:
+        raise ToolError(
+            f"gdb was ended by {child.fatal_signal}",
+            slug="gdb-died",
+            hint="what was captured before is in the run folder",
+        )
 
 
 def _let_finish(launch: Launch) -> None:

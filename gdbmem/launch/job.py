@@ -177,9 +177,9 @@ def open_launch(
 
 def gdb_environment(launch: Launch) -> dict[str, str]:
     """Return gdb's environment: ours, and where the launcher listens."""
-    from gdbmem.launch.wire import ENVIRONMENT
+    from gdbmem.launch.wire import ENVIRONMENT, NEWLINE
 
-    found = {**os.environ, ENVIRONMENT: str(launch.supervisor.socket_path)}
+    found = {**os.environ, ENVIRONMENT: str(launch.supervisor.socket_path), NEWLINE: "\n"}
     return native_environment(found) if launch.job.is_native else found
 
 

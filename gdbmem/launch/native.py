@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Optional
 from gdbmem.engines.engine import Table, native_engine
 from gdbmem.errors import GdbmemError, InputError, MissingToolError
 from gdbmem.launch.distribution import how_to_install
-from gdbmem.launch.wire import ENVIRONMENT, NATIVE
+from gdbmem.launch.wire import ENVIRONMENT, NATIVE, NEWLINE
 from gdbmem.runs.run import OWN, Run
 from gdbmem.text import printable
 
@@ -78,7 +78,8 @@ def native_facts(job: Job, run: Run, runtime: Path, *, quiet: bool) -> dict[str,
         variables["LD_PRELOAD"] = f"{library}:{before}" if before else library
     kept = {name: value for name, value in variables.items() if name in job.environment or name not in os.environ
             or name in ("LD_PRELOAD", "MALLOC_CONF", "HEAPPROFILE")}  # fmt: skip
-    words = ["env", "-u", ENVIRONMENT, "-u", NATIVE, *(f"{name}={value}" for name, value in kept.items())]
+    ours = [word for name in (ENVIRONMENT, NATIVE, NEWLINE) for word in ("-u", name)]
+    words = ["env", *ours, *(f"{name}={value}" for name, value in kept.items())]
     if job.folder is not None:
         (runtime / "cwd").symlink_to(job.folder)
     return {

@@ -81,6 +81,12 @@ class Child:
     def alive(self) -> bool:
         return self.status is None
 
+    @property
+    def fatal_signal(self) -> str:
+        """The name of the signal that ended it; "" while it runs, or where none did."""
+        code = self._process.poll() or 0
+        return signal.Signals(-code).name if code < 0 else ""
+
     def signal(self, number: signal.Signals) -> None:
         """Send *number* to the child and, in a session of its own, to everything it started."""
         if self.alive:

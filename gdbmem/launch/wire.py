@@ -14,6 +14,9 @@ from gdbmem.errors import ToolError
 
 ENVIRONMENT = "GDBMEM_SESSION"  # names the socket, in gdb's environment
 NATIVE = "GDBMEM_NATIVE"  # set where gdb starts the program itself
+NEWLINE = (
+    "GDBMEM_NEWLINE"  # holds one: a shell's words that go through a command of gdb's must be on one line
+)
 _LIMIT = 1 << 24
 
 

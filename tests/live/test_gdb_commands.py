@@ -261,6 +261,21 @@ def test_ctrl_c_during_snapshots_stops_the_program_and_loses_none(program: Progr
     assert len(list((only_run(scratch) / "snapshots").iterdir())) >= 3
 
 
+@pytest.mark.parametrize("stage", ["snapshots/0001.massif", "snapshots.jsonl"])
+def test_ctrl_c_during_the_very_first_snapshot_stops_the_program(
+    stage: str, program: Program, scratch: Path
+) -> None:
+    with launched(program("many_paths"), "20000", "1000", folder=scratch) as user:
+        user.type("massif-break --name round built")
+        user.send("continue")
+        while not (only_run(scratch) / stage).exists():  # it has just been begun, or is being summed up
+            pass
+        user.press("c")
+        user.prompt()
+        assert "Traceback" not in user.text and "Python Exception" not in user.text
+        user.quit()
+
+
 def test_ctrl_c_stops_among_hits_that_nobody_wants(program: Program, scratch: Path) -> None:
     with launched(program("ticks"), folder=scratch) as user:
         user.type("massif-break --every 1000000000 tick")

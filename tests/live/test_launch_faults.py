@@ -194,7 +194,9 @@ def test_a_killed_gdb_leaves_the_terminal_sane_and_the_history_kept(
             user.see("ready")
         (gdb,) = [process for process in children(user, "gdb") if process.name() == "gdb"]
         gdb.kill()
-        after = user.see("status ", "-echoprt").partition("status ")[2]
+        ended, _, after = user.see("status ", "-echoprt").partition("status ")
+        assert "gdb was ended by SIGKILL" in ended
+        assert after.startswith("125")
         assert settings(before) == settings(after)
         user.send("a line")
         assert "got a line" in user.end()

@@ -9,7 +9,7 @@ from typing import Callable
 
 import pytest
 
-from tests.live.user import histories, launched, only_run
+from tests.live.user import GDBMEM, Word, at_terminal, histories, launched, only_run
 
 pytestmark = [
     pytest.mark.needs("gdb", "valgrind", "vgdb", "gcc", "g++"),
@@ -86,3 +86,54 @@ def test_a_stripped_program_has_no_main_to_start_at_and_the_way_in_is_said(
         assert re.search(r"Breakpoint 1(\.\d)?, .*__libc_start_main", user.type("run"))
         assert "snapshot here: heap 0 B" in user.type("massif-snap here")
         user.quit()
+
+
+def test_arguments_of_several_lines_are_no_commands_of_gdbs_and_come_again_with_run(
+    program: Program, scratch: Path
+) -> None:
+    words: list[Word] = ["one\nshell touch pwned\nthree", b"\xff", "it's", ""]
+    with launched(program("shows_words"), *words, folder=scratch, options=["--stdout", "out"]) as user:
+        assert "is stopped before its first instruction" in user.text
+        assert "Traceback" not in user.text
+        for command in ("continue", "run"):
+            assert "status 0" in user.type(command)
+            assert shown_arguments(scratch / "out") == [os.fsencode(word) for word in words]
+            (scratch / "out").write_bytes(b"")
+        text = user.type("show args").partition('started is "')[2].rpartition('".')[0]
+        # Typed again by hand they are still the same.
+        assert "status 0" in user.type(f"run {text} more")
+        assert shown_arguments(scratch / "out")[0] == b"one\nshell touch pwned\nthree"
+        assert shown_arguments(scratch / "out")[-1] == b"more"
+        user.quit()
+    assert not (scratch / "pwned").exists()
+
+
+def test_several_lines_reach_a_program_that_gdb_starts_itself(program: Program, scratch: Path) -> None:
+    options = ["--engine", "none", "--stdout", "out", "--env", "TEXT=one\ntwo"]
+    words: list[Word] = [
+        GDBMEM,
+        "launch",
+        *options,
+        program("shows_words"),
+        "--",
+        "one\nshell touch pwned\nthree",
+        "it's",
+    ]
+    with at_terminal(words, scratch) as user:
+        user.prompt()
+        assert "is stopped before its first instruction" in user.text
+        assert "exited normally" in user.type("continue")
+        user.quit()
+    assert shown_arguments(scratch / "out") == [b"one\nshell touch pwned\nthree", b"it's"]
+    shown = (scratch / "out").read_bytes()
+    assert b"environment TEXT=one\ntwo\0" in shown
+    assert b"GDBMEM_NEWLINE" not in shown and b"GDBMEM_SESSION" not in shown
+    assert not (scratch / "pwned").exists()
+
+
+def shown_arguments(out: Path) -> list[bytes]:
+    """Return the arguments that the last of the programs whose output is in *out* was given."""
+    lines = out.read_bytes().split(b"\0")
+    first = max(number for number, line in enumerate(lines) if line.startswith(b"folder "))
+    shown = [line[len(b"argument ") :] for line in lines[first:] if line.startswith(b"argument ")]
+    return shown[1:]
