@@ -121,6 +121,7 @@ class Auto:
             heap_delta_bytes=delta if account.gauge.measures_heap else None,
             lock=SHARED if ran else LOCKED if locking() == "on" else FREE,
             shared_threads=tuple(sorted(ran)),
+            note=account.gauge.note,
         )
         account.steps.append(step)
         return step
