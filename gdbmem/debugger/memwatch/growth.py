@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Optional, TextIO
@@ -236,7 +235,7 @@ class GrowthCommand(Driving):
         pid = native_pid("memwatch growth")
         memory = ProcessMemory(pid)
         log = Log(memory, above_bytes=above)
-        began, cost = time.monotonic(), _own_seconds()
+        began, cost = time.monotonic(), time.process_time()
         with contextlib.ExitStack() as stack:
             stack.callback(memory.close)
             # The catchpoint sees the C library's requests as well.
@@ -254,16 +253,11 @@ class GrowthCommand(Driving):
                     gdb.execute("continue")
             finally:
                 log.end()
-                growth = log.growth(seconds=time.monotonic() - began, cost_seconds=_own_seconds() - cost)
+                growth = log.growth(seconds=time.monotonic() - began, cost_seconds=time.process_time() - cost)
                 _show(growth, args, stream)
             stop = recorder.stop(wait=None, ours=ours, thread=None)
         if stop.ended and not (alarm is not None and alarm.rang):
             warn(f"recording ended: {printable(stop.ended)}")
-
-
-def _own_seconds() -> float:
-    times = os.times()
-    return times.user + times.system
 
 
 def _show(growth: Growth, args: argparse.Namespace, stream: TextIO) -> None:
