@@ -156,3 +156,26 @@ def test_where_free_blocks_are_too_many_to_count_the_steps_say_so(program: Progr
     # What malloc took from the kernel stays the same: no block is invented.
     assert {step["heap_delta_bytes"] for step in uncounted[:3]} == {0}
     assert "steps not exact: too many free blocks to count" in " ".join(said.split())
+
+
+@pytest.mark.needs("valgrind")
+def test_under_massif_a_breakpoints_commands_run_once_and_after_the_stop(
+    program: Program, scratch: Path, massif: int
+) -> None:
+    said = run_gdb(
+        program("heap_lines", "-O0"),
+        [
+            "set sysroot",
+            f"target remote | vgdb --wait=20 --pid={massif}",
+            "break main",
+            "continue",
+            f"break {at('free(a)')}",
+            "commands\nsilent\necho COMMAND\\n\nend",
+            "memwatch next --json -o steps.json 6",
+            "kill",
+        ],
+        folder=scratch,
+    )
+    assert said.output.count("COMMAND") == 1
+    assert steps(scratch)[-1]["ended"] == "breakpoint 2"
+    assert heap_by_line(scratch)[at("malloc(40)")] == 40

@@ -37,6 +37,7 @@ class Gauge:
     exact = True
     note = ""  # what to know about the latest reading
     measures_heap = False
+    asks_gdb = False  # each reading is a command of gdb's, and those run a breakpoint's commands first
     most_chunks = MOST_CHUNKS  # free blocks of malloc's that a reading may look at
 
     def expect(self, readings: int) -> None:
@@ -130,6 +131,7 @@ class MassifGauge(Gauge):
 
     source = "massif"
     measures_heap = True
+    asks_gdb = True
 
     def __init__(self) -> None:
         # massif's monitor commands split at blanks, which TMPDIR may hold.
@@ -154,6 +156,8 @@ class MassifGauge(Gauge):
 
 class RemoteGauge(Gauge):
     """The resident set of a process behind gdbserver, through gdb's own remote file access."""
+
+    asks_gdb = True
 
     def __init__(self, pid: int, source: str) -> None:
         self.source = source

@@ -15,7 +15,7 @@ from gdbmem.debugger.memwatch.capture import Capture
 from gdbmem.debugger.memwatch.command import Driving
 from gdbmem.debugger.memwatch.recorder import recorder
 from gdbmem.debugger.place import real_pid
-from gdbmem.debugger.target import NATIVE, NOTHING, target_kind
+from gdbmem.debugger.target import CORE, NATIVE, NOTHING, REMOTE, VALGRIND, target_kind
 from gdbmem.errors import TargetError
 from gdbmem.linux.resident import ProcessMemory, Statm
 from gdbmem.model.calltree import Frame
@@ -201,6 +201,9 @@ def _call_name() -> str:
     return "system call"
 
 
+_ELSEWHERE = {REMOTE: "behind gdbserver", VALGRIND: "under valgrind", CORE: "that is a core file"}
+
+
 def native_pid(what: str) -> int:
     """Return the pid of the running program; raises TargetError where *what* can't be done."""
     kind = target_kind()
@@ -209,7 +212,7 @@ def native_pid(what: str) -> int:
         raise TargetError("the program is not being run", slug="not-running", hint="type 'start' first")
     if kind != NATIVE:
         raise TargetError(
-            f"{what} needs a process of this machine, not a {kind} one",
+            f"{what} needs a process of this machine, not one {_ELSEWHERE[kind]}",
             slug="not-native",
             hint="run gdb on the program itself",
         )

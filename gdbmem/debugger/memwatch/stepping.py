@@ -96,7 +96,8 @@ class Stepper:
             stack.callback(self._watcher.close)
             stack.enter_context(scheduler_locking(self._lock))
             stack.enter_context(self.capture)
-            stack.enter_context(recorder.recording(self.account.gauge.read))
+            gauge = self.account.gauge
+            stack.enter_context(recorder.recording(gauge.read, asks_gdb=gauge.asks_gdb))
             stack.callback(self.capture.finish)
             yield self
 
