@@ -100,12 +100,19 @@ def function(folder: Path) -> Row:
 
 def growing(folder: Path) -> list[Row]:
     in_gdb(folder, "growth", "asks_kernel")
-    found = json.loads((folder / "growth.json").read_text())
-    each = found["cost_seconds"] / max(found["events"], 1) * 1000
-    times = in_gdb(folder, "reads", "asks_kernel")
-    ratio = statistics.median(ours / bare for ours, bare in zip(times["memwatch"], times["bare"]))
-    ours, bare = (statistics.median(times[name]) for name in ("memwatch", "bare"))
+    events = json.loads((folder / "growth.json").read_text())["events"]
+    often = in_gdb(folder, "often", "asks_kernel")
+    each = [(ours - bare) / events for ours, bare in zip(often["memwatch"], often["bare"])]
+    cost = statistics.median(each)
     return [
-        Row("growth, ms a recorded event", each / 1000, 0, "at most 0.4 ms", at_most=0.4, value=each),
-        Row("growth of a program of a million read()s", ours, bare, "1.2 times", at_most=1.2, value=ratio),
+        Row("growth, a recorded event", cost, 0, "at most 0.4 ms", at_most=0.0004, value=cost),
+        running_on(folder, "reads", "growth of a program of a million read()s"),
+        running_on(folder, "seldom", "growth of a program that asks the kernel some 250 times a second"),
     ]
+
+
+def running_on(folder: Path, race_name: str, name: str) -> Row:
+    times = in_gdb(folder, race_name, "asks_kernel")
+    ratio = statistics.median(ours / bare for ours, bare in zip(times["memwatch"], times["bare"]))
+    ours, bare = (statistics.median(times[one]) for one in ("memwatch", "bare"))
+    return Row(name, ours, bare, "1.2 times", at_most=1.2, value=ratio)

@@ -77,12 +77,12 @@ def function() -> dict[str, list[float]]:
 
 def growth() -> dict[str, list[float]]:
     quiet("break main")
-    quiet("run")
+    quiet("run often")
     quiet(f"memwatch growth --json --force -o {os.environ['GROWTH']}")
     return {}
 
 
-def reads() -> dict[str, list[float]]:
+def reads(argument: str = "read") -> dict[str, list[float]]:
     times: dict[str, list[float]] = {"memwatch": [], "bare": []}
     quiet("break main")
     for _ in range(6):
@@ -90,9 +90,17 @@ def reads() -> dict[str, list[float]]:
             ("bare", "continue"),
             ("memwatch", "memwatch growth --json -o /dev/null --force"),
         ):
-            quiet("run read")
+            quiet(f"run {argument}")
             times[name].append(seconds_of(functools.partial(quiet, command)))
     return {name: found[1:] for name, found in times.items()}  # the first time it is imported
+
+
+def often() -> dict[str, list[float]]:
+    return reads("often")
+
+
+def seldom() -> dict[str, list[float]]:
+    return reads("seldom")
 
 
 gdb.execute("set pagination off")

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Callable, NamedTuple, Optional, Protocol
 
-MOST_CHUNKS = 10_000  # free chunks that are walked; beyond it the answer is approximate
+MOST_CHUNKS = 10_000  # free chunks that are walked where 5 ms is the most that it may take
 _BINS_BYTES = 254 * 8
 _AFTER_BINS = _BINS_BYTES + 16  # the bitmap of bins in between
 _PAGE = 4096
@@ -56,10 +56,24 @@ class Layout(NamedTuple):
 
 
 class InUse(NamedTuple):
-    """The answer: bytes, and whether every free chunk was subtracted."""
+    """The answer."""
 
-    bytes: int
-    exact: bool
+    taken_bytes: int  # what malloc has from the kernel, but for the tops of its heaps
+    free_bytes: Optional[int]  # of that; None: there were too many free chunks to walk
+
+    @property
+    def bytes(self) -> Optional[int]:
+        """Bytes in use; None where they were not counted."""
+        return None if self.free_bytes is None else self.taken_bytes - self.free_bytes
+
+    def since(self, before: InUse) -> tuple[int, bool]:
+        """Return the bytes gained since *before*, and whether that is exact.
+
+        Where either was not counted, both are taken as what malloc holds: like is compared with like.
+        """
+        if self.free_bytes is None or before.free_bytes is None:
+            return self.taken_bytes - before.taken_bytes, False
+        return self.taken_bytes - self.free_bytes - before.taken_bytes + before.free_bytes, True
 
 
 class _Pages(dict):  # type: ignore[type-arg]
@@ -97,9 +111,9 @@ class _TooManyError(Exception):
 class _Walk:
     """Adds up free chunks, and gives up when there are too many."""
 
-    def __init__(self, words: _Words) -> None:
+    def __init__(self, words: _Words, most: int) -> None:
         self.words = words
-        self.left = MOST_CHUNKS
+        self.left = most
 
     def bins(self, base: int, heads: Sequence[int]) -> int:
         """Return the bytes of the chunks in the bins whose heads are the pairs (fd, bk) at *base*."""
@@ -167,13 +181,15 @@ class GlibcHeap:
         """Whether blocks with a mapping of their own (from 128 KiB) are counted."""
         return self._mmapped_mem is not None
 
-    def in_use(self, tcaches: Iterable[int]) -> InUse:
+    def in_use(self, tcaches: Iterable[int], *, most_chunks: int = MOST_CHUNKS) -> InUse:
         """Return the bytes in use; *tcaches* are the addresses of the threads' tcache pointers.
+
+        Up to *most_chunks* free chunks are walked, at a third of a microsecond each.
 
         Raises OSError where memory can't be read, ValueError where it makes no sense.
         """
         words = _Words(self._memory)
-        taken, walk, exact = 0, _Walk(words), True
+        taken, walk = 0, _Walk(words, most_chunks)
         states = list(self._arenas(words))
         for _, state in states:
             top = state[self._layout.top // 8]
@@ -185,8 +201,8 @@ class GlibcHeap:
             free = sum(self._free(walk, base, state) for base, state in states)
             free += sum(self._cached(walk, pointer) for pointer in tcaches)
         except _TooManyError:
-            free, exact = 0, False
-        return InUse(taken - free, exact)
+            return InUse(taken, None)
+        return InUse(taken, free)
 
     def _arenas(self, words: _Words) -> Iterator[tuple[int, tuple[int, ...]]]:
         base = self._main_arena

@@ -24,6 +24,7 @@ class StepSum:
     shared_bytes: int = 0
     shared_hits: int = 0
     heap_bytes: Optional[int] = None
+    inexact_hits: int = 0  # steps whose delta is known, and not exact
     unknown_hits: int = 0  # steps whose delta is unknown: the process had gone
 
     @property
@@ -68,7 +69,9 @@ def _add(found: StepSum, step: Step) -> None:
         found.heap_bytes = (found.heap_bytes or 0) + step.heap_delta_bytes
     if step.delta_bytes is None:
         found.unknown_hits += 1
-    elif step.lock == SHARED:
+        return
+    found.inexact_hits += not step.exact
+    if step.lock == SHARED:
         found.shared_bytes += step.delta_bytes
         found.shared_hits += 1
     else:

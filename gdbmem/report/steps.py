@@ -128,7 +128,7 @@ def print_sums(
     table.add_column("steps", justify="right", no_wrap=True)
     table.add_column("where", overflow="fold")
     for one in sums:
-        cells = [_delta(one.delta_bytes)]
+        cells = [_delta(one.delta_bytes, "≈" if one.inexact_hits else "")]
         cells += [_delta(one.own_bytes), _delta(one.shared_bytes)] if shares else []
         cells += [Text("" if one.heap_bytes is None else format_delta(one.heap_bytes))] if heaps else []
         table.add_row(*cells, f"{one.hits:,}", _where(one, sources))
@@ -137,12 +137,26 @@ def print_sums(
     unknown = sum(one.unknown_hits for one in sums)
     if unknown:
         console.print(Text(f"{plural(unknown, 'step')} of unknown size: the process had gone", "dim"))
+    for text in _inexact(steps):
+        console.print(Text(text, "dim"))
 
 
-def _delta(size_bytes: int) -> Text:
+def _inexact(steps: Sequence[Step]) -> list[str]:
+    """Return a line for each reason why steps are not exact."""
+    counts: dict[str, int] = {}
+    for step in steps:
+        if not step.exact and step.delta_bytes is not None:
+            reason = step.note or f"source {step.source} is off on this kernel"
+            counts[reason] = counts.get(reason, 0) + 1
+    return [f"{plural(count, 'step')} not exact: {printable(reason)}" for reason, count in counts.items()]
+
+
+def _delta(size_bytes: int, mark: str = "") -> Text:
     from rich.text import Text
 
-    return Text(format_delta(size_bytes), "red" if size_bytes > 0 else "green" if size_bytes < 0 else "dim")
+    return Text(
+        mark + format_delta(size_bytes), "red" if size_bytes > 0 else "green" if size_bytes < 0 else "dim"
+    )
 
 
 def _where(one: StepSum, sources: SourceLines) -> Text:

@@ -123,3 +123,59 @@ def test_under_massif_the_numbers_are_massifs_own_to_the_byte(
     assert steps(scratch)[0]["source"] == "massif"
     assert "statm would measure valgrind, not the program" in said.output
     assert "the resident memory is valgrind's own" in said.output
+
+
+def many_frees(program: Program, folder: Path, steps_wanted: int) -> str:
+    return run_gdb(
+        program("frees_many", "-O0"),
+        ["break main", "run", f"memwatch next --source heap --json -o steps.json {steps_wanted}", "memwatch report"],
+        folder=folder,
+    ).output  # fmt: skip
+
+
+def freed_by(text: str) -> int:
+    return line_of("frees_many.c", text)
+
+
+def test_a_line_that_frees_20_000_blocks_is_charged_for_them_among_other_lines(
+    program: Program, scratch: Path
+) -> None:
+    many_frees(program, scratch, 7)
+    found = heap_by_line(scratch)
+    chunks = [max(32, (100 + i % 200 + 8 + 15) & ~15) for i in range(40_000)]
+    assert found[freed_by("drop(2);")] == -sum(chunks[::2])
+    assert found[freed_by("void *b = malloc(40)")] == 48 and found[freed_by("free(a)")] == -48
+    assert all(step["exact"] for step in steps(scratch))
+
+
+def test_where_free_blocks_are_too_many_to_count_the_steps_say_so(program: Program, scratch: Path) -> None:
+    said = many_frees(program, scratch, 300)
+    uncounted = [step for step in steps(scratch) if not step["exact"]]
+    assert uncounted[0]["line"] == freed_by("drop(2);")
+    assert all("too many free blocks to count" in step["note"] for step in uncounted)
+    # What malloc took from the kernel stays the same: no block is invented.
+    assert {step["heap_delta_bytes"] for step in uncounted[:3]} == {0}
+    assert "steps not exact: too many free blocks to count" in " ".join(said.split())
+
+
+@pytest.mark.needs("valgrind")
+def test_under_massif_a_breakpoints_commands_run_once_and_after_the_stop(
+    program: Program, scratch: Path, massif: int
+) -> None:
+    said = run_gdb(
+        program("heap_lines", "-O0"),
+        [
+            "set sysroot",
+            f"target remote | vgdb --wait=20 --pid={massif}",
+            "break main",
+            "continue",
+            f"break {at('free(a)')}",
+            "commands\nsilent\necho COMMAND\\n\nend",
+            "memwatch next --json -o steps.json 6",
+            "kill",
+        ],
+        folder=scratch,
+    )
+    assert said.output.count("COMMAND") == 1
+    assert steps(scratch)[-1]["ended"] == "breakpoint 2"
+    assert heap_by_line(scratch)[at("malloc(40)")] == 40

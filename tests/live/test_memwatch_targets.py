@@ -56,7 +56,7 @@ def test_behind_gdbserver_the_numbers_come_through_gdbs_own_file_access(
     assert found[line_of("touches_pages.c", "touch(19, 64)")] == 64
     assert {step["source"] for step in steps(scratch)} == {"smaps"}
     assert "$1 = 1" in said.output
-    assert "needs a process of this machine, not a remote one" in said.output
+    assert "needs a process of this machine, not one behind gdbserver" in said.output
     assert 'is "replay"' in said.output
 
 

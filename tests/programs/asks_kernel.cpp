@@ -1,4 +1,5 @@
-// Asks the kernel for memory in known ways, from known lines; with an argument it reads a million times instead.
+// Asks the kernel for memory in known ways, from known lines; with an argument it reads a million times instead,
+// with "often" it asks 2,000 times, with "seldom" some 250 times a second between other work.
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
@@ -23,7 +24,22 @@ static void small_blocks() {
     for (int i = 0; i < 20000; i++) memset(malloc(100), 1, 100);
 }
 
-int main(int count, char **) {
+static void ask(int times, long work) {
+    for (int i = 0; i < times; i++) {
+        munmap(fresh(1 << 16), 1 << 16);
+        for (volatile long n = 0; n < work; n = n + 1) {}
+    }
+}
+
+int main(int count, char **words) {
+    if (count > 1 && !strcmp(words[1], "often")) {
+        ask(1000, 0);
+        return 0;
+    }
+    if (count > 1 && !strcmp(words[1], "seldom")) {
+        ask(200, 24000000);
+        return 0;
+    }
     if (count > 1) {
         int file = open("/dev/zero", O_RDONLY);
         char byte;

@@ -47,7 +47,7 @@ def test_what_is_neither_top_nor_free_is_in_use(layout: Layout) -> None:
     memory = Bytes()
     arena(memory, layout=layout)
     heap = GlibcHeap(memory, ARENA, layout, None)
-    assert heap.in_use([]) == (0x10000 - 0x4000, True)
+    assert heap.in_use([]) == (0x10000 - 0x4000, 0)
     # Two chunks in the unsorted bin.
     head = ARENA + layout.bins - 16
     one, two = HEAP + 0x1000, HEAP + 0x2FF0
@@ -92,7 +92,7 @@ def test_very_many_free_chunks_are_not_walked_and_the_answer_says_so() -> None:
     memory.put(head + 16, chunks[0])
     for chunk, following in zip(chunks, [*chunks[1:], head]):
         memory.put(chunk + 8, 0x21, following)
-    assert GlibcHeap(memory, ARENA, Layout(), None).in_use([]) == (0x100000 - 0x4000, False)
+    assert GlibcHeap(memory, ARENA, Layout(), None).in_use([]) == (0x100000 - 0x4000, None)
 
 
 def test_blocks_with_a_mapping_of_their_own_count_where_libc_says_how_much_they_are() -> None:

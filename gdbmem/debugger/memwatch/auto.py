@@ -10,7 +10,7 @@ import gdb
 from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.memwatch.account import accounts
 from gdbmem.debugger.memwatch.locking import locking
-from gdbmem.debugger.memwatch.recorder import recorder, selected_thread
+from gdbmem.debugger.memwatch.recorder import has_commands, recorder, selected_thread
 from gdbmem.debugger.place import real_pid
 from gdbmem.debugger.target import NATIVE, target_kind
 from gdbmem.errors import GdbmemError, UsageError
@@ -74,12 +74,21 @@ class Auto:
     def _on_stop(self, event: gdb.Event) -> None:
         if recorder.driving:
             return  # a memwatch command keeps this account itself
+        if has_commands(event) and self._asks_gdb():
+            return  # asked now, gdb would run them from here: the next stop's account holds both
         step = self._look()
         if step is not None and self.is_on:
             from gdbmem.debugger.memwatch.showing import print_step
 
             print_step(step, sys.stdout)
         self._draw()
+
+    @staticmethod
+    def _asks_gdb() -> bool:
+        try:
+            return accounts.current().gauge.asks_gdb
+        except (GdbmemError, gdb.error):
+            return False
 
     def _draw(self) -> None:
         for draw in self._watchers:
@@ -121,6 +130,7 @@ class Auto:
             heap_delta_bytes=delta if account.gauge.measures_heap else None,
             lock=SHARED if ran else LOCKED if locking() == "on" else FREE,
             shared_threads=tuple(sorted(ran)),
+            note=account.gauge.note,
         )
         account.steps.append(step)
         return step

@@ -323,7 +323,10 @@ class FunctionCommand(Driving):
         gauge = accounts.current(args.source).gauge
         place = find_place(args.argument)
         tally = Tally(place, gauge.read, wanted_calls=args.calls)
-        with _Watches(tally, own_only=args.own) as watches, recorder.recording(gauge.read):
+        with (
+            _Watches(tally, own_only=args.own) as watches,
+            recorder.recording(gauge.read, asks_gdb=gauge.asks_gdb),
+        ):
             recorder.arm()
             try:
                 gdb.execute("continue")

@@ -9,7 +9,8 @@ from typing import NamedTuple, Optional
 
 import gdb
 
-from gdbmem.debugger.memwatch.heap import HeapReader
+from gdbmem.allocators.glibc_in_use import MOST_CHUNKS, InUse
+from gdbmem.debugger.memwatch.heap import PATIENT_CHUNKS, HeapReader
 from gdbmem.debugger.place import real_pid
 from gdbmem.debugger.target import CORE, NOTHING, REMOTE, VALGRIND, target_kind, valgrind_tool
 from gdbmem.errors import TargetError, UsageError
@@ -18,6 +19,7 @@ from gdbmem.linux.resident import PAGE_BYTES, ProcessMemory, Statm, parse_statm
 from gdbmem.linux.rollup import parse_rss
 
 SOURCES = ("auto", "statm", "smaps", "pagemap", "heap")
+UNCOUNTED = "too many free blocks to count: this is what malloc took from the kernel"
 _MASSIF_BYTES = re.compile(rb"^mem_heap_B=(\d+)$", re.M)
 
 
@@ -25,7 +27,7 @@ class Detail(NamedTuple):
     """What is read beside the number itself where there is time for it; None is unknown."""
 
     parts: Optional[dict[str, int]] = None  # resident bytes of heap, mmap, stack, file, other
-    heap_bytes: Optional[int] = None
+    heap: Optional[InUse] = None
     statm: Optional[Statm] = None
 
 
@@ -36,10 +38,20 @@ class Gauge:
     exact = True
     note = ""  # what to know about the latest reading
     measures_heap = False
+    asks_gdb = False  # each reading is a command of gdb's, and those run a breakpoint's commands first
+    most_chunks = MOST_CHUNKS  # free blocks of malloc's that a reading may look at
+
+    def expect(self, readings: int) -> None:
+        """Let each of *readings* take its time where they are few: a second for all of them."""
+        self.most_chunks = max(MOST_CHUNKS, PATIENT_CHUNKS // readings)
 
     def read(self) -> Optional[int]:
         """Return the bytes now; None when the process has gone."""
         raise NotImplementedError
+
+    def now(self) -> Optional[int]:
+        """Return the bytes now, not only good for differences."""
+        return self.read()
 
     def detail(self) -> Detail:
         """Return what else there is to say; may take some milliseconds."""
@@ -64,7 +76,7 @@ class LocalGauge(Gauge):
 
     def detail(self) -> Detail:
         found = self.heap.read()
-        return Detail(self.memory.parts(), found.bytes if found else None, self.memory.statm())
+        return Detail(self.memory.parts(), found, self.memory.statm())
 
     def close(self) -> None:
         self.memory.close()
@@ -79,19 +91,37 @@ class HeapGauge(Gauge):
 
     def __init__(self, pid: Optional[int]) -> None:
         self.heap = HeapReader(pid)
+        self._last: Optional[InUse] = None
+        self._level = 0
 
     def read(self) -> Optional[int]:
-        found = self.heap.read()
-        self.exact = found is None or (found.exact and self.heap.counts_mapped_blocks)
-        self.note = ""
-        if found is not None and not found.exact:
-            self.note = "very many free blocks: they are not subtracted"
-        elif found is not None and not self.heap.counts_mapped_blocks:
+        """Return a number whose differences are the bytes gained."""
+        found = self._found(self.most_chunks)
+        if found is None:
+            return None
+        gained, counted = (
+            (found.bytes or found.taken_bytes, True) if self._last is None else found.since(self._last)
+        )
+        self._last, self._level = found, self._level + gained
+        self.exact = counted and self.heap.counts_mapped_blocks
+        self.note = "" if counted else UNCOUNTED
+        if counted and not self.exact:
             self.note = "blocks from 128 KiB on are not counted without libc's debug information"
-        if found is None and gdb.selected_inferior().pid:
-            # Before libc is loaded nothing is allocated.
-            return 0 if self.heap.problem.startswith("no glibc") else None
-        return found.bytes if found else None
+        return self._level
+
+    def now(self) -> Optional[int]:
+        found = self._found(PATIENT_CHUNKS)
+        if found is not None and found.bytes is None:
+            raise TargetError(
+                "malloc holds more free blocks than can be counted", slug="heap-uncounted", hint="use $rss()"
+            )
+        return found.bytes if found is not None else None
+
+    def _found(self, most_chunks: int) -> Optional[InUse]:
+        found = self.heap.read(most_chunks=most_chunks)
+        if found is None and gdb.selected_inferior().pid and self.heap.problem.startswith("no glibc"):
+            return InUse(0, 0)  # before libc is loaded nothing is allocated
+        return found
 
     def close(self) -> None:
         self.heap.close()
@@ -102,6 +132,7 @@ class MassifGauge(Gauge):
 
     source = "massif"
     measures_heap = True
+    asks_gdb = True
 
     def __init__(self) -> None:
         # massif's monitor commands split at blanks, which TMPDIR may hold.
@@ -127,6 +158,8 @@ class MassifGauge(Gauge):
 class RemoteGauge(Gauge):
     """The resident set of a process behind gdbserver, through gdb's own remote file access."""
 
+    asks_gdb = True
+
     def __init__(self, pid: int, source: str) -> None:
         self.source = source
         self._pid = pid
@@ -148,8 +181,7 @@ class RemoteGauge(Gauge):
         return parse_rss(data)
 
     def detail(self) -> Detail:
-        found = self.heap.read()
-        return Detail(heap_bytes=found.bytes if found else None)
+        return Detail(heap=self.heap.read())
 
     def _get(self, name: str) -> Optional[bytes]:
         try:

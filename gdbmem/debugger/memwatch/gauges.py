@@ -28,7 +28,7 @@ def gauge_for(source: str, *, heap: bool) -> int:
         raise TargetError(
             "under valgrind the resident memory is valgrind's own", slug="valgrind-rss", hint="use $heap()"
         )
-    size_bytes = gauge.read()
+    size_bytes = gauge.now()
     if size_bytes is None:
         raise TargetError(
             getattr(getattr(gauge, "heap", None), "problem", "") or "the process can't be read",

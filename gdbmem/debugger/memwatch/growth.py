@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Optional, TextIO
@@ -16,7 +15,7 @@ from gdbmem.debugger.memwatch.capture import Capture
 from gdbmem.debugger.memwatch.command import Driving
 from gdbmem.debugger.memwatch.recorder import recorder
 from gdbmem.debugger.place import real_pid
-from gdbmem.debugger.target import NATIVE, NOTHING, target_kind
+from gdbmem.debugger.target import CORE, NATIVE, NOTHING, REMOTE, VALGRIND, target_kind
 from gdbmem.errors import TargetError
 from gdbmem.linux.resident import ProcessMemory, Statm
 from gdbmem.model.calltree import Frame
@@ -202,6 +201,9 @@ def _call_name() -> str:
     return "system call"
 
 
+_ELSEWHERE = {REMOTE: "behind gdbserver", VALGRIND: "under valgrind", CORE: "that is a core file"}
+
+
 def native_pid(what: str) -> int:
     """Return the pid of the running program; raises TargetError where *what* can't be done."""
     kind = target_kind()
@@ -210,7 +212,7 @@ def native_pid(what: str) -> int:
         raise TargetError("the program is not being run", slug="not-running", hint="type 'start' first")
     if kind != NATIVE:
         raise TargetError(
-            f"{what} needs a process of this machine, not a {kind} one",
+            f"{what} needs a process of this machine, not one {_ELSEWHERE[kind]}",
             slug="not-native",
             hint="run gdb on the program itself",
         )
@@ -236,7 +238,7 @@ class GrowthCommand(Driving):
         pid = native_pid("memwatch growth")
         memory = ProcessMemory(pid)
         log = Log(memory, above_bytes=above)
-        began, cost = time.monotonic(), _own_seconds()
+        began, cost = time.monotonic(), time.process_time()
         with contextlib.ExitStack() as stack:
             stack.callback(memory.close)
             # The catchpoint sees the C library's requests as well.
@@ -254,16 +256,11 @@ class GrowthCommand(Driving):
                     gdb.execute("continue")
             finally:
                 log.end()
-                growth = log.growth(seconds=time.monotonic() - began, cost_seconds=_own_seconds() - cost)
+                growth = log.growth(seconds=time.monotonic() - began, cost_seconds=time.process_time() - cost)
                 _show(growth, args, stream)
             stop = recorder.stop(wait=None, ours=ours, thread=None)
         if stop.ended and not (alarm is not None and alarm.rang):
             warn(f"recording ended: {printable(stop.ended)}")
-
-
-def _own_seconds() -> float:
-    times = os.times()
-    return times.user + times.system
 
 
 def _show(growth: Growth, args: argparse.Namespace, stream: TextIO) -> None:

@@ -13,6 +13,7 @@ from gdbmem.allocators.glibc_in_use import GlibcHeap, InUse, Layout, find_main_a
 from gdbmem.debugger.target import GdbMemory, ProcMemory
 
 _MOST_DATA = 1 << 20
+PATIENT_CHUNKS = 2_000_000  # free chunks that are walked for one command at the prompt, in about a second
 
 
 class HeapReader:
@@ -31,13 +32,13 @@ class HeapReader:
             self._memory.close()
             self._memory = None
 
-    def read(self) -> Optional[InUse]:
+    def read(self, *, most_chunks: int = PATIENT_CHUNKS) -> Optional[InUse]:
         """Return the bytes in use; None where there is no glibc malloc to read, with the reason in `problem`."""
         try:
             if self._heap is None and not self._find():
                 return None
             assert self._heap is not None
-            return self._heap.in_use(self._tcaches())
+            return self._heap.in_use(self._tcaches(), most_chunks=most_chunks)
         except (OSError, ValueError, OverflowError) as error:
             self.problem = f"malloc's bookkeeping can't be read: {error}"
         except gdb.error as error:

@@ -34,16 +34,18 @@ class Recorder:
         self.driving = False
         self.reading: Optional[int] = None  # at the stop since `arm`
         self._read: Read = lambda: None
+        self._asks_gdb = False
         self._event: Optional[gdb.Event] = None
         self._hit: dict[int, str] = {}  # the breakpoints that stopped it: number → what it is
         self._exited: Optional[str] = None
         self._stops = 0
+        self._waits = False  # the reading is to be taken when the breakpoint's commands are through
         self._inferior = 0
 
     @contextlib.contextmanager
-    def recording(self, read: Read) -> Iterator[None]:
-        """Record stops until the `with` ends."""
-        self._read, self.driving = read, True
+    def recording(self, read: Read, *, asks_gdb: bool = False) -> Iterator[None]:
+        """Record stops until the `with` ends; *asks_gdb* says that *read* executes commands of gdb's."""
+        self._read, self.driving, self._asks_gdb = read, True, asks_gdb
         gdb.events.stop.connect(self._on_stop)
         gdb.events.exited.connect(self._on_exit)
         try:
@@ -58,6 +60,7 @@ class Recorder:
         self._event = self.reading = self._exited = None
         self._stops = 0
         self._hit = {}
+        self._waits = False
         self._inferior = gdb.selected_inferior().num
 
     def is_plain(self, thread: gdb.InferiorThread) -> bool:
@@ -78,6 +81,8 @@ class Recorder:
         event = self._event
         if event is None:  # gdb didn't run it: it said why
             return Stop(self._read(), "not moved", None)
+        if self._waits and self._stops == 1:
+            self.reading = self._read()
         if wait is not None and getattr(event, "stop_signal", "") == "SIGINT":
             return Stop(self.reading, "", wait)
         ended, announced = self._in_words(event, ours)
@@ -114,7 +119,9 @@ class Recorder:
         self._stops += 1
         if self._stops == 1:
             self._event = event
-            self.reading = self._read() if gdb.selected_inferior().num == self._inferior else None
+            self._waits = self._asks_gdb and has_commands(event)
+            if gdb.selected_inferior().num == self._inferior and not self._waits:
+                self.reading = self._read()
             if type(event) is not gdb.StopEvent:
                 # A temporary breakpoint is gone when the command has returned.
                 hit = getattr(event, "breakpoints", ())
@@ -123,6 +130,12 @@ class Recorder:
     def _on_exit(self, event: gdb.Event) -> None:
         code = getattr(event, "exit_code", None)
         self._exited = "the program ended" + ("" if code is None else f" with status {code}")
+
+
+def has_commands(event: gdb.Event) -> bool:
+    """Tell whether a breakpoint that *event* is about has commands, which gdb.execute would run now."""
+    hit = getattr(event, "breakpoints", ())
+    return any(one.is_valid() and one.commands for one in hit)
 
 
 def selected_thread() -> Optional[gdb.InferiorThread]:

@@ -96,15 +96,18 @@ class Stepper:
             stack.callback(self._watcher.close)
             stack.enter_context(scheduler_locking(self._lock))
             stack.enter_context(self.capture)
-            stack.enter_context(recorder.recording(self.account.gauge.read))
+            gauge = self.account.gauge
+            stack.enter_context(recorder.recording(gauge.read, asks_gdb=gauge.asks_gdb))
             stack.callback(self.capture.finish)
             yield self
 
     def run(self) -> None:
         """Step as often as asked, or until something else than a step's end stops the program."""
         # Details first: looking at libc's data can itself make a page of it resident.
-        detail = self.account.gauge.detail() if self.orders.count == 1 else Detail()
-        self._before = self.account.gauge.read()
+        gauge = self.account.gauge
+        gauge.expect(self.orders.count + 1)
+        detail = gauge.detail() if self.orders.count == 1 else Detail()
+        self._before = gauge.read()
         goes_on = True
         while goes_on and len(self.steps) < self.orders.count:
             odd = self._take_strides()
@@ -138,6 +141,8 @@ class Stepper:
         start, self.stop, gauge = self.start, stop, self.account.gauge
         single = self.orders.count == 1 and stop.reading is not None
         moved, heap_delta = self._compare(detail) if single else (None, None)
+        if single and detail.heap is not None and heap_delta is None:
+            progress.notes.append("malloc: too many free blocks to count")
         step = self._new_step((start.function, start.file, start.line), start.number, stop.reading)
         self._book(
             step._replace(
@@ -192,8 +197,9 @@ class Stepper:
         if before.statm is not None and after.statm is not None:
             parts["mapped"] = after.statm.size_bytes - before.statm.size_bytes
         heap = None
-        if before.heap_bytes is not None and after.heap_bytes is not None:
-            heap = after.heap_bytes - before.heap_bytes
+        if before.heap is not None and after.heap is not None:
+            gained, counted = after.heap.since(before.heap)
+            heap = gained if counted else None
         return {name: size for name, size in parts.items() if size}, heap
 
     def _lock_word(self, progress: Progress) -> str:
