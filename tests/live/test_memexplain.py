@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -175,6 +176,28 @@ def test_a_core_is_explained_in_gdb_and_by_the_command_alike(program: Program, t
     inside = document(tmp_path / "in.json")
     assert [e["resident_bytes"] for e in inside["entries"]] == [e.resident_bytes for e in ledger.entries]
     assert {warning["slug"] for warning in inside["warnings"]} >= {"core-has-no-rss"}
+
+
+def test_a_program_that_has_moved_since_is_named_beside_its_core(program: Program, tmp_path: Path) -> None:
+    here, moved = tmp_path / "here", tmp_path / "moved"
+    shutil.copy(program("heap_known", "-static"), here)
+    with running([here, "pairs"]) as target:
+        subprocess.run(["gcore", "-o", tmp_path / "core", str(target.pid)], capture_output=True, check=True)
+        core = tmp_path / f"core.{target.pid}"
+        live = heap_of(explain(target.pid))
+    here.rename(moved)
+    assert heap_of(explain_core(core, program=moved)).live_chunks == live.live_chunks
+    command = Path(sys.executable).with_name("gdbmem")
+    done = subprocess.run(
+        [command, "explain", "--core", core, "/bin/true"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("gdbmem: /bin/true is not the program that left this core")
+    done = subprocess.run(
+        [command, "explain", "--core", core, moved], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "heap.live" in done.stdout
 
 
 def test_a_cut_core_is_no_traceback(program: Program, tmp_path: Path) -> None:
