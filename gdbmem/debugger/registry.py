@@ -128,12 +128,13 @@ Show where the resident memory of this process is, and what would give it back.
 Usage: COMMAND [OPTIONS]
 
 A ledger that adds up to the resident set: live heap, heap that is free but kept, stacks, files, the rest.
-Nothing runs in the process.
+Nothing runs in the process, but with --mallinfo.
   --save NAME         keep this ledger under NAME
   --since NAME        what has changed since the ledger saved as NAME
   --sizes             live and free blocks by size
   --pinners           which live blocks keep free pages from being returned
   --arena N           arena N
+  --mallinfo          what malloc says of itself beside it: calls mallinfo2 in the process (see memtrim)
   --json, -o FILE, --force
 
 Example:

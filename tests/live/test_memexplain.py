@@ -132,6 +132,36 @@ def test_memtrim_returns_what_it_predicted_and_since_shows_where(program: Progra
     assert "exited normally" in done.stdout
 
 
+@pytest.mark.parametrize(("mode", "threads"), [("pairs", 0), ("middle", 3)])
+def test_mallocs_own_figures_are_those_of_the_ledger(
+    program: Program, tmp_path: Path, mode: str, threads: int
+) -> None:
+    done = gdb(
+        tmp_path,
+        program("heap_known"),
+        "break read",
+        f"run {mode} {threads} </dev/zero",
+        "up",
+        "print $xmm0",
+        "memexplain --mallinfo --json -o figures.json",
+        "print $xmm0",
+        "memexplain --mallinfo",
+        "frame",
+        "delete",
+        "continue",
+    )
+    figures = {
+        f["name"]: (f["mallinfo"], f["ledger"]) for f in document(tmp_path / "figures.json")["figures"]
+    }
+    assert figures["uordblks"][0] > 1 << 20
+    assert {name for name, (theirs, ours) in figures.items() if theirs != ours} == set()
+    assert "they differ" not in done.stdout
+    values = [line.split(" = ", 1)[1] for line in done.stdout.splitlines() if line.startswith("$")]
+    assert values[0] == values[1]
+    assert [line[:2] for line in done.stdout.splitlines() if line.startswith("#")][-1] == "#1"
+    assert "exited normally" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("mode", "stop", "reason"),
     [
