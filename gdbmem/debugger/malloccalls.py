@@ -59,20 +59,18 @@ def _refused(message: str) -> TargetError:
 
 
 def call_malloc(function: str, arguments: Sequence[int]) -> int:
-    """Call malloc's *function*, the other threads running: one of them may hold an arena's lock for a moment.
+    """Call malloc's *function*, the other threads held: none of them has an arena locked (check_callable).
 
     Every register of the thread is as it was afterwards, and the selected frame too.
     """
     from gdbmem.debugger.inferior import program
 
-    with _frame_kept():
-        program.lets_others_run = True
+    with _alone():
+        program.lets_others_run = False
         try:
             return program.call(function, arguments)
         except TargetError as error:
             raise _translated(error, function) from error
-        finally:
-            program.lets_others_run = False
 
 
 def _translated(error: TargetError, function: str) -> TargetError:
@@ -89,14 +87,21 @@ def _translated(error: TargetError, function: str) -> TargetError:
 
 
 @contextmanager
-def _frame_kept() -> Iterator[None]:
+def _alone() -> Iterator[None]:
+    """Hold the other threads, have gdb ask nothing, and keep the selected frame."""
+    from gdbmem.debugger.memwatch.locking import scheduler_locking
+
     level, frame = 0, gdb.selected_frame().newer()
     while frame is not None:
         level, frame = level + 1, frame.newer()
     thread = gdb.selected_thread()
+    asks = bool(gdb.parameter("confirm"))
+    gdb.execute("set confirm off", to_string=True)
     try:
-        yield
+        with scheduler_locking("on"):
+            yield
     finally:
+        gdb.execute(f"set confirm {'on' if asks else 'off'}", to_string=True)
         if thread.is_valid():
             thread.switch()
             frame = gdb.newest_frame()
@@ -122,7 +127,7 @@ def read_mallinfo() -> dict[str, int]:
         if not _exists(function):
             continue
         form = f"<{len(_FIELDS)}{kind}"
-        with _frame_kept():
+        with _alone():
             address = program.place(
                 bytes(struct.calcsize(form))
             )  # the caller says where the structure belongs

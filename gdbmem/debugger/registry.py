@@ -152,7 +152,7 @@ TRIM = Declared(
 Have the process give freed memory back: call malloc_trim(0) in it, and compare with what was predicted.
 Usage: COMMAND [--json] [-o FILE] [--force]
 
-This runs code in the process, with its other threads running meanwhile. It is refused where that would
+This runs code in the selected thread; the others are held meanwhile. It is refused where that would
 be dangerous: inside malloc, with an arena locked, in a signal handler.
 
 Example:
