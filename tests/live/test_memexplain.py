@@ -135,14 +135,13 @@ def test_memtrim_returns_what_it_predicted_and_since_shows_where(program: Progra
 
 def test_memtrim_in_a_server_that_works_on_meanwhile(program: Program, tmp_path: Path) -> None:
     with running([program("steady_server"), 8]) as target:
-        done = gdb(
-            tmp_path,
-            program("steady_server"),
-            f"attach {target.pid}",
-            *["memtrim --json -o trim.json", "memexplain --mallinfo --json -o figures.json", "detach"],
-        )
-        if "with an arena locked" in done.stderr:
-            pytest.skip("a thread was inside malloc when gdb came")
+        commands = ("memtrim --json -o trim.json", "memexplain --mallinfo --json -o figures.json", "detach")
+        for _ in range(4):
+            done = gdb(tmp_path, program("steady_server"), f"attach {target.pid}", *commands)
+            if "with an arena locked" not in done.stderr:
+                break
+        else:
+            pytest.skip("a thread was inside malloc each time that gdb came")
         trimmed = document(tmp_path / "trim.json")
         assert abs(trimmed["predicted_bytes"] - trimmed["returned_bytes"]) <= 64 << 12
         figures = document(tmp_path / "figures.json")["figures"]
