@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Optional
 
 from gdbmem.arguments import ArgumentParser, add_output_options
 from gdbmem.errors import InputError, UsageError
@@ -20,8 +20,13 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.usage = "%(prog)s [OPTIONS] PID\n       %(prog)s [OPTIONS] --core CORE"
-    parser.add_argument("pid", metavar="PID", type=int, nargs="?", help="the process")
+    parser.usage = "%(prog)s [OPTIONS] PID\n       %(prog)s [OPTIONS] --core CORE [PROGRAM]"
+    parser.add_argument(
+        "target",
+        metavar="PID",
+        nargs="?",
+        help="the process; with --core the file of the program that left it",
+    )
     parser.add_argument("--core", metavar="CORE", help="explain this core file instead of a process")
     parser.add_argument(
         "--fork", action="store_true", help="analyse a motionless copy: the process waits some 20 ms per GiB"
@@ -38,23 +43,24 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.epilog = (
         "examples:\n"
         "  gdbmem explain 4711\n"
+        "  gdbmem explain --core core.4711 ./server\n"
         "  gdbmem explain 4711 --json -o before.json; gdbmem explain 4711 --since before.json\n"
     )
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     args = parser.parse_args(argv)
-    if (args.pid is None) == (args.core is None):
-        raise UsageError("name a process or a core", hint="gdbmem explain PID, or gdbmem explain --core CORE")
+    pid = _checked_pid(args.target, core=args.core)
     if args.core is not None and args.fork:
         raise UsageError("a core is a copy already", hint="leave out --fork")
-    if args.pid is not None and args.pid <= 0:
-        raise UsageError(f"{args.pid} is no process id", hint="'ps' lists them")
     earlier = _read(args.since) if args.since else None
     with open_output(args.output, force=args.force) as stream:
         from gdbmem.launch.inspection import explain_core, explain_process
 
-        ledger = explain_core(Path(args.core)) if args.core else explain_process(args.pid, fork=args.fork)
+        if pid is not None:
+            ledger = explain_process(pid, fork=args.fork)
+        else:
+            ledger = explain_core(Path(args.core), program=Path(args.target) if args.target else None)
         ledger.check()
         if args.json:
             from gdbmem.report.ledger_json import growth_json, ledger_json
@@ -70,6 +76,18 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         else:
             print_ledger(ledger, console, View(args.sizes, args.pinners, args.arena))
     return 0
+
+
+def _checked_pid(word: Optional[str], *, core: Optional[str]) -> Optional[int]:
+    """Return the process that is meant; None for a core."""
+    if core is not None:
+        return None
+    if word is None:
+        raise UsageError("name a process or a core", hint="gdbmem explain PID, or gdbmem explain --core CORE")
+    if not word.isdecimal() or int(word) == 0:
+        hint = f"gdbmem explain --core {printable(word)}" if Path(word).exists() else "'ps' lists them"
+        raise UsageError(f"{printable(word)} is no process id", hint=hint)
+    return int(word)
 
 
 def _read(name: str) -> Ledger:

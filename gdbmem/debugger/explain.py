@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Optional, TextIO
 
 import gdb
 
@@ -38,6 +38,9 @@ class ExplainCommand(Command):
         parser.add_argument("--sizes", action="store_true", help="live and free blocks by size")
         parser.add_argument("--pinners", action="store_true", help="which live blocks keep free pages back")
         parser.add_argument("--arena", metavar="N", type=int, help="show arena N")
+        parser.add_argument(
+            "--mallinfo", action="store_true", help="call mallinfo2 in the process, and compare"
+        )
         add_output_options(parser)
 
     def run(self, args: argparse.Namespace) -> None:
@@ -46,6 +49,9 @@ class ExplainCommand(Command):
         earlier = kept_ledger(args.since) if args.since is not None else None
         with open_output(args.output, force=args.force) as stream:
             ledger = read_ledger_here()
+            if args.mallinfo:
+                write_mallinfo(ledger, stream, as_json=args.json)
+                return
             if args.save is not None:
                 say(f"ledger kept as {keep_ledger(args.save, ledger).label}")
             if args.json:
@@ -61,6 +67,24 @@ class ExplainCommand(Command):
                 print_growth(earlier, ledger, console, (args.since, args.save or "now"))
             else:
                 print_ledger(ledger, console, View(args.sizes, args.pinners, args.arena))
+
+
+def write_mallinfo(ledger: Ledger, stream: TextIO, *, as_json: bool) -> None:
+    """Write what mallinfo2, called in the process, says beside what *ledger* does."""
+    from gdbmem.debugger.malloccalls import check_callable, mallinfo_of, read_mallinfo
+    from gdbmem.debugger.terminal import console_on
+    from gdbmem.report.mallinfo import mallinfo_json, print_mallinfo
+
+    if core_path() is not None:
+        raise TargetError(
+            "a core can't run mallinfo2", slug="trim-refused", hint="'memexplain' says what the heap holds"
+        )
+    check_callable(ledger, "mallinfo2")
+    theirs = read_mallinfo()
+    if as_json:
+        stream.write(mallinfo_json(theirs, mallinfo_of(ledger), ledger.notices))
+    else:
+        print_mallinfo(theirs, mallinfo_of(ledger), console_on(stream))
 
 
 def read_ledger_here(looks: Optional[Looks] = None) -> Ledger:

@@ -128,12 +128,13 @@ Show where the resident memory of this process is, and what would give it back.
 Usage: COMMAND [OPTIONS]
 
 A ledger that adds up to the resident set: live heap, heap that is free but kept, stacks, files, the rest.
-Nothing runs in the process.
+Nothing runs in the process, but with --mallinfo.
   --save NAME         keep this ledger under NAME
   --since NAME        what has changed since the ledger saved as NAME
   --sizes             live and free blocks by size
   --pinners           which live blocks keep free pages from being returned
   --arena N           arena N
+  --mallinfo          what malloc says of itself beside it: calls mallinfo2 in the process (see memtrim)
   --json, -o FILE, --force
 
 Example:
@@ -151,7 +152,7 @@ TRIM = Declared(
 Have the process give freed memory back: call malloc_trim(0) in it, and compare with what was predicted.
 Usage: COMMAND [--json] [-o FILE] [--force]
 
-This runs code in the process, with its other threads running meanwhile. It is refused where that would
+This runs code in the selected thread; the others are held meanwhile. It is refused where that would
 be dangerous: inside malloc, with an arena locked, in a signal handler.
 
 Example:

@@ -135,14 +135,21 @@ def explain_stopped(
     return build_ledger(read_process(pid, name, memory, threads, malloc, walker=walker, look=look))
 
 
-def explain_core(path: Path, *, walker: Optional[Walker] = None, look: Optional[Look] = None) -> Ledger:
+def explain_core(
+    path: Path,
+    *,
+    walker: Optional[Walker] = None,
+    look: Optional[Look] = None,
+    program: Optional[Path] = None,
+) -> Ledger:
     """Return the ledger of a core file: its pages that hold data take the place of the resident set.
 
-    Raises InputError where *path* is no core.
+    *program* is the file that left the core, where it isn't at its old place any more. Raises InputError
+    where *path* is no core, or *program* another program.
     """
     from gdbmem.linux.corefile import CoreFile
 
-    core = CoreFile(path)
+    core = CoreFile(path, program)
     mappings = core.mappings()
     threads = [ThreadPointers(t.tid, t.thread_pointer, t.stack_pointer) for t in core.threads]
     reading = Reading(core.program, None, mappings, core.written, True, threads)

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Optional
 
 from gdbmem.errors import InputError
+from gdbmem.linux.elf import read_image
 from gdbmem.linux.maps import Mapping
 from gdbmem.linux.pages import PAGE, Ranges
-from gdbmem.model.memory import Buffer, MemoryUnreadable
+from gdbmem.model.memory import Buffer, BytesMemory, MemoryUnreadable
 from gdbmem.text import printable
 
 _CORE, _PT_LOAD, _PT_NOTE = 4, 1, 4
@@ -45,7 +46,8 @@ class _Segment:
 class CoreFile:
     """A core, opened; it is a `Memory` of what it holds, and of files it leaves out where those are here."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, program: Optional[Path] = None) -> None:
+        """Open the core at *path*; what it leaves out of the program's own file is read from *program*."""
         self.path = path
         self.program = ""
         self.threads: list[CoreThread] = []
@@ -60,6 +62,8 @@ class CoreFile:
         self._segments = self._read_segments()
         self._starts = [segment.start for segment in self._segments]
         self.written = self._written()
+        if program is not None:
+            self._take_program(program)
 
     def _bad(self, why: str) -> InputError:
         return InputError(
@@ -67,6 +71,28 @@ class CoreFile:
             slug="bad-core",
             hint="'gcore PID' writes one",
         )
+
+    def _take_program(self, program: Path) -> None:
+        """Read the program from *program*; raises InputError where that is not what left the core."""
+        try:
+            contents = program.read_bytes()
+        except OSError as error:
+            raise InputError(
+                f"{printable(str(program))} can't be read: {error.strerror}",
+                slug="unreadable",
+                hint="name the file of the program that left the core",
+            ) from error
+        start, _, _, old = min(self._files, default=(0, 0, 0, ""))
+        wanted = read_image(self, start, old)
+        given = read_image(BytesMemory([(start, contents)]), start, old)
+        if given is None or (wanted is not None and wanted.build_id != given.build_id):
+            raise InputError(
+                f"{printable(str(program))} is not the program that left this core ({printable(old)})",
+                slug="other-program",
+                hint="name the file that was running, or none",
+            )
+        new = str(program.absolute())
+        self._files = [(s, e, o, new if name == old else name) for s, e, o, name in self._files]
 
     # -- memory -------------------------------------------------------------------------------------------
 

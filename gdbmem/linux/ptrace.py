@@ -19,7 +19,6 @@ from gdbmem.linux.process import ptrace_scope, thread_ids
 SEIZE, INTERRUPT, DETACH = 0x4206, 0x4207, 17
 GETREGSET, SETREGSET = 0x4204, 0x4205
 _NT_PRSTATUS, _NT_ARM_TLS = 1, 0x401
-XSTATE = 0x202  # x86's register set with the vector registers
 _WALL = 0x40000000
 _EVENT_STOP = 128
 _EINTR = (1 << 64) - errno.EINTR

@@ -272,11 +272,55 @@ def test_a_forked_child_is_explained_like_any_other(program: Program) -> None:
             os.kill(target.pid, signal.SIGKILL)
 
 
-def test_tens_of_thousands_of_mappings(program: Program) -> None:
-    with faulty(program, "mappings") as target:
+def test_a_hundred_thousand_mappings_or_as_many_as_the_kernel_allows(program: Program) -> None:
+    most = min(int(Path("/proc/sys/vm/max_map_count").read_text()) - 500, 100_000)
+    with running([program("heap_faults"), "mappings", most]) as target:
         ledger = explain(target.pid)
-        assert len(ledger.shares) > 40_000
-        assert ledger.total("anonymous.other") >= 20_000 << 12
+        assert len(ledger.shares) >= most
+        assert ledger.total("anonymous.other") >= most // 2 << 12
+
+
+def test_memory_that_was_swapped_out_stands_beside_the_ledger(program: Program) -> None:
+    with faulty(program, "swap") as target:
+        swapped = sum(map(int, re.findall(r"^Swap:\s+(\d+)", smaps(target.pid), re.M))) << 10
+        if not swapped:
+            pytest.skip("this machine has no swap space")
+        ledger = explain(target.pid)
+        assert heap_of(ledger).live_chunks > 4000
+        assert ledger.beside["swap"] == swapped
+        live = next(entry for entry in ledger.entries if entry.category == "heap.live")
+        assert live.allocated_bytes is not None
+        assert live.resident_bytes < live.allocated_bytes
+
+
+def test_pages_that_ksm_has_merged_are_a_figure_beside_the_ledger(program: Program) -> None:
+    switch = Path("/sys/kernel/mm/ksm/run")
+    if not switch.exists() or switch.read_text() != "1\n":
+        pytest.skip("ksm is off on this machine")
+    with faulty(program, "ksm") as target:
+        deadline = time.monotonic() + 10
+        while not re.search(r"^KSM:\s+[1-9]", smaps(target.pid), re.M):
+            if time.monotonic() > deadline:
+                pytest.skip("ksm did not come by")
+            time.sleep(0.1)
+        ledger = explain(target.pid)
+        assert ledger.beside["merged_by_ksm"] > 0
+        assert ledger.total("anonymous.other") >= 8 << 20
+
+
+def smaps(pid: int) -> str:
+    return Path(f"/proc/{pid}/smaps").read_text()
+
+
+@pytest.mark.parametrize("fork", [False, True])
+def test_a_thread_that_stands_on_a_stack_of_its_own_making(program: Program, fork: bool) -> None:
+    with faulty(program, "coroutine") as target:
+        ledger = explain(target.pid, fork=fork)
+        assert heap_of(ledger).is_exact
+        assert heap_of(ledger).live_chunks >= 100
+        own = ledger.total("anonymous.other", "stack.thread")
+        assert 2 << 20 <= own < 3 << 20
+        assert ledger.total("stack.main") > 0
 
 
 def test_an_arena_that_was_being_changed_is_said(program: Program) -> None:

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #define IS(name) (strcmp(mode, name) == 0)
@@ -33,9 +34,27 @@ static void fill(int count, size_t size) {
     for (int i = 0; i < count; i++) memset(kept[i] = malloc(size), 0x55, size);
 }
 
+static void serve(void) {
+    char line[16];
+    printf("pid %d\nready\n", getpid());
+    while (read(0, line, sizeof line) > 0) {
+        if (line[0] == 't') {
+            malloc_trim(0);
+            printf("trimmed\n");
+        }
+        if (line[0] == 'q') _exit(0);
+    }
+    _exit(0);
+}
+
+static void *coroutine_stack(size_t size) {
+    void *stack = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    memset(stack, 1, size);
+    return stack;
+}
+
 int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "";
-    char line[16];
     setvbuf(stdout, NULL, _IONBF, 0);
     if (IS("corrupt-size")) {
         fill(1000, 100);
@@ -90,11 +109,29 @@ int main(int argc, char **argv) {
             return 0;
         }
     } else if (IS("mappings")) { /* alternating rights keep the kernel from joining them */
-        char *area = mmap(NULL, 40000L << 12, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        for (long i = 0; i < 40000; i += 2) {
+        long most = atol(argv[2]);
+        char *area = mmap(NULL, most << 12, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        for (long i = 0; i < most; i += 2) {
             area[i << 12] = 1;
             mprotect(area + (i << 12), 4096, PROT_READ);
         }
+    } else if (IS("swap")) {
+        fill(4000, 5000);
+        madvise((void *)((size_t)kept[100] & -4096), (char *)kept[3900] - (char *)kept[100] & -4096,
+                21 /* MADV_PAGEOUT */);
+    } else if (IS("ksm")) {
+        char *area = mmap(NULL, 8 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        memset(area, 7, 8 << 20);
+        madvise(area, 8 << 20, MADV_MERGEABLE);
+    } else if (IS("coroutine")) { /* the thread stands on a stack that it made itself; another one rests */
+        static ucontext_t here, there;
+        fill(100, 100);
+        coroutine_stack(1 << 20);
+        getcontext(&there);
+        there.uc_stack.ss_sp = coroutine_stack(1 << 20);
+        there.uc_stack.ss_size = 1 << 20;
+        makecontext(&there, serve, 0);
+        swapcontext(&here, &there);
     } else if (IS("locked")) { /* as if a thread had been stopped inside malloc */
         fill(100, 100);
         /* main_arena's first word is its lock; it lies before the bins that a free chunk points to */
@@ -115,13 +152,5 @@ int main(int argc, char **argv) {
             for (int i = 0; i < 3000; i++) free(kept[i]);
         }
     }
-    printf("pid %d\nready\n", getpid());
-    while (read(0, line, sizeof line) > 0) {
-        if (line[0] == 't') {
-            malloc_trim(0);
-            printf("trimmed\n");
-        }
-        if (line[0] == 'q') _exit(0);
-    }
-    return 0;
+    serve();
 }

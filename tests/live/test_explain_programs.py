@@ -1,0 +1,120 @@
+"""The ledger of programs that nobody wrote for a test: it adds up, and leaves next to nothing unclaimed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from gdbmem.errors import TargetError
+from gdbmem.launch.inspection import explain_process
+
+# What waits for its standard input, or for a connection, and so holds still for a look at it. @ is a folder.
+GLIBC = {
+    "python3": ["python3", "-c", "import json, asyncio, sys; sys.stdin.read()"],
+    "gdb": ["gdb", "-nx", "-q", "/bin/bash"],
+    "cc1": ["gcc", "-x", "c", "-o", "@/out", "-"],
+    "cc1plus": ["g++", "-x", "c++", "-o", "@/out", "-"],
+    "as": ["as", "-o", "@/out"],
+    "sqlite3": ["sqlite3", "@/new.db"],
+    "nginx": ["nginx", "-p", "@", "-e", "@/log", "-c", "@/nginx"],
+    "perl": ["perl", "-e", "my %h = map { $_ => 'x' x $_ } 1..2000; <STDIN>"],
+    "vim": ["vim", "-u", "NONE", "-es"],
+    "git": ["git", "-C", "@", "cat-file", "--batch"],
+    "bash": ["bash", "--norc", "--noprofile"],
+    "tmux": ["tmux", "-D", "-S", "@/socket", "-f", "/dev/null"],
+    "make": ["make", "-f", "-"],
+    "cmake": ["cmake", "-E", "sleep", "60"],
+    "ssh-agent": ["ssh-agent", "-D", "-a", "@/agent"],
+    "dbus-daemon": ["dbus-daemon", "--session", "--address=unix:path=@/bus", "--nofork", "--nopidfile"],
+    "top": ["top", "-b", "-d", "60"],
+    "gdbserver": ["gdbserver", "--multi", "-"],
+    "awk": ["awk", "{ print }"],
+    "sort": ["sort"],
+}
+OTHERS = {
+    "redis-server": ["redis-server", "--port", "0", "--unixsocket", "@/redis", "--dir", "@"],
+    "java": ["java", "-Xmx64m", "@/Waits.java"],
+    "node": ["node", "-e", "process.stdin.resume()"],
+    "prometheus": ["prometheus", "--config.file=@/p.yml", "--storage.tsdb.path=@/d",
+                   "--web.listen-address=127.0.0.1:0"],
+    "chromium": ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--user-data-dir=@/u",
+                 "--remote-debugging-port=0", "about:blank"],
+}  # fmt: skip
+FILES = {
+    "p.yml": "global: {}\n",
+    "nginx": "daemon off; pid @/pid; events {}\n",
+    "Waits.java": "class Waits { public static void main(String[] a) throws Exception { System.in.read(); } }\n",
+}
+
+
+def rest(pid: int) -> bool:
+    """Wait until the process sleeps, and its memory grows no more; False where it has ended."""
+    before = -1
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            status = Path(f"/proc/{pid}/status").read_text()
+        except OSError:
+            return False
+        found = re.search(r"VmRSS:\s+(\d+)", status)
+        if found is None:
+            return False
+        if "State:\tS" in status and int(found[1]) == before:
+            return True
+        before = int(found[1])
+        time.sleep(0.15)
+    return True
+
+
+def family(pid: int) -> list[int]:
+    """Return the process and what it has started: a compiler is a child of its driver."""
+    found = [pid]
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in task.read_text().split():
+            found += family(int(child))
+    return found
+
+
+@pytest.mark.parametrize("name", [*GLIBC, *OTHERS])
+def test_the_ledger_of_real_programs_adds_up_and_claims_nearly_all(name: str, tmp_path: Path) -> None:
+    words = [word.replace("@", str(tmp_path)) for word in {**GLIBC, **OTHERS}[name]]
+    if shutil.which(words[0]) is None:
+        pytest.skip(f"{words[0]} is not installed")
+    for file, text in FILES.items():
+        (tmp_path / file).write_text(text.replace("@", str(tmp_path)))
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    process = subprocess.Popen(
+        words,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        assert rest(process.pid), f"{name} has ended"
+        for pid in family(process.pid):
+            check(pid, is_glibc=name in GLIBC)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def check(pid: int, *, is_glibc: bool) -> None:
+    try:
+        ledger = explain_process(pid)
+    except TargetError as error:
+        assert error.slug in ("process-ended", "no-such-process", "process-zombie"), error  # it went away
+        return
+    ledger.check()
+    assert [share.rss_bytes for share in ledger.shares] == [sum(s.parts.values()) for s in ledger.shares]
+    if is_glibc:
+        assert ledger.heap is not None
+        assert ledger.heap.is_exact, ledger.notices
+        assert ledger.total("anonymous.other") <= 0.02 * ledger.rss_bytes
