@@ -16,6 +16,7 @@ from gdbmem.report.output import open_output
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
+    from gdbmem.analysis.pinners import PinnerPaths
     from gdbmem.model.ledger import Ledger
 
 
@@ -29,6 +30,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--sizes", action="store_true", help="list live and free blocks by size")
     parser.add_argument(
         "--pinners", action="store_true", help="which live blocks keep free pages back, by size"
+    )
+    parser.add_argument(
+        "--paths",
+        metavar="RUN:NAME",
+        help="which call paths allocate blocks of these sizes, by a snapshot of another run (gperftools)",
     )
     parser.add_argument("--arena", metavar="N", type=int, help="show arena N")
     parser.add_argument(
@@ -53,23 +59,40 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     earlier = _read(args.since) if args.since else None
     with open_output(args.output, force=args.force) as stream:
         from gdbmem.launch.inspection import explain_core, explain_process
+        from gdbmem.report.ledger_view import Beside, print_all, write_json
 
         ledger = explain_core(Path(args.core)) if args.core else explain_process(args.pid, fork=args.fork)
         ledger.check()
+        beside = Beside(paths=_paths(args.paths, ledger) if args.paths else None)
         if args.json:
-            from gdbmem.report.ledger_json import growth_json, ledger_json
+            from gdbmem.report.ledger_json import growth_json
 
-            stream.write(ledger_json(ledger) if earlier is None else growth_json(earlier, ledger))
+            if earlier is not None:
+                stream.write(growth_json(earlier, ledger))
+            else:
+                write_json(ledger, beside, stream)
             return 0
         from gdbmem.report.console import make_console
-        from gdbmem.report.ledger_text import View, print_growth, print_ledger
+        from gdbmem.report.ledger_text import View, print_growth
 
         console = make_console(stream)
         if earlier is not None:
             print_growth(earlier, ledger, console, (args.since, "now"))
         else:
-            print_ledger(ledger, console, View(args.sizes, args.pinners, args.arena))
+            print_all(ledger, beside, console, View(args.sizes, args.pinners, args.arena))
     return 0
+
+
+def _paths(operand: str, ledger: Ledger) -> PinnerPaths:
+    from gdbmem.analysis.pinners import join_paths
+    from gdbmem.formats.opening import Reading
+    from gdbmem.launch.symbols import GdbSymbols
+    from gdbmem.runs.operand import format_of, load_operand
+
+    reading = Reading(symbols=GdbSymbols())
+    return join_paths(
+        ledger, load_operand(operand, reading).snapshot, source_format=format_of(operand, reading)
+    )
 
 
 def _read(name: str) -> Ledger:

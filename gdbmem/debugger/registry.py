@@ -131,7 +131,8 @@ Nothing runs in the process.
   --save NAME         keep this ledger under NAME
   --since NAME        what has changed since the ledger saved as NAME
   --sizes             live and free blocks by size
-  --pinners           which live blocks keep free pages from being returned
+  --pinners           which live blocks keep free pages from being returned, by size
+  --paths RUN:NAME    … and which call paths allocate blocks of these sizes, by a snapshot of another run
   --arena N           arena N
   --json, -o FILE, --force
 

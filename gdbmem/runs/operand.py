@@ -59,6 +59,18 @@ def load_operand(text: str, reading: Optional[Reading] = None) -> Loaded:
     return load_from_profile(open_profile(place, reading), selector)
 
 
+def format_of(text: str, reading: Optional[Reading] = None) -> str:
+    """Return the format that the snapshot which load_operand() finds for *text* is written in."""
+    place, selector = find_operand(text)
+    if not isinstance(place, Run):
+        return open_profile(place, reading).source_format
+    records = asked_for(place.snapshots)
+    if not records:
+        raise no_snapshot(place)
+    record = place.record(selector) if selector is not None else records[-1]
+    return open_profile(place.path(record), reading).source_format
+
+
 def load_from_run(run: Run, name: Optional[str], reading: Optional[Reading] = None) -> Loaded:
     """Return the snapshot *name* of *run* (None: the last)."""
     said = list(notices(run))

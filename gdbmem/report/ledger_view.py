@@ -1,0 +1,37 @@
+"""A ledger with what was asked for beside it: call paths of pinners, types of blocks, a map."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Optional, TextIO
+
+from gdbmem.analysis.pinners import PinnerPaths
+from gdbmem.model.ledger import Ledger
+from gdbmem.report.ledger_json import ledger_json
+from gdbmem.report.ledger_text import View, print_ledger
+from gdbmem.report.pinners import pinners_document, print_pinner_paths
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What was found beside the ledger; None: not asked for."""
+
+    paths: Optional[PinnerPaths] = None
+
+
+def write_json(ledger: Ledger, beside: Beside, stream: TextIO) -> None:
+    """Write *ledger* as ``kind=ledger``, with a key for each thing that was asked for beside it."""
+    more: dict[str, Any] = {}
+    if beside.paths is not None:
+        more["pinner_paths"] = pinners_document(beside.paths)
+    stream.write(ledger_json(ledger, **more))
+
+
+def print_all(ledger: Ledger, beside: Beside, console: Console, view: View) -> None:
+    """Print *ledger*, then what was found beside it."""
+    print_ledger(ledger, console, view)
+    if beside.paths is not None:
+        print_pinner_paths(beside.paths, console)
