@@ -36,6 +36,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="RUN:NAME",
         help="which call paths allocate blocks of these sizes, by a snapshot of another run (gperftools)",
     )
+    parser.add_argument(
+        "--types", action="store_true", help="live blocks by C++ class, and nodes of maps, lists, vectors"
+    )
     parser.add_argument("--arena", metavar="N", type=int, help="show arena N")
     parser.add_argument(
         "--since", metavar="FILE", help="what changed since the ledger in FILE (--json -o FILE wrote it)"
@@ -58,12 +61,23 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         raise UsageError(f"{args.pid} is no process id", hint="'ps' lists them")
     earlier = _read(args.since) if args.since else None
     with open_output(args.output, force=args.force) as stream:
+        from gdbmem.launch.demangling import class_names
         from gdbmem.launch.inspection import explain_core, explain_process
+        from gdbmem.launch.looks import TYPES, Looks
         from gdbmem.report.ledger_view import Beside, print_all, write_json
 
-        ledger = explain_core(Path(args.core)) if args.core else explain_process(args.pid, fork=args.fork)
+        looks = Looks(frozenset([TYPES])) if args.types else None
+        ledger = (
+            explain_core(Path(args.core), look=looks)
+            if args.core
+            else explain_process(args.pid, fork=args.fork, look=looks)
+        )
         ledger.check()
-        beside = Beside(paths=_paths(args.paths, ledger) if args.paths else None)
+        beside = Beside(
+            paths=_paths(args.paths, ledger) if args.paths else None,
+            types=looks.types if looks is not None else None,
+            class_names=class_names(looks.class_names()) if looks is not None else {},
+        )
         if args.json:
             from gdbmem.report.ledger_json import growth_json
 

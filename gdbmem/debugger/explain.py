@@ -43,19 +43,27 @@ class ExplainCommand(Command):
             metavar="RUN:NAME",
             help="who allocates blocks of these sizes, by a snapshot of another run",
         )
+        parser.add_argument("--types", action="store_true", help="live blocks by C++ class")
         parser.add_argument("--arena", metavar="N", type=int, help="show arena N")
         add_output_options(parser)
 
     def run(self, args: argparse.Namespace) -> None:
+        from gdbmem.debugger.demangling import class_names
+        from gdbmem.launch.looks import TYPES, Looks
         from gdbmem.report.ledger_view import Beside, print_all, write_json
         from gdbmem.report.output import open_output
 
         earlier = kept_ledger(args.since) if args.since is not None else None
         with open_output(args.output, force=args.force) as stream:
-            ledger = read_ledger_here()
+            looks = Looks(frozenset([TYPES])) if args.types else None
+            ledger = read_ledger_here(looks)
             if args.save is not None:
                 say(f"ledger kept as {keep_ledger(args.save, ledger).label}")
-            beside = Beside(paths=paths_of(args.paths, ledger) if args.paths else None)
+            beside = Beside(
+                paths=paths_of(args.paths, ledger) if args.paths else None,
+                types=looks.types if looks is not None else None,
+                class_names=class_names(looks.class_names()) if looks is not None else {},
+            )
             if args.json:
                 from gdbmem.report.ledger_json import growth_json
 

@@ -133,6 +133,7 @@ Nothing runs in the process.
   --sizes             live and free blocks by size
   --pinners           which live blocks keep free pages from being returned, by size
   --paths RUN:NAME    … and which call paths allocate blocks of these sizes, by a snapshot of another run
+  --types             live blocks by C++ class (by their vtables), nodes of maps and lists, vectors' elements
   --arena N           arena N
   --json, -o FILE, --force
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Optional, TextIO
 
 from gdbmem.analysis.pinners import PinnerPaths
+from gdbmem.model.blocktypes import BlockTypes
 from gdbmem.model.ledger import Ledger
+from gdbmem.report.blocktypes import print_types, types_document
 from gdbmem.report.ledger_json import ledger_json
 from gdbmem.report.ledger_text import View, print_ledger
 from gdbmem.report.pinners import pinners_document, print_pinner_paths
@@ -20,6 +23,8 @@ class Beside:
     """What was found beside the ledger; None: not asked for."""
 
     paths: Optional[PinnerPaths] = None
+    types: Optional[BlockTypes] = None
+    class_names: Mapping[str, str] = field(default_factory=dict)  # mangled → as people write it
 
 
 def write_json(ledger: Ledger, beside: Beside, stream: TextIO) -> None:
@@ -27,6 +32,8 @@ def write_json(ledger: Ledger, beside: Beside, stream: TextIO) -> None:
     more: dict[str, Any] = {}
     if beside.paths is not None:
         more["pinner_paths"] = pinners_document(beside.paths)
+    if beside.types is not None:
+        more["types"] = types_document(beside.types, beside.class_names)
     stream.write(ledger_json(ledger, **more))
 
 
@@ -35,3 +42,5 @@ def print_all(ledger: Ledger, beside: Beside, console: Console, view: View) -> N
     print_ledger(ledger, console, view)
     if beside.paths is not None:
         print_pinner_paths(beside.paths, console)
+    if beside.types is not None:
+        print_types(beside.types, beside.class_names, console)
