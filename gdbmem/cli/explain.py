@@ -16,6 +16,7 @@ from gdbmem.report.output import open_output
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
+    from gdbmem.analysis.pinners import PinnerPaths
     from gdbmem.model.ledger import Ledger
 
 
@@ -34,6 +35,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--sizes", action="store_true", help="list live and free blocks by size")
     parser.add_argument(
         "--pinners", action="store_true", help="which live blocks keep free pages back, by size"
+    )
+    parser.add_argument(
+        "--paths",
+        metavar="RUN:NAME",
+        help="which call paths allocate blocks of these sizes, by a snapshot of another run (gperftools)",
+    )
+    parser.add_argument(
+        "--types", action="store_true", help="live blocks by C++ class, and nodes of maps, lists, vectors"
     )
     parser.add_argument("--arena", metavar="N", type=int, help="show arena N")
     parser.add_argument(
@@ -55,26 +64,39 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         raise UsageError("a core is a copy already", hint="leave out --fork")
     earlier = _read(args.since) if args.since else None
     with open_output(args.output, force=args.force) as stream:
+        from gdbmem.launch.demangling import class_names
         from gdbmem.launch.inspection import explain_core, explain_process
+        from gdbmem.launch.looks import TYPES, Looks
+        from gdbmem.report.ledger_view import Beside, print_all, write_json
 
+        looks = Looks(frozenset([TYPES])) if args.types else None
         if pid is not None:
-            ledger = explain_process(pid, fork=args.fork)
+            ledger = explain_process(pid, fork=args.fork, look=looks)
         else:
-            ledger = explain_core(Path(args.core), program=Path(args.target) if args.target else None)
+            program = Path(args.target) if args.target else None
+            ledger = explain_core(Path(args.core), program=program, look=looks)
         ledger.check()
+        beside = Beside(
+            paths=_paths(args.paths, ledger) if args.paths else None,
+            types=looks.types if looks is not None else None,
+            class_names=class_names(looks.class_names()) if looks is not None else {},
+        )
         if args.json:
-            from gdbmem.report.ledger_json import growth_json, ledger_json
+            from gdbmem.report.ledger_json import growth_json
 
-            stream.write(ledger_json(ledger) if earlier is None else growth_json(earlier, ledger))
+            if earlier is not None:
+                stream.write(growth_json(earlier, ledger))
+            else:
+                write_json(ledger, beside, stream)
             return 0
         from gdbmem.report.console import make_console
-        from gdbmem.report.ledger_text import View, print_growth, print_ledger
+        from gdbmem.report.ledger_text import View, print_growth
 
         console = make_console(stream)
         if earlier is not None:
             print_growth(earlier, ledger, console, (args.since, "now"))
         else:
-            print_ledger(ledger, console, View(args.sizes, args.pinners, args.arena))
+            print_all(ledger, beside, console, View(args.sizes, args.pinners, args.arena))
     return 0
 
 
@@ -88,6 +110,18 @@ def _checked_pid(word: Optional[str], *, core: Optional[str]) -> Optional[int]:
         hint = f"gdbmem explain --core {printable(word)}" if Path(word).exists() else "'ps' lists them"
         raise UsageError(f"{printable(word)} is no process id", hint=hint)
     return int(word)
+
+
+def _paths(operand: str, ledger: Ledger) -> PinnerPaths:
+    from gdbmem.analysis.pinners import join_paths
+    from gdbmem.formats.opening import Reading
+    from gdbmem.launch.symbols import GdbSymbols
+    from gdbmem.runs.operand import format_of, load_operand
+
+    reading = Reading(symbols=GdbSymbols())
+    return join_paths(
+        ledger, load_operand(operand, reading).snapshot, source_format=format_of(operand, reading)
+    )
 
 
 def _read(name: str) -> Ledger:

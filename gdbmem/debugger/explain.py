@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Optional, TextIO
 
 import gdb
 
-from gdbmem.debugger.command import Command, say
+from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.kept import keep_ledger, kept_ledger
 from gdbmem.debugger.place import program_runs, real_pid
 from gdbmem.errors import TargetError
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import argparse
 
     from gdbmem.allocators.glibc.caches import ThreadPointers
+    from gdbmem.analysis.pinners import PinnerPaths
     from gdbmem.arguments import ArgumentParser
     from gdbmem.launch.looks import Looks
     from gdbmem.model.ledger import Ledger
@@ -37,6 +38,12 @@ class ExplainCommand(Command):
         parser.add_argument("--since", metavar="NAME", help="what has changed since NAME was saved")
         parser.add_argument("--sizes", action="store_true", help="live and free blocks by size")
         parser.add_argument("--pinners", action="store_true", help="which live blocks keep free pages back")
+        parser.add_argument(
+            "--paths",
+            metavar="RUN:NAME",
+            help="who allocates blocks of these sizes, by a snapshot of another run",
+        )
+        parser.add_argument("--types", action="store_true", help="live blocks by C++ class")
         parser.add_argument("--arena", metavar="N", type=int, help="show arena N")
         parser.add_argument(
             "--mallinfo", action="store_true", help="call mallinfo2 in the process, and compare"
@@ -44,29 +51,53 @@ class ExplainCommand(Command):
         add_output_options(parser)
 
     def run(self, args: argparse.Namespace) -> None:
+        from gdbmem.debugger.demangling import class_names
+        from gdbmem.launch.looks import TYPES, Looks
+        from gdbmem.report.ledger_view import Beside, print_all, write_json
         from gdbmem.report.output import open_output
 
         earlier = kept_ledger(args.since) if args.since is not None else None
         with open_output(args.output, force=args.force) as stream:
-            ledger = read_ledger_here()
+            looks = Looks(frozenset([TYPES])) if args.types else None
+            ledger = read_ledger_here(looks)
             if args.mallinfo:
                 write_mallinfo(ledger, stream, as_json=args.json)
                 return
             if args.save is not None:
                 say(f"ledger kept as {keep_ledger(args.save, ledger).label}")
+            beside = Beside(
+                paths=paths_of(args.paths, ledger) if args.paths else None,
+                types=looks.types if looks is not None else None,
+                class_names=class_names(looks.class_names()) if looks is not None else {},
+            )
             if args.json:
-                from gdbmem.report.ledger_json import growth_json, ledger_json
+                from gdbmem.report.ledger_json import growth_json
 
-                stream.write(ledger_json(ledger) if earlier is None else growth_json(earlier, ledger))
+                if earlier is not None:
+                    stream.write(growth_json(earlier, ledger))
+                else:
+                    write_json(ledger, beside, stream)
                 return
             from gdbmem.debugger.terminal import console_on
-            from gdbmem.report.ledger_text import View, print_growth, print_ledger
+            from gdbmem.report.ledger_text import View, print_growth
 
             console = console_on(stream)
             if earlier is not None:
                 print_growth(earlier, ledger, console, (args.since, args.save or "now"))
             else:
-                print_ledger(ledger, console, View(args.sizes, args.pinners, args.arena))
+                print_all(ledger, beside, console, View(args.sizes, args.pinners, args.arena))
+
+
+def paths_of(operand: str, ledger: Ledger) -> PinnerPaths:
+    """Return who allocates blocks of the sizes that pin, by the snapshot that *operand* names."""
+    from gdbmem.analysis.pinners import join_paths
+    from gdbmem.formats.opening import Reading
+    from gdbmem.launch.symbols import GdbSymbols
+    from gdbmem.runs.operand import format_of, load_operand
+
+    reading = Reading(symbols=GdbSymbols(progress=warn))
+    snapshot = load_operand(operand, reading).snapshot
+    return join_paths(ledger, snapshot, source_format=format_of(operand, reading))
 
 
 def write_mallinfo(ledger: Ledger, stream: TextIO, *, as_json: bool) -> None:

@@ -132,7 +132,9 @@ Nothing runs in the process, but with --mallinfo.
   --save NAME         keep this ledger under NAME
   --since NAME        what has changed since the ledger saved as NAME
   --sizes             live and free blocks by size
-  --pinners           which live blocks keep free pages from being returned
+  --pinners           which live blocks keep free pages from being returned, by size
+  --paths RUN:NAME    … and which call paths allocate blocks of these sizes, by a snapshot of another run
+  --types             live blocks by C++ class (by their vtables), nodes of maps and lists, vectors' elements
   --arena N           arena N
   --mallinfo          what malloc says of itself beside it: calls mallinfo2 in the process (see memtrim)
   --json, -o FILE, --force

@@ -85,17 +85,25 @@ def _build_id(notes: bytes) -> str:
     return ""
 
 
-def _symbols(path: Path) -> list[tuple[int, int]]:
-    found: set[tuple[int, int]] = set()
+def symbol_tables(path: Path) -> list[tuple[bytes, bytes]]:
+    """Return (entries of 24 bytes, their names) of each symbol table of the file; [] where it can't be read."""
     try:
         with path.open("rb") as stream:
             offset, size, count = _table(stream.read(64), 40, 58)
-            for row in _rows(stream, offset, size, count):
-                section = struct.unpack("<IIQQQQIIQQ", row)
+            sections = [struct.unpack("<IIQQQQIIQQ", row) for row in _rows(stream, offset, size, count)]
+            found = []
+            for section in sections:
                 if section[1] in (_SHT_SYMTAB, _SHT_DYNSYM):
                     table = _at(stream, section[4], section[5])
-                    table = table[: len(table) // 24 * 24]
-                    found.update((s[4], s[4] + s[5]) for s in struct.iter_unpack("<IBBHQQ", table) if s[5])
-    except (OSError, struct.error):
+                    names = sections[section[6]]
+                    found.append((table[: len(table) // 24 * 24], _at(stream, names[4], names[5]) + b"\0"))
+    except (OSError, struct.error, IndexError):
         return []
+    return found
+
+
+def _symbols(path: Path) -> list[tuple[int, int]]:
+    found: set[tuple[int, int]] = set()
+    for table, _ in symbol_tables(path):
+        found.update((s[4], s[4] + s[5]) for s in struct.iter_unpack("<IBBHQQ", table) if s[5])
     return sorted(found)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Optional
 
-from gdbmem.allocators.glibc.chunks import chunk_tables
+from gdbmem.allocators.glibc.blocktypes import sort_blocks
+from gdbmem.allocators.glibc.chunks import ChunkTable, chunk_tables
 from gdbmem.allocators.glibc.heap import HeapReading
 from gdbmem.allocators.glibc.vectors import Area, find_vectors
+from gdbmem.analysis.blocktypes import class_of, name_types
 from gdbmem.analysis.ledger import Reading
 from gdbmem.analysis.vectors import sum_vectors
 from gdbmem.errors import Notice, TargetError
+from gdbmem.launch.vtables import VtableSymbols
+from gdbmem.model.blocktypes import BlockType, BlockTypes
 from gdbmem.model.memory import Memory
 from gdbmem.model.vectors import DATA, STACK, FoundVector, FoundVectors
 
-VECTORS = "vectors"
+VECTORS, TYPES = "vectors", "types"
 
 
 @dataclass
@@ -25,6 +30,11 @@ class Looks:
     wanted: frozenset[str]
     pure: bool = False  # without numpy
     vectors: Optional[FoundVectors] = None
+    types: Optional[BlockTypes] = None
+
+    def class_names(self) -> list[str]:
+        """Return the mangled names of the classes that were found."""
+        return [one.name for one in self.types.types if one.name] if self.types is not None else []
 
     def order(self) -> dict[str, Any]:
         """Return what is asked for as JSON values, for `ordered` in another interpreter."""
@@ -36,19 +46,19 @@ class Looks:
 
     def document(self) -> dict[str, Any]:
         """Return what was found as JSON values, for `fill`."""
-        return {"vectors": None if self.vectors is None else asdict(self.vectors)}
+        return {
+            "vectors": None if self.vectors is None else asdict(self.vectors),
+            "types": None if self.types is None else asdict(self.types),
+        }
 
     def fill(self, document: Mapping[str, Any]) -> None:
         """Take over what document() wrote."""
-        vectors = document["vectors"]
+        vectors, types = document["vectors"], document["types"]
         if vectors is not None:
-            self.vectors = FoundVectors(
-                **{
-                    **vectors,
-                    "largest": [FoundVector(**one) for one in vectors["largest"]],
-                    "notices": [Notice(**one) for one in vectors["notices"]],
-                }
-            )
+            largest = [FoundVector(**one) for one in vectors["largest"]]
+            self.vectors = FoundVectors(**{**vectors, "largest": largest, "notices": _notices(vectors)})
+        if types is not None:
+            self.types = BlockTypes([BlockType(**one) for one in types["types"]], _notices(types))
 
     def __call__(self, reading: Reading, memory: Memory) -> None:
         """Look into the blocks of the heap. Raises TargetError where malloc could not be read."""
@@ -60,10 +70,40 @@ class Looks:
                 slug="heap-unread",
                 hint="memexplain shows the kernel's view",
             )
+        tables = chunk_tables(memory, heap, pure=self.pure)
+        found = find_vectors(memory, tables, heap.mmapped, _areas(reading, heap), pure=self.pure)
         if VECTORS in self.wanted:
-            tables = chunk_tables(memory, heap, pure=self.pure)
-            found = find_vectors(memory, tables, heap.mmapped, _areas(reading, heap), pure=self.pure)
             self.vectors = sum_vectors(found, heap.notices)
+        if TYPES in self.wanted:
+            self.types = self._sort(reading, memory, heap, tables, [vector.begin for vector in found])
+
+    def _sort(
+        self,
+        reading: Reading,
+        memory: Memory,
+        heap: HeapReading,
+        tables: Sequence[ChunkTable],
+        vectors: Sequence[int],
+    ) -> BlockTypes:
+        tallies = {tally.start: tally for arena in heap.arenas for tally in arena.tallies}
+        # Vtables are constant; variables in the same files are what lists end at.
+        files = sorted((m.start, m.end) for m in reading.mappings if m.is_file and "w" not in m.permissions)
+        pairs = [(table, tallies[table.start]) for table in tables]
+        sums = sort_blocks(memory, pairs, heap.mmapped, vectors, files, pure=self.pure)
+        symbols = VtableSymbols(reading.images, f"/proc/{reading.pid}/root" if reading.pid else "")
+
+        def in_file(address: int) -> bool:
+            at = bisect_right(files, (address, 1 << 64)) - 1
+            return at >= 0 and address < files[at][1]
+
+        def name_of(vtable: int) -> Optional[str]:
+            return class_of(memory, vtable, in_file, symbols.name)
+
+        return BlockTypes(name_types(sums.blocks, sums.bytes, sums.pinned, name_of), heap.notices)
+
+
+def _notices(document: Mapping[str, Any]) -> list[Notice]:
+    return [Notice(**one) for one in document["notices"]]
 
 
 def _areas(reading: Reading, heap: HeapReading) -> Sequence[Area]:

@@ -13,9 +13,9 @@ from gdbmem.report.document import FORMAT_VERSION, Document, head, to_json
 from gdbmem.text import printable
 
 
-def ledger_json(ledger: Ledger) -> str:
-    """Return the text of ledger_document()."""
-    return to_json(ledger_document(ledger))
+def ledger_json(ledger: Ledger, **more: Any) -> str:
+    """Return the text of ledger_document(), with what was looked up beside it: *more*."""
+    return to_json({**ledger_document(ledger), **more})
 
 
 def ledger_document(ledger: Ledger) -> Document:

@@ -74,6 +74,18 @@ def _open(text: str, reading: Optional[Reading]) -> _Opened:
     return profile, lambda: load_from_profile(profile, selector)
 
 
+def format_of(text: str, reading: Optional[Reading] = None) -> str:
+    """Return the format that the snapshot which load_operand() finds for *text* is written in."""
+    place, selector = find_operand(text)
+    if not isinstance(place, Run):
+        return open_profile(place, reading).source_format
+    records = asked_for(place.snapshots)
+    if not records:
+        raise no_snapshot(place)
+    record = place.record(selector) if selector is not None else records[-1]
+    return open_profile(place.path(record), reading).source_format
+
+
 def _open_from_run(run: Run, name: Optional[str], reading: Optional[Reading]) -> _Opened:
     said = list(notices(run))
     if name is not None:

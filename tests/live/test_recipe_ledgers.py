@@ -164,3 +164,19 @@ def test_what_is_saved_at_the_prompt_is_listed_and_outlives_gdb(program: Program
         "1 container holds 312.5 KiB"
         in gdbmem("show", f"{run.name}:a", "--containers", folder=tmp_path).stdout
     )
+
+
+def test_the_call_path_of_the_pinning_blocks_is_named_by_a_snapshot_of_another_run(
+    program: Program, tmp_path: Path
+) -> None:
+    needs_library("gperftools")
+    text = "engine: gperftools\npoints: [{at: holed}]\n"
+    taken = play(text, tmp_path, "--run", "sizes", program=program("keeps_half"))
+    done = gdb(
+        tmp_path, program("keeps_half"), "break holed", "run",
+        "memexplain --pinners --paths sizes:holed#1", "memexplain --paths sizes:holed#1 --json -o 1.json",
+    )  # fmt: skip
+    assert re.search(r"20,000 +248 +keeps_half\.cpp:17 \(main\)", done.stdout), (done.stderr, taken.err)
+    joined = json.loads((tmp_path / "1.json").read_text())["pinner_paths"]
+    assert joined["sizes"][0]["paths"][0]["blocks"] == 20_000
+    assert abs(joined["sizes"][0]["live"] - 20_000) < 100

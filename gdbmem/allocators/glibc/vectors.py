@@ -88,11 +88,12 @@ def _is_deque(memory: Memory, owner: int, begin: int, end: int) -> bool:
 
 
 def _is_stream(memory: Memory, owner: int, begin: int, start: int, end: int) -> bool:
-    """Tell whether the words are a FILE's write pointers: its read base and its buffer stand around them."""
-    if owner - 8 < start or owner + 32 > end:
+    """Tell whether the words are pointers of a FILE into its buffer: others to its beginning stand around them."""
+    if owner - 16 < start or owner + 32 > end:
         return False
     try:
-        return word_at(memory, owner - 8) == begin == word_at(memory, owner + 24)
+        before, near = word_at(memory, owner - 16), word_at(memory, owner - 8)
+        return near == begin and begin in (before, word_at(memory, owner + 24))
     except MemoryUnreadable:
         return False
 

@@ -1,0 +1,66 @@
+"""Call paths of pinning blocks: joined by size, and never more said than the sizes tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gdbmem.analysis.pinners import chunk_bytes, join_paths
+from gdbmem.errors import InputError
+from gdbmem.model.calltree import CallTree, Frame
+from gdbmem.model.ledger import Heap, Ledger, SizeClass
+from gdbmem.model.snapshot import Snapshot, Totals
+
+
+def ledger(*sizes: SizeClass) -> Ledger:
+    heap = Heap((), sizes, 0, 0, 0, 0, 0, 0, True, "layouts")
+    return Ledger("prog", 1, 0, (), (), 0, heap=heap)
+
+
+def snapshot(*paths: tuple[str, int, int]) -> Snapshot:
+    """Return a snapshot with a call path for each (function, bytes, blocks)."""
+    total = sum(size for _, size, _ in paths)
+    tree = CallTree(
+        frames=[Frame(name, "a.c", 1) for name, _, _ in paths],
+        parent=[-1, *(0 for _ in paths)],
+        frame=[-1, *range(len(paths))],
+        bytes=[total, *(size for _, size, _ in paths)],
+        blocks=[sum(n for _, _, n in paths), *(n for _, _, n in paths)],
+    )
+    return Snapshot("run:a", "a", Totals(0, 0.0, total, 0, 0, has_tree=True), tree)
+
+
+@pytest.mark.parametrize(("request_bytes", "chunk"), [(0, 32), (24, 32), (25, 48), (248, 256), (249, 272)])
+def test_a_request_is_a_chunk_as_glibc_makes_it(request_bytes: int, chunk: int) -> None:
+    assert chunk_bytes(request_bytes) == chunk
+
+
+def test_only_paths_whose_blocks_are_of_the_pinning_size_are_named_most_blocks_first() -> None:
+    sizes = (
+        SizeClass(256, 10, 0, 0, 0, 5000.0),
+        SizeClass(64, 9, 0, 0, 0, 9000.0),
+        SizeClass(32, 5, 0, 0, 0),
+    )
+    taken = snapshot(("small", 56 * 3, 3), ("few", 240 * 2, 2), ("many", 248 * 7, 7), ("mixed", 1001, 4))
+    joined = join_paths(ledger(*sizes), taken, source_format="gperftools")
+    assert [one.size.size_bytes for one in joined.sizes] == [64, 256]
+    names = [[path.row.frames[0].function for path in one.paths] for one in joined.sizes]
+    assert names == [["small"], ["many", "few"]]
+    assert (joined.mixed_paths, joined.mixed_blocks) == (1, 4)
+
+
+def test_a_block_with_a_remainder_that_is_too_small_is_still_of_its_path() -> None:
+    joined = join_paths(
+        ledger(SizeClass(272, 6, 0, 0, 0, 100.0)), snapshot(("main", 248 * 7, 7)), source_format="gperftools"
+    )
+    assert [path.block_bytes for path in joined.sizes[0].paths] == [248]
+
+
+def test_snapshots_that_cannot_tell_sizes_are_refused() -> None:
+    taken = snapshot(("main", 248, 1))
+    without = replace(taken, tree=replace(taken.tree, blocks=None))
+    with pytest.raises(InputError, match="massif counts bytes only"):
+        join_paths(ledger(), without, source_format="massif")
+    with pytest.raises(InputError, match="jemalloc rounds them up to its own"):
+        join_paths(ledger(), taken, source_format="jemalloc")

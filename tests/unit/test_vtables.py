@@ -1,0 +1,74 @@
+"""Classes by vtables: nothing that only looks like one is named, whatever a stranger's file holds."""
+
+from __future__ import annotations
+
+import struct
+from typing import Optional
+
+import pytest
+
+from gdbmem.analysis.blocktypes import class_of, name_types
+from gdbmem.model.memory import BytesMemory
+
+FILE = 0x7F0000000000  # where the file's constants are
+VTABLE, INFO, NAME, KIND = FILE + 0x100, FILE + 0x200, FILE + 0x300, FILE + 0x400
+
+
+def memory(
+    *, to_start: int = 0, info: int = INFO, kind: int = KIND, name: int = NAME, text: bytes = b"3Foo"
+) -> BytesMemory:
+    data = bytearray(0x400 + 64)
+    struct.pack_into("<qQ", data, VTABLE - 16 - FILE, to_start, info)
+    struct.pack_into("<QQ", data, INFO - FILE, kind, name)
+    data[NAME - FILE : NAME - FILE + len(text)] = text
+    return BytesMemory([(FILE, bytes(data))])
+
+
+def found(held: BytesMemory, vtable: int = VTABLE) -> Optional[str]:
+    return class_of(held, vtable, lambda address: FILE <= address < FILE + 0x1000)
+
+
+@pytest.mark.parametrize("text", [b"3Foo", b"*3Foo", b"N2ns3FooE", b"St3map", b"N12_GLOBAL__N_13FooE"])
+def test_a_vtable_with_its_type_information_names_the_class(text: bytes) -> None:
+    assert found(memory(text=text)) == text.decode().lstrip("*")
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        memory(to_start=-16),  # the vtable of a part of an object
+        memory(info=0),  # compiled without, and no symbol
+        memory(info=0x1234),
+        memory(info=INFO + 4),
+        memory(kind=0x5555),
+        memory(name=0x5555),
+        memory(name=FILE + 0xFF8),  # where nothing can be read
+        memory(text=b"\x1b[31m"),
+        memory(text=b"3Foo; shell rm"),
+        memory(text=b""),
+        memory(text=b"x" * 100),
+    ],
+)
+def test_what_is_no_vtable_or_names_no_class_is_none(held: BytesMemory) -> None:
+    assert found(held) is None
+
+
+def test_an_address_that_cannot_be_read_is_no_vtable() -> None:
+    assert found(memory(), FILE) is None
+    assert found(memory(), VTABLE + 1) is None
+
+
+def test_without_type_information_a_symbol_may_name_it() -> None:
+    name = class_of(
+        memory(info=0), VTABLE, lambda _: True, lambda address: "3Bar" if address == VTABLE else ""
+    )
+    assert name == "3Bar"
+
+
+def test_two_vtables_of_one_class_are_one_type_and_unknown_ones_are_unknown() -> None:
+    columns = {("class", 1): 2, ("class", 2): 3, ("class", 3): 4, ("unknown", 0): 5}
+    types = name_types(columns, columns, dict.fromkeys(columns, 0.5), {1: "3Foo", 2: "3Foo"}.get)
+    assert [(one.kind, one.name, one.blocks, one.pinned_bytes) for one in types] == [
+        ("unknown", "", 9, 1.0),
+        ("class", "3Foo", 5, 1.0),
+    ]
