@@ -48,6 +48,10 @@ class Inferior(Protocol):
         """Put *data* into memory of our own in the program, not its heap's; return its address."""
         ...
 
+    def read(self, address: int, size: int) -> bytes:
+        """Return *size* bytes of the program's memory."""
+        ...
+
 
 class NativeEngine(Protocol):
     """What the module of an engine that runs natively offers."""
@@ -66,6 +70,23 @@ class NativeEngine(Protocol):
         ...
 
 
+class Profiler(Protocol):
+    """What the module of an engine offers for a process that runs already."""
+
+    FUNCTIONS: Sequence[str]  # how the function may be called by which its profiler is asked
+
+    def turn_on(self, inferior: Inferior, function: str, prefix: str) -> str:
+        """Have the profiler count, where it doesn't yet; return what the user must know then, else "".
+
+        Files that it writes by itself will begin with *prefix*. Raises TargetError where it can't count.
+        """
+        ...
+
+    def request(self, inferior: Inferior, function: str, target: str) -> Call:
+        """Return the call that has it write a profile: to *target*, or where it has been told to when it began."""
+        ...
+
+
 NAMES = ("massif", "gperftools", "jemalloc", "none")
 NATIVE_NAMES = ("gperftools", "jemalloc", "none")
 
@@ -74,6 +95,11 @@ def native_engine(name: str) -> NativeEngine:
     """Return the module of the native engine *name*."""
     module: NativeEngine = importlib.import_module(f"gdbmem.engines.{_module(name)}")
     return module
+
+
+def profilers() -> Mapping[str, Profiler]:
+    """Return the engines that a process may have loaded by itself."""
+    return {name: importlib.import_module(f"gdbmem.engines.{name}") for name in ("gperftools", "jemalloc")}
 
 
 def table(name: str) -> Table:

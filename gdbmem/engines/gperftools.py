@@ -25,6 +25,7 @@ TABLE = Table(
     package="libgoogle-perftools4",
 )
 
+FUNCTIONS = ("HeapProfilerDump",)
 _REASON = b"gdbmem\0"
 _NUMBER = re.compile(r"\.(\d{4,})\.heap$")
 # Dumps that gperftools takes by itself go by allocated bytes; these are out of any program's reach.
@@ -71,6 +72,24 @@ def snapshot(inferior: Inferior, prefix: str, target: str) -> Call:
         new[-1].rename(target)
 
     return Call("HeapProfilerDump", [inferior.place(_REASON)], finish)
+
+
+def turn_on(inferior: Inferior, function: str, prefix: str) -> str:
+    """Start the profiler where it does not run; what was allocated before is in no snapshot then."""
+    if inferior.call("IsHeapProfilerRunning", []):
+        return ""
+    inferior.call("HeapProfilerStart", [inferior.place(os.fsencode(prefix) + b"\0")])
+    return "gperftools' heap profiler was off and is on now: it counts what is allocated from here on"
+
+
+def request(inferior: Inferior, function: str, target: str) -> Call:
+    """Return the call that has the profiler dump, to the next file of its own series."""
+    return Call(function, [inferior.place(_REASON)], lambda result: None)
+
+
+def is_dump(path: str) -> bool:
+    """Tell whether *path* is what the profiler calls a dump."""
+    return _NUMBER.search(path) is not None
 
 
 def dumps(prefix: str) -> list[Path]:

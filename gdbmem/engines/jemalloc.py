@@ -24,6 +24,7 @@ TABLE = Table(
     package="libjemalloc2",
 )
 
+FUNCTIONS = ("mallctl", "je_mallctl", "_rjem_mallctl")  # Redis and Rust give it a prefix
 SAMPLE_VARIABLE = "GDBMEM_JEMALLOC_LG_SAMPLE"
 _DIGITS = re.compile(r"\d{1,2}")
 
@@ -42,10 +43,38 @@ def environment(prefix: str) -> Mapping[str, str]:
 
 def snapshot(inferior: Inferior, prefix: str, target: str) -> Call:
     """Return the call that has the profiler write to *target*."""
+    return request(inferior, "mallctl", target)
+
+
+def request(inferior: Inferior, function: str, target: str) -> Call:
+    """Return the call that has the profiler write to *target*; mallctl may be called otherwise (*function*)."""
     name = inferior.place(b"prof.dump\0")
     file = inferior.place(os.fsencode(target) + b"\0")
     pointer = inferior.place(file.to_bytes(8, "little"))
-    return Call("mallctl", [name, 0, 0, pointer, 8], _check)
+    return Call(function, [name, 0, 0, pointer, 8], _check)
+
+
+def turn_on(inferior: Inferior, function: str, prefix: str) -> str:
+    """Have the profiler sample, where it was made ready for that when the program began."""
+    if not _flag(inferior, function, b"opt.prof\0"):
+        raise TargetError(
+            "jemalloc's heap profiler is off in this process, and can't be turned on later",
+            slug="no-profiler",
+            hint="start the program with MALLOC_CONF=prof:true, or by 'gdbmem launch --engine jemalloc'",
+        )
+    if _flag(inferior, function, b"prof.active\0"):
+        return ""
+    value = inferior.place(b"\1")
+    inferior.call(function, [inferior.place(b"prof.active\0"), 0, 0, value, 1])
+    return "jemalloc's heap profiler was inactive and is active now: it counts what is allocated from here on"
+
+
+def _flag(inferior: Inferior, function: str, name: bytes) -> bool:
+    out, size = inferior.place(b"\0"), inferior.place((1).to_bytes(8, "little"))
+    return (
+        inferior.call(function, [inferior.place(name), out, size, 0, 0]) == 0
+        and inferior.read(out, 1) == b"\1"
+    )
 
 
 def _check(status: int) -> None:

@@ -174,12 +174,17 @@ class Process:
 
     def present_program(self) -> Optional[Path]:
         """Return the program that it runs now, after an exec; None when that can't be told."""
-        try:
-            words = Path(f"/proc/{self.pid}/cmdline").read_bytes().split(b"\0")[1:]
-            name = next(word for word in words if not word.startswith(b"-"))
-            return Path(f"/proc/{self.pid}/cwd").resolve() / os.fsdecode(name)
-        except (OSError, StopIteration):
-            return None
+        return present_program(self.pid)
+
+
+def present_program(pid: int) -> Optional[Path]:
+    """Return the program that the valgrind *pid* runs now; None when that can't be told."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[1:]
+        name = next(word for word in words if not word.startswith(b"-"))
+        return Path(f"/proc/{pid}/cwd").resolve() / os.fsdecode(name)
+    except (OSError, StopIteration):
+        return None
 
 
 def executable(pid: int) -> str:

@@ -14,6 +14,7 @@ from gdbmem.errors import ToolError
 
 ENVIRONMENT = "GDBMEM_SESSION"  # names the socket, in gdb's environment
 NATIVE = "GDBMEM_NATIVE"  # set where gdb starts the program itself
+ATTACHED = "GDBMEM_ATTACHED"  # set where the process ran already
 _LIMIT = 1 << 24
 
 

@@ -18,5 +18,9 @@ def list_json(records: Iterable[Record], notices: Iterable[Notice] = ()) -> str:
 
 def list_document(records: Iterable[Record], notices: Iterable[Notice] = ()) -> Document:
     """Return *records* as ``kind=list``."""
-    listed = [{field: getattr(record, field) for field in _FIELDS} for record in records]
-    return {**head("list", notices), "snapshots": listed}
+    return {**head("list", notices), "snapshots": [record_object(record) for record in records]}
+
+
+def record_object(record: Record) -> Document:
+    """Return one of the objects in ``snapshots``."""
+    return {field: getattr(record, field) for field in _FIELDS}
