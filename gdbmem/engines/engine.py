@@ -26,6 +26,27 @@ class Table:
     library: str = ""  # that is preloaded, as the loader knows it: tcmalloc
     package: str = ""  # Debian's, that brings it
     takes_snapshots: bool = True
+    options: Sequence[str] = ()  # of NativeOptions that it takes, as the user writes them
+
+
+@dataclass(frozen=True)
+class NativeOptions:
+    """What the user may choose of an engine that runs natively; sizes are bytes, None is the engine's own way."""
+
+    sample_rate: Optional[int] = None  # one sample each so many bytes; 0: every allocation
+    dump_interval: Optional[int] = None  # a dump of its own whenever so much more was allocated
+
+    def check(self, engine: Table) -> None:
+        """Raise UsageError for an option that *engine* does not take."""
+        for name, value in vars(self).items():
+            word = name.replace("_", "-")
+            if value is not None and word not in engine.options:
+                others = ", ".join(one.name for one in tables() if word in one.options)
+                raise UsageError(
+                    f"{word} is no option of the engine {engine.name}",
+                    slug="bad-option",
+                    hint=f"it is one of {others}",
+                )
 
 
 @dataclass(frozen=True)
@@ -58,7 +79,7 @@ class NativeEngine(Protocol):
 
     TABLE: Table
 
-    def environment(self, prefix: str) -> Mapping[str, str]:
+    def environment(self, prefix: str, options: NativeOptions) -> Mapping[str, str]:
         """Return what the program's environment needs; *prefix* is a plain path that its files begin with."""
         ...
 

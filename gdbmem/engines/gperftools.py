@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from gdbmem.engines.engine import NATIVE, Call, Inferior, Table
+from gdbmem.engines.engine import NATIVE, Call, Inferior, NativeOptions, Table
 from gdbmem.errors import TargetError
 
 TABLE = Table(
@@ -23,6 +23,7 @@ TABLE = Table(
     ),
     library="tcmalloc",
     package="libgoogle-perftools4",
+    options=("dump-interval",),
 )
 
 FUNCTIONS = ("HeapProfilerDump",)
@@ -32,14 +33,15 @@ _NUMBER = re.compile(r"\.(\d{4,})\.heap$")
 _NEVER = str(1 << 60)
 
 
-def environment(prefix: str) -> Mapping[str, str]:
+def environment(prefix: str, options: NativeOptions) -> Mapping[str, str]:
     """Return what turns the profiler on; dumps are PREFIX.0001.heap and so on, taken only when asked for.
 
     A user's own HEAP_PROFILE_… settings win: such dumps are collected too.
     """
+    interval = _NEVER if options.dump_interval is None else str(options.dump_interval)
     found = {
         "HEAPPROFILE": prefix,
-        "HEAP_PROFILE_ALLOCATION_INTERVAL": _NEVER,
+        "HEAP_PROFILE_ALLOCATION_INTERVAL": interval,
         "HEAP_PROFILE_INUSE_INTERVAL": _NEVER,
     }
     if _unwinds_without_locks():

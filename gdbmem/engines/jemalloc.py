@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 
-from gdbmem.engines.engine import NATIVE, Call, Inferior, Table
+from gdbmem.engines.engine import NATIVE, Call, Inferior, NativeOptions, Table
 from gdbmem.errors import TargetError, UsageError
-from gdbmem.text import printable
 
 TABLE = Table(
     name="jemalloc",
@@ -22,23 +20,32 @@ TABLE = Table(
     ),
     library="jemalloc",
     package="libjemalloc2",
+    options=("sample-rate", "dump-interval"),
 )
 
 FUNCTIONS = ("mallctl", "je_mallctl", "_rjem_mallctl")  # Redis and Rust give it a prefix
-SAMPLE_VARIABLE = "GDBMEM_JEMALLOC_LG_SAMPLE"
-_DIGITS = re.compile(r"\d{1,2}")
 
 
-def environment(prefix: str) -> Mapping[str, str]:
+def environment(prefix: str, options: NativeOptions) -> Mapping[str, str]:
     """Return what turns the profiler on, with the program's own MALLOC_CONF kept in front."""
-    lg_sample = os.environ.get(SAMPLE_VARIABLE, "0")
-    if not _DIGITS.fullmatch(lg_sample):
-        raise UsageError(
-            f"{SAMPLE_VARIABLE} is '{printable(lg_sample)}', no power of two", hint="19 is 512 KiB"
-        )
     own = os.environ.get("MALLOC_CONF", "")
-    ours = f"prof:true,prof_active:true,lg_prof_sample:{lg_sample},prof_final:false,prof_prefix:{prefix}"
+    rate = _power(options.sample_rate or 1, "sample-rate")
+    ours = f"prof:true,prof_active:true,lg_prof_sample:{rate},prof_final:false,prof_prefix:{prefix}"
+    if options.dump_interval is not None:
+        ours += f",lg_prof_interval:{_power(options.dump_interval, 'dump-interval')}"
     return {"MALLOC_CONF": f"{own},{ours}" if own else ours}
+
+
+def _power(size_bytes: int, option: str) -> int:
+    """Return the exponent of *size_bytes*, which jemalloc takes as a power of two. Raises UsageError."""
+    exponent = size_bytes.bit_length() - 1
+    if size_bytes < 1 or size_bytes != 1 << exponent:
+        raise UsageError(
+            f"jemalloc takes a power of two for {option}, not {size_bytes}",
+            slug="bad-option",
+            hint="write 64KiB, 512KiB, 1MiB …",
+        )
+    return exponent
 
 
 def snapshot(inferior: Inferior, prefix: str, target: str) -> Call:

@@ -84,7 +84,7 @@ def difference(folder: Path, *words: str) -> dict[str, Any]:
 
 
 def guilty(diff: dict[str, Any]) -> str:
-    return next(frame["function"] for frame in diff["paths"][0]["frames"] if frame["function"] == "keep")
+    return next((str(f["function"]) for f in diff["paths"][0]["frames"] if f["function"] == "keep"), "")
 
 
 @pytest.mark.parametrize("engine", ["gperftools", "jemalloc"])
