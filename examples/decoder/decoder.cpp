@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "counting_allocator.h"
-
+#include "scoring.h"
 constexpr int kFeatureDimension = 40;
 constexpr std::size_t kBeam = 12;  // tokens that survive a frame
 
@@ -32,7 +32,7 @@ struct Options {
   int states = 200000;    // of the graph
   int batches = 4;
   int utterances = 2000;  // in each batch
-  int threads = 2;
+  int threads = 2, work = 0;  // rounds of scoring for each arc
   bool fixed = false;     // reset() forgets the tasks too
 };
 
@@ -241,7 +241,7 @@ void Decoder::decode(const Utterance& utterance) {
     std::unordered_map<int, std::shared_ptr<const Token>> reached;
     for (const auto& token : active) {
       for (const Arc& arc : graph_->state(token->state).arcs) {
-        const float score = token->score + arc.weight + features[arc.word % kFeatureDimension];
+        const float score = token->score + arc.weight + word_score(features, arc.word, options_.work);
         auto& best = reached[arc.next_state];
         if (!best || best->score < score) {
           best = std::make_shared<Token>(Token{arc.next_state, arc.word, score, token});
@@ -279,7 +279,7 @@ namespace {
 [[noreturn]] void usage(const char* problem) {
   std::fprintf(stderr,
                "decoder: %s\n"
-               "usage: decoder [--states N] [--batches N] [--utterances N] [--threads N] [--fixed]\n",
+               "usage: decoder [--states N] [--batches N] [--utterances N] [--threads N] [--work N] [--fixed]\n",
                problem);
   std::exit(2);
 }
@@ -289,7 +289,7 @@ Options parse(int argc, char** argv) {
   const std::map<std::string, int*> numbers = {{"--states", &options.states},
                                                {"--batches", &options.batches},
                                                {"--utterances", &options.utterances},
-                                               {"--threads", &options.threads}};
+                                               {"--threads", &options.threads}, {"--work", &options.work}};
   for (int i = 1; i < argc; ++i) {
     const auto number = numbers.find(argv[i]);
     if (std::strcmp(argv[i], "--fixed") == 0) {

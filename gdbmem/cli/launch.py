@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
 from gdbmem.arguments import ArgumentParser, add_output_options, split_program
-from gdbmem.engines.engine import NAMES, table
+from gdbmem.engines.engine import NAMES, NativeOptions, table
 from gdbmem.engines.massif import TIME_UNITS, MassifOptions
 from gdbmem.errors import GdbmemError, UsageError
 from gdbmem.launch.program import NotExecutableError, NotFoundError, find_program
@@ -44,6 +44,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--engine", metavar="NAME", help=f"who takes the snapshots: {', '.join(NAMES)}")
     parser.add_argument("--recipe", metavar="FILE", help="play this recipe, unattended")
     _add_massif_options(parser)
+    _add_native_options(parser)
     _add_program_options(parser)
     _add_gdb_options(parser)
     _add_recipe_options(parser)
@@ -65,6 +66,16 @@ def _add_massif_options(parser: ArgumentParser) -> None:
     group.add_argument("--trace-children", action="store_true", help="follow programs that this one executes")
     group.add_argument("--massif-opt", metavar="=OPT", action="append", help="pass OPT to massif")
     group.add_argument("--valgrind-opt", metavar="=OPT", action="append", help="pass OPT to valgrind")
+
+
+def _add_native_options(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("gperftools, jemalloc")
+    group.add_argument(
+        "--sample-rate", metavar="SIZE", help="jemalloc: one sample each SIZE (default 0: every allocation)"
+    )
+    group.add_argument(
+        "--dump-interval", metavar="SIZE", help="let it dump by itself whenever SIZE more was allocated"
+    )
 
 
 def _add_program_options(parser: ArgumentParser) -> None:
@@ -163,6 +174,21 @@ def massif_options(args: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
+def native_options(args: argparse.Namespace) -> dict[str, int]:
+    """Return the options of native engines given on the command line, by their names in NativeOptions."""
+    given = {"sample_rate": args.sample_rate, "dump_interval": args.dump_interval}
+    return {name: _size(name, text) for name, text in given.items() if text is not None}
+
+
+def _size(name: str, text: str) -> int:
+    from gdbmem.units import parse_size
+
+    size_bytes = parse_size(text)
+    if size_bytes < 0:
+        raise UsageError(f"--{name.replace('_', '-')} {printable(text)} is below 0", slug="bad-option")
+    return size_bytes
+
+
 def environment(settings: Optional[Sequence[str]]) -> dict[str, str]:
     """Return the ``NAME=VALUE`` *settings* as a mapping; raises UsageError for one without ``=``."""
     for setting in settings or ():
@@ -175,7 +201,10 @@ def _run_interactive(args: argparse.Namespace, program_arguments: list[str], *, 
     from gdbmem.launch.interactive import run_interactive
 
     options = MassifOptions(**massif_options(args))
-    job = make_job(args, find_program(args.program), program_arguments, options, chosen_engine(args))
+    engine = chosen_engine(args)
+    natives = NativeOptions(**native_options(args))
+    natives.check(table(engine))
+    job = make_job(args, find_program(args.program), program_arguments, options, engine, natives)
     words = [word for script in args.gdb_scripts or () for word in ("-x", script)]
     words += [word for line in args.gdb_commands or () for word in ("-ex", line)]
     return run_interactive(job, gdb_arguments=words, finish=args.on_quit == "finish", command=command)
@@ -204,6 +233,7 @@ def make_job(
     arguments: Sequence[str],
     options: MassifOptions,
     engine: str = "massif",
+    natives: Optional[NativeOptions] = None,
 ) -> Job:
     """Return the job that *args* describe."""
     from gdbmem.launch.gdbpython import find_gdb
@@ -220,4 +250,5 @@ def make_job(
         run_folder=Path(args.run) if args.run else None,
         gdb=find_gdb(args.gdb),
         engine=engine,
+        native_options=natives or NativeOptions(),
     )

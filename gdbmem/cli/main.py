@@ -17,6 +17,8 @@ from gdbmem.text import printable
 # name → what it does, in one line. The module of the same name in cli/ holds add_arguments() and run().
 SUBCOMMANDS = {
     "launch": "run a program under a heap profiler, with gdb on top; or run a recipe",
+    "attach": "your gdb on a process that runs already, with its heap profiler recognised",
+    "snap": "one heap snapshot of a process that runs already",
     "explain": "where a process's memory is, and what would give it back",
     "show": "what a heap profile or a run holds: timeline, peak, largest sites",
     "diff": "which call paths grew between two snapshots, with their source lines",

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Optional, TextIO
 
 from gdbmem.analysis.query import Query, read_known
-from gdbmem.cli.launch import STATUS_FAILED, chosen_engine, make_job, massif_options
+from gdbmem.cli.launch import STATUS_FAILED, chosen_engine, make_job, massif_options, native_options
 from gdbmem.cli.recipe_verdicts import Compared, compare_all, interruption
+from gdbmem.engines.engine import NativeOptions, table
 from gdbmem.engines.massif import MassifOptions
 from gdbmem.launch.interactive import shown
 from gdbmem.launch.program import find_program
@@ -58,12 +59,22 @@ def run_recipe(
 
 
 def _job(args: argparse.Namespace, recipe: Recipe, program_arguments: Optional[list[str]]) -> Any:
-    options = MassifOptions(**{**recipe.options, **massif_options(args)})
     engine = chosen_engine(args, recipe.engine)
     check_engine(recipe, engine)
+    names = {field.name for field in dataclasses.fields(NativeOptions)}
+    # Those of another engine than the recipe's own, which --engine has replaced, are left out.
+    own = recipe.options if engine == recipe.engine else {}
+    options = MassifOptions(**{**{k: v for k, v in own.items() if k not in names}, **massif_options(args)})
+    natives = NativeOptions(**{**{k: v for k, v in own.items() if k in names}, **native_options(args)})
+    natives.check(table(engine))
     program = find_program(recipe.program, folder=recipe.folder)
     job = make_job(
-        args, program, recipe.args if program_arguments is None else program_arguments, options, engine
+        args,
+        program,
+        recipe.args if program_arguments is None else program_arguments,
+        options,
+        engine,
+        natives,
     )
     to_stdout = args.json or args.output == "-"
     return dataclasses.replace(

@@ -365,7 +365,10 @@ class BreakCommand(Command):
                 f"{stray[1]} stands behind the location", hint="options come first, then the location"
             )
         require_massif()
+        if session.native is not None:
+            from gdbmem.debugger.nativesnapshots import ready
 
+            ready()
         ActionBreakpoint(
             location,
             _Snap(name),

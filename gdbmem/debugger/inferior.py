@@ -7,8 +7,10 @@ save and restore those registers themselves; gdb only has to set the general one
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Optional
 
 import gdb
 
@@ -21,6 +23,10 @@ _TEXT_START, _TEXT_END = 512, 1 << 14  # of the texts that calls get; the instru
 _STATE_BYTES = 1 << 14  # for saved registers: more than any processor's
 CALLS_ABREAST = _MAP_BYTES // _STATE_BYTES - 1
 _WORD = (1 << 64) - 1
+_ALLOCATOR = re.compile(
+    r"(?:je_|_rjem_|rjem_|tc_)?(?:malloc\w*|calloc|realloc\w*|free|cfree|sdallocx|\w*allocx|posix_memalign|memalign"
+    r"|aligned_alloc|valloc|pvalloc|mallctl\w*)|operator (?:new|delete).*|tcmalloc::.*|(?:je|_rjem_je)_\w+"
+)
 _TRIES = 1000  # stops of other threads while one runs to its end
 _FRAMES = 24  # an allocator is never further from the innermost frame
 _JUMP = 480  # where the way back stands, and after it where to
@@ -303,7 +309,7 @@ def outside_allocator(library: str) -> Iterator[None]:
     try:
         gdb.newest_frame().select()
         refuse_inside(library)
-        busy = [thread.num for thread in others if thread.switch() is None and _is_inside(library)]
+        busy = [thread.num for thread in others if thread.switch() is None and is_inside(library)]
     finally:
         selected.switch()
         frame.select()
@@ -317,7 +323,7 @@ def outside_allocator(library: str) -> Iterator[None]:
 
 def refuse_inside(library: str) -> None:
     """Raise TargetError where the selected thread stands inside the allocator *library*."""
-    if _is_inside(library):
+    if is_inside(library):
         from gdbmem.engines.engine import inside_hint
 
         raise TargetError(
@@ -327,12 +333,19 @@ def refuse_inside(library: str) -> None:
         )
 
 
-def _is_inside(library: str) -> bool:
+def is_inside(library: str, only: Optional[gdb.Frame] = None) -> bool:
+    """Tell whether the selected thread, or one frame of it, stands inside the allocator *library*.
+
+    "" is one that is linked into the program: then the names of functions tell.
+    """
     stem = library.split(".so", 1)[0]
-    frame, count = gdb.newest_frame(), 0
-    while frame is not None and count < _FRAMES:
-        name = gdb.solib_name(frame.pc())
-        if stem and name is not None and stem in name.rpartition("/")[2]:
+    frame, count = only or gdb.newest_frame(), 0
+    while frame is not None and count < (1 if only else _FRAMES):
+        if stem:
+            name = gdb.solib_name(frame.pc())
+            if name is not None and stem in name.rpartition("/")[2]:
+                return True
+        elif _ALLOCATOR.fullmatch(frame.name() or ""):
             return True
         frame, count = frame.older(), count + 1
     return False

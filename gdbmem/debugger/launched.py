@@ -14,7 +14,7 @@ from gdbmem.debugger.registry import LAUNCHED_COMMANDS, register
 from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots import save_history
 from gdbmem.errors import GdbmemError
-from gdbmem.launch.wire import NATIVE
+from gdbmem.launch.wire import ATTACHED, NATIVE
 
 # gdb's `kill` ends valgrind without its file; a hook, unlike a command of ours, leaves `kill` itself alone.
 # (One after a remote target's `detach` is never called.)
@@ -77,7 +77,7 @@ def note_farewell(sentence: str) -> None:
 
 def connect() -> None:
     """Connect this gdb to the waiting valgrind and greet the user, who gets `run` and `start`."""
-    if NATIVE not in os.environ:  # gdb's own do there
+    if NATIVE not in os.environ and ATTACHED not in os.environ:  # gdb's own do there
         register(LAUNCHED_COMMANDS)
     try:
         session.open_wire()
@@ -92,9 +92,18 @@ def connect() -> None:
         # The launcher started this gdb with them blocked; what was pressed meanwhile found nothing to interrupt.
         with contextlib.suppress(KeyboardInterrupt):
             signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGQUIT))
+    _greet()
+
+
+def _greet() -> None:
     program = session.run.facts["program"].rpartition("/")[2]
-    engine = session.native["engine"] if session.native is not None else "massif"
-    under = f"under {engine}" if engine != "none" else "without a heap profiler"
-    say(f"{program} is stopped before its first instruction, {under}.")
+    if ATTACHED in os.environ:
+        from gdbmem.debugger.attached import greeting
+
+        say(greeting(program))
+    else:
+        engine = session.native["engine"] if session.native is not None else "massif"
+        under = f"under {engine}" if engine != "none" else "without a heap profiler"
+        say(f"{program} is stopped before its first instruction, {under}.")
     say(f"Snapshots go to {session.run.folder}/")
     say("Set breakpoints, 'continue', 'massif-snap NAME', 'massif-diff'; 'help gdbmem' lists more.")

@@ -23,8 +23,9 @@ Taken = Callable[[Optional[SnapshotRecord], str], None]
 """Gets the record and its line; without a record, what went wrong."""
 
 
-class _Snapshot:
-    # One that is being taken: where the program stood, and the file that it will be in.
+class Snapshot:
+    """One that is being taken: where the program stood, and the file that it will be in."""
+
     def __init__(self, native: dict[str, Any], name: Optional[str], hit: Optional[int]) -> None:
         self._native = native
         self._name = name
@@ -37,14 +38,24 @@ class _Snapshot:
         """Return the call that takes it."""
         native = self._native
         self._file = session.run.next_file(native["engine"])
+        if "there" in native:
+            from gdbmem.debugger.attached import request
+
+            return request(native, session.run.folder / self._file)
         return native_engine(native["engine"]).snapshot(
             program, native["prefix"], f"{session.link}/{self._file}"
         )
 
-    def record(self) -> tuple[SnapshotRecord, str]:
+    def take(self) -> None:
+        """Take it, now that the program stands still."""
+        with outside_allocator(self._native["library"]):
+            call = self.call()
+            call.finish(program.call(call.function, call.arguments))
+
+    def record(self, *, with_sites: bool = True) -> tuple[SnapshotRecord, str]:
         """Return its record, now in the run, and the line that sums it up."""
         path = session.run.folder / self._file
-        profile = _read(path)
+        profile = _read(path, with_names=with_sites)
         record = session.run.append(
             self._name or str(int(path.stem)),
             file=self._file,
@@ -55,7 +66,7 @@ class _Snapshot:
             seconds=round(session.seconds, 3),
             heap_bytes=None if profile is None else profile.snapshots[0].total_bytes,
         )
-        return record, _summary(record, profile)
+        return record, _summary(record, profile) if with_sites else ""
 
 
 def take(native: dict[str, Any], name: Optional[str], hit: Optional[int]) -> tuple[SnapshotRecord, str]:
@@ -66,11 +77,18 @@ def take(native: dict[str, Any], name: Optional[str], hit: Optional[int]) -> tup
             slug="snapshot-under-way",
             hint="type 'continue', and take this one at the next stop",
         )
-    snapshot = _Snapshot(native, name, hit)
-    with outside_allocator(native["library"]):
-        call = snapshot.call()
-        call.finish(program.call(call.function, call.arguments))
+    ready()
+    snapshot = Snapshot(native, name, hit)
+    snapshot.take()
     return snapshot.record()
+
+
+def ready() -> None:
+    """See to it that the profiler of a process that ran already counts; raises TargetError where it can't."""
+    if session.native is not None and "there" in session.native:
+        from gdbmem.debugger.attached import prepare
+
+        prepare()
 
 
 def take_in_passing(native: dict[str, Any], name: Optional[str], hit: Optional[int], taken: Taken) -> bool:
@@ -79,7 +97,7 @@ def take_in_passing(native: dict[str, Any], name: Optional[str], hit: Optional[i
     Raises TargetError where it stands inside the allocator.
     """
     refuse_inside(native["library"])
-    snapshot = _Snapshot(native, name, hit)
+    snapshot = Snapshot(native, name, hit)
 
     def finish() -> None:
         try:
@@ -92,9 +110,9 @@ def take_in_passing(native: dict[str, Any], name: Optional[str], hit: Optional[i
     return detour(snapshot.call, finish)
 
 
-def _read(path: Path) -> Optional[StackProfile]:
+def _read(path: Path, *, with_names: bool) -> Optional[StackProfile]:
     try:
-        profile = open_profile(path, Reading(symbols=_symbols()))
+        profile = open_profile(path, Reading(symbols=_symbols() if with_names else None))
     except GdbmemError as error:
         warn(f"{error} What there is of it is kept.")
         return None

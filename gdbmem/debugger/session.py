@@ -14,7 +14,7 @@ import gdb
 from gdbmem.debugger.command import say, warn
 from gdbmem.debugger.place import program_file, program_runs, real_pid
 from gdbmem.errors import TargetError, ToolError
-from gdbmem.launch.wire import ENVIRONMENT, NATIVE, NEWLINE, Wire
+from gdbmem.launch.wire import ATTACHED, ENVIRONMENT, NATIVE, NEWLINE, Wire
 from gdbmem.runs.run import Run, open_run
 
 _LOOK_SECONDS = 0.1  # at most, between Ctrl-C and its effect
@@ -125,10 +125,15 @@ class Session:
 
     def connect(self) -> None:
         """Connect gdb to the valgrind that the launcher has waiting, or start the program natively."""
+        if ATTACHED in os.environ:
+            from gdbmem.debugger.attached import connect
+
+            connect(self.ask("attached")["answer"])
+            return
         if NATIVE in os.environ:
             self._start(self.ask("native")["answer"])
             return
-        self._attach(self.ask("target"))
+        self.join(self.ask("target"))
 
     def restart(self, arguments: Optional[list[str]]) -> None:
         """Let the launcher end this valgrind, start a fresh one, and connect to that."""
@@ -138,7 +143,7 @@ class Session:
             gdb.execute("disconnect", to_string=True)
         self._connected = False
         self.forget_snapshots()
-        self._attach(self.ask("restart", arguments=arguments))
+        self.join(self.ask("restart", arguments=arguments))
 
     def show_arguments(self, arguments: Sequence[str]) -> None:
         """Have `show args` say *arguments*, which `run` will take from there again."""
@@ -161,7 +166,8 @@ class Session:
             return arguments
         return [word.replace(f"${NEWLINE}", "\n") for word in shlex.split(text)]
 
-    def _attach(self, target: dict[str, Any]) -> None:
+    def join(self, target: dict[str, Any]) -> None:
+        """Connect gdb to the valgrind that *target* describes."""
         import shlex
 
         if gdb.parameter("sysroot") == "target:":

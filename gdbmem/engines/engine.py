@@ -26,6 +26,27 @@ class Table:
     library: str = ""  # that is preloaded, as the loader knows it: tcmalloc
     package: str = ""  # Debian's, that brings it
     takes_snapshots: bool = True
+    options: Sequence[str] = ()  # of NativeOptions that it takes, as the user writes them
+
+
+@dataclass(frozen=True)
+class NativeOptions:
+    """What the user may choose of an engine that runs natively; sizes are bytes, None is the engine's own way."""
+
+    sample_rate: Optional[int] = None  # one sample each so many bytes; 0: every allocation
+    dump_interval: Optional[int] = None  # a dump of its own whenever so much more was allocated
+
+    def check(self, engine: Table) -> None:
+        """Raise UsageError for an option that *engine* does not take."""
+        for name, value in vars(self).items():
+            word = name.replace("_", "-")
+            if value is not None and word not in engine.options:
+                others = ", ".join(one.name for one in tables() if word in one.options)
+                raise UsageError(
+                    f"{word} is no option of the engine {engine.name}",
+                    slug="bad-option",
+                    hint=f"it is one of {others}",
+                )
 
 
 @dataclass(frozen=True)
@@ -48,13 +69,17 @@ class Inferior(Protocol):
         """Put *data* into memory of our own in the program, not its heap's; return its address."""
         ...
 
+    def read(self, address: int, size: int) -> bytes:
+        """Return *size* bytes of the program's memory."""
+        ...
+
 
 class NativeEngine(Protocol):
     """What the module of an engine that runs natively offers."""
 
     TABLE: Table
 
-    def environment(self, prefix: str) -> Mapping[str, str]:
+    def environment(self, prefix: str, options: NativeOptions) -> Mapping[str, str]:
         """Return what the program's environment needs; *prefix* is a plain path that its files begin with."""
         ...
 
@@ -66,6 +91,23 @@ class NativeEngine(Protocol):
         ...
 
 
+class Profiler(Protocol):
+    """What the module of an engine offers for a process that runs already."""
+
+    FUNCTIONS: Sequence[str]  # how the function may be called by which its profiler is asked
+
+    def turn_on(self, inferior: Inferior, function: str, prefix: str) -> str:
+        """Have the profiler count, where it doesn't yet; return what the user must know then, else "".
+
+        Files that it writes by itself will begin with *prefix*. Raises TargetError where it can't count.
+        """
+        ...
+
+    def request(self, inferior: Inferior, function: str, target: str) -> Call:
+        """Return the call that has it write a profile: to *target*, or where it has been told to when it began."""
+        ...
+
+
 NAMES = ("massif", "gperftools", "jemalloc", "none")
 NATIVE_NAMES = ("gperftools", "jemalloc", "none")
 
@@ -74,6 +116,11 @@ def native_engine(name: str) -> NativeEngine:
     """Return the module of the native engine *name*."""
     module: NativeEngine = importlib.import_module(f"gdbmem.engines.{_module(name)}")
     return module
+
+
+def profilers() -> Mapping[str, Profiler]:
+    """Return the engines that a process may have loaded by itself."""
+    return {name: importlib.import_module(f"gdbmem.engines.{name}") for name in ("gperftools", "jemalloc")}
 
 
 def table(name: str) -> Table:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from gdbmem.engines.engine import NATIVE, Call, Inferior, Table
+from gdbmem.engines.engine import NATIVE, Call, Inferior, NativeOptions, Table
 from gdbmem.errors import TargetError
 
 TABLE = Table(
@@ -23,22 +23,25 @@ TABLE = Table(
     ),
     library="tcmalloc",
     package="libgoogle-perftools4",
+    options=("dump-interval",),
 )
 
+FUNCTIONS = ("HeapProfilerDump",)
 _REASON = b"gdbmem\0"
 _NUMBER = re.compile(r"\.(\d{4,})\.heap$")
 # Dumps that gperftools takes by itself go by allocated bytes; these are out of any program's reach.
 _NEVER = str(1 << 60)
 
 
-def environment(prefix: str) -> Mapping[str, str]:
+def environment(prefix: str, options: NativeOptions) -> Mapping[str, str]:
     """Return what turns the profiler on; dumps are PREFIX.0001.heap and so on, taken only when asked for.
 
     A user's own HEAP_PROFILE_… settings win: such dumps are collected too.
     """
+    interval = _NEVER if options.dump_interval is None else str(options.dump_interval)
     found = {
         "HEAPPROFILE": prefix,
-        "HEAP_PROFILE_ALLOCATION_INTERVAL": _NEVER,
+        "HEAP_PROFILE_ALLOCATION_INTERVAL": interval,
         "HEAP_PROFILE_INUSE_INTERVAL": _NEVER,
     }
     if _unwinds_without_locks():
@@ -71,6 +74,24 @@ def snapshot(inferior: Inferior, prefix: str, target: str) -> Call:
         new[-1].rename(target)
 
     return Call("HeapProfilerDump", [inferior.place(_REASON)], finish)
+
+
+def turn_on(inferior: Inferior, function: str, prefix: str) -> str:
+    """Start the profiler where it does not run; what was allocated before is in no snapshot then."""
+    if inferior.call("IsHeapProfilerRunning", []):
+        return ""
+    inferior.call("HeapProfilerStart", [inferior.place(os.fsencode(prefix) + b"\0")])
+    return "gperftools' heap profiler was off and is on now: it counts what is allocated from here on"
+
+
+def request(inferior: Inferior, function: str, target: str) -> Call:
+    """Return the call that has the profiler dump, to the next file of its own series."""
+    return Call(function, [inferior.place(_REASON)], lambda result: None)
+
+
+def is_dump(path: str) -> bool:
+    """Tell whether *path* is what the profiler calls a dump."""
+    return _NUMBER.search(path) is not None
 
 
 def dumps(prefix: str) -> list[Path]:

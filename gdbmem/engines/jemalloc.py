@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 
-from gdbmem.engines.engine import NATIVE, Call, Inferior, Table
+from gdbmem.engines.engine import NATIVE, Call, Inferior, NativeOptions, Table
 from gdbmem.errors import TargetError, UsageError
-from gdbmem.text import printable
 
 TABLE = Table(
     name="jemalloc",
@@ -22,30 +20,68 @@ TABLE = Table(
     ),
     library="jemalloc",
     package="libjemalloc2",
+    options=("sample-rate", "dump-interval"),
 )
 
-SAMPLE_VARIABLE = "GDBMEM_JEMALLOC_LG_SAMPLE"
-_DIGITS = re.compile(r"\d{1,2}")
+FUNCTIONS = ("mallctl", "je_mallctl", "_rjem_mallctl")  # Redis and Rust give it a prefix
 
 
-def environment(prefix: str) -> Mapping[str, str]:
+def environment(prefix: str, options: NativeOptions) -> Mapping[str, str]:
     """Return what turns the profiler on, with the program's own MALLOC_CONF kept in front."""
-    lg_sample = os.environ.get(SAMPLE_VARIABLE, "0")
-    if not _DIGITS.fullmatch(lg_sample):
-        raise UsageError(
-            f"{SAMPLE_VARIABLE} is '{printable(lg_sample)}', no power of two", hint="19 is 512 KiB"
-        )
     own = os.environ.get("MALLOC_CONF", "")
-    ours = f"prof:true,prof_active:true,lg_prof_sample:{lg_sample},prof_final:false,prof_prefix:{prefix}"
+    rate = _power(options.sample_rate or 1, "sample-rate")
+    ours = f"prof:true,prof_active:true,lg_prof_sample:{rate},prof_final:false,prof_prefix:{prefix}"
+    if options.dump_interval is not None:
+        ours += f",lg_prof_interval:{_power(options.dump_interval, 'dump-interval')}"
     return {"MALLOC_CONF": f"{own},{ours}" if own else ours}
+
+
+def _power(size_bytes: int, option: str) -> int:
+    """Return the exponent of *size_bytes*, which jemalloc takes as a power of two. Raises UsageError."""
+    exponent = size_bytes.bit_length() - 1
+    if size_bytes < 1 or size_bytes != 1 << exponent:
+        raise UsageError(
+            f"jemalloc takes a power of two for {option}, not {size_bytes}",
+            slug="bad-option",
+            hint="write 64KiB, 512KiB, 1MiB …",
+        )
+    return exponent
 
 
 def snapshot(inferior: Inferior, prefix: str, target: str) -> Call:
     """Return the call that has the profiler write to *target*."""
+    return request(inferior, "mallctl", target)
+
+
+def request(inferior: Inferior, function: str, target: str) -> Call:
+    """Return the call that has the profiler write to *target*; mallctl may be called otherwise (*function*)."""
     name = inferior.place(b"prof.dump\0")
     file = inferior.place(os.fsencode(target) + b"\0")
     pointer = inferior.place(file.to_bytes(8, "little"))
-    return Call("mallctl", [name, 0, 0, pointer, 8], _check)
+    return Call(function, [name, 0, 0, pointer, 8], _check)
+
+
+def turn_on(inferior: Inferior, function: str, prefix: str) -> str:
+    """Have the profiler sample, where it was made ready for that when the program began."""
+    if not _flag(inferior, function, b"opt.prof\0"):
+        raise TargetError(
+            "jemalloc's heap profiler is off in this process, and can't be turned on later",
+            slug="no-profiler",
+            hint="start the program with MALLOC_CONF=prof:true, or by 'gdbmem launch --engine jemalloc'",
+        )
+    if _flag(inferior, function, b"prof.active\0"):
+        return ""
+    value = inferior.place(b"\1")
+    inferior.call(function, [inferior.place(b"prof.active\0"), 0, 0, value, 1])
+    return "jemalloc's heap profiler was inactive and is active now: it counts what is allocated from here on"
+
+
+def _flag(inferior: Inferior, function: str, name: bytes) -> bool:
+    out, size = inferior.place(b"\0"), inferior.place((1).to_bytes(8, "little"))
+    return (
+        inferior.call(function, [inferior.place(name), out, size, 0, 0]) == 0
+        and inferior.read(out, 1) == b"\1"
+    )
 
 
 def _check(status: int) -> None:

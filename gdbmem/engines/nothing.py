@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gdbmem.engines.engine import NATIVE, Call, Inferior, Table
+from gdbmem.engines.engine import NATIVE, Call, Inferior, NativeOptions, Table
 from gdbmem.errors import TargetError
 
 TABLE = Table(
@@ -18,7 +18,7 @@ TABLE = Table(
 )
 
 
-def environment(prefix: str) -> Mapping[str, str]:
+def environment(prefix: str, options: NativeOptions) -> Mapping[str, str]:
     """Return nothing: the program runs as it is."""
     return {}
 

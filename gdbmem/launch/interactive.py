@@ -13,10 +13,11 @@ from gdbmem.launch.gdbpython import ensure_private_folder, loader_file
 from gdbmem.launch.job import Job, Launch, gdb_environment, gdb_program, histories, open_launch, problems
 from gdbmem.launch.process import Child
 from gdbmem.launch.supervisor import Interrupted, saved_terminal
+from gdbmem.runs.run import Run
 from gdbmem.text import plural, printable
 
-_CONNECT = "python import gdbmem.debugger.launched as _g; _g.connect(); del _g"
-_QUIET = ("-iex", "set print symbol-loading off", "-iex", "set print inferior-events off")
+CONNECT = "python import gdbmem.debugger.launched as _g; _g.connect(); del _g"
+QUIET = ("-iex", "set print symbol-loading off", "-iex", "set print inferior-events off")
 
 
 def run_interactive(job: Job, *, gdb_arguments: Sequence[str], finish: bool, command: Sequence[str]) -> int:
@@ -48,8 +49,8 @@ def run_interactive(job: Job, *, gdb_arguments: Sequence[str], finish: bool, com
 def _run_gdb(launch: Launch, gdb_arguments: Sequence[str]) -> None:
     symbols = str(launch.job.program.symbols)
     # gdb would print the path as it is, escape sequences and all.
-    quiet = _QUIET if printable(symbols) != symbols else ()
-    argv = [launch.job.gdb, "-q", *quiet, "-x", str(loader_file()), "-ex", _CONNECT, *gdb_arguments]
+    quiet = QUIET if printable(symbols) != symbols else ()
+    argv = [launch.job.gdb, "-q", *quiet, "-x", str(loader_file()), "-ex", CONNECT, *gdb_arguments]
     # While gdb loads, Ctrl-C would only break what it is loading: it reaches the launcher, which ends both.
     child = Child(
         [*argv, *gdb_program(launch.job)],
@@ -76,16 +77,20 @@ def _let_finish(launch: Launch) -> None:
 
 def _say_where(launch: Launch) -> None:
     """Say what the run holds and what to type next."""
-    folder = shown(launch.run.folder)
-    count = len(launch.run.snapshots)
     for notice in problems(launch):
         print(f"gdbmem: {notice.message}", file=sys.stderr)
+    say_run(launch.run, [history.name for history in histories(launch)])
+
+
+def say_run(run: Run, history_names: Sequence[str] = ()) -> None:
+    """Say what *run* holds, massif's own history in *history_names* among it, and what to type next."""
+    folder = shown(run.folder)
+    count = len(run.snapshots)
     kept = [plural(count, "snapshot")] if count else []
-    names = [history.name for history in histories(launch)]
-    kept += [f"massif's own history in {', '.join(names)}"] if names else []
+    kept += [f"massif's own history in {', '.join(history_names)}"] if history_names else []
     print(f"gdbmem: the run is kept in {folder}/ ({', '.join(kept) or 'no snapshot'})", file=sys.stderr)
     if count >= 2:
-        before, after = (shlex.quote(f"{folder}:{record.name}") for record in launch.run.snapshots[-2:])
+        before, after = (shlex.quote(f"{folder}:{record.name}") for record in run.snapshots[-2:])
         print(f"gdbmem: compare with  gdbmem diff {printable(before)} {printable(after)}", file=sys.stderr)
     elif kept:
         print(f"gdbmem: look at it with  gdbmem show {printable(shlex.quote(folder))}", file=sys.stderr)

@@ -14,7 +14,7 @@ from typing import Any, Callable, Optional
 
 from gdbmem import __version__
 from gdbmem.engines import massif
-from gdbmem.engines.engine import NATIVE_NAMES, table
+from gdbmem.engines.engine import NATIVE_NAMES, NativeOptions, table
 from gdbmem.errors import InputError, Notice
 from gdbmem.launch import valgrind
 from gdbmem.launch.native import (
@@ -49,6 +49,7 @@ class Job:
     run_folder: Optional[Path] = None
     gdb: str = "gdb"
     engine: str = massif.NAME
+    native_options: NativeOptions = field(default_factory=NativeOptions)
 
     @property
     def is_native(self) -> bool:

@@ -72,7 +72,7 @@ def native_facts(job: Job, run: Run, runtime: Path, *, quiet: bool) -> dict[str,
     """
     library = find_library(native_engine(job.engine).TABLE)
     link = str(runtime / "run")
-    variables = {**native_engine(job.engine).environment(prefix(link)), **job.environment}
+    variables = {**native_engine(job.engine).environment(prefix(link), job.native_options), **job.environment}
     if library:
         before = job.environment.get("LD_PRELOAD", os.environ.get("LD_PRELOAD", ""))
         variables["LD_PRELOAD"] = f"{library}:{before}" if before else library

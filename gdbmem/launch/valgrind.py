@@ -174,12 +174,25 @@ class Process:
 
     def present_program(self) -> Optional[Path]:
         """Return the program that it runs now, after an exec; None when that can't be told."""
-        try:
-            words = Path(f"/proc/{self.pid}/cmdline").read_bytes().split(b"\0")[1:]
-            name = next(word for word in words if not word.startswith(b"-"))
-            return Path(f"/proc/{self.pid}/cwd").resolve() / os.fsdecode(name)
-        except (OSError, StopIteration):
-            return None
+        return present_program(self.pid)
+
+
+def present_program(pid: int) -> Optional[Path]:
+    """Return the program that the valgrind *pid* runs now; None when that can't be told."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[1:]
+        name = next(word for word in words if not word.startswith(b"-"))
+        return Path(f"/proc/{pid}/cwd").resolve() / os.fsdecode(name)
+    except (OSError, StopIteration):
+        return None
+
+
+def executable(pid: int) -> str:
+    """Return the path of the program that process *pid* runs; "" when it has gone, or is just going."""
+    try:
+        return str(Path(f"/proc/{pid}/exe").readlink())
+    except OSError:
+        return ""
 
 
 def replacement(pid: int) -> str:
@@ -187,10 +200,7 @@ def replacement(pid: int) -> str:
 
     "" while that still runs valgrind, and when it is ending: its program goes a moment before the process does.
     """
-    try:
-        program = str(Path(f"/proc/{pid}/exe").readlink())
-    except OSError:
-        return ""
+    program = executable(pid)
     return "" if "valgrind" in program else program
 
 

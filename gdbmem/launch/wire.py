@@ -17,6 +17,7 @@ NATIVE = "GDBMEM_NATIVE"  # set where gdb starts the program itself
 NEWLINE = (
     "GDBMEM_NEWLINE"  # holds one: a shell's words that go through a command of gdb's must be on one line
 )
+ATTACHED = "GDBMEM_ATTACHED"  # set where the process ran already
 _LIMIT = 1 << 24
 
 

@@ -56,13 +56,14 @@ def check_analysable(pid: int, *, may_be_traced: bool = False) -> ProcessFacts:
             slug="process-kernel",
             hint="name another process",
         )
-    if not os.access(f"/proc/{pid}/mem", os.R_OK) or not _opens(f"/proc/{pid}/maps"):
+    if not _may_trace(pid) or not _opens(f"/proc/{pid}/maps"):
         raise _forbidden(facts, name)
     if facts.tracer and not may_be_traced:
         raise TargetError(
-            f"{name} is being traced by process {facts.tracer}, and the kernel allows one tracer",
+            f"{name} is being traced by process {facts.tracer} ({_name_of(facts.tracer)}),"
+            " and the kernel allows one tracer",
             slug="process-traced",
-            hint="type 'memexplain' in that gdb, or detach it",
+            hint="type 'memexplain' or 'memsnap' in it if it is a gdb, or detach it",
         )
     if _bits(pid) == 32:
         raise TargetError(
@@ -107,6 +108,22 @@ def _is_kernel_thread(pid: int) -> bool:
     except OSError:
         return False
     return bool(int(rest[6]) & _KERNEL_THREAD)
+
+
+def _may_trace(pid: int) -> bool:
+    """Tell whether the kernel lets us trace *pid*: opening its memory asks the same question."""
+    try:
+        os.close(os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
+
+
+def _name_of(pid: int) -> str:
+    try:
+        return printable(Path(f"/proc/{pid}/comm").read_text(errors="surrogateescape").strip())
+    except OSError:
+        return "which has just gone"
 
 
 def _opens(path: str) -> bool:

@@ -22,7 +22,7 @@ def list_document(
     records: Iterable[Record], notices: Iterable[Notice] = (), kept: Sequence[KeptRecord] = ()
 ) -> Document:
     """Return *records*, and the ledgers and surveys *kept* beside them, as ``kind=list``."""
-    listed = [{field: getattr(record, field) for field in _FIELDS} for record in records]
+    listed = [record_object(record) for record in records]
     ledgers = [_kept(one, "rss_bytes", "retained_bytes") for one in kept if one.kind == "ledger"]
     surveys = [_kept(one, "held_bytes", "slack_bytes") for one in kept if one.kind == "containers"]
     return {**head("list", notices), "snapshots": listed, "ledgers": ledgers, "containers": surveys}
@@ -33,3 +33,8 @@ def _kept(record: KeptRecord, total: str, unused: str) -> Document:
         field: getattr(record, field) for field in ("name", "file", "place", "thread", "hit", "seconds")
     }
     return {**fields, total: record.total_bytes, unused: record.unused_bytes}
+
+
+def record_object(record: Record) -> Document:
+    """Return one of the objects in ``snapshots``."""
+    return {field: getattr(record, field) for field in _FIELDS}

@@ -28,7 +28,7 @@ HIT_KEYS = ("only", "every", "first")
 EXPECT_KEYS = ("between", "metric", "at_most", "at_least", "path")
 OPTION_KEYS = (
     "threshold", "pages-as-heap", "time-unit", "stacks", "alloc-fn", "massif-opt", "valgrind-opt",
-    "trace-children",
+    "trace-children", "sample-rate", "dump-interval",
 )  # fmt: skip
 ENGINES, LATER_ENGINES = ("massif", "gperftools", "jemalloc", "none"), ("memcheck",)
 METRICS, LATER_METRICS = ("heap", "rss", "retained"), ("blocks",)
@@ -38,6 +38,9 @@ TIME_UNITS = ("i", "ms", "B")
 _WITH_ARGUMENT = {"print": "{print: EXPRESSION}", "gdb": "{gdb: COMMAND}"}
 # The engine's own field for each option that is a list.
 _LIST_OPTIONS = {"alloc-fn": "alloc_fns", "massif-opt": "massif_opts", "valgrind-opt": "valgrind_opts"}
+_SIZE_OPTIONS = ("sample-rate", "dump-interval")
+# Which engines take which of them; the others are massif's.
+_OPTIONS_OF = {"gperftools": ("dump-interval",), "jemalloc": _SIZE_OPTIONS, "none": ()}
 _FLAG_OPTIONS = ("pages-as-heap", "stacks", "trace-children")
 _ORDINAL = re.compile(r"(.+)#([1-9]\d{0,8})", re.DOTALL)
 
@@ -71,6 +74,7 @@ def _recipe(reader: Reader, root: yaml.Node, source: str) -> Recipe:
             reader.problem(root, f"the recipe has no '{key}:'")
     folder = Path(source).absolute().parent
     points = _points(reader, nodes.get("points"))
+    engine = _engine(reader, nodes.get("engine"))
     stdin = reader.text(nodes["stdin"], "'stdin'") if "stdin" in nodes else ""
     return Recipe(
         source=source,
@@ -80,8 +84,8 @@ def _recipe(reader: Reader, root: yaml.Node, source: str) -> Recipe:
         args=_texts(reader, nodes.get("args"), "'args'", "[config.yaml, --fast]"),
         env=_environment(reader, nodes.get("env")),
         stdin=str(folder / stdin) if stdin else "/dev/null",
-        engine=_engine(reader, nodes.get("engine")),
-        options=_options(reader, nodes.get("options")),
+        engine=engine,
+        options=_options(reader, nodes.get("options"), engine),
         timeout_seconds=_timeout(reader, nodes.get("timeout")),
         diffs=_diffs(reader, nodes.get("diff"), points),
         expectations=_expectations(reader, nodes.get("expect"), points),
@@ -112,12 +116,18 @@ def _environment(reader: Reader, node: Optional[yaml.Node]) -> dict[str, str]:
     return table
 
 
-def _options(reader: Reader, node: Optional[yaml.Node]) -> dict[str, Any]:
+def _options(reader: Reader, node: Optional[yaml.Node], engine: str) -> dict[str, Any]:
     options: dict[str, Any] = {}
     nodes = reader.mapping(node, "'options'", OPTION_KEYS) if node else {}
     for key, value in nodes.items():
         what = f"'{key}'"
-        if key in _LIST_OPTIONS:
+        known = _OPTIONS_OF.get(engine, tuple(name for name in OPTION_KEYS if name not in _SIZE_OPTIONS))
+        if key not in known:
+            hint = f"it takes {', '.join(known)}" if known else "it takes none"
+            reader.problem(value, f"{what} is no option of the engine {engine}", hint)
+        elif key in _SIZE_OPTIONS:
+            options[key.replace("-", "_")] = reader.quantity(value, what, parse_size)
+        elif key in _LIST_OPTIONS:
             options[_LIST_OPTIONS[key]] = _texts(reader, value, what, f"{key}: [{_option_example(key)}]")
         elif key in _FLAG_OPTIONS:
             options[key.replace("-", "_")] = reader.flag(value, what)

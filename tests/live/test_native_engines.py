@@ -99,6 +99,40 @@ def test_inside_the_allocator_a_snapshot_is_refused_and_the_program_goes_on(
     assert played.output.startswith("kept 300 blocks")
 
 
+def test_a_sampled_snapshot_is_within_three_of_its_own_standard_errors(
+    program: Program, tmp_path: Path
+) -> None:
+    needs_library("jemalloc")
+    recipe = f"""
+program: {program("keeps")}
+engine: jemalloc
+options: {{sample-rate: 16KiB}}
+points: [{{at: batch, name: before, hits: {{only: [1]}}}}, {{at: batch, name: after, after: true, hits: {{only: [3]}}}}]
+diff: [[before, after]]
+"""
+    (diff,) = Played(tmp_path, recipe).result["diffs"]
+    kept = next(
+        path
+        for path in diff["paths"]
+        if any(f["function"] == "keep(unsigned long)" or f["function"] == "keep" for f in path["frames"])
+    )
+    assert 0 < kept["uncertain_bytes"] < 300 * 4096
+    assert abs(kept["delta_bytes"] - 300 * 4096) <= 3 * kept["uncertain_bytes"]
+
+
+def test_a_profiler_that_dumps_by_itself_is_recorded_in_the_same_time_line(
+    program: Program, tmp_path: Path
+) -> None:
+    needs_library("gperftools")
+    options = "options: {dump-interval: 400KiB}"
+    recipe = f"program: {program('keeps')}\nengine: gperftools\n{options}\npoints: [{{at: mix}}]\n"
+    played = Played(tmp_path, recipe)
+    words = [GDBMEM, "show", str(played.run), "--json"]
+    shown = subprocess.run(words, env=environment(), capture_output=True, text=True, check=True)
+    names = [snapshot["name"] for snapshot in json.loads(shown.stdout)["snapshots"]]
+    assert {"mix#1", "mix#2", "mix#3"} <= set(names) and sum(name.startswith("own#") for name in names) >= 3
+
+
 def test_a_static_program_is_refused_before_anything_starts(program: Program, tmp_path: Path) -> None:
     needs_library("gperftools")
     static = program("static_program", "-static")

@@ -1,0 +1,63 @@
+"""Your gdb on a process that runs already; when you leave it, the process goes on.
+
+Where the process has a heap profiler (gperftools' tcmalloc, jemalloc with prof:true) or runs under valgrind, memsnap,
+memdiff and membreak work as after 'gdbmem launch'; the other commands need none.
+
+  gdbmem attach 4711
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gdbmem.arguments import ArgumentParser
+from gdbmem.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `gdbmem attach`."""
+    add_process_arguments(parser)
+    parser.add_argument(
+        "-x", dest="gdb_scripts", metavar="FILE", action="append", help="have gdb read FILE first"
+    )
+    parser.add_argument(
+        "--ex", dest="gdb_commands", metavar="COMMAND", action="append", help="then do COMMAND"
+    )
+
+
+def add_process_arguments(parser: ArgumentParser) -> None:
+    """Add what attach and snap share."""
+    parser.add_argument("pid", metavar="PID", type=int, help="the process")
+    parser.add_argument(
+        "--run", metavar="DIR", help="keep the snapshots in DIR, also with those that it has of this process"
+    )
+    parser.add_argument("--gdb", metavar="PATH", help="which gdb (default: $GDBMEM_GDB, or the one in PATH)")
+
+
+def check_pid(args: argparse.Namespace) -> int:
+    """Return the pid that *args* name; raises UsageError for what can be none."""
+    pid: int = args.pid
+    if pid <= 0:
+        raise UsageError(f"{pid} is no process id", hint="'ps' lists them")
+    return pid
+
+
+def run(argv: Sequence[str], parser: ArgumentParser) -> int:
+    args = parser.parse_args(argv)
+    from gdbmem.launch.attached import find_target, run_attached
+    from gdbmem.launch.gdbpython import find_gdb
+
+    words = [word for script in args.gdb_scripts or () for word in ("-x", script)]
+    words += [word for line in args.gdb_commands or () for word in ("-ex", line)]
+    return run_attached(
+        find_target(check_pid(args)),
+        gdb=find_gdb(args.gdb),
+        folder=Path(args.run) if args.run else None,
+        gdb_arguments=words,
+        command=["gdbmem", "attach", *argv],
+    )

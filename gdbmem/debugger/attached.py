@@ -1,0 +1,230 @@
+"""A process that ran already when this gdb came: which profiler is in it, and snapshots by that."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Optional
+
+import gdb
+
+from gdbmem.debugger.command import warn
+from gdbmem.debugger.inferior import (
+    address_of,
+    get_register,
+    is_inside,
+    machine_here,
+    outside_allocator,
+    program,
+)
+from gdbmem.debugger.session import session
+from gdbmem.engines.engine import Call, profilers
+from gdbmem.errors import GdbmemError, TargetError, internal_error
+from gdbmem.text import printable
+
+_TRIES = 200  # stops on the way out of the allocator
+
+
+def connect(target: dict[str, Any]) -> None:
+    """Connect gdb to the process that *target*, the launcher's word, describes."""
+    if target["vgdb"] is not None:
+        session.join(target)
+        return
+    gdb.execute(f"attach {int(target['pid'])}", to_string=True)
+    session.native = {**target, **_recognise(), "is_on": False}
+    if session.native["engine"] != "none":
+        session.run.update(engine=session.native["engine"])
+
+
+def _recognise() -> dict[str, Any]:
+    for engine, module in profilers().items():
+        for function in module.FUNCTIONS:
+            if program.has(function):
+                file = gdb.solib_name(address_of(function)) or ""
+                return {"engine": engine, "function": function, "library": file.rpartition("/")[2]}
+    return {"engine": "none", "function": "", "library": ""}
+
+
+def greeting(name: str) -> str:
+    """Return what to say of the process that gdb has come to."""
+    native = session.native
+    if native is None:
+        return f"{name} runs under valgrind's {session.run.facts.get('engine')}; leaving gdb lets it go on."
+    who = f"{name} (process {native['pid']})"
+    if native["engine"] == "none":
+        return (
+            f"{who} has no heap profiler; 'memexplain' and 'memwatch' need none. Leaving gdb lets it go on."
+        )
+    where = native["library"] or "the program itself"
+    return f"{who} has the heap profiler of {native['engine']} ({where}); leaving gdb lets it go on."
+
+
+def prepare() -> None:
+    """See to it that the profiler counts; raises TargetError where there is none, or it can't."""
+    native = session.native
+    assert native is not None
+    if native["engine"] == "none":
+        raise TargetError(
+            f"process {native['pid']} has no heap profiler that could be asked",
+            slug="no-profiler",
+            hint="start the program by 'gdbmem launch', or with gperftools or jemalloc preloaded and their profiler on;"
+            " 'memexplain' needs none",
+        )
+    if native["is_on"]:
+        return
+    with outside_allocator(native["library"]):
+        said = profilers()[native["engine"]].turn_on(program, native["function"], native["prefix"])
+    native["is_on"] = True
+    if said:
+        native.setdefault("notes", []).append(said)
+        warn(said)
+
+
+def request(native: dict[str, Any], target: Path) -> Call:
+    """Return the call after which the profile is *target*, in our run: the process may not write there itself."""
+    name = f"{target.stem}.heap"
+    call = profilers()[native["engine"]].request(program, native["function"], f"{native['there']}/{name}")
+    watch = _Opens() if native["engine"] == "gperftools" else None
+
+    def finish(result: int) -> None:
+        call.finish(result)
+        found = Path(native["here"]) / name
+        if watch is not None:
+            watch.enabled = False
+            found = watch.dump(native["pid"])
+        try:
+            shutil.move(str(found), str(target))
+        except OSError as error:
+            raise TargetError(
+                f"the profiler wrote no heap profile: {error.strerror or error}",
+                slug="no-snapshot-file",
+                hint="is the disk full?",
+            ) from None
+
+    return Call(call.function, call.arguments, finish)
+
+
+class _Opens(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
+    """Notes which files are opened during a dump: where gperftools writes to only the program knows."""
+
+    stays = True  # also during our own calls
+
+    def __init__(self) -> None:
+        super().__init__(f"*{address_of('open'):#x}", internal=True)
+        self.silent = True
+        self._paths: list[bytes] = []
+        self._register = machine_here().arguments[0]
+
+    def stop(self) -> bool:
+        with contextlib.suppress(gdb.error):
+            text = gdb.selected_inferior().read_memory(get_register(self._register), 1)
+            address, path = get_register(self._register), b""
+            while text[0] != b"\0" and len(path) < 4096:
+                path += bytes(text)
+                text = gdb.selected_inferior().read_memory(address + len(path), 1)
+            self._paths.append(path)
+        return False
+
+    def dump(self, pid: int) -> Path:
+        from gdbmem.engines.gperftools import is_dump
+
+        found = [os.fsdecode(path) for path in self._paths if is_dump(os.fsdecode(path))]
+        if not found:
+            raise TargetError(
+                "gperftools wrote no heap profile",
+                slug="no-snapshot-file",
+                hint="does another thread dump at this moment? then try again",
+            )
+        base = f"/proc/{pid}/root" if found[-1].startswith("/") else f"/proc/{pid}/cwd/"
+        return Path(f"{base}{found[-1]}")
+
+
+# -- one snapshot, with nobody at gdb ---------------------------------------------------------------------
+
+
+def snap() -> None:
+    """Take one snapshot of the process and let it go; the launcher is told what came of it."""
+    session.open_wire()
+    try:
+        target = session.ask("attached")["answer"]
+        session.tell(tell="taken", **_snap(target, os.environ.get("GDBMEM_NAME") or None))
+    except GdbmemError as error:
+        session.tell(tell="failed", sentence=error.message, slug=error.slug, hint=error.hint)
+    except gdb.error as error:
+        session.tell(tell="failed", sentence=printable(str(error)), slug="call-failed", hint="")
+    except KeyboardInterrupt:
+        session.tell(tell="failed", sentence="it took too long", slug="call-failed", hint="try again")
+    except Exception as error:  # noqa: BLE001  (a host: gdb calls this)
+        session.tell(tell="failed", sentence=internal_error(error), slug="call-failed", hint="")
+
+
+def _snap(target: dict[str, Any], name: Optional[str]) -> dict[str, Any]:
+    from gdbmem.debugger.nativesnapshots import Snapshot
+
+    for setting in ("pagination off", "confirm off", "print thread-events off"):
+        gdb.execute(f"set {setting}", to_string=True)
+    gdb.execute("handle all nostop noprint pass", to_string=True)
+    # The symbols of the program itself are read while it still runs.
+    gdb.execute(f"file /proc/{int(target['pid'])}/exe", to_string=True)
+    began = time.monotonic()
+    with _attached(target):
+        native = session.native
+        assert native is not None
+        if native["engine"] != "none":
+            _to_a_safe_point(native["library"])
+        prepare()
+        snapshot = Snapshot(native, name, None)
+        snapshot.take()
+    pause = time.monotonic() - began
+    record, _ = snapshot.record(with_sites=False)
+    return {"label": record.label, "pause_seconds": round(pause, 3), "notes": native.get("notes", [])}
+
+
+@contextlib.contextmanager
+def _attached(target: dict[str, Any]) -> Iterator[None]:
+    try:
+        connect(target)
+        yield
+    finally:
+        with contextlib.suppress(gdb.error):
+            gdb.execute("detach", to_string=True)
+
+
+def _to_a_safe_point(library: str) -> None:
+    """Select a thread that stands outside the allocator; where there is none, let one leave it."""
+    for thread in sorted(gdb.selected_inferior().threads(), key=lambda thread: thread.num):
+        thread.switch()
+        if not is_inside(library):
+            return
+    gdb.selected_inferior().threads()[-1].switch()
+    for _ in range(_TRIES):
+        _leave(library)
+        if not is_inside(library):
+            return
+
+
+def _leave(library: str) -> None:
+    """Let the selected thread run to where its call into the allocator returns."""
+    thread = gdb.selected_thread()
+    frame = gdb.newest_frame()
+    outer = None
+    for _ in range(64):
+        if frame is None:
+            break
+        if is_inside(library, frame):
+            outer = frame.older()
+        frame = frame.older()
+    if outer is None:
+        return
+    point = gdb.Breakpoint(f"*{outer.pc():#x}", internal=True)
+    point.silent, point.thread = True, thread.global_num
+    try:
+        gdb.execute("continue", to_string=True)
+    finally:
+        point.delete()
+    if thread.is_valid():
+        thread.switch()

@@ -1,0 +1,92 @@
+"""A valgrind that runs already: which tool it is, and how vgdb reaches it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+from gdbmem.errors import TargetError, ToolError
+from gdbmem.launch.valgrind import executable, find_valgrind
+from gdbmem.text import printable
+
+_TOOL = re.compile(r"/([a-z]+)-(?:amd64|x86|arm64|arm|ppc64\w*|s390x|mips\w*|riscv64)-\w+$")
+# Valgrind keeps the memory that it shares with vgdb mapped: its name holds all that vgdb has to know.
+_SHARED = re.compile(rb" (/[^\n]*)-shared-mem-vgdb-(\d+)-by-([^\n]*)-on-([^\n]*?)(?: \(deleted\))?\n")
+_SECONDS = 120.0  # a program of many gigabytes takes its time
+
+
+@dataclass(frozen=True)
+class RunningValgrind:
+    """A program under valgrind, which somebody else has started."""
+
+    pid: int
+    tool: str  # massif, memcheck, …
+    prefix: str  # of its FIFOs
+    user: str  # as it knows them, which are part of their names
+    host: str
+
+    def words(self, *command: str) -> list[str]:
+        """Return the command line that connects gdb to it, or runs the monitor command *command*."""
+        names = [f"LOGNAME={self.user}", f"USER={self.user}", f"HOST={self.host}"]
+        vgdb = find_valgrind().vgdb
+        return ["env", *names, vgdb, f"--vgdb-prefix={self.prefix}", f"--pid={self.pid}", *command]
+
+    def ask(self, *command: str) -> str:
+        """Run a monitor command and return what it said. Raises ToolError where it can't be reached."""
+        try:
+            done = subprocess.run(self.words(*command), stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS,
+                                  check=False)  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise ToolError(
+                f"valgrind (process {self.pid}) did not answer within {_SECONDS:.0f} s",
+                slug="vgdb-failed",
+                hint="does the program stand in a gdb of its own?",
+            ) from None
+        said = os.fsdecode(done.stdout).strip()
+        if done.returncode != 0:
+            complaint = os.fsdecode(done.stderr).strip().splitlines()
+            raise _unreachable(self.pid, complaint)
+        return said
+
+
+def find_running(pid: int) -> Optional[RunningValgrind]:
+    """Return the valgrind that *pid* is; None where it is none. Raises TargetError for one without vgdb."""
+    found = _TOOL.search(executable(pid))
+    if found is None:
+        return None
+    try:
+        maps = Path(f"/proc/{pid}/maps").read_bytes()
+    except OSError:
+        maps = b""
+    if b"/valgrind" not in maps and "valgrind" not in executable(pid):
+        return None
+    shared = next((match for match in _SHARED.finditer(maps) if int(match[2]) == pid), None)
+    if shared is None:
+        raise TargetError(
+            f"process {pid} runs under valgrind's {found[1]} without its gdbserver (--vgdb=no)",
+            slug="no-vgdb",
+            hint="start it with --vgdb=yes, or by 'gdbmem launch'",
+        )
+    prefix, user, host = (os.fsdecode(shared[number]) for number in (1, 3, 4))
+    return RunningValgrind(pid, found[1], prefix, user, host)
+
+
+def _unreachable(pid: int, complaint: Sequence[str]) -> ToolError:
+    text = " ".join(complaint)
+    if "annot acquire lock" in text or "already" in text:
+        return ToolError(
+            f"a gdb is connected to process {pid} already, and valgrind's gdbserver takes one",
+            slug="vgdb-busy",
+            hint="type 'memsnap' in that gdb, or leave it",
+        )
+    last = complaint[-1] if complaint else "without a word"
+    return ToolError(
+        f"vgdb could not reach process {pid}: {printable(last)}",
+        slug="vgdb-failed",
+        hint="its FIFOs must still exist, and be this user's",
+    )

@@ -1,0 +1,40 @@
+"""Runs of a process that somebody else has started: all of its snapshots collect in one folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Optional
+
+from gdbmem.errors import InputError
+from gdbmem.runs.run import Run, is_run, open_run
+from gdbmem.text import printable
+
+
+def run_for_process(
+    program: str, process: Mapping[str, Any], *, parent: Path, folder: Optional[Path] = None
+) -> tuple[Run, bool]:
+    """Return the run in which snapshots of *process* collect, and whether it was made now.
+
+    *process* tells this process from every other one, also from a later one with its number: its ``pid`` and
+    when it was started. The run is *folder*, or stands in *parent*. Raises InputError for a *folder* of another.
+    """
+    if folder is not None and folder.exists():
+        if is_run(folder):
+            run = open_run(folder)
+            if run.facts.get("process") == dict(process):
+                return run, False
+            raise InputError(
+                f"{printable(str(folder))} is the run of another process",
+                slug="run-exists",
+                hint="name a new folder with --run",
+            )
+    elif folder is None:
+        for candidate in sorted(parent.glob(f"gdbmem.*.{process['pid']}*")):
+            if is_run(candidate):
+                run = open_run(candidate)
+                if run.facts.get("process") == dict(process):
+                    return run, False
+    run = Run.create(program, parent=parent, pid=process["pid"], folder=folder)
+    run.update(process=dict(process))
+    return run, True

@@ -1,0 +1,222 @@
+"""gdbmem attach and gdbmem snap: processes that run already, left as they were found."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Optional
+
+import pytest
+
+from tests.conftest import Program
+from tests.live.test_native_engines import needs_library
+from tests.live.user import GDBMEM, at_terminal, environment, shell
+
+pytestmark = [pytest.mark.needs("gdb", "gcc"), pytest.mark.usefixtures("no_process_left")]
+
+PRELOADS = {
+    "gperftools": {"LD_PRELOAD": "libtcmalloc.so.4", "HEAPPROFILE": "prof"},  # in the program's own folder
+    "jemalloc": {"LD_PRELOAD": "libjemalloc.so.2", "MALLOC_CONF": "prof:true,lg_prof_sample:0"},
+    "nothing": {},
+}
+KEPT = 100 * 1000  # bytes, at each '+'
+
+
+class Served:
+    """A running grows_when_asked."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self.pid = process.pid
+        self.said = ""
+
+    def see(self, text: str) -> None:
+        assert self._process.stdout is not None
+        while text not in self.said:
+            line = self._process.stdout.readline()
+            assert line, self.said
+            self.said += line
+
+    def grow(self, holds: int) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write("+")
+        self._process.stdin.flush()
+        self.see(f"holds {holds}\n")
+
+    def end(self) -> int:
+        """Close its input; return its status."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        self.said += self._process.stdout.read()
+        return self._process.wait()
+
+
+@contextlib.contextmanager
+def served(
+    program: Program, folder: Path, variables: Optional[dict[str, str]] = None, *before: str
+) -> Iterator[Served]:
+    with subprocess.Popen(
+        [*before, str(program("grows_when_asked"))], cwd=folder, text=True, stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={**environment(), **(variables or {})},
+    ) as process:  # fmt: skip
+        try:
+            one = Served(process)
+            one.see("holds 100\n")
+            yield one
+        finally:
+            process.kill()
+
+
+def snap(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    return shell(GDBMEM, "snap", *map(str, words), folder=folder)
+
+
+def difference(folder: Path, *words: str) -> dict[str, Any]:
+    done = shell(GDBMEM, "diff", *words, "--json", folder=folder)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def guilty(diff: dict[str, Any]) -> str:
+    return next((str(f["function"]) for f in diff["paths"][0]["frames"] if f["function"] == "keep"), "")
+
+
+@pytest.mark.parametrize("engine", ["gperftools", "jemalloc"])
+def test_two_snaps_of_a_process_name_what_it_kept_between_them(
+    engine: str, program: Program, tmp_path: Path
+) -> None:
+    needs_library(engine)
+    with served(program, tmp_path, PRELOADS[engine]) as process:
+        first = snap(tmp_path, process.pid, "before")
+        assert first.returncode == 0, first.stderr
+        assert "snapshot before: heap" in first.stdout and "the process stood still for" in first.stdout
+        process.grow(200)
+        second = json.loads(snap(tmp_path, process.pid, "after", "--json").stdout)
+        assert (second["kind"], second["snapshot"]["name"]) == ("snap", "after") and second[
+            "pause_seconds"
+        ] > 0
+        (run,) = tmp_path.glob("gdbmem.*")
+        assert second["run"] == str(run), "both in one run"
+        diff = difference(tmp_path, f"{run}:before", f"{run}:after")
+        size = KEPT if engine == "gperftools" else 100 * 1024  # jemalloc's class for 1000 bytes
+        assert diff["paths"][0]["delta_bytes"] == size and guilty(diff) == "keep"
+        assert process.end() == 7
+        assert "input ended with 0" in process.said and "cut short" not in process.said
+
+
+@pytest.mark.needs("valgrind")
+@pytest.mark.parametrize("tool", ["massif", "memcheck"])
+def test_under_valgrind_the_snaps_come_through_vgdb(tool: str, program: Program, tmp_path: Path) -> None:
+    words = ["valgrind", "-q", f"--tool={tool}", f"--vgdb-prefix={tmp_path}/a b"]
+    words += [f"--massif-out-file={tmp_path}/out"] if tool == "massif" else []
+    with served(program, tmp_path, {}, *words) as process:
+        assert snap(tmp_path, process.pid, "before", "--run", "kept").returncode == 0
+        process.grow(200)
+        done = snap(tmp_path, process.pid, "after", "--run", "kept")
+        assert "+97.7 KiB since before" in done.stdout, done.stderr
+        diff = difference(tmp_path, "kept:before", "kept:after")
+        assert diff["delta_bytes"] == KEPT and guilty(diff) == "keep"
+        assert process.end() == 7
+
+
+def test_a_profiler_that_is_off_is_turned_on_and_that_is_said(program: Program, tmp_path: Path) -> None:
+    needs_library("gperftools")
+    with served(program, tmp_path, {"LD_PRELOAD": "libtcmalloc.so.4"}) as process:
+        assert "was off and is on now" in snap(tmp_path, process.pid, "a").stderr
+        process.grow(200)
+        again = snap(tmp_path, process.pid, "b")
+        assert "was off" not in again.stderr and "heap 97.7 KiB" in again.stdout
+        assert process.end() == 7
+
+
+def test_a_process_that_is_always_inside_its_allocator_is_let_out_of_it_first(
+    program: Program, tmp_path: Path
+) -> None:
+    needs_library("jemalloc")
+    variables = {**environment(), **PRELOADS["jemalloc"]}
+    with subprocess.Popen([str(program("always_allocates"))], env=variables) as process:
+        try:
+            for _ in range(2):
+                done = snap(tmp_path, process.pid)
+                assert done.returncode == 0, done.stderr
+            assert process.poll() is None
+        finally:
+            process.kill()
+
+
+def test_what_cannot_be_snapped_is_refused_with_the_reason(program: Program, tmp_path: Path) -> None:
+    refusals = {
+        "there is no process": 4_000_000,
+        "kernel thread": 2,
+        "is no process id": -3,
+    }
+    for reason, pid in refusals.items():
+        done = snap(tmp_path, "--", pid)
+        assert done.returncode in (1, 2) and (reason in done.stderr or pid == 2), done.stderr
+    with served(program, tmp_path) as process:
+        assert "has no heap profiler" in snap(tmp_path, process.pid).stderr
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        assert "is a zombie" in snap(tmp_path, child).stderr
+        os.waitpid(child, 0)
+        with subprocess.Popen(
+            ["gdb", "-q", "-nx", "-p", str(process.pid)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            stderr=subprocess.STDOUT,
+        ) as gdb:  # fmt: skip
+            assert gdb.stdin is not None and gdb.stdout is not None
+            gdb.stdin.write("echo here\\n\n")
+            gdb.stdin.flush()
+            while "here" not in gdb.stdout.readline():
+                pass
+            assert f"traced by process {gdb.pid} (gdb)" in snap(tmp_path, process.pid).stderr
+            gdb.stdin.write("quit\n")
+            gdb.stdin.close()
+            gdb.stdout.read()
+        assert process.end() == 7
+    assert list(tmp_path.glob("gdbmem.*")) == [], "a refusal leaves nothing behind"
+
+
+@pytest.mark.parametrize("engine", ["gperftools", "massif", "nothing"])
+def test_attach_leaves_the_process_running_as_it_was(engine: str, program: Program, tmp_path: Path) -> None:
+    words: list[str] = []
+    if engine == "gperftools":
+        needs_library(engine)
+    elif engine == "massif":
+        words = ["valgrind", "-q", "--tool=massif", f"--massif-out-file={tmp_path}/out"]
+    with served(program, tmp_path, PRELOADS.get(engine), *words) as process:
+        with at_terminal([GDBMEM, "attach", str(process.pid)], tmp_path) as user:
+            assert engine in user.prompt() or engine == "nothing"
+            if engine == "nothing":
+                assert "has no heap profiler" in user.type("memsnap a")
+                assert "resident" in user.type("memexplain")
+            else:
+                assert "snapshot a: heap" in user.type("memsnap a")
+                user.type("membreak --name kept --after keep")
+                user.send("continue")
+                user.see("Continuing")
+                process.grow(200)
+                user.see("snapshot kept: heap", "grew most at grows_when_asked.c")
+                user.press("c")
+                user.prompt()
+            said = user.quit()
+            assert ("the run is kept in" in said) == (engine != "nothing")
+        process.grow(300 if engine != "nothing" else 200)
+        assert process.end() == 7
+
+
+def test_gdb_that_is_ended_from_outside_lets_the_process_go(program: Program, tmp_path: Path) -> None:
+    with served(program, tmp_path) as process:
+        with at_terminal([GDBMEM, "attach", str(process.pid)], tmp_path) as user:
+            user.prompt()
+            os.kill(user.pid, signal.SIGTERM)
+            user.end()
+        process.grow(200)
+        assert process.end() == 7
