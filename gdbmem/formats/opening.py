@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _MAPPED_FROM_BYTES = 16 << 20
 # What a compressed file may unpack to. A bomb of some MiB would fill any disk.
 _UNPACKED_LIMIT_BYTES = 1 << 30
+_HELD_BYTES = 64 << 20  # more than that is unpacked to a file
 _STEP_BYTES = 1 << 20
 
 _GZIP = b"\x1f\x8b"
@@ -222,12 +223,12 @@ def _load(file: IO[bytes]) -> Data:
 
 
 def _unpack(file: IO[bytes], path: str, packing: bytes) -> tuple[Data, list[Notice]]:
-    """Unpack *file* into a temporary one, so that a big profile is mapped rather than held."""
+    """Unpack *file*; a big one into a temporary file, so that it is mapped rather than held."""
     import tempfile
     import zlib
 
     notices = []
-    with tempfile.TemporaryFile() as unpacked:
+    with tempfile.SpooledTemporaryFile(_HELD_BYTES) as unpacked:
         try:
             for block in _unpacked_blocks(file, path, packing):
                 unpacked.write(block)
@@ -236,10 +237,11 @@ def _unpack(file: IO[bytes], path: str, packing: bytes) -> tuple[Data, list[Noti
             notices.append(Notice("compressed-file-truncated", message))
         except zlib.error as error:
             raise OSError(errno.EIO, f"its compressed data is damaged ({error})") from None
-        if not unpacked.tell():
+        size = unpacked.tell()
+        if not size:
             raise InputError(f"{printable(path)} holds nothing when unpacked", slug="empty-file")
         unpacked.seek(0)  # flushes, too
-        return _load(unpacked), notices
+        return unpacked.read() if size <= _HELD_BYTES else _load(unpacked), notices
 
 
 def _unpacked_blocks(file: IO[bytes], path: str, packing: bytes) -> Iterator[bytes]:
