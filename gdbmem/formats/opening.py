@@ -79,6 +79,10 @@ FORMATS = {
         "gperftools:read_gperftools",
         has_addresses=True,
     ),
+    "pprof-raw": _Format(
+        _pattern(rb"--- symbol\r?\n(?:[^\n]*\n){1,1000000}?--- profile\n"), "pprof_raw:read_pprof_raw"
+    ),
+    "java-heapz": _Format(_pattern(rb"--- heapz 1 ---\s"), "java_heapz:read_java_heapz"),
     "jemalloc": _Format(_pattern(rb"heap_v2/"), "jemalloc:read_jemalloc", has_addresses=True),
     "callgrind": _Format(
         _pattern(rb"# callgrind format|(?:version|creator|positions|events): "), "callgrind:read_callgrind"
