@@ -82,6 +82,8 @@ FORMATS = {
     "pprof-raw": _Format(
         _pattern(rb"--- symbol\r?\n(?:[^\n]*\n){1,1000000}?--- profile\n"), "pprof_raw:read_pprof_raw"
     ),
+    # In a frame of lz4 whose first bytes are not packed.
+    "memray": _Format(_pattern(rb"\x04\x22\x4d\x18.{4,32}?memray|memray\0"), "memray_file:read_memray"),
     "java-heapz": _Format(_pattern(rb"--- heapz 1 ---\s"), "java_heapz:read_java_heapz"),
     "jemalloc": _Format(_pattern(rb"heap_v2/"), "jemalloc:read_jemalloc", has_addresses=True),
     "callgrind": _Format(
@@ -124,12 +126,11 @@ _OTHERS = tuple(
         (rb"\xfd7zXZ", "compressed with xz", "unpack it with unxz first"),
         (
             rb"\x04\x22\x4d\x18",
-            "compressed with lz4 (memray writes such files)",
-            "if it is memray's: memray transform gprof2dot or memray stats shows it",
+            "compressed with lz4",
+            "unpack it with unlz4 first",
         ),
         (rb"PK\x03\x04", "a zip archive", "unpack it with unzip first"),
         (rb"\x80[\x02-\x05]", "a Python pickle (tracemalloc writes such files)", _PICKLE),
-        (rb"memray", "a profile of memray", "memray stats shows it"),
         (rb"CMDLINE |MEM [0-9.]+ [0-9.]+", "a record of mprof", _FIND),
         (rb"==[0-9]+== |--[0-9]+-- ", "a log of valgrind's", _FIND),
     )
