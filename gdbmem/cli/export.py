@@ -35,7 +35,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     """Read, convert, write."""
     from gdbmem.analysis.diff import as_growth, diff_snapshots
-    from gdbmem.runs.operand import load_operand
+    from gdbmem.runs.operand import load_all
     from gdbmem.runs.series_store import DATABASE
 
     arguments = parser.parse_args(argv)
@@ -49,7 +49,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     if len(arguments.operands) == 1 and (Path(arguments.operands[0]) / DATABASE).is_file():
         return _export_series(Path(arguments.operands[0]), arguments)
     reading = reading_from(arguments)
-    sides = [load_operand(text, reading) for text in arguments.operands]
+    sides = load_all(arguments.operands, reading)
     is_change = len(sides) == 2
     snapshots = [side.snapshot for side in sides]
     diff = diff_snapshots(*snapshots) if is_change else as_growth(snapshots[0])
