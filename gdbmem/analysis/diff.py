@@ -61,7 +61,7 @@ def diff_series(snapshots: Sequence[Snapshot]) -> Diff:
         course=columns if len(columns) > 2 else (),
         sides=sides,
     )
-    return _in_pre_order(diff)
+    return diff if merged.is_one_tree else _in_pre_order(diff)
 
 
 def _check_units(before: Snapshot, after: Snapshot) -> None:
@@ -121,8 +121,16 @@ class _Merged:
     frame: array[int]
     targets: Sequence[Sequence[int]]  # of each tree: the merged node of each of its own
 
+    @property
+    def is_one_tree(self) -> bool:
+        """One of the trees holds all nodes, in its own order; the others have none besides."""
+        return any(isinstance(one, range) and len(one) == len(self.parent) for one in self.targets)
+
     def add(self, column: Sequence[int], side: int) -> array[int]:
         """Return *column* of the tree *side*, added up for each merged node."""
+        if isinstance(self.targets[side], range):
+            missing = len(self.parent) - len(column)
+            return array("q", column) + array("q", [0]) * missing
         result = array("q", [0]) * len(self.parent)
         for place, number in zip(self.targets[side], column):
             result[place] += number
@@ -134,11 +142,21 @@ class _Merged:
 
 
 def _merge(trees: Sequence[CallTree], numbers: Sequence[Sequence[int]], frame_count: int) -> _Merged:
-    parents, frames, targets = array("q", [-1]), array("q", [ROOT]), []
+    parents, frames = array("q", [-1]), array("q", [ROOT])
+    targets: list[Sequence[int]] = []
     index: dict[int, int] = {}
     stride = frame_count + 2  # two for ROOT and PRUNED
     for tree, number in zip(trees, numbers):
         merged_frames = [*number, PRUNED, ROOT]  # at the indices -2 and -1: these stand for themselves
+        if len(parents) == 1:
+            column = list(map(merged_frames.__getitem__, tree.frame))
+            keys = [above * stride + frame + 2 for above, frame in zip(tree.parent, column)]
+            index = dict(zip(keys, range(len(keys))))
+            if len(index) == len(keys):  # the first tree that holds anything, and no two siblings are alike
+                parents, frames = array("q", tree.parent), array("q", column)
+                targets.append(range(len(keys)))
+                continue
+            index.clear()
         target = [0]
         rows = zip(tree.parent, tree.frame)
         next(rows)
@@ -253,8 +271,6 @@ def _parting(merged: _Merged, table: _FrameTable) -> bytearray:
 
 def _in_pre_order(diff: Diff) -> Diff:
     order = _pre_order(diff.parent)
-    if order == array("q", range(len(order))):
-        return diff
     place = array("q", [0]) * len(order)
     for position, node in enumerate(order):
         place[node] = position

@@ -12,6 +12,7 @@ from typing import Optional
 
 from gdbmem.arguments import value
 from gdbmem.errors import InputError, UsageError
+from gdbmem.files import read_small
 from gdbmem.model.calltree import Frame
 from gdbmem.text import printable
 from gdbmem.units import parse_size
@@ -123,21 +124,15 @@ def read_known(path: str) -> list[re.Pattern[str]]:
 
     Raises InputError, with file and line, where one is no regex.
     """
-    try:
-        with Path(path).open("rb") as stream:
-            data = stream.read(_KNOWN_LIMIT_BYTES + 1)
-    except OSError as error:
-        raise InputError(
-            f"cannot read {printable(path)}: {error.strerror}",
-            slug="known-unreadable",
-            hint="give --known a text file with a regex on each line",
-        ) from error
-    if len(data) > _KNOWN_LIMIT_BYTES:
-        raise InputError(
-            f"{printable(path)} is over 1 MiB",
+
+    def refuse(reason: str) -> InputError:
+        return InputError(
+            f"cannot read {printable(path)}: {reason}",
             slug="known-unreadable",
             hint="give --known a text file with a regex on each line",
         )
+
+    data = read_small(Path(path), limit_bytes=_KNOWN_LIMIT_BYTES, refuse=refuse)
     return parse_known(data.decode("utf-8", "surrogateescape"), path)
 
 

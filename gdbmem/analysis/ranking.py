@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -181,13 +180,21 @@ class _Paths:
     def __init__(self, diff: Diff, query: Query) -> None:
         self.diff, self.query = diff, query
         self.before, self.after, self.course = diff.own_before, diff.own_after, diff.own_course
-        self.blocks = _block_deltas(diff)
+        self.blocks = diff.own_delta_blocks
         self.walk = walk(diff, query)
 
-    def holders(self) -> list[int]:
+    def holders(self) -> Sequence[int]:
         # The nodes at which a path of its own ends.
-        columns = self.course or (self.before, self.after)
-        return [node for node, held in enumerate(zip(*columns)) if any(held)]
+        memo = self.diff.memo
+        if "holders" not in memo:
+            memo["holders"] = self._find_holders()
+        found: Sequence[int] = memo["holders"]
+        return found
+
+    def _find_holders(self) -> list[int]:
+        if self.course:
+            return [node for node, held in enumerate(zip(*self.course)) if any(held)]
+        return [node for node, (a, b) in enumerate(zip(self.before, self.after)) if a or b]
 
     def order(self, group: _Sum) -> tuple[int, int, int]:
         rank_of_trend = TRENDS.index(self.amount(group).trend.kind) if group.course else 0
@@ -274,10 +281,3 @@ class _Paths:
             blocks = diff.after_blocks[0] - diff.before_blocks[0]
         course = tuple([column[0] for column in diff.course])
         return Amount(len(self.holders()), diff.before[0], diff.after[0], delta_blocks=blocks, course=course)
-
-
-def _block_deltas(diff: Diff) -> Optional[array[int]]:
-    if diff.before_blocks is None or diff.after_blocks is None:
-        return None
-    deltas = [after - before for before, after in zip(diff.before_blocks, diff.after_blocks)]
-    return diff.own(deltas)

@@ -35,12 +35,17 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     """Read, convert, write."""
     from gdbmem.analysis.diff import as_growth, diff_snapshots
-    from gdbmem.runs.operand import load_operand
+    from gdbmem.analysis.query import counts_blocks
+    from gdbmem.runs.operand import load_all
     from gdbmem.runs.series_store import DATABASE
 
     arguments = parser.parse_args(argv)
     if len(arguments.operands) > 2:
         raise UsageError("gdbmem export takes one snapshot, or two for their difference")
+    if counts_blocks(arguments.metric):
+        raise UsageError(
+            "an export holds bytes, and blocks beside them", hint="leave 'blocks' out of --metric"
+        )
     target = None if arguments.output in (None, "-") else Path(arguments.output)
     if target is not None and target.exists() and not arguments.force:
         raise InputError(
@@ -49,7 +54,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     if len(arguments.operands) == 1 and (Path(arguments.operands[0]) / DATABASE).is_file():
         return _export_series(Path(arguments.operands[0]), arguments)
     reading = reading_from(arguments)
-    sides = [load_operand(text, reading) for text in arguments.operands]
+    sides = load_all(arguments.operands, reading)
     is_change = len(sides) == 2
     snapshots = [side.snapshot for side in sides]
     diff = diff_snapshots(*snapshots) if is_change else as_growth(snapshots[0])

@@ -43,6 +43,7 @@ _EXPECTED = "'BLOCKS: BYTES [BLOCKS: BYTES] @ ADDRESSES' or the memory map"
 _MAP_START = (b"MAPPED_LIBRARIES:", b"--- Memory map: ---")
 # Go writes its own symbols behind each stack, and its memory statistics at the end.
 _GO_FRAME = re.compile(rb"#\t0x([0-9a-f]{1,16})\t(.+?)(?:\+0x[0-9a-f]+)?\t+(.*?)(?::(\d{1,9}))?\s*")
+_SYMBOL_ADDRESS = re.compile(r"<[0-9a-f]{8,16}>$")  # of the symbol itself, which nm told
 _SYMBOL = re.compile(rb"0x([0-9a-f]{1,16}) (.*)")
 
 
@@ -113,21 +114,24 @@ def _drop_cut_row(text: _Text) -> None:
 
 
 def _symbol_section(data: bytes) -> tuple[dict[int, list[Frame]], int, int]:
-    # `pprof --raw` puts names in front: 0xADDRESS outer--inner.
     if not data.startswith(b"--- symbol"):
         return {}, 0, 0
     start = data.find(b"heap profile: ")
     start = len(data) if start < 0 else start
-    section = data[:start].split(b"\n")
+    return symbol_section(data[:start]), start, data.count(b"\n", 0, start)
+
+
+def symbol_section(data: bytes) -> dict[int, list[Frame]]:
+    """Return the frames of each address that `pprof --raw` names in front: ``0xADDRESS outer--inner``."""
     named = {}
-    for line in section:
+    for line in data.split(b"\n"):
         match = _SYMBOL.fullmatch(line.rstrip())
         if match:
             names = match[2].decode("utf-8", "surrogateescape").split("--")
-            chain = [Frame(function=name, inlined=True) for name in names]
+            chain = [Frame(_SYMBOL_ADDRESS.sub("", name), inlined=True) for name in reversed(names)]
             chain[-1] = chain[-1]._replace(inlined=False)
             named[int(match[1], 16)] = chain
-    return named, start, len(section) - 1
+    return named
 
 
 def _parse_rows(text: _Text, lines: Sequence[bytes], skipped: int, source: str) -> None:
@@ -230,7 +234,12 @@ def _cut(
 
 
 def _unnamed(text: _Text, addresses: Sequence[int]) -> list[int]:
-    return [address for address in addresses if address not in text.named]
+    return [address for address in addresses if _named(text, address) is None]
+
+
+def _named(text: _Text, address: int) -> Optional[Sequence[Frame]]:
+    # Some name what is called, one before the return address that the stack has.
+    return text.named.get(address) or text.named.get(address - 1)
 
 
 def _load(
@@ -248,7 +257,7 @@ def _load(
     profile.notices += [notice for notice in notices if notice not in profile.notices]
     return Content(
         stacks=stacks,
-        chains=[text.named.get(address) or found[address] for address in addresses],
+        chains=[_named(text, address) or found[address] for address in addresses],
         is_sampled=text.rate > 1,
         hidden=hidden,
     )

@@ -6,14 +6,13 @@ time; only the few that define strings, addresses, traces and allocations are lo
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, repeat
 from typing import NamedTuple, Optional
 
 from gdbmem.errors import InputError, Notice
+from gdbmem.formats.heaptrack_lines import BadLineError, Events, Lines, take_apart
 from gdbmem.formats.massif_tree import Data, line_number
 from gdbmem.formats.stacks import (
     ALLOCATED,
@@ -34,8 +33,6 @@ TRUNCATED = "profile-truncated"
 METRICS = (IN_USE, PEAK, ALLOCATED)
 _VERSIONS = (1, 2, 3)
 _PIECE_BYTES = 8 << 20
-_DEFINITION = re.compile(rb"^(?![+\-cR#IS])[^\n]*", re.MULTILINE)
-_HEX = re.compile(rb"[0-9a-f]{1,16}")
 
 
 class _Allocation(NamedTuple):
@@ -52,14 +49,13 @@ class _Tables:
     chains: list[Sequence[Frame]] = field(default_factory=lambda: [()])
     traces: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])  # address, calling trace
     allocations: list[_Allocation] = field(default_factory=list)
-    deltas: dict[bytes, int] = field(default_factory=dict)  # line → change of the bytes in use
+    sizes: list[int] = field(default_factory=list)  # of the allocations, bytes
 
 
 @dataclass(frozen=True)
 class _Course:
-    events: Counter[bytes]  # "+ INDEX" and "- INDEX" → how often
+    events: Events
     at_peak: int  # lines from the start of the counting to the peak
-    peak_bytes: int
 
 
 def read_heaptrack(data: Data, source: str, metric: Optional[str]) -> StackProfile:
@@ -83,23 +79,20 @@ def read_heaptrack(data: Data, source: str, metric: Optional[str]) -> StackProfi
     )
 
 
-def _load(profile: StackProfile, stacks: Sequence[Stack], tables: _Tables, events: Counter[bytes]) -> Content:
+def _load(profile: StackProfile, stacks: Sequence[Stack], tables: _Tables, events: Events) -> Content:
     if profile.by_size:
         stacks = _stacks(tables, events, profile.metric, profile.source, by_size=True)
     return Content(_with_paths(stacks, tables, profile.source), tables.chains)
 
 
-def _stacks(
-    tables: _Tables, events: Counter[bytes], metric: str, source: str, *, by_size: bool
-) -> list[Stack]:
+def _stacks(tables: _Tables, events: Events, metric: str, source: str, *, by_size: bool) -> list[Stack]:
     """Return one stack a trace (and size); its only "frame" is the trace's number, until its path is asked for."""
     sizes: Counter[tuple[int, int]] = Counter()
     blocks: Counter[tuple[int, int]] = Counter()
     for index, allocation in enumerate(tables.allocations):
-        text = b"%x" % index
-        count = events[b"+ " + text]
+        count = events.made[index]
         if metric != ALLOCATED:
-            count -= events[b"- " + text]
+            count -= events.freed[index]
         if count < 0:
             raise InputError(
                 f"{printable(source)} frees allocation {index:x} more often than it makes it",
@@ -147,28 +140,34 @@ class _Reader:
             self.notices.append(Notice(TRUNCATED, f"{printable(source)} was cut at line {number}"))
 
     def read(self, *, wants_peak: bool) -> _Course:
-        events: Counter[bytes] = Counter()
+        events = Events(Counter(), Counter())
         in_use = peak = at_peak = line = 0
         for start, end in self._pieces(0):
             piece = self.data[start:end]
-            self._define(piece, start)
+            lines = take_apart(piece, whole_bytes=self.end)
+            self._define(lines.definitions())
             attached = piece.rfind(b"\nA\n") + 1 or (1 if piece.startswith(b"A\n") else 0)
             if attached:
-                events.clear()
+                events = Events(Counter(), Counter())
                 in_use = peak = at_peak = line = 0
                 self._start = start + attached
-                piece = piece[attached:]
-            lines = piece.split(b"\n")
-            events.update(lines)
+                lines = take_apart(piece[attached:], whole_bytes=self.end)
+            self._count(events, lines)
             if wants_peak:
-                course = list(accumulate(map(self.tables.deltas.get, lines, repeat(0)), initial=in_use))
-                highest = max(course)
-                if highest > peak:
-                    peak, at_peak = highest, line + course.index(highest)
-                in_use = course[-1]
-                line += len(lines) - 1
-        self._check(events)
-        return _Course(events, at_peak, peak)
+                top = lines.peak(self.tables.sizes, in_use)
+                if top.highest > peak:
+                    peak, at_peak = top.highest, line + top.lines
+                in_use = top.last
+                line += len(lines)
+        return _Course(events, at_peak)
+
+    def _count(self, events: Events, lines: Lines, first: Optional[int] = None) -> None:
+        try:
+            found = lines.events(len(self.tables.allocations), first)
+        except BadLineError as error:
+            raise self._bad(error.args[0], "'+ INDEX' or '- INDEX' of an allocation") from None
+        events.made.update(found.made)
+        events.freed.update(found.freed)
 
     def _pieces(self, at: int) -> Iterator[tuple[int, int]]:
         while at < self.end:
@@ -177,32 +176,20 @@ class _Reader:
             yield at, stop
             at = stop
 
-    def events_until(self, count: int) -> Counter[bytes]:
+    def events_until(self, count: int) -> Events:
         """Return the events among the first *count* lines of the counting."""
-        events: Counter[bytes] = Counter()
+        events = Events(Counter(), Counter())
         for start, end in self._pieces(self._start):
-            lines = self.data[start:end].split(b"\n")
-            del lines[-1]
-            events.update(lines[:count])
+            lines = take_apart(self.data[start:end], whole_bytes=self.end)
+            self._count(events, lines, count)
             count -= len(lines)
             if count <= 0:
                 break
         return events
 
-    def _check(self, events: Counter[bytes]) -> None:
-        known = len(self.tables.allocations)
-        for line in events:
-            if line[:1] in (b"+", b"-"):
-                words = line.split(b" ")
-                if len(words) != 2 or not _HEX.fullmatch(words[1]) or int(words[1], 16) >= known:
-                    raise self._bad(line, "'+ INDEX' or '- INDEX' of an allocation")
-
-    def _define(self, piece: bytes, start: int) -> None:
+    def _define(self, lines: Iterator[bytes]) -> None:
         readers = {115: self._string, 105: self._address, 116: self._trace, 97: self._allocation}  # s i t a
-        for match in _DEFINITION.finditer(piece):
-            line = match[0]
-            if not line:
-                continue
+        for line in lines:
             try:
                 reader = readers.get(line[0])
                 if reader is not None:
@@ -259,17 +246,22 @@ class _Reader:
         self.tables.chains.append(chain or (Frame(object=module),))
 
     def _trace(self, line: bytes) -> None:
-        address, parent = (int(word, 16) for word in line[2:].split())
-        if not 0 < address < len(self.tables.chains) or parent >= len(self.tables.traces):
+        first, _, second = line[2:].partition(b" ")
+        address, parent = int(first, 16), int(second, 16)
+        if not 0 < address < len(self.tables.chains) or not 0 <= parent < len(self.tables.traces):
             raise IndexError
         self.tables.traces.append((address, parent))
 
     def _allocation(self, line: bytes) -> None:
-        size, trace = (int(word, 16) for word in line[2:].split())
-        if trace >= len(self.tables.traces):
+        first, _, second = line[2:].partition(b" ")
+        size, trace = int(first, 16), int(second, 16)
+        if not 0 <= trace < len(self.tables.traces) or size < 0:
             raise IndexError
-        text = b"%x" % len(self.tables.allocations)
-        self.tables.deltas[b"+ " + text], self.tables.deltas[b"- " + text] = size, -size
+        if size > LARGEST >> 1:
+            raise InputError(
+                f"{printable(self.source)} counts more bytes than any memory has", slug="count-too-big"
+            )
+        self.tables.sizes.append(size)
         self.tables.allocations.append(_Allocation(size, trace))
 
     def _bad(self, line: bytes, expected: str) -> InputError:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _MAPPED_FROM_BYTES = 16 << 20
 # What a compressed file may unpack to. A bomb of some MiB would fill any disk.
 _UNPACKED_LIMIT_BYTES = 1 << 30
+_HELD_BYTES = 64 << 20  # more than that is unpacked to a file
 _STEP_BYTES = 1 << 20
 
 _GZIP = b"\x1f\x8b"
@@ -78,6 +79,12 @@ FORMATS = {
         "gperftools:read_gperftools",
         has_addresses=True,
     ),
+    "pprof-raw": _Format(
+        _pattern(rb"--- symbol\r?\n(?:[^\n]*\n){1,1000000}?--- profile\n"), "pprof_raw:read_pprof_raw"
+    ),
+    # In a frame of lz4 whose first bytes are not packed.
+    "memray": _Format(_pattern(rb"\x04\x22\x4d\x18.{4,32}?memray|memray\0"), "memray_file:read_memray"),
+    "java-heapz": _Format(_pattern(rb"--- heapz 1 ---\s"), "java_heapz:read_java_heapz"),
     "jemalloc": _Format(_pattern(rb"heap_v2/"), "jemalloc:read_jemalloc", has_addresses=True),
     "callgrind": _Format(
         _pattern(rb"# callgrind format|(?:version|creator|positions|events): "), "callgrind:read_callgrind"
@@ -119,12 +126,11 @@ _OTHERS = tuple(
         (rb"\xfd7zXZ", "compressed with xz", "unpack it with unxz first"),
         (
             rb"\x04\x22\x4d\x18",
-            "compressed with lz4 (memray writes such files)",
-            "if it is memray's: memray transform gprof2dot or memray stats shows it",
+            "compressed with lz4",
+            "unpack it with unlz4 first",
         ),
         (rb"PK\x03\x04", "a zip archive", "unpack it with unzip first"),
         (rb"\x80[\x02-\x05]", "a Python pickle (tracemalloc writes such files)", _PICKLE),
-        (rb"memray", "a profile of memray", "memray stats shows it"),
         (rb"CMDLINE |MEM [0-9.]+ [0-9.]+", "a record of mprof", _FIND),
         (rb"==[0-9]+== |--[0-9]+-- ", "a log of valgrind's", _FIND),
     )
@@ -222,12 +228,12 @@ def _load(file: IO[bytes]) -> Data:
 
 
 def _unpack(file: IO[bytes], path: str, packing: bytes) -> tuple[Data, list[Notice]]:
-    """Unpack *file* into a temporary one, so that a big profile is mapped rather than held."""
+    """Unpack *file*; a big one into a temporary file, so that it is mapped rather than held."""
     import tempfile
     import zlib
 
     notices = []
-    with tempfile.TemporaryFile() as unpacked:
+    with tempfile.SpooledTemporaryFile(_HELD_BYTES) as unpacked:
         try:
             for block in _unpacked_blocks(file, path, packing):
                 unpacked.write(block)
@@ -236,10 +242,11 @@ def _unpack(file: IO[bytes], path: str, packing: bytes) -> tuple[Data, list[Noti
             notices.append(Notice("compressed-file-truncated", message))
         except zlib.error as error:
             raise OSError(errno.EIO, f"its compressed data is damaged ({error})") from None
-        if not unpacked.tell():
+        size = unpacked.tell()
+        if not size:
             raise InputError(f"{printable(path)} holds nothing when unpacked", slug="empty-file")
         unpacked.seek(0)  # flushes, too
-        return _load(unpacked), notices
+        return unpacked.read() if size <= _HELD_BYTES else _load(unpacked), notices
 
 
 def _unpacked_blocks(file: IO[bytes], path: str, packing: bytes) -> Iterator[bytes]:

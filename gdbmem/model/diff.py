@@ -70,6 +70,13 @@ class Diff:
         return [self.own(column) for column in self.course]
 
     @cached_property
+    def own_delta_blocks(self) -> Optional[array[int]]:
+        """The change in blocks that each node's children do not account for; None: a side counts none."""
+        if self.before_blocks is None or self.after_blocks is None:
+            return None
+        return self.own([after - before for before, after in zip(self.before_blocks, self.after_blocks)])
+
+    @cached_property
     def memo(self) -> dict[object, Any]:
         """What an analysis has found once and may want again."""
         return {}

@@ -25,7 +25,9 @@ def answer_diff(diff: Diff, query: Query) -> str:
         return f"{_change(diff, ranking)} ({len(diff.course)} snapshots){_left_out(ranking, query)}{_trend(ranking)}"
     if query.by_blocks:
         blocks = f"{ranking.total.delta_blocks or 0:+,} blocks"
-        return f"{_change(diff, ranking)}, {blocks}{_left_out(ranking, query)}{_most_blocks(ranking)}"
+        return (
+            f"{_change(diff, ranking)}, {blocks}{_left_out(ranking, query)}{_most_blocks(ranking, sign='+')}"
+        )
     return f"{_change(diff, ranking)}{_left_out(ranking, query)}{_culprit(ranking, query)}"
 
 
@@ -35,7 +37,7 @@ def answer_snapshot(diff: Diff, query: Query, *, moment: str) -> str:
     held = f"{memory_noun(diff.unit)} holds {format_size(diff.after[0])} at {moment}"
     if query.by_blocks:
         blocks = plural(ranking.total.delta_blocks or 0, "block")
-        return f"{held} in {blocks}{_left_out(ranking, query)}{_most_blocks(ranking)}"
+        return f"{held} in {blocks}{_left_out(ranking, query)}{_most_blocks(ranking, sign='')}"
     return f"{held}{_left_out(ranking, query)}{_culprit(ranking, query)}"
 
 
@@ -86,13 +88,13 @@ def trend_word(kind: str) -> str:
     return kind.replace("-", " ")
 
 
-def _most_blocks(ranking: Ranking) -> str:
+def _most_blocks(ranking: Ranking, *, sign: str) -> str:
     rows = [row for row in ranking.rows if row.amount.delta_blocks]
     total = ranking.total.delta_blocks or 0
     same_way = [row for row in rows if (row.amount.delta_blocks or 0) * total > 0] or rows
     if not same_way:
         return ""
-    return f"; most blocks at {site_name(same_way[0])}, {same_way[0].amount.delta_blocks or 0:+,}"
+    return f"; most blocks at {site_name(same_way[0])}, {same_way[0].amount.delta_blocks or 0:{sign},}"
 
 
 def _left_out(ranking: Ranking, query: Query) -> str:

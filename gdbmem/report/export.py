@@ -12,6 +12,7 @@ from typing import Callable, NamedTuple, Optional
 from gdbmem.errors import InputError
 from gdbmem.model.calltree import PRUNED, Frame
 from gdbmem.model.diff import Diff
+from gdbmem.model.snapshot import ALLOCATED_BYTES
 
 NAMES = ("folded", "speedscope", "pprof", "massif", "csv", "json")
 NEGATIVE = ("pprof", "csv", "json")  # formats that can hold what shrank
@@ -130,9 +131,10 @@ def _pprof(diff: Diff, paths: list[Path]) -> bytes:
     def text(value: Optional[str]) -> int:
         return strings.setdefault(value or "", len(strings))
 
-    for kind, unit in (("inuse_objects", "count"), ("inuse_space", "bytes")):
+    what = "alloc" if diff.unit == ALLOCATED_BYTES else "inuse"
+    for kind, unit in ((f"{what}_objects", "count"), (f"{what}_space", "bytes")):
         profile.sample_type.add(type=text(kind), unit=text(unit))
-    profile.default_sample_type = text("inuse_space")
+    profile.default_sample_type = text(f"{what}_space")
     functions: dict[tuple[Optional[str], Optional[str]], int] = {}
     locations: dict[Frame, int] = {}
     for path in paths:

@@ -11,6 +11,7 @@ from typing import Any, Callable, Optional, TypeVar, Union
 import yaml
 
 from gdbmem.errors import InputError
+from gdbmem.files import read_small
 from gdbmem.model.expectation import Position
 from gdbmem.text import plural, printable
 
@@ -190,21 +191,12 @@ def position_of(node: yaml.Node) -> Position:
 
 def read_text(path: Path, source: str) -> str:
     """Return the text of the recipe at *path*; raises InputError or RecipeError."""
-    try:
-        with path.open("rb") as stream:
-            data = stream.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise InputError(
-            f"cannot read the recipe {printable(source)}: {error.strerror}",
-            slug="recipe",
-            hint="check its path",
-        ) from error
-    if len(data) > _MAX_BYTES:
-        raise InputError(
-            f"{printable(source)} is no recipe: it is larger than {_MAX_BYTES // 1024} KiB",
-            slug="recipe",
-            hint="check its path",
-        )
+
+    def refuse(reason: str) -> InputError:
+        text = f"cannot read the recipe {printable(source)}: {reason}"
+        return InputError(text, slug="recipe", hint="check its path")
+
+    data = read_small(path, limit_bytes=_MAX_BYTES, refuse=refuse)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

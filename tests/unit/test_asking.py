@@ -144,7 +144,7 @@ def test_a_comparison_in_percent_tells_new_from_grown(
 
 
 def test_a_base_is_subtracted_from_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    first, second = str(CAPTURES / "tc.0001.heap"), str(CAPTURES / "tc.0002.heap")
+    first, second = str(CAPTURES / "go1.pb.gz"), str(CAPTURES / "go2.pb.gz")
     based = document(capsys, "show", second, "--base", first)
     compared = document(capsys, "diff", first, second, "--by", "line")
     assert based == compared
@@ -178,7 +178,7 @@ def test_nothing_cannot_be_scaled() -> None:
 def test_a_sampled_path_that_is_new_says_so_only_when_that_is_sure(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    found = document(capsys, "diff", *(str(CAPTURES / f"sampled-{n}.jeheap") for n in ("first", "second")))
+    found = document(capsys, "diff", *(str(CAPTURES / f"go{n}.pb.gz") for n in (1, 2)))
     for row in found["paths"]:
         if row["before_bytes"] == 0 and row["delta_bytes"]:
             sure = 3 * row["standard_error_bytes"] <= row["delta_bytes"]
@@ -191,3 +191,20 @@ def test_the_regexes_of_a_file_of_known_paths_may_hold_bytes_that_are_no_utf_8(t
     file.write_bytes(b"# a comment\n\xff_leak\n")
     (pattern,) = read_known(str(file))
     assert pattern.search("\udcff_leak (a.cpp:1)")
+
+
+def test_an_export_by_blocks_is_refused_for_it_holds_both(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", str(CAPTURES / "dhat.json"), "--to", "csv", "--metric", "blocks"]) == 2
+    assert "leave 'blocks' out" in capsys.readouterr().err
+
+
+def test_the_answer_by_blocks_has_a_sign_only_where_something_changed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    first, second = str(CAPTURES / "go1.pb.gz"), str(CAPTURES / "go2.pb.gz")
+    assert main(["show", second, "--metric", "blocks"]) == 0
+    assert re.search(r"in [\d,]+ blocks; most blocks at .*, \d", capsys.readouterr().out.splitlines()[0])
+    assert main(["diff", first, second, "--metric", "blocks"]) == 0
+    assert re.search(
+        r", [+-][\d,]+ blocks; most blocks at .*, [+-]\d", capsys.readouterr().out.splitlines()[0]
+    )

@@ -19,7 +19,7 @@ from tests.unit.stack_files import CAPTURES, capture, flat, read, tree
 FILES = [
     "tc.0001.heap", "tc.0002.heap", "many.0001.heap.gz", "exact-first.jeheap", "exact-second.jeheap",
     "sampled-first.jeheap", "sampled-second.jeheap", "xtree.kcg", "xtleak.kcg", "dhat.json", "ht.zst",
-    "go1.pb.gz", "go2.pb.gz", "go1.txt", "go2.txt",
+    "go1.pb.gz", "go2.pb.gz", "go1.txt", "go2.txt", "tc.raw", "growth.heap", "by-hand.heapz",
 ]  # fmt: skip
 
 

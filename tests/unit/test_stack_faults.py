@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
 import random
+import struct
+import sys
 from pathlib import Path
 
 import pytest
 
+from gdbmem.cli.main import main
 from gdbmem.errors import GdbmemError
+from gdbmem.formats.opening import FORMATS, Reading, open_profile
 from gdbmem.formats.stacks import StackProfile
 from tests.unit.stack_files import capture, read, tree
 
@@ -20,6 +26,9 @@ CUT = [
     "dhat.json",
     "ht.zst",
     "go2.txt",
+    "tc.raw",
+    "growth.heap",
+    "by-hand.heapz",
 ]
 
 
@@ -188,3 +197,137 @@ def test_a_zstd_file_that_was_cut_says_so(tmp_path: Path) -> None:
     profile = read(path)
     assert isinstance(profile, StackProfile)
     assert "compressed-file-truncated" in {notice.slug for notice in profile.notices}
+
+
+NAMES = sorted(FORMATS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("content", ["elf", "zeroes", "noise", "newlines", "nested"])
+def test_what_is_forced_into_a_wrong_format_ends_in_a_sentence(
+    tmp_path: Path, name: str, content: str
+) -> None:
+    data = {
+        "elf": Path(sys.executable).resolve().read_bytes()[:20_000],
+        "zeroes": bytes(5000),
+        "noise": random.Random(1).randbytes(5000),
+        "newlines": b"\n" * 5000,
+        "nested": b"[" * 200_000,
+    }[content]
+    path = tmp_path / "profile"
+    path.write_bytes(data)
+    try:
+        profile = open_profile(path, Reading(name))
+        profile.tree(0) if profile.snapshots else None
+    except GdbmemError as error:
+        assert "\n" not in str(error) and "\x1b" not in str(error)
+    else:
+        # Blank lines are folded stacks of nothing; zeroes may be taken for a protobuf's padding.
+        assert not profile.snapshots or not profile.snapshots[0].total_bytes
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_format_reads_folders_fifos_and_empty_files(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "empty").write_bytes(b"")
+    (tmp_path / "empty.gz").write_bytes(gzip.compress(b""))
+    for file, slug in (
+        (tmp_path, "not-a-file"), (tmp_path / "fifo", "not-a-file"), (tmp_path / "empty", "empty-file"),
+        (tmp_path / "empty.gz", "empty-file"),
+    ):  # fmt: skip
+        with pytest.raises(GdbmemError) as caught:
+            open_profile(file, Reading(name))
+        assert caught.value.slug == slug
+
+
+DEEP = 10_000
+NAME = "n" * (1 << 20)
+
+
+def deep(name: str) -> bytes:
+    """A profile of one stack of ten thousand frames that holds 7 bytes."""
+    addresses = b"".join(b" 0x%x" % n for n in range(1, DEEP + 1))
+    numbers = range(DEEP)
+    texts = {
+        "gperftools": b"heap profile: 1: 7 [1: 7] @ heapprofile\n1: 7 [1: 7] @%s\n\nMAPPED_LIBRARIES:\n" % addresses,
+        "jemalloc": b"heap_v2/1\n  t*: 1: 7 [0: 0]\n@%s\n  t*: 1: 7 [0: 0]\n\nMAPPED_LIBRARIES:\n" % addresses,
+        "folded": b";".join(b"f%d" % n for n in numbers) + b" 7\n",
+        "heaptrack": b"v 10400 3\nX a\ns 1 f\ni 10 1 1\n"
+        + b"".join(b"t 1 %x\n" % n for n in numbers) + b"a 7 %x\n+ 0\n" % DEEP,
+        "dhat": json.dumps({
+            "dhatFileVersion": 2, "mode": "heap", "pps": [{"tb": 7, "tbk": 1, "fs": list(numbers)}],
+            "ftbl": [f"f{n} (a.c:{n})" for n in numbers],
+        }).encode(),
+        "callgrind": b"# callgrind format\nversion: 1\ncreator: xtree-1\npositions: line\nevents: curB curBk\n"
+        + b"".join(b"fn=f%d\n%d\ncfn=f%d\ncalls=0 1\n1 7 1\n" % (n, n + 1, n + 1) for n in range(DEEP - 1))
+        + b"fn=f%d\n1 7 1\ntotals: 7 1\n" % (DEEP - 1),
+        "java-heapz": b"--- heapz 1 ---\n7 1 @%s\n" % addresses,
+        "pprof-raw": b"--- symbol\n---\n--- profile\n"
+        + struct.pack(f"<{7 + DEEP}Q", 0, 3, 0, 1, 0, 7, DEEP, *range(1, DEEP + 1)),
+    }  # fmt: skip
+    return texts[name]
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("massif", "pprof", "memray")])
+def test_ten_thousand_frames_on_a_stack_are_read_by_every_format(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "deep"
+    path.write_bytes(deep(name))
+    found = tree(read(path))
+    assert len(found) == DEEP + 1
+    if name != "java-heapz":  # which is sampled
+        assert found.bytes[0] == 7
+
+
+def test_ten_thousand_frames_and_a_name_of_a_megabyte_are_read_from_a_protobuf(tmp_path: Path) -> None:
+    from gdbmem.formats.pprof_schema import profile_message
+
+    profile = profile_message()()
+    profile.sample_type.add(type=1, unit=2)
+    profile.string_table.extend([b"", b"inuse_space", b"bytes", NAME.encode(), b"\xff\x1b[2J"])
+    for n in range(1, DEEP + 1):
+        profile.function.add(id=n, name=3 if n > 1 else 4, filename=0)
+        profile.location.add(id=n).line.add(function_id=n, line=n)
+    profile.sample.add(location_id=range(1, DEEP + 1)).value.extend([7])
+    path = tmp_path / "deep"
+    path.write_bytes(profile.SerializeToString())
+    found = tree(read(path))
+    assert found.bytes[0] == 7 and found.frames[found.frame[1]].function == "\udcff\x1b[2J"
+
+
+@pytest.mark.parametrize("name", ["dhat", "heaptrack", "callgrind", "java-heapz", "pprof-raw", "gperftools"])
+def test_long_names_and_hostile_bytes_are_kept_and_printed_safely(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evil = b"\xff\x1b[2J\xe2\x80\xae" + NAME.encode()
+    texts = {
+        "dhat": b'{"dhatFileVersion":2,"mode":"heap","pps":[{"tb":7,"tbk":1,"fs":[0]}],"ftbl":["\\u001b[2J'
+        + NAME.encode() + b'"]}',
+        "heaptrack": b"v 10400 3\nX a\ns %x %s\ni 10 0 1\nt 1 0\na 7 1\n+ 0\n" % (len(evil), evil),
+        "callgrind": b"# callgrind format\nversion: 1\ncreator: xtree-1\nevents: curB\nfn=%s\n1 7\ntotals: 7\n" % evil,
+        "java-heapz": b"--- heapz 1 ---\n7000000 1 @ 0x1\n  0x1 %s\n" % evil,
+        "pprof-raw": b"--- symbol\n0x1 %s\n---\n--- profile\n" % evil + struct.pack("<8Q", 0, 3, 0, 1, 0, 7, 1, 1),
+        "gperftools": b"--- symbol\n0x1 %s\n---\n--- heap\nheap profile: 1: 7 [1: 7] @ heapprofile\n"
+        b"1: 7 [1: 7] @ 0x1\n\nMAPPED_LIBRARIES:\n" % evil,
+    }  # fmt: skip
+    path = tmp_path / "evil"
+    path.write_bytes(texts[name])
+    assert main(["show", str(path), "--top", "1"]) == 0
+    shown = capsys.readouterr()
+    assert "\x1b" not in shown.out + shown.err and "\u202e" not in shown.out + shown.err
+
+
+@pytest.mark.parametrize("name", ["java-heapz", "pprof-raw", "dhat", "heaptrack", "callgrind"])
+@pytest.mark.parametrize("count", [1 << 64, 1 << 63, -1])
+def test_counts_that_no_memory_has_are_refused_by_every_format(tmp_path: Path, name: str, count: int) -> None:
+    if name == "pprof-raw":
+        words = struct.pack("<8Q", 0, 3, 0, 1, 0, max(count % (1 << 64), 1 << 63), 1, 1)
+        data = b"--- symbol\n---\n--- profile\n" + words
+    else:
+        data = {
+            "java-heapz": f"--- heapz 1 ---\n{count} 1 @ 0x1\n 0x1 f\n",
+            "dhat": json.dumps({"dhatFileVersion": 2, "mode": "heap", "pps": [{"tb": count, "tbk": 1, "fs": [0]}],
+                                "ftbl": ["f"]}),
+            "heaptrack": f"v 10400 3\nX a\ns 1 f\ni 10 1 1\nt 1 0\na {count:x} 1\n+ 0\n",
+            "callgrind": f"# callgrind format\nversion: 1\ncreator: xtree-1\nevents: curB\nfn=f\n1 {count}\n",
+        }[name].encode()  # fmt: skip
+    assert refused(tmp_path, data, name).slug in ("count-too-big", "negative-count", "unknown-line")
