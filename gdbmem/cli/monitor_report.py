@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gdbmem.runs.run import Run
 
 _MOST_CURVES = 7
+_MOST_ABOVE = 3
 _STEP_WORTH_BYTES = 1 << 20  # to look for its cause
 
 
@@ -143,6 +144,7 @@ def picture_of(recordings: Sequence[Recording], summaries: Sequence[SeriesSummar
         curves.append(_curve(recording, judged_line(recording), summary.metric, name))
     if len(recordings) == 1:
         curves += _curves_of_processes(recordings[0], summaries[0])
+        curves += _curves_of_cgroup(recordings[0], summaries[0])
     names = [f"{recording.folder.name}: " if len(recordings) > 1 else "" for recording in recordings]
     sentences = [f"{name}{headline(s.verdict)}: {s.verdict.evidence}" for name, s in zip(names, summaries)]
     title = " / ".join(dict.fromkeys(summary.facts.target for summary in summaries))
@@ -168,6 +170,19 @@ def _curves_of_processes(recording: Recording, summary: SeriesSummary) -> list[C
         _curve(recording, row.line.number, metric, f"{row.line.name} {row.line.pid}", thin=True)
         for row in biggest
     ]
+
+
+def _curves_of_cgroup(recording: Recording, summary: SeriesSummary) -> list[Curve]:
+    cgroup, peak = summary.cgroup, summary.peak_bytes
+    if cgroup is None or peak is None:
+        return []
+    near = _MOST_ABOVE * peak  # what is far above would press the course itself flat
+    curves = []
+    if cgroup.peak_bytes <= near:
+        curves.append(_curve(recording, TREE, "cgroup_bytes", "cgroup", thin=True))
+    if cgroup.limit_bytes is not None and cgroup.limit_bytes <= near:
+        curves.append(_curve(recording, TREE, "cgroup_limit_bytes", "its limit", thin=True))
+    return curves
 
 
 def _curve(recording: Recording, line: int, metric: str, name: str, *, thin: bool = False) -> Curve:

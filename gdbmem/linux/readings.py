@@ -63,11 +63,15 @@ def _from_rollup(reading: Reading, rollup: Rollup) -> Reading:
 
 def total_of(readings: Sequence[Reading], *, sweep: bool) -> Reading:
     """Return what *readings* come to; without a *sweep* only what is read each time."""
-    if len(readings) == 1:
-        return readings[0]
+    if len(readings) <= 1:
+        return readings[0] if readings else Reading()
     # The sum of RSS would count a shared page once for each process: it is no total, so there is none.
     sums: dict[str, Optional[float]] = {}
     for name in _SUMMED if sweep else _EACH_TIME:
         values = [getattr(reading, name) for reading in readings]
         sums[name] = None if None in values else sum(values)
+    on_gpus = [reading.gpu_bytes for reading in readings if reading.gpu_bytes is not None]
+    sums["gpu_bytes"] = (
+        sum(on_gpus) if on_gpus else None
+    )  # a process without a GPU has no number, and no share
     return Reading(**sums)  # type: ignore[arg-type]  # sums of ints are ints

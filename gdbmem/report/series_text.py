@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.model.series import Mark
-from gdbmem.model.series_summary import LineSummary, SeriesSummary
+from gdbmem.model.series_summary import CgroupSummary, LineSummary, SeriesSummary
 from gdbmem.model.verdict import Slope, Verdict
 from gdbmem.report.console import glyphs_for, print_sentence, print_table
 from gdbmem.report.notices import print_notices
@@ -97,12 +97,27 @@ def details(summary: SeriesSummary) -> list[str]:
         found.append(
             f"threads started: {least}{summary.threads_started:,} ({summary.threads_per_second:,.0f}/s)"
         )
+    if summary.gpu_peak_bytes is not None:
+        found.append(f"on GPUs: {format_size(summary.gpu_peak_bytes)} at most")
+    if summary.cgroup is not None:
+        found.append(_cgroup(summary.cgroup))
     if summary.seconds_to_limit is not None and summary.facts.limit_bytes is not None:
         found.append(
             f"at this rate the limit of {summary.facts.limit_of}, {format_size(summary.facts.limit_bytes)}, is "
             f"reached in {format_duration(summary.seconds_to_limit)}"
         )
     return found
+
+
+def _cgroup(cgroup: CgroupSummary) -> str:
+    cache = f", {format_size(cgroup.cache_bytes)} of it cache" if cgroup.cache_bytes else ""
+    limit = f" of {format_size(cgroup.limit_bytes)}" if cgroup.limit_bytes is not None else ", no limit"
+    text = f"the cgroup holds {format_size(cgroup.last_bytes)}{limit}{cache}; {format_size(cgroup.peak_bytes)} at most"
+    if cgroup.limit_hits:
+        text += f"; it came to its limit {plural(cgroup.limit_hits, 'time')}"
+    if cgroup.kills:
+        text += f"; {plural(cgroup.kills, 'process was', 'processes were')} killed for it"
+    return text
 
 
 def _heading(summary: SeriesSummary) -> str:

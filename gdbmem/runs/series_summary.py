@@ -9,7 +9,7 @@ from gdbmem.analysis.robust import thinned
 from gdbmem.analysis.verdict import judge
 from gdbmem.errors import Notice
 from gdbmem.model.series import TREE
-from gdbmem.model.series_summary import Component, LineSummary, SeriesSummary
+from gdbmem.model.series_summary import CgroupSummary, Component, LineSummary, SeriesSummary
 from gdbmem.model.verdict import Verdict
 from gdbmem.runs.series_store import Recording
 
@@ -32,6 +32,7 @@ def summarize(recording: Recording) -> SeriesSummary:
     times, values = thinned(recording.points(judged, metric))
     verdict = judge(times, values, metric=metric, marks=recording.marks)
     lines = [_line(recording, number) for number in range(min(len(recording.lines), _MOST_LINES))]
+    cgroup = _cgroup(recording)
     return SeriesSummary(
         facts=recording.facts,
         metric=metric,
@@ -47,8 +48,10 @@ def summarize(recording: Recording) -> SeriesSummary:
         threads_started=sum(line.threads_started for line in lines),
         copied_bytes=_copied(recording, lines),
         gaps=gaps,
-        seconds_to_limit=_time_left(recording, verdict, values[-1] if values else None),
+        seconds_to_limit=_time_left(recording, verdict, cgroup, values[-1] if values else None),
         notices=_notices(recording, gaps),
+        cgroup=cgroup,
+        gpu_peak_bytes=max((value for _, value in recording.points(TREE, "gpu_bytes")), default=None),
     )
 
 
@@ -121,11 +124,39 @@ def _copied(recording: Recording, lines: Sequence[LineSummary]) -> float:
     return copied
 
 
-def _time_left(recording: Recording, verdict: Verdict, last: Optional[float]) -> Optional[float]:
-    limit = recording.facts.limit_bytes
-    if not verdict.grows or verdict.slope is None or verdict.slope.value <= 0 or not limit or last is None:
+def _cgroup(recording: Recording) -> Optional[CgroupSummary]:
+    used = [value for _, value in recording.points(TREE, "cgroup_bytes")]
+    if not used:
         return None
-    return max(limit - last, 0.0) / verdict.slope.value
+    return CgroupSummary(
+        last_bytes=used[-1],
+        peak_bytes=max(used),
+        cache_bytes=_last(recording, "cgroup_cache_bytes"),
+        limit_bytes=_last(recording, "cgroup_limit_bytes"),
+        limit_hits=_rise(recording, "cgroup_limit_hits"),
+        kills=_rise(recording, "cgroup_kills"),
+    )
+
+
+def _last(recording: Recording, metric: str) -> Optional[float]:
+    values = [value for _, value in recording.points(TREE, metric)]
+    return values[-1] if values else None
+
+
+def _rise(recording: Recording, metric: str) -> Optional[int]:
+    values = [value for _, value in recording.points(TREE, metric)]
+    return int(values[-1] - values[0]) if values else None
+
+
+def _time_left(
+    recording: Recording, verdict: Verdict, cgroup: Optional[CgroupSummary], last: Optional[float]
+) -> Optional[float]:
+    if not verdict.grows or verdict.slope is None or verdict.slope.value <= 0 or last is None:
+        return None
+    free, limit = cgroup.free_bytes if cgroup else None, recording.facts.limit_bytes
+    if free is None or recording.facts.limit_of == "the machine":
+        free = max(limit - last, 0.0) if limit else None
+    return None if free is None else free / verdict.slope.value
 
 
 def _notices(recording: Recording, gaps: Sequence[tuple[float, float]]) -> list[Notice]:
