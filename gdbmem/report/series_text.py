@@ -139,7 +139,7 @@ def _print_lines(lines: Sequence[LineSummary], console: Console) -> None:
 
     name = METRIC_NAMES[lines[0].metric]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("process", overflow="ellipsis", no_wrap=True)
+    table.add_column("process")  # the only one that may be made narrower: a number that is cut is none
     columns = ["pid", f"{name} first", "last", "peak", "change", "private dirty", "threads"]
     for heading in columns:
         table.add_column(heading, justify="right", no_wrap=True)
@@ -153,7 +153,7 @@ def _print_lines(lines: Sequence[LineSummary], console: Console) -> None:
             f"{printable(row.line.name)}{again}", str(row.line.pid), _size(row.first_bytes), _size(row.last_bytes),
             _size(row.peak_bytes), _delta(change), _delta(row.private_dirty_change_bytes), str(row.most_threads),
         ]  # fmt: skip
-        table.add_row(*(Text(cell) for cell in cells))
+        table.add_row(Text(cells[0], no_wrap=True, overflow="ellipsis"), *(Text(cell) for cell in cells[1:]))
     console.print()
     print_table(console, table)
     if len(ranked) > _MOST_ROWS:
