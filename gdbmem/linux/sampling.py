@@ -152,15 +152,17 @@ class ProcessFiles:
                 sizes[name[:-1].decode()] = int(value) * 1024
         return sizes
 
-    def named_mappings(self) -> dict[str, int]:
-        """Return the resident bytes of [heap] and [stack]; raises as rollup() does."""
-        found: dict[str, int] = {}
-        name = b""
+    def named_mappings(self) -> dict[str, tuple[int, int]]:
+        """Return the resident bytes of [heap] and [stack], and those by PSS; raises as rollup() does."""
+        found: dict[str, tuple[int, int]] = {}
+        name, resident = b"", 0
         for line in self._read_file("smaps").split(b"\n"):
             if line.startswith(b"Rss:"):
+                resident = int(line.split()[1]) * 1024
+            elif line.startswith(b"Pss:"):
                 if name in (b"[heap]", b"[stack]"):
-                    key = name.decode()
-                    found[key] = found.get(key, 0) + int(line.split()[1]) * 1024
+                    before = found.get(name.decode(), (0, 0))
+                    found[name.decode()] = before[0] + resident, before[1] + int(line.split()[1]) * 1024
             elif b"-" in line[:17]:
                 name = line.rpartition(b" ")[2]
         return found

@@ -10,7 +10,7 @@ from typing import Callable, Optional
 from gdbmem.linux.glance import Glance, glance_at
 from gdbmem.linux.processes import descendants, parents, stat_of
 from gdbmem.linux.procevents import ProcessEvents
-from gdbmem.linux.readings import quick_reading, total_of, with_pss, with_sizes
+from gdbmem.linux.readings import Shares, quick_reading, total_of, with_pss, with_sizes
 from gdbmem.linux.sampling import ProcessFiles, ProcessGone, Stat
 from gdbmem.linux.surroundings import Surroundings
 from gdbmem.model.series import TREE, Line, Reading
@@ -64,6 +64,7 @@ class Tree:
         self._budget = budget
         self._follows = follow
         self._surroundings = surroundings or Surroundings()
+        self._shares: list[Shares] = []  # of the last sweep
         self._processes: dict[int, _Process] = {}
         self._lines = {line.number: line for line in lines}
         self._by_process = {(line.pid, line.start_ticks): line.number for line in self._lines.values()}
@@ -109,6 +110,7 @@ class Tree:
         around = self._surroundings.read(t)
         begin = time.thread_time()
         readings, last_words = [], []
+        self._shares.clear()
         for pid, process in list(self._processes.items()):
             try:
                 reading = self._read(process, sweep=sweep)
@@ -126,7 +128,7 @@ class Tree:
             self._next_sweep = t + seconds / self._budget if self._budget > 0 else 0.0
         cgroup = self._surroundings.read_cgroup() if last_words else around.cgroup if around else {}
         if readings or cgroup:
-            total = total_of([reading for _, reading in readings], sweep=sweep)
+            total = total_of([reading for _, reading in readings], self._shares, sweep=sweep)
             readings.append((TREE, total._replace(**cgroup)))
         changed, self._changed = list(self._changed.values()), {}
         started, self._started = self._started, 0
@@ -291,7 +293,9 @@ class Tree:
         reading = with_sizes(reading, process.files)
         if not process.denied:
             try:
-                return with_pss(reading, process.files, mappings=self.sweeps % _MAPPINGS_EVERY == 0)
+                mappings = self.sweeps % _MAPPINGS_EVERY == 0
+                reading, shares = with_pss(reading, process.files, mappings=mappings)
+                self._shares.append(shares)
             except PermissionError:
                 process.denied = True
                 self.denied += 1

@@ -72,6 +72,7 @@ class SeriesSummary:
     gaps: Sequence[tuple[float, float]]  # stretches without samples: the monitor or the machine was stopped
     seconds_to_limit: Optional[float]
     notices: Sequence[Notice]
+    looks_by_rss: int = 0  # at which the tree's total follows RSS from one read of PSS to the next
     cgroup: Optional[CgroupSummary] = None
     gpu_peak_bytes: Optional[float] = None  # of the tree
 

@@ -31,6 +31,7 @@ def write_series_json(
         "interval_seconds": facts.interval_seconds,
         "seconds": summary.seconds,
         "metric": summary.metric,
+        "looks_by_rss": summary.looks_by_rss,
         "limit_bytes": facts.limit_bytes,
         "seconds_to_limit": summary.seconds_to_limit,
         "cgroup": None if summary.cgroup is None else asdict(summary.cgroup),

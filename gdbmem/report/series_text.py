@@ -99,7 +99,7 @@ def details(summary: SeriesSummary) -> list[str]:
         )
     if summary.gpu_peak_bytes is not None:
         found.append(f"on GPUs: {format_size(summary.gpu_peak_bytes)} at most")
-    if summary.cgroup is not None:
+    if summary.cgroup is not None and (summary.cgroup.limit_bytes is not None or summary.cgroup.limit_hits):
         found.append(_cgroup(summary.cgroup))
     if summary.seconds_to_limit is not None and summary.facts.limit_bytes is not None:
         found.append(
@@ -111,7 +111,7 @@ def details(summary: SeriesSummary) -> list[str]:
 
 def _cgroup(cgroup: CgroupSummary) -> str:
     cache = f", {format_size(cgroup.cache_bytes)} of it cache" if cgroup.cache_bytes else ""
-    limit = f" of {format_size(cgroup.limit_bytes)}" if cgroup.limit_bytes is not None else ", no limit"
+    limit = f" of {format_size(cgroup.limit_bytes)}" if cgroup.limit_bytes is not None else ""
     text = f"the cgroup holds {format_size(cgroup.last_bytes)}{limit}{cache}; {format_size(cgroup.peak_bytes)} at most"
     if cgroup.limit_hits:
         text += f"; it came to its limit {plural(cgroup.limit_hits, 'time')}"
@@ -130,6 +130,8 @@ def _heading(summary: SeriesSummary) -> str:
         text += (
             f"; PSS and USS read {plural(summary.reads_of_pss, 'time')} (one each {format_duration(every)})"
         )
+    if summary.looks_by_rss:
+        text += f", between them the total follows RSS ({plural(summary.looks_by_rss, 'look')})"
     return text
 
 

@@ -228,6 +228,12 @@ class Recording:
         query = f"SELECT t, {metric} FROM sample WHERE line = ? AND {metric} IS NOT NULL ORDER BY t"
         yield from self._rows(query, line)
 
+    def sizes_by_time(self) -> Iterator[tuple[float, int, float]]:
+        """Yield time, line and RSS of each process at each look, in order of time."""
+        yield from self._rows(
+            "SELECT t, line, rss_bytes FROM sample WHERE line > 0 AND rss_bytes IS NOT NULL ORDER BY t, line"
+        )
+
     def samples(self) -> Iterator[Sample]:
         """Yield everything, in order of time."""
         for line, t, *values in self._rows(f"SELECT {self._selected} FROM sample ORDER BY t, line"):

@@ -11,6 +11,7 @@ from gdbmem.errors import Notice
 from gdbmem.model.series import TREE
 from gdbmem.model.series_summary import CgroupSummary, Component, LineSummary, SeriesSummary
 from gdbmem.model.verdict import Verdict
+from gdbmem.runs.series_filling import total_points
 from gdbmem.runs.series_store import Recording
 
 _COMPONENTS = {
@@ -28,8 +29,8 @@ def summarize(recording: Recording) -> SeriesSummary:
     """Judge *recording* and sum it up."""
     metric = recording.total_metric
     looks, gaps = _looks(recording)
-    judged = judged_line(recording)
-    times, values = thinned(recording.points(judged, metric))
+    points, followed = judged_points(recording)
+    times, values = thinned(points)
     verdict = judge(times, values, metric=metric, marks=recording.marks)
     lines = [_line(recording, number) for number in range(min(len(recording.lines), _MOST_LINES))]
     cgroup = _cgroup(recording)
@@ -38,6 +39,7 @@ def summarize(recording: Recording) -> SeriesSummary:
         metric=metric,
         seconds=looks[-1] - looks[0] if looks else 0.0,
         samples=len(looks),
+        looks_by_rss=followed,
         reads_of_pss=sum(1 for _ in recording.points(TREE, "pss_bytes")),
         first_bytes=values[0] if values else None,
         last_bytes=values[-1] if values else None,
@@ -53,6 +55,12 @@ def summarize(recording: Recording) -> SeriesSummary:
         cgroup=cgroup,
         gpu_peak_bytes=max((value for _, value in recording.points(TREE, "gpu_bytes")), default=None),
     )
+
+
+def judged_points(recording: Recording) -> tuple[Iterable[tuple[float, float]], int]:
+    """Return the times and sizes that the verdict is about, and how many of them follow RSS."""
+    line = judged_line(recording)
+    return total_points(recording) if line == TREE else (recording.points(line, recording.total_metric), 0)
 
 
 def judged_line(recording: Recording) -> int:
