@@ -21,6 +21,8 @@ from tests.processes import MARKER, marked_processes
 
 PROGRAMS = Path(__file__).parent / "programs"
 _UNAVAILABLE = Path(__file__).parents[1] / ".cache/unavailable"  # written by scripts/setup
+# What scripts/setup only unpacks.
+os.environ["PATH"] += os.pathsep + str(Path(__file__).parents[1] / ".cache" / "prometheus" / "usr" / "bin")
 COMPILERS = {
     ".c": ["gcc", "-g", "-O1", "-Wall", "-pthread"],
     ".cpp": ["g++", "-std=c++17", "-g", "-O1", "-Wall", "-pthread"],

@@ -28,6 +28,11 @@ COURSES = {
     "shrinking": ["shrinking"],
     "collected_cycles": ["sawtooth/flat", "plateau"],
 }
+# Those that only an hour can show; `scripts/record-series --long` records them.
+LONG_COURSES = {
+    "half_a_megabyte_an_hour": ["growing"],
+    "requests_without_a_leak": ["plateau"],  # the same program but for the leak
+}
 
 
 def main() -> None:
@@ -102,6 +107,30 @@ def slow_leak(seconds: float) -> Iterator[None]:
     while True:
         kept.append(random.randbytes(3000))  # 30 KB each second
         yield
+
+
+def half_a_megabyte_an_hour(seconds: float) -> Iterator[None]:
+    kept: list[bytes] = []
+    for number in _requests():
+        if number % 10 == 0:
+            kept.append(bytes(112))  # 145 bytes with its header, each second: 522 kB each hour
+        yield
+
+
+def requests_without_a_leak(seconds: float) -> Iterator[None]:
+    for _ in _requests():
+        yield
+
+
+def _requests() -> Iterator[int]:
+    ballast = bytearray(b"x" * 17 * MIB)  # 27 MB with the interpreter
+    number = 0
+    while ballast:
+        if number % 10 == 0:
+            answer = [bytes(random.randrange(100, 4000)) for _ in range(random.randrange(5, 30))]
+            del answer
+        yield number
+        number += 1
 
 
 def one_step(seconds: float) -> Iterator[None]:

@@ -164,6 +164,21 @@ def _sawtooth(rng: random.Random) -> Iterator[Labelled]:
         lambda t: (60 - 30 * math.exp(-t / 30)) * MIB + saw(t, 60, 50),
         noise=256 * KIB,
     )
+    loading = rng.uniform(60, 150)
+    yield _series(
+        rng,
+        "sawtooth after a long start",
+        flat,
+        lambda t: min(t / loading, 1) * 600 * MIB + (saw(t, 60, 150) if t > loading else 0.0),
+        noise=256 * KIB,
+    )
+    yield _series(
+        rng,
+        "rising floor after a long start",
+        rising,
+        lambda t: min(t / loading, 1) * 600 * MIB + (saw(t, 60, 150) + t * 40 * KIB if t > loading else 0.0),
+        noise=256 * KIB,
+    )
     edges = [0.0]
     while edges[-1] < 1300:
         edges.append(edges[-1] + rng.uniform(30, 60))

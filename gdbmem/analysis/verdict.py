@@ -7,6 +7,7 @@ strict test, to hold in every third of the window, and not to be the end of a wa
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
@@ -36,6 +37,7 @@ _WALKS = 0.75  # residuals this alike may be a random walk, through which a line
 _TELLING = 6.0  # difference in log likelihood (twice) from which one curve is better than another
 _WORTH = 0.05  # growth of this share of the level must not hide in the noise of a plateau
 _WORTH_BYTES = 1 << 20
+_SHARES_OF_START = (0.0, 0.15, 0.3)  # of the time, in which teeth aren't looked for
 
 
 def judge(
@@ -57,9 +59,13 @@ def judge(
 
 
 def _judge_shape(times: Sequence[float], values: Sequence[float], metric: str) -> Verdict:
-    teeth = find_teeth(times, values)
-    if teeth is not None:
-        return _judge_teeth(times, values, teeth, metric)
+    for share in _SHARES_OF_START:
+        # A program that loads more than its teeth are high hides them, so the start is left out too.
+        begin = bisect_left(times, times[0] + share * (times[-1] - times[0]))
+        teeth = find_teeth(times[begin:], values[begin:])
+        if teeth is not None:
+            verdict = _judge_teeth(times[begin:], values[begin:], teeth, metric)
+            return replace(verdict, warmup_seconds=times[begin] - times[0], samples=len(times))
     count = min(_BINS, len(times) // 2)
     xs, ys = bins(times, values, count)
     step = _find_step(xs, ys, noise_of(values))

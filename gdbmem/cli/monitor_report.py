@@ -15,7 +15,7 @@ from gdbmem.model.series_summary import SeriesSummary
 from gdbmem.model.verdict import Verdict
 from gdbmem.report.output import open_output
 from gdbmem.runs.series_store import Recording
-from gdbmem.runs.series_summary import judged_line, summarize
+from gdbmem.runs.series_summary import judged_points, summarize
 
 if TYPE_CHECKING:
     import argparse
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gdbmem.runs.run import Run
 
 _MOST_CURVES = 7
+_MOST_ABOVE = 3
 _STEP_WORTH_BYTES = 1 << 20  # to look for its cause
 
 
@@ -108,7 +109,7 @@ def _print(
     from gdbmem.report.series_text import print_course, print_summary
 
     console = make_console(stream, color=False if args.no_color else None)
-    times, values = thinned(recording.points(judged_line(recording), summary.metric), 1000)
+    times, values = thinned(judged_points(recording)[0], 1000)
     print_course(times, values, console, marks=recording.marks)
     print_summary(summary, console, next_commands=commands)
     console.print(f"recorded in {recording.folder.name}", style="dim")
@@ -134,15 +135,17 @@ def is_met(verdict: Verdict, kind: str, least: float) -> bool:
 
 def picture_of(recordings: Sequence[Recording], summaries: Sequence[SeriesSummary]) -> Picture:
     """Return the picture of one recording with its processes, or of several, overlaid."""
-    from gdbmem.report.series_plot import Picture
+    from gdbmem.analysis.robust import thinned
+    from gdbmem.report.series_plot import Curve, Picture
     from gdbmem.report.series_text import METRIC_NAMES, headline
 
     curves = []
     for recording, summary in zip(recordings, summaries):
         name = METRIC_NAMES[summary.metric] if len(recordings) == 1 else recording.folder.name
-        curves.append(_curve(recording, judged_line(recording), summary.metric, name))
+        curves.append(Curve(name, *thinned(judged_points(recording)[0], 2000)))
     if len(recordings) == 1:
         curves += _curves_of_processes(recordings[0], summaries[0])
+        curves += _curves_of_cgroup(recordings[0], summaries[0])
     names = [f"{recording.folder.name}: " if len(recordings) > 1 else "" for recording in recordings]
     sentences = [f"{name}{headline(s.verdict)}: {s.verdict.evidence}" for name, s in zip(names, summaries)]
     title = " / ".join(dict.fromkeys(summary.facts.target for summary in summaries))
@@ -168,6 +171,19 @@ def _curves_of_processes(recording: Recording, summary: SeriesSummary) -> list[C
         _curve(recording, row.line.number, metric, f"{row.line.name} {row.line.pid}", thin=True)
         for row in biggest
     ]
+
+
+def _curves_of_cgroup(recording: Recording, summary: SeriesSummary) -> list[Curve]:
+    cgroup, peak = summary.cgroup, summary.peak_bytes
+    if cgroup is None or peak is None:
+        return []
+    near = _MOST_ABOVE * peak  # what is far above would press the course itself flat
+    curves = []
+    if cgroup.peak_bytes <= near:
+        curves.append(_curve(recording, TREE, "cgroup_bytes", "cgroup", thin=True))
+    if cgroup.limit_bytes is not None and cgroup.limit_bytes <= near:
+        curves.append(_curve(recording, TREE, "cgroup_limit_bytes", "its limit", thin=True))
+    return curves
 
 
 def _curve(recording: Recording, line: int, metric: str, name: str, *, thin: bool = False) -> Curve:

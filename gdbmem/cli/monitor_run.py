@@ -18,8 +18,10 @@ from gdbmem.errors import InputError, TargetError
 from gdbmem.launch.recorder import Plan, Recorder, View, boot_id, clock_of
 from gdbmem.launch.watched import WatchedProgram
 from gdbmem.linux import processes
-from gdbmem.linux.cgroup import read_cgroup, tightest_limit
+from gdbmem.linux.cgroup import Limit, tightest_limit, tightest_over
+from gdbmem.linux.gpu import find_gpus
 from gdbmem.linux.procevents import ProcessEvents, listen
+from gdbmem.linux.surroundings import Surroundings
 from gdbmem.linux.tree import Tree
 from gdbmem.model.series import Line, SeriesFacts
 from gdbmem.runs.run import Run, open_run
@@ -85,6 +87,7 @@ def record_series(args: argparse.Namespace, words: Optional[list[str]]) -> Recor
             lines=_lines(run),
             follow=not args.no_children,
             budget=args.pss_budget / 100,
+            surroundings=Surroundings(cgroup=_limit(target).folder, gpu=find_gpus()),
         )
         stack.callback(tree.close)
         _record(args, tree, writer, target, program, events)
@@ -145,16 +148,19 @@ def _writer(
                 f"gdbmem: {error.message}; it is kept as {printable(aside.name)}, a new one begins",
                 file=sys.stderr,
             )
-    limit, whose = tightest_limit(next(iter(target.find()), os.getpid()))
-    if args.cgroup:
-        own = read_cgroup(Path(args.cgroup)).limit_bytes
-        limit, whose = (own, "the cgroup") if own is not None and own < limit else (limit, whose)
+    limit = _limit(target)
     facts = SeriesFacts(
         target=target.name, interval_seconds=args.interval, began=time.time(), boot_id=boot_id(),
-        boot_seconds=time.clock_gettime(time.CLOCK_BOOTTIME), limit_bytes=limit, limit_of=whose,
+        boot_seconds=time.clock_gettime(time.CLOCK_BOOTTIME), limit_bytes=limit.size_bytes, limit_of=limit.whose,
         exact_threads=events is not None,
     )  # fmt: skip
     return SeriesWriter(run.folder, facts)
+
+
+def _limit(target: Target) -> Limit:
+    if "cgroup" in target.words:
+        return tightest_over(Path(target.words["cgroup"]))
+    return tightest_limit(next(iter(target.find()), os.getpid()))
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Optional
 
 _ROOT = Path("/sys/fs/cgroup")
+_ROOTS = (_ROOT, _ROOT / "memory")
 _NO_LIMIT = 1 << 60  # version 1 writes "none" as a huge number
 
 
@@ -18,6 +19,7 @@ class CgroupMemory:
     folder: Path
     usage_bytes: Optional[int]
     limit_bytes: Optional[int]
+    cache_bytes: Optional[int]  # what the kernel can drop at once: inactive pages of files
     events: dict[str, int]  # how often: low, high, max, oom, oom_kill
 
 
@@ -48,20 +50,48 @@ def read_cgroup(folder: Path) -> CgroupMemory:
         limit = _number(folder / "memory.limit_in_bytes")
     if limit is not None and limit >= _NO_LIMIT:
         limit = None
-    return CgroupMemory(folder, usage, limit, _events(folder))
+    return CgroupMemory(folder, usage, limit, _cache(folder), _events(folder))
 
 
-def tightest_limit(pid: int) -> tuple[int, str]:
-    """Return the lowest memory limit over *pid*, bytes, and whose it is: a cgroup's, or the machine's."""
-    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    lowest, whose = machine, "the machine"
+@dataclass(frozen=True)
+class Limit:
+    """The lowest memory limit over a process."""
+
+    size_bytes: int
+    whose: str  # "the cgroup" or "the machine"
+    folder: Optional[
+        Path
+    ]  # the cgroup that has it; else the process's own, None where that is the whole machine
+
+
+def tightest_limit(pid: int) -> Limit:
+    """Return the lowest memory limit over *pid*: a cgroup's, or the machine's."""
     folder = cgroup_of(pid)
-    while folder is not None and folder != _ROOT and _ROOT in folder.parents:
+    return tightest_over(folder)
+
+
+def tightest_over(folder: Optional[Path]) -> Limit:
+    """Return the lowest memory limit over what is in the cgroup *folder*."""
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    found = Limit(machine, "the machine", folder if folder not in (None, *_ROOTS) else None)
+    while folder is not None and folder not in _ROOTS:
         limit = read_cgroup(folder).limit_bytes
-        if limit is not None and limit < lowest:
-            lowest, whose = limit, "the cgroup"
-        folder = folder.parent
-    return lowest, whose
+        if limit is not None and limit < found.size_bytes:
+            found = Limit(limit, "the cgroup", folder)
+        folder = folder.parent if folder.parent != folder else None
+    return found
+
+
+def cgroup_reading(folder: Path) -> dict[str, Optional[int]]:
+    """Return what a reading of a tree says of the cgroup *folder*, by its names there."""
+    memory = read_cgroup(folder)
+    return {
+        "cgroup_bytes": memory.usage_bytes,
+        "cgroup_cache_bytes": memory.cache_bytes,
+        "cgroup_limit_bytes": memory.limit_bytes,
+        "cgroup_limit_hits": memory.events.get("max"),
+        "cgroup_kills": memory.events.get("oom_kill"),
+    }
 
 
 def _existing(folder: Path, file: str) -> Optional[Path]:
@@ -77,6 +107,16 @@ def _number(path: Path) -> Optional[int]:
         return int(path.read_text())
     except (OSError, ValueError):
         return None  # absent, or "max"
+
+
+def _cache(folder: Path) -> Optional[int]:
+    try:
+        lines = (folder / "memory.stat").read_text().splitlines()
+    except OSError:
+        return None
+    sizes = dict(line.split(None, 1) for line in lines)
+    size = sizes.get("total_inactive_file", sizes.get("inactive_file"))
+    return None if size is None else int(size)
 
 
 def _events(folder: Path) -> dict[str, int]:

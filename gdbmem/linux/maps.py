@@ -9,7 +9,8 @@ _HEADER = re.compile(
     rb"^([0-9a-f]+)-([0-9a-f]+) (\S{4}) ([0-9a-f]+) ([0-9a-f]+:[0-9a-f]+) (\d+)[ ]*([^\n]*)\n", re.M
 )
 _FIELDS = re.compile(
-    rb"^(Rss|Anonymous|AnonHugePages|ShmemPmdMapped|FilePmdMapped|Swap|KSM|Shared_Hugetlb|Private_Hugetlb):\s+(\d+) kB",
+    rb"^(Rss|Pss|Anonymous|AnonHugePages|ShmemPmdMapped|FilePmdMapped|Swap|KSM|Shared_Hugetlb|Private_Hugetlb):"
+    rb"\s+(\d+) kB",
     re.M,
 )
 _FLAGS = re.compile(rb"^VmFlags: ([^\n]*)", re.M)
@@ -28,6 +29,7 @@ class Mapping:
     inode: int
     name: str
     rss_bytes: int = 0
+    pss_bytes: int = 0
     anonymous_bytes: int = 0
     huge_bytes: int = 0
     swap_bytes: int = 0
@@ -87,6 +89,7 @@ def _mapping(header: re.Match[bytes], data: bytes, end: int) -> Mapping:
         inode=int(header[6]),
         name=header[7].decode(errors="surrogateescape"),
         rss_bytes=values.get(b"Rss", 0),
+        pss_bytes=values.get(b"Pss", 0),
         anonymous_bytes=values.get(b"Anonymous", 0),
         huge_bytes=values.get(b"AnonHugePages", 0)
         + values.get(b"ShmemPmdMapped", 0)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Optional
+from typing import NamedTuple, Optional
 
-from gdbmem.linux.rollup import Rollup
 from gdbmem.linux.sampling import ProcessFiles, Stat
-from gdbmem.model.series import READING_FIELDS, Reading
+from gdbmem.model.series import Reading
 
 _EACH_TIME = ("minor_faults", "major_faults", "threads", "threads_started", "cpu_seconds")
-_SUMMED = tuple(name for name in READING_FIELDS if name not in ("rss_bytes", "shared_bytes"))
+_SUMMED = (
+    "pss_bytes", "uss_bytes", "swap_bytes", "private_dirty_bytes", "shared_dirty_bytes", "open_files",
+)  # fmt: skip
 
 
 def quick_reading(files: ProcessFiles, stat: Stat, threads_started: int) -> Reading:
@@ -38,37 +39,61 @@ def with_sizes(reading: Reading, files: ProcessFiles) -> Reading:
     )
 
 
-def with_pss(reading: Reading, files: ProcessFiles, *, mappings: bool) -> Reading:
-    """Return *reading* with PSS and the like, with *mappings* [heap] and [stack] too.
+class Shares(NamedTuple):
+    """A process's part of the tree's kinds of memory, by PSS: shared pages count once; None is unknown."""
+
+    anonymous_bytes: Optional[int] = None
+    file_bytes: Optional[int] = None
+    shmem_bytes: Optional[int] = None
+    heap_bytes: Optional[int] = None
+    stack_bytes: Optional[int] = None
+
+
+def with_pss(reading: Reading, files: ProcessFiles, *, mappings: bool) -> tuple[Reading, Shares]:
+    """Return *reading* with PSS and the like, with *mappings* [heap] and [stack] too, and its shares.
 
     Raises ProcessGone, and PermissionError for a process of somebody else.
     """
     rollup = files.rollup()
     named = files.named_mappings() if mappings else None
-    return _from_rollup(reading, rollup)._replace(
-        open_files=files.open_files(),
-        heap_bytes=None if named is None else named.get("[heap]", 0),
-        stack_bytes=None if named is None else named.get("[stack]", 0),
-    )
-
-
-def _from_rollup(reading: Reading, rollup: Rollup) -> Reading:
-    return reading._replace(
+    heap = stack = (None, None) if named is None else (0, 0)
+    if named is not None:
+        heap, stack = named.get("[heap]", (0, 0)), named.get("[stack]", (0, 0))
+    full = reading._replace(
         pss_bytes=rollup.pss_bytes,
         uss_bytes=rollup.uss_bytes,
         private_dirty_bytes=rollup.private_dirty_bytes,
         shared_dirty_bytes=rollup.shared_dirty_bytes,
         swap_bytes=rollup.swap_bytes,
+        open_files=files.open_files(),
+        heap_bytes=heap[0],
+        stack_bytes=stack[0],
     )
+    parts = (rollup.pss_anonymous_bytes, rollup.pss_file_bytes, rollup.pss_shmem_bytes)
+    return full, Shares(*parts, heap[1], stack[1])
 
 
-def total_of(readings: Sequence[Reading], *, sweep: bool) -> Reading:
+def total_of(readings: Sequence[Reading], shares: Sequence[Shares], *, sweep: bool) -> Reading:
     """Return what *readings* come to; without a *sweep* only what is read each time."""
-    if len(readings) == 1:
-        return readings[0]
-    # The sum of RSS would count a shared page once for each process: it is no total, so there is none.
-    sums: dict[str, Optional[float]] = {}
-    for name in _SUMMED if sweep else _EACH_TIME:
-        values = [getattr(reading, name) for reading in readings]
-        sums[name] = None if None in values else sum(values)
+    if len(readings) <= 1:
+        return readings[0] if readings else Reading()
+    # A sum of what is resident would count a shared page once for each process: RSS has no total, and each
+    # kind of memory has that of its shares.
+    sums = {name: _sum([getattr(reading, name) for reading in readings]) for name in _EACH_TIME}
+    if sweep:
+        sums.update((name, _sum([getattr(reading, name) for reading in readings])) for name in _SUMMED)
+        complete = len(shares) == len(readings)
+        sums.update(
+            (name, _sum([getattr(each, name) for each in shares]) if complete else None)
+            for name in Shares._fields
+        )
+    on_gpus = [reading.gpu_bytes for reading in readings if reading.gpu_bytes is not None]
+    sums["gpu_bytes"] = (
+        sum(on_gpus) if on_gpus else None
+    )  # a process without a GPU has no number, and no share
     return Reading(**sums)  # type: ignore[arg-type]  # sums of ints are ints
+
+
+def _sum(values: Sequence[Optional[float]]) -> Optional[float]:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None

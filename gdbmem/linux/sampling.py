@@ -117,12 +117,13 @@ class ProcessFiles:
                 sizes[name[:-1].decode()] = int(value) * 1024
         return sizes
 
-    def named_mappings(self) -> dict[str, int]:
-        """Return the resident bytes of [heap] and [stack]; raises as rollup() does."""
-        found: dict[str, int] = {}
+    def named_mappings(self) -> dict[str, tuple[int, int]]:
+        """Return the resident bytes of [heap] and [stack], and those by PSS; raises as rollup() does."""
+        found: dict[str, tuple[int, int]] = {}
         for mapping in parse_smaps(self._read_file("smaps")):
             if mapping.name in ("[heap]", "[stack]"):
-                found[mapping.name] = found.get(mapping.name, 0) + mapping.rss_bytes
+                rss, pss = found.get(mapping.name, (0, 0))
+                found[mapping.name] = rss + mapping.rss_bytes, pss + mapping.pss_bytes
         return found
 
     def open_files(self) -> int:

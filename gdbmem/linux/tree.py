@@ -10,8 +10,9 @@ from typing import Callable, Optional
 from gdbmem.linux.glance import Glance, glance_at
 from gdbmem.linux.processes import descendants, parents, stat_of
 from gdbmem.linux.procevents import ProcessEvents
-from gdbmem.linux.readings import quick_reading, total_of, with_pss, with_sizes
+from gdbmem.linux.readings import Shares, quick_reading, total_of, with_pss, with_sizes
 from gdbmem.linux.sampling import ProcessFiles, ProcessGone, Stat
+from gdbmem.linux.surroundings import Surroundings
 from gdbmem.model.series import TREE, Line, Reading
 
 _FIND_EVERY_SECONDS = 1.0  # processes by name, user or cgroup are looked for this often
@@ -55,12 +56,15 @@ class Tree:
         lines: Iterable[Line] = (),
         budget: float = 0.01,
         follow: bool = True,
+        surroundings: Optional[Surroundings] = None,
     ) -> None:
         """Follow on from *lines*, children too with *follow*; *budget* is the share of a CPU for reading PSS."""
         self._find_roots = find_roots
         self._events = events
         self._budget = budget
         self._follows = follow
+        self._surroundings = surroundings or Surroundings()
+        self._shares: list[Shares] = []  # of the last sweep
         self._processes: dict[int, _Process] = {}
         self._lines = {line.number: line for line in lines}
         self._by_process = {(line.pid, line.start_ticks): line.number for line in self._lines.values()}
@@ -103,11 +107,16 @@ class Tree:
         self._follow(t)
         if sweep is None:
             sweep = self._budget > 0 and t >= self._next_sweep
+        around = self._surroundings.read(t)
         begin = time.thread_time()
         readings, last_words = [], []
+        self._shares.clear()
         for pid, process in list(self._processes.items()):
             try:
-                readings.append((process.line.number, self._read(process, sweep=sweep)))
+                reading = self._read(process, sweep=sweep)
+                if around is not None and pid in around.gpu:
+                    reading = reading._replace(gpu_bytes=around.gpu[pid])
+                readings.append((process.line.number, reading))
             except ProcessGone:
                 # Threads started since the look before belong to it, although its memory has gone.
                 last_words.append((process.line.number, Reading(threads_started=process.threads_started)))
@@ -117,8 +126,10 @@ class Tree:
             self.sweeps += 1
             self.sweep_seconds += seconds
             self._next_sweep = t + seconds / self._budget if self._budget > 0 else 0.0
-        if readings:
-            readings.append((TREE, total_of([reading for _, reading in readings], sweep=sweep)))
+        cgroup = self._surroundings.read_cgroup() if last_words else around.cgroup if around else {}
+        if readings or cgroup:
+            total = total_of([reading for _, reading in readings], self._shares, sweep=sweep)
+            readings.append((TREE, total._replace(**cgroup)))
         changed, self._changed = list(self._changed.values()), {}
         started, self._started = self._started, 0
         self._plan_glances(t)
@@ -282,7 +293,9 @@ class Tree:
         reading = with_sizes(reading, process.files)
         if not process.denied:
             try:
-                return with_pss(reading, process.files, mappings=self.sweeps % _MAPPINGS_EVERY == 0)
+                mappings = self.sweeps % _MAPPINGS_EVERY == 0
+                reading, shares = with_pss(reading, process.files, mappings=mappings)
+                self._shares.append(shares)
             except PermissionError:
                 process.denied = True
                 self.denied += 1

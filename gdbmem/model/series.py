@@ -32,6 +32,13 @@ class Reading(NamedTuple):
     threads_started: Optional[int] = None
     open_files: Optional[int] = None
     cpu_seconds: Optional[float] = None
+    gpu_bytes: Optional[int] = None  # on all GPUs, as NVML counts it
+    # Of the tree only: the cgroup whose limit is the tightest, with whoever else is in it.
+    cgroup_bytes: Optional[int] = None
+    cgroup_cache_bytes: Optional[int] = None  # the part that the kernel can drop at once: inactive file pages
+    cgroup_limit_bytes: Optional[int] = None
+    cgroup_limit_hits: Optional[int] = None
+    cgroup_kills: Optional[int] = None  # processes that the kernel killed at the limit
 
     def filled_from(self, before: Reading) -> Reading:
         """Return this reading with what was not read taken from the one *before* it."""

@@ -34,6 +34,25 @@ class Component:
 
 
 @dataclass(frozen=True)
+class CgroupSummary:
+    """The cgroup over the whole recording, bytes, others' processes in it included; None is what it doesn't say."""
+
+    last_bytes: float
+    peak_bytes: float
+    cache_bytes: Optional[float]  # of the last: what the kernel can drop at once
+    limit_bytes: Optional[float]
+    limit_hits: Optional[int]  # during the recording, as kills
+    kills: Optional[int]
+
+    @property
+    def free_bytes(self) -> Optional[float]:
+        """How much more fits under the limit; None where there is none."""
+        if self.limit_bytes is None:
+            return None
+        return max(self.limit_bytes - self.last_bytes + (self.cache_bytes or 0), 0.0)
+
+
+@dataclass(frozen=True)
 class SeriesSummary:
     """A recording, judged."""
 
@@ -53,6 +72,9 @@ class SeriesSummary:
     gaps: Sequence[tuple[float, float]]  # stretches without samples: the monitor or the machine was stopped
     seconds_to_limit: Optional[float]
     notices: Sequence[Notice]
+    looks_by_rss: int = 0  # at which the tree's total follows RSS from one read of PSS to the next
+    cgroup: Optional[CgroupSummary] = None
+    gpu_peak_bytes: Optional[float] = None  # of the tree
 
     @property
     def threads_per_second(self) -> float:

@@ -14,7 +14,9 @@ from gdbmem.text import printable
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-_COUNTERS = {"minor_faults", "major_faults", "threads_started", "cpu_seconds"}
+_COUNTERS = {
+    "minor_faults", "major_faults", "threads_started", "cpu_seconds", "cgroup_limit_hits", "cgroup_kills",
+}  # fmt: skip
 
 
 class _View(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any, Optional, TextIO
 
 from gdbmem.model.series import READING_FIELDS, TREE, Line, Mark, Sample
@@ -30,8 +31,11 @@ def write_series_json(
         "interval_seconds": facts.interval_seconds,
         "seconds": summary.seconds,
         "metric": summary.metric,
+        "looks_by_rss": summary.looks_by_rss,
         "limit_bytes": facts.limit_bytes,
         "seconds_to_limit": summary.seconds_to_limit,
+        "cgroup": None if summary.cgroup is None else asdict(summary.cgroup),
+        "gpu_peak_bytes": summary.gpu_peak_bytes,
         "threads_started": summary.threads_started,
         "threads_started_is_exact": facts.exact_threads,
         "copied_bytes": summary.copied_bytes,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.model.series import Mark
-from gdbmem.model.series_summary import LineSummary, SeriesSummary
+from gdbmem.model.series_summary import CgroupSummary, LineSummary, SeriesSummary
 from gdbmem.model.verdict import Slope, Verdict
 from gdbmem.report.console import glyphs_for, print_sentence, print_table
 from gdbmem.report.notices import print_notices
@@ -97,12 +97,27 @@ def details(summary: SeriesSummary) -> list[str]:
         found.append(
             f"threads started: {least}{summary.threads_started:,} ({summary.threads_per_second:,.0f}/s)"
         )
+    if summary.gpu_peak_bytes is not None:
+        found.append(f"on GPUs: {format_size(summary.gpu_peak_bytes)} at most")
+    if summary.cgroup is not None and (summary.cgroup.limit_bytes is not None or summary.cgroup.limit_hits):
+        found.append(_cgroup(summary.cgroup))
     if summary.seconds_to_limit is not None and summary.facts.limit_bytes is not None:
         found.append(
             f"at this rate the limit of {summary.facts.limit_of}, {format_size(summary.facts.limit_bytes)}, is "
             f"reached in {format_duration(summary.seconds_to_limit)}"
         )
     return found
+
+
+def _cgroup(cgroup: CgroupSummary) -> str:
+    cache = f", {format_size(cgroup.cache_bytes)} of it cache" if cgroup.cache_bytes else ""
+    limit = f" of {format_size(cgroup.limit_bytes)}" if cgroup.limit_bytes is not None else ""
+    text = f"the cgroup holds {format_size(cgroup.last_bytes)}{limit}{cache}; {format_size(cgroup.peak_bytes)} at most"
+    if cgroup.limit_hits:
+        text += f"; it came to its limit {plural(cgroup.limit_hits, 'time')}"
+    if cgroup.kills:
+        text += f"; {plural(cgroup.kills, 'process was', 'processes were')} killed for it"
+    return text
 
 
 def _heading(summary: SeriesSummary) -> str:
@@ -115,6 +130,8 @@ def _heading(summary: SeriesSummary) -> str:
         text += (
             f"; PSS and USS read {plural(summary.reads_of_pss, 'time')} (one each {format_duration(every)})"
         )
+    if summary.looks_by_rss:
+        text += f", between them the total follows RSS ({plural(summary.looks_by_rss, 'look')})"
     return text
 
 
@@ -124,7 +141,7 @@ def _print_lines(lines: Sequence[LineSummary], console: Console) -> None:
 
     name = METRIC_NAMES[lines[0].metric]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("process", overflow="ellipsis", no_wrap=True)
+    table.add_column("process")  # the only one that may be made narrower: a number that is cut is none
     columns = ["pid", f"{name} first", "last", "peak", "change", "private dirty", "threads"]
     for heading in columns:
         table.add_column(heading, justify="right", no_wrap=True)
@@ -138,7 +155,7 @@ def _print_lines(lines: Sequence[LineSummary], console: Console) -> None:
             f"{printable(row.line.name)}{again}", str(row.line.pid), _size(row.first_bytes), _size(row.last_bytes),
             _size(row.peak_bytes), _delta(change), _delta(row.private_dirty_change_bytes), str(row.most_threads),
         ]  # fmt: skip
-        table.add_row(*(Text(cell) for cell in cells))
+        table.add_row(Text(cells[0], no_wrap=True, overflow="ellipsis"), *(Text(cell) for cell in cells[1:]))
     console.print()
     print_table(console, table)
     if len(ranked) > _MOST_ROWS:

@@ -22,19 +22,18 @@ from gdbmem.errors import InputError
 from gdbmem.linux.glance import PAGE_BYTES, Glance, sizes_of
 from gdbmem.model.series import READING_FIELDS, TREE, Line, Mark, Reading, Sample, SeriesFacts
 from gdbmem.runs.series_journal import Journal, forget_journal, read_journal
+from gdbmem.runs.series_thinning import thin
 from gdbmem.text import printable
 
 DATABASE = "series.sqlite"
 _LOCK = "series.lock"
-_VERSION = 1
+_VERSION = 2  # 2: GPUs and cgroups; what 1 doesn't have is unknown
 _LINE_FIELDS = tuple(entry.name for entry in fields(Line))
 # dataclasses.astuple() copies deeply and takes longer than all the rest.
 _line_values = attrgetter(*_LINE_FIELDS)
-_INSERT = f"INSERT OR REPLACE INTO sample VALUES ({', '.join('?' * (len(READING_FIELDS) + 2))})"
+_SAMPLE_FIELDS = ("line", "t", *READING_FIELDS)
+_INSERT = f"INSERT OR REPLACE INTO sample ({', '.join(_SAMPLE_FIELDS)}) VALUES ({', '.join('?' * len(_SAMPLE_FIELDS))})"
 _GLANCED = f"(line, t, rss_bytes, shared_bytes) VALUES (?, ?, ? * {PAGE_BYTES}, ? * {PAGE_BYTES})"
-# (age from which, length of a stretch), seconds
-_THINNING = ((3600.0, 10.0), (86400.0, 60.0))
-_KEPT_BY = ("rss_bytes", "pss_bytes")
 _lines_of = attrgetter("lines")
 _MOST_WAITING = 20_000  # looks kept in memory while the disk is full or the database is locked
 
@@ -58,11 +57,16 @@ class SeriesWriter:
         self.lost_looks = 0
         try:
             self._connection = _connect(folder / DATABASE)
+            if facts is None:
+                _check_version(self._connection, folder)
             self._prepare(facts)
+            self.facts = read_facts(self._connection)
         except sqlite3.DatabaseError as error:
             os.close(self._lock)
             raise _damaged(folder, error) from None
-        self.facts = read_facts(self._connection)
+        except InputError:
+            os.close(self._lock)
+            raise
         self._journal = Journal(folder)
         self._glances += read_journal(folder)  # of a writer that was killed
 
@@ -75,12 +79,15 @@ class SeriesWriter:
         run(
             f"CREATE TABLE IF NOT EXISTS sample (line INTEGER, t REAL, {numbers}, PRIMARY KEY (line, t)) WITHOUT ROWID"
         )
+        for name in sorted(set(READING_FIELDS) - _columns(self._connection)):
+            run(f"ALTER TABLE sample ADD COLUMN {name} NUMERIC")
         run(f"CREATE TABLE IF NOT EXISTS line (number INTEGER PRIMARY KEY, {columns})")
         run("CREATE TABLE IF NOT EXISTS mark (t REAL, text TEXT)")
         run("CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value)")
         if facts is not None:
             self._connection.executemany("INSERT OR REPLACE INTO fact VALUES (?, ?)", asdict(facts).items())
-            self._connection.execute("INSERT OR REPLACE INTO fact VALUES ('version', ?)", (_VERSION,))
+            run("INSERT OR REPLACE INTO fact VALUES ('version', ?)", (_VERSION,))
+        run("UPDATE fact SET value = ? WHERE name = 'version' AND value < ?", (_VERSION, _VERSION))
         self._connection.commit()
         if run("PRAGMA quick_check(1)").fetchone()[0] != "ok":
             raise sqlite3.DatabaseError("its pages don't fit together")
@@ -140,34 +147,9 @@ class SeriesWriter:
 
     def thin(self, now: float, *, chunk_seconds: float = 600.0) -> int:
         """Drop rows that are old and say nothing new, a bounded stretch at a time; return how many."""
-        dropped = 0
         with contextlib.suppress(sqlite3.Error), self._connection:
-            for age, stretch in _THINNING:
-                name = f"thinned_{age:.0f}"
-                done = self._fact(name) or 0.0
-                until = min(now - age, done + chunk_seconds) // stretch * stretch
-                if until > done:
-                    dropped += self._thin_between(done, until, stretch)
-                    self._connection.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (name, until))
-        return dropped
-
-    def _thin_between(self, begin: float, end: float, stretch: float) -> int:
-        numbers = [row[0] for row in self._connection.execute("SELECT number FROM line")]
-        dropped = 0
-        for line in (0, *numbers):
-            rows = self._connection.execute(
-                f"SELECT t, {', '.join(_KEPT_BY)} FROM sample WHERE line = ? AND t >= ? AND t < ? ORDER BY t",
-                (line, begin, end),
-            ).fetchall()
-            kept = _telling(rows, stretch)
-            surplus = [(line, row[0]) for row in rows if row[0] not in kept]
-            self._connection.executemany("DELETE FROM sample WHERE line = ? AND t = ?", surplus)
-            dropped += len(surplus)
-        return dropped
-
-    def _fact(self, name: str) -> Any:
-        row = self._connection.execute("SELECT value FROM fact WHERE name = ?", (name,)).fetchone()
-        return row[0] if row else None
+            return thin(self._connection, now, chunk_seconds)
+        return 0
 
     def close(self) -> None:
         """Fold the journal into the database and let others write; a second call does nothing."""
@@ -200,7 +182,9 @@ class Recording:
         glances = read_journal(folder)
         try:
             self._connection = _connect(path)
+            _check_version(self._connection, folder)
             self.facts = read_facts(self._connection)
+            self._columns = _columns(self._connection)
             self._take_in(glances)
             self.lines = [Line(*row) for row in self._rows("SELECT * FROM line ORDER BY number")]
             self.marks = [Mark(*row) for row in self._rows("SELECT t, text FROM mark ORDER BY t")]
@@ -239,21 +223,32 @@ class Recording:
     def points(self, line: int, metric: str) -> Iterator[tuple[float, float]]:
         """Yield the time and value of *metric* on *line*, where it was read, in order of time."""
         assert metric in READING_FIELDS
+        if metric not in self._columns:
+            return
         query = f"SELECT t, {metric} FROM sample WHERE line = ? AND {metric} IS NOT NULL ORDER BY t"
         yield from self._rows(query, line)
 
+    def sizes_by_time(self) -> Iterator[tuple[float, int, float]]:
+        """Yield time, line and RSS of each process at each look, in order of time."""
+        yield from self._rows(
+            "SELECT t, line, rss_bytes FROM sample WHERE line > 0 AND rss_bytes IS NOT NULL ORDER BY t, line"
+        )
+
     def samples(self) -> Iterator[Sample]:
         """Yield everything, in order of time."""
-        for line, t, *values in self._rows("SELECT * FROM sample ORDER BY t, line"):
+        for line, t, *values in self._rows(f"SELECT {self._selected} FROM sample ORDER BY t, line"):
             yield Sample(t, line, Reading(*values))
 
     def last(self, line: int) -> Optional[Sample]:
         """Return the last sample of *line*."""
-        for number, t, *values in self._rows(
-            "SELECT * FROM sample WHERE line = ? ORDER BY t DESC LIMIT 1", line
-        ):
+        query = f"SELECT {self._selected} FROM sample WHERE line = ? ORDER BY t DESC LIMIT 1"
+        for number, t, *values in self._rows(query, line):
             return Sample(t, number, Reading(*values))
         return None
+
+    @property
+    def _selected(self) -> str:
+        return ", ".join(name if name in self._columns else "NULL" for name in _SAMPLE_FIELDS)
 
     def _rows(self, query: str, *values: Any) -> Iterator[Any]:
         try:
@@ -315,17 +310,29 @@ def set_aside(folder: Path) -> Path:
     return aside
 
 
+def _check_version(connection: sqlite3.Connection, folder: Path) -> None:
+    row = connection.execute("SELECT value FROM fact WHERE name = 'version'").fetchone()
+    if row is not None and row[0] > _VERSION:
+        raise InputError(
+            f"a newer gdbmem wrote the series in {printable(str(folder))}",
+            slug="series-newer",
+            hint="read it with that one",
+        )
+
+
 def read_facts(connection: sqlite3.Connection) -> SeriesFacts:
     """Return the facts of the recording behind *connection*; raises sqlite3.DatabaseError."""
     values = dict(connection.execute("SELECT name, value FROM fact"))
-    if values.get("version", _VERSION) > _VERSION:
-        raise sqlite3.DatabaseError("a newer gdbmem wrote it")
     names = [entry.name for entry in fields(SeriesFacts)]
     if not set(names) <= values.keys():
         raise sqlite3.DatabaseError("its facts are missing")
     chosen = {name: values[name] for name in names}
     chosen["exact_threads"] = bool(chosen["exact_threads"])
     return SeriesFacts(**chosen)
+
+
+def _columns(connection: sqlite3.Connection) -> set[str]:
+    return {row[1] for row in connection.execute("PRAGMA main.table_info(sample)")}
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -358,19 +365,3 @@ def _damaged(folder: Path, error: Exception) -> Damaged:
 def _storable(value: Any) -> Any:
     # SQLite's text is UTF-8; names of processes may hold other bytes.
     return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
-
-
-def _telling(rows: Sequence[tuple[Any, ...]], stretch: float) -> set[float]:
-    """Return the times of *rows* to keep: of each stretch the first, and the extremes of each metric."""
-    kept = set()
-    stretches: dict[int, list[tuple[Any, ...]]] = {}
-    for row in rows:
-        stretches.setdefault(int(row[0] // stretch), []).append(row)
-    for members in stretches.values():
-        kept.add(members[0][0])
-        for column in range(1, len(_KEPT_BY) + 1):
-            known = [row for row in members if row[column] is not None]
-            if known:
-                kept.add(min(known, key=lambda row: row[column])[0])
-                kept.add(max(known, key=lambda row: row[column])[0])
-    return kept

@@ -9,8 +9,9 @@ from gdbmem.analysis.robust import thinned
 from gdbmem.analysis.verdict import judge
 from gdbmem.errors import Notice
 from gdbmem.model.series import TREE
-from gdbmem.model.series_summary import Component, LineSummary, SeriesSummary
+from gdbmem.model.series_summary import CgroupSummary, Component, LineSummary, SeriesSummary
 from gdbmem.model.verdict import Verdict
+from gdbmem.runs.series_filling import total_points
 from gdbmem.runs.series_store import Recording
 
 _COMPONENTS = {
@@ -28,15 +29,17 @@ def summarize(recording: Recording) -> SeriesSummary:
     """Judge *recording* and sum it up."""
     metric = recording.total_metric
     looks, gaps = _looks(recording)
-    judged = judged_line(recording)
-    times, values = thinned(recording.points(judged, metric))
+    points, followed = judged_points(recording)
+    times, values = thinned(points)
     verdict = judge(times, values, metric=metric, marks=recording.marks)
     lines = [_line(recording, number) for number in range(min(len(recording.lines), _MOST_LINES))]
+    cgroup = _cgroup(recording)
     return SeriesSummary(
         facts=recording.facts,
         metric=metric,
         seconds=looks[-1] - looks[0] if looks else 0.0,
         samples=len(looks),
+        looks_by_rss=followed,
         reads_of_pss=sum(1 for _ in recording.points(TREE, "pss_bytes")),
         first_bytes=values[0] if values else None,
         last_bytes=values[-1] if values else None,
@@ -47,9 +50,17 @@ def summarize(recording: Recording) -> SeriesSummary:
         threads_started=sum(line.threads_started for line in lines),
         copied_bytes=_copied(recording, lines),
         gaps=gaps,
-        seconds_to_limit=_time_left(recording, verdict, values[-1] if values else None),
+        seconds_to_limit=_time_left(recording, verdict, cgroup, values[-1] if values else None),
         notices=_notices(recording, gaps),
+        cgroup=cgroup,
+        gpu_peak_bytes=max((value for _, value in recording.points(TREE, "gpu_bytes")), default=None),
     )
+
+
+def judged_points(recording: Recording) -> tuple[Iterable[tuple[float, float]], int]:
+    """Return the times and sizes that the verdict is about, and how many of them follow RSS."""
+    line = judged_line(recording)
+    return total_points(recording) if line == TREE else (recording.points(line, recording.total_metric), 0)
 
 
 def judged_line(recording: Recording) -> int:
@@ -121,11 +132,39 @@ def _copied(recording: Recording, lines: Sequence[LineSummary]) -> float:
     return copied
 
 
-def _time_left(recording: Recording, verdict: Verdict, last: Optional[float]) -> Optional[float]:
-    limit = recording.facts.limit_bytes
-    if not verdict.grows or verdict.slope is None or verdict.slope.value <= 0 or not limit or last is None:
+def _cgroup(recording: Recording) -> Optional[CgroupSummary]:
+    used = [value for _, value in recording.points(TREE, "cgroup_bytes")]
+    if not used:
         return None
-    return max(limit - last, 0.0) / verdict.slope.value
+    return CgroupSummary(
+        last_bytes=used[-1],
+        peak_bytes=max(used),
+        cache_bytes=_last(recording, "cgroup_cache_bytes"),
+        limit_bytes=_last(recording, "cgroup_limit_bytes"),
+        limit_hits=_rise(recording, "cgroup_limit_hits"),
+        kills=_rise(recording, "cgroup_kills"),
+    )
+
+
+def _last(recording: Recording, metric: str) -> Optional[float]:
+    values = [value for _, value in recording.points(TREE, metric)]
+    return values[-1] if values else None
+
+
+def _rise(recording: Recording, metric: str) -> Optional[int]:
+    values = [value for _, value in recording.points(TREE, metric)]
+    return int(values[-1] - values[0]) if values else None
+
+
+def _time_left(
+    recording: Recording, verdict: Verdict, cgroup: Optional[CgroupSummary], last: Optional[float]
+) -> Optional[float]:
+    if not verdict.grows or verdict.slope is None or verdict.slope.value <= 0 or last is None:
+        return None
+    free, limit = cgroup.free_bytes if cgroup else None, recording.facts.limit_bytes
+    if free is None or recording.facts.limit_of == "the machine":
+        free = max(limit - last, 0.0) if limit else None
+    return None if free is None else free / verdict.slope.value
 
 
 def _notices(recording: Recording, gaps: Sequence[tuple[float, float]]) -> list[Notice]:

@@ -20,6 +20,9 @@ pytest.importorskip("prometheus_client", reason="an optional dependency: pip ins
 pytestmark = [pytest.mark.usefixtures("no_process_left"), pytest.mark.needs("prometheus")]
 
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "many-hosts"
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -32,6 +35,20 @@ def answer(port: int, query: str) -> list[dict[str, Any]]:
     with urllib.request.urlopen(address, timeout=5) as response:
         found: list[dict[str, Any]] = json.load(response)["data"]["result"]
         return found
+
+
+def queries_of_the_dashboard() -> list[str]:
+    dashboard = json.loads((EXAMPLE / "grafana-dashboard.json").read_text())
+    return [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+
+
+@pytest.mark.needs("promtool")
+def test_the_configuration_to_copy_and_its_alerts_are_valid() -> None:
+    done = subprocess.run(
+        ["promtool", "check", "config", str(EXAMPLE / "prometheus.yml")], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 rules found" in done.stdout
 
 
 def test_prometheus_stores_what_a_monitor_serves(scratch: Path) -> None:
@@ -61,6 +78,8 @@ def test_prometheus_stores_what_a_monitor_serves(scratch: Path) -> None:
             except OSError:
                 continue
         assert float(found[0]["value"][1]) > 1 << 20
+        for query in queries_of_the_dashboard():  # answer() raises where Prometheus can't parse one
+            answer(theirs, query.replace("$instance", ".*"))
     finally:
         for process in (monitor, server):
             process.terminate()

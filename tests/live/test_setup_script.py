@@ -21,11 +21,13 @@ WATCHED = {
     "make",
     "strip",
     "sqlite3",
+    "prometheus",
     "sudo",
     "apt-get",
+    "dpkg-deb",
     "dpkg-query",
 }
-TOOLS = {"gdb", "valgrind", "vgdb", "g++", "gcc", "make", "strip", "sqlite3"}
+TOOLS = {"gdb", "valgrind", "vgdb", "g++", "gcc", "make", "strip", "sqlite3", "prometheus"}
 
 # Makes a "virtual environment" that holds itself, and notes what pip was asked.
 STUB_PYTHON = """#!/bin/bash
@@ -153,6 +155,44 @@ def test_the_package_lists_are_fetched_only_when_an_install_fails_without(machin
     assert ended.returncode == 0, ended.stderr
     kinds = ["update" if "update" in call else "install" for call in machine.calls("apt")]
     assert kinds == ["install", "update", "install"]
+
+
+APT_GET_DOWNLOADS = """#!/bin/bash
+echo "$*" >>"$MACHINE/apt.calls"
+case "$*" in
+  *update*) touch "$MACHINE/lists" ;;
+  *download*) [[ -e $MACHINE/lists || -z $NEEDS_LISTS ]] && touch prometheus_2_amd64.deb ;;
+esac
+"""
+DPKG_DEB_UNPACKS = """#!/bin/bash
+mkdir -p "$3/usr/bin" && touch "$3/usr/bin/prometheus" && chmod +x "$3/usr/bin/prometheus"
+"""
+
+
+def test_prometheus_is_unpacked_and_never_installed_as_that_would_start_a_service(machine: Machine) -> None:
+    machine.put_tools()
+    (machine.path / "prometheus").unlink()
+    machine.put("apt-get", APT_GET_DOWNLOADS)
+    machine.put("dpkg-deb", DPKG_DEB_UNPACKS)
+    ended = machine.setup("test")
+    assert ended.returncode == 0, ended.stderr
+    assert (machine.checkout / ".cache/prometheus/usr/bin/prometheus").exists()
+    assert machine.setup("test").stderr == ""
+    assert machine.calls("apt") == ["-q download prometheus"]
+
+
+@needs_root
+def test_prometheus_of_old_package_lists_is_fetched_with_new_ones(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.put_tools()
+    (machine.path / "prometheus").unlink()
+    monkeypatch.setenv("NEEDS_LISTS", "yes")
+    machine.put("apt-get", APT_GET_DOWNLOADS)
+    machine.put("dpkg-deb", DPKG_DEB_UNPACKS)
+    assert machine.setup("test", as_root=True).returncode == 0
+    kinds = ["update" if "update" in call else "download" for call in machine.calls("apt")]
+    assert kinds == ["download", "update", "download"]
 
 
 @needs_root

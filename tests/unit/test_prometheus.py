@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 import urllib.request
+from pathlib import Path
 from typing import Optional
 
 import pytest
@@ -10,7 +13,7 @@ import pytest
 from gdbmem.errors import InputError
 from gdbmem.linux.glance import Glance
 from gdbmem.linux.tree import Look
-from gdbmem.model.series import TREE, Line, Mark, Reading
+from gdbmem.model.series import READING_FIELDS, TREE, Line, Mark, Reading
 from gdbmem.report.prometheus import PrometheusView
 
 pytest.importorskip("prometheus_client", reason="an optional dependency: pip install prometheus_client")
@@ -53,3 +56,28 @@ def test_a_scrape_gets_the_last_look_and_what_was_last_known() -> None:
     assert below.looks == 2
     with pytest.raises(InputError, match="cannot serve"):
         PrometheusView(below, "127.0.0.1", view.port)
+
+
+DASHBOARD = Path(__file__).parents[2] / "examples" / "many-hosts" / "grafana-dashboard.json"
+
+
+def exported() -> set[str]:
+    """Return the names that a scrape has, of a look at which everything could be read."""
+    view = PrometheusView(Silent(), "127.0.0.1", 0)
+    reading = Reading._make([1] * len(READING_FIELDS))
+    view.show(Look(0.0, [(1, reading), (TREE, reading)], [Line(1, 2, 3, "x", "", 0, 0.0)], True, 1, 0))
+    with urllib.request.urlopen(f"http://127.0.0.1:{view.port}/metrics") as answer:
+        text = answer.read().decode()
+    return set(re.findall(r"^(gdbmem_\w+)\{", text, re.MULTILINE))
+
+
+def test_the_dashboard_to_import_asks_only_for_numbers_that_are_served() -> None:
+    dashboard = json.loads(DASHBOARD.read_text())
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    queries += [variable["definition"] for variable in dashboard["templating"]["list"]]
+    queries.append(DASHBOARD.with_name("growing.yml").read_text())
+    asked = {name for query in queries for name in re.findall(r"gdbmem_\w+", query)}
+    assert len(asked) >= 9
+    assert asked <= exported()
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+    assert {item["name"] for item in dashboard["__inputs"]} == {"DS_PROMETHEUS"}

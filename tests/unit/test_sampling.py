@@ -196,11 +196,13 @@ def test_hidden_proc_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_cgroup_says_its_usage_its_limit_and_its_events(tmp_path: Path, limit: str) -> None:
     (tmp_path / "memory.current").write_text("52428800\n")
     (tmp_path / "memory.max").write_text(limit)
+    (tmp_path / "memory.stat").write_text("anon 1000\ninactive_file 8192\nactive_file 3\n")
     (tmp_path / "memory.events").write_text("low 0\nhigh 3\nmax 7\noom 0\noom_kill 1\n")
     memory = cgroup.read_cgroup(tmp_path)
     assert memory.usage_bytes == 50 << 20
     assert memory.limit_bytes == (None if limit == "max\n" else 100 << 20)
     assert memory.events["oom_kill"] == 1
+    assert memory.cache_bytes == 8192
 
 
 def test_an_old_cgroup_without_a_limit_has_none(tmp_path: Path) -> None:

@@ -172,3 +172,24 @@ def test_one_run_on_either_side_claims_no_difference_but_in_slope() -> None:
     one = [figures_of([MIB] * 40, Slope(100, 90, 110), 4, 0.0)]
     other = [figures_of([9 * MIB] * 40, Slope(10, 5, 15), 4, 0.0)]
     assert [row.metric for row in compare(one, other) if row.is_shown] == ["slope"]
+
+
+def test_in_a_narrow_terminal_a_long_name_is_cut_and_no_number(tmp_path: Path) -> None:
+    facts = SeriesFacts("x", 1.0, 1.7e9, "boot", 0.0)
+    writer = SeriesWriter(tmp_path, facts)
+    lines = [Line(n, 31000 + n, 7, "a_worker_with_quite_a_long_name", "", 0, 0.0, respawns=9) for n in (1, 2)]
+    big = Reading(pss_bytes=int(723.6 * MIB), rss_bytes=1, private_dirty_bytes=1, threads=3)
+    for number in range(20):
+        more = big._replace(private_dirty_bytes=int(406.6 * MIB)) if number else big
+        writer.append(float(number), [(1, more), (2, more), (TREE, more)], lines if not number else [])
+    writer.close()
+    stream = io.StringIO()
+    console = make_console(stream, color=False)
+    console.width = 80
+    print_summary(summarize(Recording(tmp_path)), console)
+    rows = [row for row in stream.getvalue().splitlines() if row.startswith("a_")]
+    assert len(rows) == 2
+    for row in rows:
+        assert row.count("723.6 MiB") == 3
+        assert "+406.6 MiB" in row
+        assert "…" in row.split("31")[0]

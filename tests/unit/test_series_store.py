@@ -199,3 +199,38 @@ def test_a_tree_without_readable_pss_is_judged_by_its_biggest_process(tmp_path: 
 def test_a_folder_without_a_series_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds no series"):
         Recording(tmp_path)
+
+
+def test_a_recording_of_an_older_version_is_read_and_gone_on_with(tmp_path: Path) -> None:
+    writer = SeriesWriter(tmp_path, facts())
+    fill(writer, 3)
+    writer.close()
+    columns = ", ".join(READING_FIELDS[: READING_FIELDS.index("gpu_bytes")])
+    with sqlite3.connect(tmp_path / DATABASE) as old:
+        old.execute(f"CREATE TABLE kept AS SELECT line, t, {columns} FROM sample")
+        old.execute("DROP TABLE sample")
+        old.execute("ALTER TABLE kept RENAME TO sample")
+        old.execute("UPDATE fact SET value = 1 WHERE name = 'version'")
+    old.close()
+    recording = Recording(tmp_path)
+    assert [sample.reading.threads for sample in recording.samples()] == [3] * 6
+    assert list(recording.points(TREE, "cgroup_bytes")) == []
+    assert summarize(recording).cgroup is None
+    recording.close()
+    again = SeriesWriter(tmp_path)
+    again.append(3.0, [(TREE, Reading(cgroup_bytes=5, cgroup_limit_bytes=20, cgroup_cache_bytes=1))])
+    again.close()
+    cgroup = summarize(Recording(tmp_path)).cgroup
+    assert cgroup is not None
+    assert (cgroup.last_bytes, cgroup.free_bytes, cgroup.kills) == (5, 16, None)
+
+
+def test_a_recording_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+    SeriesWriter(tmp_path, facts()).close()
+    with sqlite3.connect(tmp_path / DATABASE) as new:
+        new.execute("UPDATE fact SET value = 99 WHERE name = 'version'")
+    new.close()
+    for opens in (SeriesWriter, Recording):
+        with pytest.raises(InputError, match="newer gdbmem") as raised:
+            opens(tmp_path)
+        assert not isinstance(raised.value, Damaged), "it would be set aside"

@@ -1,0 +1,60 @@
+"""How much memory processes hold on NVIDIA's GPUs, where NVML answers. Source: NVML API reference, device queries.
+
+Its Python package (nvidia-ml-py, module pynvml) is optional, and imported only where the kernel has the driver.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Optional
+
+_DRIVER = Path("/proc/driver/nvidia/version")
+
+
+class GpuMemory:
+    """Asks NVML; falls silent for good when that fails, as after an update of the driver."""
+
+    def __init__(self, nvml: Any) -> None:
+        """Take *nvml*, the module, initialised; raises its NVMLError where there is no device to ask."""
+        self._nvml = nvml
+        self._devices = [
+            nvml.nvmlDeviceGetHandleByIndex(number) for number in range(nvml.nvmlDeviceGetCount())
+        ]
+
+    def by_process(self) -> dict[int, int]:
+        """Return pid → bytes on all GPUs; a process that NVML doesn't list, or knows no size of, is not in it."""
+        found: dict[int, int] = {}
+        try:
+            for device in self._devices:
+                for pid, size in self._on(device).items():
+                    found[pid] = found.get(pid, 0) + size
+        except self._nvml.NVMLError:
+            self._devices = []
+            return {}
+        return found
+
+    def _on(self, device: Any) -> dict[int, int]:
+        found: dict[int, int] = {}
+        listed = [
+            *self._nvml.nvmlDeviceGetComputeRunningProcesses(device),
+            *self._nvml.nvmlDeviceGetGraphicsRunningProcesses(device),
+        ]
+        for process in listed:  # one that computes and draws stands in both lists, with all its memory
+            if process.usedGpuMemory is not None:
+                found[process.pid] = max(found.get(process.pid, 0), process.usedGpuMemory)
+        return found
+
+
+def find_gpus() -> Optional[GpuMemory]:
+    """Return who to ask; None without the driver, the package, or a device that answers."""
+    if not _DRIVER.exists():
+        return None
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+        return GpuMemory(pynvml)
+    except pynvml.NVMLError:
+        return None

@@ -1,0 +1,41 @@
+"""The data loader of examples/dataloader: teeth in the tree's PSS that no RSS shows."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live.test_monitor import monitor
+
+pytestmark = pytest.mark.usefixtures("no_process_left")
+LOADER = Path(__file__).parents[2] / "examples" / "dataloader" / "loader.py"
+
+
+def watch(scratch: Path, *words: str) -> dict[str, Any]:
+    done = monitor(
+        "-q", "--interval", "50ms", "--pss-budget", "50", "--json", "--", sys.executable, str(LOADER), "1", "2", *words,
+        folder=scratch,
+    )  # fmt: skip
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def test_workers_that_only_read_copy_what_they_have_inherited(scratch: Path) -> None:
+    document = watch(scratch, "--names", "200000", "--seconds", "1")
+    assert document["copied_bytes"] > 10 << 20
+    kept = watch(scratch, "--names", "200000", "--seconds", "1", "--bytes")
+    assert kept["copied_bytes"] < document["copied_bytes"] / 4
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="torch isn't installed: pip install torch"
+)
+def test_so_do_the_workers_of_a_torch_data_loader(scratch: Path) -> None:
+    document = watch(scratch, "--names", "200000", "--torch")
+    assert document["copied_bytes"] > 10 << 20
+    assert any(line["name"] == "pt_data_worker" for line in document["processes"])

@@ -1,0 +1,155 @@
+"""`gdbmem monitor` and what stands around a process: cgroups, a /proc that hides, disks that are full."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gdbmem.runs.series_store import Recording
+from tests.live.test_monitor import LEAKS, SLEEPS, monitor
+from tests.live.user import GDBMEM
+
+pytestmark = [
+    pytest.mark.usefixtures("no_process_left"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="cgroups and mounts are root's"),
+]
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def cgroup() -> Iterator[Path]:
+    """Yield a new memory cgroup with a limit of 100 MiB."""
+    root = Path("/sys/fs/cgroup")
+    old = (root / "memory").is_dir()
+    folder = (root / "memory" if old else root) / f"gdbmem-test-{os.getpid()}"
+    limit = folder / ("memory.limit_in_bytes" if old else "memory.max")
+    try:
+        folder.mkdir()
+        limit.write_text(str(100 * MIB))
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+        pytest.skip(f"no memory cgroup can be made here: {error.strerror}")
+    yield folder
+    for _ in range(100):
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+            return
+        time.sleep(0.05)  # what was killed has to be waited for by somebody
+
+
+def start_in(cgroup: Path, *words: str) -> subprocess.Popen[bytes]:
+    def enter() -> None:
+        (cgroup / "cgroup.procs").write_text("0")
+
+    return subprocess.Popen(words, preexec_fn=enter, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def test_a_leak_in_a_cgroup_is_told_when_it_will_meet_the_limit(scratch: Path, cgroup: Path) -> None:
+    with start_in(cgroup, sys.executable, "-c", LEAKS, "1000") as target:
+        try:
+            done = monitor(
+                "-q", "--interval", "20ms", "--for", "1200ms", "--json", "--plot", "plot.svg", "--run", "run",
+                str(target.pid), folder=scratch,
+            )  # fmt: skip
+        finally:
+            target.kill()
+    document = json.loads(done.stdout)
+    assert document["limit_bytes"] == document["cgroup"]["limit_bytes"] == 100 * MIB
+    used, cache = document["cgroup"]["last_bytes"], document["cgroup"]["cache_bytes"]
+    slope = document["verdict"]["slope_bytes_per_second"]
+    assert document["seconds_to_limit"] == pytest.approx((100 * MIB - used + cache) / slope)
+    assert any(sample["cgroup_bytes"] for sample in document["samples"] if sample["line"] == 0)
+    assert "its limit" in (scratch / "plot.svg").read_text()
+    again = monitor("run", folder=scratch)
+    assert "the cgroup holds" in again.stdout
+    assert "of 100.0 MiB" in again.stdout
+
+
+def test_a_process_that_was_killed_at_the_limit_is_said_to_have_been(scratch: Path, cgroup: Path) -> None:
+    with start_in(
+        cgroup, "sh", "-c", f'sleep 1; exec "{sys.executable}" -c "$1" 1000', "sh", LEAKS
+    ) as target:
+        done = monitor("-q", "--interval", "50ms", "--run", "run", str(target.pid), folder=scratch)
+    assert target.returncode == -9
+    assert "1 process was killed for it" in done.stdout
+
+
+def test_a_cgroup_is_watched_by_its_folder_with_the_usage_the_kernel_counts(
+    scratch: Path, cgroup: Path
+) -> None:
+    with start_in(cgroup, sys.executable, "-c", f"x = b'x' * {30 * MIB}; print('ready'); input()") as target:
+        try:
+            monitor("-q", "--cgroup", str(cgroup), "--for", "1s", "--run", "run", folder=scratch)
+        finally:
+            target.kill()
+    recording = Recording(scratch / "run")
+    assert recording.facts.limit_of == "the cgroup"
+    assert max(value for _, value in recording.points(0, "cgroup_bytes")) < 100 * MIB
+
+
+def test_with_hidepid_only_ones_own_processes_are_found_and_that_is_said(scratch: Path) -> None:
+    scratch.chmod(0o777)
+    script = (
+        "mount -t proc -o hidepid=2 proc /proc 2>/dev/null || mount -o remount,hidepid=2 /proc || exit 77\n"
+        'exec setpriv --reuid=65534 --regid=65534 --clear-groups "$@"'
+    )
+    words = [GDBMEM, "monitor", "--plain", "--for", "600ms", "--run", f"{scratch}/run", "--", "sleep", "30"]
+    with subprocess.Popen(SLEEPS) as others:
+        try:
+            done = subprocess.run(
+                ["unshare", "-m", "sh", "-c", script, "sh", *words], cwd="/", capture_output=True, text=True,
+                timeout=30, env={**os.environ, "HOME": str(scratch)},
+            )  # fmt: skip
+            refused = subprocess.run(
+                ["unshare", "-m", "sh", "-c", script, "sh", GDBMEM, "monitor", str(others.pid)], cwd="/",
+                capture_output=True, text=True, timeout=30,
+            )  # fmt: skip
+        finally:
+            others.kill()
+    if done.returncode == 77:
+        pytest.skip("/proc can't be mounted anew here")
+    assert done.stderr.count("/proc hides other users' processes (hidepid)") == 1, done.stderr
+    assert "RSS: " in done.stdout, done.stdout + done.stderr
+    assert refused.returncode == 1
+    assert "with hidepid only root sees others' processes" in refused.stderr
+
+
+def test_a_disk_that_fills_up_loses_nothing_once_there_is_room_again(scratch: Path) -> None:
+    script = """
+mount -t tmpfs -o size=8m tmpfs "$1" || exit 77
+head -c 7800k /dev/zero > "$1/filler"
+(sleep 3; rm "$1/filler") &
+"$2" monitor --plain --interval 2ms --for 5s --run "$1/run" -o "$1/../report" "$3"
+status=$?
+wait
+cp -r "$1/run" "$1/../kept"
+exit $status
+"""
+    disk = scratch / "disk"
+    disk.mkdir()
+    with subprocess.Popen(SLEEPS) as target:
+        try:
+            done = subprocess.run(
+                ["unshare", "-m", "sh", "-c", script, "sh", str(disk), GDBMEM, str(target.pid)],
+                capture_output=True, text=True, timeout=60,
+            )  # fmt: skip
+        finally:
+            target.kill()
+    if done.returncode == 77:
+        pytest.skip("no file system can be mounted here")
+    assert done.returncode == 0, done.stderr
+    assert "can't be written now" in done.stderr
+    assert "is being written again; no writes were lost" in done.stderr
+    looks = Recording(scratch / "kept").looks()
+    assert len(looks) > 100
+    assert max(b - a for a, b in zip(looks, looks[1:])) < 1.0, "no gap"

@@ -1,0 +1,86 @@
+"""Short recordings of trees: what RSS may say between two reads of PSS, and what it may not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gdbmem.linux.tree import Tree
+from gdbmem.model.series import TREE, Line, Reading, SeriesFacts
+from gdbmem.runs.series_filling import total_points
+from gdbmem.runs.series_store import Recording, SeriesWriter
+from gdbmem.runs.series_summary import summarize
+from tests.unit.test_sampling import child
+
+MIB = 1 << 20
+SHARED = 90 * MIB  # by both processes
+Course = Callable[[float], float]
+
+
+def record(
+    folder: Path, course: Course, *, pss: Course, seconds: float = 5.0, every: int = 5, lives: float = 1e9
+) -> Recording:
+    """Record two processes of RSS *course* and the tree's *pss*, read at each *every*-th look."""
+    writer = SeriesWriter(folder, SeriesFacts("x", 0.2, 1.7e9, "boot", 0.0))
+    lines = [Line(n, 30 + n, 7, "worker", "", 0, 0.0) for n in (1, 2)]
+    for number in range(int(seconds * 5) + 1):
+        t = number * 0.2
+        both = [(n, Reading(rss_bytes=int(course(t)), threads=1)) for n in (1, 2)]
+        readings = both if t < lives else both[:1]
+        total = Reading(threads=2, pss_bytes=int(pss(t)) if number % every == 0 else None)
+        writer.append(t, [*readings, (TREE, total)], [] if number else lines)
+    writer.close()
+    return Recording(folder)
+
+
+def test_a_short_leak_is_judged_by_the_looks_between_its_few_reads_of_pss(tmp_path: Path) -> None:
+    def own(t: float) -> float:
+        return 20 * MIB + t * 2 * MIB
+
+    recording = record(tmp_path, lambda t: SHARED + own(t), pss=lambda t: SHARED + 2 * own(t))
+    points, followed = total_points(recording)
+    assert (len(points), followed) == (26, 20)
+    assert points[7][1] == pytest.approx(SHARED + 2 * own(1.4), abs=4)
+    summary = summarize(recording)
+    assert summary.verdict.kind == "growing"
+    assert summary.verdict.slope is not None
+    assert summary.verdict.slope.value == pytest.approx(4 * MIB, rel=0.01), "of both, and not of shared pages"
+
+
+def test_each_read_of_pss_is_met_exactly(tmp_path: Path) -> None:
+    recording = record(tmp_path, lambda t: SHARED + 3e5 * (t % 1), pss=lambda t: SHARED + 100_000 * t)
+    filled = dict(total_points(recording)[0])
+    assert all(filled[t] == value for t, value in recording.points(TREE, "pss_bytes"))
+
+
+def test_shared_pages_that_are_touched_again_make_no_growth(tmp_path: Path) -> None:
+    recording = record(tmp_path, lambda t: 20 * MIB + t * 10 * MIB, pss=lambda t: SHARED)
+    assert total_points(recording)[1] == 0, "RSS tells of another change than PSS does"
+    assert summarize(recording).verdict.kind == "inconclusive"
+
+
+def test_between_two_reads_with_a_death_nothing_is_filled(tmp_path: Path) -> None:
+    recording = record(tmp_path, lambda t: SHARED, pss=lambda t: SHARED, lives=2.5)
+    times = [t for t, _ in total_points(recording)[0]]
+    assert not [t for t in times if 2.0 < t < 3.0]
+    assert [t for t in times if 1.0 < t < 2.0]
+
+
+def test_a_recording_with_many_reads_of_pss_needs_no_rss(tmp_path: Path) -> None:
+    recording = record(tmp_path, lambda t: SHARED, pss=lambda t: SHARED, seconds=20.0, every=1)
+    assert total_points(recording)[1] == 0
+
+
+def test_the_kinds_of_a_trees_memory_count_shared_pages_once() -> None:
+    with child() as one, child() as two:
+        tree = Tree(lambda: {one, two}, events=None)
+        readings = dict(tree.look(0.0, sweep=True).readings)
+        total = readings.pop(TREE)
+        if total.file_bytes is None:
+            pytest.skip("this kernel doesn't divide PSS by kind")
+        parts = (total.anonymous_bytes or 0) + total.file_bytes + (total.shmem_bytes or 0)
+        assert parts == pytest.approx(total.pss_bytes, abs=64 << 10)
+        assert total.file_bytes < sum(reading.file_bytes or 0 for reading in readings.values())
+        tree.close()
