@@ -78,6 +78,16 @@ def can_see_calls(pid: int) -> bool:
     return True
 
 
+def own_tid(pid: int, tid: int) -> int:
+    """Return the number that thread *tid* of *pid* has for itself, in its own PID namespace."""
+    try:
+        status = Path(f"/proc/{pid}/task/{tid}/status").read_text()
+    except OSError:
+        return tid
+    found = re.search(r"^NSpid:.*?(\d+)$", status, re.M)
+    return int(found[1]) if found else tid
+
+
 class Activity(NamedTuple):
     """How far a thread has come."""
 
