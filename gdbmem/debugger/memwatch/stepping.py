@@ -241,9 +241,10 @@ class Stepper:
 
     def _first_try(self, start: Here, *, watched: bool = True) -> Stop:
         """Run the user's command, over a looping line by breakpoints."""
-        if self.orders.command == "next":
+        find = loop_lines.for_command(self.orders.command)
+        if find is not None:
             frame = gdb.newest_frame()
-            stops = loop_lines.stops(frame) if frame == start.frame else None
+            stops = find(frame) if frame == start.frame else None
             if stops is not None:
                 with Barrier(frame, stops, start.thread.global_num) as barrier:
                     return self._execute(barrier.command, start, watched=watched, ours=barrier.numbers)
