@@ -135,6 +135,12 @@ def ran_between(before: dict[int, Activity], after: dict[int, Activity]) -> list
     )
 
 
+def has_run(pid: int, tid: int) -> bool:
+    """Tell whether the new thread *tid* has got anywhere: a debugger may hold it where it was made."""
+    found = activities(pid).get(tid)
+    return found is None or found.faults > 0 or found.switches > _IDLE_SWITCHES
+
+
 def thread_count(pid: int) -> int:
     """Return how many threads *pid* has; 0 when it has gone."""
     try:
