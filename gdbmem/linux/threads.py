@@ -78,6 +78,16 @@ def can_see_calls(pid: int) -> bool:
     return True
 
 
+def own_tid(pid: int, tid: int) -> int:
+    """Return the number that thread *tid* of *pid* has for itself, in its own PID namespace."""
+    try:
+        status = Path(f"/proc/{pid}/task/{tid}/status").read_text()
+    except OSError:
+        return tid
+    found = re.search(r"^NSpid:.*?(\d+)$", status, re.M)
+    return int(found[1]) if found else tid
+
+
 class Activity(NamedTuple):
     """How far a thread has come."""
 
@@ -123,6 +133,12 @@ def ran_between(before: dict[int, Activity], after: dict[int, Activity]) -> list
         or after[tid].faults != before[tid].faults
         or after[tid].switches - before[tid].switches > _IDLE_SWITCHES
     )
+
+
+def has_run(pid: int, tid: int) -> bool:
+    """Tell whether the new thread *tid* has got anywhere: a debugger may hold it where it was made."""
+    found = activities(pid).get(tid)
+    return found is None or found.faults > 0 or found.switches > _IDLE_SWITCHES
 
 
 def thread_count(pid: int) -> int:

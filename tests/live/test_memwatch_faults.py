@@ -121,6 +121,13 @@ def test_a_join_is_waited_for_and_not_a_deadlock(program: Program, scratch: Path
     assert at("return 0;") in lines_of(found)
 
 
+def test_a_thread_that_a_line_begins_and_ends_is_named_with_it(program: Program, scratch: Path) -> None:
+    found = walk(program, scratch, "begin")
+    line = next(step for step in found if step["line"] == at("pthread_create(&thread, NULL, toucher"))
+    assert line["delta_bytes"] >= 100 * 4096
+    assert (line["lock"], line["shared_threads"]) == ("shared", [2])
+
+
 def test_a_line_that_spins_until_another_thread_acts_is_let_go_after_the_timeout(
     program: Program, scratch: Path
 ) -> None:

@@ -27,14 +27,17 @@ def walk(command, start, before, count=80):
     if gdb.selected_inferior().pid: gdb.execute("kill")
     gdb.execute("delete")
     return places
-def both(start, *before):
-    found = [walk(command, start, before) for command in ("next", "memwatch next")]
+def both(start, *before, verb="next"):
+    found = [walk(command, start, before) for command in (verb, "memwatch " + verb)]
     open("places.json", "w").write(json.dumps(found))
 end"""
 
 
-def walked(program: Path, folder: Path, start: str, *before: str) -> tuple[list[object], list[object]]:
-    run_gdb(program, [WALK, f"python both({', '.join(map(repr, (start, *before)))})"], folder=folder)
+def walked(
+    program: Path, folder: Path, start: str, *before: str, verb: str = "next"
+) -> tuple[list[object], list[object]]:
+    words = ", ".join(map(repr, (start, *before)))
+    run_gdb(program, [WALK, f"python both({words}, verb={verb!r})"], folder=folder)
     theirs, ours = json.loads((folder / "places.json").read_text())
     return theirs, ours
 
@@ -43,6 +46,12 @@ def walked(program: Path, folder: Path, start: str, *before: str) -> tuple[list[
 @pytest.mark.parametrize("start", ["main", "returns", "recurses", "signals"])
 def test_it_stops_where_gdbs_own_next_stops(program: Program, scratch: Path, start: str, level: str) -> None:
     theirs, ours = walked(program("loops", level), scratch, start)
+    assert len(theirs) > 5 and ours == theirs
+
+
+@pytest.mark.parametrize("start", ["main", "returns", "recurses"])
+def test_step_stops_where_gdbs_own_step_stops(program: Program, scratch: Path, start: str) -> None:
+    theirs, ours = walked(program("loops", "-O0"), scratch, start, verb="step")
     assert len(theirs) > 5 and ours == theirs
 
 

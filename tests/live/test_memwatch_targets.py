@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -123,3 +124,50 @@ def test_attaching_and_leaving_again_leaves_the_process_running(program: Program
     finally:
         child.kill()
         child.wait()
+
+
+@pytest.mark.needs("unshare")
+def test_a_process_in_another_pid_namespace_is_measured_and_its_threads_named(
+    program: Program, scratch: Path
+) -> None:
+    wrapper = ["unshare", "--fork", "--pid", "--kill-child"]
+    if subprocess.run([*wrapper, "true"], check=False, stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("this user may make no PID namespace")
+    binary = program("troubles", "-O0")
+    outer = subprocess.Popen([*wrapper, str(binary), "stuck"], stdin=subprocess.DEVNULL)
+    try:
+        pid = waiting_child(outer.pid)
+        said = run_gdb(
+            binary,
+            [
+                f"attach {pid}",
+                "memwatch finish --lock on --json -o steps.json",
+                "print $rss()",
+                f"shell cat /proc/{pid}/statm",
+                "detach",
+            ],
+            folder=scratch,
+        )
+    finally:
+        outer.kill()
+        outer.wait()
+    (step,) = steps(scratch)
+    assert "waited for mutex never" in step["note"] and "held by thread 1" in step["note"]
+    rss = int(said.output.split("$1 = ")[1].split()[0])
+    assert rss == PAGE * int(said.output.split("$1 = ")[1].splitlines()[1].split()[1])
+
+
+def waiting_child(parent: int) -> int:
+    """Return the child of *parent* once it sleeps in a futex call with a second thread beside it."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+        if children:
+            tasks = list(Path(f"/proc/{children[0]}/task").iterdir())
+            if len(tasks) == 2 and Path(f"/proc/{children[0]}/syscall").read_text().split()[0] in (
+                "202",
+                "98",
+            ):
+                return int(children[0])
+        time.sleep(0.01)
+    raise AssertionError("the program never came to wait")

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -35,6 +36,11 @@ static void *spinner(void *flag) {
     usleep(100000);
     *(volatile int *)flag = 1;
     pause();
+    return NULL;
+}
+
+static void *toucher(void *pages) {
+    for (int i = 0; i < 100; i++) ((volatile char *)pages)[i * 4096] = 1;
     return NULL;
 }
 
@@ -72,6 +78,9 @@ static void go(const char *what) {
         pthread_barrier_init(&ready, NULL, 1);
         pthread_create(&thread, NULL, (void *(*)(void *))pthread_barrier_wait, &ready);
         pthread_join(thread, NULL);
+    } else if (!strcmp(what, "begin")) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, toucher, mmap(0, 409600, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)), pthread_join(thread, NULL);
     } else if (!strcmp(what, "spin")) {
         while (!flag) steps++;
     } else if (!strcmp(what, "stuck")) {

@@ -10,6 +10,7 @@ from gdbmem.debugger.command import say
 from gdbmem.debugger.memwatch.account import accounts
 from gdbmem.debugger.memwatch.alarm import Alarm
 from gdbmem.debugger.memwatch.command import Driving
+from gdbmem.debugger.memwatch.gauge import make_gauge
 from gdbmem.debugger.memwatch.growth import native_pid
 from gdbmem.debugger.memwatch.recorder import recorder
 from gdbmem.debugger.place import current_place
@@ -62,9 +63,11 @@ class LimitCommand(Driving):
         if not args.argument:
             raise UsageError("name a size", hint="memwatch limit +100MiB, or memwatch limit 2GiB")
         pid = native_pid("memwatch limit")
-        gauge = accounts.current(args.source).gauge
-        if gauge.measures_heap:
+        if args.source == "heap":
             raise UsageError("memwatch limit watches the resident set", hint="leave out --source heap")
+        gauge = accounts.current(args.source).gauge
+        if gauge.measures_heap:  # as an earlier command was told to
+            gauge = make_gauge("auto")
         now = gauge.read() or 0
         size = parse_size(args.argument)
         limit = now + size if args.argument.lstrip().startswith(("+", "-")) else size

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import re
 from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from typing import Callable, NamedTuple, Optional
 
 import gdb
 
@@ -22,6 +22,7 @@ class Function(NamedTuple):
 
     starts: Sequence[tuple[int, int]]  # (address, line) where gdb may stop, sorted
     loops: Sequence[tuple[int, int]]  # from … to, addresses
+    calls: Sequence[int] = ()  # addresses of call instructions
 
     def stops(self, line: int) -> list[int]:
         """Return where another line than *line* begins."""
@@ -34,6 +35,10 @@ class Function(NamedTuple):
             if all(other == line for other in inside) and self._line_at(first) == line:
                 return True
         return False
+
+    def calls_on(self, line: int) -> bool:
+        """Tell whether *line* calls anything, which `step` may have to enter."""
+        return any(self._line_at(address) == line for address in self.calls)
 
     def _line_at(self, address: int) -> Optional[int]:
         line = None
@@ -49,16 +54,26 @@ class LoopLines:
 
     def __init__(self) -> None:
         self._stops: dict[int, Optional[list[int]]] = {}  # by the address where the step starts
+        self._callers: set[int] = set()  # of those, where the line calls something
         self._functions: dict[int, Optional[Function]] = {}
         self._listens = False
 
     def stops(self, frame: gdb.Frame) -> Optional[list[int]]:
-        """Return the addresses at which a step over the looping line of *frame* ends; None: it doesn't loop."""
+        """Return the addresses at which a `next` over the looping line of *frame* ends; None: it doesn't loop."""
         self.listen()
         pc = frame.pc()
         if pc not in self._stops:
             self._stops[pc] = self._find(frame, pc)
         return self._stops[pc]
+
+    def stops_without_calls(self, frame: gdb.Frame) -> Optional[list[int]]:
+        """Return the same for a `step`, which is a `next` where the line calls nothing."""
+        stops = self.stops(frame)
+        return None if stops is None or frame.pc() in self._callers else stops
+
+    def for_command(self, command: str) -> Optional[Callable[[gdb.Frame], Optional[list[int]]]]:
+        """Return which of these is meant by gdb's *command*; None: loops are nothing to it."""
+        return {"next": self.stops, "step": self.stops_without_calls}.get(command)
 
     def listen(self) -> None:
         """Forget everything when code is loaded: addresses change from one run to the next."""
@@ -69,6 +84,7 @@ class LoopLines:
 
     def _forget(self, event: object) -> None:
         self._stops.clear()
+        self._callers.clear()
         self._functions.clear()
         _tables.clear()
 
@@ -87,6 +103,8 @@ class LoopLines:
         function = self._functions[block.start]
         if function is None or not function.loops_on(position.line):
             return None
+        if function.calls_on(position.line):
+            self._callers.add(pc)
         return function.stops(position.line) or None
 
 
@@ -105,7 +123,7 @@ def _read_function(
     start, end = block.start, block.end
     if end - start > _LONGEST_FUNCTION:
         return None
-    loops = []
+    loops, calls = [], []
     for instruction in architecture.disassemble(start, end - 1):
         text, address = instruction["asm"], instruction["addr"]
         match = _BRANCH.match(text)
@@ -115,12 +133,14 @@ def _read_function(
                 loops.append((target, address))
         elif _REPEATED.match(text):
             loops.append((address, address))
+        elif _CALL.match(text):
+            calls.append(address)
     if not loops:
         return None
     starts = _within(_line_starts(symtab), start, end)
     # Where functions are inlined, where gdb stops depends on more than the line table: leave it to gdb.
     symbol = str(block.function)
-    return Function(starts, loops) if all(_is_in(a, start, symbol) for a, _ in starts) else None
+    return Function(starts, loops, calls) if all(_is_in(a, start, symbol) for a, _ in starts) else None
 
 
 def _within(table: Sequence[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:

@@ -13,7 +13,8 @@ from typing import NamedTuple, Optional
 
 import gdb
 
-from gdbmem.linux.threads import Blocked, ThreadEye, can_see_calls, thread_count
+from gdbmem.debugger.target import NATIVE, target_kind
+from gdbmem.linux.threads import Blocked, ThreadEye, can_see_calls, own_tid, thread_count
 from gdbmem.text import printable
 
 _POLL_SECONDS = 0.02
@@ -219,7 +220,14 @@ def mutex_owner(address: int) -> Optional[int]:
     except gdb.error:
         return None
     tid = int.from_bytes(data, "little")
-    return next((t.num for t in gdb.selected_inferior().threads() if t.ptid[1] == tid), None)
+    if not tid:
+        return None
+    native = target_kind() == NATIVE
+    for thread in gdb.selected_inferior().threads():
+        # The program's own number for it is another one where it has a PID namespace of its own.
+        if tid == (own_tid(thread.ptid[0], thread.ptid[1]) if native else thread.ptid[1]):
+            return int(thread.num)
+    return None
 
 
 def _symbol(address: int) -> str:

@@ -33,6 +33,7 @@ class Recorder:
     def __init__(self) -> None:
         self.driving = False
         self.reading: Optional[int] = None  # at the stop since `arm`
+        self._new_threads: list[tuple[int, int]] = []  # gdb's number, the kernel's
         self._read: Read = lambda: None
         self._asks_gdb = False
         self._event: Optional[gdb.Event] = None
@@ -46,13 +47,16 @@ class Recorder:
     def recording(self, read: Read, *, asks_gdb: bool = False) -> Iterator[None]:
         """Record stops until the `with` ends; *asks_gdb* says that *read* executes commands of gdb's."""
         self._read, self.driving, self._asks_gdb = read, True, asks_gdb
+        self._new_threads = []
         gdb.events.stop.connect(self._on_stop)
         gdb.events.exited.connect(self._on_exit)
+        gdb.events.new_thread.connect(self._on_new_thread)
         try:
             yield
         finally:
             gdb.events.stop.disconnect(self._on_stop)
             gdb.events.exited.disconnect(self._on_exit)
+            gdb.events.new_thread.disconnect(self._on_new_thread)
             self.driving = False
 
     def arm(self) -> None:
@@ -63,12 +67,18 @@ class Recorder:
         self._waits = False
         self._inferior = gdb.selected_inferior().num
 
+    def take_new_threads(self) -> list[tuple[int, int]]:
+        """Return, once, the threads that have begun: gdb's number of each, and the kernel's."""
+        found, self._new_threads = self._new_threads, []
+        return found
+
     def is_plain(self, thread: gdb.InferiorThread) -> bool:
         """Tell whether the stop since `arm` was the end of a step of *thread* and nothing else."""
         return (
             self._stops == 1
             and type(self._event) is gdb.StopEvent
             and self._exited is None
+            and not self._new_threads
             and selected_thread() is thread
         )
 
@@ -126,6 +136,10 @@ class Recorder:
                 # A temporary breakpoint is gone when the command has returned.
                 hit = getattr(event, "breakpoints", ())
                 self._hit = {b.number: _kind(b) for b in hit if b.is_valid() and b.number > 0}
+
+    def _on_new_thread(self, event: gdb.Event) -> None:
+        thread = event.inferior_thread
+        self._new_threads.append((thread.num, thread.ptid[1]))
 
     def _on_exit(self, event: gdb.Event) -> None:
         code = getattr(event, "exit_code", None)

@@ -20,7 +20,7 @@ from gdbmem.debugger.memwatch.strides import Odd, Place, Places, Strides
 from gdbmem.debugger.place import real_pid
 from gdbmem.debugger.target import VALGRIND, target_kind
 from gdbmem.errors import TargetError
-from gdbmem.linux.threads import activities, is_ending, ran_between
+from gdbmem.linux.threads import activities, has_run, is_ending, ran_between
 from gdbmem.model.step import FREE, LOCKED, SHARED, Step
 
 LINE_COMMANDS = ("step", "next", "stepi", "nexti")
@@ -139,6 +139,7 @@ class Stepper:
     def _ended(self, stop: Stop, progress: Progress, seconds: float, detail: Detail) -> bool:
         assert self.start is not None
         start, self.stop, gauge = self.start, stop, self.account.gauge
+        self._see_new_threads(start, progress)
         single = self.orders.count == 1 and stop.reading is not None
         moved, heap_delta = self._compare(detail) if single else (None, None)
         if single and detail.heap is not None and heap_delta is None:
@@ -241,9 +242,10 @@ class Stepper:
 
     def _first_try(self, start: Here, *, watched: bool = True) -> Stop:
         """Run the user's command, over a looping line by breakpoints."""
-        if self.orders.command == "next":
+        find = loop_lines.for_command(self.orders.command)
+        if find is not None:
             frame = gdb.newest_frame()
-            stops = loop_lines.stops(frame) if frame == start.frame else None
+            stops = find(frame) if frame == start.frame else None
             if stops is not None:
                 with Barrier(frame, stops, start.thread.global_num) as barrier:
                     return self._execute(barrier.command, start, watched=watched, ours=barrier.numbers)
@@ -360,6 +362,13 @@ class Stepper:
         if self._under_valgrind:
             return None  # accepted there, without effect
         return {"auto": "on", "on": "on", "step": "step", "off": "off"}[self.orders.lock]
+
+    def _see_new_threads(self, start: Here, progress: Progress) -> None:
+        """Note threads that began in this step and ran: gdb's lock lets some of them."""
+        for number, tid in recorder.take_new_threads():
+            if number != start.number and (self._pid is None or has_run(self._pid, tid)):
+                progress.threads.add(number)
+                progress.shared = True
 
     @staticmethod
     def _is_remote() -> bool:

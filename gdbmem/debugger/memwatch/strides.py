@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 import gdb
 
@@ -80,12 +80,12 @@ class Strides:
         self.frame: Optional[gdb.Frame] = None  # where the last one started
         self._command, self._gauge = command, gauge
         self._watcher, self._capture, self._places = watcher, capture, places
-        self._loops: Optional[Callable[[gdb.Frame], object]] = loop_lines.stops if command == "next" else None
+        self._loops = loop_lines.for_command(command)
 
     def take(self, most: int, thread: gdb.InferiorThread) -> Optional[Odd]:
         """Add up to *most* steps of *thread* to `taken`; return the one that ended oddly.
 
-        It also ends before a line that loops, over which `next` is not the way.
+        It also ends before a line that loops, which is better run through by breakpoints.
         """
         with contextlib.ExitStack() as stack:
             if self._capture.holds_back and not _others_speak():
