@@ -107,7 +107,7 @@ def _checked_pid(word: Optional[str], *, core: Optional[str]) -> Optional[int]:
     if word is None:
         raise UsageError("name a process or a core", hint="gdbmem explain PID, or gdbmem explain --core CORE")
     if not word.isdecimal() or int(word) == 0:
-        hint = f"gdbmem explain --core {printable(word)}" if Path(word).exists() else "'ps' lists them"
+        hint = "a core is named with --core" if Path(word).is_file() else "'ps' lists them"
         raise UsageError(f"{printable(word)} is no process id", hint=hint)
     return int(word)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +22,7 @@ _CORE, _PT_LOAD, _PT_NOTE = 4, 1, 4
 _NT_PRSTATUS, _NT_PRPSINFO, _NT_FILE, _NT_ARM_TLS = 1, 3, 0x46494C45, 0x401
 _X86_64, _AARCH64 = 62, 183
 _REGISTERS = 112  # where they begin in struct elf_prstatus
+_CODE = 5  # flags: readable, executable
 _EXTENDED = 0xFFFF  # more segments than the header's field holds
 
 
@@ -240,7 +241,15 @@ class CoreFile:
             elif kind == _PT_LOAD and whole:
                 there = max(min(present, self._size - at), 0)  # a core may be cut
                 segments.append(_Segment(address, whole, there, at, flags))
-        return sorted(segments, key=lambda segment: segment.start)
+        return sorted([*segments, *self._left_out(segments)], key=lambda segment: segment.start)
+
+    def _left_out(self, segments: list[_Segment]) -> Iterator[_Segment]:
+        """Yield the pieces of files that have no segment at all: gcore leaves out code that is as in its file."""
+        held = sorted((segment.start, segment.start + segment.size) for segment in segments)
+        for start, end, _, _ in self._files:
+            number = bisect_left(held, (end, 0))  # those before it begin below the end
+            if number == 0 or held[number - 1][1] <= start:
+                yield _Segment(start, end - start, 0, 0, _CODE)
 
     def _read_notes(self, position: int, end: int, machine: int) -> None:
         data = self._data

@@ -249,6 +249,16 @@ def test_a_program_that_has_moved_since_is_named_beside_its_core(program: Progra
     assert "heap.live" in done.stdout
 
 
+def test_what_python_allocates_is_recognised_in_a_core_too(tmp_path: Path) -> None:
+    code = "x = [bytes(100) for i in range(50000)]; print('ready', flush=True); input()"
+    with running([sys.executable, "-c", code]) as target:
+        subprocess.run(["gcore", "-o", tmp_path / "core", str(target.pid)], capture_output=True, check=True)
+    ledger = explain_core(tmp_path / f"core.{target.pid}")
+    ledger.check()
+    assert ledger.total("allocator.pymalloc") > 5 << 20
+    assert "core-leaves-out" in {notice.slug for notice in ledger.notices}  # gcore writes no code
+
+
 def test_a_cut_core_is_no_traceback(program: Program, tmp_path: Path) -> None:
     with running([program("heap_known"), "none"]) as target:
         subprocess.run(["gcore", "-o", tmp_path / "core", str(target.pid)], capture_output=True, check=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Units = NDArray[np.int64]
     Words = NDArray[np.uint64]
 
-BLOCK = 1 << 20
+BLOCK = 1 << 21
 UNIT = 16  # chunks begin at multiples of this
 _SPACING = 128  # units from one walker to the next
 _NEAR = 8  # so many units are looked at for a chunk where a walker might begin

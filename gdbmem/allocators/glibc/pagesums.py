@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 UNIT = 16
 _PER_PAGE = PAGE // UNIT
+_PAGE_SHIFT = _PER_PAGE.bit_length() - 1  # a division takes several times as long
 _SMALL = 1 << 13  # sizes below 128 KiB are counted by table, in units
 
 
@@ -155,6 +156,7 @@ class PageSums:
                     live -= held
                     pages[:, state] += (held * UNIT).astype(np.uint16)
         pages[:, LIVE] += (live * UNIT).astype(np.uint16)
+        self.has_free_page = bool((pages[:, FREE] + pages[:, FASTBIN] == PAGE).any())
         self.headers[rows] += begun.astype(np.uint16)
 
     def _held(self, at: Units, size: Units, edges: Units) -> Units:
@@ -191,7 +193,7 @@ class PageSums:
         if not free.any():
             return
         each = free / np.maximum(self.headers[rows], 1)
-        shares = each[self.at[:count] // _PER_PAGE - self.first]
+        shares = each[(self.at[:count] >> _PAGE_SHIFT) - self.first]
         shares[self.others[: np.searchsorted(self.others, count)]] = 0
         sums = np.bincount(self.small[:count], weights=shares)
         self.pinned[: len(sums)] += sums
@@ -214,6 +216,8 @@ class PageSums:
         free = self.others.take(np.flatnonzero(self.states != TCACHE))  # fastbins are emptied first
         if tally.pending and not (len(free) and free[0] == 0):
             tally.end_run(base + UNIT * int(self.at[0]))
+        if not self.has_free_page:
+            free = self._at_the_ends(free)
         if not len(free):
             return
         apart = np.flatnonzero(np.diff(free) != 1)
@@ -231,3 +235,13 @@ class PageSums:
             low, high = low[:-1], high[:-1]
         kept = ((low + TRIM_KEEPS + PAGE - 1) & -PAGE) < (high & -PAGE)
         tally.runs.extend(zip(low[kept].tolist(), high[kept].tolist()))
+
+    def _at_the_ends(self, free: Units) -> Units:
+        """Return those of *free* whose run touches an end of the block, where it may go on."""
+        begin, end = 0, len(free)
+        while begin < end and free[begin] == begin:
+            begin += 1
+        while end > begin and free[end - 1] == len(self.at) - 1 - (len(free) - end):
+            end -= 1
+        kept: Units = self.np.append(free[:begin], free[end:])
+        return kept
