@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Optional
 
 from gdbmem.arguments import ArgumentParser, add_output_options
 from gdbmem.errors import InputError, UsageError
+from gdbmem.report.heapmap import check_map_name, open_picture, render_map
 from gdbmem.report.output import open_output
 from gdbmem.text import printable
 
@@ -44,6 +45,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--types", action="store_true", help="live blocks by C++ class, and nodes of maps, lists, vectors"
     )
+    parser.add_argument(
+        "--map", metavar="FILE", help="draw the heap into FILE, .html (which can be zoomed) or .svg"
+    )
     parser.add_argument("--arena", metavar="N", type=int, help="show arena N")
     parser.add_argument(
         "--since", metavar="FILE", help="what changed since the ledger in FILE (--json -o FILE wrote it)"
@@ -63,13 +67,14 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     if args.core is not None and args.fork:
         raise UsageError("a core is a copy already", hint="leave out --fork")
     earlier = _read(args.since) if args.since else None
-    with open_output(args.output, force=args.force) as stream:
+    kind = check_map_name(args.map) if args.map is not None else ""
+    with open_output(args.output, force=args.force) as stream, open_picture(args.map, args.force) as picture:
         from gdbmem.launch.demangling import class_names
         from gdbmem.launch.inspection import explain_core, explain_process
-        from gdbmem.launch.looks import TYPES, Looks
+        from gdbmem.launch.looks import Looks
         from gdbmem.report.ledger_view import Beside, print_all, write_json
 
-        looks = Looks(frozenset([TYPES])) if args.types else None
+        looks = Looks.asked(types=args.types, map=args.map is not None)
         if pid is not None:
             ledger = explain_process(pid, fork=args.fork, look=looks)
         else:
@@ -81,6 +86,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
             types=looks.types if looks is not None else None,
             class_names=class_names(looks.class_names()) if looks is not None else {},
         )
+        if picture is not None and looks is not None and looks.map is not None:
+            picture.write(render_map(looks.map, ledger.program, kind))
         if args.json:
             from gdbmem.report.ledger_json import growth_json
 

@@ -44,6 +44,7 @@ class ExplainCommand(Command):
             help="who allocates blocks of these sizes, by a snapshot of another run",
         )
         parser.add_argument("--types", action="store_true", help="live blocks by C++ class")
+        parser.add_argument("--map", metavar="FILE", help="draw the heap into FILE, .html or .svg")
         parser.add_argument("--arena", metavar="N", type=int, help="show arena N")
         parser.add_argument(
             "--mallinfo", action="store_true", help="call mallinfo2 in the process, and compare"
@@ -52,13 +53,18 @@ class ExplainCommand(Command):
 
     def run(self, args: argparse.Namespace) -> None:
         from gdbmem.debugger.demangling import class_names
-        from gdbmem.launch.looks import TYPES, Looks
+        from gdbmem.launch.looks import Looks
+        from gdbmem.report.heapmap import check_map_name, open_picture, render_map
         from gdbmem.report.ledger_view import Beside, print_all, write_json
         from gdbmem.report.output import open_output
 
         earlier = kept_ledger(args.since) if args.since is not None else None
-        with open_output(args.output, force=args.force) as stream:
-            looks = Looks(frozenset([TYPES])) if args.types else None
+        kind = check_map_name(args.map) if args.map is not None else ""
+        with (
+            open_output(args.output, force=args.force) as stream,
+            open_picture(args.map, args.force) as picture,
+        ):
+            looks = Looks.asked(types=args.types, map=args.map is not None)
             ledger = read_ledger_here(looks)
             if args.mallinfo:
                 write_mallinfo(ledger, stream, as_json=args.json)
@@ -70,6 +76,9 @@ class ExplainCommand(Command):
                 types=looks.types if looks is not None else None,
                 class_names=class_names(looks.class_names()) if looks is not None else {},
             )
+            if picture is not None and looks is not None and looks.map is not None:
+                picture.write(render_map(looks.map, ledger.program, kind))
+                say(f"the heap is drawn in {args.map}")
             if args.json:
                 from gdbmem.report.ledger_json import growth_json
 

@@ -135,6 +135,7 @@ Nothing runs in the process, but with --mallinfo.
   --pinners           which live blocks keep free pages from being returned, by size
   --paths RUN:NAME    … and which call paths allocate blocks of these sizes, by a snapshot of another run
   --types             live blocks by C++ class (by their vtables), nodes of maps and lists, vectors' elements
+  --map FILE          draw the heap into FILE: .html, which can be zoomed into, or .svg
   --arena N           arena N
   --mallinfo          what malloc says of itself beside it: calls mallinfo2 in the process (see memtrim)
   --json, -o FILE, --force

@@ -12,15 +12,17 @@ from gdbmem.allocators.glibc.chunks import ChunkTable, chunk_tables
 from gdbmem.allocators.glibc.heap import HeapReading
 from gdbmem.allocators.glibc.vectors import Area, find_vectors
 from gdbmem.analysis.blocktypes import class_of, name_types
+from gdbmem.analysis.heapmap import map_heap
 from gdbmem.analysis.ledger import Reading
 from gdbmem.analysis.vectors import sum_vectors
 from gdbmem.errors import Notice, TargetError
 from gdbmem.launch.vtables import VtableSymbols
 from gdbmem.model.blocktypes import BlockType, BlockTypes
+from gdbmem.model.heapmap import HeapMap, MapRegion
 from gdbmem.model.memory import Memory
 from gdbmem.model.vectors import DATA, STACK, FoundVector, FoundVectors
 
-VECTORS, TYPES = "vectors", "types"
+VECTORS, TYPES, MAP = "vectors", "types", "map"
 
 
 @dataclass
@@ -31,6 +33,13 @@ class Looks:
     pure: bool = False  # without numpy
     vectors: Optional[FoundVectors] = None
     types: Optional[BlockTypes] = None
+    map: Optional[HeapMap] = None
+
+    @classmethod
+    def asked(cls, **wanted: bool) -> Optional[Looks]:
+        """Return the looks whose names are true; None where there is none."""
+        names = frozenset(name for name, asked in wanted.items() if asked)
+        return cls(names) if names else None
 
     def class_names(self) -> list[str]:
         """Return the mangled names of the classes that were found."""
@@ -49,6 +58,7 @@ class Looks:
         return {
             "vectors": None if self.vectors is None else asdict(self.vectors),
             "types": None if self.types is None else asdict(self.types),
+            "map": None if self.map is None else asdict(self.map),
         }
 
     def fill(self, document: Mapping[str, Any]) -> None:
@@ -59,6 +69,9 @@ class Looks:
             self.vectors = FoundVectors(**{**vectors, "largest": largest, "notices": _notices(vectors)})
         if types is not None:
             self.types = BlockTypes([BlockType(**one) for one in types["types"]], _notices(types))
+        drawn = document["map"]
+        if drawn is not None:
+            self.map = HeapMap(drawn["cell_bytes"], [MapRegion(**one) for one in drawn["regions"]])
 
     def __call__(self, reading: Reading, memory: Memory) -> None:
         """Look into the blocks of the heap. Raises TargetError where malloc could not be read."""
@@ -70,6 +83,10 @@ class Looks:
                 slug="heap-unread",
                 hint="memexplain shows the kernel's view",
             )
+        if MAP in self.wanted:
+            self.map = map_heap(heap, reading.resident)
+        if not self.wanted & {VECTORS, TYPES}:
+            return
         tables = chunk_tables(memory, heap, pure=self.pure)
         found = find_vectors(memory, tables, heap.mmapped, _areas(reading, heap), pure=self.pure)
         if VECTORS in self.wanted:

@@ -1,0 +1,66 @@
+"""memexplain --map: the picture holds the bytes that the ledger counts."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any, Optional
+
+import pytest
+
+from tests.conftest import Program
+from tests.live.test_explain import running
+from tests.live.test_memexplain import gdb
+from tests.live.user import GDBMEM, environment
+
+pytestmark = pytest.mark.needs("gdb", "g++")
+
+
+def parts(page: Path) -> list[int]:
+    """Return the bytes of each part, over all cells."""
+    found = re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)
+    assert found is not None
+    sums = [0] * 5
+    for region in json.loads(found[1])["regions"]:
+        for number, size in enumerate(region["cells"]):
+            sums[number % 5] += size
+    return sums
+
+
+def entries(document: dict[str, Any], *categories: str) -> int:
+    return sum(e["resident_bytes"] for e in document["entries"] if e["category"] in categories)
+
+
+@pytest.mark.parametrize("python", [None, ""], ids=["worker", "gdb"])
+def test_the_parts_of_the_picture_are_the_entries_of_the_ledger(
+    python: Optional[str], program: Program, tmp_path: Path
+) -> None:
+    done = gdb(
+        tmp_path, program("keeps_half"), "break holed", "run",
+        "memexplain --map heap.html --json -o 1.json", "memexplain --map heap.svg", "memexplain --map heap.html",
+        "memexplain --map heap.png",
+        environment={} if python is None else {"GDBMEM_PYTHON": python},
+    )  # fmt: skip
+    assert (tmp_path / "1.json").exists(), done.stderr
+    document = json.loads((tmp_path / "1.json").read_text())
+    live, cached, pinned, releasable, _ = parts(tmp_path / "heap.html")
+    assert (
+        live
+        == entries(document, "heap.live", "heap.mmapped") + 8 * document["heap"]["arenas"][0]["live_chunks"]
+    )
+    assert cached == entries(document, "heap.free.cached")
+    assert pinned == entries(document, "heap.free.pinned") > 4 << 20
+    assert releasable == entries(document, "heap.free.releasable")
+    assert (tmp_path / "heap.svg").read_text().startswith("<svg")
+    assert "heap.html exists" in done.stderr and "--map makes .svg and .html, not 'heap.png'" in done.stderr
+
+
+def test_the_shell_command_draws_it_too_of_a_copy(program: Program, tmp_path: Path) -> None:
+    page = tmp_path / "heap.html"
+    with running([program("block_types"), "wait"]) as process:
+        words = [GDBMEM, "explain", str(process.pid), "--fork", "--json", "--map", str(page)]
+        done = subprocess.run(words, capture_output=True, text=True, env=environment(), check=False)
+    assert done.returncode == 0, done.stderr
+    assert parts(page)[1] == entries(json.loads(done.stdout), "heap.free.cached")
