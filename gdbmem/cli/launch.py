@@ -9,13 +9,13 @@ What stands before '--' is gdbmem's, what follows is the program's.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
 from gdbmem.arguments import ArgumentParser, add_output_options, split_program
-from gdbmem.engines.engine import NAMES, table
-from gdbmem.engines.massif import TIME_UNITS, MassifOptions
+from gdbmem.engines.engine import NAMES, options_of, table
+from gdbmem.engines.massif import TIME_UNITS
 from gdbmem.errors import GdbmemError, UsageError
 from gdbmem.launch.program import NotExecutableError, NotFoundError, find_program
 from gdbmem.text import printable
@@ -23,6 +23,7 @@ from gdbmem.text import printable
 if TYPE_CHECKING:
     import argparse
 
+    from gdbmem.engines.valgrind import ValgrindOptions
     from gdbmem.launch.job import Job
     from gdbmem.launch.program import Program
 
@@ -41,7 +42,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--massif", action="store_true", help="valgrind's massif takes the snapshots (the default)"
     )
-    parser.add_argument("--engine", metavar="NAME", help=f"who takes the snapshots: {', '.join(NAMES)}")
+    parser.add_argument(
+        "--engine", metavar="NAME", help=f"who takes the snapshots: {', '.join(NAMES)}; or auto"
+    )
     parser.add_argument("--recipe", metavar="FILE", help="play this recipe, unattended")
     _add_massif_options(parser)
     _add_program_options(parser)
@@ -62,8 +65,9 @@ def _add_massif_options(parser: ArgumentParser) -> None:
     group.add_argument(
         "--alloc-fn", metavar="NAME", action="append", help="a function that only wraps malloc"
     )
-    group.add_argument("--trace-children", action="store_true", help="follow programs that this one executes")
     group.add_argument("--massif-opt", metavar="=OPT", action="append", help="pass OPT to massif")
+    group = parser.add_argument_group("massif, memcheck and dhat")
+    group.add_argument("--trace-children", action="store_true", help="follow programs that this one executes")
     group.add_argument("--valgrind-opt", metavar="=OPT", action="append", help="pass OPT to valgrind")
 
 
@@ -148,8 +152,8 @@ def _parse(own: list[str], parser: ArgumentParser) -> argparse.Namespace:
     return args
 
 
-def massif_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the massif options given on the command line, by their names in MassifOptions."""
+def valgrind_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of valgrind's tools given on the command line, by their names in the engines."""
     given = {
         "threshold": args.threshold,
         "pages_as_heap": args.pages_as_heap or None,
@@ -174,35 +178,44 @@ def environment(settings: Optional[Sequence[str]]) -> dict[str, str]:
 def _run_interactive(args: argparse.Namespace, program_arguments: list[str], *, command: list[str]) -> int:
     from gdbmem.launch.interactive import run_interactive
 
-    options = MassifOptions(**massif_options(args))
-    job = make_job(args, find_program(args.program), program_arguments, options, chosen_engine(args))
+    program = find_program(args.program)
+    engine, automatic = resolve_engine(args, program)
+    options = options_of(engine, {**automatic, **valgrind_options(args)})
+    job = make_job(args, program, program_arguments, options, engine)
     words = [word for script in args.gdb_scripts or () for word in ("-x", script)]
     words += [word for line in args.gdb_commands or () for word in ("-ex", line)]
     return run_interactive(job, gdb_arguments=words, finish=args.on_quit == "finish", command=command)
 
 
 def chosen_engine(args: argparse.Namespace, default: str = "massif") -> str:
-    """Return the engine that *args* name; raises UsageError for one that is not there, or options of another."""
+    """Return the engine that *args* name; raises UsageError for one that is not there."""
     if args.engine is None:
         return "massif" if args.massif else default
     if args.massif and args.engine != "massif":
         raise UsageError(
             f"--massif and --engine {printable(args.engine)} exclude each other", hint="leave one out"
         )
-    name = table(args.engine).name
-    if name != "massif" and massif_options(args):
-        raise UsageError(
-            f"options of massif don't go with --engine {name}",
-            hint="'gdbmem launch --help' lists massif's own",
-        )
-    return name
+    return table(args.engine).name
+
+
+def resolve_engine(
+    args: argparse.Namespace, program: Program, default: str = "massif"
+) -> tuple[str, Mapping[str, Any]]:
+    """Return the engine for *program* and the options that it needs; what --engine auto takes is told on stderr."""
+    from gdbmem.launch.choosing import AUTO, choose_engine
+
+    if args.engine != AUTO or args.massif:
+        return chosen_engine(args, default), {}
+    choice = choose_engine(program)
+    print(f"gdbmem: {printable(choice.sentence)}", file=sys.stderr)
+    return choice.engine, choice.options
 
 
 def make_job(
     args: argparse.Namespace,
     program: Program,
     arguments: Sequence[str],
-    options: MassifOptions,
+    options: ValgrindOptions,
     engine: str = "massif",
 ) -> Job:
     """Return the job that *args* describe."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Callable, Optional, Protocol
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Callable, Optional, Protocol
 
-from gdbmem.errors import UsageError
+from gdbmem.errors import TargetError, UsageError
 from gdbmem.text import printable
+
+if TYPE_CHECKING:
+    from gdbmem.engines.valgrind import ValgrindEngine, ValgrindOptions
 
 VALGRIND, NATIVE = "valgrind", "native"
 
@@ -24,8 +27,10 @@ class Table:
     counts: str  # which bytes
     blind: Sequence[str]  # what it can't see
     library: str = ""  # that is preloaded, as the loader knows it: tcmalloc
+    command: str = ""  # that has to be installed
     package: str = ""  # Debian's, that brings it
     takes_snapshots: bool = True
+    whole_run: bool = False  # it writes one profile, when the program ends
 
 
 @dataclass(frozen=True)
@@ -66,14 +71,47 @@ class NativeEngine(Protocol):
         ...
 
 
-NAMES = ("massif", "gperftools", "jemalloc", "none")
-NATIVE_NAMES = ("gperftools", "jemalloc", "none")
+NAMES = ("massif", "memcheck", "gperftools", "jemalloc", "dhat", "heaptrack", "none")
+NATIVE_NAMES = ("gperftools", "jemalloc", "heaptrack", "none")
 
 
 def native_engine(name: str) -> NativeEngine:
     """Return the module of the native engine *name*."""
     module: NativeEngine = importlib.import_module(f"gdbmem.engines.{_module(name)}")
     return module
+
+
+def valgrind_engine(name: str) -> ValgrindEngine:
+    """Return the module of the engine *name*, one of valgrind's tools."""
+    module: ValgrindEngine = importlib.import_module(f"gdbmem.engines.{_module(name)}")
+    return module
+
+
+def end_of(name: str) -> str:
+    """Return what the engine *name* writes at a program's end, in words; an unknown one counts as massif."""
+    if name in NATIVE_NAMES:
+        return ""
+    return valgrind_engine(name if name in NAMES else "massif").END
+
+
+def options_of(name: str, given: Mapping[str, Any]) -> ValgrindOptions:
+    """Return the options of the engine *name* with what is *given*; raises UsageError for those of another."""
+    from gdbmem.engines.valgrind import ValgrindOptions
+
+    found = ValgrindOptions if name in NATIVE_NAMES else valgrind_engine(name).OPTIONS
+    taken = set() if name in NATIVE_NAMES else {field.name for field in fields(found)}
+    for option in given:
+        if option not in taken:
+            raise UsageError(
+                f"--{_as_typed(option)} doesn't go with --engine {name}",
+                hint="'gdbmem launch --help' lists whose options are whose",
+            )
+    return found(**given)
+
+
+def _as_typed(option: str) -> str:
+    word = option.replace("_", "-")
+    return word[:-1] if word.endswith(("-opts", "-fns")) else word  # those may be given several times
 
 
 def table(name: str) -> Table:
@@ -95,6 +133,15 @@ def _module(name: str) -> str:
 def tables() -> list[Table]:
     """Return the tables of all engines."""
     return [table(name) for name in NAMES]
+
+
+def no_snapshots(name: str) -> TargetError:
+    """Return the error for a snapshot under the engine *name*, which profiles whole runs."""
+    return TargetError(
+        f"{name} takes no snapshots: it profiles the whole run, and its profile is there when the program has ended",
+        slug="whole-run",
+        hint="for snapshots leave gdb and launch with --massif, or --engine gperftools, jemalloc or memcheck",
+    )
 
 
 def inside_hint(library: Optional[str]) -> str:

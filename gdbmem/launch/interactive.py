@@ -1,4 +1,4 @@
-"""`gdbmem launch --massif ./binary`: the user's gdb on this terminal, connected to a valgrind beside it."""
+"""`gdbmem launch ./binary`: the user's gdb on this terminal, connected to a valgrind beside it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from gdbmem.engines.engine import end_of, table
 from gdbmem.launch.gdbpython import ensure_private_folder, loader_file
-from gdbmem.launch.job import Job, Launch, gdb_environment, gdb_program, histories, open_launch, problems
+from gdbmem.launch.job import Job, Launch, gdb_environment, gdb_program, open_launch, problems
 from gdbmem.launch.process import Child
 from gdbmem.launch.supervisor import Interrupted, saved_terminal
+from gdbmem.launch.wholerun import show_whole_run
+from gdbmem.runs.operand import histories
 from gdbmem.text import plural, printable
 
 _CONNECT = "python import gdbmem.debugger.launched as _g; _g.connect(); del _g"
@@ -39,8 +42,11 @@ def run_interactive(job: Job, *, gdb_arguments: Sequence[str], finish: bool, com
             print("gdbmem: interrupted", file=sys.stderr)
             return 128 + interrupted.number
         finally:
-            if launch is not None and launch.run.folder.is_dir():
-                _say_where(launch)
+            if launch is not None:
+                for notice in problems(launch):
+                    print(f"gdbmem: {notice.message}", file=sys.stderr)
+                if launch.run.folder.is_dir():  # it is gone where nothing was recorded
+                    _say_where(launch)
     return 0
 
 
@@ -71,16 +77,16 @@ def _say_where(launch: Launch) -> None:
     """Say what the run holds and what to type next."""
     folder = shown(launch.run.folder)
     count = len(launch.run.snapshots)
-    for notice in problems(launch):
-        print(f"gdbmem: {notice.message}", file=sys.stderr)
     kept = [plural(count, "snapshot")] if count else []
-    names = [history.name for history in histories(launch)]
-    kept += [f"massif's own history in {', '.join(names)}"] if names else []
+    names = [history.name for history in histories(launch.run)]
+    kept += [f"{end_of(launch.job.engine)} in {', '.join(names)}"] if names else []
     print(f"gdbmem: the run is kept in {folder}/ ({', '.join(kept) or 'no snapshot'})", file=sys.stderr)
-    if count >= 2:
+    if table(launch.job.engine).whole_run:
+        show_whole_run(launch.run, sys.stdout)
+    elif count >= 2:
         before, after = (shlex.quote(f"{folder}:{record.name}") for record in launch.run.snapshots[-2:])
         print(f"gdbmem: compare with  gdbmem diff {printable(before)} {printable(after)}", file=sys.stderr)
-    elif kept:
+    if kept and (count < 2 or table(launch.job.engine).whole_run):
         print(f"gdbmem: look at it with  gdbmem show {printable(shlex.quote(folder))}", file=sys.stderr)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
+from gdbmem.engines import heaptrack
 from gdbmem.engines.engine import Table, native_engine
 from gdbmem.errors import GdbmemError, InputError, MissingToolError
 from gdbmem.launch.distribution import how_to_install
@@ -28,6 +29,8 @@ def find_library(table: Table) -> str:
 
     Raises MissingToolError with what to install.
     """
+    if table.name == heaptrack.NAME:
+        return str(heaptrack.find_heaptrack().library)
     if not table.library:
         return ""
     from ctypes.util import find_library
@@ -44,7 +47,7 @@ def find_library(table: Table) -> str:
 
 def refuse_unsuitable(job: Job, table: Table) -> None:
     """Raise InputError where the program would ignore the preload."""
-    if table.library and job.program.is_static:
+    if (table.library or table.command) and job.program.is_static:
         raise InputError(
             f"{printable(job.program.path.name)} is statically linked: it loads no library, so --engine {table.name}"
             " would count nothing",

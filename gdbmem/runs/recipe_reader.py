@@ -30,7 +30,8 @@ OPTION_KEYS = (
     "threshold", "pages-as-heap", "time-unit", "stacks", "alloc-fn", "massif-opt", "valgrind-opt",
     "trace-children",
 )  # fmt: skip
-ENGINES, LATER_ENGINES = ("massif", "gperftools", "jemalloc", "none"), ("memcheck",)
+ENGINES = ("massif", "memcheck", "gperftools", "jemalloc", "dhat", "heaptrack", "none")
+WHOLE_RUN_ENGINES = ("dhat", "heaptrack")  # which take no snapshots
 METRICS, LATER_METRICS = ("heap", "rss", "retained"), ("blocks",)
 ACTIONS = ("snap", "ledger", "containers", "backtrace", "print", "gdb")
 TIME_UNITS = ("i", "ms", "B")
@@ -65,10 +66,16 @@ def parse_recipe(text: str, source: str) -> Recipe:
 
 def _recipe(reader: Reader, root: yaml.Node, source: str) -> Recipe:
     nodes = reader.mapping(root, "a recipe", KEYS)
-    for key in ("program", "points"):
+    engine = _engine(reader, nodes.get("engine"))
+    for key in ("program",) if engine in WHOLE_RUN_ENGINES else ("program", "points"):
         # A root that is no mapping has been named already.
         if key not in nodes and isinstance(root, yaml.MappingNode):
             reader.problem(root, f"the recipe has no '{key}:'")
+    for key in ("diff", "expect"):
+        if key in nodes and engine in WHOLE_RUN_ENGINES:
+            reader.problem(
+                nodes[key], f"{engine} takes no snapshots: there is nothing for '{key}:'", "leave it out"
+            )
     folder = Path(source).absolute().parent
     points = _points(reader, nodes.get("points"))
     stdin = reader.text(nodes["stdin"], "'stdin'") if "stdin" in nodes else ""
@@ -80,7 +87,7 @@ def _recipe(reader: Reader, root: yaml.Node, source: str) -> Recipe:
         args=_texts(reader, nodes.get("args"), "'args'", "[config.yaml, --fast]"),
         env=_environment(reader, nodes.get("env")),
         stdin=str(folder / stdin) if stdin else "/dev/null",
-        engine=_engine(reader, nodes.get("engine")),
+        engine=engine,
         options=_options(reader, nodes.get("options")),
         timeout_seconds=_timeout(reader, nodes.get("timeout")),
         diffs=_diffs(reader, nodes.get("diff"), points),
@@ -89,7 +96,7 @@ def _recipe(reader: Reader, root: yaml.Node, source: str) -> Recipe:
 
 
 def _engine(reader: Reader, node: Optional[yaml.Node]) -> str:
-    return reader.choice(node, "engine", ENGINES, LATER_ENGINES) if node else ENGINES[0]
+    return reader.choice(node, "engine", ENGINES) if node else ENGINES[0]
 
 
 def _timeout(reader: Reader, node: Optional[yaml.Node]) -> Optional[float]:
