@@ -1,8 +1,8 @@
 """What each engine costs a program: its processor time under the engine, and as it is. No gdb, no snapshots.
 
 What the engine takes to start (half a second under valgrind) is measured on a program that does nothing, and left
-out of the others. Processor time, because wall time would count whatever else the machine does. Programs that compute on
-several processors wait longer under valgrind than this says: it runs one thread at a time.
+out of the others. Processor time, because wall time would count whatever else the machine does. Programs that
+compute on several processors wait longer under valgrind than this says: it runs one thread at a time.
 """
 
 from __future__ import annotations
@@ -133,7 +133,9 @@ def _race(argv: Sequence[str], way: Way, folder: Path) -> Pair:
 
 def _seconds(argv: Sequence[str], environment: Mapping[str, str]) -> float:
     """Return the processor time of *argv*, its children's included."""
-    child = subprocess.Popen(argv, env={**os.environ, **environment}, stdout=subprocess.DEVNULL)
+    child = subprocess.Popen(
+        argv, env={**os.environ, **environment}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gdbmem.analysis.diff import diff_snapshots
 from gdbmem.analysis.leaks import lost_bytes, ranked, with_changes
 from gdbmem.errors import GdbmemError, InputError
 from gdbmem.formats.memcheck_answers import read_blocks, read_place, read_pointers
@@ -16,9 +17,11 @@ from gdbmem.formats.memcheck_log import read_leak_search
 from gdbmem.formats.opening import Reading, open_profile
 from gdbmem.model.calltree import Frame
 from gdbmem.model.leaks import DEFINITELY, INDIRECTLY, POSSIBLY, REACHABLE, Block, Holder, Holding, LeakRecord
+from gdbmem.model.snapshot import memory_noun
 from gdbmem.report.console import make_console
 from gdbmem.report.holders import holding_json, print_holding
 from gdbmem.report.leaks import blocks_json, leak_answer, leaks_json, print_blocks, print_leaks
+from gdbmem.runs.operand import load_from_profile
 from tests.unit.stack_files import read, tree
 
 CAPTURES = Path(__file__).parents[1] / "captures" / "memcheck"
@@ -97,6 +100,15 @@ def test_a_log_of_memchecks_is_a_profile_by_kind() -> None:
     assert any("lists 0 of the 1344 bytes" in notice.message for notice in read(path, INDIRECTLY).notices), (
         "at the end memcheck does not list what is lost indirectly, unless it is told to"
     )
+
+
+def test_lost_memory_is_not_called_heap_nor_compared_with_it() -> None:
+    log, heap = (
+        load_from_profile(open_profile(CAPTURES / name), None).snapshot for name in ("end.log", "heap.ms")
+    )
+    assert memory_noun(log.unit) == "lost memory"
+    with pytest.raises(InputError, match="bytes lost"):
+        diff_snapshots(log, heap)
 
 
 def test_inlined_functions_are_marked_and_told_from_recursion() -> None:
