@@ -10,7 +10,7 @@ from ctypes.util import find_library
 from pathlib import Path
 
 from benchmarks.racing import Row, seconds_of
-from gdbmem.engines.massif import MassifOptions
+from gdbmem.engines.engine import options_of
 from gdbmem.launch.gdbpython import ensure_private_folder, find_gdb
 from gdbmem.launch.job import Job
 from gdbmem.launch.program import find_program
@@ -50,7 +50,7 @@ def _seconds(engine: str, words: Sequence[str]) -> float:
         job = Job(
             program=find_program(recipe.program, folder=recipe.folder),
             arguments=[*SMALL, *words],
-            options=MassifOptions(),
+            options=options_of(engine, {}),
             stdin="/dev/null",
             stdout="",
             run_folder=Path(name) / "run",

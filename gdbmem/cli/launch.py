@@ -9,13 +9,13 @@ What stands before '--' is gdbmem's, what follows is the program's.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
 from gdbmem.arguments import ArgumentParser, add_output_options, split_program
-from gdbmem.engines.engine import NAMES, NativeOptions, table
-from gdbmem.engines.massif import TIME_UNITS, MassifOptions
+from gdbmem.engines.engine import NAMES, options_of, table
+from gdbmem.engines.massif import TIME_UNITS
 from gdbmem.errors import GdbmemError, UsageError
 from gdbmem.launch.program import NotExecutableError, NotFoundError, find_program
 from gdbmem.text import printable
@@ -23,6 +23,7 @@ from gdbmem.text import printable
 if TYPE_CHECKING:
     import argparse
 
+    from gdbmem.engines.engine import EngineOptions
     from gdbmem.launch.job import Job
     from gdbmem.launch.program import Program
 
@@ -41,7 +42,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--massif", action="store_true", help="valgrind's massif takes the snapshots (the default)"
     )
-    parser.add_argument("--engine", metavar="NAME", help=f"who takes the snapshots: {', '.join(NAMES)}")
+    parser.add_argument(
+        "--engine", metavar="NAME", help=f"who takes the snapshots: {', '.join(NAMES)}; or auto"
+    )
     parser.add_argument("--recipe", metavar="FILE", help="play this recipe, unattended")
     _add_massif_options(parser)
     _add_native_options(parser)
@@ -63,8 +66,9 @@ def _add_massif_options(parser: ArgumentParser) -> None:
     group.add_argument(
         "--alloc-fn", metavar="NAME", action="append", help="a function that only wraps malloc"
     )
-    group.add_argument("--trace-children", action="store_true", help="follow programs that this one executes")
     group.add_argument("--massif-opt", metavar="=OPT", action="append", help="pass OPT to massif")
+    group = parser.add_argument_group("massif, memcheck and dhat")
+    group.add_argument("--trace-children", action="store_true", help="follow programs that this one executes")
     group.add_argument("--valgrind-opt", metavar="=OPT", action="append", help="pass OPT to valgrind")
 
 
@@ -159,8 +163,8 @@ def _parse(own: list[str], parser: ArgumentParser) -> argparse.Namespace:
     return args
 
 
-def massif_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the massif options given on the command line, by their names in MassifOptions."""
+def engine_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of engines given on the command line, by their names in the engines."""
     given = {
         "threshold": args.threshold,
         "pages_as_heap": args.pages_as_heap or None,
@@ -170,22 +174,20 @@ def massif_options(args: argparse.Namespace) -> dict[str, Any]:
         "trace_children": args.trace_children or None,
         "massif_opts": args.massif_opt,
         "valgrind_opts": args.valgrind_opt,
+        "sample_rate": _size("sample-rate", args.sample_rate),
+        "dump_interval": _size("dump-interval", args.dump_interval),
     }
     return {name: value for name, value in given.items() if value is not None}
 
 
-def native_options(args: argparse.Namespace) -> dict[str, int]:
-    """Return the options of native engines given on the command line, by their names in NativeOptions."""
-    given = {"sample_rate": args.sample_rate, "dump_interval": args.dump_interval}
-    return {name: _size(name, text) for name, text in given.items() if text is not None}
-
-
-def _size(name: str, text: str) -> int:
+def _size(option: str, text: Optional[str]) -> Optional[int]:
     from gdbmem.units import parse_size
 
+    if text is None:
+        return None
     size_bytes = parse_size(text)
     if size_bytes < 0:
-        raise UsageError(f"--{name.replace('_', '-')} {printable(text)} is below 0", slug="bad-option")
+        raise UsageError(f"--{option} {printable(text)} is below 0", slug="bad-option")
     return size_bytes
 
 
@@ -200,40 +202,45 @@ def environment(settings: Optional[Sequence[str]]) -> dict[str, str]:
 def _run_interactive(args: argparse.Namespace, program_arguments: list[str], *, command: list[str]) -> int:
     from gdbmem.launch.interactive import run_interactive
 
-    options = MassifOptions(**massif_options(args))
-    engine = chosen_engine(args)
-    natives = NativeOptions(**native_options(args))
-    natives.check(table(engine))
-    job = make_job(args, find_program(args.program), program_arguments, options, engine, natives)
+    program = find_program(args.program)
+    engine, automatic = resolve_engine(args, program)
+    options = options_of(engine, {**automatic, **engine_options(args)})
+    job = make_job(args, program, program_arguments, options, engine)
     words = [word for script in args.gdb_scripts or () for word in ("-x", script)]
     words += [word for line in args.gdb_commands or () for word in ("-ex", line)]
     return run_interactive(job, gdb_arguments=words, finish=args.on_quit == "finish", command=command)
 
 
 def chosen_engine(args: argparse.Namespace, default: str = "massif") -> str:
-    """Return the engine that *args* name; raises UsageError for one that is not there, or options of another."""
+    """Return the engine that *args* name; raises UsageError for one that is not there."""
     if args.engine is None:
         return "massif" if args.massif else default
     if args.massif and args.engine != "massif":
         raise UsageError(
             f"--massif and --engine {printable(args.engine)} exclude each other", hint="leave one out"
         )
-    name = table(args.engine).name
-    if name != "massif" and massif_options(args):
-        raise UsageError(
-            f"options of massif don't go with --engine {name}",
-            hint="'gdbmem launch --help' lists massif's own",
-        )
-    return name
+    return table(args.engine).name
+
+
+def resolve_engine(
+    args: argparse.Namespace, program: Program, default: str = "massif"
+) -> tuple[str, Mapping[str, Any]]:
+    """Return the engine for *program* and the options that it needs; what --engine auto takes is told on stderr."""
+    from gdbmem.launch.choosing import AUTO, choose_engine
+
+    if args.engine != AUTO or args.massif:
+        return chosen_engine(args, default), {}
+    choice = choose_engine(program)
+    print(f"gdbmem: {printable(choice.sentence)}", file=sys.stderr)
+    return choice.engine, choice.options
 
 
 def make_job(
     args: argparse.Namespace,
     program: Program,
     arguments: Sequence[str],
-    options: MassifOptions,
+    options: EngineOptions,
     engine: str = "massif",
-    natives: Optional[NativeOptions] = None,
 ) -> Job:
     """Return the job that *args* describe."""
     from gdbmem.launch.gdbpython import find_gdb
@@ -250,5 +257,4 @@ def make_job(
         run_folder=Path(args.run) if args.run else None,
         gdb=find_gdb(args.gdb),
         engine=engine,
-        native_options=natives or NativeOptions(),
     )

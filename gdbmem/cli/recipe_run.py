@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Optional, TextIO
 
 from gdbmem.analysis.query import Query, read_known
-from gdbmem.cli.launch import STATUS_FAILED, chosen_engine, make_job, massif_options, native_options
+from gdbmem.cli.launch import STATUS_FAILED, engine_options, make_job, resolve_engine
 from gdbmem.cli.recipe_verdicts import Compared, compare_all, interruption
-from gdbmem.engines.engine import NativeOptions, table
-from gdbmem.engines.massif import MassifOptions
+from gdbmem.engines.engine import options_of, table
+from gdbmem.errors import Notice
 from gdbmem.launch.interactive import shown
 from gdbmem.launch.program import find_program
 from gdbmem.launch.unattended import Outcome, play_recipe
+from gdbmem.launch.wholerun import show_whole_run
 from gdbmem.model.expectation import Verdict
 from gdbmem.report.output import open_output
 from gdbmem.report.recipe import PointOutcome, recipe_object, recipe_status, verdict_line, verdict_object
@@ -39,9 +40,13 @@ def run_recipe(
     recipe = load_recipe(args.recipe)
     query = Query(known=tuple(read_known(args.known)) if args.known else ())
     job = _job(args, recipe, program_arguments)
+    whole_run = table(job.engine).whole_run
+    recipe, left_out = _without_snapshots(recipe, job.engine) if whole_run else (recipe, None)
+    check_engine(recipe, job.engine)
     progress = _silence if args.quiet else _Clock().progress
     with open_output(args.output, force=args.force) as stream, _junit(args) as junit:
         outcome = play_recipe(recipe, job, progress=progress, command=command)
+        outcome.notices += [left_out] if left_out is not None else []
         result = compare_all(recipe, outcome, query)
         verdicts = result.verdicts
         if verdicts and outcome.run.folder.is_dir():
@@ -50,31 +55,41 @@ def run_recipe(
             _write_json(result, outcome, query, stream)
         else:
             _print(result, query, stream)
+            if whole_run:
+                show_whole_run(outcome.run, stream)
         if junit is not None:
             from gdbmem.report.junit import junit_xml
 
             junit.write(junit_xml(Path(recipe.source).stem, verdicts, seconds=outcome.seconds))
     _say(outcome, result.reasons, quiet=args.quiet, json=args.json)
-    return _status(outcome, verdicts)
+    return STATUS_FAILED if left_out is not None else _status(outcome, verdicts)
+
+
+def _without_snapshots(recipe: Recipe, engine: str) -> tuple[Recipe, Optional[Notice]]:
+    """Return *recipe* with what *engine*, which takes no snapshots, can do of it, and what to say of the rest."""
+    points = []
+    for point in recipe.points:
+        actions = tuple(action for action in point.actions if action.kind != "snap")
+        points += [dataclasses.replace(point, actions=actions)] if actions else []
+    rest = dataclasses.replace(recipe, points=tuple(points), diffs=(), expectations=())
+    if not recipe.diffs and not recipe.expectations:
+        return rest, None
+    text = f"{engine} takes no snapshots: what the recipe compares and expects is left out, and not judged"
+    return rest, Notice("whole-run", text)
 
 
 def _job(args: argparse.Namespace, recipe: Recipe, program_arguments: Optional[list[str]]) -> Any:
-    engine = chosen_engine(args, recipe.engine)
-    check_engine(recipe, engine)
-    names = {field.name for field in dataclasses.fields(NativeOptions)}
-    # Those of another engine than the recipe's own, which --engine has replaced, are left out.
-    own = recipe.options if engine == recipe.engine else {}
-    options = MassifOptions(**{**{k: v for k, v in own.items() if k not in names}, **massif_options(args)})
-    natives = NativeOptions(**{**{k: v for k, v in own.items() if k in names}, **native_options(args)})
-    natives.check(table(engine))
     program = find_program(recipe.program, folder=recipe.folder)
+    engine, automatic = resolve_engine(args, program, recipe.engine)
+    # The recipe's are for its own engine; who asks for another one leaves them behind.
+    own = recipe.options if engine == recipe.engine else {}
+    options = options_of(engine, {**automatic, **own, **engine_options(args)})
     job = make_job(
         args,
         program,
         recipe.args if program_arguments is None else program_arguments,
         options,
         engine,
-        natives,
     )
     to_stdout = args.json or args.output == "-"
     return dataclasses.replace(

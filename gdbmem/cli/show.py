@@ -171,11 +171,16 @@ def _write_run(run: Run, wanted: Optional[str], query: Query, reading: Reading, 
 
 
 def _name_histories(run: Run, console: Console) -> None:
+    from gdbmem.engines.engine import end_of
     from gdbmem.report.console import print_sentence
     from gdbmem.runs.operand import histories
 
+    words = end_of(str(run.facts.get("engine") or ""))
+    recorded = {run.path(record) for record in run.snapshots}
     for history in histories(run):
-        print_sentence(console, f"massif's own history: gdbmem show {printable(str(history))}")
+        if history in recorded:
+            continue
+        print_sentence(console, f"{words}: gdbmem show {printable(str(history))}")
 
 
 def _console(arguments: argparse.Namespace, stream: TextIO) -> Console:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Callable, Optional, Protocol
 import gdb
 
 from gdbmem.debugger.command import Command, say, warn
-from gdbmem.debugger.session import require_massif, session
+from gdbmem.debugger.session import require_snapshots, session
 from gdbmem.debugger.snapshots import take_in_passing, take_snapshot
 from gdbmem.errors import GdbmemError, UsageError, internal_error
 from gdbmem.runs.recipe import HitFilter
@@ -364,7 +364,7 @@ class BreakCommand(Command):
             raise UsageError(
                 f"{stray[1]} stands behind the location", hint="options come first, then the location"
             )
-        require_massif()
+        require_snapshots()
         if session.native is not None:
             from gdbmem.debugger.nativesnapshots import ready
 

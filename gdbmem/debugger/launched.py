@@ -13,9 +13,16 @@ from gdbmem.debugger.place import program_runs
 from gdbmem.debugger.registry import LAUNCHED_COMMANDS, register
 from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots import save_history
+from gdbmem.engines.engine import table
 from gdbmem.errors import GdbmemError
 from gdbmem.launch.wire import ATTACHED, NATIVE
 
+_WHAT_NEXT = {
+    "": "Set breakpoints, 'continue', 'massif-snap NAME', 'massif-diff'; 'help gdbmem' lists more.",
+    "memcheck": "Set breakpoints, 'continue', 'memsnap NAME', 'memdiff', 'memleaks'; 'help gdbmem' lists more.",
+    "dhat": "Set breakpoints, 'continue'; the profile of the whole run comes at the program's end.",
+    "heaptrack": "Set breakpoints, 'continue'; the profile of the whole run comes at the program's end.",
+}
 # gdb's `kill` ends valgrind without its file; a hook, unlike a command of ours, leaves `kill` itself alone.
 # (One after a remote target's `detach` is never called.)
 _HOOKS = {
@@ -64,10 +71,11 @@ def _before_prompt() -> None:
 
 
 def save_before_kill() -> None:
-    """Save massif's history before gdb kills the program; a program that has not begun has none."""
+    """Save what valgrind's tool knows before gdb kills the program; of one that has not begun it knows nothing."""
     if program_runs():
         with contextlib.suppress(GdbmemError):
-            say(f"massif's own history is saved in {save_history()}")
+            what = "massif's own history" if session.engine == "massif" else "the heap as it was"
+            say(f"{what} is saved in {save_history()}")
 
 
 def note_farewell(sentence: str) -> None:
@@ -102,8 +110,9 @@ def _greet() -> None:
 
         say(greeting(program))
     else:
-        engine = session.native["engine"] if session.native is not None else "massif"
-        under = f"under {engine}" if engine != "none" else "without a heap profiler"
+        under = f"under {session.engine}" if session.engine != "none" else "without a heap profiler"
         say(f"{program} is stopped before its first instruction, {under}.")
-    say(f"Snapshots go to {session.run.folder}/")
-    say("Set breakpoints, 'continue', 'massif-snap NAME', 'massif-diff'; 'help gdbmem' lists more.")
+    say(
+        f"{'The profile goes' if table(session.engine).whole_run else 'Snapshots go'} to {session.run.folder}/"
+    )
+    say(_WHAT_NEXT.get(session.engine, _WHAT_NEXT[""]))

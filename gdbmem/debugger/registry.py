@@ -55,6 +55,7 @@ of its name, NAME#1 the first. Of three or more it tells which paths grow steadi
   --all-frames        show the allocator's and the standard library's frames too
   --known FILE        paths that are known and accepted, a regex a line
   --source FOLDER     where to look for source files
+  --metric NAME       what to count, where the engine counts several, as in definitely-lost (memcheck)
   --json, -o FILE, --force
 
 Example:
@@ -189,6 +190,30 @@ Example:
 """,
 )
 
+LEAKS = Declared(
+    names=("memleaks",),
+    implementation="leaks:LeaksCommand",
+    category=gdb.COMMAND_DATA,
+    completer=gdb.COMPLETE_EXPRESSION,
+    text="""\
+Show which blocks of the heap no pointer reaches any more, by path, and who keeps a block alive.
+Usage: COMMAND [--top N] [--json] [-o FILE] [--force]
+       COMMAND --blocks N [--limit N]
+       COMMAND --holder ADDRESS
+
+Under memcheck only. Searches now, and says what has changed since the last search (each snapshot is one).
+  --top N             list N records (default 10)
+  --blocks N          the blocks of loss record N of the last search, with their addresses
+  --limit N           at most N of them (default 1000)
+  --holder ADDRESS    which pointer keeps the block at ADDRESS alive, from block to block until a variable
+  --json, -o FILE, --force
+
+Example:
+  (gdb) COMMAND
+  3.0 KiB can't be reached by any pointer, +3.0 KiB since the start; most at leak.cpp:7 (leak)
+""",
+)
+
 OVERVIEW = Declared(
     names=("gdbmem",),
     implementation="overview:OverviewCommand",
@@ -202,12 +227,14 @@ massif-diff [A [B …]]     what grew between snapshots             (also: memdi
 massif-list               the snapshots of this run               (also: memlist)
 massif-break LOCATION     take one whenever the program gets there (also: membreak)
 massif-all                massif's own history of the whole run
+memleaks                  what no pointer reaches any more        (under memcheck)
 memwatch next, step, …   what each step does to memory            (help memwatch)
 memexplain                where the resident memory is            (not under massif)
 memtrim                   have freed memory returned, and measure it
 memcontainers [EXPR]      what C++ containers hold, and their unused capacity
 
 The massif commands need a program under massif: leave gdb and type  gdbmem launch --massif PROGRAM
+memsnap, memdiff, memlist and membreak work under the other engines, too:  gdbmem launch --engine memcheck PROGRAM
 'help massif-snap' and so on explain each, with an example.
 """,
 )
@@ -236,7 +263,7 @@ Usage: start [ARGUMENTS]
 """,
 )
 
-COMMANDS = (OVERVIEW, SNAP, DIFF, LIST, BREAK, ALL, *MEMWATCH_COMMANDS, EXPLAIN, TRIM, CONTAINERS)
+COMMANDS = (OVERVIEW, SNAP, DIFF, LIST, BREAK, ALL, *MEMWATCH_COMMANDS, EXPLAIN, TRIM, CONTAINERS, LEAKS)
 LAUNCHED_COMMANDS = (RUN, START)  # in a gdb that 'gdbmem launch' has started
 
 

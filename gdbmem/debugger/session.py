@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import atexit
 import os
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import gdb
 
 from gdbmem.debugger.command import say, warn
 from gdbmem.debugger.place import program_file, program_runs, real_pid
+from gdbmem.debugger.target import valgrind_tool
+from gdbmem.engines.engine import no_snapshots, table
 from gdbmem.errors import TargetError, ToolError
 from gdbmem.launch.wire import ATTACHED, ENVIRONMENT, NATIVE, NEWLINE, Wire
 from gdbmem.runs.run import Run, open_run
 
 _LOOK_SECONDS = 0.1  # at most, between Ctrl-C and its effect
+_ASKED_UNDER_VALGRIND = ("massif", "memcheck")
 _NEEDS_MASSIF = "leave gdb and type: gdbmem launch --massif PROGRAM"
 
 
@@ -30,6 +34,8 @@ class Session:
         self.last_sites: dict[Any, int] = {}  # of the latest snapshot: bytes per site
         self.last_heap_bytes: Optional[int] = None
         self.last_label = ""
+        self.last_leaked_bytes: Optional[int] = None
+        self.last_leak_search = ""  # what asked memcheck for it last, in words
         self.baseline_rss_bytes = 0  # of valgrind before the program's first instruction
         self.farewell = ""  # what to say of a program that the user has killed or let go
         self.native: Optional[dict[str, Any]] = (
@@ -236,6 +242,8 @@ class Session:
         self.last_sites = {}
         self.last_heap_bytes = None
         self.last_label = ""
+        self.last_leaked_bytes = None
+        self.last_leak_search = ""  # what asked memcheck for it last, in words
 
     # -- the run ------------------------------------------------------------------------------------------
 
@@ -243,12 +251,20 @@ class Session:
     def run(self) -> Run:
         """This gdb's run; under plain gdb it is made in the current folder now, and said.
 
-        Raises TargetError where there is no massif to take a snapshot, which a run would be for.
+        Raises TargetError where nobody can take a snapshot, which a run would be for.
         """
         if self._run is None:
-            require_massif()
-            return self.run_of("massif")
+            return self.run_of(require_snapshots())
         return self._run
+
+    @property
+    def engine(self) -> str:
+        """Who takes this program's snapshots; under plain gdb the tool of valgrind's that it is under, or ""."""
+        if self.native is not None:
+            return str(self.native["engine"])
+        if self.wire is not None:
+            return str(self.run.facts.get("engine", "massif"))
+        return valgrind_tool() or ""
 
     @property
     def folder(self) -> Path:
@@ -298,9 +314,18 @@ def monitor(command: str) -> str:
 
     Raises TargetError, with what to type instead, where there is no valgrind.
     """
+    return _monitored(lambda: str(gdb.execute(f"monitor {command}", to_string=True)))
+
+
+def monitor_text(command: str) -> str:
+    """Return what monitor() does, also where names in it are no UTF-8."""
+    return _monitored(lambda: gdb_text(f"monitor {command}"))
+
+
+def _monitored(ask: Callable[[], str]) -> str:
     require_program()
     try:
-        return str(gdb.execute(f"monitor {command}", to_string=True)).strip()
+        return ask().strip()
     except gdb.error as error:
         if not program_runs():
             raise TargetError(
@@ -309,6 +334,18 @@ def monitor(command: str) -> str:
                 hint="what was captured before is in the run folder",
             ) from None
         raise not_under_massif() from None
+
+
+def gdb_text(command: str) -> str:
+    """Return what gdb's *command* prints; bytes that are no UTF-8 are lone surrogates.
+
+    gdb's Python can't take them; gdb's `pipe` can.
+    """
+    # The name goes through a shell: TMPDIR may hold anything.
+    with tempfile.TemporaryDirectory(prefix="gdbmem-", dir="/tmp") as folder:
+        answer = Path(folder) / "answer"
+        gdb.execute(f"pipe {command} | cat >{answer}", to_string=True)
+        return answer.read_bytes().decode("utf-8", "surrogateescape")
 
 
 def require_program() -> None:
@@ -332,17 +369,26 @@ def not_running() -> TargetError:
     )
 
 
-def require_massif() -> None:
-    """Raise TargetError, with what to type instead, unless this gdb's program is under massif."""
-    if not session.launched and "detailed_snapshot" not in monitor("help"):
+def require_snapshots() -> str:
+    """Return the engine of this gdb's program; raises TargetError, with what to type, where it takes no snapshots."""
+    if session.launched:
+        engine = session.engine
+        if table(engine).whole_run:
+            raise no_snapshots(engine)
+        return engine
+    require_program()
+    engine = session.engine
+    if engine not in _ASKED_UNDER_VALGRIND:
         raise not_under_massif()
+    return engine
 
 
 def not_under_massif() -> TargetError:
     """Return the error of a massif command in a gdb whose program is not under massif."""
     pid = real_pid()
     return TargetError(
-        f"the program{f' (process {pid})' if pid else ''} does not run under massif, so it can't be asked for its heap",
+        f"the program{f' (process {pid})' if pid else ''} does not run under massif or memcheck, so it can't be asked "
+        "for its heap",
         slug="not-under-massif",
         hint=_NEEDS_MASSIF,
     )

@@ -6,18 +6,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
 from gdbmem.debugger.command import Command, say, warn
+from gdbmem.debugger.leaksnap import Captured, capture_leaks
 from gdbmem.debugger.place import current_place, current_thread, entry, program_runs, real_pid
 from gdbmem.debugger.session import (
     monitor,
     not_running,
     not_under_massif,
-    require_massif,
     require_program,
+    require_snapshots,
     resident_bytes,
     session,
 )
 from gdbmem.debugger.stops import hits_here
-from gdbmem.engines import massif
+from gdbmem.engines import massif, memcheck
+from gdbmem.engines.engine import no_snapshots, valgrind_engine
 from gdbmem.errors import GdbmemError, InputError, TargetError
 from gdbmem.model.snapshot import HEAP_BYTES, memory_noun
 from gdbmem.runs.kept import kept_records
@@ -45,10 +47,28 @@ def take_snapshot(name: Optional[str] = None, *, hit: Optional[int] = None) -> t
     if name is not None:
         check_name(name)
     require_program()
+    engine = require_snapshots()
     if session.native is not None:
         from gdbmem.debugger.nativesnapshots import take
 
         return take(session.native, name, hit)
+    capture = capture_leaks if engine == memcheck.NAME else _capture_massif
+    run = session.run_of(engine)
+    captured = capture()
+    record = run.append(
+        name or str(int(Path(captured.file).stem)),
+        file=captured.file,
+        engine=engine,
+        place=current_place(),
+        thread=current_thread(),
+        hit=hit if hit is not None else hits_here(),
+        seconds=round(session.seconds, 3),
+        heap_bytes=captured.heap_bytes,
+    )
+    return record, _summary(record, captured)
+
+
+def _capture_massif() -> Captured:
     run = session.run
     file = run.next_file(massif.NAME)
     said = monitor(massif.snapshot_command(f"{session.link}/{file}"))
@@ -57,17 +77,13 @@ def take_snapshot(name: Optional[str] = None, *, hit: Optional[int] = None) -> t
         data = path.read_bytes()
     except FileNotFoundError:
         raise _no_file(said) from None
-    record = run.append(
-        name or str(int(path.stem)),
-        file=file,
-        engine=massif.NAME,
-        place=current_place(),
-        thread=current_thread(),
-        hit=hit if hit is not None else hits_here(),
-        seconds=round(session.seconds, 3),
-        heap_bytes=_heap_bytes(data, str(path)),
-    )
-    return record, _summary(record, data)
+    heap_bytes = _heap_bytes(data, str(path))
+    if heap_bytes is None:
+        return Captured(file, None)
+    from gdbmem.analysis.library import is_library
+    from gdbmem.formats.massif import read_sites, read_unit
+
+    return Captured(file, heap_bytes, read_sites(data, is_library), unit=read_unit(data))
 
 
 def take_in_passing(name: Optional[str], hit: int, taken: Taken) -> bool:
@@ -107,17 +123,16 @@ def _no_file(said: str) -> GdbmemError:
     )
 
 
-def _summary(record: SnapshotRecord, data: bytes) -> str:
+def _summary(record: SnapshotRecord, captured: Captured) -> str:
     """Return the snapshot's one line, and remember its sites for the next one."""
     if record.heap_bytes is None:
         return f"snapshot {record.label}: kept in {record.file}"
-    from gdbmem.analysis.library import is_library
-    from gdbmem.formats.massif import read_sites, read_unit
-
-    return summary_line(record, read_sites(data, is_library), unit=read_unit(data))
+    return summary_line(record, dict(captured.sites), unit=captured.unit, remark=captured.remark)
 
 
-def summary_line(record: SnapshotRecord, sites: dict[Any, int], *, unit: str = HEAP_BYTES) -> str:
+def summary_line(
+    record: SnapshotRecord, sites: dict[Any, int], *, unit: str = HEAP_BYTES, remark: str = ""
+) -> str:
     """Return the line for *record*, whose *unit* by site are *sites*; the next one is compared with them."""
     from gdbmem.analysis.sites import describe_site, growing_site
 
@@ -125,6 +140,7 @@ def summary_line(record: SnapshotRecord, sites: dict[Any, int], *, unit: str = H
     text = f"snapshot {record.label}: {memory_noun(unit)} {format_size(size_bytes)}"
     if session.last_heap_bytes is not None:
         text += f", {format_delta(size_bytes - session.last_heap_bytes)} since {session.last_label}"
+    text += remark
     grown = growing_site(session.last_sites, sites)
     if grown is not None:
         site, delta = grown
@@ -137,7 +153,8 @@ def summary_line(record: SnapshotRecord, sites: dict[Any, int], *, unit: str = H
 def blind_spot(heap_bytes: Optional[int]) -> Optional[str]:
     """Return a warning when the process has grown and massif saw next to nothing of it; else None."""
     pid = real_pid()
-    if heap_bytes is None or pid is None or not session.baseline_rss_bytes:
+    # Other tools of valgrind's grow by themselves: memcheck remembers of each byte whether it is defined.
+    if heap_bytes is None or pid is None or not session.baseline_rss_bytes or session.engine != massif.NAME:
         return None
     grown = resident_bytes(pid) - session.baseline_rss_bytes
     if grown < _BLIND_BYTES or heap_bytes > grown // 20:
@@ -164,11 +181,11 @@ class SnapCommand(Command):
 
 
 def _records() -> Sequence[SnapshotRecord]:
-    """Return this run's snapshots; raises TargetError in a gdb that has no run and can't begin one."""
-    if not session.has_run:
-        require_massif()
-        return []
-    return session.run.snapshots
+    """Return this run's snapshots; raises TargetError in a gdb that has none and can't take any."""
+    found = session.run.snapshots if session.has_run else []
+    if not found:
+        require_snapshots()
+    return found
 
 
 class ListCommand(Command):
@@ -210,6 +227,11 @@ class DiffCommand(Command):
         from gdbmem.arguments import add_output_options
 
         parser.add_argument("snapshots", metavar="NAME", nargs="*", help="two snapshots, or a series")
+        parser.add_argument(
+            "--metric",
+            metavar="NAME",
+            help="what to count, where the engine counts several: definitely-lost, …",
+        )
         add_query_options(parser)
         add_output_options(parser)
 
@@ -220,7 +242,8 @@ class DiffCommand(Command):
 
         query = query_from(args)
         by_size = query.by == "size"
-        snapshots = [self._load(record, by_size=by_size) for record in self._chosen(args.snapshots)]
+        chosen = self._chosen(args.snapshots)
+        snapshots = [self._load(record, by_size=by_size, metric=args.metric) for record in chosen]
         with open_output(args.output, force=args.force) as stream:
             diff = diff_series(snapshots)
             if args.json:
@@ -251,12 +274,12 @@ class DiffCommand(Command):
         return chosen if len(chosen) > 1 else [*chosen, records[-1]]
 
     @staticmethod
-    def _load(record: SnapshotRecord, *, by_size: bool) -> Snapshot:
+    def _load(record: SnapshotRecord, *, by_size: bool, metric: Optional[str]) -> Snapshot:
         from gdbmem.formats.opening import Reading
         from gdbmem.launch.symbols import GdbSymbols
         from gdbmem.runs.operand import load_record
 
-        reading = Reading(symbols=GdbSymbols(progress=warn), by_size=by_size)
+        reading = Reading(metric=metric, symbols=GdbSymbols(progress=warn), by_size=by_size)
         return load_record(session.run, record, reading).snapshot
 
 
@@ -272,6 +295,7 @@ class AllCommand(Command):
         from gdbmem.formats.opening import open_profile
         from gdbmem.report.output import open_output
 
+        _require_massif()
         path = save_history() if program_runs() else _last_history()
         profile = open_profile(path)
         with open_output(args.output, force=args.force) as stream:
@@ -287,6 +311,15 @@ class AllCommand(Command):
                 stream.write(f"The history is kept in {printable(str(path))}\n")
 
 
+def _require_massif() -> None:
+    if program_runs() and session.engine not in (massif.NAME, ""):
+        raise TargetError(
+            f"only massif keeps a history of its own, and this program runs under {session.engine}",
+            slug="not-massif",
+            hint="'memlist' shows the snapshots",
+        )
+
+
 def _last_history() -> Path:
     """Return the history that massif wrote when the program ended; raises TargetError where there is none."""
     folder = session.run.folder if session.has_run else None
@@ -297,12 +330,16 @@ def _last_history() -> Path:
 
 
 def save_history() -> Path:
-    """Have massif write its own history of the run so far; return the new file in the run folder."""
+    """Have valgrind's tool write what it knows of the run so far; return the new file in the run folder."""
     require_program()
-    run = session.run
-    number = sum(1 for _ in run.folder.glob("history-*.massif")) + 1
-    path = run.folder / f"history-{number}.massif"
-    said = monitor(massif.history_command(f"{session.link}/{path.name}"))
+    run, engine = session.run, session.engine
+    suffix = f".{engine}" if engine == massif.NAME else valgrind_engine(engine).SUFFIX
+    number = sum(1 for _ in run.folder.glob(f"history-*{suffix}")) + 1
+    path = run.folder / f"history-{number}{suffix}"
+    command = valgrind_engine(engine).rescue_command(f"{session.link}/{path.name}")
+    if command is None:
+        raise no_snapshots(engine)
+    said = monitor(command)
     if not path.exists():
         raise _no_file(said)
     return path

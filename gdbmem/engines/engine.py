@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Callable, Optional, Protocol
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Callable, Optional, Protocol, Union
 
-from gdbmem.errors import UsageError
+from gdbmem.errors import TargetError, UsageError
 from gdbmem.text import printable
 
+if TYPE_CHECKING:
+    from gdbmem.engines.valgrind import ValgrindEngine, ValgrindOptions
+
 VALGRIND, NATIVE = "valgrind", "native"
+EngineOptions = Union["ValgrindOptions", "NativeOptions"]
 
 
 @dataclass(frozen=True)
@@ -24,9 +28,13 @@ class Table:
     counts: str  # which bytes
     blind: Sequence[str]  # what it can't see
     library: str = ""  # that is preloaded, as the loader knows it: tcmalloc
+    command: str = ""  # that has to be installed
     package: str = ""  # Debian's, that brings it
     takes_snapshots: bool = True
-    options: Sequence[str] = ()  # of NativeOptions that it takes, as the user writes them
+    whole_run: bool = False  # it writes one profile, when the program ends
+    options: Sequence[
+        str
+    ] = ()  # of a native one: those of NativeOptions that it takes, as the user writes them
 
 
 @dataclass(frozen=True)
@@ -35,18 +43,6 @@ class NativeOptions:
 
     sample_rate: Optional[int] = None  # one sample each so many bytes; 0: every allocation
     dump_interval: Optional[int] = None  # a dump of its own whenever so much more was allocated
-
-    def check(self, engine: Table) -> None:
-        """Raise UsageError for an option that *engine* does not take."""
-        for name, value in vars(self).items():
-            word = name.replace("_", "-")
-            if value is not None and word not in engine.options:
-                others = ", ".join(one.name for one in tables() if word in one.options)
-                raise UsageError(
-                    f"{word} is no option of the engine {engine.name}",
-                    slug="bad-option",
-                    hint=f"it is one of {others}",
-                )
 
 
 @dataclass(frozen=True)
@@ -108,8 +104,8 @@ class Profiler(Protocol):
         ...
 
 
-NAMES = ("massif", "gperftools", "jemalloc", "none")
-NATIVE_NAMES = ("gperftools", "jemalloc", "none")
+NAMES = ("massif", "memcheck", "gperftools", "jemalloc", "dhat", "heaptrack", "none")
+NATIVE_NAMES = ("gperftools", "jemalloc", "heaptrack", "none")
 
 
 def native_engine(name: str) -> NativeEngine:
@@ -121,6 +117,43 @@ def native_engine(name: str) -> NativeEngine:
 def profilers() -> Mapping[str, Profiler]:
     """Return the engines that a process may have loaded by itself."""
     return {name: importlib.import_module(f"gdbmem.engines.{name}") for name in ("gperftools", "jemalloc")}
+
+
+def valgrind_engine(name: str) -> ValgrindEngine:
+    """Return the module of the engine *name*, one of valgrind's tools."""
+    module: ValgrindEngine = importlib.import_module(f"gdbmem.engines.{_module(name)}")
+    return module
+
+
+def end_of(name: str) -> str:
+    """Return what the engine *name* writes at a program's end, in words; an unknown one counts as massif."""
+    if name in NATIVE_NAMES:
+        return ""
+    return valgrind_engine(name if name in NAMES else "massif").END
+
+
+def options_of(name: str, given: Mapping[str, Any]) -> EngineOptions:
+    """Return the options of the engine *name* with what is *given*; raises UsageError for those of another."""
+    for option in given:
+        if option not in _taken_by(name):
+            others = ", ".join(other for other in NAMES if option in _taken_by(other))
+            raise UsageError(
+                f"--{_as_typed(option)} doesn't go with --engine {name}",
+                slug="bad-option",
+                hint=f"it goes with {others}",
+            )
+    return NativeOptions(**given) if name in NATIVE_NAMES else valgrind_engine(name).OPTIONS(**given)
+
+
+def _taken_by(name: str) -> set[str]:
+    if name in NATIVE_NAMES:
+        return {word.replace("-", "_") for word in table(name).options}
+    return {field.name for field in fields(valgrind_engine(name).OPTIONS)}
+
+
+def _as_typed(option: str) -> str:
+    word = option.replace("_", "-")
+    return word[:-1] if word.endswith(("-opts", "-fns")) else word  # those may be given several times
 
 
 def table(name: str) -> Table:
@@ -142,6 +175,15 @@ def _module(name: str) -> str:
 def tables() -> list[Table]:
     """Return the tables of all engines."""
     return [table(name) for name in NAMES]
+
+
+def no_snapshots(name: str) -> TargetError:
+    """Return the error for a snapshot under the engine *name*, which profiles whole runs."""
+    return TargetError(
+        f"{name} takes no snapshots: it profiles the whole run, and its profile is there when the program has ended",
+        slug="whole-run",
+        hint="for snapshots leave gdb and launch with --massif, or --engine gperftools, jemalloc or memcheck",
+    )
 
 
 def inside_hint(library: Optional[str]) -> str:

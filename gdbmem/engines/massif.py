@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gdbmem.engines.engine import VALGRIND, Table
+from gdbmem.engines.valgrind import ValgrindOptions, refuse_ours, shared_arguments, yes
 from gdbmem.errors import UsageError
 from gdbmem.text import printable
 
@@ -26,18 +27,15 @@ TABLE = Table(
     package="valgrind",
 )
 
-# Options that the launch itself needs as it sets them: another value would leave gdb without a
-# connection, or the run folder without its files.
-_OURS = (
-    "--tool", "--vgdb", "--log-file", "--log-fd", "--log-socket", "--xml", "--massif-out-file",
-    "--trace-children", "--gen-suppressions", "--command-line-only",
-)  # fmt: skip
+END = "massif's own history"
+SUFFIX = ".out"
+ENDING = b""
 
 TIME_UNITS = ("i", "ms", "B")
 
 
 @dataclass(frozen=True)
-class MassifOptions:
+class MassifOptions(ValgrindOptions):
     """What the user may choose; the defaults are what an honest diff needs."""
 
     threshold: str = "0"  # percent of the total under which massif merges paths; 0: none is hidden
@@ -46,10 +44,9 @@ class MassifOptions:
     time_unit: str = "i"
     alloc_fns: Sequence[str] = ()
     massif_opts: Sequence[str] = ()
-    valgrind_opts: Sequence[str] = ()
-    trace_children: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.time_unit not in TIME_UNITS:
             raise UsageError(
                 f"time unit '{printable(self.time_unit)}' is unknown to massif",
@@ -66,24 +63,11 @@ class MassifOptions:
                 slug="bad-option",
                 hint="0 to 100",
             )
-        for option in (*self.massif_opts, *self.valgrind_opts):
-            _refuse_ours(option)
+        for option in self.massif_opts:
+            refuse_ours(option)
 
 
-def _refuse_ours(option: str) -> None:
-    if not option.startswith("-"):
-        raise UsageError(
-            f"'{printable(option)}' is no option of valgrind's",
-            slug="bad-option",
-            hint="write it as in --valgrind-opt=--num-callers=50",
-        )
-    name = option.split("=", 1)[0]
-    if any(name == ours or name.startswith(f"{ours}-") for ours in _OURS):
-        raise UsageError(
-            f"{printable(name)} is set by the launch itself",
-            slug="option-taken",
-            hint="leave it out; see 'gdbmem launch --help' for the options that take its place",
-        )
+OPTIONS = MassifOptions
 
 
 def valgrind_arguments(options: MassifOptions, history: Path) -> list[str]:
@@ -95,15 +79,10 @@ def valgrind_arguments(options: MassifOptions, history: Path) -> list[str]:
         "--tool=massif",
         f"--massif-out-file={history}",
         f"--threshold={options.threshold}",
-        f"--pages-as-heap={_yes(options.pages_as_heap)}",
-        f"--stacks={_yes(options.stacks)}",
+        f"--pages-as-heap={yes(options.pages_as_heap)}",
+        f"--stacks={yes(options.stacks)}",
         f"--time-unit={options.time_unit}",
-        f"--trace-children={_yes(options.trace_children)}",
-        # Whole paths, so that a source line can be shown from any folder.
-        "--fullpath-after=",
-        # Threads take turns fairly, and a library that was unloaded keeps its names.
-        "--fair-sched=yes",
-        "--keep-debuginfo=yes",
+        *shared_arguments(options),
     ]
     arguments += [f"--alloc-fn={name}" for name in options.alloc_fns]
     return [*arguments, *options.massif_opts, *options.valgrind_opts]
@@ -119,5 +98,6 @@ def history_command(path: str) -> str:
     return f"all_snapshots {path}"
 
 
-def _yes(flag: bool) -> str:
-    return "yes" if flag else "no"
+def rescue_command(path: str) -> str:
+    """Return the monitor command that saves to *path* what a SIGKILL would lose."""
+    return history_command(path)

@@ -27,6 +27,8 @@ from gdbmem.text import printable
 # The maximum of one stack by itself has no common moment with the others'.
 OWN_PEAK = "own-peak"
 _KEYS = {PEAK: ("gb", "gbk"), IN_USE: ("eb", "ebk"), ALLOCATED: ("tb", "tbk"), OWN_PEAK: ("mb", "mbk")}
+# valgrind's own malloc stands at the top of each stack; no other tool's files have it.
+_OWN = re.compile(r"\(in (?:.*/)?vgpreload_[\w.-]+\)$|/vg_replace_malloc\.c:[0-9]+\)$")
 _FRAME = re.compile(
     r"(?:0x[0-9A-Fa-f]+: )?(.*) \((?:in (.*)|(.*):(\d{1,9}))\)|(?:0x[0-9A-Fa-f]+: )?(.*)", re.DOTALL
 )
@@ -66,7 +68,8 @@ def _profile(found: dict[str, Any], source: str, metric: Optional[str]) -> Stack
     points, table = found["pps"], [str(text) for text in found["ftbl"]]
     keys = {name: pair for name, pair in _KEYS.items() if all(pair[0] in point for point in points)}
     chosen = choose_metric(metric, by_metric(keys), source)
-    stacks = [_stack(point, keys[chosen], len(table), source) for point in points]
+    own = [_OWN.search(text) is not None for text in table]
+    stacks = [_stack(point, keys[chosen], own, source) for point in points]
     stacks = [stack for stack in stacks if stack.bytes or stack.blocks]
     return StackProfile(
         source=source,
@@ -79,7 +82,8 @@ def _profile(found: dict[str, Any], source: str, metric: Optional[str]) -> Stack
     )
 
 
-def _stack(point: dict[str, Any], keys: tuple[str, str], frames: int, source: str) -> Stack:
+def _stack(point: dict[str, Any], keys: tuple[str, str], own: Sequence[bool], source: str) -> Stack:
+    frames = len(own)
     size, blocks, path = int(point[keys[0]]), int(point[keys[1]]), tuple(point["fs"])
     if len(path) > DEEPEST:
         raise InputError(f"{printable(source)} holds a stack of {len(path)} frames", slug="stack-too-deep")
@@ -89,6 +93,8 @@ def _stack(point: dict[str, Any], keys: tuple[str, str], frames: int, source: st
             slug="index-out-of-range",
             hint="was the file edited?",
         )
+    if len(path) > 1 and own[path[0]]:
+        path = path[1:]
     return Stack(path, check_count(size, source), check_count(blocks, source))
 
 

@@ -73,6 +73,12 @@ class MassifProfile:
         """The snapshot with the largest total of those that have a tree; None when none has."""
         return peak_tree_index(self.snapshots)
 
+    def counted(self, index: int) -> str:
+        """Return what the "snapshot" *index* of the xtree flavour counts: ``curB``; "" where that can't be told."""
+        area = self._areas[index]
+        root = None if area is None else _XTREE_ROOT.match(area.data, area.start)
+        return "" if root is None else root[1].decode("ascii")
+
     def tree(self, index: int) -> Optional[CallTree]:
         """Return the call tree of snapshot *index*, parsed now; None when it has none.
 
@@ -90,13 +96,16 @@ class _Header(NamedTuple):
     time_unit: bytes = b""
 
 
-def read_massif(data: Data, source: str, notices: Sequence[Notice] = ()) -> MassifProfile:
+def read_massif(
+    data: Data, source: str, notices: Sequence[Notice] = (), *, counts: bool = False
+) -> MassifProfile:
     """Index *data*, the text of a massif.out; *source* is its path, *notices* what was said on opening it.
 
     A file that was cut gives what can be read and a notice. Raises InputError for anything else
-    that is no massif.out, and for the xtree flavour, which is no timeline.
+    that is no massif.out, and for the xtree flavour, which is no timeline, unless *counts* asks for it:
+    its "snapshots" are counts of one moment.
     """
-    return _Index(data, source, notices).read()
+    return _Index(data, source, notices, counts=counts).read()
 
 
 def read_totals(data: bytes, source: str = "the snapshot") -> Totals:
@@ -122,7 +131,8 @@ def _totals(head: re.Match[bytes], index: int, *, has_tree: bool) -> Totals:
 class _Index:
     """One pass over the file: where the snapshots and their trees stand."""
 
-    def __init__(self, data: Data, source: str, notices: Sequence[Notice]) -> None:
+    def __init__(self, data: Data, source: str, notices: Sequence[Notice], *, counts: bool = False) -> None:
+        self._counts = counts
         self.data = data
         self.source = source
         self.name = printable(source)
@@ -134,7 +144,7 @@ class _Index:
         self.header = self._read_header()
 
     def read(self) -> MassifProfile:
-        if b"xtree.produce_report" in self.header.description:
+        if b"xtree.produce_report" in self.header.description and not self._counts:
             raise self._xtree()
         for head, start, end in self._heads():
             self._add(head, start, end)
@@ -262,7 +272,7 @@ class _Index:
             self.peak = index
 
     def _area(self, start: int, end: int, totals: Totals) -> TreeArea:
-        if not any(self.areas):
+        if not any(self.areas) and not self._counts:
             root = _XTREE_ROOT.match(self.data, start)
             if root is not None:
                 raise self._xtree()

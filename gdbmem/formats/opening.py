@@ -73,7 +73,9 @@ def _pattern(text: bytes) -> re.Pattern[bytes]:
 
 # Looked at in this order: the first that matches reads the file.
 FORMATS = {
-    "massif": _Format(_pattern(rb"desc:|cmd:|#-+\r?\nsnapshot="), "massif:read_massif"),
+    "massif": _Format(
+        _pattern(rb"desc:(?! xtree\.produce_report)|cmd:|#-+\r?\nsnapshot="), "massif:read_massif"
+    ),
     "gperftools": _Format(
         _pattern(rb"heap profile: |--- symbol\r?\n(?:[^\n]*\n){1,1000000}?heap profile: "),
         "gperftools:read_gperftools",
@@ -86,9 +88,16 @@ FORMATS = {
     "memray": _Format(_pattern(rb"\x04\x22\x4d\x18.{4,32}?memray|memray\0"), "memray_file:read_memray"),
     "java-heapz": _Format(_pattern(rb"--- heapz 1 ---\s"), "java_heapz:read_java_heapz"),
     "jemalloc": _Format(_pattern(rb"heap_v2/"), "jemalloc:read_jemalloc", has_addresses=True),
+    "memcheck": _Format(
+        _pattern(
+            rb"==[0-9]+== .*?(?: are [a-z ]+ in loss record [0-9]|LEAK SUMMARY:|All heap blocks were freed -- )"
+        ),
+        "memcheck_log:read_memcheck_log",
+    ),
     "callgrind": _Format(
         _pattern(rb"# callgrind format|(?:version|creator|positions|events): "), "callgrind:read_callgrind"
     ),
+    "xtree": _Format(_pattern(rb"desc: xtree\.produce_report\r?\n"), "massif_xtree:read_xtree"),
     "dhat": _Format(_pattern(rb"\s*\{.{0,200}\"dhatFileVersion\""), "dhat:read_dhat"),
     "heaptrack": _Format(_pattern(rb"v [0-9a-f]{1,8} [0-9a-f]{1,8}\n"), "heaptrack:read_heaptrack"),
     # Fields of a protobuf come in any order: sample_type, period_type, sample or string_table may be first.
@@ -132,7 +141,11 @@ _OTHERS = tuple(
         (rb"PK\x03\x04", "a zip archive", "unpack it with unzip first"),
         (rb"\x80[\x02-\x05]", "a Python pickle (tracemalloc writes such files)", _PICKLE),
         (rb"CMDLINE |MEM [0-9.]+ [0-9.]+", "a record of mprof", _FIND),
-        (rb"==[0-9]+== |--[0-9]+-- ", "a log of valgrind's", _FIND),
+        (
+            rb"==[0-9]+== |--[0-9]+-- ",
+            "a log of valgrind's without a leak search",
+            "memcheck writes one with --leak-check=full",
+        ),
     )
 )
 

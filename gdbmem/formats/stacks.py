@@ -12,7 +12,8 @@ from gdbmem.errors import InputError, Notice
 from gdbmem.formats.addresses import Binary
 from gdbmem.formats.sizes import AVERAGED, no_block_sizes, size_class
 from gdbmem.model.calltree import PRUNED, ROOT, CallTree, Frame
-from gdbmem.model.snapshot import ALLOCATED_BYTES, HEAP_BYTES, Totals
+from gdbmem.model.leaks import LOST
+from gdbmem.model.snapshot import ALLOCATED_BYTES, HEAP_BYTES, LOST_BYTES, Totals
 from gdbmem.text import printable
 
 IN_USE, ALLOCATED, PEAK = "in-use", "allocated", "peak"
@@ -20,7 +21,7 @@ LARGEST = (1 << 63) - 1
 DEEPEST = 100_000  # frames on one stack
 
 # What each metric counts: two sides of a diff have to count the same.
-UNITS = {ALLOCATED: ALLOCATED_BYTES}
+UNITS = {ALLOCATED: ALLOCATED_BYTES, **dict.fromkeys(LOST, LOST_BYTES)}
 
 
 class Stack(NamedTuple):

@@ -12,14 +12,18 @@ from pathlib import Path
 from typing import Optional
 
 from gdbmem import __version__
+from gdbmem.engines.engine import Table, tables
 from gdbmem.errors import GdbmemError
 from gdbmem.launch import gdbinit
 from gdbmem.launch.distribution import how_to_install
 from gdbmem.launch.gdbpackages import import_problem
 from gdbmem.launch.gdbpython import GdbPython, find_gdb, gdb_python, private_folder, run_python_in_gdb
+from gdbmem.launch.native import find_library
 from gdbmem.launch.runtime import runtime_folder
 
 _SECONDS = 60.0
+# The engines that are valgrind's, and the option that names the file each writes at its end.
+_TOOLS = (("massif", "--massif-out-file"), ("memcheck", ""), ("dhat", "--dhat-out-file"))
 _CAP_SYS_PTRACE = 1 << 19
 
 
@@ -42,6 +46,7 @@ def check_all() -> list[Check]:
     if found is not None:
         checks += [_private_folder(found), _gdbinit(found)]
     checks += _valgrind()
+    checks += [_engine(entry) for entry in tables() if entry.library or entry.command]
     if found is not None:
         checks += [_libc_symbols(found), _starts_programs(found)]
     return [*checks, _attach_rights(), _proc(), _runtime_folder()]
@@ -96,21 +101,36 @@ def _valgrind() -> list[Check]:
     found = f"{output.replace('valgrind-', '', 1)}, {path}"
     checks = [Check("valgrind", status == 0, found, "" if status == 0 else "install it again", is_tool=True)]
     if status == 0:
-        checks.append(_massif(path))
+        checks += [_tool(path, tool, option, needed=tool == "massif") for tool, option in _TOOLS]
     mend = "" if vgdb else how_to_install("valgrind")
     return [*checks, Check("vgdb", vgdb is not None, vgdb or "not installed", mend, is_tool=True)]
 
 
-def _massif(valgrind: str) -> Check:
+def _tool(valgrind: str, engine: str, out_file: str, *, needed: bool) -> Check:
+    """Run valgrind's tool *engine* on a program that does nothing; its file goes nowhere."""
     program = shutil.which("true") or "/bin/true"
-    status, output = _run([valgrind, "--tool=massif", "--massif-out-file=/dev/null", program])
+    words = [valgrind, f"--tool={engine}", *([f"{out_file}=/dev/null"] if out_file else []), program]
+    status, output = _run(words)
     if status == 0:
-        return Check("massif", True, f"ran {program}", is_tool=True)
+        return Check(engine, True, f"ran {program}", needed=needed, is_tool=True)
     if "redirection" in output:
         # valgrind has to find some functions of ld.so by name, and it is stripped.
-        return Check("massif", False, "ld.so has no symbols", how_to_install("libc-symbols"), is_tool=True)
+        mend = how_to_install("libc-symbols")
+        return Check(engine, False, "ld.so has no symbols", mend, needed=needed, is_tool=True)
     said = output.splitlines()[-1].strip() if output else f"status {status}"
-    return Check("massif", False, f"running {program}: {said}", "install valgrind again", is_tool=True)
+    mend = "install valgrind again"
+    return Check(engine, False, f"running {program}: {said}", mend, needed=needed, is_tool=True)
+
+
+def _engine(entry: Table) -> Check:
+    name = f"engine {entry.name}"
+    try:
+        found = find_library(entry)
+    except GdbmemError as error:
+        return Check(
+            name, False, error.message, f"{how_to_install(entry.package)} ({entry.summary})", needed=False
+        )
+    return Check(name, True, found, needed=False)
 
 
 def _libc_symbols(found: GdbPython) -> Check:

@@ -28,6 +28,13 @@ _PACKAGES = {
     ("arch", "libc-symbols"): "export DEBUGINFOD_URLS=https://debuginfod.archlinux.org",
     ("suse", "libc-symbols"): "zypper install glibc-debuginfo",
     ("alpine", "libc-symbols"): "apk add musl-dbg",
+    ("fedora", "libgoogle-perftools4"): "dnf install gperftools-libs",
+    ("arch", "libgoogle-perftools4"): "pacman -S gperftools",
+    ("suse", "libgoogle-perftools4"): "zypper install libtcmalloc4",
+    ("alpine", "libgoogle-perftools4"): "apk add gperftools",
+    ("fedora", "libjemalloc2"): "dnf install jemalloc",
+    ("arch", "libjemalloc2"): "pacman -S jemalloc",
+    ("alpine", "libjemalloc2"): "apk add jemalloc",
 }
 
 

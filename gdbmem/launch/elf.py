@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Optional
 
-_PT_LOAD, _PT_NOTE = 1, 4
+_PT_LOAD, _PT_DYNAMIC, _PT_NOTE = 1, 2, 4
+_DT_NEEDED, _DT_STRTAB = 1, 5
 _SHT_SYMTAB, _SHT_DYNSYM = 2, 11
 _NT_GNU_BUILD_ID = 3
 _LARGEST_TABLE = 256 << 20
@@ -56,6 +57,26 @@ def read_elf(path: str | os.PathLike[str]) -> Optional[Elf]:
     build_id = next(filter(None, map(_build_id, notes)), "")
     loads = tuple((row[2], row[5], row[3]) for row in segments if row[0] == _PT_LOAD)
     return Elf(Path(path), build_id, loads)
+
+
+def needed_libraries(path: str | os.PathLike[str]) -> list[str]:
+    """Return the libraries that the ELF file at *path* names, as ``libgomp.so.1``; [] where that can't be read."""
+    elf = read_elf(path)
+    if elf is None:
+        return []
+    try:
+        with Path(path).open("rb") as stream:
+            segments = [
+                struct.unpack("<IIQQQQQQ", r) for r in _rows(stream, *_table(stream.read(64), 32, 54))
+            ]
+            dynamic = [_at(stream, row[2], row[5]) for row in segments if row[0] == _PT_DYNAMIC]
+            entries = [entry for table in dynamic for entry in struct.iter_unpack("<qQ", table)]
+            (texts,) = [value for tag, value in entries if tag == _DT_STRTAB]
+            offset = next(start + texts - at for start, size, at in elf.segments if at <= texts < at + size)
+            names = [_at(stream, offset + value, 4096) for tag, value in entries if tag == _DT_NEEDED]
+    except (OSError, struct.error, ValueError, StopIteration):
+        return []
+    return [os.fsdecode(name.split(b"\0", 1)[0]) for name in names]
 
 
 def _table(header: bytes, where: int, how: int) -> tuple[int, int, int]:

@@ -1,4 +1,4 @@
-"""`gdbmem launch --massif ./binary`: the user's gdb on this terminal, connected to a valgrind beside it."""
+"""`gdbmem launch ./binary`: the user's gdb on this terminal, connected to a valgrind beside it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from gdbmem.engines.engine import NAMES, end_of, table
 from gdbmem.errors import ToolError
 from gdbmem.launch.gdbpython import ensure_private_folder, loader_file
-from gdbmem.launch.job import Job, Launch, gdb_environment, gdb_program, histories, open_launch, problems
+from gdbmem.launch.job import Job, Launch, gdb_environment, gdb_program, open_launch, problems
 from gdbmem.launch.process import Child
 from gdbmem.launch.supervisor import Interrupted, saved_terminal
+from gdbmem.launch.wholerun import show_whole_run
+from gdbmem.runs.operand import histories
 from gdbmem.runs.run import Run
 from gdbmem.text import plural, printable
 
@@ -41,8 +44,11 @@ def run_interactive(job: Job, *, gdb_arguments: Sequence[str], finish: bool, com
             print("gdbmem: interrupted", file=sys.stderr)
             return 128 + interrupted.number
         finally:
-            if launch is not None and launch.run.folder.is_dir():
-                _say_where(launch)
+            if launch is not None:
+                for notice in problems(launch):
+                    print(f"gdbmem: {notice.message}", file=sys.stderr)
+                if launch.run.folder.is_dir():  # it is gone where nothing was recorded
+                    say_run(launch.run)
     return 0
 
 
@@ -75,24 +81,22 @@ def _let_finish(launch: Launch) -> None:
     launch.supervisor.wait(lambda: not process.child.alive)
 
 
-def _say_where(launch: Launch) -> None:
-    """Say what the run holds and what to type next."""
-    for notice in problems(launch):
-        print(f"gdbmem: {notice.message}", file=sys.stderr)
-    say_run(launch.run, [history.name for history in histories(launch)])
-
-
-def say_run(run: Run, history_names: Sequence[str] = ()) -> None:
-    """Say what *run* holds, massif's own history in *history_names* among it, and what to type next."""
+def say_run(run: Run) -> None:
+    """Say what *run* holds, what its engine wrote at the end among it, and what to type next."""
+    engine = str(run.facts.get("engine") or "none")
     folder = shown(run.folder)
     count = len(run.snapshots)
     kept = [plural(count, "snapshot")] if count else []
-    kept += [f"massif's own history in {', '.join(history_names)}"] if history_names else []
+    names = [history.name for history in histories(run)]
+    kept += [f"{end_of(engine)} in {', '.join(names)}"] if names else []
     print(f"gdbmem: the run is kept in {folder}/ ({', '.join(kept) or 'no snapshot'})", file=sys.stderr)
-    if count >= 2:
+    whole_run = engine in NAMES and table(engine).whole_run
+    if whole_run:
+        show_whole_run(run, sys.stdout)
+    elif count >= 2:
         before, after = (shlex.quote(f"{folder}:{record.name}") for record in run.snapshots[-2:])
         print(f"gdbmem: compare with  gdbmem diff {printable(before)} {printable(after)}", file=sys.stderr)
-    elif kept:
+    if kept and (count < 2 or whole_run):
         print(f"gdbmem: look at it with  gdbmem show {printable(shlex.quote(folder))}", file=sys.stderr)
 
 

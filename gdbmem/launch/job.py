@@ -14,7 +14,7 @@ from typing import Any, Callable, Optional
 
 from gdbmem import __version__
 from gdbmem.engines import massif
-from gdbmem.engines.engine import NATIVE_NAMES, NativeOptions, table
+from gdbmem.engines.engine import NATIVE_NAMES, EngineOptions, table, valgrind_engine
 from gdbmem.errors import InputError, Notice
 from gdbmem.launch import valgrind
 from gdbmem.launch.native import (
@@ -30,6 +30,7 @@ from gdbmem.launch.program import Program
 from gdbmem.launch.runtime import runtime_folder
 from gdbmem.launch.supervisor import Supervisor
 from gdbmem.launch.terminal import OwnTerminal
+from gdbmem.launch.wholerun import record_whole_runs
 from gdbmem.runs.run import Run
 from gdbmem.text import printable
 
@@ -40,7 +41,7 @@ class Job:
 
     program: Program
     arguments: Sequence[str]
-    options: massif.MassifOptions
+    options: EngineOptions
     environment: Mapping[str, str] = field(default_factory=dict)  # added to ours
     folder: Optional[Path] = None  # the program's current folder; None: ours
     stdin: Optional[str] = None  # a file; None: ours
@@ -49,7 +50,6 @@ class Job:
     run_folder: Optional[Path] = None
     gdb: str = "gdb"
     engine: str = massif.NAME
-    native_options: NativeOptions = field(default_factory=NativeOptions)
 
     @property
     def is_native(self) -> bool:
@@ -57,10 +57,11 @@ class Job:
         return self.engine in NATIVE_NAMES
 
     def notices(self) -> list[Notice]:
-        """Return what massif won't see of this program."""
+        """Return what valgrind won't see of this program."""
         if self.is_native:
             return []
-        return self.program.notices({**os.environ, **self.environment}, pages=self.options.pages_as_heap)
+        pages = isinstance(self.options, massif.MassifOptions) and self.options.pages_as_heap
+        return self.program.notices({**os.environ, **self.environment}, engine=self.engine, pages=pages)
 
 
 class Launch:
@@ -78,6 +79,7 @@ class Launch:
         self.job = job
         self.run = run
         self.runtime = runtime
+        self.notices: list[Notice] = []  # of its end
         self._valgrind = found
         self._streams = _open_streams(job, run)
         if job.is_native:
@@ -91,8 +93,9 @@ class Launch:
             self.job = Job(**{**vars(self.job), "arguments": arguments})
         order = valgrind.Order(
             valgrind=self._valgrind,
-            tool_arguments=massif.valgrind_arguments(
-                self.job.options, valgrind.history_pattern(self.run.folder, serial)
+            engine=self.job.engine,
+            tool_arguments=valgrind_engine(self.job.engine).valgrind_arguments(
+                self.job.options, valgrind.history_pattern(self.run.folder, serial, self.job.engine)
             ),
             program=self.job.program,
             arguments=self.job.arguments,
@@ -116,7 +119,7 @@ class Launch:
         return process
 
     def note_ends(self) -> None:
-        """Write into the run what became of each valgrind, and where massif's own history is."""
+        """Write into the run what became of each valgrind, and where what it wrote at the end is."""
         starts = [dict(start) for start in self.run.facts.get("starts", [])]
         for start, process in zip(starts, self.supervisor.past):
             start["status"] = process.child.status
@@ -171,6 +174,8 @@ def open_launch(
                 if job.is_native:
                     with contextlib.suppress(InputError, OSError):
                         collect_own_dumps(run, job.engine, began)
+                with contextlib.suppress(InputError):
+                    launch.notices += record_whole_runs(run, job.engine, launch.supervisor)
     finally:
         with contextlib.suppress(OSError):
             run.remove_if_empty()
@@ -190,16 +195,10 @@ def gdb_program(job: Job) -> Sequence[str]:
     return native_arguments(job) if job.is_native else ["--", str(job.program.symbols)]
 
 
-def histories(launch: Launch) -> list[Path]:
-    """Return massif's own history files of this launch: one a process that ended well, oldest first."""
-    files = [*launch.run.folder.glob("massif.*.out"), *launch.run.folder.glob("history-*.massif")]
-    return sorted(files, key=lambda file: file.stat().st_mtime_ns)
-
-
 def problems(launch: Launch) -> list[Notice]:
-    """Return what valgrind's logs tell of this launch's failures."""
+    """Return what valgrind's logs tell of this launch's failures, and what was wrong with its end."""
     found = (valgrind.explain(process.log_text()) for process in launch.supervisor.past)
-    return [notice for notice in found if notice is not None]
+    return [*(notice for notice in found if notice is not None), *launch.notices]
 
 
 def _open_streams(job: Job, run: Run) -> tuple[Optional[int], Optional[int]]:

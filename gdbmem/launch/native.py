@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
-from gdbmem.engines.engine import Table, native_engine
+from gdbmem.engines import heaptrack
+from gdbmem.engines.engine import NativeOptions, Table, native_engine
 from gdbmem.errors import GdbmemError, InputError, MissingToolError
 from gdbmem.launch.distribution import how_to_install
 from gdbmem.launch.wire import ENVIRONMENT, NATIVE, NEWLINE
@@ -28,6 +29,8 @@ def find_library(table: Table) -> str:
 
     Raises MissingToolError with what to install.
     """
+    if table.name == heaptrack.NAME:
+        return str(heaptrack.find_heaptrack().library)
     if not table.library:
         return ""
     from ctypes.util import find_library
@@ -44,7 +47,7 @@ def find_library(table: Table) -> str:
 
 def refuse_unsuitable(job: Job, table: Table) -> None:
     """Raise InputError where the program would ignore the preload."""
-    if table.library and job.program.is_static:
+    if (table.library or table.command) and job.program.is_static:
         raise InputError(
             f"{printable(job.program.path.name)} is statically linked: it loads no library, so --engine {table.name}"
             " would count nothing",
@@ -72,7 +75,8 @@ def native_facts(job: Job, run: Run, runtime: Path, *, quiet: bool) -> dict[str,
     """
     library = find_library(native_engine(job.engine).TABLE)
     link = str(runtime / "run")
-    variables = {**native_engine(job.engine).environment(prefix(link), job.native_options), **job.environment}
+    assert isinstance(job.options, NativeOptions)
+    variables = {**native_engine(job.engine).environment(prefix(link), job.options), **job.environment}
     if library:
         before = job.environment.get("LD_PRELOAD", os.environ.get("LD_PRELOAD", ""))
         variables["LD_PRELOAD"] = f"{library}:{before}" if before else library

@@ -34,8 +34,8 @@ class Program:
     symbols: Path  # what gdb reads: the file itself, or a script's interpreter
     is_static: bool
 
-    def notices(self, environment: Mapping[str, str], *, pages: bool) -> list[Notice]:
-        """Return what massif won't see of this program in *environment*, with what to do; nothing escapes *pages*."""
+    def notices(self, environment: Mapping[str, str], *, pages: bool, engine: str = "massif") -> list[Notice]:
+        """Return what valgrind won't see of this program in *environment*, with what to do; nothing escapes *pages*."""
         if pages:
             return []
         found = []
@@ -43,8 +43,9 @@ class Program:
             found.append(
                 Notice(
                     "static-binary",
-                    f"{printable(self.path.name)} is statically linked: massif can't replace its malloc and would "
-                    "count 0 bytes; link it dynamically, or count pages with --pages-as-heap",
+                    f"{printable(self.path.name)} is statically linked: {engine} can't replace its malloc and would "
+                    "count 0 bytes; link it dynamically, or count pages with "
+                    f"{'' if engine == 'massif' else '--massif '}--pages-as-heap",
                 )
             )
         if (
@@ -54,7 +55,7 @@ class Program:
             found.append(
                 Notice(
                     "python-arenas",
-                    "Python keeps small objects in arenas of its own, where massif sees no single one; "
+                    f"Python keeps small objects in arenas of its own, where {engine} sees no single one; "
                     "add --env PYTHONMALLOC=malloc to see each object",
                 )
             )

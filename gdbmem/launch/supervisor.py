@@ -1,7 +1,7 @@
 """The parent of valgrind and gdb: starts them, answers gdb, sees them die, and ends them in the right order.
 
-gdb goes first and valgrind after it: when gdb's pipe closes valgrind resumes, and a SIGTERM then makes massif
-write its file. The other way round gdb would hang on a dead connection.
+gdb goes first and valgrind after it: when gdb's pipe closes valgrind resumes, and a SIGTERM then makes its
+tool write its file. The other way round gdb would hang on a dead connection.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Callable, Optional
 
+from gdbmem.engines.engine import valgrind_engine
 from gdbmem.errors import GdbmemError, ToolError
 from gdbmem.launch import valgrind
 from gdbmem.launch.process import Child
@@ -26,7 +27,7 @@ from gdbmem.text import printable
 
 READY_SECONDS = 300.0  # reading the debug information of a very large program takes minutes
 TERM_PAUSES = (0.1, 0.2, 0.4, 0.8, 1.5, 2.0)  # between one SIGTERM and the next, in seconds
-WRITE_SECONDS = 120.0  # for massif to write its file
+WRITE_SECONDS = 120.0  # for a tool to write its file
 FATE_SECONDS = 3.0  # for a process to go whose connection to gdb has closed
 # A gdb that loads waits for this process's answers, deaf to all but the last; it has captured nothing yet.
 _GDB_SIGNALS = ((signal.SIGHUP, 3.0), (signal.SIGTERM, 3.0), (signal.SIGKILL, 5.0))
@@ -309,7 +310,7 @@ class Supervisor:
         self.end_valgrind()
 
     def end_valgrind(self) -> None:
-        """End valgrind so that massif writes its history; the history is asked for before SIGKILL loses it."""
+        """End valgrind so that its tool writes its file; it is asked for before SIGKILL loses it."""
         process, self.process = self.process, None
         if process is None:
             return
@@ -319,18 +320,24 @@ class Supervisor:
             process.child.stop(((signal.SIGKILL, 10.0),))  # SIGTERM is blocked until gdb has been there
         if not _terminate(process):
             # The program ignores or handles SIGTERM.
-            asked = process.monitor("all_snapshots", f"{self._runtime}/run/{process.history.name}")
-            asked.wait(WRITE_SECONDS)
-            asked.stop()
+            self._rescue(process)
             process.child.stop(((signal.SIGKILL, 10.0),))
         for pid in list(self._releases):
             self._end_release(pid)
         _end_pids(others)
         process.child.stop_stragglers()
 
+    def _rescue(self, process: valgrind.Process) -> None:
+        engine = valgrind_engine(process.order.engine)
+        command = engine.rescue_command(f"{self._runtime}/run/{process.history.name}")
+        if command is not None:
+            asked = process.monitor(*command.split())
+            asked.wait(WRITE_SECONDS)
+            asked.stop()
+
 
 def _terminate(process: valgrind.Process) -> bool:
-    """End *process* with SIGTERM, on which massif writes its file; tell whether that worked.
+    """End *process* with SIGTERM, on which its tool writes its file; tell whether that worked.
 
     Valgrind passes a signal on to its gdb, and loses one that comes before it has noticed that gdb has gone.
     """
@@ -338,8 +345,8 @@ def _terminate(process: valgrind.Process) -> bool:
         process.child.signal(signal.SIGTERM)
         if process.child.wait(seconds):
             return True
-        if process.history.exists():
-            return process.child.wait(WRITE_SECONDS)  # massif is about to write
+        if process.is_writing:
+            return process.child.wait(WRITE_SECONDS)
     return False
 
 

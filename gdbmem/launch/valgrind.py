@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
+from gdbmem.engines import massif
+from gdbmem.engines.engine import valgrind_engine
 from gdbmem.errors import MissingToolError, Notice, ToolError
 from gdbmem.launch.process import Child
 from gdbmem.launch.program import Program
@@ -67,6 +69,7 @@ class Order:
     environment: Mapping[str, str]
     run: Path  # the run folder
     runtime: Path  # the runtime folder
+    engine: str = massif.NAME
     folder: Optional[Path] = None  # the program's current folder; None: ours
     serial: int = 1  # of this start in the run; valgrind's pid may repeat, this doesn't
 
@@ -95,9 +98,9 @@ def _percent(path: Path) -> str:
     return str(path).replace("%", "%%")
 
 
-def history_pattern(run: Path, serial: int) -> Path:
-    """Return what to give massif as its out file: one a process, whatever the folder is called."""
-    return Path(_percent(run)) / f"massif.{serial}.%p.out"
+def history_pattern(run: Path, serial: int, engine: str = massif.NAME) -> Path:
+    """Return what to give a tool as its out file: one a process, whatever the folder is called."""
+    return Path(_percent(run)) / f"{engine}.{serial}.%p{valgrind_engine(engine).SUFFIX}"
 
 
 @dataclass
@@ -118,7 +121,14 @@ class Process:
 
     @property
     def history(self) -> Path:
-        return self.order.run / f"massif.{self.order.serial}.{self.pid}.out"
+        engine = self.order.engine
+        return self.order.run / f"{engine}.{self.order.serial}.{self.pid}{valgrind_engine(engine).SUFFIX}"
+
+    @property
+    def is_writing(self) -> bool:
+        """Tell whether the tool has begun with what it writes at the program's end."""
+        ending = valgrind_engine(self.order.engine).ENDING
+        return self.history.exists() or (bool(ending) and ending in self.log_text())
 
     def log_text(self) -> bytes:
         try:
@@ -212,21 +222,28 @@ def fate(process: Process, *, exited: bool) -> str:
     notice = explain(process.log_text())
     if notice is not None:
         return notice.message
-    status = process.child.status
+    status, engine = process.child.status, process.order.engine
+    end = valgrind_engine(engine).END
     follow = "launch with --trace-children to follow it"
     if status is None:
         now = replacement(process.pid)
         if now:
-            return f"the program has replaced itself by {printable(now)} (exec), which runs on outside massif; {follow}"
+            return (
+                f"the program has replaced itself by {printable(now)} (exec), which runs on outside {engine}; "
+                f"{follow}"
+            )
         if exited:
-            return f"massif still writes its history, {printable(str(process.history))}"
+            return f"{engine} still writes its end, {printable(str(process.history))}"
         return f"gdb's connection to the program has closed; process {process.pid} runs on, 'run' starts it afresh"
     if exited or process.history.exists():
         return ""
     if status == 128 + signal.SIGKILL:
-        return "valgrind was killed (SIGKILL): massif's own history is lost, the snapshots are kept"
+        return f"valgrind was killed (SIGKILL): {end} is lost, the snapshots are kept"
     if status < 128:
-        return f"the program ran another in its place (exec), which ended with status {status} outside massif; {follow}"
+        return (
+            f"the program ran another in its place (exec), which ended with status {status} outside {engine}; "
+            f"{follow}"
+        )
     return ""
 
 
@@ -276,9 +293,9 @@ _FAILURES: Sequence[tuple[bytes, str, str]] = (
         "glibc-debuginfo",
     ),
     (
-        rb"failed to start tool|no such tool|can't find.*massif",
+        rb"failed to start tool|no such tool|can't find.*(?:massif|memcheck|dhat)",
         "tool-missing",
-        "this valgrind has no massif for this machine; reinstall valgrind",
+        "this valgrind lacks the tool for this machine; reinstall valgrind",
     ),
     (
         rb"(?i)bad option|Unknown option",

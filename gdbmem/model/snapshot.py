@@ -12,11 +12,12 @@ from gdbmem.model.calltree import CallTree
 HEAP_BYTES = "bytes of heap"
 PAGE_BYTES = "bytes of pages"
 ALLOCATED_BYTES = "bytes allocated"  # since the start, freed ones too
+LOST_BYTES = "bytes lost"  # that no pointer reaches
 
 
 def memory_noun(unit: str) -> str:
     """Return what to call memory that is counted in *unit*."""
-    return "mapped memory" if unit == PAGE_BYTES else "heap"
+    return {PAGE_BYTES: "mapped memory", LOST_BYTES: "lost memory"}.get(unit, "heap")
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Profile(Protocol):
 
     @property
     def unit(self) -> str:
-        """What the trees count: HEAP_BYTES, PAGE_BYTES or ALLOCATED_BYTES."""
+        """What the trees count: HEAP_BYTES, PAGE_BYTES, ALLOCATED_BYTES or LOST_BYTES."""
         ...
 
     @property

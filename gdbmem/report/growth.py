@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gdbmem.analysis.library import own_frame
-from gdbmem.model.growth import Growth, GrowthPath
-from gdbmem.report.naming import Places, full_function
+from gdbmem.model.growth import Growth
+from gdbmem.report.path_text import path_text
 from gdbmem.text import plural
 from gdbmem.units import format_delta, format_duration
 
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 
     from gdbmem.report.source import SourceLines
 
-_CALLERS = 4
 _TELLING = 50  # requests; with fewer, starting and ending weigh more than they do
 
 
@@ -33,7 +31,7 @@ def print_growth(growth: Growth, console: Console, sources: SourceLines, *, top:
     for path in growth.paths[:top]:
         by = path.call if path.thread == 1 else f"{path.call}, thread {path.thread}"
         cells = (_delta(path.mapped_bytes), _delta(path.resident_bytes), f"{path.calls:,}", by)
-        table.add_row(*cells, _where(path, sources))
+        table.add_row(*cells, path_text(path.frames, sources))
     if growth.paths:
         console.print(table)
     rest = len(growth.paths) - top
@@ -60,25 +58,6 @@ def _delta(size_bytes: int) -> Text:
     from rich.text import Text
 
     return Text(format_delta(size_bytes), "red" if size_bytes > 0 else "green" if size_bytes < 0 else "dim")
-
-
-def _where(path: GrowthPath, sources: SourceLines) -> Text:
-    from rich.text import Text
-
-    frames = path.frames[own_frame(path.frames) :]
-    places = Places(path.frames)
-    text = Text()
-    for number, frame in enumerate(frames[: 1 + _CALLERS]):
-        if number == 0:
-            text.append(f"{places.place(frame)}  ", "bold")
-            text.append(full_function(frame))
-            line = sources.line(frame.file, frame.line)
-            if line is not None and frame.file is not None:
-                text.append("\n    ")
-                text.append_text(sources.highlighted(frame.file, line))
-        else:
-            text.append(f"\n  {places.place(frame)}  {full_function(frame)}", "dim")
-    return text
 
 
 def growth_json(growth: Growth) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from gdbmem.errors import InputError, Notice
 from gdbmem.formats.addresses import Binary
 from gdbmem.formats.opening import Reading, open_profile
 from gdbmem.formats.stacks import StackProfile
+from gdbmem.model.leaks import LOST
 from gdbmem.model.snapshot import HEAP_BYTES, Profile, Snapshot
 from gdbmem.runs.run import Run, SnapshotRecord, asked_for, is_run, notices, open_run
 from gdbmem.text import plural, printable
@@ -103,7 +105,7 @@ def _open_from_run(run: Run, name: Optional[str], reading: Optional[Reading]) ->
 
 
 def _open_record(run: Run, record: SnapshotRecord, reading: Optional[Reading]) -> _Opened:
-    path = run.path(record)
+    path = _file_of(run, record, reading.metric if reading else None)
     if not path.is_file():
         raise InputError(
             f"the file of snapshot {printable(record.name)}, {printable(str(path))}, is gone",
@@ -148,6 +150,18 @@ def unit_of(run: Run, record: SnapshotRecord) -> str:
         return open_profile(run.path(record)).unit
     except InputError:
         return HEAP_BYTES
+
+
+def leaks_file(file: str) -> str:
+    """Return where a run keeps memcheck's leak search that goes with the snapshot in *file*."""
+    return f"leaks/{Path(file).stem}.log"
+
+
+def _file_of(run: Run, record: SnapshotRecord, metric: Optional[str]) -> Path:
+    """Return the file that holds *metric* of *record*: under memcheck what is lost has one of its own."""
+    if record.engine == "memcheck" and metric in LOST:
+        return run.folder / leaks_file(record.file)
+    return run.path(record)
 
 
 def load_from_profile(profile: Profile, selector: Optional[str]) -> Loaded:
@@ -210,12 +224,13 @@ def load_series(text: str, reading: Optional[Reading] = None) -> list[Loaded]:
 
 
 def histories(run: Run) -> list[Path]:
-    """Return the files in which massif kept its own history of *run*, oldest first."""
+    """Return the files that a tool of valgrind's wrote at an end of *run*, oldest first: massif its own history."""
+    engine = str(run.facts.get("engine") or "massif")
     ended = sorted(
-        run.folder.glob("massif.*.out"),
+        run.folder.glob(f"{glob.escape(engine)}.*.*.*"),
         key=lambda file: [int(p) for p in file.name.split(".") if p.isdigit()],
     )
-    asked = run.folder.glob("history-*.massif")
+    asked = run.folder.glob("history-*.*")
     return [*ended, *sorted(asked, key=lambda file: (len(file.name), file.name))]
 
 

@@ -11,7 +11,7 @@ from gdbmem.runs.recipe import Pair, Point, Recipe
 from gdbmem.runs.recipe_yaml import Reader, located
 from gdbmem.text import printable
 
-UNDER_VALGRIND = ("massif", "memcheck")
+UNDER_VALGRIND = ("massif", "memcheck", "dhat")
 _NO_SNAPSHOTS = ("none",)
 _OWN_MALLOC = ("gperftools", "jemalloc")  # they take malloc's place
 _ORDINAL = re.compile(r"#[1-9]\d*$")

@@ -30,7 +30,8 @@ OPTION_KEYS = (
     "threshold", "pages-as-heap", "time-unit", "stacks", "alloc-fn", "massif-opt", "valgrind-opt",
     "trace-children", "sample-rate", "dump-interval",
 )  # fmt: skip
-ENGINES, LATER_ENGINES = ("massif", "gperftools", "jemalloc", "none"), ("memcheck",)
+ENGINES = ("massif", "memcheck", "gperftools", "jemalloc", "dhat", "heaptrack", "none")
+WHOLE_RUN_ENGINES = ("dhat", "heaptrack")  # which take no snapshots
 METRICS, LATER_METRICS = ("heap", "rss", "retained"), ("blocks",)
 ACTIONS = ("snap", "ledger", "containers", "backtrace", "print", "gdb")
 TIME_UNITS = ("i", "ms", "B")
@@ -39,8 +40,14 @@ _WITH_ARGUMENT = {"print": "{print: EXPRESSION}", "gdb": "{gdb: COMMAND}"}
 # The engine's own field for each option that is a list.
 _LIST_OPTIONS = {"alloc-fn": "alloc_fns", "massif-opt": "massif_opts", "valgrind-opt": "valgrind_opts"}
 _SIZE_OPTIONS = ("sample-rate", "dump-interval")
-# Which engines take which of them; the others are massif's.
-_OPTIONS_OF = {"gperftools": ("dump-interval",), "jemalloc": _SIZE_OPTIONS, "none": ()}
+_VALGRINDS = ("valgrind-opt", "trace-children")
+_OPTIONS_OF: dict[str, tuple[str, ...]] = {
+    "massif": tuple(name for name in OPTION_KEYS if name not in _SIZE_OPTIONS),
+    "memcheck": _VALGRINDS,
+    "dhat": _VALGRINDS,
+    "gperftools": ("dump-interval",),
+    "jemalloc": _SIZE_OPTIONS,
+}
 _FLAG_OPTIONS = ("pages-as-heap", "stacks", "trace-children")
 _ORDINAL = re.compile(r"(.+)#([1-9]\d{0,8})", re.DOTALL)
 
@@ -68,13 +75,18 @@ def parse_recipe(text: str, source: str) -> Recipe:
 
 def _recipe(reader: Reader, root: yaml.Node, source: str) -> Recipe:
     nodes = reader.mapping(root, "a recipe", KEYS)
-    for key in ("program", "points"):
+    engine = _engine(reader, nodes.get("engine"))
+    for key in ("program",) if engine in WHOLE_RUN_ENGINES else ("program", "points"):
         # A root that is no mapping has been named already.
         if key not in nodes and isinstance(root, yaml.MappingNode):
             reader.problem(root, f"the recipe has no '{key}:'")
+    for key in ("diff", "expect"):
+        if key in nodes and engine in WHOLE_RUN_ENGINES:
+            reader.problem(
+                nodes[key], f"{engine} takes no snapshots: there is nothing for '{key}:'", "leave it out"
+            )
     folder = Path(source).absolute().parent
     points = _points(reader, nodes.get("points"))
-    engine = _engine(reader, nodes.get("engine"))
     stdin = reader.text(nodes["stdin"], "'stdin'") if "stdin" in nodes else ""
     return Recipe(
         source=source,
@@ -93,7 +105,7 @@ def _recipe(reader: Reader, root: yaml.Node, source: str) -> Recipe:
 
 
 def _engine(reader: Reader, node: Optional[yaml.Node]) -> str:
-    return reader.choice(node, "engine", ENGINES, LATER_ENGINES) if node else ENGINES[0]
+    return reader.choice(node, "engine", ENGINES) if node else ENGINES[0]
 
 
 def _timeout(reader: Reader, node: Optional[yaml.Node]) -> Optional[float]:
@@ -121,7 +133,7 @@ def _options(reader: Reader, node: Optional[yaml.Node], engine: str) -> dict[str
     nodes = reader.mapping(node, "'options'", OPTION_KEYS) if node else {}
     for key, value in nodes.items():
         what = f"'{key}'"
-        known = _OPTIONS_OF.get(engine, tuple(name for name in OPTION_KEYS if name not in _SIZE_OPTIONS))
+        known = _OPTIONS_OF.get(engine, ())
         if key not in known:
             hint = f"it takes {', '.join(known)}" if known else "it takes none"
             reader.problem(value, f"{what} is no option of the engine {engine}", hint)

@@ -54,6 +54,17 @@ def test_each_line_is_ok_or_says_what_to_type() -> None:
     )
 
 
+@pytest.mark.needs("gdb", "valgrind", "heaptrack")
+def test_each_engine_is_tried_and_a_missing_one_is_no_failure(tmp_path: Path) -> None:
+    _, found = checks()
+    for name in ("massif", "memcheck", "dhat", "engine gperftools", "engine jemalloc", "engine heaptrack"):
+        assert found[name]["ok"], found[name]
+    _, bare = checks(PATH=str(tmp_path))
+    missing = bare["engine heaptrack"]
+    assert (missing["ok"], missing["needed"]) == (False, False)
+    assert "heaptrack" in missing["mend"] and "the whole run" in missing["mend"]
+
+
 def test_without_gdb_and_valgrind_the_status_is_3_and_the_packages_are_named(tmp_path: Path) -> None:
     status, found = checks(PATH=str(tmp_path))
     assert status == 3

@@ -46,7 +46,7 @@ def only_problem(text: str) -> str:
         (HEAD + "args: fast", "3:7 'args' must be a list, not 'fast'; write it as in [config.yaml, --fast]"),
         (HEAD + "env: [A]", "3:6 'env' must be made of 'key: value' lines, not a list"),
         (HEAD + "env: {A=B: c}", "3:6 'A=B' can't name a variable"),
-        (HEAD + "engine: memcheck", "3:9 engine 'memcheck' is not in this version of gdbmem; it has massif"),
+        (HEAD + "engine: dhat\nexpect: [{between: [m, end], at_most: 1B}]", "4:9 dhat takes no snapshots"),
         (HEAD + "engine: masif", "3:9 unknown engine 'masif'; did you mean 'massif'?"),
         (HEAD + "timeout: 10", "3:10 'timeout': '10' is no duration; write it as in 500ms"),
         (HEAD + "timeout: 0", "3:10 'timeout' is 0; leave it out to wait without end"),
@@ -179,7 +179,7 @@ def test_ledgers_can_be_compared_and_judged_with_an_engine_that_leaves_the_proce
 
 
 def test_all_problems_are_reported_in_their_order_and_the_error_counts_them() -> None:
-    text = "program: a\ntimeout: 10\npoints: [{at: m, do: [ledgr]}]\nengine: memcheck\nwhat: x\n"
+    text = "program: a\ntimeout: 10\npoints: [{at: m, do: [ledgr]}]\nengine: what\nwhat: x\n"
     lines = [int(problem.split(":")[0]) for problem in problems(text)]
     assert lines == [2, 3, 4, 5]
     with pytest.raises(RecipeError) as caught:

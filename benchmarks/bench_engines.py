@@ -1,0 +1,142 @@
+"""What each engine costs a program: its processor time under the engine, and as it is. No gdb, no snapshots.
+
+What the engine takes to start (half a second under valgrind) is measured on a program that does nothing, and left
+out of the others. Processor time, because wall time would count whatever else the machine does. Programs that
+compute on several processors wait longer under valgrind than this says: it runs one thread at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Optional
+
+from benchmarks.racing import Pair, Row
+from gdbmem.engines.engine import NativeOptions, native_engine, options_of, table, valgrind_engine
+from gdbmem.errors import MissingToolError
+from gdbmem.launch.native import find_library
+from gdbmem.launch.valgrind import history_pattern
+
+TITLE = "What an engine costs a program: processor time under it, and as it is"
+ROOT = Path(__file__).parents[1]
+ROUNDS = 3
+ENGINES = ("massif", "memcheck", "dhat", "gperftools", "jemalloc", "heaptrack")
+SAMPLED = "jemalloc, a sample each 512 KiB"
+
+ALLOCATES = """
+#include <stdlib.h>
+static void *slots[1024];
+int main(void) {
+  unsigned state = 1;
+  for (int i = 0; i < 1000000; i++) {
+    state = state * 1664525u + 1013904223u;
+    void **slot = &slots[state >> 22];
+    free(*slot);
+    *slot = malloc(16 + (state >> 12 & 255));
+  }
+  return 0;
+}
+"""
+COMPUTES = """
+#include <stdio.h>
+#include <stdlib.h>
+int main(void) {
+  enum { N = 220 };
+  double *a = calloc(N * N, sizeof *a), *b = calloc(N * N, sizeof *b), *c = calloc(N * N, sizeof *c);
+  for (int i = 0; i < N * N; i++) a[i] = i % 7, b[i] = i % 5;
+  for (int round = 0; round < 30; round++)
+    for (int i = 0; i < N; i++)
+      for (int j = 0; j < N; j++) {
+        double sum = 0;
+        for (int k = 0; k < N; k++) sum += a[i * N + k] * b[k * N + j];
+        c[i * N + j] += sum;
+      }
+  printf("%f\\n", c[N]);
+  return 0;
+}
+"""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a program is run: words before it, and variables beside ours."""
+
+    words: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def race() -> Sequence[Row]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        programs = _programs(folder)
+        return [row for engine in (*ENGINES, SAMPLED) for row in _rows(engine, programs, folder)]
+
+
+def _rows(engine: str, programs: Mapping[str, Sequence[str]], folder: Path) -> Sequence[Row]:
+    way = _way(engine, folder)
+    if way is None:
+        print(f"bench: {engine} is not installed: left out", file=sys.stderr)
+        return []
+    start = _race(programs["does nothing"], way, folder)
+    rows = [Row(f"{engine}: starts", start.ours_median, start.peer_median)]
+    for what, argv in programs.items():
+        if what != "does nothing":
+            pair = _race(argv, way, folder)
+            seconds = (pair.ours_median - start.ours_median, pair.peer_median - start.peer_median)
+            rows.append(Row(f"{engine}: {what}", *seconds))
+    return rows
+
+
+def _programs(folder: Path) -> dict[str, list[str]]:
+    subprocess.run(["make", "-C", str(ROOT / "examples" / "decoder")], check=True, capture_output=True)
+    programs = {"the decoder": [str(ROOT / "examples" / "decoder" / "build" / "decoder"), "--batches", "1"]}
+    sources = {"does nothing": "int main(void) { return 0; }", "allocates": ALLOCATES, "computes": COMPUTES}
+    for what, source in sources.items():
+        path = folder / what.replace(" ", "-")
+        subprocess.run(["gcc", "-g", "-O1", "-xc", "-", "-o", str(path)], input=source, text=True, check=True)
+        programs[what] = [str(path)]
+    return programs
+
+
+def _way(engine: str, folder: Path) -> Optional[Way]:
+    name, _, sampled = engine.partition(",")
+    if table(name).runs == "valgrind":
+        pattern = history_pattern(folder, 1, name)
+        return Way(
+            ["valgrind", "-q", *valgrind_engine(name).valgrind_arguments(options_of(name, {}), pattern)]
+        )
+    try:
+        library = find_library(table(name))
+    except MissingToolError:
+        return None
+    options = NativeOptions(sample_rate=512 << 10) if sampled else NativeOptions()
+    variables = native_engine(name).environment(f"{folder}/snapshots/own", options)
+    return Way(environment={**variables, "LD_PRELOAD": library})
+
+
+def _race(argv: Sequence[str], way: Way, folder: Path) -> Pair:
+    (folder / "snapshots").mkdir(exist_ok=True)
+    ours, peer = [], []
+    for _ in range(ROUNDS):
+        ours.append(_seconds([*way.words, *argv], way.environment))
+        peer.append(_seconds(argv, {}))
+        for raw in folder.glob("heaptrack.*.raw"):
+            raw.unlink()
+    return Pair(ours, peer)
+
+
+def _seconds(argv: Sequence[str], environment: Mapping[str, str]) -> float:
+    """Return the processor time of *argv*, its children's included."""
+    child = subprocess.Popen(
+        argv, env={**os.environ, **environment}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode:
+        raise subprocess.CalledProcessError(child.returncode, argv)
+    return usage.ru_utime + usage.ru_stime

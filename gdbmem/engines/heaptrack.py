@@ -1,0 +1,71 @@
+"""heaptrack: its library is preloaded, each allocation of a whole run is written down, and read at the end."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gdbmem.engines.engine import NATIVE, Inferior, NativeOptions, Table, no_snapshots
+from gdbmem.errors import MissingToolError
+
+NAME = "heaptrack"
+
+TABLE = Table(
+    name=NAME,
+    runs=NATIVE,
+    summary="native code, one profile of the whole run: allocated in all, at the peak, at the end",
+    cost="by the rate of allocations: nothing where a program computes, some 10 times where it only allocates",
+    counts="bytes as they were requested, exact",
+    blind=(
+        "moments in between: it takes no snapshots",
+        "programs that this one starts: the first process only",
+        "a program that brings its own allocator, or is static or setuid",
+    ),
+    command=NAME,
+    package=NAME,
+    takes_snapshots=False,
+    whole_run=True,
+)
+
+RAW = "heaptrack.$$.raw"  # in the run folder, while the program runs; heaptrack puts the process for $$
+
+
+@dataclass(frozen=True)
+class Installed:
+    """heaptrack's parts, which stand beside its script."""
+
+    library: Path
+    interpreter: Path
+
+
+def find_heaptrack() -> Installed:
+    """Return what is installed; raises MissingToolError where a part is missing."""
+    script = shutil.which(NAME)
+    folder = Path(script).resolve().parent.parent / "lib" / NAME if script else None
+    if folder is None:
+        raise MissingToolError(
+            "heaptrack is not installed",
+            slug="no-heaptrack",
+            hint="install the heaptrack package of your distribution ('gdbmem doctor' names the command)",
+        )
+    found = Installed(folder / "libheaptrack_preload.so", folder / "libexec" / "heaptrack_interpret")
+    for part in (found.library, found.interpreter):
+        if not part.is_file():
+            raise MissingToolError(
+                f"heaptrack is here, but not its {part.name} ({part})",
+                slug="no-heaptrack",
+                hint="install the heaptrack package again",
+            )
+    return found
+
+
+def environment(prefix: str, options: NativeOptions) -> Mapping[str, str]:
+    """Return what names heaptrack's file, in the folder above that of *prefix*."""
+    return {"DUMP_HEAPTRACK_OUTPUT": str(Path(prefix).parent.parent / RAW)}
+
+
+def snapshot(inferior: Inferior, prefix: str, target: str) -> None:
+    """Refuse: heaptrack profiles the whole run."""
+    raise no_snapshots(NAME)

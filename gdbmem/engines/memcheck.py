@@ -1,0 +1,86 @@
+"""Valgrind's memcheck: exact heap bytes per call path, and which of them no pointer reaches any more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gdbmem.engines.engine import VALGRIND, Table
+from gdbmem.engines.valgrind import ValgrindOptions, shared_arguments
+
+NAME = "memcheck"
+
+TABLE = Table(
+    name=NAME,
+    runs=VALGRIND,
+    summary="exact heap bytes per call path, told apart: leaked, still reachable, and what keeps a block alive",
+    cost="10 to 60 times slower, and twice the memory; a snapshot searches the whole heap for pointers",
+    counts="bytes as they were requested, exact",
+    blind=(
+        "memory that is still reachable but of no use any more: that is for memdiff, not for memleaks",
+        "instructions that valgrind doesn't know (AVX-512)",
+        "a static program's heap",
+        "threads at the same time: valgrind runs one at a time",
+    ),
+    package="valgrind",
+)
+
+OPTIONS = ValgrindOptions
+END = "the heap at the end"
+SUFFIX = ".ms"
+ENDING = b"HEAP SUMMARY"  # a leak search comes between that and the file
+
+# A pointer into the middle of a block counts where C++ makes such.
+_LOST = "kinds definite,indirect,possible heuristics all"
+
+
+def valgrind_arguments(options: ValgrindOptions, history: Path) -> list[str]:
+    """Return memcheck's own part of valgrind's command line; the heap at the end goes to *history*.
+
+    What is lost then is told in valgrind's log.
+
+    ``%p`` in *history* is the process; every other ``%`` must stand doubled.
+    """
+    return [
+        "--tool=memcheck",
+        "--xtree-memory=allocs",
+        f"--xtree-memory-file={history}",
+        "--leak-check=full",
+        "--show-leak-kinds=definite,indirect,possible",
+        # As deep as massif's: a path that is cut can't be told from another.
+        "--num-callers=30",
+        *shared_arguments(options),
+        *options.valgrind_opts,
+    ]
+
+
+def rescue_command(path: str) -> str:
+    """Return the monitor command that saves to *path* what a SIGKILL would lose: the heap by path."""
+    return heap_command(path)
+
+
+def heap_command(path: str) -> str:
+    """Return the monitor command that writes the heap by call path to *path*: no blank in it, and it ends in .ms.
+
+    That ending makes it massif's format, which names inlined functions; callgrind's doesn't.
+    """
+    return f"xtmemory {path}"
+
+
+def leaks_command(*, changed: bool) -> str:
+    """Return the monitor command that lists what is lost; *changed*: only what has since the last search."""
+    return f"leak_check full {_LOST} {'changed' if changed else 'any'}"
+
+
+def blocks_command(record: int, limit: int) -> str:
+    """Return the monitor command that lists up to *limit* blocks of a loss record of the last search."""
+    return f"block_list {record} limited {limit}"
+
+
+def pointers_command(address: int, size: int = 1) -> str:
+    """Return the monitor command that searches for pointers to *address*, or into the *size* bytes from there."""
+    return f"who_points_at {address:#x} {size}"
+
+
+def location_command(address: int) -> str:
+    """Return the monitor command that tells what *address* belongs to."""
+    return f"v.info location {address:#x}"

@@ -1,0 +1,86 @@
+"""What valgrind's tools share as engines: their options, what the launch itself sets, how each one differs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional, Protocol
+
+from gdbmem.engines.engine import Table
+from gdbmem.errors import UsageError
+from gdbmem.text import printable
+
+# Options that the launch itself needs as it sets them: another value would leave gdb without a
+# connection, or the run folder without its files.
+_OURS = (
+    "--tool", "--vgdb", "--log-file", "--log-fd", "--log-socket", "--xml", "--massif-out-file", "--dhat-out-file",
+    "--xtree-leak", "--xtree-memory", "--trace-children", "--gen-suppressions", "--command-line-only",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ValgrindOptions:
+    """What the user may choose under each of valgrind's tools."""
+
+    valgrind_opts: Sequence[str] = ()
+    trace_children: bool = False
+
+    def __post_init__(self) -> None:
+        for option in self.valgrind_opts:
+            refuse_ours(option)
+
+
+class ValgrindEngine(Protocol):
+    """What the module of an engine that is one of valgrind's tools offers."""
+
+    TABLE: Table
+    OPTIONS: type[ValgrindOptions]
+    END: str  # what it writes at the program's end, in words
+    SUFFIX: str  # of that file: it may make the format
+    ENDING: bytes  # what its log says when it begins to write that; b"": nothing
+
+    def valgrind_arguments(self, options: Any, history: Path) -> list[str]:
+        """Return the tool's own part of valgrind's command line; its file at the end goes to *history*.
+
+        ``%p`` in *history* is the process; every other ``%`` must stand doubled.
+        """
+        ...
+
+    def rescue_command(self, path: str) -> Optional[str]:
+        """Return the monitor command that saves to *path* what a SIGKILL would lose; None: there is none."""
+        ...
+
+
+def shared_arguments(options: ValgrindOptions) -> list[str]:
+    """Return what each tool is told, for the sake of honest stacks."""
+    return [
+        f"--trace-children={yes(options.trace_children)}",
+        # Whole paths, so that a source line can be shown from any folder.
+        "--fullpath-after=",
+        # Threads take turns fairly, and a library that was unloaded keeps its names.
+        "--fair-sched=yes",
+        "--keep-debuginfo=yes",
+    ]
+
+
+def refuse_ours(option: str) -> None:
+    """Raise UsageError for an *option* of valgrind's that the launch sets itself, or that is none."""
+    if not option.startswith("-"):
+        raise UsageError(
+            f"'{printable(option)}' is no option of valgrind's",
+            slug="bad-option",
+            hint="write it as in --valgrind-opt=--num-callers=50",
+        )
+    name = option.split("=", 1)[0]
+    if any(name == ours or name.startswith(f"{ours}-") for ours in _OURS):
+        raise UsageError(
+            f"{printable(name)} is set by the launch itself",
+            slug="option-taken",
+            hint="leave it out; see 'gdbmem launch --help' for the options that take its place",
+        )
+
+
+def yes(flag: bool) -> str:
+    """Return *flag* as valgrind writes it."""
+    return "yes" if flag else "no"

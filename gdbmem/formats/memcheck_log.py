@@ -1,0 +1,202 @@
+"""What memcheck says of a leak search, in its log or to gdb: loss records with their stacks, and the sums."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Optional
+
+from gdbmem.errors import InputError, Notice
+from gdbmem.formats.massif_tree import Data, UnknownTextError, read_node_text
+from gdbmem.formats.stacks import (
+    DEEPEST,
+    Content,
+    Stack,
+    StackProfile,
+    check_count,
+    choose_metric,
+)
+from gdbmem.model.calltree import Frame
+from gdbmem.model.leaks import (
+    DEFINITELY,
+    INDIRECTLY,
+    KINDS,
+    LOST,
+    POSSIBLY,
+    REACHABLE,
+    SUPPRESSED,
+    LeakRecord,
+    LeakSearch,
+    Sum,
+)
+from gdbmem.text import printable
+
+TRUNCATED = "profile-truncated"
+
+_KINDS = {
+    "definitely lost": DEFINITELY,
+    "indirectly lost": INDIRECTLY,
+    "possibly lost": POSSIBLY,
+    "still reachable": REACHABLE,
+    "suppressed": SUPPRESSED,
+}
+_COUNT = r"([0-9,]{1,26})(?: \(([-+][0-9,]{1,26})\))?"  # and by how much it has changed
+_KIND = "|".join(_KINDS)
+_PREFIX = re.compile(r"(?:==|--)[0-9]+(?:==|--)(?: |$)")
+_RECORD = re.compile(
+    rf"{_COUNT}(?: \({_COUNT} direct, {_COUNT} indirect\))? bytes in {_COUNT} blocks"
+    rf" are ({_KIND}) in loss record ([0-9,]{{1,26}}) of [0-9,]{{1,26}}"
+)
+_SUM = re.compile(rf" +({_KIND}): {_COUNT} bytes in {_COUNT} blocks")
+_FRAME = re.compile(r" +(?:at|by) (0x[0-9A-F]+: .*)")
+_COMMAND = re.compile(r"Command: (.*)")
+_NO_BLOCK = re.compile(r"All heap blocks were freed -- no leaks are possible\.?")
+# valgrind's own malloc stands at the top of each stack; the execution trees leave it out.
+_OWN = re.compile(r"(?:.*/)?vgpreload_[\w.-]+|.*/vg_replace_malloc\.c")
+
+
+def read_memcheck_log(data: Data, source: str, metric: Optional[str]) -> StackProfile:
+    """Read the last leak search in *data*; raises InputError where there is none, or a line of it is damaged."""
+    search = read_leak_search(bytes(data), source)
+    held = {record.kind for record in search.records}
+    metrics = [kind for kind in KINDS if kind in held or (kind in LOST and kind in search.sums)]
+    chosen = choose_metric(metric, metrics, source)
+    numbers: dict[Frame, int] = {}
+    stacks = [
+        Stack(
+            tuple(numbers.setdefault(frame, len(numbers)) for frame in record.frames),
+            record.bytes,
+            record.blocks,
+        )
+        for record in search.records
+        if record.kind == chosen
+    ]
+    total = sum(stack.bytes for stack in stacks)
+    return StackProfile(
+        source=source,
+        source_format="memcheck",
+        metric=chosen,
+        metrics=metrics,
+        total_bytes=total,
+        load=lambda profile: Content(stacks, [(frame,) for frame in numbers]),
+        command=search.command,
+        notices=[*search.notices, *_unlisted(search, chosen, total, source)],
+    )
+
+
+def _unlisted(search: LeakSearch, kind: str, total: int, source: str) -> list[Notice]:
+    if kind not in search.sums or search.sums[kind].bytes == total:
+        return []
+    text = f"{printable(source)} lists {total} of the {search.sums[kind].bytes} bytes that are {kind}"
+    return [Notice(TRUNCATED, text)]
+
+
+def read_leak_search(data: bytes, source: str = "memcheck's answer") -> LeakSearch:
+    """Return the last leak search that *data* tells of. Raises InputError.
+
+    A record's bytes are its own: what it only points to is in records of its own.
+    """
+    return _Reader(data, source).read()
+
+
+class _Reader:
+    def __init__(self, data: bytes, source: str) -> None:
+        self._lines = data.decode("utf-8", "surrogateescape").split("\n")
+        self._source = source
+        self._records: list[LeakRecord] = []
+        self._sums: dict[str, Sum] = {}
+        self._command = ""
+        self._address = b""  # of the last frame
+        self._stack: Optional[list[Frame]] = None  # of the last record, while it is read
+
+    def read(self) -> LeakSearch:
+        for number, line in self._words():
+            self._take(line, number)
+        notices = []
+        if not self._sums:
+            if not self._records:
+                raise InputError(
+                    f"{printable(self._source)} tells of no leak search",
+                    slug="no-leak-search",
+                    hint="memcheck makes one with --leak-check=full, or when 'memleaks' asks it",
+                )
+            text = f"{printable(self._source)} ends within a leak search: records may be missing, and it has no sums"
+            notices.append(Notice(TRUNCATED, text))
+        return LeakSearch(self._records, self._sums, command=self._command, notices=notices)
+
+    def _words(self) -> Iterator[tuple[int, str]]:
+        for number, line in enumerate(self._lines, start=1):
+            line = line.rstrip("\r")
+            prefix = _PREFIX.match(line)
+            # To gdb some lines come without valgrind's mark.
+            yield number, line[prefix.end() :] if prefix else line
+
+    def _take(self, line: str, number: int) -> None:
+        frame = _FRAME.fullmatch(line)
+        if frame is not None:
+            if self._stack is not None:
+                self._add_frame(frame[1], number)
+            return
+        self._stack = None
+        record, total, command = _RECORD.fullmatch(line), _SUM.fullmatch(line), _COMMAND.fullmatch(line)
+        if record is not None:
+            self._add_record(record, number)
+        elif total is not None:
+            self._sums[_KINDS[total[1]]] = Sum(self._count(total[2], number), self._count(total[4], number))
+        elif command is not None:
+            self._command = command[1]
+        elif _NO_BLOCK.fullmatch(line):
+            self._records, self._sums = [], dict.fromkeys(KINDS, Sum(0, 0))
+        elif " in loss record " in line:
+            raise self._bad(number, line)
+
+    def _add_record(self, match: re.Match[str], number: int) -> None:
+        if self._sums:  # of the search before
+            self._records, self._sums = [], {}
+        total, delta, direct, direct_delta, indirect, _, blocks, more_blocks, kind, at = match.groups()
+        delta = direct_delta if direct is not None else delta
+        self._stack = []
+        self._records.append(
+            LeakRecord(
+                number=self._count(at, number),
+                kind=_KINDS[kind],
+                bytes=self._count(direct or total, number),
+                blocks=self._count(blocks, number),
+                frames=self._stack,
+                indirect_bytes=self._count(indirect or "0", number),
+                delta_bytes=None if delta is None else int(delta.replace(",", "")),
+                delta_blocks=None if more_blocks is None else int(more_blocks.replace(",", "")),
+            )
+        )
+
+    def _add_frame(self, text: str, number: int) -> None:
+        assert self._stack is not None
+        try:
+            entry = read_node_text(text.encode("utf-8", "surrogateescape"))
+        except UnknownTextError:
+            raise self._bad(number, text) from None
+        frame, before, self._address = entry.frame, self._address, entry.address
+        if frame is None or (not self._stack and _is_own(frame)):
+            return
+        if self._stack and entry.address == before and self._stack[-1] != frame:
+            # One call, and the function before was inlined into this one.
+            self._stack[-1] = self._stack[-1]._replace(inlined=True)
+        self._stack.append(frame)
+        if len(self._stack) > DEEPEST:
+            raise InputError(
+                f"{printable(self._source)}:{number}: a stack without end", slug="stack-too-deep"
+            )
+
+    def _count(self, text: str, number: int) -> int:
+        return check_count(int(text.replace(",", "")), self._source, number)
+
+    def _bad(self, number: int, line: str) -> InputError:
+        return InputError(
+            f"{printable(self._source)}:{number}: expected a loss record, found '{printable(line[:60])}'",
+            slug="unknown-line",
+            hint="was the file edited, or is it of another format?",
+        )
+
+
+def _is_own(frame: Frame) -> bool:
+    return _OWN.fullmatch(frame.object or frame.file or "") is not None

@@ -1,0 +1,87 @@
+"""What a leak search found: records of blocks that came the same way and share a fate, and the sums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Optional
+
+from gdbmem.errors import Notice
+from gdbmem.model.calltree import Frame
+
+DEFINITELY, INDIRECTLY, POSSIBLY = "definitely-lost", "indirectly-lost", "possibly-lost"
+REACHABLE, SUPPRESSED = "reachable", "suppressed"
+LOST = (DEFINITELY, INDIRECTLY, POSSIBLY)
+KINDS = (*LOST, REACHABLE, SUPPRESSED)
+
+
+class LeakRecord(NamedTuple):
+    """Blocks of one call path and one kind; their bytes are each record's own, nothing counts twice."""
+
+    number: int  # as the tool gave it, until its next leak search
+    kind: str  # one of KINDS
+    bytes: int
+    blocks: int
+    frames: Sequence[Frame]  # from the allocation outward
+    indirect_bytes: int = 0  # that only these blocks point to: in other records
+    delta_bytes: Optional[int] = None  # since the search before; None: not asked
+    delta_blocks: Optional[int] = None
+
+
+class Sum(NamedTuple):
+    """Bytes and blocks of one kind in the whole heap."""
+
+    bytes: int
+    blocks: int
+
+
+@dataclass(frozen=True)
+class LeakSearch:
+    """One leak search."""
+
+    records: Sequence[LeakRecord]
+    sums: Mapping[str, Sum]  # by kind, of all KINDS; {}: the search was cut
+    since: str = ""  # what the deltas are against, in words; "": there are none
+    command: str = ""
+    notices: Sequence[Notice] = ()
+
+    def check(self) -> None:
+        """Raise ValueError unless the records of each kind that is listed add up to its sum."""
+        for kind in LOST:
+            found = sum(record.bytes for record in self.records if record.kind == kind)
+            if found and kind in self.sums and found != self.sums[kind].bytes:
+                raise ValueError(f"the records of {kind} hold {found} bytes, not {self.sums[kind].bytes}")
+
+
+class Block(NamedTuple):
+    """A block of the heap; *indirect* ones are only pointed to by the one before them with less depth."""
+
+    address: int
+    bytes: int
+    depth: int = 0  # 0: of the record that was asked for; 1: it keeps this one, which another record counts
+    record: Optional[int] = None  # that counts it, where *depth* is not 0
+
+
+class Holder(NamedTuple):
+    """A place that points into a block."""
+
+    kind: str  # global, local, register, block (of the heap), other
+    address: Optional[int]  # of the pointer; None: a register
+    inside_bytes: int  # how far behind the block's start it points
+    text: str  # what to call the place: a variable, a register, what memcheck says of it
+    thread: Optional[int] = None
+    block: Optional[Block] = None  # of the heap, that the pointer stands in
+    frames: Sequence[Frame] = ()  # where that was allocated
+
+
+@dataclass(frozen=True)
+class Holding:
+    """Who keeps one block alive."""
+
+    block: Block
+    frames: Sequence[Frame]  # where it was allocated
+    holders: Sequence[Holder]  # each place that points into it
+    chain: Sequence[
+        Holder
+    ]  # from one of those to a place outside of the heap, which ends it; (): there is none
+    is_whole: bool = True  # False: the search was ended before all was looked at

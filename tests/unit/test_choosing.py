@@ -1,0 +1,124 @@
+"""--engine auto: the rules, in their order, each with a sentence that says why."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gdbmem.engines.engine import NAMES, options_of, table
+from gdbmem.errors import MissingToolError, UsageError
+from gdbmem.launch import choosing
+from gdbmem.launch.elf import needed_libraries
+from gdbmem.launch.program import Program
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
+    """Return what is installed and linked, to be changed; at first valgrind and both allocators, and libc."""
+    found = {"installed": {"valgrind", "gperftools", "jemalloc"}, "linked": {"libc.so.6"}}
+
+    def find(wanted: object) -> str:
+        name = getattr(wanted, "name")  # noqa: B009  (any table)
+        if name not in found["installed"]:
+            raise MissingToolError("missing", slug="preload-missing")
+        return "lib"
+
+    monkeypatch.setattr(choosing, "find_library", find)
+    monkeypatch.setattr(choosing, "needed_libraries", lambda path: sorted(found["linked"]))
+    monkeypatch.setattr(
+        "gdbmem.launch.choosing.shutil.which", lambda name: name if name in found["installed"] else None
+    )
+    return found
+
+
+def program(tmp_path: Path, *, static: bool = False, size: int = 100) -> Program:
+    path = tmp_path / "prog\x1b[2J"
+    path.touch()
+    os.truncate(path, size)
+    return Program(path, path, static)
+
+
+@pytest.mark.parametrize(
+    ("linked", "engine", "why"),
+    [
+        ("libc.so.6", "massif", "nothing about"),
+        ("libtcmalloc_minimal.so.4", "gperftools", "is linked to libtcmalloc"),
+        ("libjemalloc.so.2", "jemalloc", "is linked to libjemalloc"),
+        ("libcudart.so.12", "gperftools", "drives a GPU, which valgrind can't follow (libcudart.so.12)"),
+        ("libgomp.so.1", "gperftools", "valgrind runs one thread at a time (libgomp.so.1)"),
+        ("libtbb.so.12", "gperftools", "(libtbb.so.12)"),
+        ("libompany.so.1", "massif", "nothing about"),
+    ],
+)
+def test_what_a_program_is_linked_to_decides_and_is_named(
+    linked: str, engine: str, why: str, machine: dict[str, set[str]], tmp_path: Path
+) -> None:
+    machine["linked"] = {"libc.so.6", linked}
+    choice = choosing.choose_engine(program(tmp_path))
+    assert choice.engine == engine and why in choice.sentence
+    assert choice.sentence.startswith(f"--engine auto takes {engine}: ")
+
+
+def test_a_static_program_has_its_pages_counted(machine: dict[str, set[str]], tmp_path: Path) -> None:
+    choice = choosing.choose_engine(program(tmp_path, static=True))
+    assert (choice.engine, choice.options) == ("massif", {"pages_as_heap": True})
+    assert options_of(choice.engine, choice.options)
+
+
+def test_very_much_debug_information_speaks_against_valgrind(
+    machine: dict[str, set[str]], tmp_path: Path
+) -> None:
+    choice = choosing.choose_engine(program(tmp_path, size=300 << 20))
+    assert choice.engine == "gperftools" and "300 MiB" in choice.reason
+
+
+@pytest.mark.parametrize(
+    ("installed", "static", "engine"),
+    [
+        ({"gperftools", "jemalloc"}, False, "gperftools"),
+        ({"jemalloc"}, False, "jemalloc"),
+        (set(), False, "none"),
+        (set(), True, "none"),
+    ],
+)
+def test_without_valgrind_the_best_that_is_installed_is_taken(
+    installed: set[str], static: bool, engine: str, machine: dict[str, set[str]], tmp_path: Path
+) -> None:
+    machine["installed"] = installed
+    choice = choosing.choose_engine(program(tmp_path, static=static))
+    assert choice.engine == engine and "valgrind" in choice.reason
+
+
+def test_a_name_with_an_escape_sequence_is_made_safe(machine: dict[str, set[str]], tmp_path: Path) -> None:
+    assert "\x1b" not in choosing.choose_engine(program(tmp_path)).sentence
+
+
+def test_the_libraries_that_a_real_program_names_are_read(tmp_path: Path) -> None:
+    names = needed_libraries(Path(shutil.which("bash") or "/bin/sh").resolve())
+    assert any(name.startswith("libc.so") for name in names)
+    cut = tmp_path / "cut"
+    cut.write_bytes(Path("/bin/sh").resolve().read_bytes()[:3000])
+    assert needed_libraries(cut) == [] == needed_libraries(tmp_path / "none")
+
+
+def test_an_option_of_another_engine_is_refused_as_it_was_typed() -> None:
+    for given, said in (
+        ("threshold", "--threshold"),
+        ("massif_opts", "--massif-opt"),
+        ("alloc_fns", "--alloc-fn"),
+    ):
+        with pytest.raises(UsageError, match=f"{said} doesn't go with --engine memcheck"):
+            options_of("memcheck", {given: "1"})
+    with pytest.raises(UsageError, match="--trace-children doesn't go with --engine heaptrack"):
+        options_of("heaptrack", {"trace_children": True})
+
+
+def test_each_engine_says_in_its_table_what_it_costs_needs_and_cannot_see() -> None:
+    for name in NAMES:
+        found = table(name)
+        assert found.name == name and found.cost and found.counts and found.blind and found.summary
+        assert name == "none" or found.package
+        assert not (found.whole_run and found.takes_snapshots)
