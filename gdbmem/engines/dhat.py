@@ -13,7 +13,7 @@ TABLE = Table(
     name=NAME,
     runs=VALGRIND,
     summary="one profile of the whole run: allocated in all, at the peak, at the end",
-    cost="10 to 60 times slower",
+    cost="20 to 90 times slower",
     counts="bytes as they were requested, exact",
     blind=(
         "moments in between: it takes no snapshots",

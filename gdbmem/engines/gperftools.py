@@ -14,7 +14,7 @@ TABLE = Table(
     name="gperftools",
     runs=NATIVE,
     summary="native code, every allocation counted",
-    cost="by the rate of allocations: nothing where a program computes, 30 times where it only allocates",
+    cost="by the rate of allocations: nothing where a program computes, 25 times and more slower where it allocates",
     counts="bytes as they were requested, exact",
     blind=(
         "stacks beyond the first 1 MiB of a dump (gperftools 2.10 cuts them; the missing share is said)",

@@ -16,7 +16,7 @@ TABLE = Table(
     name=NAME,
     runs=NATIVE,
     summary="native code, one profile of the whole run: allocated in all, at the peak, at the end",
-    cost="by the rate of allocations: nothing where a program computes, some 10 times where it only allocates",
+    cost="by the rate of allocations: nothing where a program computes, 3 to 10 times slower where it allocates",
     counts="bytes as they were requested, exact",
     blind=(
         "moments in between: it takes no snapshots",
