@@ -143,7 +143,9 @@ class Session:
 
     def restart(self, arguments: Optional[list[str]]) -> None:
         """Let the launcher end this valgrind, start a fresh one, and connect to that."""
-        if self._inferior in (known.num for known in gdb.inferiors()):
+        # Only where it is another one: gdb tells of the switch with the program's name as it is, escapes and all.
+        others = (known.num for known in gdb.inferiors() if known.num != gdb.selected_inferior().num)
+        if self._inferior in others:
             gdb.execute(f"inferior {self._inferior}", to_string=True)
         if program_runs():
             gdb.execute("disconnect", to_string=True)
