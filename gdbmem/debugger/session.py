@@ -143,7 +143,8 @@ class Session:
 
     def restart(self, arguments: Optional[list[str]]) -> None:
         """Let the launcher end this valgrind, start a fresh one, and connect to that."""
-        if self._inferior in (known.num for known in gdb.inferiors()):
+        others = (known.num for known in gdb.inferiors() if known != gdb.selected_inferior())
+        if self._inferior in others:  # gdb says so even where nothing changes
             gdb.execute(f"inferior {self._inferior}", to_string=True)
         if program_runs():
             gdb.execute("disconnect", to_string=True)

@@ -137,3 +137,37 @@ def shown_arguments(out: Path) -> list[bytes]:
     first = max(number for number, line in enumerate(lines) if line.startswith(b"folder "))
     shown = [line[len(b"argument ") :] for line in lines[first:] if line.startswith(b"argument ")]
     return shown[1:]
+
+
+def test_the_place_is_the_programs_and_not_inside_valgrinds_own_malloc(
+    program: Program, scratch: Path
+) -> None:
+    with launched(program("ticks"), folder=scratch) as user:
+        user.type("set breakpoint pending on")
+        # Which of them it is depends on the release; it has to be known before it runs for the first time.
+        user.type("break _vgr10010ZU_libcZdsoZa_malloc")
+        user.type("break _vgr10010ZU_VgSoSynsomalloc_malloc")
+        assert "vgpreload" in user.type("continue")
+        user.type("massif-snap here")
+        assert re.search(r"^here .*\w+$", user.type("massif-list"), re.M)
+        assert "_vgr" not in user.type("massif-list")
+        user.quit()
+
+
+def test_a_snapshot_at_each_malloc_is_warned_of_as_malloc_is_valgrinds_own(
+    program: Program, scratch: Path
+) -> None:
+    with launched(program("ticks"), folder=scratch) as user:
+        assert "runs a malloc of its own in the place of libc's" in user.type("massif-break --first 1 malloc")
+        assert "of its own" not in user.type("massif-break tick")
+        user.quit()
+
+
+def test_a_place_without_a_name_is_named_by_its_file(program: Program, scratch: Path) -> None:
+    with launched(program("stripped"), folder=scratch) as user:
+        user.type("tbreak puts")
+        user.type("continue")
+        user.type("finish")
+        user.type("massif-snap")
+        assert re.search(r"^1 .* 0x[0-9a-f]+ in stripped$", user.type("massif-list"), re.M)
+        user.quit()
