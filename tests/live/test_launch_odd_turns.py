@@ -9,7 +9,8 @@ from typing import Callable
 
 import pytest
 
-from tests.live.user import GDBMEM, Word, at_terminal, histories, launched, only_run
+from tests.live.test_launch_faults import small_disk
+from tests.live.user import GDBMEM, Word, at_terminal, histories, launched, only_run, shell
 
 pytestmark = [
     pytest.mark.needs("gdb", "valgrind", "vgdb", "gcc", "g++"),
@@ -171,3 +172,29 @@ def test_a_place_without_a_name_is_named_by_its_file(program: Program, scratch: 
         user.type("massif-snap")
         assert re.search(r"^1 .* 0x[0-9a-f]+ in stripped$", user.type("massif-list"), re.M)
         user.quit()
+
+
+def test_a_second_run_reads_the_input_file_from_its_beginning(program: Program, scratch: Path) -> None:
+    (scratch / "words").write_text("one\ntwo\nthree\n")
+    with launched(program("reads_lines"), folder=scratch, options=["--stdin", "words"]) as user:
+        assert "3 lines" in user.type("continue")
+        assert "3 lines" in user.type("run")
+        user.quit()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk takes root")
+def test_a_run_folder_that_could_not_be_begun_is_taken_away_again(program: Program, scratch: Path) -> None:
+    with small_disk(scratch, "4k") as disk:
+        (disk / "full").write_bytes(b"x" * 4096)
+        ended = shell(GDBMEM, "launch", program("leaky_map"), folder=disk)
+        assert ended.returncode == 125 and "No space left on device" in ended.stderr
+        assert [path.name for path in disk.iterdir()] == ["full"]
+
+
+def test_a_current_folder_that_is_gone_is_one_sentence(program: Program, scratch: Path) -> None:
+    command = (
+        f'mkdir gone && cd gone && rmdir ../gone && exec "{GDBMEM}" launch --massif "{program("ticks")}"'
+    )
+    ended = shell("/bin/sh", "-c", command, folder=scratch)
+    assert ended.returncode == 125
+    assert "the current folder is gone" in ended.stderr and ended.stderr.count("\n") == 1
