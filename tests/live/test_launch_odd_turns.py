@@ -198,3 +198,16 @@ def test_a_current_folder_that_is_gone_is_one_sentence(program: Program, scratch
     ended = shell("/bin/sh", "-c", command, folder=scratch)
     assert ended.returncode == 125
     assert "the current folder is gone" in ended.stderr and ended.stderr.count("\n") == 1
+
+
+def test_another_target_costs_the_program_but_not_its_history(program: Program, scratch: Path) -> None:
+    with launched(program("ticks"), folder=scratch, options=["--ex", "set confirm off"]) as user:
+        user.type("break tick")
+        user.type("continue")
+        answer = user.type("attach 99999999")  # gdb ends what it has before it looks for that one
+        assert "massif's own history is saved in" in answer
+        assert "gdb has killed the program; 'run' starts it again" in answer
+        assert "exec" not in answer
+        assert "Breakpoint 1, tick" in user.type("run")
+        user.quit()
+    assert len(histories(only_run(scratch))) == 2
