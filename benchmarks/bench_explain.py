@@ -87,7 +87,7 @@ class Region:
 
     def read(self) -> None:
         """Read its bytes, and do nothing with them."""
-        buffer = memoryview(np.empty(READ_AT_ONCE, dtype=np.uint8))  # type: ignore[arg-type]
+        buffer = np.empty(READ_AT_ONCE, dtype=np.uint8).data
         for address in range(self.start & -4096, self.limit, READ_AT_ONCE):
             self.memory.read_into(address, buffer[: min(READ_AT_ONCE, self.limit - address)])
 

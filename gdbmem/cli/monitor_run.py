@@ -24,7 +24,7 @@ from gdbmem.linux.procevents import ProcessEvents, listen
 from gdbmem.linux.surroundings import Surroundings
 from gdbmem.linux.tree import Tree
 from gdbmem.model.series import Line, SeriesFacts
-from gdbmem.runs.run import Run, open_run
+from gdbmem.runs.run import Run, current_folder, open_run
 from gdbmem.runs.series_store import Damaged, Recording, SeriesWriter, set_aside
 from gdbmem.text import printable
 
@@ -101,7 +101,9 @@ def _now() -> str:
 
 
 def _create(args: argparse.Namespace, name: str) -> Run:
-    return Run.create(name, parent=Path.cwd(), pid=os.getpid(), folder=Path(args.run) if args.run else None)
+    return Run.create(
+        name, parent=current_folder(), pid=os.getpid(), folder=Path(args.run) if args.run else None
+    )
 
 
 def _lines(run: Run) -> list[Line]:

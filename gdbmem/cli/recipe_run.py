@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -44,25 +45,34 @@ def run_recipe(
     recipe, left_out = _without_snapshots(recipe, job.engine) if whole_run else (recipe, None)
     check_engine(recipe, job.engine)
     progress = _silence if args.quiet else _Clock().progress
-    with open_output(args.output, force=args.force) as stream, _junit(args) as junit:
-        outcome = play_recipe(recipe, job, progress=progress, command=command)
-        outcome.notices += [left_out] if left_out is not None else []
-        result = compare_all(recipe, outcome, query)
-        verdicts = result.verdicts
-        if verdicts and outcome.run.folder.is_dir():
-            outcome.run.update(expectations=[verdict_object(verdict) for verdict in verdicts])
-        if args.json:
-            _write_json(result, outcome, query, stream)
-        else:
-            _print(result, query, stream)
-            if whole_run:
-                show_whole_run(outcome.run, stream)
-        if junit is not None:
-            from gdbmem.report.junit import junit_xml
+    outcome: Optional[Outcome] = None
+    try:
+        with open_output(args.output, force=args.force) as stream, _junit(args) as junit:
+            outcome = play_recipe(recipe, job, progress=progress, command=command)
+            outcome.notices += [left_out] if left_out is not None else []
+            result = compare_all(recipe, outcome, query)
+            if result.verdicts and outcome.run.folder.is_dir():
+                outcome.run.update(expectations=[verdict_object(verdict) for verdict in result.verdicts])
+            if args.json:
+                _write_json(result, outcome, query, stream)
+            else:
+                _print(result, query, stream)
+                if whole_run:
+                    show_whole_run(outcome.run, stream)
+            if junit is not None:
+                _write_junit(recipe, result, outcome, junit)
+        _say(outcome, result.reasons, json=args.json)
+        return STATUS_FAILED if left_out is not None else _status(outcome, result.verdicts)
+    finally:
+        # Also where what follows the run went wrong, or took too long for whoever waits.
+        if outcome is not None and not args.quiet:
+            _say_where(outcome)
 
-            junit.write(junit_xml(Path(recipe.source).stem, verdicts, seconds=outcome.seconds))
-    _say(outcome, result.reasons, quiet=args.quiet, json=args.json)
-    return STATUS_FAILED if left_out is not None else _status(outcome, verdicts)
+
+def _write_junit(recipe: Recipe, result: Compared, outcome: Outcome, stream: TextIO) -> None:
+    from gdbmem.report.junit import junit_xml
+
+    stream.write(junit_xml(Path(recipe.source).stem, result.verdicts, seconds=outcome.seconds))
 
 
 def _without_snapshots(recipe: Recipe, engine: str) -> tuple[Recipe, Optional[Notice]]:
@@ -167,8 +177,8 @@ def _print(result: Compared, query: Query, stream: TextIO) -> None:
         stream.write(f"{printable(verdict_line(verdict))}\n")
 
 
-def _say(outcome: Outcome, reasons: Mapping[tuple[str, str], str], *, quiet: bool, json: bool) -> None:
-    """Say on stderr what went wrong, and where the run is."""
+def _say(outcome: Outcome, reasons: Mapping[tuple[str, str], str], *, json: bool) -> None:
+    """Say on stderr what went wrong."""
     say: Callable[[str], None] = lambda text: print(f"gdbmem: {printable(text)}", file=sys.stderr)  # noqa: E731
     if not json:
         for notice in outcome.notices:
@@ -179,10 +189,13 @@ def _say(outcome: Outcome, reasons: Mapping[tuple[str, str], str], *, quiet: boo
         say(outcome.failure)
     if outcome.interrupted is not None:
         say(interruption(outcome.interrupted))
-    if not quiet and outcome.run.folder.is_dir():
-        say(
-            f"the run is kept in {shown(outcome.run.folder)}/; see more with  gdbmem show {shown(outcome.run.folder)}"
-        )
+
+
+def _say_where(outcome: Outcome) -> None:
+    if outcome.run.folder.is_dir():
+        folder = shown(outcome.run.folder)
+        text = f"the run is kept in {folder}/; see more with  gdbmem show {shlex.quote(folder)}"
+        print(f"gdbmem: {printable(text)}", file=sys.stderr)
 
 
 def _status(outcome: Outcome, verdicts: Sequence[Verdict]) -> int:

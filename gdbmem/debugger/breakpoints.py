@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _WARN_HITS = 100_000
 _MEASURED_HITS = 1_000
+_REPLACED = ("malloc", "calloc", "realloc", "free", "operator new", "operator delete")
 
 
 class Action(Protocol):
@@ -326,6 +327,14 @@ class _Snap:
         return take_in_passing(self._name, hit, lambda record, text: (warn if record is None else say)(text))
 
 
+def _warn_of_replaced(location: str) -> None:
+    if session.native is None and location in _REPLACED:
+        warn(
+            f"valgrind runs a {location} of its own in the place of libc's, where this breakpoint is reached only "
+            "while the program loads (with --pages-as-heap always); one on a function that calls it would do"
+        )
+
+
 # The options stand in front of the location, which is gdb's own language and kept as typed.
 _LEADING_OPTION = re.compile(
     r"\s*(--(?:name|every|first)(?:=|\s+)(?:\"[^\"]*\"|'[^']*'|\S+)|--\w[\w-]*|-h)(?=\s|$)"
@@ -365,6 +374,7 @@ class BreakCommand(Command):
                 f"{stray[1]} stands behind the location", hint="options come first, then the location"
             )
         require_snapshots()
+        _warn_of_replaced(location)
         if session.native is not None:
             from gdbmem.debugger.nativesnapshots import ready
 

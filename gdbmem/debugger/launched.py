@@ -23,10 +23,12 @@ _WHAT_NEXT = {
     "dhat": "Set breakpoints, 'continue'; the profile of the whole run comes at the program's end.",
     "heaptrack": "Set breakpoints, 'continue'; the profile of the whole run comes at the program's end.",
 }
-# gdb's `kill` ends valgrind without its file; a hook, unlike a command of ours, leaves `kill` itself alone.
-# (One after a remote target's `detach` is never called.)
+# gdb's `kill`, which it does of itself before another target too, ends valgrind without its file. A hook, unlike a
+# command of ours, leaves `kill` itself alone. (One after a remote target's `detach` is never called.)
 _HOOKS = {
     "hook-kill": "save_before_kill()",
+    "hook-attach": "save_before_kill()",
+    "hook-core-file": "save_before_kill()",
     "hookpost-kill": "note_farewell(\"The program was killed; 'run' starts it again.\")",
     "hook-detach": "note_farewell(\"The program runs on without gdb; 'run' starts it afresh.\")",
     "hook-disconnect": "note_farewell(\"The program runs on without gdb; 'run' starts it afresh.\")",

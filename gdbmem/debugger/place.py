@@ -9,9 +9,15 @@ import gdb
 
 
 def current_place() -> Optional[str]:
-    """Return where the selected thread stands: ``function at file:line``; None when nothing runs."""
+    """Return where the selected thread stands: ``function at file:line``; None when nothing runs.
+
+    In the malloc that valgrind puts in the place of libc's that is where it was called.
+    """
     try:
-        return _place(gdb.newest_frame())
+        frame = newest = gdb.newest_frame()
+        while frame is not None and "/vgpreload_" in (gdb.solib_name(frame.pc()) or ""):
+            frame = frame.older()
+        return _place(frame or newest)
     except gdb.error:
         return None
 
@@ -36,7 +42,7 @@ def _place(frame: gdb.Frame) -> str:
     if position.symtab is not None and position.line:
         where = f"{PurePath(position.symtab.filename).name}:{position.line}"
         return f"{name} at {where}" if name else where
-    return name or f"0x{frame.pc():x}"
+    return name or f"0x{frame.pc():x} in {PurePath(gdb.solib_name(frame.pc()) or program_file()).name}"
 
 
 def program_file() -> str:

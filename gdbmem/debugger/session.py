@@ -18,7 +18,7 @@ from gdbmem.debugger.target import valgrind_tool
 from gdbmem.engines.engine import no_snapshots, table
 from gdbmem.errors import TargetError, ToolError
 from gdbmem.launch.wire import ATTACHED, ENVIRONMENT, NATIVE, NEWLINE, Wire
-from gdbmem.runs.run import Run, open_run
+from gdbmem.runs.run import Run, current_folder, open_run
 
 _LOOK_SECONDS = 0.1  # at most, between Ctrl-C and its effect
 _ASKED_UNDER_VALGRIND = ("massif", "memcheck")
@@ -277,7 +277,7 @@ class Session:
         """This gdb's run, made now if need be; *engine* ("none" for ledgers) is noted in a new one."""
         if self._run is None:
             program = program_file()
-            self._run = Run.create(program, parent=Path.cwd(), pid=os.getpid())
+            self._run = Run.create(program, parent=current_folder(), pid=os.getpid())
             self._run.update(program=program, engine=engine, launcher="gdb")
             atexit.register(self._run.remove_if_empty)
             say(f"The run is kept in {self._run.folder}/.")

@@ -88,7 +88,7 @@ def _gdbinit(found: GdbPython) -> Check:
         name,
         False,
         f"{path} does not name gdbmem",
-        "type: gdbmem install (launch needs it not)",
+        "type: gdbmem install ('gdbmem launch' works without)",
         needed=False,
     )
 
@@ -146,7 +146,9 @@ def _libc_symbols(found: GdbPython) -> Check:
         return Check(name, True, f"for {libc}", needed=False)
     if os.environ.get("DEBUGINFOD_URLS"):
         return Check(name, True, "from $DEBUGINFOD_URLS, when gdb asks for them", needed=False)
-    mend = f"{how_to_install('libc-symbols')} (names inside libc, heap walking; launch needs it not)"
+    mend = (
+        f"{how_to_install('libc-symbols')} (names inside libc, heap walking; 'gdbmem launch' works without)"
+    )
     return Check(name, False, f"none for {libc}", mend, needed=False)
 
 
@@ -170,7 +172,7 @@ def _starts_programs(found: GdbPython) -> Check:
     name = "gdb runs programs"
     if "gdbmem-ran 0" in output:
         return Check(name, True, f"ran {program}", needed=False)
-    mend = "a container needs --cap-add=SYS_PTRACE (launch under valgrind needs it not)"
+    mend = "a container needs --cap-add=SYS_PTRACE (a launch under valgrind works without)"
     return Check(name, False, complaint or "the program did not end", mend, needed=False)
 
 

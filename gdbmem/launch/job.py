@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Callable, Optional
 
@@ -31,7 +31,7 @@ from gdbmem.launch.runtime import runtime_folder
 from gdbmem.launch.supervisor import Supervisor
 from gdbmem.launch.terminal import OwnTerminal
 from gdbmem.launch.wholerun import record_whole_runs
-from gdbmem.runs.run import Run
+from gdbmem.runs.run import Run, current_folder
 from gdbmem.text import printable
 
 
@@ -90,7 +90,7 @@ class Launch:
     def _start_valgrind(self, serial: int, arguments: Optional[list[str]]) -> valgrind.Process:
         assert self._valgrind is not None  # a native launch never asks for it
         if arguments is not None:
-            self.job = Job(**{**vars(self.job), "arguments": arguments})
+            self.job = replace(self.job, arguments=arguments)
         order = valgrind.Order(
             valgrind=self._valgrind,
             engine=self.job.engine,
@@ -106,6 +106,9 @@ class Launch:
             serial=serial,
         )
         stdin, stdout = self._streams
+        if stdin is not None:
+            with contextlib.suppress(OSError):  # a pipe has no beginning to go back to
+                os.lseek(stdin, 0, os.SEEK_SET)
         process = valgrind.start(order, stdin=stdin, stdout=stdout, terminal=self._terminal)
         starts = [
             *self.run.facts.get("starts", []),
@@ -149,18 +152,9 @@ def open_launch(
     else:
         found = valgrind.find_valgrind()
     began = now()
-    run = Run.create(str(job.program.path), parent=Path.cwd(), pid=os.getpid(), folder=job.run_folder)
-    run.update(
-        program=str(job.program.path),
-        arguments=list(job.arguments),
-        command=list(command),
-        engine=job.engine,
-        launcher="gdbmem",
-        began=_now(),
-        versions={"gdbmem": __version__, "python": sys.version.split()[0]},
-        warnings=[{"slug": n.slug, "message": n.message} for n in job.notices()],
-    )
+    run = Run.create(str(job.program.path), parent=current_folder(), pid=os.getpid(), folder=job.run_folder)
     try:
+        _write_order(run, job, command)
         with runtime_folder(run.folder) as runtime:
             launch = Launch(job, found, run, runtime, tell, dict(facts))
             try:
@@ -179,6 +173,19 @@ def open_launch(
     finally:
         with contextlib.suppress(OSError):
             run.remove_if_empty()
+
+
+def _write_order(run: Run, job: Job, command: Sequence[str]) -> None:
+    run.update(
+        program=str(job.program.path),
+        arguments=list(job.arguments),
+        command=list(command),
+        engine=job.engine,
+        launcher="gdbmem",
+        began=_now(),
+        versions={"gdbmem": __version__, "python": sys.version.split()[0]},
+        warnings=[{"slug": n.slug, "message": n.message} for n in job.notices()],
+    )
 
 
 def gdb_environment(launch: Launch) -> dict[str, str]:

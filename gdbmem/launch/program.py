@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Optional
 
 from gdbmem.errors import InputError, Notice
+from gdbmem.runs.run import current_folder
 from gdbmem.text import printable
 
 _PT_INTERP = 3
@@ -67,7 +68,7 @@ def find_program(name: str, *, folder: Optional[Path] = None) -> Program:
 
     Raises NotFoundError or NotExecutableError, with the reason.
     """
-    path = _locate(name, folder or Path.cwd())
+    path = _locate(name, folder or current_folder())
     if path.is_dir():
         raise NotExecutableError(
             f"{printable(str(path))} is a folder", slug="not-executable", hint="name the program in it"

@@ -237,6 +237,8 @@ def fate(process: Process, *, exited: bool) -> str:
         return f"gdb's connection to the program has closed; process {process.pid} runs on, 'run' starts it afresh"
     if exited or process.history.exists():
         return ""
+    if b"request to kill this process" in process.log_text():
+        return "gdb has killed the program; 'run' starts it again"
     if status == 128 + signal.SIGKILL:
         return f"valgrind was killed (SIGKILL): {end} is lost, the snapshots are kept"
     if status < 128:

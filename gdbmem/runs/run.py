@@ -233,6 +233,18 @@ def open_run(path: str | os.PathLike[str]) -> Run:
     return Run(folder.resolve())
 
 
+def current_folder() -> Path:
+    """Return the folder that new runs are made in; raises InputError where it has been deleted."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError as error:
+        raise InputError(
+            "the current folder is gone: it was deleted",
+            slug="no-current-folder",
+            hint="cd to one that exists",
+        ) from error
+
+
 def is_run(path: str | os.PathLike[str]) -> bool:
     """Tell whether *path* is a run folder."""
     return (Path(path) / _FACTS).is_file()

@@ -9,7 +9,8 @@ from typing import Callable
 
 import pytest
 
-from tests.live.user import GDBMEM, Word, at_terminal, histories, launched, only_run
+from tests.live.test_launch_faults import small_disk
+from tests.live.user import GDBMEM, Word, at_terminal, histories, launched, only_run, shell
 
 pytestmark = [
     pytest.mark.needs("gdb", "valgrind", "vgdb", "gcc", "g++"),
@@ -137,3 +138,76 @@ def shown_arguments(out: Path) -> list[bytes]:
     first = max(number for number, line in enumerate(lines) if line.startswith(b"folder "))
     shown = [line[len(b"argument ") :] for line in lines[first:] if line.startswith(b"argument ")]
     return shown[1:]
+
+
+def test_the_place_is_the_programs_and_not_inside_valgrinds_own_malloc(
+    program: Program, scratch: Path
+) -> None:
+    with launched(program("ticks"), folder=scratch) as user:
+        user.type("set breakpoint pending on")
+        # Which of them it is depends on the release; it has to be known before it runs for the first time.
+        user.type("break _vgr10010ZU_libcZdsoZa_malloc")
+        user.type("break _vgr10010ZU_VgSoSynsomalloc_malloc")
+        assert "vgpreload" in user.type("continue")
+        user.type("massif-snap here")
+        assert re.search(r"^here .*\w+$", user.type("massif-list"), re.M)
+        assert "_vgr" not in user.type("massif-list")
+        user.quit()
+
+
+def test_a_snapshot_at_each_malloc_is_warned_of_as_malloc_is_valgrinds_own(
+    program: Program, scratch: Path
+) -> None:
+    with launched(program("ticks"), folder=scratch) as user:
+        assert "runs a malloc of its own in the place of libc's" in user.type("massif-break --first 1 malloc")
+        assert "of its own" not in user.type("massif-break tick")
+        user.quit()
+
+
+def test_a_place_without_a_name_is_named_by_its_file(program: Program, scratch: Path) -> None:
+    with launched(program("stripped"), folder=scratch) as user:
+        user.type("tbreak puts")
+        user.type("continue")
+        user.type("finish")
+        user.type("massif-snap")
+        assert re.search(r"^1 .* 0x[0-9a-f]+ in stripped$", user.type("massif-list"), re.M)
+        user.quit()
+
+
+def test_a_second_run_reads_the_input_file_from_its_beginning(program: Program, scratch: Path) -> None:
+    (scratch / "words").write_text("one\ntwo\nthree\n")
+    with launched(program("reads_lines"), folder=scratch, options=["--stdin", "words"]) as user:
+        assert "3 lines" in user.type("continue")
+        assert "3 lines" in user.type("run")
+        user.quit()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk takes root")
+def test_a_run_folder_that_could_not_be_begun_is_taken_away_again(program: Program, scratch: Path) -> None:
+    with small_disk(scratch, "4k") as disk:
+        (disk / "full").write_bytes(b"x" * 4096)
+        ended = shell(GDBMEM, "launch", program("leaky_map"), folder=disk)
+        assert ended.returncode == 125 and "No space left on device" in ended.stderr
+        assert [path.name for path in disk.iterdir()] == ["full"]
+
+
+def test_a_current_folder_that_is_gone_is_one_sentence(program: Program, scratch: Path) -> None:
+    command = (
+        f'mkdir gone && cd gone && rmdir ../gone && exec "{GDBMEM}" launch --massif "{program("ticks")}"'
+    )
+    ended = shell("/bin/sh", "-c", command, folder=scratch)
+    assert ended.returncode == 125
+    assert "the current folder is gone" in ended.stderr and ended.stderr.count("\n") == 1
+
+
+def test_another_target_costs_the_program_but_not_its_history(program: Program, scratch: Path) -> None:
+    with launched(program("ticks"), folder=scratch, options=["--ex", "set confirm off"]) as user:
+        user.type("break tick")
+        user.type("continue")
+        answer = user.type("attach 99999999")  # gdb ends what it has before it looks for that one
+        assert "massif's own history is saved in" in answer
+        assert "gdb has killed the program; 'run' starts it again" in answer
+        assert "exec" not in answer
+        assert "Breakpoint 1, tick" in user.type("run")
+        user.quit()
+    assert len(histories(only_run(scratch))) == 2

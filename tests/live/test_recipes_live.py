@@ -324,6 +324,20 @@ def test_ctrl_c_at_any_stage_of_a_recipe_keeps_the_run_and_leaves_nothing(
     assert "Traceback" not in user.text
 
 
+@pytest.mark.parametrize("stage", ["gdb.log", "snapshots/0001.massif"])
+def test_ctrl_c_while_gdb_loads_or_a_snapshot_is_taken_says_where_the_run_is(
+    stage: str, program: Program, scratch: Path
+) -> None:
+    (scratch / "leak.yaml").write_text(f"program: {program('leaky_map')}\n{RESET}diff: [[reset#1, reset]]\n")
+    with at_terminal([GDBMEM, "launch", "--recipe", "leak.yaml", "--run", "a run"], scratch) as user:
+        while not (scratch / "a run" / stage).exists():
+            assert user.child.isalive()
+        user.press("c")
+        assert "gdbmem show 'a run'" in user.end()
+    assert user.status == 130, user.text
+    assert "Traceback" not in user.text
+
+
 def test_ctrl_backslash_ends_a_recipe_and_keeps_what_it_has(program: Program, scratch: Path) -> None:
     (scratch / "leak.yaml").write_text(
         f"program: {program('ticks')}\npoints:\n  - {{at: tick, hits: {{first: 1}}}}\n"

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from gdbmem.arguments import ArgumentParser
+from gdbmem.cli import launch, recipe_run
 from gdbmem.cli.recipe_verdicts import Diffs, KeptPairs, verdict_of
 from gdbmem.errors import Notice
 from gdbmem.launch.unattended import Outcome, PlayedPoint
@@ -84,3 +86,24 @@ def test_what_holds_until_the_launch_failed_is_no_success_and_what_is_broken_sta
 
 def test_snapshots_that_are_there_are_judged(tmp_path: Path) -> None:
     assert judged(played(tmp_path, "a", "m", notices=(NEVER,))).met is True
+
+
+def test_ctrl_c_while_the_answer_is_printed_says_where_the_run_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "leak.yaml").write_text("program: /bin/sh\npoints: [{at: a}, {at: m}]\ndiff: [[a, m]]\n")
+    parser = ArgumentParser(prog="gdbmem launch")
+    launch.add_arguments(parser)
+    args = parser.parse_args(["--recipe", str(tmp_path / "leak.yaml"), "--gdb", "/bin/sh"])
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(recipe_run, "play_recipe", lambda *_, **__: played(tmp_path, "a", "m"))
+    monkeypatch.setattr(recipe_run, "_print", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        recipe_run.run_recipe(args, None, command=[])
+    folder = tmp_path / "gdbmem.prog.1"
+    assert capsys.readouterr().err.endswith(
+        f"the run is kept in {folder}/; see more with  gdbmem show {folder}\n"
+    )

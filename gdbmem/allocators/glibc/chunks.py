@@ -102,7 +102,7 @@ def _quick(memory: Memory, start: int, end: int, cached: Cached) -> ChunkTable:
     buffer = np.empty(_BLOCK // 8, dtype=np.int64)
     while address < end:
         words = buffer[: min(_BLOCK, end + UNIT - address) // 8]
-        memory.read_into(address, memoryview(words.view(np.uint8)))  # type: ignore[arg-type]
+        memory.read_into(address, words.view(np.uint8).data)
         limit = min(len(words) // 2, (end - address) // UNIT)
         at, further = _chain(np, words[1::2], limit)
         units.append((at + (address - start) // UNIT).astype(np.uint32))
