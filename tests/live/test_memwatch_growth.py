@@ -119,3 +119,23 @@ def test_a_wrong_word_is_answered_in_one_sentence(
 ) -> None:
     said = run_gdb(program("asks_kernel"), ["break main", "run", f"memwatch {command}"], folder=scratch)
     assert sentence in said.output and "Traceback" not in said.output + said.complaints
+
+
+def test_threads_that_ask_at_the_same_time_are_each_charged_for_their_own(
+    program: Program, scratch: Path
+) -> None:
+    run_gdb(
+        program("asks_together"),
+        ["break main", "run", "memwatch growth --until done --json -o growth.json"],
+        folder=scratch,
+    )
+    paths = json.loads((scratch / "growth.json").read_text())["paths"]
+    asked = {
+        (path["call"], path["thread"]): (path["calls"], path["bytes"])
+        for path in paths
+        if "ask" in [frame["function"] for frame in path["frames"]]
+    }
+    for number in range(4):
+        size = 4096 << (2 * number)
+        assert asked[("mmap", number + 2)] == (40, 40 * size)
+        assert asked[("munmap", number + 2)] == (20, -20 * size)

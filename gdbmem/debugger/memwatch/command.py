@@ -137,7 +137,7 @@ def _count(text: str) -> int:
             f"'{text}' is no number of steps ({error})", hint="as in: memwatch next 20"
         ) from None
     if not 1 <= count <= _MOST_STEPS:
-        raise UsageError(f"{count} is no number of steps", hint="a number from 1")
+        raise UsageError(f"{count} is no number of steps", hint=f"a number from 1 to {_MOST_STEPS:,}")
     return count
 
 

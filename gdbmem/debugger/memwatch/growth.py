@@ -14,6 +14,7 @@ from gdbmem.debugger.memwatch.alarm import Alarm
 from gdbmem.debugger.memwatch.capture import Capture
 from gdbmem.debugger.memwatch.command import Driving
 from gdbmem.debugger.memwatch.recorder import recorder
+from gdbmem.debugger.memwatch.requests import Key, Request, Requests, expected_bytes
 from gdbmem.debugger.place import real_pid
 from gdbmem.debugger.target import CORE, NATIVE, NOTHING, REMOTE, VALGRIND, target_kind
 from gdbmem.errors import TargetError
@@ -38,8 +39,6 @@ _NUMBERS = {
                                        (233, "madvise"), (196, "shmat"))},
 }  # fmt: skip
 
-Key = tuple[str, int, tuple[int, ...]]  # call, thread, addresses of the path
-
 
 class Log:
     """What each request did: told from the address space before it and before the next one."""
@@ -51,42 +50,54 @@ class Log:
         self._above = above_bytes
         self._sums: dict[Key, list[int]] = {}  # calls, mapped, resident
         self._frames: dict[tuple[int, ...], list[Frame]] = {}
+        self._requests = Requests()
         self._last: Optional[tuple[Key, Statm]] = None
 
-    def event(self, call: str) -> None:
+    def event(self, call: str, *, raw: bool = False) -> None:
         """The selected thread is about to make *call*."""
         before = self._memory.statm()
         if before is None:
             return
         self.events += 1
-        self._settle(before)
+        thread = gdb.selected_thread().num
+        self._settle(before, thread)
         frames = _path()
-        key = (call, gdb.selected_thread().num, tuple(frame.pc() for frame in frames))
+        key = (call, thread, tuple(frame.pc() for frame in frames))
         if key[2] not in self._frames:
             self._frames[key[2]] = [_described(frame) for frame in frames]
+        self._requests.add(thread, Request(key, expected_bytes(call, frames[0], self._memory.pid, raw=raw)))
         self._last = (key, before)
 
     def end(self) -> None:
-        """Account for the last request."""
+        """Account for the last requests."""
         if self._last is not None:
             # Of a process that has ended nobody can tell what its last request did.
-            self._settle(self._memory.statm() or self._last[1])
+            self._settle(self._memory.statm() or self._last[1], None)
         self._last = None
 
-    def _settle(self, now: Statm) -> None:
+    def _settle(self, now: Statm, thread: Optional[int]) -> None:
         if self._last is None:
             return
-        key, before = self._last
-        mapped, resident = now.size_bytes - before.size_bytes, now.resident_bytes - before.resident_bytes
-        self.mapped_bytes += mapped
-        self.resident_bytes += resident
+        last, before = self._last
+        change = now.size_bytes - before.size_bytes
+        touched = now.resident_bytes - before.resident_bytes
+        self.mapped_bytes += change
+        self.resident_bytes += touched
+        granted = self._requests.granted(change, thread)
+        for key, mapped in granted:
+            self._add(key, mapped)
+        # Pages are touched after a request, by whom can't be told: they stand with the one before.
+        sums = self._sums.get(granted[-1][0] if granted else last)
+        if sums is not None:
+            sums[2] += touched
+
+    def _add(self, key: Key, mapped: int) -> None:
         if abs(mapped) < self._above:
             self.left_out += 1
             return
         sums = self._sums.setdefault(key, [0, 0, 0])
         sums[0] += 1
         sums[1] += mapped
-        sums[2] += resident
 
     def growth(self, *, seconds: float, cost_seconds: float) -> Growth:
         """Return what was recorded."""
@@ -190,7 +201,7 @@ class _Catch:
             self._inside.remove(thread)  # the return from it
             return
         self._inside.add(thread)
-        self._log.event(_call_name())
+        self._log.event(_call_name(), raw=True)
 
 
 def _call_name() -> str:

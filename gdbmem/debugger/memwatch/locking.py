@@ -135,8 +135,8 @@ class Watcher:
         self._task: Optional[Task] = None
         self._fired: Optional[Wait] = None
         self._started = False
-        self._wake = threading.Event()
-        self._ended = False
+        self._end = _thread.allocate_lock()  # held until the watcher may end
+        self._end.acquire()
 
     def begin(self, tid: int) -> None:
         """Watch *tid* from now on."""
@@ -153,8 +153,7 @@ class Watcher:
 
     def close(self) -> None:
         """Let the thread end; with no step to watch it can do nothing more."""
-        self._ended = True
-        self._wake.set()
+        self._end.release()
 
     def _start(self) -> None:
         self._started = True
@@ -167,11 +166,12 @@ class Watcher:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def _watch(self) -> None:
-        look = _Look(self._pid, self._timeout)
-        while not self._ended:
-            self._wake.wait(_POLL_SECONDS)
+        look, former = _Look(self._pid, self._timeout), None
+        # Waiting for a lock takes no Python: gdb's own thread needs the interpreter for each of its steps.
+        while not self._end.acquire(timeout=_POLL_SECONDS):
             task = self._task
-            if task is None or self._fired is not None:
+            if task is None or task is not former or self._fired is not None:
+                former = task  # it has stepped on since the last look
                 continue
             wait = look.at(task, time.monotonic())
             if wait is not None:

@@ -1,0 +1,125 @@
+"""Which of several threads' requests for memory has been granted: told from what each asked for."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import NamedTuple, Optional
+
+import gdb
+
+from gdbmem.linux.resident import PAGE_BYTES
+
+Key = tuple[str, int, tuple[int, ...]]  # call, thread, addresses of the path
+
+_FIXED = 0x10  # MAP_FIXED: may replace what is there
+_FIRST_MAPS = 4096  # bytes: the heap comes right after the program
+_MOST_TOGETHER = 10  # threads of which every combination is tried
+_ARGUMENTS = {
+    "x86": ("rdi", "rsi", "rdx", "rcx"),
+    "raw x86": ("rdi", "rsi", "rdx", "r10"),
+    "aarch64": ("x0", "x1", "x2", "x3"),
+}
+
+
+class Request(NamedTuple):
+    """A thread's call that was about to be made."""
+
+    key: Key
+    expected_bytes: Optional[int]  # by which the address space is to change; None: can't be told
+
+
+def expected_bytes(call: str, frame: gdb.Frame, pid: int, *, raw: bool) -> Optional[int]:
+    """Return by how much *call*, made with the registers of *frame*, will change the address space if it succeeds."""
+    if call == "madvise":
+        return 0
+    if call not in ("brk", "mmap", "munmap", "mremap"):
+        return None
+    arm = frame.architecture().name().startswith("aarch64")
+    names = _ARGUMENTS["aarch64" if arm else "raw x86" if raw else "x86"]
+    try:
+        first, second, third, fourth = (int(frame.read_register(name)) & (1 << 64) - 1 for name in names)
+    except (ValueError, gdb.error):
+        return None
+    if call == "brk":
+        end = _end_of_heap(pid)
+        return None if end is None else _pages(first) - end if first else 0
+    if call == "munmap":
+        return -_pages(second)
+    if call == "mremap":
+        return _pages(third) - _pages(second)
+    return None if fourth & _FIXED else _pages(second)
+
+
+def _end_of_heap(pid: int) -> Optional[int]:
+    try:
+        with open(f"/proc/{pid}/maps", "rb") as maps:  # noqa: PTH123
+            head = maps.read(_FIRST_MAPS)
+    except OSError:
+        return None
+    line = next((line for line in head.splitlines() if line.endswith(b"[heap]")), None)
+    return int(line.split(b"-")[1].split()[0], 16) if line is not None else None
+
+
+def _pages(size_bytes: int) -> int:
+    return -(-size_bytes // PAGE_BYTES) * PAGE_BYTES
+
+
+class Requests:
+    """At most one request of each thread that may not have been granted yet."""
+
+    def __init__(self) -> None:
+        self._pending: dict[int, Request] = {}
+
+    def add(self, thread: int, request: Request) -> None:
+        self._pending[thread] = request
+
+    def granted(self, change_bytes: int, thread: Optional[int]) -> list[tuple[Key, int]]:
+        """Take out the requests that made the address space change by *change_bytes*, each with its part.
+
+        *thread* asks anew, so that its former request is through; None: all of them are.
+        """
+        if thread is None:
+            threads: Optional[tuple[int, ...]] = tuple(self._pending)
+        else:
+            must = (thread,) if thread in self._pending else ()
+            threads = (
+                self._find(change_bytes, must) if len(self._pending) > 1 else self._only(change_bytes, must)
+            )
+        if (
+            threads is None
+        ):  # refused, or over what was there: the one that is surely through, else the oldest
+            threads = must or tuple(self._pending)[:1]
+        return self._take(threads, change_bytes)
+
+    def _only(self, change_bytes: int, must: tuple[int, ...]) -> tuple[int, ...]:
+        return must or (tuple(self._pending) if change_bytes else ())
+
+    def _find(self, change_bytes: int, must: tuple[int, ...]) -> Optional[tuple[int, ...]]:
+        """Return the fewest threads whose requests add up to the change."""
+        for threads in self._combinations(must):
+            expected = [self._pending[one].expected_bytes for one in threads]
+            if None not in expected and sum(filter(None, expected)) == change_bytes:
+                return threads
+        for threads in self._combinations(must):
+            if sum(self._pending[one].expected_bytes is None for one in threads) == 1:
+                return threads  # that one made the rest of the change
+        return None
+
+    def _combinations(self, must: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        others = [one for one in self._pending if one not in must]
+        most = len(others) if len(others) <= _MOST_TOGETHER else 1
+        for count in range(most + 1):
+            for chosen in itertools.combinations(others, count):
+                yield must + chosen
+
+    def _take(self, threads: tuple[int, ...], change_bytes: int) -> list[tuple[Key, int]]:
+        """Divide *change_bytes* among *threads*: what each expected, the rest to the one that can't be told."""
+        taken = [self._pending.pop(one) for one in threads]
+        unknown = [number for number, request in enumerate(taken) if request.expected_bytes is None]
+        parts = [request.expected_bytes or 0 for request in taken]
+        if taken and sum(parts) != change_bytes and len(unknown) != 1:
+            parts = [0] * len(taken)  # something was refused: the latest has it all
+        if taken:
+            parts[unknown[0] if len(unknown) == 1 else -1] += change_bytes - sum(parts)
+        return [(request.key, part) for request, part in zip(taken, parts)]
