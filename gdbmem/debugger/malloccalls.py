@@ -32,7 +32,7 @@ def check_callable(ledger: Ledger, function: str) -> None:
     """Raise TargetError where calling malloc's *function* would be useless or dangerous."""
     if ledger.heap is None:
         raise TargetError(
-            f"glibc's malloc isn't what this process allocates with, so {function} would do nothing",
+            f"glibc's malloc holds nothing here, or not yet, so {function} would do nothing",
             slug="trim-refused",
             hint="'memexplain' shows what it uses",
         )

@@ -312,10 +312,11 @@ def find_malloc(memory: Memory, mappings: Sequence[Mapping], pid: Optional[int])
         musl = next((m for m in mappings if _MUSL.search(m.name)), None)
         if musl is not None:
             return Malloc(None, LibcFacts({}, None), _other_libc("musl"))
-        # A static program has its malloc in itself.
-        libc = next((image for image in loaded if not image.has_interpreter), None)
+        # A static program has its malloc in itself; one that has an interpreter will load, or has loaded, its libc.
+        is_static = not any(image.has_interpreter for image in loaded)
+        libc = next(iter(loaded), None) if is_static else None
         if libc is None:
-            return Malloc(None, LibcFacts({}, None), _other_libc("no C library that gdbmem knows"))
+            return Malloc(None, LibcFacts({}, None), _NO_LIBC)
     path = open_in(pid, libc.name) if pid is not None else Path(libc.name)
     return Malloc(libc, libc_facts(path, libc.build_id, root=_other_root(pid)))
 
@@ -329,6 +330,13 @@ def _other_root(pid: Optional[int]) -> Optional[Path]:
         return None if root.samefile("/") else root
     except OSError:
         return None
+
+
+_NO_LIBC = Notice(
+    "other-libc",
+    "this process has loaded no C library that gdbmem knows, one that was only just started none at all:"
+    " only the kernel's view is given",
+)
 
 
 def _other_libc(what: str) -> Notice:
