@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 _MOST = 20
 _KINDS = {
     VECTOR: "elements of vectors",
-    TREE: "nodes of maps and sets",
-    LIST: "nodes of lists",
+    TREE: "nodes of trees, linked as those of std::map and std::set",
+    LIST: "nodes of doubly linked lists, as those of std::list",
     UNKNOWN: "blocks that don't tell their type",
 }
 
@@ -41,6 +41,9 @@ def print_types(found: BlockTypes, names: Mapping[str, str], console: Console) -
     """Print the types that hold most."""
     from rich.table import Table
 
+    if not found.types:
+        console.print("\nThere is no live block whose type could be told.")
+        return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for title in ("live", "blocks", "keep back"):
         table.add_column(title, justify="right", no_wrap=True)

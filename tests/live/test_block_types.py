@@ -36,13 +36,14 @@ def counts(document: dict[str, Any]) -> dict[tuple[str, Any], int]:
     return found
 
 
-@pytest.mark.parametrize("python", [None, ""], ids=["worker", "gdb"])
 @pytest.mark.parametrize(
-    "build",
+    ("build", "python"),
     [
-        "plain",
-        "stripped",
-        pytest.param("clang", marks=pytest.mark.needs("clang++")),
+        pytest.param("plain", None, id="worker"),
+        pytest.param("plain", "", id="gdb"),
+        pytest.param("stripped", None, id="stripped"),
+        pytest.param("clang", None, id="clang-worker", marks=pytest.mark.needs("clang++")),
+        pytest.param("clang", "", id="clang-gdb", marks=pytest.mark.needs("clang++")),
     ],
 )
 def test_each_class_has_as_many_blocks_as_the_program_made_objects(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import struct
 from typing import Optional
 
 import pytest
 
 from gdbmem.analysis.blocktypes import class_of, name_types
+from gdbmem.model.blocktypes import BlockType, BlockTypes
 from gdbmem.model.memory import BytesMemory
+from gdbmem.report.blocktypes import print_types
+from gdbmem.report.console import make_console
 
 FILE = 0x7F0000000000  # where the file's constants are
 VTABLE, INFO, NAME, KIND = FILE + 0x100, FILE + 0x200, FILE + 0x300, FILE + 0x400
@@ -72,3 +76,13 @@ def test_two_vtables_of_one_class_are_one_type_and_unknown_ones_are_unknown() ->
         ("unknown", "", 9, 1.0),
         ("class", "3Foo", 5, 1.0),
     ]
+
+
+def test_a_strangers_class_is_only_text_and_no_block_at_all_is_a_sentence() -> None:
+    stream = io.StringIO()
+    console = make_console(stream)
+    print_types(BlockTypes([BlockType("class", "3Foo", 2, 48, 0.0)]), {"3Foo": "Foo\x1b[31m[red]"}, console)
+    print_types(BlockTypes([]), {}, console)
+    assert "Foo\\x1b[31m[red]" in stream.getvalue()
+    assert "\x1b" not in stream.getvalue()
+    assert "There is no live block whose type could be told." in stream.getvalue()
