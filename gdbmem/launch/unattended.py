@@ -157,8 +157,9 @@ class _Player:
                         f"{point.place}: {result['action']} at {point.name}: {result['error']}",
                     )
                 )
-            if "warning" in result and not any(n.slug == "massif-blind" for n in outcome.notices):
-                outcome.notices.append(Notice("massif-blind", result["warning"]))
+            slug = "massif-blind" if outcome.run.facts.get("engine") == "massif" else "own-allocator"
+            if "warning" in result and not any(n.slug == slug for n in outcome.notices):
+                outcome.notices.append(Notice(slug, result["warning"]))
             said = result.get("error") or result.get("text", "")
             self._progress(
                 said
