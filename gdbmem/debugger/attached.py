@@ -104,6 +104,10 @@ def request(native: dict[str, Any], target: Path) -> Call:
                 slug="no-snapshot-file",
                 hint="is the disk full?",
             ) from None
+        if native["engine"] == "gperftools":
+            from gdbmem.engines.gperftools_table import complete
+
+            complete(target, native["pid"])
 
     return Call(call.function, call.arguments, finish)
 

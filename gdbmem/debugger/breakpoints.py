@@ -10,10 +10,10 @@ import gdb
 
 from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.session import require_snapshots, session
-from gdbmem.debugger.snapshots import take_in_passing, take_snapshot
+from gdbmem.debugger.snapshots import blind_spot, take_in_passing, take_snapshot
 from gdbmem.errors import GdbmemError, UsageError, internal_error
 from gdbmem.runs.recipe import HitFilter
-from gdbmem.runs.run import check_name
+from gdbmem.runs.run import SnapshotRecord, check_name
 from gdbmem.text import printable
 from gdbmem.units import format_duration
 
@@ -324,7 +324,14 @@ class _Snap:
         return False
 
     def in_passing(self, hit: int) -> bool:
-        return take_in_passing(self._name, hit, lambda record, text: (warn if record is None else say)(text))
+        return take_in_passing(self._name, hit, self._say)
+
+    @staticmethod
+    def _say(record: Optional[SnapshotRecord], text: str) -> None:
+        (warn if record is None else say)(text)
+        warning = blind_spot(record.heap_bytes) if record is not None and not record.heap_bytes else None
+        if warning:
+            warn(warning)
 
 
 def _warn_of_replaced(location: str) -> None:

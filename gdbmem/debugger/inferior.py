@@ -41,6 +41,11 @@ class StoppedProgram:
         self._used = _TEXT_START
         self.lets_others_run = False  # during a call: one of them holds what the call needs
 
+    @property
+    def process(self) -> int:
+        """Its process id."""
+        return int(gdb.selected_inferior().pid)
+
     def place(self, data: bytes) -> int:
         """Put *data* into memory of our own and return its address; later calls overwrite the oldest."""
         base = self._memory()

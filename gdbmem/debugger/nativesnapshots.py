@@ -142,7 +142,5 @@ def _summary(record: SnapshotRecord, profile: Optional[StackProfile]) -> str:
     from gdbmem.analysis.sites import stack_sites
     from gdbmem.debugger.snapshots import summary_line
 
-    if record.heap_bytes == 0:
-        warn("it counts 0 bytes: does the program bring an allocator of its own? then try --massif")
     content = profile.load(profile)
     return summary_line(record, stack_sites(content.stacks, content.chains))

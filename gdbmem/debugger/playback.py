@@ -169,6 +169,9 @@ class _PlayedPoint:
                 snap["error"] = text
             else:
                 snap.update(snapshot=record.label, heap_bytes=record.heap_bytes, text=text)
+                warning = blind_spot(record.heap_bytes)
+                if warning:
+                    snap["warning"] = warning
             self._tell(hit, place, thread, results)
 
         try:

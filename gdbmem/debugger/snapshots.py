@@ -151,7 +151,11 @@ def summary_line(
 
 
 def blind_spot(heap_bytes: Optional[int]) -> Optional[str]:
-    """Return a warning when the process has grown and massif saw next to nothing of it; else None."""
+    """Return a warning when the engine saw next to nothing of what the process has allocated; else None."""
+    if session.native is not None:
+        if heap_bytes != 0:
+            return None
+        return "it counts 0 bytes: does the program bring an allocator of its own? then try --massif"
     pid = real_pid()
     # Other tools of valgrind's grow by themselves: memcheck remembers of each byte whether it is defined.
     if heap_bytes is None or pid is None or not session.baseline_rss_bytes or session.engine != massif.NAME:

@@ -57,6 +57,11 @@ class Call:
 class Inferior(Protocol):
     """The stopped program, as an engine may use it."""
 
+    @property
+    def process(self) -> int:
+        """Its process id."""
+        ...
+
     def call(self, function: str, arguments: Sequence[int]) -> int:
         """Call *function* with integers and addresses; raises TargetError where it can't be."""
         ...

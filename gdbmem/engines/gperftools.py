@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gdbmem.engines.engine import NATIVE, Call, Inferior, NativeOptions, Table
+from gdbmem.engines.gperftools_table import complete
 from gdbmem.errors import TargetError
 
 TABLE = Table(
@@ -17,7 +18,7 @@ TABLE = Table(
     cost="by the rate of allocations: nothing where a program computes, 25 times and more slower where it allocates",
     counts="bytes as they were requested, exact",
     blind=(
-        "stacks beyond the first 1 MiB of a dump (gperftools 2.10 cuts them; the missing share is said)",
+        "stacks beyond the first 1 MiB of the dumps that gperftools 2.10 takes by itself (the missing share is said)",
         "a program that brings its own allocator, or is static or setuid",
         "frames where the unwinder fails (build with -fno-omit-frame-pointer, or use a newer gperftools)",
     ),
@@ -72,6 +73,7 @@ def snapshot(inferior: Inferior, prefix: str, target: str) -> Call:
                 hint="is the disk full? was the program started by 'gdbmem launch --engine gperftools'?",
             )
         new[-1].rename(target)
+        complete(Path(target), inferior.process)
 
     return Call("HeapProfilerDump", [inferior.place(_REASON)], finish)
 

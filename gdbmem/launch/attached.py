@@ -278,18 +278,19 @@ def _by_vgdb(
     from gdbmem.formats.opening import open_profile
 
     command = "detailed_snapshot" if valgrind.tool == "massif" else "xtmemory"
+    name_there = "snapshot.ms"  # with that ending an execution tree comes in massif's format, which names inlined calls
     file = run.next_file(valgrind.tool)
     with _drop_folder(target.pid) as (here, there):
         began = time.monotonic()
-        said = valgrind.ask(command, f"{there}/snapshot")
+        said = valgrind.ask(command, f"{there}/{name_there}")
         pause = time.monotonic() - began
         try:
-            shutil.move(f"{here}/snapshot", run.folder / file)
+            shutil.move(f"{here}/{name_there}", run.folder / file)
         except OSError:
             raise _wrote_nothing(valgrind, said) from None
     total = None
     with contextlib.suppress(GdbmemError):
-        total = open_profile(run.folder / file).snapshots[-1].heap_bytes
+        total = open_profile(run.folder / file).snapshots[0].heap_bytes
     record = run.append(
         name or str(int(Path(file).stem)),
         file=file,

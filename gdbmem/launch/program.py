@@ -82,7 +82,8 @@ def find_program(name: str, *, folder: Optional[Path] = None) -> Program:
     mode = path.stat().st_mode
     if mode & (stat.S_ISUID | stat.S_ISGID):
         raise NotExecutableError(
-            f"{printable(str(path))} is setuid or setgid, and valgrind can't run such programs",
+            f"{printable(str(path))} is setuid or setgid: valgrind can't run such programs,"
+            " and they ignore a profiler that is preloaded",
             slug="setuid-program",
             hint="launch a copy of it without that bit, as the user it would run as",
         )

@@ -157,8 +157,12 @@ class _Player:
                         f"{point.place}: {result['action']} at {point.name}: {result['error']}",
                     )
                 )
-            if "warning" in result and not any(n.slug == "massif-blind" for n in outcome.notices):
-                outcome.notices.append(Notice("massif-blind", result["warning"]))
+            if "warning" in result:
+                under_massif = outcome.run.facts.get("engine") == "massif"
+                text = result["warning"]
+                notice = Notice("massif-blind", text) if under_massif else Notice("own-allocator", text)
+                if not any(known.slug == notice.slug for known in outcome.notices):
+                    outcome.notices.append(notice)
             said = result.get("error") or result.get("text", "")
             self._progress(
                 said

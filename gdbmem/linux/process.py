@@ -63,7 +63,7 @@ def check_analysable(pid: int, *, may_be_traced: bool = False) -> ProcessFacts:
             f"{name} is being traced by process {facts.tracer} ({_name_of(facts.tracer)}),"
             " and the kernel allows one tracer",
             slug="process-traced",
-            hint="type 'memexplain' or 'memsnap' in it if it is a gdb, or detach it",
+            hint="type 'memexplain' or 'memsnap' in that gdb, or let it go there first",
         )
     if _bits(pid) == 32:
         raise TargetError(

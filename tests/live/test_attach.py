@@ -184,13 +184,15 @@ def test_what_cannot_be_snapped_is_refused_with_the_reason(program: Program, tmp
     assert list(tmp_path.glob("gdbmem.*")) == [], "a refusal leaves nothing behind"
 
 
-@pytest.mark.parametrize("engine", ["gperftools", "massif", "nothing"])
+@pytest.mark.parametrize("engine", ["gperftools", "massif", "memcheck", "nothing"])
 def test_attach_leaves_the_process_running_as_it_was(engine: str, program: Program, tmp_path: Path) -> None:
     words: list[str] = []
     if engine == "gperftools":
         needs_library(engine)
     elif engine == "massif":
         words = ["valgrind", "-q", "--tool=massif", f"--massif-out-file={tmp_path}/out"]
+    elif engine == "memcheck":
+        words = ["valgrind", "-q"]
     with served(program, tmp_path, PRELOADS.get(engine), *words) as process:
         with at_terminal([GDBMEM, "attach", str(process.pid)], tmp_path) as user:
             assert engine in user.prompt() or engine == "nothing"

@@ -1,0 +1,158 @@
+"""What goes wrong with engines that are loaded into the program: each is said, or does no harm."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Program
+from tests.live.test_native_engines import ENGINES, Played, needs_library
+from tests.live.user import GDBMEM, at_terminal, environment, shell
+
+pytestmark = [pytest.mark.needs("gdb", "g++"), pytest.mark.usefixtures("no_process_left")]
+
+
+def slugs(text: str) -> set[str]:
+    return {warning["slug"] for warning in json.loads(text)["warnings"]}
+
+
+def test_what_gperftools_cuts_off_a_dump_is_taken_from_the_program_itself(
+    program: Program, tmp_path: Path
+) -> None:
+    needs_library("gperftools")
+    recipe = f"""
+program: {program("many_paths")}
+args: ["9000", "2"]
+engine: gperftools
+points: [{{at: built, name: built}}]
+diff: [["built#1", "built#2"]]
+"""
+    played = Played(tmp_path, recipe)
+    (diff,) = played.result["diffs"]
+    assert not diff["warnings"] and not diff["rest"]["uncertain_bytes"]
+    # Each path allocates once a round.
+    assert diff["delta_blocks"] == 9000
+    assert sum(path["delta_blocks"] for path in diff["paths"]) + diff["rest"]["delta_blocks"] == 9000
+    assert (
+        sum(path["delta_bytes"] for path in diff["paths"]) + diff["rest"]["delta_bytes"]
+        == diff["delta_bytes"]
+    )
+    size = (played.run / "snapshots" / "0001.gperftools").stat().st_size
+    assert size > 1 << 20, "more than gperftools 2.10 writes"
+    # The dump at the program's end is gperftools' own: of that the missing share is said.
+    own = shell(GDBMEM, "show", f"{played.run}:own", "--json", folder=tmp_path)
+    assert "profile-truncated" in slugs(own.stdout)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_while_another_thread_holds_the_allocators_locks_snapshots_are_taken_without_a_deadlock(
+    engine: str, program: Program, tmp_path: Path
+) -> None:
+    needs_library(engine)
+    recipe = f"program: {program('holds_the_lock')}\nengine: {engine}\ntimeout: 60s\npoints: [{{at: grown, name: g}}]\n"
+    played = Played(tmp_path, recipe)
+    assert played.status == 0, played.messages
+    assert len(played.result["points"][0]["snapshots"]) == 20 and played.output == "kept 200\n"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_inside_the_allocator_with_its_lock_held_a_snapshot_at_the_prompt_is_refused(
+    engine: str, program: Program, tmp_path: Path
+) -> None:
+    needs_library(engine)
+    with at_terminal(
+        [GDBMEM, "launch", "--engine", engine, str(program("holds_the_lock"))], tmp_path
+    ) as user:
+        user.prompt()
+        user.type("break grown")
+        user.type("continue")
+        user.type("delete 1")
+        # Each is called with the lock held that a snapshot takes first: to note a block, to unmap or map a page.
+        places = ["LowLevelAlloc::AllocWithArena"] if engine == "gperftools" else ["madvise", "mmap64"]
+        for place in places:
+            user.type(f"break {place}")
+        while True:
+            assert "hit Breakpoint" in user.type("continue")
+            if ("libtcmalloc" if engine == "gperftools" else "libjemalloc") in user.type("bt"):
+                break
+        assert "it could deadlock" in user.type("memsnap inside")
+        user.type("delete 2 3" if engine == "jemalloc" else "delete 2")
+        assert "exited normally" in user.type("continue")
+
+
+def test_a_program_with_an_allocator_of_its_own_is_told_apart(program: Program, tmp_path: Path) -> None:
+    needs_library("gperftools")
+    recipe = f"program: {program('allocates_itself')}\nengine: gperftools\npoints: [{{at: built}}]\n"
+    played = Played(tmp_path, recipe)
+    assert played.result["points"][0]["hits"] == 1
+    (warning,) = played.result["warnings"]
+    assert warning["slug"] == "own-allocator"
+    assert "does the program bring an allocator of its own?" in warning["message"]
+
+
+def test_a_setuid_program_is_refused_because_it_ignores_the_preload(program: Program, tmp_path: Path) -> None:
+    copy = tmp_path / "privileged"
+    shutil.copy(program("keeps"), copy)
+    copy.chmod(0o4755)
+    done = shell(GDBMEM, "launch", "--engine", "jemalloc", copy, folder=tmp_path)
+    assert done.returncode == 126 and "setuid" in done.stderr
+    assert "ignore a profiler that is preloaded" in done.stderr
+
+
+def test_a_fork_leaves_the_parents_snapshots_alone(program: Program, tmp_path: Path) -> None:
+    needs_library("gperftools")
+    recipe = f"program: {program('forks')}\nengine: gperftools\npoints: [{{at: work, after: true}}, {{at: reaped}}]\n"
+    played = Played(tmp_path, recipe)
+    assert played.status == 0 and played.output == "reaped\n"
+    names = [point["snapshots"] for point in played.result["points"]]
+    assert [len(one) for one in names] == [1, 1], "the child runs on without gdb"
+    shown = shell(GDBMEM, "show", f"{played.run}:reaped", "--json", folder=tmp_path)
+    assert json.loads(shown.stdout)["snapshots"][0]["heap_bytes"] >= 100 * 100
+    assert "work" in shown.stdout and "1000" not in re.findall(r'"delta_blocks": (\d+)', shown.stdout)
+
+
+def test_profiling_signals_reach_the_program_and_stop_nothing(program: Program, tmp_path: Path) -> None:
+    needs_library("gperftools")
+    recipe = f"""
+program: {program("ticks_by_signal")}
+engine: gperftools
+env: {{HEAPPROFILESIGNAL: "12"}}
+points: [{{at: ticked, name: ticked}}]
+"""
+    played = Played(tmp_path, recipe)
+    assert played.status == 0, played.messages
+    assert re.fullmatch(r"ticks [1-9]\d*\n", played.output)
+    shown = shell(GDBMEM, "show", played.run, "--json", folder=tmp_path)
+    names = [one["name"] for one in json.loads(shown.stdout)["snapshots"]]
+    assert names[0] == "ticked" and len(names) >= 2, "gperftools' own, by its signal and at the end"
+
+
+def test_a_program_that_was_built_anew_since_its_profile_is_warned_of(
+    program: Program, tmp_path: Path
+) -> None:
+    needs_library("gperftools")
+    copy = tmp_path / "keeps"
+    shutil.copy(program("keeps"), copy)
+    variables = {"LD_PRELOAD": "libtcmalloc.so.4", "HEAPPROFILE": str(tmp_path / "p")}
+    subprocess.run(
+        [str(copy)], cwd=tmp_path, check=True, capture_output=True, env={**environment(), **variables}
+    )
+    (dump,) = tmp_path.glob("p.*.heap")
+    copy.unlink()
+    assert "binary-missing" in slugs(shell(GDBMEM, "show", dump, "--json", folder=tmp_path).stdout)
+    shutil.copyfile(program("meets"), copy)
+    recorded = dump.stat().st_mtime
+    assert copy.stat().st_mtime >= recorded
+    text = dump.read_text()
+    # The brief form of a map names the build-id of each binary.
+    start = text.index("MAPPED_LIBRARIES:")
+    line = re.search(r"([0-9a-f]+)-([0-9a-f]+) r-xp ([0-9a-f]+) \S+ \d+ +(\S*/keeps)", text[start:])
+    assert line is not None
+    brief = f"{line[1]}-{line[2]}: {line[4]} (@{line[3]}) {'ab' * 20}\n"
+    dump.write_text(text[:start] + "MAPPED_LIBRARIES:\n" + brief)
+    assert "build-id-differs" in slugs(shell(GDBMEM, "show", dump, "--json", folder=tmp_path).stdout)
