@@ -16,6 +16,7 @@ _DEFINITION = re.compile(rb"^(?![+\-cR#IS])[^\n]+", re.MULTILINE)
 _OTHERS = b"+-cR#IS\n"  # how lines begin that define nothing
 _INDEX = re.compile(rb"[0-9a-f]{1,8}")
 _LONGEST_INDEX = 8
+_SHORT_INDEX = 7  # that many digits fit 31 bits
 _NUMPY_FROM_BYTES = 3 << 20
 
 
@@ -152,17 +153,26 @@ class ArrayLines:
         np = self._np
         if not len(at):
             return np.zeros(0, np.int64)
-        ends = self._ends[at]
-        digits = ends - self._starts[at] - 2
-        wrong = (digits < 1) | (digits > _LONGEST_INDEX) | (self._data[self._starts[at] + 1] != ord(" "))
-        indices = np.zeros(len(at), np.int64)
-        for number in range(int(np.clip(digits, 1, _LONGEST_INDEX).max())):
-            has = digits > number
-            char = self._data[ends - 1 - number]
+        all_alike = len(at) == len(self)  # then nothing need be picked
+        starts, place = (
+            (self._starts, self._ends.copy()) if all_alike else (self._starts.take(at), self._ends.take(at))
+        )
+        digits = place - starts - 2
+        most = int(digits.max())
+        wrong = (digits < 1) | (digits > _LONGEST_INDEX) | (self._data.take(starts + 1) != ord(" "))
+        indices = np.zeros(len(at), np.int64 if most > _SHORT_INDEX else np.int32)
+        for number in range(min(most, _LONGEST_INDEX)):
+            place -= 1
+            char = self._data.take(place, mode="clip")
             is_letter = char >= ord("a")
             digit = char - ord("0") - is_letter * np.uint8(ord("a") - ord("9") - 1)  # wraps where it is none
-            wrong |= has & ((digit > 15) | (is_letter & (digit < 10)))
-            indices += (digit * has).astype(np.int64) << (4 * number)
+            is_wrong = (digit > 15) | (is_letter & (digit < 10))
+            if number:
+                has = digits > number
+                is_wrong &= has
+                digit *= has
+            wrong |= is_wrong
+            indices |= digit.astype(indices.dtype) << (4 * number)
         wrong = np.flatnonzero(wrong | (indices >= known))
         if len(wrong):
             line = at[wrong[0]]

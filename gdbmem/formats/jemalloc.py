@@ -93,8 +93,10 @@ def _parse(lines: Sequence[bytes], source: str) -> tuple[list[_Parsed], list[int
             raise bad_line(source, at + 1, line, _EXPECTED)
         # The lines of single threads repeat the sum; before the first stack stands the whole.
         if counts[1] == b"*" and stack is not None:
-            numbers = [check_count(int(counts[n]), source, at + 1) for n in range(2, 6)]
-            rows.append((stack, (numbers[0], numbers[1]), (numbers[2], numbers[3])))
+            blocks, size, all_blocks, all_size = (
+                check_count(int(count), source, at + 1) for count in counts.groups()[1:]
+            )
+            rows.append((stack, (blocks, size), (all_blocks, all_size)))
     where = f"{printable(source)} was cut at line {last + bool(lines[last])}"
     return (
         rows,

@@ -125,8 +125,8 @@ class _Other(NamedTuple):
 
 _FIND = "give a heap profile of massif, gperftools, jemalloc, DHAT, heaptrack or pprof"
 _PICKLE = (
-    "a pickle can run any code when it is read, so it is not; in Python: "
-    "tracemalloc.Snapshot.load(FILE), then write its traces as lines 'main;…;function BYTES'"
+    "a pickle can run any code when it is read, so it is not; docs/reference/formats.md has the four lines of Python"
+    " that make folded stacks of it: tracemalloc.Snapshot.load(FILE).traces as lines 'outer;…;inner BYTES'"
 )
 _OTHERS = tuple(
     _Other(_pattern(start), name, hint)

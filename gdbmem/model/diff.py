@@ -74,6 +74,8 @@ class Diff:
         """The change in blocks that each node's children do not account for; None: a side counts none."""
         if self.before_blocks is None or self.after_blocks is None:
             return None
+        if not any(self.before_blocks):
+            return self.own(self.after_blocks)
         return self.own([after - before for before, after in zip(self.before_blocks, self.after_blocks)])
 
     @cached_property
@@ -84,6 +86,8 @@ class Diff:
     def own(self, column: Sequence[int]) -> array[int]:
         """Return, for each node, the part of *column* that none of its children accounts for."""
         result = array("q", column)
+        if not any(column):  # the nothing that a single snapshot is compared with
+            return result
         rows = zip(self.parent, column)
         next(rows)
         for parent, size in rows:

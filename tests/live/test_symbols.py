@@ -74,3 +74,52 @@ def test_a_binary_that_was_rebuilt_since_is_warned_of(heap: Path) -> None:
     later = heap.stat().st_mtime + 60
     os.utime(binary, (later, later))
     assert "binary-newer" in {warning["slug"] for warning in show(heap)["warnings"]}
+
+
+def cumulative(file: Path) -> dict[str, int]:
+    """Return the bytes under each function of the program's own source, as gdbmem has them."""
+    sizes: dict[str, int] = {}
+    for path in show(file, "--by", "path")["sites"]["paths"]:
+        own = {
+            f["function"].partition("(")[0] for f in path["frames"] if (f["file"] or "").endswith("keeps.cpp")
+        }
+        for name in own:
+            sizes[name] = sizes.get(name, 0) + path["after_bytes"]
+    return sizes
+
+
+def rows_of(*words: str) -> dict[str, int]:
+    """Return the cumulative column of what perl's pprof prints; functions with an inlined copy are left out."""
+    text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    rows = re.findall(r"^ *\d+ +[\d.]+% +[\d.]+% +(\d+) +[\d.]+% (\S+)(?: \(inline\))?$", text, re.M)
+    names = [name for _, name in rows]
+    return {name: int(size) for size, name in rows if names.count(name) == 1}
+
+
+@pytest.mark.needs("google-pprof")
+def test_what_is_under_each_function_is_what_google_pprof_adds_up(heap: Path) -> None:
+    theirs = rows_of("google-pprof", "--text", "--show_bytes", str(heap.parent / "keeps"), str(heap))
+    ours = cumulative(heap)
+    assert {"keep", "batch"} <= set(ours) & set(theirs)
+    assert {name: theirs[name] for name in ours if name in theirs} == {
+        n: ours[n] for n in ours if n in theirs
+    }
+
+
+@pytest.mark.needs("jeprof")
+@pytest.mark.parametrize("sample", [0, 10])
+def test_what_is_under_each_function_is_what_jeprof_adds_up(
+    program: Program, tmp_path: Path, sample: int
+) -> None:
+    if find_library("jemalloc") is None:
+        pytest.skip("libjemalloc missing: scripts/setup installs it")
+    options = f"prof:true,lg_prof_sample:{sample},prof_final:true,prof_prefix:{tmp_path}/je"
+    env = {**environment(), "LD_PRELOAD": "libjemalloc.so.2", "MALLOC_CONF": options}
+    subprocess.run([str(program("keeps"))], check=True, capture_output=True, env=env)
+    (file,) = tmp_path.glob("je.*.heap")
+    theirs = rows_of("jeprof", "--text", "--show_bytes", str(program("keeps")), str(file))
+    ours = cumulative(file)
+    assert {"keep", "batch"} <= set(ours) & set(theirs)
+    for name in set(ours) & set(theirs):
+        # jeprof cuts fractions of a byte once for all stacks, we once for each.
+        assert abs(ours[name] - theirs[name]) <= len(ours) * 4, name

@@ -14,7 +14,7 @@ import pytest
 
 from gdbmem.errors import InputError
 from gdbmem.formats import opening
-from gdbmem.formats.opening import open_profile
+from gdbmem.formats.opening import Reading, open_profile
 from tests.unit.massif_files import CAPTURES, HEADER, capture, snapshot
 
 
@@ -200,3 +200,38 @@ def test_no_file_stays_open_for_a_small_profile(tmp_path: Path) -> None:
     refusal(tmp_path)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     assert profiles
+
+
+def test_every_format_that_is_read_is_in_the_reference() -> None:
+    from gdbmem.formats.opening import FORMATS
+
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "formats.md").read_text()
+    assert [name for name in FORMATS if f"| `{name}` |" not in page] == []
+
+
+def test_the_way_from_tracemalloc_that_the_reference_shows_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import re
+    import sys
+    import textwrap
+    import tracemalloc
+
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "formats.md").read_text()
+    match = re.search(r"^  ```python\n(.*?)^  ```$", page, re.M | re.S)
+    assert match
+    tracemalloc.start(5)
+    kept = bytearray(777_777)
+    snapshot = tracemalloc.take_snapshot()
+    tracemalloc.stop()
+    assert kept
+    snapshot.dump(str(tmp_path / "pickle"))
+    monkeypatch.setattr(sys, "argv", ["convert", str(tmp_path / "pickle")])
+    exec(textwrap.dedent(match[1]), {})
+    folded = tmp_path / "folded"
+    folded.write_text(capsys.readouterr().out)
+    found = open_profile(folded, Reading("folded"))
+    tree = found.tree(0)
+    assert tree is not None and tree.bytes[0] == sum(trace.size for trace in snapshot.traces)
+    files = {tree.frames[tree.frame[node]].file for node in range(1, len(tree)) if tree.bytes[node] > 700_000}
+    assert __file__ in files
