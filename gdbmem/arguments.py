@@ -105,6 +105,12 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--force", action="store_true", help="let -o replace an existing file")
 
 
+def add_run_options(group: argparse._ArgumentGroup) -> None:
+    """Add the options of what starts a program and keeps a run: --run DIR, --stdout FILE."""
+    group.add_argument("--run", metavar="DIR", help="keep the run in DIR (default: gdbmem.PROGRAM.PID)")
+    group.add_argument("--stdout", metavar="FILE", help="the program's standard output")
+
+
 def split_program(words: Sequence[str]) -> tuple[list[str], Optional[list[str]]]:
     """Split *words* at the first ``--``: gdbmem's own, and the program's (None without ``--``)."""
     if "--" not in words:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
-from gdbmem.arguments import ArgumentParser, add_output_options, split_program
+from gdbmem.arguments import ArgumentParser, add_output_options, add_run_options, split_program
 from gdbmem.engines.engine import NAMES, options_of, table
 from gdbmem.engines.massif import TIME_UNITS
 from gdbmem.errors import GdbmemError, UsageError
@@ -88,11 +88,10 @@ def _add_program_options(parser: ArgumentParser) -> None:
         "--env", metavar="NAME=VALUE", action="append", help="set it in the program's environment"
     )
     group.add_argument("--stdin", metavar="FILE", help="the program's standard input")
-    group.add_argument("--stdout", metavar="FILE", help="the program's standard output")
+    add_run_options(group)
     group.add_argument(
         "--own-terminal", action="store_true", help="give it a terminal of its own, shown on this one"
     )
-    group.add_argument("--run", metavar="DIR", help="keep the run in DIR (default: gdbmem.PROGRAM.PID)")
 
 
 def _add_gdb_options(parser: ArgumentParser) -> None:

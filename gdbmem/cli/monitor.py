@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
-from gdbmem.arguments import ArgumentParser, add_output_options, split_program, value
+from gdbmem.arguments import ArgumentParser, add_output_options, add_run_options, split_program, value
+from gdbmem.cli.launch import launch_status
 from gdbmem.errors import GdbmemError, InputError, UsageError
-from gdbmem.launch.program import NotExecutableError, NotFoundError
 from gdbmem.text import printable
 from gdbmem.units import parse_duration, parse_size
 
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     import argparse
 
 STATUS_NOT_MET = 4
-STATUS_FAILED = 125
-STATUS_NOT_EXECUTABLE = 126
-STATUS_NOT_FOUND = 127
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -86,7 +83,7 @@ def _add_time_options(parser: ArgumentParser) -> None:
 
 def _add_run_options(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("run")
-    group.add_argument("--run", metavar="DIR", help="keep the series in DIR (default: gdbmem.NAME.PID)")
+    add_run_options(group)
     group.add_argument("--resume", metavar="RUN", help="go on with the series in RUN")
     group.add_argument(
         "--mark",
@@ -94,7 +91,6 @@ def _add_run_options(parser: ArgumentParser) -> None:
         type=value(_pattern, "regex"),
         help="set a mark at each line of the program's output that matches",
     )
-    group.add_argument("--stdout", metavar="FILE", help="the program's standard output")
 
 
 def _add_result_options(parser: ArgumentParser) -> None:
@@ -132,14 +128,11 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         return record(args, program)
     except UsageError:
         raise
-    except NotFoundError as error:
-        return _complain(error, STATUS_NOT_FOUND)
-    except NotExecutableError as error:
-        return _complain(error, STATUS_NOT_EXECUTABLE)
     except GdbmemError as error:
         if program is None and args.fail_on is None:
             raise
-        return _complain(error, STATUS_FAILED)
+        print(f"gdbmem: {printable(str(error))}", file=sys.stderr)
+        return launch_status(error)
 
 
 def _judge_again(args: argparse.Namespace, runs: Sequence[str], program: Optional[list[str]]) -> int:
@@ -240,8 +233,3 @@ def _port(text: str) -> tuple[str, int]:
             f"'{printable(text)}' is no port", slug="bad-port", hint="write it as in :9877 or 0.0.0.0:9877"
         )
     return host or "127.0.0.1", int(port)
-
-
-def _complain(error: GdbmemError, status: int) -> int:
-    print(f"gdbmem: {printable(str(error))}", file=sys.stderr)
-    return status

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional, TextIO
 
-from gdbmem.cli.monitor import STATUS_FAILED, STATUS_NOT_MET, plot_kind
+from gdbmem.cli.launch import STATUS_FAILED
+from gdbmem.cli.monitor import STATUS_NOT_MET, plot_kind
 from gdbmem.model.series import TREE
 from gdbmem.model.series_summary import SeriesSummary
 from gdbmem.model.verdict import Verdict

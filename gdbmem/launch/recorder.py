@@ -89,7 +89,7 @@ class Recorder:
             while not self._ending:
                 now = self._clock()
                 if now >= next_look:
-                    if not self._paused and not self._glance(now):
+                    if self._looks_on and not self._glance(now):
                         self._look(now)
                         self._must_check = True
                     # In step with the clock; after a stall or a sleep with the next whole step.
@@ -98,9 +98,17 @@ class Recorder:
                     self._check_end(now - begin)
                 if not self._ending:
                     self._sleep(max(next_look - self._clock(), 0.0))
-            if self._tree.alive and not self._paused:
-                self._look(self._clock(), sweep=self._tree.reads_pss)
+            self._look_last()
         return self._ending
+
+    @property
+    def _looks_on(self) -> bool:
+        # What a program does while it is being ended says nothing about the time before.
+        return not self._paused and self._kill_at is None
+
+    def _look_last(self) -> None:
+        if self._looks_on and self._tree.alive:
+            self._look(self._clock(), sweep=self._tree.reads_pss)
 
     def mark(self, text: str) -> None:
         """Set a mark here and now; may be called from another thread's loop step."""
@@ -164,6 +172,7 @@ class Recorder:
         if self._program is None or self._program.poll() is not None:
             self._ending = reason
         elif self._kill_at is None:
+            self._look_last()
             self._program.signal(signal.SIGTERM)
             self._kill_at = self._clock() + _GRACE_SECONDS
 

@@ -228,6 +228,20 @@ def test_sigterm_ends_the_program_too_that_the_monitor_started(
     assert watching.wait(20) == 128 + signal.SIGTERM
 
 
+def test_what_a_program_does_while_it_is_being_ended_is_no_part_of_the_series(scratch: Path) -> None:
+    script = (
+        "import signal, sys, time\n"
+        "def end(*_):\n"
+        "    kept = b'x' * (200 << 20); time.sleep(1); sys.exit(3)\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+        "while True: time.sleep(0.05)\n"
+    )
+    words = ["-q", "--interval", "50ms", "--for", "1500ms", "--run", "run"]
+    done = monitor(*words, "--", sys.executable, "-c", script, folder=scratch, status=3)
+    assert max(value for _, value in Recording(scratch / "run").points(0, "rss_bytes")) < 100 << 20
+    assert "plateau: " in done.stdout
+
+
 def test_marks_come_from_output_from_a_signal_and_from_another_shell(
     scratch: Path, starts: Callable[..., subprocess.Popen[bytes]]
 ) -> None:

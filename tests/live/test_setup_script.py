@@ -196,6 +196,18 @@ def test_prometheus_of_old_package_lists_is_fetched_with_new_ones(
 
 
 @needs_root
+def test_a_release_without_prometheus_is_said_so_once(machine: Machine) -> None:
+    machine.put_tools()
+    (machine.path / "prometheus").unlink()
+    machine.put("apt-get", '#!/bin/sh\ncase "$*" in *download*) exit 100 ;; esac\n')
+    machine.put("dpkg-deb", DPKG_DEB_UNPACKS)
+    ended = machine.setup("test", as_root=True)
+    assert ended.returncode == 0
+    assert "tests that need it will be skipped" in ended.stderr
+    assert machine.setup("test", as_root=True).stderr == ""
+
+
+@needs_root
 def test_without_network_apt_gets_own_reason_is_in_the_sentence(machine: Machine) -> None:
     machine.put(
         "apt-get", "#!/bin/sh\necho 'E: Temporary failure resolving packages.example.org' >&2\nexit 100\n"
