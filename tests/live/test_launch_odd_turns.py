@@ -123,9 +123,11 @@ def test_several_lines_reach_a_program_that_gdb_starts_itself(program: Program, 
     with at_terminal(words, scratch) as user:
         user.prompt()
         assert "is stopped before its first instruction" in user.text
-        assert "exited normally" in user.type("continue")
+        for command in ("continue", "run"):
+            assert "exited normally" in user.type(command)
+            assert shown_arguments(scratch / "out") == [b"one\nshell touch pwned\nthree", b"it's"]
         user.quit()
-    assert shown_arguments(scratch / "out") == [b"one\nshell touch pwned\nthree", b"it's"]
+    assert (scratch / "out").read_bytes().count(b"folder ") == 2
     shown = (scratch / "out").read_bytes()
     assert b"environment TEXT=one\ntwo\0" in shown
     assert b"GDBMEM_NEWLINE" not in shown and b"GDBMEM_SESSION" not in shown
