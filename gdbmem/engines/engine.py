@@ -32,9 +32,7 @@ class Table:
     package: str = ""  # Debian's, that brings it
     takes_snapshots: bool = True
     whole_run: bool = False  # it writes one profile, when the program ends
-    options: Sequence[
-        str
-    ] = ()  # of a native one: those of NativeOptions that it takes, as the user writes them
+    options: Sequence[str] = ()  # of a native one: what it takes of NativeOptions, as the user writes it
 
 
 @dataclass(frozen=True)
