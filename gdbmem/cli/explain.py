@@ -6,6 +6,8 @@ on as if nothing had been; nothing runs in it.
 
 from __future__ import annotations
 
+import signal
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
@@ -67,6 +69,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     if args.core is not None and args.fork:
         raise UsageError("a core is a copy already", hint="leave out --fork")
     check_alone(args, "since", ("sizes", "pinners", "paths", "types", "arena"))
+    _unwind_when_ended()
     earlier = _read(args.since) if args.since is not None else None
     kind = check_map_name(args.map) if args.map is not None else ""
     with open_output(args.output, force=args.force) as stream, open_picture(args.map, args.force) as picture:
@@ -106,6 +109,13 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         else:
             print_all(ledger, beside, console, View(args.sizes, args.pinners, args.arena))
     return 0
+
+
+def _unwind_when_ended() -> None:
+    # The default would end this at once, and a copy would stay the process's zombie.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, lambda received, frame: sys.exit(128 + received))
 
 
 def _checked_pid(word: Optional[str], *, core: Optional[str]) -> Optional[int]:
