@@ -111,6 +111,21 @@ def add_run_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--stdout", metavar="FILE", help="the program's standard output")
 
 
+def check_alone(args: argparse.Namespace, option: str, others: Sequence[str]) -> None:
+    """Refuse *option*, where it was given, beside those of *others* that it would leave unheard."""
+
+    def is_given(name: str) -> bool:
+        return (
+            getattr(args, name) is not None and getattr(args, name) is not False
+        )  # 0 is a number like others
+
+    given = [f"--{name}" for name in others if is_given(name)]
+    if is_given(option) and given:
+        raise UsageError(
+            f"--{option} can't be shown together with {' and '.join(given)}", hint="ask for one at a time"
+        )
+
+
 def split_program(words: Sequence[str]) -> tuple[list[str], Optional[list[str]]]:
     """Split *words* at the first ``--``: gdbmem's own, and the program's (None without ``--``)."""
     if "--" not in words:

@@ -2,7 +2,7 @@
 
 A plan is made once for each type (gdb knows the types); reading goes by offsets over blocks of bytes, so that
 a vector of a million vectors costs one read and a million steps.
-Source of the layouts: libstdc++ bits/stl_vector.h, basic_string.h, stl_deque.h, stl_list.h, stl_tree.h,
+Source of the layouts: libstdc++ bits/stl_vector.h, stl_bvector.h, basic_string.h, stl_deque.h, stl_list.h, stl_tree.h,
 hashtable.h, unique_ptr.h, shared_ptr_base.h; the same since GCC 5.
 """
 
@@ -26,7 +26,9 @@ _DEQUE_NODE = 512
 class Plan:
     """What a type is made of; *kind* says how it is read."""
 
-    kind: str  # struct, vector, string, deque, list, tree, hash, unique, shared, optional, array, pointer
+    kind: (
+        str  # struct, vector, bits, string, deque, list, tree, hash, unique, shared, optional, array, pointer
+    )
     type_name: str
     size: int  # of an object of this type
     element: Optional[Plan] = None  # what elements hold; None where that is nothing of interest
@@ -189,6 +191,22 @@ class Surveyor:
         count, capacity = (end - begin) // size, (limit - begin) // size
         self.note(path, plan, count, capacity, limit - begin, limit - end)
         self.elements(path, plan, begin, count, depth)
+
+    def _bits(self, path: str, plan: Plan, address: int, depth: int) -> None:
+        # vector<bool>: two iterators, each a word's address and a bit's number, and the end of the words.
+        begin, first, last_word, last, limit = self.words(address, 5)
+        first, last = first & 0xFFFFFFFF, last & 0xFFFFFFFF
+        if not begin <= last_word <= limit < begin + _MOST_BYTES or first > 63 or last > 63:
+            return
+        if begin and not self.readable(begin, max(limit - begin, 1)):
+            return
+        count = 8 * (last_word - begin) + last - first
+        if count >= 0:
+            self.note_bits(path, plan, count, limit - begin)
+
+    def note_bits(self, path: str, plan: Plan, count: int, held: int) -> None:
+        """Add a vector<bool> of *count* bits in *held* bytes of whole words."""
+        self.note(path, plan, count, 8 * held, held, held - -(-count // 64) * 8)
 
     def _string(self, path: str, plan: Plan, address: int, depth: int) -> None:
         data, length, capacity = self.words(address, 3)

@@ -57,6 +57,13 @@ def _short_string(survey: Surveyor, path: str, plan: Plan, size: int) -> None:
         survey.note(path, plan, size, room - 1, 0, 0)
 
 
+def read_bits(survey: Surveyor, path: str, plan: Plan, address: int, depth: int) -> None:
+    """Read a vector<bool>: its words, how many bits it has, how many words there is room for."""
+    begin, count, words = survey.words(address, 3)
+    if words < _MOST_BYTES >> 3 and count <= 64 * words and (not words or survey.readable(begin, 8 * words)):
+        survey.note_bits(path, plan, count, 8 * words)
+
+
 def read_deque(survey: Surveyor, path: str, plan: Plan, address: int, depth: int) -> None:
     """Read a deque: the table of its blocks (first, begin, end, limit), where it starts in them, its size."""
     first, begin, end, limit, start, count = survey.words(address, 6)
@@ -103,6 +110,7 @@ Reader = Callable[["Surveyor", str, "Plan", int, int], None]
 READERS: dict[str, Reader] = {
     "libcxx_string": read_string,
     "libcxx_other_string": read_other_string,
+    "libcxx_bits": read_bits,
     "libcxx_deque": read_deque,
     "libcxx_list": read_list,
     "libcxx_tree": read_tree,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
-from gdbmem.arguments import ArgumentParser, add_output_options
+from gdbmem.arguments import ArgumentParser, add_output_options, check_alone
 from gdbmem.errors import InputError, UsageError
 from gdbmem.report.heapmap import check_map_name, open_picture, render_map
 from gdbmem.report.output import open_output
@@ -66,7 +66,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     pid = _checked_pid(args.target, core=args.core)
     if args.core is not None and args.fork:
         raise UsageError("a core is a copy already", hint="leave out --fork")
-    earlier = _read(args.since) if args.since else None
+    check_alone(args, "since", ("sizes", "pinners", "paths", "types", "arena"))
+    earlier = _read(args.since) if args.since is not None else None
     kind = check_map_name(args.map) if args.map is not None else ""
     with open_output(args.output, force=args.force) as stream, open_picture(args.map, args.force) as picture:
         from gdbmem.launch.demangling import class_names

@@ -67,7 +67,7 @@ class ContainersCommand(Command):
             if earlier is not None:
                 print_container_growth(growth(earlier, survey), console, args.top, args.since)
             else:
-                print_containers(survey, console, args.top)
+                print_containers(survey, console, args.top, " ".join(args.expression))
 
 
 def survey_here(expression: str = "") -> Survey:
@@ -76,6 +76,8 @@ def survey_here(expression: str = "") -> Survey:
     roots = [(expression, gdb.parse_and_eval(expression))] if expression else _roots()
     for path, value in roots:
         try:
+            if value.type.strip_typedefs().code in (gdb.TYPE_CODE_REF, gdb.TYPE_CODE_RVALUE_REF):
+                value = value.referenced_value()  # the address of a reference is that of what it refers to
             if value.address is None or value.is_optimized_out:
                 continue
             plan = planner.plan(value.type)

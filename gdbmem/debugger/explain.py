@@ -52,12 +52,15 @@ class ExplainCommand(Command):
         add_output_options(parser)
 
     def run(self, args: argparse.Namespace) -> None:
+        from gdbmem.arguments import check_alone
         from gdbmem.debugger.demangling import class_names
         from gdbmem.launch.looks import Looks
         from gdbmem.report.heapmap import check_map_name, open_picture, render_map
         from gdbmem.report.ledger_view import Beside, print_all, write_json
         from gdbmem.report.output import open_output
 
+        check_alone(args, "since", ("sizes", "pinners", "paths", "types", "arena"))
+        check_alone(args, "mallinfo", ("save", "since", "sizes", "pinners", "paths", "types", "map", "arena"))
         earlier = kept_ledger(args.since) if args.since is not None else None
         kind = check_map_name(args.map) if args.map is not None else ""
         with (

@@ -44,11 +44,11 @@ class TrimCommand(Command):
                 stream.write(trim_json(before, after))
                 return
             from gdbmem.debugger.terminal import console_on
+            from gdbmem.report.ledger_json import returned_bytes
             from gdbmem.report.ledger_text import print_growth
 
-            returned = before.rss_bytes - after.rss_bytes
             stream.write(
-                f"malloc_trim(0) returned {format_size(returned)};"
+                f"malloc_trim(0) returned {format_size(returned_bytes(before, after))};"
                 f" {format_size(before.releasable_bytes or 0)} were predicted\n"
             )
             stream.flush()

@@ -61,7 +61,8 @@ class Planner:
         if kind == "vector" and "_M_impl" in _names(type_):
             value = type_.template_argument(0).strip_typedefs()
             if value.code == gdb.TYPE_CODE_BOOL:
-                return True  # bits: another layout, and rarely large
+                made.kind = "bits"
+                return True
             self._elements(made, "vector", value, pointers, depth)
         elif kind == "basic_string" and "_M_dataplus" in _names(type_):
             made.kind, made.element_size = "string", int(type_.template_argument(0).sizeof)
@@ -92,6 +93,8 @@ class Planner:
         value: Any = type_.template_argument(0) if kind in ("vector", "deque", "list") else None
         if kind == "vector" and "__begin_" in names and value.strip_typedefs().code != gdb.TYPE_CODE_BOOL:
             self._elements(made, "vector", value, pointers, depth)
+        elif kind == "vector" and "__begin_" in names:
+            made.kind = "libcxx_bits"
         elif kind == "basic_string" and ("__r_" in names or "__rep_" in names):
             data = _find_field(_find_field(type_, "__l")[1], "__data_")[0]
             made.kind = "libcxx_other_string" if data == 0 else "libcxx_string"

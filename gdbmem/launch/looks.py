@@ -76,12 +76,12 @@ class Looks:
     def __call__(self, reading: Reading, memory: Memory) -> None:
         """Look into the blocks of the heap. Raises TargetError where malloc could not be read."""
         heap = reading.heap
-        if heap is None:
+        if heap is None or not heap.is_used:
             why = next((n.message for n in reading.notices), "its malloc could not be read")
             raise TargetError(
                 f"no single blocks can be looked at: {why}",
                 slug="heap-unread",
-                hint="memexplain shows the kernel's view",
+                hint="the ledger alone shows the kernel's view",
             )
         if MAP in self.wanted:
             self.map = map_heap(heap, reading.resident)

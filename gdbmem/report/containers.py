@@ -113,11 +113,11 @@ def growth_document(before: Survey, after: Survey) -> Document:
     }
 
 
-def print_containers(survey: Survey, console: Console, top: int) -> None:
-    """Print the containers that hold most."""
+def print_containers(survey: Survey, console: Console, top: int, expression: str = "") -> None:
+    """Print the containers that hold most; *expression* is what they were reached from, if not all variables."""
     from rich.text import Text
 
-    console.print(Text(answer_survey(survey), "bold"), soft_wrap=True)
+    console.print(Text(answer_survey(survey, expression), "bold"), soft_wrap=True)
     if not survey.containers:
         return
     table = _table("holds", "unused", "elements", "capacity", "what")
@@ -136,8 +136,10 @@ def print_containers(survey: Survey, console: Console, top: int) -> None:
     print_notices(survey.notices, console)
 
 
-def answer_survey(survey: Survey) -> str:
+def answer_survey(survey: Survey, expression: str = "") -> str:
     """Return what the containers hold, and which of them most, in one sentence."""
+    if not survey.containers and expression:
+        return f"no container was reached from {printable(expression)}; it must be a variable, or in one"
     if not survey.containers:
         return "no container was reached from the program's variables (was it compiled with -g?)"
     count = sum(container.containers for container in survey.containers)

@@ -148,6 +148,14 @@ def growth_document(before: Ledger, after: Ledger) -> Document:
     }
 
 
+def returned_bytes(before: Ledger, after: Ledger) -> int:
+    """Return by how much the heap's part of the resident set shrank.
+
+    Of the whole set files are a part too, of which looking at the process may have brought some in meanwhile.
+    """
+    return before.total("heap", "arena") - after.total("heap", "arena")
+
+
 def trim_json(before: Ledger, after: Ledger) -> str:
     """Return what malloc_trim was to return and did, with the entries that changed, as ``kind=trim``."""
     document = growth_document(before, after)
@@ -156,6 +164,6 @@ def trim_json(before: Ledger, after: Ledger) -> str:
             **document,
             "kind": "trim",
             "predicted_bytes": before.releasable_bytes,
-            "returned_bytes": before.rss_bytes - after.rss_bytes,
+            "returned_bytes": returned_bytes(before, after),
         }
     )

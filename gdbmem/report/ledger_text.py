@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional
 
 from gdbmem.analysis.ledger_answer import answer_ledger
-from gdbmem.model.ledger import Entry, Ledger, SizeClass
+from gdbmem.errors import InputError
+from gdbmem.model.ledger import Arena, Entry, Ledger, SizeClass
 from gdbmem.report.notices import print_notices
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_duration, format_size
@@ -35,6 +36,7 @@ _MEANING = {
 }
 _MOST_ARENAS = 4  # more than these are one line in the table
 _MOST_SIZES = 20
+_LEAST_WIDTH = 72
 
 
 @dataclass(frozen=True)
@@ -47,19 +49,22 @@ class View:
 
 
 def print_ledger(ledger: Ledger, console: Console, view: View = View()) -> None:
-    """Print *ledger*, the sentence that answers first."""
+    """Print *ledger*, the sentence that answers first. Raises InputError where *view* asks for an arena it hasn't."""
     from rich.text import Text
 
+    arena = _arena_of(ledger, view.arena) if view.arena is not None else None
     console.print(Text(answer_ledger(ledger), "bold"), soft_wrap=True)
     console.print()
-    console.print(_entries(ledger))
+    _print_table(_entries(ledger), console)
     _print_beside(ledger, console)
-    if view.sizes:
+    if (view.sizes or view.pinners) and not _has_blocks(ledger):
+        console.print("\nThere are no blocks of glibc's malloc to list.")
+    elif view.sizes:
         _print_sizes(ledger, console)
-    if view.pinners:
+    if view.pinners and _has_blocks(ledger):
         _print_pinners(ledger, console)
-    if view.arena is not None:
-        _print_arena(ledger, console, view.arena)
+    if arena is not None:
+        _print_arena(arena, console)
     _print_unclaimed(ledger, console)
     print_notices(ledger.notices, console)
 
@@ -70,8 +75,17 @@ def _new_table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name in columns:
         left = name in ("what", "entry", "threads")
-        table.add_column(name, justify="left" if left else "right", overflow="fold", no_wrap=not left)
+        wraps = name in ("what", "threads")
+        table.add_column(name, justify="left" if left else "right", overflow="fold", no_wrap=not wraps)
     return table
+
+
+def _print_table(table: Table, console: Console) -> None:
+    # On a narrower terminal its last column would be a letter wide: the terminal wraps the lines then.
+    width = console.width
+    console.width = max(width, _LEAST_WIDTH)
+    console.print(table)
+    console.width = width
 
 
 def _entries(ledger: Ledger) -> Table:
@@ -111,11 +125,15 @@ def _folded(ledger: Ledger) -> Sequence[Entry]:
     return result[:at] + folded + result[at:]
 
 
+def _meaning(category: str) -> str:
+    if category.startswith("allocator."):
+        return f"memory of {category[10:]}"
+    return _MEANING.get(category.replace("arena.", "heap.", 1), "")
+
+
 def _what(entry: Entry) -> str:
-    known = _MEANING.get(entry.category.replace("arena.", "heap.", 1), "")
+    known = _meaning(entry.category)
     parts = [entry.label] if entry.label else []
-    if entry.category.startswith("allocator."):
-        known = f"memory of {entry.category[10:]}"
     blocks = entry.detail.get("blocks")
     if blocks is not None:
         known = known.replace("live blocks", plural(blocks, "live block")).replace(
@@ -154,11 +172,14 @@ def _print_beside(ledger: Ledger, console: Console) -> None:
         console.print(f"The process was held still for {format_duration(ledger.pause_seconds)}.")
 
 
+def _has_blocks(ledger: Ledger) -> bool:
+    return ledger.heap is not None and bool(ledger.heap.sizes)
+
+
 def _print_sizes(ledger: Ledger, console: Console) -> None:
-    if ledger.heap is None:
-        return
-    table = _new_table("block size", "live", "bytes", "free", "bytes", "tcache", "fastbin")
-    for size in sorted(ledger.heap.sizes, key=_weight, reverse=True)[:_MOST_SIZES]:
+    sizes = ledger.heap.sizes if ledger.heap is not None else ()
+    table = _new_table("block size", "live", "bytes", "free", "bytes", "tcache", "fastbin", "keep back")
+    for size in sorted(sizes, key=_weight, reverse=True)[:_MOST_SIZES]:
         table.add_row(
             f"{size.size_bytes - 8:,}",
             f"{size.live:,}",
@@ -167,8 +188,9 @@ def _print_sizes(ledger: Ledger, console: Console) -> None:
             format_size(size.free * size.size_bytes),
             f"{size.tcache:,}",
             f"{size.fastbin:,}",
+            format_size(round(size.pinned_bytes)),
         )
-    console.print(f"\nBlocks by size (usable bytes), the {_MOST_SIZES} that hold most")
+    console.print(f"\nBlocks by size (usable bytes){_of_many(len(sizes), 'hold')}", soft_wrap=True)
     console.print(table)
 
 
@@ -186,18 +208,36 @@ def _print_pinners(ledger: Ledger, console: Console) -> None:
         table.add_row(f"{size.size_bytes - 8:,}", f"{size.live:,}", format_size(size.pinned_bytes))
     console.print(
         "\nLive blocks on pages that are otherwise free: how much each size keeps from being returned"
+        + _of_many(len(sizes), "keep"),
+        soft_wrap=True,
     )
     console.print(table)
 
 
-def _print_arena(ledger: Ledger, console: Console, number: int) -> None:
-    heap = ledger.heap
-    arena = next((a for a in heap.arenas if a.number == number), None) if heap else None
-    if arena is None:
-        console.print(f"\nThere is no arena {number}.")
-        return
+def _of_many(count: int, verb: str) -> str:
+    return f", the {_MOST_SIZES} of {count:,} that {verb} most" if count > _MOST_SIZES else ""
+
+
+def _arena_of(ledger: Ledger, number: int) -> Arena:
+    arenas = ledger.heap.arenas if ledger.heap else []
+    for arena in arenas:
+        if arena.number == number:
+            return arena
+    known = [arena.number for arena in arenas]
+    raise InputError(
+        f"{printable(ledger.program)} has no arena {number}",
+        slug="no-such-arena",
+        hint=f"there are arenas {known[0]} to {known[-1]}"
+        if len(known) > 1
+        else "there is arena 0 only"
+        if known
+        else "glibc's malloc could not be read",
+    )
+
+
+def _print_arena(arena: Arena, console: Console) -> None:
     threads = ", ".join(str(tid) for tid in arena.threads) or "no thread"
-    console.print(f"\nArena {number} at 0x{arena.address:x}, used by {threads}")
+    console.print(f"\nArena {arena.number} at 0x{arena.address:x}, used by {threads}")
     for text, size, count in (
         ("live", arena.live_bytes, arena.live_chunks),
         ("free", arena.free_bytes, arena.free_chunks),
@@ -230,11 +270,12 @@ def print_growth(before: Ledger, after: Ledger, console: Console, names: tuple[s
 
     rows = growth(before, after)
     delta = after.rss_bytes - before.rss_bytes
-    sentence = f"resident set {format_delta(delta)} from {printable(names[0])} to {printable(names[1])}"
+    change = format_delta(delta) if delta else "unchanged"
+    sentence = f"resident set {change} from {printable(names[0])} to {printable(names[1])}"
     if rows:
-        entry, change = rows[0][0], rows[0][2] - rows[0][1]
+        entry, most = rows[0][0], rows[0][2] - rows[0][1]
         sentence += (
-            f"; most in {entry[0]}{f' ({printable(entry[1])})' if entry[1] else ''}: {format_delta(change)}"
+            f"; most in {entry[0]}{f' ({printable(entry[1])})' if entry[1] else ''}: {format_delta(most)}"
         )
     console.print(Text(sentence, "bold"), soft_wrap=True)
     table = _new_table("change", "before", "after", "entry", "what")
@@ -245,11 +286,11 @@ def print_growth(before: Ledger, after: Ledger, console: Console, names: tuple[s
             format_size(old),
             format_size(new),
             category,
-            printable(label),
+            printable("; ".join(part for part in (label, _meaning(category)) if part)),
         )
     if rows:
         console.print()
-        console.print(table)
+        _print_table(table, console)
     print_notices([*before.notices, *after.notices], console)
 
 

@@ -373,6 +373,10 @@ def test_an_allocator_in_mallocs_place_is_named(program: Program, library: str, 
         assert "malloc-replaced" in slugs(ledger)
         assert ledger.total(f"allocator.{name}") >= 20 * 300_000
         assert name in answer_ledger(ledger)
+        for option in ("--types", "--map=heap.svg"):
+            refused = gdbmem("explain", target.pid, option)
+            assert refused.returncode == 1
+            assert f"no single blocks can be looked at: malloc is {name} here" in refused.stderr
 
 
 # -- refusals ---------------------------------------------------------------------------------------------
@@ -465,6 +469,13 @@ def test_json_adds_up_and_can_be_compared_with_later(program: Program, tmp_path:
     assert sum(entry["resident_bytes"] for entry in document["entries"]) == document["rss_bytes"]
     changes = {e["category"]: e["delta_bytes"] for e in json.loads(grown.stdout)["entries"]}
     assert changes["heap.free.releasable"] == -document["releasable_bytes"]
+
+
+@pytest.mark.parametrize("option", ["--sizes", "--pinners", "--types", "--arena=0"])
+def test_what_a_comparison_would_leave_unheard_is_refused(option: str) -> None:
+    done = gdbmem("explain", os.getpid(), "--since", "before.json", option)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"--since can't be shown together with {option.partition('=')[0]}; " in done.stderr
 
 
 def test_a_pid_that_is_none_is_an_error_in_one_line() -> None:

@@ -161,6 +161,30 @@ def test_under_massif_the_survey_is_the_same(program: Program, tmp_path: Path) -
     assert set(here) == set(there)
 
 
+@pytest.mark.parametrize("compiler", ["g++", pytest.param("clang++", marks=pytest.mark.needs("clang++"))])
+def test_what_only_a_reference_leads_to_is_reached_bits_too(
+    compiler: str, program: Program, tmp_path: Path
+) -> None:
+    flags = LIBCXX if compiler == "clang++" else ()
+    built = program("containers_by_reference", *flags, compiler=compiler)
+    words = (
+        "break look",
+        "run",
+        "memcontainers --json -o all.json",
+        "memcontainers rows --json -o rows.json",
+    )
+    done = gdb(tmp_path, built, *words, "memcontainers made()", "memcontainers 3", "continue")
+    found = rows(tmp_path / "all.json")
+    assert (found["look::rows"]["size"], found["look::rows[*]"]["size"]) == (20, 2000)
+    assert set(rows(tmp_path / "rows.json")) == {"rows", "rows[*]"}
+    told = re.search(r"bits (\d+) of (\d+)", done.stdout)
+    assert told is not None, done.stderr
+    bits = found["look::bits"]
+    assert (bits["size"], bits["capacity"]) == (int(told[1]), int(told[2]))
+    assert bits["held_bytes"] == int(told[2]) // 8
+    assert "no container was reached from 3; it must be a variable, or in one" in done.stdout
+
+
 @pytest.mark.needs("clang++")
 @pytest.mark.parametrize("layout", ["", "-D_LIBCPP_ABI_ALTERNATE_STRING_LAYOUT"], ids=["usual", "alternate"])
 def test_strings_of_both_layouts_of_libcxx_hold_what_operator_new_gave_out(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
+from typing import Optional
 
 import pytest
 
@@ -14,7 +16,9 @@ from gdbmem.linux.maps import Mapping, parse_smaps
 from gdbmem.linux.pages import Ranges
 from gdbmem.model import ledger as names
 from gdbmem.model.ledger import Arena, Entry, Heap, Ledger, Share, SizeClass
-from gdbmem.report.ledger_json import ledger_json, read_ledger
+from gdbmem.report.console import make_console
+from gdbmem.report.ledger_json import ledger_json, read_ledger, returned_bytes
+from gdbmem.report.ledger_text import View, print_growth, print_ledger
 
 MIB = 1 << 20
 SMAPS = b"""\
@@ -108,6 +112,65 @@ def test_the_answer_names_the_arenas_where_they_hold_most() -> None:
         ledger, releasable_bytes=0, heap=make_heap(arenas=64), threads=[{"tid": n} for n in range(70)]
     )
     assert "64 arenas for 70 threads: MALLOC_ARENA_MAX" in answer_ledger(ledger)
+
+
+def printed(ledger: Ledger, view: Optional[View] = None) -> str:
+    stream = io.StringIO()
+    print_ledger(ledger, make_console(stream), view or View())
+    return stream.getvalue()
+
+
+def test_an_arena_that_is_not_there_is_an_error_with_those_that_are() -> None:
+    ledger = replace(make_ledger(heap_live=MIB), heap=make_heap(SizeClass(32, 1, 0, 0, 0), arenas=3))
+    assert "Arena 2 at" in printed(ledger, View(arena=2))
+    with pytest.raises(InputError, match="has no arena 3") as caught:
+        printed(ledger, View(arena=3))
+    assert caught.value.hint == "there are arenas 0 to 2"
+
+
+def test_where_another_malloc_is_at_work_nothing_is_said_of_pinned_pages() -> None:
+    ledger = replace(make_ledger(heap_live=MIB), heap=make_heap())
+    text = printed(ledger, View(pinners=True, sizes=True))
+    assert "no blocks of glibc's malloc" in text
+    assert "No live block keeps" not in text
+
+
+def test_sizes_say_what_each_keeps_from_being_returned() -> None:
+    heap = make_heap(SizeClass(48, 100, 0, 0, 0, 3 * MIB))
+    row = next(
+        line
+        for line in printed(replace(make_ledger(heap_live=MIB), heap=heap), View(sizes=True)).splitlines()
+        if line.lstrip().startswith("40 ")
+    )
+    assert row.endswith("3.0 MiB")
+
+
+def test_of_many_sizes_the_heading_says_that_not_all_are_listed() -> None:
+    heap = make_heap(*(SizeClass(16 * n, 1, 0, 0, 0, 99) for n in range(2, 42)))
+    assert "the 20 of 40 that keep most" in printed(
+        replace(make_ledger(heap_live=MIB), heap=heap), View(pinners=True)
+    )
+
+
+def test_the_names_of_entries_stay_whole_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = printed(make_ledger(heap_free_releasable=MIB)).splitlines()
+    assert "heap.free.releasable  free: malloc_trim(0)" in "\n".join(lines)
+
+
+def test_growth_says_what_its_entries_are_and_when_nothing_changed() -> None:
+    before, after = make_ledger(heap_live=MIB), make_ledger(heap_live=3 * MIB)
+    stream = io.StringIO()
+    print_growth(before, after, make_console(stream), ("then", "now"))
+    assert "live blocks" in stream.getvalue()
+    stream = io.StringIO()
+    print_growth(before, before, make_console(stream), ("then", "now"))
+    assert stream.getvalue() == "resident set unchanged from then to now\n"
+
+
+def test_what_trimming_returned_is_not_blurred_by_files_that_looking_brought_in() -> None:
+    before = make_ledger(heap_free_releasable=MIB, file_code=MIB)
+    assert returned_bytes(before, make_ledger(file_code=2 * MIB)) == MIB
 
 
 def test_a_ledger_survives_json() -> None:
