@@ -62,8 +62,9 @@ def table(title: str, rows: Sequence[Row]) -> str:
     ]
     for row in rows:
         met = {None: "", True: "yes", False: "**no**"}[row.met]
-        ours, peer = seconds(row.ours_seconds), seconds(row.peer_seconds)
-        lines.append(f"| {row.name} | {ours} | {peer} | {row.ratio:.2f} | {row.bar} | {met} |")
+        has_peer = row.peer_seconds > 0  # else the bar speaks of ours alone
+        peer, ratio = (seconds(row.peer_seconds), f"{row.ratio:.2f}") if has_peer else ("", "")
+        lines.append(f"| {row.name} | {seconds(row.ours_seconds)} | {peer} | {ratio} | {row.bar} | {met} |")
     return "\n".join(lines) + "\n"
 
 

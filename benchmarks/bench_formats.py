@@ -23,7 +23,6 @@ TIMES = 1_000  # the allocations of a stack in the larger file of heaptrack
 ROUNDS = 5
 
 # Everybody runs as a user does, with compiled modules.
-ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 GDBMEM = (sys.executable, "-m", "gdbmem.cli.main")
 MSPARSER = "import msparser, sys; data = msparser.parse_file(sys.argv[1]); print(len(data['snapshots']))"
 
@@ -31,7 +30,7 @@ MSPARSER = "import msparser, sys; data = msparser.parse_file(sys.argv[1]); print
 def race() -> Sequence[Row]:
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
-        ENVIRONMENT["XDG_CACHE_HOME"] = folder
+        os.environ["XDG_CACHE_HOME"] = folder
         rows = [*_gperftools(here), *_jemalloc(here), *_heaptrack(here), *_callgrind(here), *_massif(here)]
     return [row for row in rows if row is not None]
 
@@ -119,16 +118,12 @@ def _missing(tool: str) -> None:
 
 
 def _quietly(*command: str) -> Action:
-    return lambda: subprocess.run(
-        command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT
-    )
+    return lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def peak_mib(command: Sequence[str]) -> float:
     """Run *command* and return the most memory that the kernel says it held at once."""
-    with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT
-    ) as process:
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         most = 0
         while process.poll() is None:
             found = re.search(r"^VmHWM:\s*(\d+) kB", _status(process.pid), re.MULTILINE)

@@ -12,6 +12,7 @@ from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.session import require_snapshots, session
 from gdbmem.debugger.snapshots import blind_spot, take_in_passing, take_snapshot
 from gdbmem.errors import GdbmemError, UsageError, internal_error
+from gdbmem.launch.gdbcall import gdb_call
 from gdbmem.runs.recipe import HitFilter
 from gdbmem.runs.run import SnapshotRecord, check_name
 from gdbmem.text import printable
@@ -40,7 +41,7 @@ class Action(Protocol):
         ...
 
 
-_STAY = "silent\npython import gdbmem.debugger.breakpoints as _g; _g.act_and_stay(); del _g"
+_STAY = f"silent\n{gdb_call('breakpoints', 'act_and_stay()')}"
 _waiting: list[Callable[[], bool]] = []  # for the program to have stopped
 
 

@@ -15,6 +15,7 @@ from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots import save_history
 from gdbmem.engines.engine import table
 from gdbmem.errors import GdbmemError
+from gdbmem.launch.gdbcall import gdb_call
 from gdbmem.launch.wire import ATTACHED, NATIVE
 
 _WHAT_NEXT = {
@@ -51,7 +52,7 @@ def _add_hook(name: str, call: str) -> None:
     except gdb.error:  # there is none
         shown = ""
     own = shown.partition("\n")[2].rstrip("\n")
-    gdb.execute(f"define {name}\npython import gdbmem.debugger.launched as _g; _g.{call}; del _g\n{own}\nend")
+    gdb.execute(f"define {name}\n{gdb_call('launched', call)}\n{own}\nend")
 
 
 def _continuing(event: gdb.ContinueEvent) -> None:

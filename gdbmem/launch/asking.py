@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, Optional, Union
 
 from gdbmem.errors import GdbmemError, Notice
+from gdbmem.launch.gdbcall import gdb_call
 from gdbmem.launch.gdbpython import find_gdb, loader_file
 from gdbmem.text import printable
 
 GDB_SECONDS = 600.0  # a browser's debug information takes minutes
-_ANSWER = "python import gdbmem.debugger.naming as _g; _g.answer(); del _g"
+_ANSWER = gdb_call("naming", "answer()")
 
 Question = tuple[Path, Sequence[int]]  # a binary, and addresses in it
 Answer = Union[Mapping[str, Any], Notice]  # the frames of each address, or why there are none

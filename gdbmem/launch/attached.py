@@ -18,6 +18,7 @@ from typing import Any, Optional
 
 from gdbmem import __version__
 from gdbmem.errors import GdbmemError, TargetError, ToolError
+from gdbmem.launch.gdbcall import gdb_call
 from gdbmem.launch.gdbpython import ensure_private_folder, loader_file
 from gdbmem.launch.interactive import CONNECT, QUIET, say_run
 from gdbmem.launch.process import Child
@@ -34,7 +35,7 @@ from gdbmem.runs.run import Run, SnapshotRecord
 from gdbmem.text import printable
 
 SNAP_SECONDS = 120.0  # gdb reads the symbols of a browser meanwhile
-_SNAP = "python import gdbmem.debugger.attached as _g; _g.snap(); del _g"
+_SNAP = gdb_call("attached", "snap()")
 
 
 @dataclass(frozen=True)

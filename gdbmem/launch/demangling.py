@@ -10,10 +10,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gdbmem.errors import GdbmemError
+from gdbmem.launch.gdbcall import gdb_call
 from gdbmem.launch.gdbpython import find_gdb, loader_file
 
 _SECONDS = 60.0
-_ANSWER = "python import gdbmem.debugger.demangling as _g; _g.answer(); del _g"
+_ANSWER = gdb_call("demangling", "answer()")
 
 
 def class_names(mangled: Iterable[str]) -> dict[str, str]:

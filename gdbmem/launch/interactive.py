@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gdbmem.engines.engine import NAMES, end_of, table
 from gdbmem.errors import ToolError
+from gdbmem.launch.gdbcall import gdb_call
 from gdbmem.launch.gdbpython import ensure_private_folder, loader_file
 from gdbmem.launch.job import Job, Launch, gdb_environment, gdb_program, open_launch, problems
 from gdbmem.launch.process import Child
@@ -19,7 +20,7 @@ from gdbmem.runs.operand import histories
 from gdbmem.runs.run import Run
 from gdbmem.text import plural, printable
 
-CONNECT = "python import gdbmem.debugger.launched as _g; _g.connect(); del _g"
+CONNECT = gdb_call("launched", "connect()")
 QUIET = ("-iex", "set print symbol-loading off", "-iex", "set print inferior-events off")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Callable, Optional
 
 from gdbmem.errors import Notice
+from gdbmem.launch.gdbcall import gdb_call
 from gdbmem.launch.gdbpython import ensure_private_folder, loader_file
 from gdbmem.launch.job import Job, Launch, gdb_environment, gdb_program, open_launch, problems
 from gdbmem.launch.process import Child
@@ -21,7 +22,7 @@ from gdbmem.units import format_duration
 
 Progress = Callable[[str], None]
 
-_PLAY = "python import gdbmem.debugger.playback as _g; _g.play(); del _g"
+_PLAY = gdb_call("playback", "play()")
 
 
 @dataclass

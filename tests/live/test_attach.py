@@ -222,3 +222,19 @@ def test_gdb_that_is_ended_from_outside_lets_the_process_go(program: Program, tm
             user.end()
         process.grow(200)
         assert process.end() == 7
+
+
+def test_attaching_complains_of_nothing_and_leaves_no_name_in_gdbs_python(
+    program: Program, tmp_path: Path
+) -> None:
+    with served(program, tmp_path) as process:
+        words = (
+            "--ex",
+            "python print([name for name in globals() if name.startswith('_g')])",
+            "--ex",
+            "quit",
+        )
+        done = shell(GDBMEM, "attach", str(process.pid), *words, folder=tmp_path)
+        assert "Traceback" not in done.stderr and "Error while" not in done.stderr
+        assert "\n[]\n" in done.stdout
+        assert process.end() == 7
