@@ -6,6 +6,8 @@ on as if nothing had been; nothing runs in it.
 
 from __future__ import annotations
 
+import signal
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
@@ -17,8 +19,9 @@ from gdbmem.report.output import open_output
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
-    from gdbmem.analysis.pinners import PinnerPaths
+    from gdbmem.launch.looks import Looks
     from gdbmem.model.ledger import Ledger
+    from gdbmem.report.ledger_view import Beside
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -67,13 +70,15 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     if args.core is not None and args.fork:
         raise UsageError("a core is a copy already", hint="leave out --fork")
     check_alone(args, "since", ("sizes", "pinners", "paths", "types", "arena"))
+    _unwind_when_ended()
     earlier = _read(args.since) if args.since is not None else None
     kind = check_map_name(args.map) if args.map is not None else ""
     with open_output(args.output, force=args.force) as stream, open_picture(args.map, args.force) as picture:
-        from gdbmem.launch.demangling import class_names
         from gdbmem.launch.inspection import explain_core, explain_process
         from gdbmem.launch.looks import Looks
-        from gdbmem.report.ledger_view import Beside, print_all, write_json
+        from gdbmem.report.console import make_console
+        from gdbmem.report.ledger_text import View
+        from gdbmem.report.ledger_view import print_all, write_growth, write_json
 
         looks = Looks.asked(types=args.types, map=args.map is not None)
         if pid is not None:
@@ -82,30 +87,23 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
             program = Path(args.target) if args.target else None
             ledger = explain_core(Path(args.core), program=program, look=looks)
         ledger.check()
-        beside = Beside(
-            paths=_paths(args.paths, ledger) if args.paths else None,
-            types=looks.types if looks is not None else None,
-            class_names=class_names(looks.class_names()) if looks is not None else {},
-        )
+        beside = _beside(ledger, looks, args.paths)
         if picture is not None and looks is not None and looks.map is not None:
             picture.write(render_map(looks.map, ledger.program, kind))
-        if args.json:
-            from gdbmem.report.ledger_json import growth_json
-
-            if earlier is not None:
-                stream.write(growth_json(earlier, ledger))
-            else:
-                write_json(ledger, beside, stream)
-            return 0
-        from gdbmem.report.console import make_console
-        from gdbmem.report.ledger_text import View, print_growth
-
-        console = make_console(stream)
         if earlier is not None:
-            print_growth(earlier, ledger, console, (args.since, "now"))
+            write_growth(earlier, ledger, (args.since, "now"), stream, make_console, as_json=args.json)
+        elif args.json:
+            write_json(ledger, beside, stream)
         else:
-            print_all(ledger, beside, console, View(args.sizes, args.pinners, args.arena))
+            print_all(ledger, beside, make_console(stream), View(args.sizes, args.pinners, args.arena))
     return 0
+
+
+def _unwind_when_ended() -> None:
+    # The default would end this at once, and a copy would stay the process's zombie.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, lambda received, frame: sys.exit(128 + received))
 
 
 def _checked_pid(word: Optional[str], *, core: Optional[str]) -> Optional[int]:
@@ -120,15 +118,16 @@ def _checked_pid(word: Optional[str], *, core: Optional[str]) -> Optional[int]:
     return int(word)
 
 
-def _paths(operand: str, ledger: Ledger) -> PinnerPaths:
-    from gdbmem.analysis.pinners import join_paths
-    from gdbmem.formats.opening import Reading
+def _beside(ledger: Ledger, looks: Optional[Looks], paths: Optional[str]) -> Beside:
+    from gdbmem.launch.demangling import class_names
+    from gdbmem.launch.pinnerpaths import paths_of_pinners
     from gdbmem.launch.symbols import GdbSymbols
-    from gdbmem.runs.operand import format_of, load_operand
+    from gdbmem.report.ledger_view import Beside
 
-    reading = Reading(symbols=GdbSymbols())
-    return join_paths(
-        ledger, load_operand(operand, reading).snapshot, source_format=format_of(operand, reading)
+    return Beside(
+        paths=paths_of_pinners(paths, ledger, GdbSymbols()) if paths else None,
+        types=looks.types if looks is not None else None,
+        class_names=class_names(looks.class_names()) if looks is not None else {},
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
@@ -11,7 +12,7 @@ from typing import Optional, Protocol
 
 from gdbmem import __version__
 from gdbmem.arguments import ArgumentParser, ParserExit
-from gdbmem.errors import GdbmemError, MissingToolError, UsageError, internal_error
+from gdbmem.errors import GdbmemError, InputError, MissingToolError, UsageError, internal_error
 from gdbmem.text import printable
 
 # name → what it does, in one line. The module of the same name in cli/ holds add_arguments() and run().
@@ -61,8 +62,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     except ParserExit:
         return 0
     except BrokenPipeError:
-        # The reader has gone (`gdbmem show … | head`): keep the interpreter's own flush from complaining.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader has gone (`gdbmem show … | head`).
+        _give_up_output()
         return 128 + 13
     except KeyboardInterrupt:
         print("gdbmem: interrupted", file=sys.stderr)
@@ -70,9 +71,17 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     except GdbmemError as error:
         return _complain(error)
     except Exception as error:  # noqa: BLE001  (a host: nothing else may leave)
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            _give_up_output()
+            return _complain(InputError("the disk is full", slug="output-unwritable", hint="free some space"))
         print(f"gdbmem: {printable(internal_error(error))}", file=sys.stderr)
         return STATUS_ERROR
     return status
+
+
+def _give_up_output() -> None:
+    # Keeps the interpreter's own flush from complaining.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _dispatch(words: list[str]) -> int:

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     import argparse
 
     from gdbmem.allocators.glibc.caches import ThreadPointers
-    from gdbmem.analysis.pinners import PinnerPaths
     from gdbmem.arguments import ArgumentParser
     from gdbmem.launch.looks import Looks
     from gdbmem.model.ledger import Ledger
+    from gdbmem.report.ledger_view import Beside
 
 _CORE = re.compile(r"^Local core dump file:\n\s+.(.+)., file type ", re.M)
 
@@ -53,10 +53,11 @@ class ExplainCommand(Command):
 
     def run(self, args: argparse.Namespace) -> None:
         from gdbmem.arguments import check_alone
-        from gdbmem.debugger.demangling import class_names
+        from gdbmem.debugger.terminal import console_on
         from gdbmem.launch.looks import Looks
         from gdbmem.report.heapmap import check_map_name, open_picture, render_map
-        from gdbmem.report.ledger_view import Beside, print_all, write_json
+        from gdbmem.report.ledger_text import View
+        from gdbmem.report.ledger_view import print_all, write_growth, write_json
         from gdbmem.report.output import open_output
 
         check_alone(args, "since", ("sizes", "pinners", "paths", "types", "arena"))
@@ -74,42 +75,31 @@ class ExplainCommand(Command):
                 return
             if args.save is not None:
                 say(f"ledger kept as {keep_ledger(args.save, ledger).label}")
-            beside = Beside(
-                paths=paths_of(args.paths, ledger) if args.paths else None,
-                types=looks.types if looks is not None else None,
-                class_names=class_names(looks.class_names()) if looks is not None else {},
-            )
+            beside = beside_of(ledger, looks, args.paths)
             if picture is not None and looks is not None and looks.map is not None:
                 picture.write(render_map(looks.map, ledger.program, kind))
                 say(f"the heap is drawn in {args.map}")
-            if args.json:
-                from gdbmem.report.ledger_json import growth_json
-
-                if earlier is not None:
-                    stream.write(growth_json(earlier, ledger))
-                else:
-                    write_json(ledger, beside, stream)
-                return
-            from gdbmem.debugger.terminal import console_on
-            from gdbmem.report.ledger_text import View, print_growth
-
-            console = console_on(stream)
+            names = (args.since, args.save or "now")
             if earlier is not None:
-                print_growth(earlier, ledger, console, (args.since, args.save or "now"))
+                write_growth(earlier, ledger, names, stream, console_on, as_json=args.json)
+            elif args.json:
+                write_json(ledger, beside, stream)
             else:
-                print_all(ledger, beside, console, View(args.sizes, args.pinners, args.arena))
+                print_all(ledger, beside, console_on(stream), View(args.sizes, args.pinners, args.arena))
 
 
-def paths_of(operand: str, ledger: Ledger) -> PinnerPaths:
-    """Return who allocates blocks of the sizes that pin, by the snapshot that *operand* names."""
-    from gdbmem.analysis.pinners import join_paths
-    from gdbmem.formats.opening import Reading
+def beside_of(ledger: Ledger, looks: Optional[Looks], paths: Optional[str]) -> Beside:
+    """Return what was found beside *ledger*; *paths* names a snapshot that tells who allocates the pinners."""
+    from gdbmem.debugger.demangling import class_names
+    from gdbmem.launch.pinnerpaths import paths_of_pinners
     from gdbmem.launch.symbols import GdbSymbols
-    from gdbmem.runs.operand import format_of, load_operand
+    from gdbmem.report.ledger_view import Beside
 
-    reading = Reading(symbols=GdbSymbols(progress=warn))
-    snapshot = load_operand(operand, reading).snapshot
-    return join_paths(ledger, snapshot, source_format=format_of(operand, reading))
+    return Beside(
+        paths=paths_of_pinners(paths, ledger, GdbSymbols(progress=warn)) if paths else None,
+        types=looks.types if looks is not None else None,
+        class_names=class_names(looks.class_names()) if looks is not None else {},
+    )
 
 
 def write_mallinfo(ledger: Ledger, stream: TextIO, *, as_json: bool) -> None:

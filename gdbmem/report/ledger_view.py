@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Optional, TextIO
+from typing import TYPE_CHECKING, Any, Callable, Optional, TextIO
 
 from gdbmem.analysis.pinners import PinnerPaths
 from gdbmem.model.blocktypes import BlockTypes
 from gdbmem.model.ledger import Ledger
 from gdbmem.report.blocktypes import print_types, types_document
-from gdbmem.report.ledger_json import ledger_json
-from gdbmem.report.ledger_text import View, print_ledger
+from gdbmem.report.ledger_json import growth_json, ledger_json
+from gdbmem.report.ledger_text import View, print_growth, print_ledger
 from gdbmem.report.pinners import pinners_document, print_pinner_paths
 
 if TYPE_CHECKING:
@@ -35,6 +35,22 @@ def write_json(ledger: Ledger, beside: Beside, stream: TextIO) -> None:
     if beside.types is not None:
         more["types"] = types_document(beside.types, beside.class_names)
     stream.write(ledger_json(ledger, **more))
+
+
+def write_growth(
+    before: Ledger,
+    after: Ledger,
+    names: tuple[str, str],
+    stream: TextIO,
+    console_on: Callable[[TextIO], Console],
+    *,
+    as_json: bool,
+) -> None:
+    """Write what changed between two ledgers, for programs or for people."""
+    if as_json:
+        stream.write(growth_json(before, after))
+    else:
+        print_growth(before, after, console_on(stream), names)
 
 
 def print_all(ledger: Ledger, beside: Beside, console: Console, view: View) -> None:

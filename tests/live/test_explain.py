@@ -478,6 +478,13 @@ def test_what_a_comparison_would_leave_unheard_is_refused(option: str) -> None:
     assert f"--since can't be shown together with {option.partition('=')[0]}; " in done.stderr
 
 
+def test_a_full_disk_is_one_sentence() -> None:
+    with Path("/dev/full").open("w") as full:
+        words = [shutil.which("gdbmem", path=str(Path(sys.executable).parent)) or "", "--help"]
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "gdbmem: the disk is full; free some space\n")
+
+
 def test_a_pid_that_is_none_is_an_error_in_one_line() -> None:
     done = gdbmem("explain", "4190001")
     assert (done.returncode, done.stdout) == (1, "")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -111,3 +114,27 @@ def test_no_copy_is_left_when_the_analysis_fails(program: Program) -> None:
         assert children(target.pid) == ""
         assert os.waitpid(-1, os.WNOHANG)[0] == 0  # the program itself still runs
         target.trim()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_no_copy_is_left_when_gdbmem_is_ended(number: signal.Signals, program: Program) -> None:
+    code = (
+        "import sys, time\n"
+        "from gdbmem.launch import inspection\n"
+        "def wait(*words, **options):\n"
+        "    print('copied', flush=True)\n"
+        "    time.sleep(60)\n"
+        "inspection.fill_reading = wait\n"
+        "from gdbmem.cli.main import main\n"
+        "sys.exit(main(['explain', '--fork', sys.argv[1]]))\n"
+    )
+    with running([program("heap_known"), "pairs", 3]) as target:
+        words = [sys.executable, "-c", code, str(target.pid)]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as looking:
+            assert looking.stdout is not None
+            assert looking.stdout.readline() == b"copied\n"
+            assert children(target.pid) != ""
+            looking.send_signal(number)
+            assert looking.wait(timeout=20) == 128 + number
+        assert children(target.pid) == ""
+        assert "TracerPid:\t0" in Path(f"/proc/{target.pid}/status").read_text()
