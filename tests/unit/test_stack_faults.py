@@ -261,6 +261,9 @@ def deep(name: str) -> bytes:
         "callgrind": b"# callgrind format\nversion: 1\ncreator: xtree-1\npositions: line\nevents: curB curBk\n"
         + b"".join(b"fn=f%d\n%d\ncfn=f%d\ncalls=0 1\n1 7 1\n" % (n, n + 1, n + 1) for n in range(DEEP - 1))
         + b"fn=f%d\n1 7 1\ntotals: 7 1\n" % (DEEP - 1),
+        "memcheck": b"==7== 7 bytes in 1 blocks are definitely lost in loss record 1 of 1\n"
+        + b"".join(b"==7==    by 0x%X: f%d (a.c:%d)\n" % (n + 1, n, n + 1) for n in numbers)
+        + b"==7== LEAK SUMMARY:\n==7==    definitely lost: 7 bytes in 1 blocks\n",
         "java-heapz": b"--- heapz 1 ---\n7 1 @%s\n" % addresses,
         "pprof-raw": b"--- symbol\n---\n--- profile\n"
         + struct.pack(f"<{7 + DEEP}Q", 0, 3, 0, 1, 0, 7, DEEP, *range(1, DEEP + 1)),
@@ -268,7 +271,8 @@ def deep(name: str) -> bytes:
     return texts[name]
 
 
-_LIMITED = ("massif", "xtree", "memcheck")  # valgrind keeps 500 frames at the most
+# One blank a frame makes such a stack 50 MB; valgrind keeps 500 frames at the most.
+_LIMITED = ("massif", "xtree")
 _ELSEWHERE = ("pprof", "memray")
 
 
