@@ -33,12 +33,6 @@ def retained_bytes(ledger: Ledger) -> Optional[int]:
     return freed_bytes(ledger) if ledger.heap is not None or unused else None
 
 
-def largest_pinner(ledger: Ledger) -> Optional[SizeClass]:
-    """Return the size of live blocks that the most free bytes share their pages with."""
-    sizes = [size for size in (ledger.heap.sizes if ledger.heap else ()) if size.pinned_bytes]
-    return max(sizes, key=lambda size: size.pinned_bytes, default=None)
-
-
 def _matters(ledger: Ledger, size: int) -> bool:
     return size >= _WORTH_BYTES and size >= _WORTH * ledger.rss_bytes
 
@@ -56,20 +50,28 @@ def _pinned(ledger: Ledger) -> str:
     tops = sum(e.detail.get("top_bytes", 0) for e in ledger.entries)
     if not _matters(ledger, pinned):
         return ""
-    culprit = largest_pinner(ledger)
+    culprits = _culprits(ledger, pinned)
     freed = freed_bytes(ledger)
     share = f"{100 * pinned / freed:.0f} %" if freed else "part"
     text = (
         f"{format_size(freed)} of it is freed memory that glibc keeps, and {share} of that can't be returned"
     )
-    if culprit is not None and culprit.pinned_bytes * 2 > pinned:
-        return (
-            f"{text}: {plural(culprit.live, 'live block')} of {culprit.size_bytes - 8:,} bytes lie on its pages"
-            " (see --pinners)"
-        )
+    if culprits:
+        blocks = plural(sum(size.live for size in culprits), "live block")
+        sizes = " and ".join(f"{size.size_bytes - 8:,}" for size in culprits)
+        return f"{text}: {blocks} of {sizes} bytes lie on its pages (see --pinners)"
     if tops * 2 > pinned and len(ledger.heap.arenas if ledger.heap else ()) > 1:
         return f"{text}: it is the free end of further arenas, which malloc_trim leaves alone"
     return f"{text}: live blocks lie on the same pages (see --pinners)"
+
+
+def _culprits(ledger: Ledger, pinned: int) -> list[SizeClass]:
+    """Return the size of blocks, or the two, that keep more than half of *pinned* back; none where it takes more."""
+    sizes = sorted(ledger.heap.sizes if ledger.heap else (), key=lambda size: -size.pinned_bytes)
+    for count in (1, 2):
+        if sum(size.pinned_bytes for size in sizes[:count]) * 2 > pinned:
+            return sizes[:count]
+    return []
 
 
 def _arenas(ledger: Ledger) -> str:

@@ -106,6 +106,12 @@ def test_the_answer_names_the_live_blocks_that_pin_freed_memory() -> None:
     assert "100 % of that can't be returned: 512,000 live blocks of 32 bytes" in answer_ledger(ledger)
 
 
+def test_the_answer_names_two_sizes_that_pin_alike() -> None:
+    heap = make_heap(*(SizeClass(size, 10, 0, 0, 0, 4 * MIB) for size in (48, 112, 208)))
+    pinned = replace(make_ledger(heap_live=10 * MIB, heap_free_pinned=12 * MIB), heap=heap)
+    assert "20 live blocks of 40 and 104 bytes lie on its pages" in answer_ledger(pinned)
+
+
 def test_the_answer_names_the_arenas_where_they_hold_most() -> None:
     ledger = make_ledger(arena_live=90 * MIB, heap_live=2 * MIB)
     ledger = replace(
