@@ -26,14 +26,31 @@ def stat_of(pid: int) -> Optional[Stat]:
 
 
 def by_name(pattern: re.Pattern[str]) -> set[int]:
-    """Return the processes whose name or command line has a match, this one left out."""
+    """Return the processes whose name or command line has a match, this one left out.
+
+    Of those that started this one only the name counts: the command line of a sudo holds the pattern itself.
+    """
+    ours = _ancestors()
     found = set()
     for pid in pids():
         if pid == os.getpid():
             continue
         stat = stat_of(pid)
-        if stat is not None and (pattern.search(stat.name) or pattern.search(_command(pid))):
+        if stat is None:
+            continue
+        if pattern.search(stat.name) or (pid not in ours and pattern.search(_command(pid))):
             found.add(pid)
+    return found
+
+
+def _ancestors() -> set[int]:
+    """Return the processes above this one."""
+    found: set[int] = set()
+    pid = os.getppid()
+    while pid and pid not in found:  # 0 stands above the first one, and above one from another namespace
+        found.add(pid)
+        stat = stat_of(pid)
+        pid = stat.parent if stat is not None else 0
     return found
 
 

@@ -84,6 +84,24 @@ def test_a_step_over_a_fork_stays_in_the_parent(program: Program, scratch: Path,
     assert found[-1]["ended"] == "the program ended with status 0"
 
 
+def test_steps_that_gdb_refuses_over_a_vfork_whose_child_it_holds_show_the_refusal(
+    program: Program, scratch: Path
+) -> None:
+    said = run_gdb(
+        program("troubles", "-O0"),
+        [
+            'break go if $_streq(what, "vfork")',
+            "run vfork",
+            "delete",
+            "set detach-on-fork off",
+            "memwatch next 20",
+        ],
+        folder=scratch,
+    )
+    assert "Can not resume the parent process over vfork" in said.output
+    assert 'Try "set detach-on-fork"' in said.output
+
+
 def test_following_the_child_of_a_fork_ends_the_stepping_and_says_so(program: Program, scratch: Path) -> None:
     found = walk(program, scratch, "fork", "set follow-fork-mode child")
     assert found[-1]["line"] == at("if (fork() == 0)")

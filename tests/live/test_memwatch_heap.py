@@ -86,11 +86,12 @@ def test_rss_and_heap_are_functions_for_any_condition(program: Program, scratch:
 
 
 @pytest.fixture
-def massif(program: Program, scratch: Path) -> Iterator[int]:
+def massif(request: pytest.FixtureRequest, program: Program, scratch: Path) -> Iterator[int]:
+    """Yield the pid of a massif that holds heap_lines, or the program that the test names."""
     log = (scratch / "valgrind.log").open("wb")
     child = subprocess.Popen(
         ["valgrind", "--tool=massif", "--vgdb-stop-at=startup", f"--massif-out-file={scratch}/out",
-         str(program("heap_lines", "-O0"))],
+         str(program(getattr(request, "param", "heap_lines"), "-O0"))],
         stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=scratch, env=os.environ,
     )  # fmt: skip
     yield child.pid
@@ -179,3 +180,32 @@ def test_under_massif_a_breakpoints_commands_run_once_and_after_the_stop(
     assert said.output.count("COMMAND") == 1
     assert steps(scratch)[-1]["ended"] == "breakpoint 2"
     assert heap_by_line(scratch)[at("malloc(40)")] == 40
+
+
+@pytest.mark.needs("valgrind")
+@pytest.mark.parametrize("massif", ["rendezvous"], indirect=True)
+def test_under_massif_a_line_that_waits_for_another_thread_ends_and_is_marked_shared(
+    program: Program, scratch: Path, massif: int
+) -> None:
+    said = run_gdb(
+        program("rendezvous", "-O0"),
+        [
+            "set sysroot",
+            f"target remote | vgdb --wait=20 --pid={massif}",
+            "break take",
+            "continue",
+            "delete",
+            "finish",
+            "memwatch next --json -o steps.json 20",
+            "show scheduler-locking",
+            "kill",
+        ],
+        folder=scratch,
+    )
+    waits = line_of("rendezvous.c", "        take();")
+    waited = [step for step in steps(scratch) if step["line"] == waits]
+    assert len(steps(scratch)) == 20 and len(waited) >= 5
+    assert {step["lock"] for step in waited} == {"shared"}
+    assert all(step["shared_threads"] == [2] and "by turns" in step["note"] for step in waited)
+    assert {step["delta_bytes"] for step in steps(scratch)} == {0}  # it allocates nothing
+    assert 'is "replay"' in said.output

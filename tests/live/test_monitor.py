@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -345,6 +346,14 @@ def test_a_process_that_does_not_exist_is_one_sentence(scratch: Path) -> None:
     done = monitor("999999999", folder=scratch, status=1)
     assert done.stderr.startswith("gdbmem: there is no process 999999999; ")
     assert not list(scratch.iterdir()), "nothing was made"
+
+
+def test_whoever_started_the_monitor_is_not_found_by_the_pattern_that_it_was_given(scratch: Path) -> None:
+    pattern = "no-program-has-this-name"
+    words = ["timeout", "30", GDBMEM, "monitor", "-q", "--for", "500ms", "--run", "run", "--name", pattern]
+    subprocess.run(words, cwd=scratch, check=True, timeout=60)
+    with contextlib.closing(Recording(scratch / "run")) as recording:
+        assert recording.lines == []
 
 
 def test_processes_are_found_by_name_whenever_they_come_and_a_new_one_takes_the_line(

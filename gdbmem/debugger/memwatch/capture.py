@@ -83,9 +83,13 @@ class Capture:
         return os.pread(self._file, 2 * _MOST_HELD, start)
 
 
+# The last two: gdb's refusal to step over a vfork whose child it holds; further steps go nowhere.
+_NEWS = ("[", "warning:", "Can not resume the parent process over vfork", "holding the child stopped")
+
+
 def _news(held: bytes) -> list[str]:
     lines = held.decode("utf-8", "replace").splitlines()
-    return [line for line in lines if line.startswith(("[", "warning:"))]
+    return [line for line in lines if line.startswith(_NEWS)]
 
 
 def _flush() -> None:
