@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from gdbmem.model.containers import Survey
 
 _MOST_FRAMES = 100  # of each thread
+_ADDRESS = re.compile(r"\b(?:is|starts) at address (0x[0-9a-f]+)")  # in what `info line` says
 _MOST_FILES = 5_000
 _SOURCES = (".cpp", ".cc", ".cxx", ".C", ".c++", ".cp", ".cu", ".CPP")
 
@@ -215,12 +217,15 @@ def _symtabs() -> Iterator[gdb.Symtab]:
     """Yield the symbol tables of C++ sources: asking gdb for all variables takes seconds in libc's alone."""
     text = str(gdb.execute("info sources", to_string=True))
     files = [word.strip() for line in text.splitlines() for word in line.split(", ")]
-    sources = [file for file in dict.fromkeys(files) if file.endswith(_SOURCES)]
+    # A quote would end the name in the command below.
+    sources = [file for file in dict.fromkeys(files) if file.endswith(_SOURCES) and "'" not in file]
     if len(sources) > _MOST_FILES:
         warn(f"only the global variables of the first {_MOST_FILES:,} source files were looked at")
     for file in sources[:_MOST_FILES]:
         try:
-            places = gdb.decode_line(f"'{file}':1")[1] or ()
+            # `info line`, for from gdb 16 on no breakpoint, and so no decode_line(), takes a line without code.
+            said = str(gdb.execute(f"info line '{file}':1", to_string=True))
         except gdb.error:
             continue  # a name that gdb's own parser can't take, or a file without a line
+        places = (gdb.find_pc_line(int(address, 16)) for address in _ADDRESS.findall(said))
         yield from {place.symtab.filename: place.symtab for place in places if place.symtab}.values()
