@@ -112,8 +112,20 @@ class ProcessEvents:
 
 
 def listen() -> Optional[ProcessEvents]:
-    """Return a listener; None where this user may not, or the kernel can't."""
+    """Return a listener; None where this user may not, or the kernel can't.
+
+    In a PID namespace of its own a process may ask, and hears nothing: so a thread is started, to be heard of.
+    """
+    import threading
+
     try:
-        return ProcessEvents()
+        events = ProcessEvents()
     except OSError:
         return None
+    ours = threading.Thread(target=lambda: None)
+    ours.start()
+    ours.join()
+    if any(started.group == os.getpid() for started in events.drain()):
+        return events
+    events.close()
+    return None

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.runs.series_store import Recording
+from tests.conftest import Program
 from tests.live.test_monitor import LEAKS, SLEEPS, monitor
 from tests.live.user import GDBMEM
 
@@ -97,6 +98,15 @@ def test_a_cgroup_is_watched_by_its_folder_with_the_usage_the_kernel_counts(
     assert max(value for _, value in recording.points(0, "cgroup_bytes")) < 100 * MIB
 
 
+@pytest.fixture
+def own_mounts() -> None:
+    """Skip where a test can't have mounts of its own, as in a chroot."""
+    tried = subprocess.run(["unshare", "-m", "true"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"no mounts of our own here: {tried.stderr.strip()}")
+
+
+@pytest.mark.usefixtures("own_mounts")
 def test_with_hidepid_only_ones_own_processes_are_found_and_that_is_said(scratch: Path) -> None:
     scratch.chmod(0o777)
     script = (
@@ -124,6 +134,7 @@ def test_with_hidepid_only_ones_own_processes_are_found_and_that_is_said(scratch
     assert "with hidepid only root sees others' processes" in refused.stderr
 
 
+@pytest.mark.usefixtures("own_mounts")
 def test_a_disk_that_fills_up_loses_nothing_once_there_is_room_again(scratch: Path) -> None:
     script = """
 mount -t tmpfs -o size=8m tmpfs "$1" || exit 77
@@ -153,3 +164,16 @@ exit $status
     looks = Recording(scratch / "kept").looks()
     assert len(looks) > 100
     assert max(b - a for a, b in zip(looks, looks[1:])) < 1.0, "no gap"
+
+
+def test_in_another_pid_namespace_threads_are_a_lower_bound_and_not_an_exact_nought(
+    program: Program, scratch: Path
+) -> None:
+    # The kernel tells a container nothing of process events, and says nothing of that either.
+    enter = ["unshare", "--pid", "--fork", "--mount-proc"]
+    if subprocess.run([*enter, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no namespace can be made here")
+    words = [GDBMEM, "monitor", "-q", "--json", "--", str(program("makes_threads")), "1000"]
+    done = subprocess.run([*enter, *words], cwd=scratch, capture_output=True, text=True, check=True)
+    document = json.loads(done.stdout)
+    assert not document["threads_started_is_exact"]
