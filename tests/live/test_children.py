@@ -112,7 +112,8 @@ from pathlib import Path
 from gdbmem.launch.process import Child
 from gdbmem.launch.sentinel import Sentinel
 sentinel = Sentinel(Path(sys.argv[1]))
-child = Child(["sh", "-c", sys.argv[2]], dies_with_us=None)
+# What it says must not come between the digits below and their newline.
+child = Child(["sh", "-c", sys.argv[2]], dies_with_us=None, stdout=os.open(os.devnull, os.O_WRONLY))
 sentinel.guard(child.pid, reached=sys.argv[3] == "reached")
 print(child.pid, flush=True)
 signal.pause()
@@ -133,9 +134,11 @@ def test_the_sentinel_ends_what_a_killed_launcher_left_and_removes_its_folder(
     words = [sys.executable, "-c", LAUNCHER, str(runtime), script, state]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as launcher:
         assert launcher.stdout is not None
-        child = psutil.Process(int(next(line for line in launcher.stdout if line.strip().isdigit())))
-        helpers = [p for p in psutil.Process(launcher.pid).children() if p.pid != child.pid]
-        launcher.kill()
+        try:
+            child = psutil.Process(int(next(line for line in launcher.stdout if line.strip().isdigit())))
+            helpers = [p for p in psutil.Process(launcher.pid).children() if p.pid != child.pid]
+        finally:
+            launcher.kill()
     psutil.wait_procs([child, *helpers], timeout=20)
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
     assert not runtime.exists()
