@@ -32,7 +32,7 @@ TRUNCATED = "profile-truncated"
 
 METRICS = (IN_USE, PEAK, ALLOCATED)
 _VERSIONS = (1, 2, 3)
-_PIECE_BYTES = 8 << 20
+_PIECE_BYTES = 256 << 10  # what is worked out of a piece then stays in the processor's cache
 
 
 class _Allocation(NamedTuple):

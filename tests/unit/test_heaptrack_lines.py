@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.formats import heaptrack_lines
+from gdbmem.formats import heaptrack, heaptrack_lines
 from gdbmem.formats.heaptrack_lines import ArrayLines, BadLineError, PlainLines, take_apart
 from tests.unit.stack_files import CAPTURES, read, tree
 
@@ -75,6 +75,17 @@ def test_a_whole_file_reads_alike_with_and_without_numpy(monkeypatch: pytest.Mon
         found.append((made, [(tree(one).bytes, tree(one).blocks) for one in profiles]))
     assert [made for made, _ in found] == [ArrayLines, PlainLines]
     assert found[0][1] == found[1][1]
+
+
+@pytest.mark.parametrize("least", [0, 1 << 60])
+def test_a_whole_file_reads_alike_in_pieces_of_any_size(least: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heaptrack_lines, "_NUMPY_FROM_BYTES", least)
+    found = []
+    for size in (1 << 30, 4096, 100):
+        monkeypatch.setattr(heaptrack, "_PIECE_BYTES", size)
+        profiles = [read(CAPTURES / "ht.zst", metric) for metric in ("in-use", "peak", "allocated")]
+        found.append([(tree(one).bytes, tree(one).blocks) for one in profiles])
+    assert found[0] == found[1] == found[2]
 
 
 def test_where_numpy_is_missing_lines_are_counted_all_the_same(
