@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 import gdb
 
-from gdbmem.debugger.session import gdb_text, monitor_text
+from gdbmem.debugger.monitor import gdb_text, monitor_text
 from gdbmem.engines import memcheck
 from gdbmem.errors import TargetError
 from gdbmem.formats.memcheck_answers import Place, Pointer, read_place, read_pointers

@@ -95,7 +95,7 @@ def connect() -> None:
         session.connect()
         gdb.events.cont.connect(_continuing)
         if NATIVE not in os.environ:  # there gdb has them from its command line, redirections too
-            session.show_arguments(list(session.run.facts["arguments"]))
+            session.arguments.show(list(session.run.facts["arguments"]))
         session.ask("ready")
     except (GdbmemError, gdb.error) as error:
         warn(f"could not connect to the program: {error}")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gdbmem.debugger.command import Command, warn
-from gdbmem.debugger.session import monitor_text, require_program, session
+from gdbmem.debugger.monitor import monitor_text
+from gdbmem.debugger.session import require_program, session
 from gdbmem.engines import memcheck
 from gdbmem.errors import TargetError, UsageError
 from gdbmem.model.leaks import LeakSearch

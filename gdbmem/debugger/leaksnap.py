@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Optional
 
 from gdbmem.debugger.command import warn
-from gdbmem.debugger.session import monitor, monitor_text, session
+from gdbmem.debugger.monitor import monitor, monitor_text
+from gdbmem.debugger.session import session
 from gdbmem.engines import memcheck
 from gdbmem.errors import InputError, TargetError
 from gdbmem.model.leaks import DEFINITELY, INDIRECTLY

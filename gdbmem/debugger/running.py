@@ -16,7 +16,7 @@ class _Restarting(Command):
         arguments = _arguments(argument.strip() or gdb.parameter("args") or "")
         session.restart(arguments)
         if argument.strip():
-            session.show_arguments(arguments)
+            session.arguments.show(arguments)
         rearm_all()
         say(f"A fresh valgrind runs the program (process {session.ask('target')['pid']}).")
 
@@ -46,7 +46,7 @@ class StartCommand(_Restarting):
 
 def _arguments(text: str) -> list[str]:
     try:
-        words = session.read_arguments(text)
+        words = session.arguments.read(text)
     except ValueError as error:
         raise UsageError(f"these arguments can't be read: {error}", hint="close the quotation") from None
     if any(word[0] in "<>|&" for word in words if word):

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import atexit
 import os
-import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 
 import gdb
 
 from gdbmem.debugger.command import say, warn
 from gdbmem.debugger.place import program_file, program_runs, real_pid
+from gdbmem.debugger.shownarguments import ShownArguments, one_line
 from gdbmem.debugger.target import valgrind_tool
 from gdbmem.engines.engine import no_snapshots, table
 from gdbmem.errors import TargetError, ToolError
-from gdbmem.launch.wire import ATTACHED, ENVIRONMENT, NATIVE, NEWLINE, Wire
+from gdbmem.launch.wire import ATTACHED, ENVIRONMENT, NATIVE, Wire
+from gdbmem.linux.process import process_facts
 from gdbmem.runs.run import Run, current_folder, open_run
 
 _LOOK_SECONDS = 0.1  # at most, between Ctrl-C and its effect
@@ -36,17 +36,13 @@ class Session:
         self.last_label = ""
         self.last_leaked_bytes: Optional[int] = None
         self.last_leak_search = ""  # what asked memcheck for it last, in words
-        self.baseline_rss_bytes = 0  # of valgrind before the program's first instruction
+        self.baseline_rss_bytes = 0  # anonymous, of valgrind before the program's first instruction
         self.farewell = ""  # what to say of a program that the user has killed or let go
-        self.native: Optional[dict[str, Any]] = (
-            None  # how gdb starts the program itself; None: it is valgrind's
-        )
+        # How gdb starts the program itself; None: it is valgrind's.
+        self.native: Optional[dict[str, Any]] = None
+        self.arguments = ShownArguments()
         self._status: Optional[int] = None  # of a native program that has ended
         self._run: Optional[Run] = None
-        self._shown_arguments: tuple[str, list[str]] = (
-            "",
-            [],
-        )  # the program's: gdb's text for them, and as they are
         self._link: Optional[str] = None  # a path without blanks to the run folder
         self._connected = False
         self._inferior: Optional[int] = None  # gdb's number of the one that is connected
@@ -153,27 +149,6 @@ class Session:
         self.forget_snapshots()
         self.join(self.ask("restart", arguments=arguments))
 
-    def show_arguments(self, arguments: Sequence[str]) -> None:
-        """Have `show args` say *arguments*, which `run` will take from there again."""
-        import shlex
-
-        # gdb takes text: a byte that is none is shown by its number.
-        text = one_line(shlex.join(arguments)).encode("utf-8", "backslashreplace").decode()
-        gdb.execute(f"set args {text}", to_string=True)
-        self._shown_arguments = str(gdb.parameter("args") or ""), list(arguments)
-
-    def read_arguments(self, text: str) -> list[str]:
-        """Return the arguments that *text*, typed behind `run` or set as gdb's ``args``, stands for.
-
-        Raises ValueError for a quotation that isn't closed.
-        """
-        import shlex
-
-        shown, arguments = self._shown_arguments
-        if text == shown:
-            return arguments
-        return [word.replace(f"${NEWLINE}", "\n") for word in shlex.split(text)]
-
     def join(self, target: dict[str, Any]) -> None:
         """Connect gdb to the valgrind that *target* describes."""
         import shlex
@@ -186,7 +161,7 @@ class Session:
         self._connected, self._inferior = True, gdb.selected_inferior().num
         self._exited, self.farewell = False, ""
         self._keyboard = False if target["own_terminal"] else None
-        self.baseline_rss_bytes = resident_bytes(target["pid"])
+        self.baseline_rss_bytes = process_facts(target["pid"]).anonymous_bytes
 
     def _start(self, native: dict[str, Any]) -> None:
         """Start the program, stopped before its first instruction; *native* is the launcher's word for how."""
@@ -306,50 +281,6 @@ class Session:
 session = Session()
 
 
-def one_line(words: str) -> str:
-    """Return a shell's quoted *words* without line ends, at which gdb would take the rest for its next command."""
-    return words.replace("\n", f"'\"${NEWLINE}\"'")
-
-
-def monitor(command: str) -> str:
-    """Run *command* in valgrind's gdbserver and return what it said: "" when all went well.
-
-    Raises TargetError, with what to type instead, where there is no valgrind.
-    """
-    return _monitored(lambda: str(gdb.execute(f"monitor {command}", to_string=True)))
-
-
-def monitor_text(command: str) -> str:
-    """Return what monitor() does, also where names in it are no UTF-8."""
-    return _monitored(lambda: gdb_text(f"monitor {command}"))
-
-
-def _monitored(ask: Callable[[], str]) -> str:
-    require_program()
-    try:
-        return ask().strip()
-    except gdb.error as error:
-        if not program_runs():
-            raise TargetError(
-                f"the program went away during this command ({error})",
-                slug="connection-lost",
-                hint="what was captured before is in the run folder",
-            ) from None
-        raise not_under_massif() from None
-
-
-def gdb_text(command: str) -> str:
-    """Return what gdb's *command* prints; bytes that are no UTF-8 are lone surrogates.
-
-    gdb's Python can't take them; gdb's `pipe` can.
-    """
-    # The name goes through a shell: TMPDIR may hold anything.
-    with tempfile.TemporaryDirectory(prefix="gdbmem-", dir="/tmp") as folder:
-        answer = Path(folder) / "answer"
-        gdb.execute(f"pipe {command} | cat >{answer}", to_string=True)
-        return answer.read_bytes().decode("utf-8", "surrogateescape")
-
-
 def require_program() -> None:
     """Raise TargetError unless there is a live program to talk about."""
     if not program_runs():
@@ -394,12 +325,3 @@ def not_under_massif() -> TargetError:
         slug="not-under-massif",
         hint=_NEEDS_MASSIF,
     )
-
-
-def resident_bytes(pid: int) -> int:
-    """Return the anonymous resident bytes of *pid*, valgrind's own included; 0 when unknown."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:")), 0)

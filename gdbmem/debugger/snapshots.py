@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.leaksnap import Captured, capture_leaks
+from gdbmem.debugger.monitor import monitor
 from gdbmem.debugger.place import current_place, current_thread, entry, program_runs, real_pid
 from gdbmem.debugger.session import (
-    monitor,
     not_running,
     not_under_massif,
     require_program,
     require_snapshots,
-    resident_bytes,
     session,
 )
 from gdbmem.debugger.stops import hits_here
 from gdbmem.engines import massif, memcheck
 from gdbmem.engines.engine import no_snapshots, valgrind_engine
 from gdbmem.errors import GdbmemError, InputError, TargetError
+from gdbmem.linux.process import process_facts
 from gdbmem.model.snapshot import HEAP_BYTES, memory_noun
 from gdbmem.runs.kept import kept_records
 from gdbmem.runs.run import SnapshotRecord, check_name
@@ -160,7 +160,7 @@ def blind_spot(heap_bytes: Optional[int]) -> Optional[str]:
     # Other tools of valgrind's grow by themselves: memcheck remembers of each byte whether it is defined.
     if heap_bytes is None or pid is None or not session.baseline_rss_bytes or session.engine != massif.NAME:
         return None
-    grown = resident_bytes(pid) - session.baseline_rss_bytes
+    grown = process_facts(pid).anonymous_bytes - session.baseline_rss_bytes
     if grown < _BLIND_BYTES or heap_bytes > grown // 20:
         return None
     return (

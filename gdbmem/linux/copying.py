@@ -17,7 +17,7 @@ from typing import Optional
 
 from gdbmem.errors import TargetError
 from gdbmem.linux.maps import Mapping
-from gdbmem.linux.process import thread_ids
+from gdbmem.linux.process import process_facts, thread_ids
 from gdbmem.linux.ptrace import (
     AARCH64,
     Freeze,
@@ -224,18 +224,11 @@ def _check_headroom(pid: int) -> None:
         folder = Path(f"/sys/fs/cgroup{path}")
         limit = (folder / "memory.max").read_text().strip()
         used = int((folder / "memory.current").read_text())
-        anonymous = int(_status(pid, "RssAnon")) << 10
+        anonymous = process_facts(pid).anonymous_bytes
     except (OSError, StopIteration, ValueError):
         return
     if limit != "max" and int(limit) - used < min(anonymous, int(limit) // 10):
         raise _refused(pid, "its control group has too little memory left for the pages it writes meanwhile")
-
-
-def _status(pid: int, name: str) -> str:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(f"{name}:"):
-            return line.split()[1]
-    return "0"
 
 
 def _refused(pid: int, why: str) -> TargetError:

@@ -22,6 +22,7 @@ class ProcessFacts:
     state: str
     uid: int
     tracer: int
+    anonymous_bytes: int  # resident
     page_table_bytes: int
     swap_bytes: int
 
@@ -35,6 +36,7 @@ def process_facts(pid: int) -> ProcessFacts:
         state=fields.get("State", "?")[:1],
         uid=int(fields.get("Uid", "0").split()[0]),
         tracer=int(fields.get("TracerPid", "0")),
+        anonymous_bytes=_kib(fields, "RssAnon"),
         page_table_bytes=_kib(fields, "VmPTE"),
         swap_bytes=_kib(fields, "VmSwap"),
     )

@@ -14,15 +14,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-class Record(Protocol):
-    """What is known of one snapshot of a run; None is unknown."""
+class _Taken(Protocol):
+    """What is known of anything that a run keeps; None is unknown."""
 
     @property
     def name(self) -> str: ...
     @property
     def file(self) -> str: ...
-    @property
-    def engine(self) -> str: ...
     @property
     def place(self) -> Optional[str]: ...
     @property
@@ -31,27 +29,22 @@ class Record(Protocol):
     def hit(self) -> Optional[int]: ...
     @property
     def seconds(self) -> Optional[float]: ...
+
+
+class Record(_Taken, Protocol):
+    """One snapshot of a run."""
+
+    @property
+    def engine(self) -> str: ...
     @property
     def heap_bytes(self) -> Optional[int]: ...
 
 
-class KeptRecord(Protocol):
-    """What is known of one ledger or survey of containers that a run keeps; None is unknown."""
+class KeptRecord(_Taken, Protocol):
+    """One ledger or survey of containers that a run keeps."""
 
     @property
     def kind(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def file(self) -> str: ...
-    @property
-    def place(self) -> Optional[str]: ...
-    @property
-    def thread(self) -> Optional[int]: ...
-    @property
-    def hit(self) -> Optional[int]: ...
-    @property
-    def seconds(self) -> Optional[float]: ...
     @property
     def total_bytes(self) -> Optional[int]: ...
     @property

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from gdbmem.errors import InputError
-from gdbmem.runs.run import ORDINAL, Run, check_name
+from gdbmem.runs.run import ORDINAL, Run, check_name, read_log
 from gdbmem.text import printable
 
 LEDGER, CONTAINERS = "ledger", "containers"
@@ -79,7 +79,7 @@ def _append(path: Path, record: Kept) -> None:
 
 def kept_records(run: Run, kind: str = "") -> list[Kept]:
     """Return what *run* has kept of *kind* ("": of all), oldest first."""
-    records = [record for record in _logged(run) if kind in ("", record.kind)]
+    records = [record for record in read_log(run.folder / _INDEX, Kept) if kind in ("", record.kind)]
     known = {record.file for record in records}
     for name, folder in _FOLDERS.items():
         if kind in ("", name):
@@ -92,20 +92,6 @@ def kept_records(run: Run, kind: str = "") -> list[Kept]:
         replace(r, name=f"{r.base_name}#{r.ordinal}" if counts[r.kind, r.base_name] > 1 else r.base_name)
         for r in records
     ]
-
-
-def _logged(run: Run) -> list[Kept]:
-    try:
-        lines = (run.folder / _INDEX).read_bytes().split(b"\n")
-    except OSError:
-        return []
-    records = []
-    for line in lines[:-1]:  # what follows the last newline is empty, or a line that was cut
-        try:
-            records.append(Kept(**json.loads(line)))
-        except (ValueError, TypeError):
-            continue  # its file is listed as a stray
-    return records
 
 
 def _stray(path: Path, kind: str, file: str, records: Sequence[Kept]) -> list[Kept]:

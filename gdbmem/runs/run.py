@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Callable, Optional, TypeVar
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.text import printable
@@ -25,6 +25,7 @@ _FACTS = "run.json"
 _LOG = "snapshots.jsonl"
 _FOLDER = "snapshots"
 _LISTED = 8  # names in a message
+_Record = TypeVar("_Record")
 ORDINAL = re.compile(r"(.+)#([1-9]\d*)", re.DOTALL)  # NAME#2
 
 
@@ -127,7 +128,7 @@ class Run:
     @property
     def snapshots(self) -> list[SnapshotRecord]:
         """Every snapshot of the run, oldest first, raw files without a log line included."""
-        records = self._logged()
+        records = read_log(self.folder / _LOG, SnapshotRecord)
         known = {record.file for record in records}
         folder = self.folder / _FOLDER
         strays = sorted(folder.iterdir()) if folder.is_dir() else []
@@ -175,7 +176,9 @@ class Run:
         Raises InputError where it can't be written; its raw file is then listed all the same.
         """
         if self._counts is None:
-            self._counts = Counter(record.base_name for record in self._logged())
+            self._counts = Counter(
+                record.base_name for record in read_log(self.folder / _LOG, SnapshotRecord)
+            )
         self._counts[base_name] += 1
         record = SnapshotRecord(base_name, self._counts[base_name], **fields)
         values = asdict(record)
@@ -207,18 +210,21 @@ class Run:
 
             shutil.rmtree(self.folder)
 
-    def _logged(self) -> list[SnapshotRecord]:
-        try:
-            lines = (self.folder / _LOG).read_bytes().split(b"\n")
-        except FileNotFoundError:
-            return []
-        records = []
-        for line in lines[:-1]:  # what follows the last newline is empty, or a line that was cut
-            try:
-                records.append(SnapshotRecord(**json.loads(line)))
-            except (ValueError, TypeError):
-                continue  # its raw file is listed as a stray
-        return records
+
+def read_log(path: Path, record: Callable[..., _Record]) -> list[_Record]:
+    """Return a *record* made of each line of JSON in the log at *path*.
+
+    Lines that are cut or damaged are left out: the files that they spoke of are listed as strays.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError:
+        return []
+    records = []
+    for line in lines[:-1]:  # what follows the last newline is empty, or a line that was cut
+        with contextlib.suppress(ValueError, TypeError):
+            records.append(record(**json.loads(line)))
+    return records
 
 
 def open_run(path: str | os.PathLike[str]) -> Run:

@@ -86,15 +86,15 @@ def test_rss_and_heap_are_functions_for_any_condition(program: Program, scratch:
 
 
 @pytest.fixture
-def massif(request: pytest.FixtureRequest, program: Program, scratch: Path) -> Iterator[int]:
-    """Yield the pid of a massif that holds heap_lines, or the program that the test names."""
+def massif(request: pytest.FixtureRequest, program: Program, scratch: Path) -> Iterator[list[str]]:
+    """Yield what connects gdb to a massif that holds heap_lines, or the program that the test names."""
     log = (scratch / "valgrind.log").open("wb")
     child = subprocess.Popen(
         ["valgrind", "--tool=massif", "--vgdb-stop-at=startup", f"--massif-out-file={scratch}/out",
          str(program(getattr(request, "param", "heap_lines"), "-O0"))],
         stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=scratch, env=os.environ,
     )  # fmt: skip
-    yield child.pid
+    yield ["set sysroot", f"target remote | vgdb --wait=20 --pid={child.pid}"]
     child.terminate()
     child.wait()
     log.close()
@@ -102,13 +102,12 @@ def massif(request: pytest.FixtureRequest, program: Program, scratch: Path) -> I
 
 @pytest.mark.needs("valgrind")
 def test_under_massif_the_numbers_are_massifs_own_to_the_byte(
-    program: Program, scratch: Path, massif: int
+    program: Program, scratch: Path, massif: list[str]
 ) -> None:
     said = run_gdb(
         program("heap_lines", "-O0"),
         [
-            "set sysroot",
-            f"target remote | vgdb --wait=20 --pid={massif}",
+            *massif,
             "break main",
             "continue",
             "memwatch next --json -o steps.json 6",
@@ -161,13 +160,12 @@ def test_where_free_blocks_are_too_many_to_count_the_steps_say_so(program: Progr
 
 @pytest.mark.needs("valgrind")
 def test_under_massif_a_breakpoints_commands_run_once_and_after_the_stop(
-    program: Program, scratch: Path, massif: int
+    program: Program, scratch: Path, massif: list[str]
 ) -> None:
     said = run_gdb(
         program("heap_lines", "-O0"),
         [
-            "set sysroot",
-            f"target remote | vgdb --wait=20 --pid={massif}",
+            *massif,
             "break main",
             "continue",
             f"break {at('free(a)')}",
@@ -185,13 +183,12 @@ def test_under_massif_a_breakpoints_commands_run_once_and_after_the_stop(
 @pytest.mark.needs("valgrind")
 @pytest.mark.parametrize("massif", ["rendezvous"], indirect=True)
 def test_under_massif_a_line_that_waits_for_another_thread_ends_and_is_marked_shared(
-    program: Program, scratch: Path, massif: int
+    program: Program, scratch: Path, massif: list[str]
 ) -> None:
     said = run_gdb(
         program("rendezvous", "-O0"),
         [
-            "set sysroot",
-            f"target remote | vgdb --wait=20 --pid={massif}",
+            *massif,
             "break take",
             "continue",
             "delete",

@@ -126,43 +126,27 @@ def wait_until_it_runs_on(gdb: int) -> None:
         time.sleep(0.02)
 
 
-def test_ctrl_c_during_a_step_ends_it_and_restores_the_lock(program: Program, scratch: Path) -> None:
-    said = interrupted(
-        program("troubles", "-O0"),
-        scratch,
-        'break go if $_streq(what, "spin")',
-        "run spin",
-        "echo MARK\\n",
-        "memwatch next --timeout 60s 70",
-        marker="MARK",
+def interrupted_in(program: Program, folder: Path, way: str, command: str) -> str:
+    """Stop where `troubles` is about to go the *way*, type *command*, press Ctrl-C; return what gdb said."""
+    stop = f'break go if $_streq(what, "{way}")'
+    return interrupted(
+        program("troubles", "-O0"), folder, stop, f"run {way}", "echo MARK\\n", command, marker="MARK"
     )
+
+
+def test_ctrl_c_during_a_step_ends_it_and_restores_the_lock(program: Program, scratch: Path) -> None:
+    said = interrupted_in(program, scratch, "spin", "memwatch next --timeout 60s 70")
     assert "signal SIGINT" in said.split("MARK")[1]
     assert 'is "replay"' in said.split("AFTER")[1]
 
 
 def test_ctrl_c_while_the_others_have_been_let_go_ends_it_too(program: Program, scratch: Path) -> None:
-    said = interrupted(
-        program("troubles", "-O0"),
-        scratch,
-        'break go if $_streq(what, "stuck")',
-        "run stuck",
-        "echo MARK\\n",
-        "memwatch next 70",
-        marker="MARK",
-    )
+    said = interrupted_in(program, scratch, "stuck", "memwatch next 70")
     assert "signal SIGINT" in said.split("MARK")[1]
     assert 'is "replay"' in said.split("AFTER")[1]
 
 
 def test_ctrl_c_during_growth_prints_what_was_recorded(program: Program, scratch: Path) -> None:
-    said = interrupted(
-        program("troubles", "-O0"),
-        scratch,
-        'break go if $_streq(what, "stuck")',
-        "run stuck",
-        "echo MARK\\n",
-        "memwatch growth --json",
-        marker="MARK",
-    )
+    said = interrupted_in(program, scratch, "stuck", "memwatch growth --json")
     assert '"kind": "growth"' in said and "recording ended: signal SIGINT" in said
     assert "AFTER" in said
