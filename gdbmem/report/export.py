@@ -47,8 +47,11 @@ def export(diff: Diff, kind: str, *, is_change: bool) -> bytes:
                 slug="export-negative",
                 hint=f"export to {', '.join(NEGATIVE)}, or one snapshot alone",
             )
+    if kind == "speedscope":
+        names = [diff.before_side.name] if is_change else []
+        return _speedscope(" to ".join([*names, diff.after_side.name]), paths)
     writers: dict[str, Callable[[Diff, list[Path]], bytes]] = {
-        "folded": _folded, "speedscope": _speedscope, "pprof": _pprof, "massif": _massif, "csv": _csv,
+        "folded": _folded, "pprof": _pprof, "massif": _massif, "csv": _csv,
     }  # fmt: skip
     return writers[kind](diff, paths)
 
@@ -94,7 +97,7 @@ def _folded(diff: Diff, paths: list[Path]) -> bytes:
     return _bytes("".join(f"{key} {size}\n" for key, size in sums.items()))
 
 
-def _speedscope(diff: Diff, paths: list[Path]) -> bytes:
+def _speedscope(name: str, paths: list[Path]) -> bytes:
     index: dict[Frame, int] = {}
     samples = [[index.setdefault(frame, len(index)) for frame in reversed(path.frames)] for path in paths]
     frames = [
@@ -106,7 +109,6 @@ def _speedscope(diff: Diff, paths: list[Path]) -> bytes:
         for f in index
     ]
     weights = [path.delta_bytes for path in paths]
-    name = f"{diff.before_side.name} to {diff.after_side.name}"
     profile = {
         "type": "sampled", "name": name, "unit": "bytes", "startValue": 0, "endValue": sum(weights),
         "samples": samples, "weights": weights,

@@ -26,6 +26,7 @@ WATCHED = {
     "apt-get",
     "dpkg-deb",
     "dpkg-query",
+    "npm",
 }
 TOOLS = {"gdb", "valgrind", "vgdb", "g++", "gcc", "make", "strip", "sqlite3", "prometheus"}
 
@@ -205,6 +206,29 @@ def test_a_release_without_prometheus_is_said_so_once(machine: Machine) -> None:
     assert ended.returncode == 0
     assert "tests that need it will be skipped" in ended.stderr
     assert machine.setup("test", as_root=True).stderr == ""
+
+
+NPM_PACKS = """#!/bin/bash
+echo "$*" >>"$MACHINE/npm.calls"
+[[ ! -e $MACHINE/no-network ]] || { echo "npm error network"; exit 1; }
+mkdir -p package/dist/release && touch package/dist/release/index.html
+tar -czf speedscope-1.tgz package && rm -r package
+"""
+
+
+@pytest.mark.parametrize("network", [True, False], ids=["network", "no-network"])
+def test_speedscope_is_asked_for_once_and_its_absence_stops_nothing(machine: Machine, network: bool) -> None:
+    machine.put_tools()
+    machine.put("npm", NPM_PACKS)
+    if not network:
+        (machine.folder / "no-network").touch()
+        machine.put("python3", STUB_PYTHON.replace("no-network", "never"))
+    first = machine.setup("test")
+    assert first.returncode == 0, first.stderr
+    assert ("can't be fetched (npm error network)" in first.stderr) is not network
+    assert (machine.checkout / ".cache/speedscope/package/dist/release/index.html").exists() is network
+    assert machine.setup("test").stderr == ""
+    assert len(machine.calls("npm")) == 1
 
 
 @needs_root
