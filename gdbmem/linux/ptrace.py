@@ -14,6 +14,7 @@ from typing import Optional
 
 from gdbmem.errors import TargetError
 from gdbmem.linux.process import ptrace_scope, thread_ids
+from gdbmem.linux.threads import Blocked, waits, waits_in
 
 SEIZE, INTERRUPT, DETACH = 0x4206, 0x4207, 17
 GETREGSET, SETREGSET = 0x4204, 0x4205
@@ -59,6 +60,8 @@ class HeldThread:
     registers: list[int] = field(default_factory=list)
     thread_pointer: int = 0
     stack_pointer: int = 0
+    # The call that it was in before the stop, and how often it had waited; read where registers won't tell.
+    waited_in: Optional[tuple[Blocked, int]] = None
 
 
 _libc: Optional[ctypes.CDLL] = None
@@ -144,7 +147,9 @@ class Freeze:
             return False
         except PermissionError:
             raise self._refused() from None
-        self.threads[tid] = HeldThread(tid)
+        held = self.threads[tid] = HeldThread(tid)
+        if _overwrites_argument(machine()):
+            held.waited_in = waits_in(self.pid, tid)
         try:
             ptrace(INTERRUPT, tid)
         except ProcessLookupError:
@@ -227,16 +232,44 @@ def _make_again(held: HeldThread, pid: int) -> None:
     known = machine()
     if known is None or not held.registers or held.registers[known.result] != _EINTR:
         return
+    if _pending(pid, held.tid):
+        return
     values = list(held.registers)
     if known.original is None:
-        return  # the kernel has overwritten x0 with the result: the call can't be made again
-    number = values[known.original]
-    if number >= 1 << 63 or _pending(pid, held.tid):
-        return
-    values[known.result] = number
-    values[known.program_counter] -= 2  # the length of `syscall`
-    values[known.original] = (1 << 64) - 1
+        first = _first_argument(held, known, pid)
+        if first is None:
+            return
+        values[known.result] = first
+        values[known.program_counter] -= 4  # the length of `svc`
+    else:
+        number = values[known.original]
+        if number >= 1 << 63:
+            return
+        values[known.result] = number
+        values[known.program_counter] -= 2  # the length of `syscall`
+        values[known.original] = (1 << 64) - 1
     set_registers(held.tid, values)
+
+
+def _overwrites_argument(known: Optional[Machine]) -> bool:
+    """Tell whether a call's result takes the place of its first argument, as in aarch64's x0."""
+    return known is not None and known.original is None
+
+
+def _first_argument(held: HeldThread, known: Machine, pid: int) -> Optional[int]:
+    """Return the first argument of the call that our stop broke off; None unless it is the one seen before."""
+    if held.waited_in is None:
+        return None
+    call, waited = held.waited_in
+    registers = held.registers
+    now = (registers[known.number], registers[known.stack_pointer], registers[known.program_counter])
+    if now != (call.number, call.stack_pointer, call.counter) or tuple(registers[1:6]) != call.arguments[1:]:
+        return None
+    try:
+        # Our stop is the one time that it has waited since.
+        return call.argument if waits(pid, held.tid) == waited + 1 else None
+    except (OSError, ValueError):
+        return None
 
 
 def _pending(pid: int, tid: int) -> bool:
