@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -101,13 +100,6 @@ int main(int argc, char **argv) {
         pthread_t ended[5];
         for (int i = 0; i < 5; i++) pthread_create(&ended[i], NULL, short_lived, NULL);
         for (int i = 0; i < 5; i++) pthread_join(ended[i], NULL);
-    } else if (IS("fork")) {
-        fill(2000, 300);
-        for (int i = 0; i < 1000; i++) free(kept[i]);
-        if (fork() != 0) { /* the parent only waits; the child prints its own pid */
-            wait(NULL);
-            return 0;
-        }
     } else if (IS("mappings")) { /* alternating rights keep the kernel from joining them */
         long most = atol(argv[2]);
         char *area = mmap(NULL, most << 12, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
