@@ -231,13 +231,23 @@ def test_a_list_that_leads_back_to_itself_is_named(program: Program) -> None:
         assert "list-corrupt" in slugs(explain(target.pid))
 
 
-def test_the_programs_own_sbrk_between_two_pieces_of_heap(program: Program) -> None:
-    with faulty(program, "sbrk") as target:
+@pytest.mark.parametrize("tcache", [7, 0])  # what is left of the first piece goes there, or to a bin
+def test_the_programs_own_sbrk_between_two_pieces_of_heap(program: Program, tcache: int) -> None:
+    settings = {"GLIBC_TUNABLES": f"glibc.malloc.tcache_count={tcache}"}
+    with running([program("heap_faults"), "sbrk"], settings) as target:
         ledger = explain(target.pid)
-        assert heap_of(ledger).is_exact
-        assert heap_of(ledger).live_chunks > 5000
+        assert heap_of(ledger).is_exact, ledger.notices
+        assert own_blocks(heap_of(ledger), 0, 0) == (5000 * 504, 5000)
         own = [e for e in ledger.entries if e.label == "sbrk by the program itself"]
         assert sum(entry.resident_bytes for entry in own) >= 120_000
+
+
+def test_an_arena_of_several_heaps_is_counted_to_its_end(program: Program) -> None:
+    with faulty(program, "heaps") as target:
+        ledger = explain(target.pid)
+        heap = heap_of(ledger)
+        assert heap.is_exact, ledger.notices
+        assert own_blocks(heap, 1, 0) == target.figure(r"live (\d+) (\d+)")
 
 
 def test_top_below_somebody_elses_break_is_not_promised(program: Program) -> None:
@@ -457,7 +467,7 @@ def gdbmem(*words: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_command_says_first_what_to_do(program: Program) -> None:
-    with running([program("heap_known"), "all"]) as target:
+    with running([program("heap_known"), "middle"]) as target:
         done = gdbmem("explain", target.pid)
     assert done.returncode == 0, done.stderr
     first = done.stdout.splitlines()[0]
@@ -470,7 +480,7 @@ def test_the_command_says_first_what_to_do(program: Program) -> None:
 
 
 def test_json_adds_up_and_can_be_compared_with_later(program: Program, tmp_path: Path) -> None:
-    with running([program("heap_known"), "all"]) as target:
+    with running([program("heap_known"), "middle"]) as target:
         before = tmp_path / "before.json"
         assert gdbmem("explain", target.pid, "--json", "-o", before).returncode == 0
         target.trim()

@@ -27,6 +27,14 @@ static void *short_lived(void *unused) {
     return deep[5] ? unused : NULL;
 }
 
+static void *several_heaps(void *unused) { /* a further arena takes 64 MiB at a time */
+    long bytes = 0;
+    for (int i = 0; i < 4000; i++) bytes += malloc_usable_size(kept[i] = malloc(50000));
+    printf("live %ld 4000\n", bytes);
+    sleeper(unused);
+    return unused;
+}
+
 static void handling(int number) { kept[4095] = (void *)(long)number; }
 
 static void fill(int count, size_t size) {
@@ -71,6 +79,11 @@ int main(int argc, char **argv) {
         fill(2000, 500);
         for (int i = 1000; i < 2000; i++) free(kept[i]);
         memset(sbrk(8192), 0x33, 8192);
+    } else if (IS("heaps")) {
+        pthread_t id;
+        pthread_create(&id, NULL, several_heaps, NULL);
+        while (!kept[3999]) usleep(1000);
+        usleep(10000);
     } else if (IS("growsdown")) {
         char *area = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN | MAP_STACK, -1, 0);
