@@ -1,9 +1,9 @@
 """Bytes in use by glibc's malloc, from its own counters and free lists; no code runs in the process.
 
 In use = what the arenas took from the kernel, minus their tops, minus every free chunk (bins, fastbins,
-the threads' tcaches), plus blocks with a mapping of their own. Chunks count with their headers: malloc(40)
-takes 48. Layouts come from libc's debug information where there is some, else from the shape of the data:
-an empty bin points to itself.
+the threads' tcaches) and the tcaches themselves, plus blocks with a mapping of their own. Chunks count with
+their headers: malloc(40) takes 48. Layouts come from libc's debug information where there is some, else from the
+shape of the data: an empty bin points to itself.
 Source: glibc 2.31, 2.36, 2.41 and 2.43 malloc/malloc.c, struct malloc_state and tcache_perthread_struct.
 """
 
@@ -58,7 +58,7 @@ class Layout(NamedTuple):
 class InUse(NamedTuple):
     """The answer."""
 
-    taken_bytes: int  # what malloc has from the kernel, but for the tops of its heaps
+    taken_bytes: int  # what malloc has from the kernel, but for the tops of its heaps and its tcaches
     free_bytes: Optional[int]  # of that; None: there were too many free chunks to walk
 
     @property
@@ -189,7 +189,10 @@ class GlibcHeap:
         Raises OSError where memory can't be read, ValueError where it makes no sense.
         """
         words = _Words(self._memory)
-        taken, walk = 0, _Walk(words, most_chunks)
+        walk = _Walk(words, most_chunks)
+        caches = [cache for pointer in tcaches if (cache := words.block(pointer, 1)[0])]
+        # Each is a block too, but malloc's own: the line that happens to need it first isn't charged for it.
+        taken = -sum(words[cache - 8] & ~_FLAGS for cache in caches)
         states = list(self._arenas(words))
         for _, state in states:
             top = state[self._layout.top // 8]
@@ -199,7 +202,7 @@ class GlibcHeap:
             taken += words.block(self._mmapped_mem, 1)[0]
         try:
             free = sum(self._free(walk, base, state) for base, state in states)
-            free += sum(self._cached(walk, pointer) for pointer in tcaches)
+            free += sum(self._cached(walk, cache) for cache in caches)
         except _TooManyError:
             return InUse(taken, None)
         return InUse(taken, free)
@@ -226,11 +229,8 @@ class GlibcHeap:
                 total += walk.chain(head, 16)
         return total
 
-    def _cached(self, walk: _Walk, pointer: int) -> int:
+    def _cached(self, walk: _Walk, cache: int) -> int:
         words = walk.words
-        cache = words.block(pointer, 1)[0]
-        if not cache:
-            return 0
         size = words[cache - 8] & ~_FLAGS
         if size == _TCACHE_COUNTED:
             data = self._memory.read(cache, 128)
@@ -256,7 +256,7 @@ def find_main_arena(data: bytes, base: int) -> Optional[tuple[int, Layout]]:
     """
     words = memoryview(data[: len(data) & ~7]).cast("Q")
     empties = {i for i in range(len(words) - 1) if words[i] == words[i + 1] == base + 8 * i - 16}
-    for layout in (Layout(), Layout(bins=32, fastbins=None)):
+    for layout in (Layout(), Layout(bins=24, fastbins=None)):
         for first in sorted(empties):
             # The first bins may hold chunks, so that the first empty one is not the first.
             for skipped in range(64):
