@@ -114,6 +114,7 @@ class _Walk:
     def __init__(self, words: _Words, most: int) -> None:
         self.words = words
         self.left = most
+        self._protected: Optional[bool] = None
 
     def bins(self, base: int, heads: Sequence[int]) -> int:
         """Return the bytes of the chunks in the bins whose heads are the pairs (fd, bk) at *base*."""
@@ -144,7 +145,7 @@ class _Walk:
             self.count()
             total += words[chunk + 8] & ~_FLAGS
             at = chunk + link
-            chunk = _reveal(words[at], at)
+            chunk = self.reveal(words[at], at)
             # tcache links point to what the user got, fastbin links to the header.
         return total
 
@@ -153,18 +154,18 @@ class _Walk:
         if self.left < 0:
             raise _TooManyError
 
+    def reveal(self, link: int, at: int) -> int:
+        """Undo safe-linking (glibc 2.32): a link is xored with its own address, without the page offset.
 
-def _reveal(value: int, at: int) -> int:
-    """Undo safe-linking (glibc 2.32): a link is xored with its own address, without the page offset."""
-    key = at >> 12
-    if value in (0, key):
-        return 0
-    # A plain link is aligned and near; a protected one is xored with a random 36-bit number.
-    plain = value & 15 == 0 and (value ^ at) >> 40 == 0
-    revealed = value ^ key
-    if plain and not (revealed & 15 == 0 and (revealed ^ at) >> 40 == 0):
-        return value
-    return revealed
+        All links are protected, or none. Where a link leads to is aligned, and mostly near.
+        """
+        key = at >> 12
+        if link in (0, key):
+            return 0
+        if self._protected is None and key & 15:
+            self._protected = link & 15 != 0
+        protected = (link ^ at) > (link ^ key ^ at) if self._protected is None else self._protected
+        return link ^ key if protected else link
 
 
 class GlibcHeap:
@@ -245,7 +246,7 @@ class GlibcHeap:
         while entry:
             walk.count()
             total += walk.words[entry - 8] & ~_FLAGS
-            entry = _reveal(walk.words[entry], entry)
+            entry = walk.reveal(walk.words[entry], entry)
         return total
 
 

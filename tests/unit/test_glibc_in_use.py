@@ -72,6 +72,20 @@ def test_fastbins_and_tcaches_are_free_with_protected_links_too() -> None:
     assert found.bytes == 0x10000 - 0x4000 - 0x290 - 2 * 0x20 - 3 * 32 - 2 * 48
 
 
+@pytest.mark.parametrize("page", [0x555555610000, 0x555555611000, 0x410000], ids=hex)
+@pytest.mark.parametrize("protected", [True, False])
+def test_links_are_followed_whether_protected_or_not_wherever_they_lie(page: int, protected: bool) -> None:
+    memory = Bytes()
+    arena(memory, layout=Layout())
+    chunks = [page + 0x20 * number for number in range(5)] + [
+        page + 0x1000 + 0x20 * number for number in range(5)
+    ]
+    memory.put(ARENA + 16, chunks[0])
+    for chunk, following in zip(chunks, [*chunks[1:], 0]):
+        memory.put(chunk, 0, 0x21, following ^ ((chunk + 16) >> 12 if protected else 0))
+    assert GlibcHeap(memory, ARENA, Layout(), None).in_use([]).bytes == 0x10000 - 0x4000 - 10 * 0x20
+
+
 def test_the_tcache_of_glibc_2_42_is_walked_slot_by_slot() -> None:
     memory = Bytes()
     arena(memory, layout=Layout())
