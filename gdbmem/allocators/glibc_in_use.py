@@ -1,9 +1,9 @@
 """Bytes in use by glibc's malloc, from its own counters and free lists; no code runs in the process.
 
 In use = what the arenas took from the kernel, minus their tops, minus every free chunk (bins, fastbins,
-the threads' tcaches), plus blocks with a mapping of their own. Chunks count with their headers: malloc(40)
-takes 48. Layouts come from libc's debug information where there is some, else from the shape of the data:
-an empty bin points to itself.
+the threads' tcaches) and the tcaches themselves, plus blocks with a mapping of their own. Chunks count with
+their headers: malloc(40) takes 48. Layouts come from libc's debug information where there is some, else from the
+shape of the data: an empty bin points to itself.
 Source: glibc 2.31, 2.36, 2.41 and 2.43 malloc/malloc.c, struct malloc_state and tcache_perthread_struct.
 """
 
@@ -58,7 +58,7 @@ class Layout(NamedTuple):
 class InUse(NamedTuple):
     """The answer."""
 
-    taken_bytes: int  # what malloc has from the kernel, but for the tops of its heaps
+    taken_bytes: int  # what malloc has from the kernel, but for the tops of its heaps and its tcaches
     free_bytes: Optional[int]  # of that; None: there were too many free chunks to walk
 
     @property
@@ -114,6 +114,7 @@ class _Walk:
     def __init__(self, words: _Words, most: int) -> None:
         self.words = words
         self.left = most
+        self._protected: Optional[bool] = None
 
     def bins(self, base: int, heads: Sequence[int]) -> int:
         """Return the bytes of the chunks in the bins whose heads are the pairs (fd, bk) at *base*."""
@@ -144,7 +145,7 @@ class _Walk:
             self.count()
             total += words[chunk + 8] & ~_FLAGS
             at = chunk + link
-            chunk = _reveal(words[at], at)
+            chunk = self.reveal(words[at], at)
             # tcache links point to what the user got, fastbin links to the header.
         return total
 
@@ -153,18 +154,18 @@ class _Walk:
         if self.left < 0:
             raise _TooManyError
 
+    def reveal(self, link: int, at: int) -> int:
+        """Undo safe-linking (glibc 2.32): a link is xored with its own address, without the page offset.
 
-def _reveal(value: int, at: int) -> int:
-    """Undo safe-linking (glibc 2.32): a link is xored with its own address, without the page offset."""
-    key = at >> 12
-    if value in (0, key):
-        return 0
-    # A plain link is aligned and near; a protected one is xored with a random 36-bit number.
-    plain = value & 15 == 0 and (value ^ at) >> 40 == 0
-    revealed = value ^ key
-    if plain and not (revealed & 15 == 0 and (revealed ^ at) >> 40 == 0):
-        return value
-    return revealed
+        All links are protected, or none. Where a link leads to is aligned, and mostly near.
+        """
+        key = at >> 12
+        if link in (0, key):
+            return 0
+        if self._protected is None and key & 15:
+            self._protected = link & 15 != 0
+        protected = (link ^ at) > (link ^ key ^ at) if self._protected is None else self._protected
+        return link ^ key if protected else link
 
 
 class GlibcHeap:
@@ -189,7 +190,10 @@ class GlibcHeap:
         Raises OSError where memory can't be read, ValueError where it makes no sense.
         """
         words = _Words(self._memory)
-        taken, walk = 0, _Walk(words, most_chunks)
+        walk = _Walk(words, most_chunks)
+        caches = [cache for pointer in tcaches if (cache := words.block(pointer, 1)[0])]
+        # Each is a block too, but malloc's own: the line that happens to need it first isn't charged for it.
+        taken = -sum(words[cache - 8] & ~_FLAGS for cache in caches)
         states = list(self._arenas(words))
         for _, state in states:
             top = state[self._layout.top // 8]
@@ -199,7 +203,7 @@ class GlibcHeap:
             taken += words.block(self._mmapped_mem, 1)[0]
         try:
             free = sum(self._free(walk, base, state) for base, state in states)
-            free += sum(self._cached(walk, pointer) for pointer in tcaches)
+            free += sum(self._cached(walk, cache) for cache in caches)
         except _TooManyError:
             return InUse(taken, None)
         return InUse(taken, free)
@@ -226,11 +230,8 @@ class GlibcHeap:
                 total += walk.chain(head, 16)
         return total
 
-    def _cached(self, walk: _Walk, pointer: int) -> int:
+    def _cached(self, walk: _Walk, cache: int) -> int:
         words = walk.words
-        cache = words.block(pointer, 1)[0]
-        if not cache:
-            return 0
         size = words[cache - 8] & ~_FLAGS
         if size == _TCACHE_COUNTED:
             data = self._memory.read(cache, 128)
@@ -245,7 +246,7 @@ class GlibcHeap:
         while entry:
             walk.count()
             total += walk.words[entry - 8] & ~_FLAGS
-            entry = _reveal(walk.words[entry], entry)
+            entry = walk.reveal(walk.words[entry], entry)
         return total
 
 
@@ -256,7 +257,7 @@ def find_main_arena(data: bytes, base: int) -> Optional[tuple[int, Layout]]:
     """
     words = memoryview(data[: len(data) & ~7]).cast("Q")
     empties = {i for i in range(len(words) - 1) if words[i] == words[i + 1] == base + 8 * i - 16}
-    for layout in (Layout(), Layout(bins=32, fastbins=None)):
+    for layout in (Layout(), Layout(bins=24, fastbins=None)):
         for first in sorted(empties):
             # The first bins may hold chunks, so that the first empty one is not the first.
             for skipped in range(64):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Optional
 
@@ -60,7 +60,7 @@ class Recognised:
 def recognise(memory: Memory, mappings: Sequence[Mapping]) -> Recognised:
     """Return the allocators of the process other than glibc's."""
     files = {m.name.removesuffix(" (deleted)") for m in mappings if m.is_file and "x" in m.permissions}
-    result = Recognised(_first(_REPLACEMENTS, files), _first(_RUNTIMES, files))
+    result = Recognised(replacement_among(files), _first(_RUNTIMES, files))
     result.is_go = any(_GO_ARENAS[0] <= m.start < _GO_ARENAS[1] for m in mappings)
     if any("python" in name for name in files):
         for mapping in mappings:
@@ -69,7 +69,13 @@ def recognise(memory: Memory, mappings: Sequence[Mapping]) -> Recognised:
     return result
 
 
-def _first(table: Sequence[tuple[re.Pattern[str], str]], files: set[str]) -> Optional[str]:
+def replacement_among(files: Iterable[str]) -> Optional[str]:
+    """Return the allocator that has taken malloc's place where *files* are mapped; None: no known one has."""
+    return _first(_REPLACEMENTS, files)
+
+
+def _first(table: Sequence[tuple[re.Pattern[str], str]], files: Iterable[str]) -> Optional[str]:
+    files = list(files)
     return next((name for pattern, name in table if any(pattern.search(file) for file in files)), None)
 
 

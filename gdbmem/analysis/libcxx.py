@@ -1,7 +1,7 @@
 """libc++'s containers in raw memory, where they differ from libstdc++'s; read by `analysis.containers.Surveyor`.
 
 Source of the layouts: libc++ include/string, deque, list, __tree, __hash_table, __memory/shared_ptr.h; what is
-read here is the same from LLVM 7 to 20. Of strings there are two layouts, chosen when libc++ is configured.
+read here is the same from LLVM 7 to 21. Of strings there are two layouts, chosen when libc++ is configured.
 """
 
 from __future__ import annotations

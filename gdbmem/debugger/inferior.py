@@ -192,15 +192,8 @@ def _checked(address: int) -> int:
 
 def get_register(register: str) -> int:
     """Return the selected frame's *register*."""
-    # Flags and pointers convert to no common type; their bytes do.
     value = gdb.parse_and_eval(f"${register}")
-    size = int(value.type.sizeof)
-    as_integer = gdb.selected_frame().architecture().integer_type(8 * size, False)
-    return (
-        int(value.cast(as_integer))
-        if value.type.code == gdb.TYPE_CODE_PTR
-        else int(value) & ((1 << 8 * size) - 1)
-    )
+    return int(value) & ((1 << 8 * int(value.type.sizeof)) - 1)
 
 
 def set_registers(registers: Mapping[str, int]) -> None:

@@ -202,10 +202,10 @@ def _place_in_node(made: Plan, offset: int, alignment: int) -> None:
 def _names(type_: gdb.Type) -> set[str]:
     names: set[str] = set()
     for field in type_.fields():
-        if field.is_base_class:
-            names |= _names(field.type.strip_typedefs())
-        elif field.name:
+        if field.name and not field.is_base_class:
             names.add(str(field.name))
+        elif field.type is not None and field.type.strip_typedefs().code == gdb.TYPE_CODE_STRUCT:
+            names |= _names(field.type.strip_typedefs())  # a base; from LLVM 21 nameless structs hold pairs
     return names
 
 

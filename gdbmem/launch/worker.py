@@ -115,7 +115,7 @@ def interpreters() -> Iterator[Path]:
     # A checkout's environment; an installed package's prefix (PREFIX/lib/python3.x/site-packages/gdbmem).
     candidates = [
         package.parent / ".venv/bin/python",
-        *(folder / "bin/python3" for folder in package.parents[3:4]),
+        *(folder / "bin/python3" for folder in list(package.parents)[3:4]),
     ]
     script = shutil.which("gdbmem")
     if script:

@@ -127,7 +127,7 @@ def test_no_copy_is_left_when_the_analysis_fails(program: Program) -> None:
         else:
             raise AssertionError("the walker was not called")
         assert children(target.pid) == ""
-        assert os.waitpid(-1, os.WNOHANG)[0] == 0  # the program itself still runs
+        assert os.waitpid(target.pid, os.WNOHANG)[0] == 0  # the program itself still runs
         target.trim()
 
 

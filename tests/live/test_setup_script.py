@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,25 +11,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+SETUP = ROOT / "scripts" / "setup"
 NOBODY = 65534
-# What set-up looks for or would start; a machine of these tests has only those that a test puts there.
-WATCHED = {
-    "gdb",
-    "valgrind",
-    "vgdb",
-    "g++",
-    "gcc",
-    "make",
-    "strip",
-    "sqlite3",
-    "prometheus",
-    "sudo",
-    "apt-get",
-    "dpkg-deb",
-    "dpkg-query",
-    "npm",
-}
-TOOLS = {"gdb", "valgrind", "vgdb", "g++", "gcc", "make", "strip", "sqlite3", "prometheus"}
+# What set-up looks for: this machine may lack some of it, and those of the tests have only what a test puts there.
+NEEDS = re.findall(
+    r"[(\s](\S+):[a-z]\S+", "".join(re.findall(r"^needs_\w+=\(.*?\)$", SETUP.read_text(), re.M | re.S))
+)
+TOOLS = {need for need in NEEDS if need != "-" and ".so." not in need} | {"prometheus"}
+LIBRARIES = [need for need in NEEDS if ".so." in need]
+# What it would start.
+WATCHED = TOOLS | {"sudo", "apt-get", "dpkg-deb", "dpkg-query", "ldconfig", "npm"}
 
 # Makes a "virtual environment" that holds itself, and notes what pip was asked.
 STUB_PYTHON = """#!/bin/bash
@@ -55,7 +47,7 @@ class Machine:
             if tool.name not in WATCHED and not tool.name.startswith("python3"):
                 (self.path / tool.name).symlink_to(tool)
         (self.checkout / "scripts").mkdir(parents=True)
-        shutil.copy(ROOT / "scripts" / "setup", self.checkout / "scripts" / "setup")
+        shutil.copy(SETUP, self.checkout / "scripts" / "setup")
         shutil.copy(ROOT / "pyproject.toml", self.checkout)
         self.put("python3", STUB_PYTHON)
 
@@ -67,6 +59,7 @@ class Machine:
         for name in TOOLS:
             self.put(name)
         self.put("dpkg-query", "#!/bin/sh\necho installed\n")
+        self.put("ldconfig", "#!/bin/sh\n" + "".join(f"echo '{name} (libc6)'\n" for name in LIBRARIES))
 
     def setup(self, *words: str, as_root: bool = False) -> subprocess.CompletedProcess[str]:
         command = [str(self.checkout / "scripts" / "setup"), *words]
@@ -205,6 +198,24 @@ def test_a_release_without_prometheus_is_said_so_once(machine: Machine) -> None:
     ended = machine.setup("test", as_root=True)
     assert ended.returncode == 0
     assert "tests that need it will be skipped" in ended.stderr
+    assert machine.setup("test", as_root=True).stderr == ""
+
+
+@needs_root
+def test_what_a_release_has_no_package_of_is_said_once_and_the_rest_installed(machine: Machine) -> None:
+    machine.put_tools()
+    machine.put("ldconfig")
+    (machine.path / "heaptrack").unlink()
+    lacks = "*libgoogle-perftools4*|*heaptrack*"
+    machine.put(
+        "apt-get", f'#!/bin/sh\necho "$*" >>"$MACHINE/apt.calls"\ncase "$*" in {lacks}) exit 100 ;; esac\n'
+    )
+    ended = machine.setup("test", as_root=True)
+    assert ended.returncode == 0, ended.stderr
+    for package in ("libgoogle-perftools4", "heaptrack"):
+        assert f"this release has no package {package}: tests that need it will be skipped" in ended.stderr
+    assert machine.calls("apt")[-1].endswith("--no-install-recommends libjemalloc2")
+    machine.put("ldconfig", "#!/bin/sh\necho 'libjemalloc.so.2 (libc6)'\n")
     assert machine.setup("test", as_root=True).stderr == ""
 
 

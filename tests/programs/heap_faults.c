@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -26,6 +25,14 @@ static void *short_lived(void *unused) {
     char deep[100000];
     memset(deep, 1, sizeof deep);
     return deep[5] ? unused : NULL;
+}
+
+static void *several_heaps(void *unused) { /* a further arena takes 64 MiB at a time */
+    long bytes = 0;
+    for (int i = 0; i < 4000; i++) bytes += malloc_usable_size(kept[i] = malloc(50000));
+    printf("live %ld 4000\n", bytes);
+    sleeper(unused);
+    return unused;
 }
 
 static void handling(int number) { kept[4095] = (void *)(long)number; }
@@ -72,6 +79,11 @@ int main(int argc, char **argv) {
         fill(2000, 500);
         for (int i = 1000; i < 2000; i++) free(kept[i]);
         memset(sbrk(8192), 0x33, 8192);
+    } else if (IS("heaps")) {
+        pthread_t id;
+        pthread_create(&id, NULL, several_heaps, NULL);
+        while (!kept[3999]) usleep(1000);
+        usleep(10000);
     } else if (IS("growsdown")) {
         char *area = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN | MAP_STACK, -1, 0);
@@ -101,13 +113,6 @@ int main(int argc, char **argv) {
         pthread_t ended[5];
         for (int i = 0; i < 5; i++) pthread_create(&ended[i], NULL, short_lived, NULL);
         for (int i = 0; i < 5; i++) pthread_join(ended[i], NULL);
-    } else if (IS("fork")) {
-        fill(2000, 300);
-        for (int i = 0; i < 1000; i++) free(kept[i]);
-        if (fork() != 0) { /* the parent only waits; the child prints its own pid */
-            wait(NULL);
-            return 0;
-        }
     } else if (IS("mappings")) { /* alternating rights keep the kernel from joining them */
         long most = atol(argv[2]);
         char *area = mmap(NULL, most << 12, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

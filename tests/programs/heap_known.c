@@ -1,12 +1,14 @@
 /* Allocates and frees in known ways, counts for itself, then waits for a line on its standard input.
  *   heap_known MODE [THREADS]
- * It prints what it holds (malloc_usable_size of each live block) and malloc_info's own figures. */
+ * It prints what it holds (malloc_usable_size of each live block) and malloc_info's own figures. With FORKED in
+ * the environment a child does, which holds what its parent allocated. */
 #define _GNU_SOURCE
 #include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { BLOCKS = 20000 };
@@ -72,11 +74,17 @@ int main(int argc, char **argv) {
         pthread_barrier_wait(&ready);
     }
     if (argc > 3) (void)!malloc(atol(argv[3]));
+    if (getenv("FORKED")) {
+        if (fork() != 0) {
+            wait(NULL);
+            return 0;
+        }
+        printf("pid %d\n", getpid());
+    }
     printf("live %ld %ld\n", live_bytes, live_blocks);
     malloc_info(0, stdout);
     printf("ready\n");
     while (read(0, line, sizeof line) > 0 && line[0] == 't') {
-
         malloc_trim(0);
         printf("trimmed\n");
     }

@@ -3,6 +3,9 @@
 #include <malloc.h>
 #include <stdio.h>
 static void *keep[20000];
+#if !__GLIBC_PREREQ(2, 33)
+#define mallinfo2 mallinfo
+#endif
 static long used(void) { struct mallinfo2 m = mallinfo2(); return m.uordblks + m.hblkhd; }
 int main(void) {
     void *a = malloc(40);

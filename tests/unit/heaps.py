@@ -25,11 +25,17 @@ class MadeHeap:
 
 
 def make_heap(
-    count: int, seed: int, *, decoys: bool = False, corrupt_at: int = -1, sizes: Sequence[int] = ()
+    count: int,
+    seed: int,
+    *,
+    decoys: bool = False,
+    corrupt_at: int = -1,
+    corrupt_head: int = 0x4141414141414141,
+    sizes: Sequence[int] = (),
 ) -> MadeHeap:
     """Return a heap of *count* chunks; *decoys* fill live blocks with words that look like chunk sizes.
 
-    The size of chunk number *corrupt_at* is overwritten with nonsense. Chunks are of *sizes*, or of all kinds.
+    The size of chunk number *corrupt_at* is overwritten with *corrupt_head*. Chunks are of *sizes*, or of all kinds.
     """
     rng = random.Random(seed)
     start = 0x555555559000 + 16 * rng.randrange(256)
@@ -45,7 +51,7 @@ def make_heap(
     address, previous_in_use, live_bytes, live_chunks = start, 1, 0, 0
     for index, (size, is_free) in enumerate(zip(sizes, free)):
         at = (address - base) >> 3
-        words[at + 1] = size | previous_in_use if index != corrupt_at else 0x4141414141414141
+        words[at + 1] = size | previous_in_use if index != corrupt_at else corrupt_head
         kind = rng.random()
         if is_free:
             words[at + size // 8] = size

@@ -37,7 +37,7 @@ def arena(memory: Bytes, *, layout: Layout, system: int = 0x10000, top: int = 0x
     memory.put(ARENA + layout.system_mem, system)
 
 
-@pytest.fixture(params=[Layout(), Layout(bins=32, fastbins=None)], ids=["with-fastbins", "without"])
+@pytest.fixture(params=[Layout(), Layout(bins=24, fastbins=None)], ids=["with-fastbins", "without"])
 def layout(request: pytest.FixtureRequest) -> Layout:
     found: Layout = request.param
     return found
@@ -69,7 +69,21 @@ def test_fastbins_and_tcaches_are_free_with_protected_links_too() -> None:
     memory.put(cache, 3 | 2 << 16)  # three of 32 bytes, two of 48
     memory.put(TCACHE_POINTER, cache)
     found = GlibcHeap(memory, ARENA, Layout(), None).in_use([TCACHE_POINTER])
-    assert found.bytes == 0x10000 - 0x4000 - 2 * 0x20 - 3 * 32 - 2 * 48
+    assert found.bytes == 0x10000 - 0x4000 - 0x290 - 2 * 0x20 - 3 * 32 - 2 * 48
+
+
+@pytest.mark.parametrize("page", [0x555555610000, 0x555555611000, 0x410000], ids=hex)
+@pytest.mark.parametrize("protected", [True, False])
+def test_links_are_followed_whether_protected_or_not_wherever_they_lie(page: int, protected: bool) -> None:
+    memory = Bytes()
+    arena(memory, layout=Layout())
+    chunks = [page + 0x20 * number for number in range(5)] + [
+        page + 0x1000 + 0x20 * number for number in range(5)
+    ]
+    memory.put(ARENA + 16, chunks[0])
+    for chunk, following in zip(chunks, [*chunks[1:], 0]):
+        memory.put(chunk, 0, 0x21, following ^ ((chunk + 16) >> 12 if protected else 0))
+    assert GlibcHeap(memory, ARENA, Layout(), None).in_use([]).bytes == 0x10000 - 0x4000 - 10 * 0x20
 
 
 def test_the_tcache_of_glibc_2_42_is_walked_slot_by_slot() -> None:
@@ -81,7 +95,9 @@ def test_the_tcache_of_glibc_2_42_is_walked_slot_by_slot() -> None:
     memory.put(one - 8, 0x31, two ^ (one >> 12))
     memory.put(two - 8, 0x31, two >> 12)
     memory.put(TCACHE_POINTER, cache)
-    assert GlibcHeap(memory, ARENA, Layout(), None).in_use([TCACHE_POINTER]).bytes == 0x10000 - 0x4000 - 0x60
+    assert GlibcHeap(memory, ARENA, Layout(), None).in_use([TCACHE_POINTER]).bytes == (
+        0x10000 - 0x4000 - 0x300 - 0x60
+    )
 
 
 def test_very_many_free_chunks_are_not_walked_and_the_answer_says_so() -> None:

@@ -12,6 +12,7 @@ from gdbmem.allocators.glibc.tally import (
     CORRUPT,
     ENDED,
     FASTBIN,
+    FENCEPOST,
     FREE,
     LIVE,
     STATES,
@@ -92,6 +93,14 @@ def test_a_corrupt_size_ends_the_walk_there_in_both(number: int) -> None:
     assert plain.stopped_why == CORRUPT
     assert heap.start <= plain.stopped_at < heap.top
     assert_same(plain, quick)
+
+
+@pytest.mark.parametrize(("head", "why"), [(17, FENCEPOST), (16, FENCEPOST), (1, FENCEPOST), (0, CORRUPT)])
+@pytest.mark.parametrize("walker", WALKERS)
+def test_the_end_of_a_piece_of_heap_is_one_whether_what_stands_before_it_is_free_or_not(
+    walker: Walker, head: int, why: str
+) -> None:
+    assert tally_of(make_heap(2000, 3, corrupt_at=700, corrupt_head=head), walker).stopped_why == why
 
 
 @pytest.mark.parametrize("walker", WALKERS)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from gdbmem.allocators.glibc.layout import IS_MMAPPED
 from gdbmem.allocators.glibc.pagesums import PageSums
-from gdbmem.allocators.glibc.tally import CORRUPT, ENDED, FENCEPOST, PAGE, Cached, Tally
+from gdbmem.allocators.glibc.tally import CORRUPT, ENDED, PAGE, Cached, Tally, why_stopped
 from gdbmem.model.memory import Memory, word_at
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def walk(memory: Memory, tally: Tally, limit: int, cached: Cached, *, block_byte
         if end < min(len(heads), (limit - base) // UNIT):
             tally.end_run(address)
             tally.stopped_at = address
-            tally.stopped_why = FENCEPOST if head & ~7 in (0, 16) and head & 1 else CORRUPT
+            tally.stopped_why = why_stopped(head)
     sums.finish()
     if not tally.stopped_why:
         tally.stopped_at, tally.stopped_why = address, ENDED if address == limit else CORRUPT

@@ -17,6 +17,15 @@ TRIM_KEEPS = 48
 ENDED, FENCEPOST, CORRUPT = "ended", "fencepost", "corrupt"
 
 
+def why_stopped(head: int) -> str:
+    """Return why no chunk begins at the size word *head*, which is too small for one.
+
+    A fencepost closes a piece of heap that could not grow: 16 bytes, then 16 or 0 bytes in use. Its own flag says
+    whether the chunk before it is in use, and the rest of the piece, which malloc frees there, need not be.
+    """
+    return FENCEPOST if head & ~7 == 16 or head & ~6 == 1 else CORRUPT
+
+
 @dataclass(frozen=True)
 class Cached:
     """Chunks that look in use but are not: addresses, sorted, of those in tcaches and in fastbins."""

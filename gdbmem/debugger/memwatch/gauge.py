@@ -119,8 +119,8 @@ class HeapGauge(Gauge):
 
     def _found(self, most_chunks: int) -> Optional[InUse]:
         found = self.heap.read(most_chunks=most_chunks)
-        if found is None and gdb.selected_inferior().pid and self.heap.problem.startswith("no glibc"):
-            return InUse(0, 0)  # before libc is loaded nothing is allocated
+        if found is None and gdb.selected_inferior().pid and self.heap.nothing_yet:
+            return InUse(0, 0)
         return found
 
     def close(self) -> None:
@@ -229,7 +229,7 @@ def make_gauge(wanted: str) -> Gauge:
 
 def _local_gauge(pid: int, wanted: str) -> Gauge:
     if wanted == "heap":
-        return HeapGauge(pid)
+        return _readable(HeapGauge(pid))
     exactness = known_exactness()
     source = wanted
     if wanted == "auto":
@@ -248,6 +248,14 @@ def _local_gauge(pid: int, wanted: str) -> Gauge:
     if wanted != "auto":
         raise UsageError(f"this user may not read {source} of process {pid}", hint="use --source statm")
     return LocalGauge(pid, "statm", exact=False)
+
+
+def _readable(gauge: HeapGauge) -> HeapGauge:
+    if gauge.read() is None:
+        problem = gauge.heap.problem or "the process can't be read"
+        gauge.close()
+        raise TargetError(problem, slug="not-readable", hint="see 'memwatch sources'")
+    return gauge
 
 
 def _remote_gauge(pid: int, wanted: str) -> Gauge:

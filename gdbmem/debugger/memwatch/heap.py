@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Optional, Union
 
 import gdb
 
 from gdbmem.allocators.glibc_in_use import GlibcHeap, InUse, Layout, find_main_arena, tcache_offset
+from gdbmem.allocators.others import replacement_among
 from gdbmem.debugger.target import GdbMemory, ProcMemory
 
 _MOST_DATA = 1 << 20
@@ -26,6 +27,7 @@ class HeapReader:
         self._offset: Optional[int] = None  # of the tcache pointer below fs_base
         self._fs_bases: dict[int, int] = {}  # by gdb's thread number
         self.problem = ""
+        self.nothing_yet = False  # no malloc was found because there is nothing that it has given out
 
     def close(self) -> None:
         if self._memory is not None:
@@ -52,9 +54,15 @@ class HeapReader:
     def _find(self) -> bool:
         if self._memory is None:
             self._memory = ProcMemory(self._pid) if self._pid is not None else GdbMemory()
-        found = _known(self._pid) or _by_symbols(self._pid) or self._by_shape()
+        files = _bases(self._pid) if self._pid is not None else {}
+        replacement = replacement_among(name for name, _ in files)
+        if replacement is not None:
+            self.problem = f"malloc is {replacement} here, and only glibc's is read"
+            return False
+        found = _known(files) or _by_symbols(self._pid) or self._by_shape()
         if found is None:
             self.problem = "no glibc malloc was found in this process (not loaded yet, or another C library)"
+            self.nothing_yet = ("[heap]", "0") not in files
             return False
         arena, layout, mapped = found
         self._heap = GlibcHeap(self._memory, arena, layout, mapped)
@@ -112,9 +120,9 @@ def selection_kept() -> Iterator[None]:
 _offsets: dict[tuple[str, str], tuple[int, Layout, Optional[int]]] = {}
 
 
-def _known(pid: Optional[int]) -> Optional[tuple[int, Layout, Optional[int]]]:
-    """Return what an earlier process with the same C library has taught."""
-    for key, start in _bases(pid).items() if _offsets and pid is not None else ():
+def _known(files: Mapping[tuple[str, str], int]) -> Optional[tuple[int, Layout, Optional[int]]]:
+    """Return what an earlier process with the same C library, one of *files*, has taught."""
+    for key, start in files.items():
         if key in _offsets:
             arena, layout, mapped = _offsets[key]
             return start + arena, layout, None if mapped is None else start + mapped
