@@ -176,6 +176,8 @@ Usage: COMMAND [OPTIONS] [EXPR]
 
 Vectors, strings, deques, lists, maps, sets, unordered ones and smart pointers of libstdc++ and libc++, nested
 ones too, reached from the variables of all frames of all threads, globals, statics and `this`; or from EXPR.
+Behind a pointer to a base class stands what the object really is: services[*].(Cache).entries; in a
+std::variant or std::any what it holds now. Not looked into: what a std::function has captured.
 Containers of one path, as in states[*].arcs, are one row. Nothing runs in the process.
   --save NAME         keep this survey under NAME
   --since NAME        what has changed since the survey saved as NAME
