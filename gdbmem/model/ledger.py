@@ -76,6 +76,8 @@ class Arena:
     system_bytes: int
     releasable_bytes: int  # resident
     threads: Sequence[int] = ()
+    fastbin_bytes: int = 0  # of what is cached
+    fastbin_chunks: int = 0
 
 
 @dataclass(frozen=True)
