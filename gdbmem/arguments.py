@@ -119,10 +119,11 @@ def check_alone(args: argparse.Namespace, option: str, others: Sequence[str]) ->
             getattr(args, name) is not None and getattr(args, name) is not False
         )  # 0 is a number like others
 
-    given = [f"--{name}" for name in others if is_given(name)]
+    given = [f"--{name.replace('_', '-')}" for name in others if is_given(name)]
     if is_given(option) and given:
         raise UsageError(
-            f"--{option} can't be shown together with {' and '.join(given)}", hint="ask for one at a time"
+            f"--{option.replace('_', '-')} can't be shown together with {' and '.join(given)}",
+            hint="ask for one at a time",
         )
 
 

@@ -8,10 +8,13 @@ hashtable.h, unique_ptr.h, shared_ptr_base.h; the same since GCC 5.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Optional
 
+from gdbmem.analysis.containerplans import Plan
 from gdbmem.analysis.libcxx import READERS
+from gdbmem.analysis.oneof import ONE_OF_READERS
 from gdbmem.errors import Notice
 from gdbmem.model.containers import Container, Survey
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
@@ -20,41 +23,6 @@ MOST_ELEMENTS = 1_000_000  # of one container that are looked into
 DEEPEST = 12
 _MOST_BYTES = 1 << 46
 _DEQUE_NODE = 512
-
-
-@dataclass
-class Plan:
-    """What a type is made of; *kind* says how it is read."""
-
-    kind: (
-        str  # struct, vector, bits, string, deque, list, tree, hash, unique, shared, optional, array, pointer
-    )
-    type_name: str
-    size: int  # of an object of this type
-    element: Optional[Plan] = None  # what elements hold; None where that is nothing of interest
-    element_size: int = 0
-    element_offset: int = 0  # of the value in a node
-    node_size: int = 0
-    count: int = 0  # of an array; of a shared_ptr the bytes of its counts
-    fields: list[tuple[int, str, Plan]] = field(default_factory=list)
-
-    _holds: Optional[bool] = None
-
-    def holds(self) -> bool:
-        """Whether containers may be in objects of this type (ask when all plans are made)."""
-        if self._holds is None:
-            self._holds = self._look(set())
-        return self._holds
-
-    def _look(self, seen: set[int]) -> bool:
-        if id(self) in seen:
-            return False
-        seen.add(id(self))
-        if self.kind == "struct":
-            return any(plan._look(seen) for _, _, plan in self.fields)
-        if self.kind in ("array", "pointer", "optional"):
-            return self.element is not None and self.element._look(seen)
-        return True
 
 
 @dataclass
@@ -75,22 +43,33 @@ class Surveyor:
         self._sums: dict[tuple[str, str], _Sum] = {}
         self._seen: set[tuple[int, str]] = set()
         self._cut: set[str] = set()
+        self._readers = {
+            "struct": self._struct, "array": self._array, "pointer": self._pointer, "unique": self._unique,
+            "shared": self._shared, "optional": self._optional, "vector": self._vector, "bits": self._bits,
+            "string": self._string, "deque": self._deque, "list": self._list, "tree": self._tree,
+            "hash": self._hash,
+        }  # fmt: skip
 
-    def visit(self, path: str, plan: Plan, address: int) -> None:
-        """Follow the variable *path* of type *plan* at *address*."""
-        self._visit(path, plan, address, 0)
+    def visit(self, path: str, plan: Plan, address: int, *, is_target: bool = False) -> None:
+        """Follow the variable *path* of type *plan* at *address*; *is_target*: it was referred to."""
+        try:
+            found = self.object_at(path, plan, address) if is_target else (path, plan, address)
+        except MemoryUnreadable:
+            return
+        if found is not None:
+            self._visit(*found, 0)
 
-    def survey(self) -> Survey:
-        """Return what was found, the largest first."""
+    def survey(self, notices: Sequence[Notice] = ()) -> Survey:
+        """Return what was found, the largest first, with *notices* before its own."""
         found = [
             Container(path, name, s.containers, s.size, s.capacity, s.held, s.slack)
             for (path, name), s in self._sums.items()
         ]
-        notices = [
+        cut = [
             Notice("containers-cut", f"only the first {MOST_ELEMENTS:,} elements of {path} were looked into")
             for path in sorted(self._cut)
         ]
-        return Survey(sorted(found, key=lambda c: (-c.held_bytes, c.path)), notices)
+        return Survey(sorted(found, key=lambda c: (-c.held_bytes, c.path)), [*notices, *cut])
 
     def _visit(self, path: str, plan: Plan, address: int, depth: int) -> None:
         if depth > DEEPEST or (address, plan.type_name) in self._seen:
@@ -98,11 +77,13 @@ class Surveyor:
         if plan.kind not in ("pointer", "array", "optional"):
             self._seen.add((address, plan.type_name))
         try:
-            reader = READERS.get(plan.kind)
+            reader = self._readers.get(plan.kind)
             if reader is not None:
-                reader(self, path, plan, address, depth)
+                reader(path, plan, address, depth)
+            elif plan.kind in READERS:
+                READERS[plan.kind](self, path, plan, address, depth)
             else:
-                getattr(self, f"_{plan.kind}")(path, plan, address, depth)
+                ONE_OF_READERS[plan.kind](self, path, plan, address, depth)
         except MemoryUnreadable:
             return  # a variable that isn't initialised yet
 
@@ -112,13 +93,21 @@ class Surveyor:
         """Return *count* words from *address* on; raises MemoryUnreadable."""
         if address % 8:
             return [int.from_bytes(self._memory.read(address + 8 * n, 8), "little") for n in range(count)]
-        return [self._windows.word(address + 8 * n) for n in range(count)]
+        return self._windows.words(address, count)
+
+    def number(self, address: int, size: int) -> int:
+        """Return the unsigned number of *size* bytes at *address*; raises MemoryUnreadable."""
+        return int.from_bytes(self._memory.read(address, size), "little")
+
+    def visit_inside(self, path: str, plan: Plan, address: int, depth: int) -> None:
+        """Follow what lies at *address* in an object that is being read."""
+        self._visit(path, plan, address, depth)
 
     def readable(self, address: int, size: int) -> bool:
         """Tell whether both ends of ``[address, address + size)`` can be read."""
         try:
-            self._memory.read(address, 1)
-            self._memory.read(address + size - 1, 1)
+            self._windows.word(address & -8)
+            self._windows.word((address + size - 1) & -8)
         except (MemoryUnreadable, OverflowError):
             return False
         return True
@@ -131,6 +120,23 @@ class Surveyor:
         total.capacity += capacity
         total.held += held
         total.slack += slack
+
+    def object_at(self, path: str, plan: Plan, address: int) -> Optional[tuple[str, Plan, int]]:
+        """Return path, plan and address of the whole object whose part of type *plan* is at *address*.
+
+        None where no object of such a class is there.
+        """
+        if plan.resolve is None:
+            return path, plan, address
+        word = self.words(address, 1)[0]
+        if word not in plan.resolved:
+            plan.resolved[word] = plan.resolve(word, address)
+        found = plan.resolved[word]
+        if found is None:
+            return None
+        if found.plan.type_name != plan.type_name:
+            path = f"{path}.({found.plan.type_name})"
+        return path, found.plan, address - found.offset
 
     def elements(self, path: str, plan: Plan, start: int, count: int, depth: int) -> None:
         """Look into *count* elements that lie end to end."""
@@ -146,36 +152,51 @@ class Surveyor:
     def _struct(self, path: str, plan: Plan, address: int, depth: int) -> None:
         for offset, name, inner in plan.fields:
             self._visit(f"{path}.{name}" if name else path, inner, address + offset, depth)
+        # Where a virtual base lies only the whole object tells, which is looked into then, once.
+        whole = self.object_at(path, plan, address) if plan.has_virtual_base else None
+        if whole is not None and (whole[2], "whole") not in self._seen:
+            self._seen.add((whole[2], "whole"))
+            self._struct(path, whole[1], whole[2], depth)
 
     def _array(self, path: str, plan: Plan, address: int, depth: int) -> None:
         self.elements(path, plan, address, plan.count, depth)
 
     def _pointer(self, path: str, plan: Plan, address: int, depth: int) -> None:
         target = self.words(address, 1)[0]
-        if target and plan.element is not None and self.readable(target, plan.element.size):
-            self._visit(path, plan.element, target, depth + 1)
+        found = self.object_at(path, plan.element, target) if target and plan.element is not None else None
+        if found is not None and self.readable(found[2], found[1].size):
+            self._visit(*found, depth + 1)
 
     def _unique(self, path: str, plan: Plan, address: int, depth: int) -> None:
-        target = self.words(address, 1)[0]
-        if not target or not self.readable(target, max(plan.element_size, 1)):
+        self._owned(path, plan, self.words(address, 1)[0], 0, depth)
+
+    def _owned(self, path: str, plan: Plan, target: int, control: int, depth: int) -> None:
+        """Add the object at *target* that a smart pointer owns, and look into it; *control*: its counts' address."""
+        if not target:
             return
-        self.note(path, plan, 1, 1, plan.element_size, 0)
+        size, found = plan.element_size, None
         if plan.element is not None:
-            self._visit(f"*{path}", plan.element, target, depth + 1)
+            found = self.object_at(f"*{path}", plan.element, target)
+            if found is None:
+                return
+            _, whole, target = found
+            size = whole.size if plan.element.resolve is not None else size
+        if not self.readable(target, max(size, 1)):
+            return
+        if control:
+            # make_shared puts the object behind the counts; else they have a block and a pointer of their own.
+            inside = target - control
+            size += plan.count if plan.count <= inside < plan.count + 64 else plan.count + 8
+        self.note(path, plan, 1, 1, size, 0)
+        if found is not None:
+            self._visit(*found, depth + 1)
 
     def _shared(self, path: str, plan: Plan, address: int, depth: int) -> None:
         target, control = self.words(address, 2)
-        if not target or not control or (target, "shared") in self._seen:
-            return
-        if not self.readable(target, max(plan.element_size, 1)) or not self.readable(control, 16):
+        if not target or not control or (target, "shared") in self._seen or not self.readable(control, 16):
             return
         self._seen.add((target, "shared"))  # many may share it: it is counted once
-        # make_shared puts the object behind the counts; else they have a block and a pointer of their own.
-        inside = target - control
-        counts = inside if plan.count <= inside < plan.count + 64 else plan.count + 8
-        self.note(path, plan, 1, 1, plan.element_size + counts, 0)
-        if plan.element is not None:
-            self._visit(f"*{path}", plan.element, target, depth + 1)
+        self._owned(path, plan, target, control, depth)
 
     def _optional(self, path: str, plan: Plan, address: int, depth: int) -> None:
         if plan.element is not None and self._memory.read(address + plan.element.size, 1) == b"\1":

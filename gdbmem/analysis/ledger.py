@@ -144,6 +144,8 @@ class _Builder:
                 system_bytes=arena.state.system_bytes,
                 releasable_bytes=released,
                 threads=[tid for tid, address in arena_of.items() if address == arena.state.address],
+                fastbin_bytes=total("bytes", FASTBIN),
+                fastbin_chunks=total("chunks", FASTBIN),
             )
         )
 

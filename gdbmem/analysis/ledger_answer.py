@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Optional
 
+from gdbmem.analysis.pinners import PinnerPaths, likely_site
 from gdbmem.model import ledger as names
 from gdbmem.model.ledger import Ledger, SizeClass
-from gdbmem.text import plural
+from gdbmem.text import plural, printable
 from gdbmem.units import format_size
 
 _WORTH = 0.1  # of the resident set: less is no advice
@@ -14,11 +16,18 @@ _WORTH_BYTES = 1 << 20
 _MANY_ARENAS = 8
 
 
-def answer_ledger(ledger: Ledger) -> str:
-    """Return where the resident set is and what would make it smaller."""
+def answer_ledger(ledger: Ledger, paths: Optional[PinnerPaths] = None) -> str:
+    """Return where the resident set is and what would make it smaller; *paths* tell who allocates what pins."""
     size = format_size(ledger.rss_bytes)
     noun = "resident" if ledger.pid is not None else "of data in the core"
-    advice = _releasable(ledger) or _pinned(ledger) or _arenas(ledger) or _stacks(ledger) or _largest(ledger)
+    advice = (
+        _releasable(ledger)
+        or _pinned(ledger, paths)
+        or _in_vectors(ledger)
+        or _arenas(ledger)
+        or _stacks(ledger)
+        or _largest(ledger)
+    )
     return f"{size} {noun}; {advice}"
 
 
@@ -45,7 +54,7 @@ def _releasable(ledger: Ledger) -> str:
     return f"{freed} of it is freed memory that glibc keeps: malloc_trim(0) would return {format_size(releasable)}"
 
 
-def _pinned(ledger: Ledger) -> str:
+def _pinned(ledger: Ledger, paths: Optional[PinnerPaths]) -> str:
     pinned = ledger.total(names.HEAP_PINNED, names.in_arena(names.HEAP_PINNED))
     tops = sum(e.detail.get("top_bytes", 0) for e in ledger.entries)
     if not _matters(ledger, pinned):
@@ -59,10 +68,30 @@ def _pinned(ledger: Ledger) -> str:
     if culprits:
         blocks = plural(sum(size.live for size in culprits), "live block")
         sizes = " and ".join(f"{size.size_bytes - 8:,}" for size in culprits)
-        return f"{text}: {blocks} of {sizes} bytes lie on its pages (see --pinners)"
+        return f"{text}: {blocks} of {sizes} bytes lie on its pages{_allocated_by(culprits, paths)}"
     if tops * 2 > pinned and len(ledger.heap.arenas if ledger.heap else ()) > 1:
         return f"{text}: it is the free end of further arenas, which malloc_trim leaves alone"
     return f"{text}: live blocks lie on the same pages (see --pinners)"
+
+
+def _allocated_by(culprits: Sequence[SizeClass], paths: Optional[PinnerPaths]) -> str:
+    """Return who allocates blocks of these sizes, as far as *paths* tell, or how that is found out."""
+    if paths is None:
+        return " (--pinners lists them, --paths RUN:NAME says who allocates such blocks)"
+    sites = list(dict.fromkeys(likely_site(paths, size.size_bytes) for size in culprits))
+    if not all(sites):
+        return f"; {printable(paths.source)} names no path that allocates such blocks alone (see below)"
+    return f", likely allocated at {' and '.join(sites)}"
+
+
+def _in_vectors(ledger: Ledger) -> str:
+    unused = ledger.beside.get(names.UNUSED_IN_VECTORS, 0)
+    if not _matters(ledger, unused):
+        return ""
+    return (
+        f"{format_size(unused)} of it is capacity that vectors hold and don't use:"
+        " 'memcontainers' in gdb names them, with --everywhere all"
+    )
 
 
 def _culprits(ledger: Ledger, pinned: int) -> list[SizeClass]:

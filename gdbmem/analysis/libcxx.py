@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Callable
 
 if TYPE_CHECKING:
-    from gdbmem.analysis.containers import Plan, Surveyor
+    from gdbmem.analysis.containerplans import Plan
+    from gdbmem.analysis.containers import Surveyor
 
 _MOST_BYTES = 1 << 46
 _MOST = 1 << 40

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from gdbmem.analysis.diff import as_growth
 from gdbmem.analysis.query import Query
 from gdbmem.analysis.ranking import Row, rank
+from gdbmem.analysis.sites import describe_site
 from gdbmem.errors import InputError
 from gdbmem.model.ledger import Ledger, SizeClass
 from gdbmem.model.snapshot import Snapshot
-from gdbmem.text import printable
+from gdbmem.text import plural, printable
 
 MOST_SIZES = 10
 _ROUNDING = ("jemalloc",)  # formats whose sizes are the allocator's classes, not what was asked for
@@ -82,6 +83,27 @@ def join_paths(ledger: Ledger, snapshot: Snapshot, *, source_format: str) -> Pin
         found = by_chunk.get(pinner.size_bytes) or by_chunk.get(pinner.size_bytes - 16, [])
         sizes.append(PinningSize(pinner, sorted(found, key=lambda path: -path.blocks)))
     return PinnerPaths(snapshot.source, sizes, *mixed)
+
+
+def likely_site(joined: PinnerPaths, size_bytes: int) -> str:
+    """Return where blocks in chunks of *size_bytes* are allocated for the most part, as far as *joined* tells.
+
+    "" where no path allocates that size alone, or those that allocate several sizes may have more of them.
+    """
+    sites: dict[str, int] = {}
+    for one in joined.sizes:
+        if one.size.size_bytes == size_bytes:
+            for path in one.paths:
+                if path.row.site is not None:
+                    name = describe_site(path.row.site)
+                    sites[name] = sites.get(name, 0) + path.blocks
+    if not sites:
+        return ""
+    first = max(sites, key=lambda name: sites[name])
+    if sites[first] < joined.mixed_blocks:
+        return ""
+    others = len(sites) - 1
+    return f"{first} and {plural(others, 'other place')}" if others else first
 
 
 def chunk_bytes(request_bytes: int) -> int:

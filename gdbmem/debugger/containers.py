@@ -14,7 +14,7 @@ from gdbmem.debugger.everywhere import show_everywhere
 from gdbmem.debugger.kept import keep_survey, kept_survey
 from gdbmem.debugger.place import program_runs, real_pid
 from gdbmem.debugger.typeplans import Planner
-from gdbmem.errors import TargetError
+from gdbmem.errors import Notice, TargetError
 from gdbmem.model.memory import Buffer, Memory, MemoryUnreadable
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gdbmem.model.containers import Survey
 
 _MOST_FRAMES = 100  # of each thread
+_MOST_NAMED = 3
 _ADDRESS = re.compile(r"\b(?:is|starts) at address (0x[0-9a-f]+)")  # in what `info line` says
 _MOST_FILES = 5_000
 _SOURCES = (".cpp", ".cc", ".cxx", ".C", ".c++", ".cp", ".cu", ".CPP")
@@ -74,20 +75,38 @@ class ContainersCommand(Command):
 
 def survey_here(expression: str = "") -> Survey:
     """Return the containers reachable from every frame's variables and the globals, or from *expression*."""
-    surveyor, planner = Surveyor(_memory()), Planner()
+    memory = _memory()
+    surveyor, planner = Surveyor(memory), Planner(memory)
     roots = [(expression, gdb.parse_and_eval(expression))] if expression else _roots()
     for path, value in roots:
         try:
-            if value.type.strip_typedefs().code in (gdb.TYPE_CODE_REF, gdb.TYPE_CODE_RVALUE_REF):
+            refers = value.type.strip_typedefs().code in (gdb.TYPE_CODE_REF, gdb.TYPE_CODE_RVALUE_REF)
+            if refers:
                 value = value.referenced_value()  # the address of a reference is that of what it refers to
             if value.address is None or value.is_optimized_out:
                 continue
             plan = planner.plan(value.type)
-            if plan is not None and plan.holds():
-                surveyor.visit(path, plan, int(value.address))
+            if plan is not None and (plan.holds() or plan.resolve is not None):
+                surveyor.visit(
+                    path, plan, int(value.address), is_target=refers or path in ("this", expression)
+                )
         except (gdb.error, RuntimeError, OverflowError):
             continue  # a variable that can't be read here
-    return surveyor.survey()
+    return surveyor.survey(_notices(planner.unknown_classes))
+
+
+def _notices(unknown_classes: set[str]) -> list[Notice]:
+    names = sorted(unknown_classes)
+    if not names:
+        return []
+    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+    return [
+        Notice(
+            "class-unknown",
+            "there is no debug information of some objects' classes, so that only what their base has was looked"
+            f" into: {', '.join(names[:_MOST_NAMED])}{more}",
+        )
+    ]
 
 
 def _memory() -> Memory:

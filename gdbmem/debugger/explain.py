@@ -49,6 +49,9 @@ class ExplainCommand(Command):
         parser.add_argument(
             "--mallinfo", action="store_true", help="call mallinfo2 in the process, and compare"
         )
+        parser.add_argument(
+            "--malloc-info", action="store_true", help="call malloc_info in the process, and compare"
+        )
         add_output_options(parser)
 
     def run(self, args: argparse.Namespace) -> None:
@@ -61,13 +64,20 @@ class ExplainCommand(Command):
         from gdbmem.report.output import open_output
 
         check_alone(args, "since", ("sizes", "pinners", "paths", "types", "arena"))
-        check_alone(args, "mallinfo", ("save", "since", "sizes", "pinners", "paths", "types", "map", "arena"))
+        others = ("save", "since", "sizes", "pinners", "paths", "types", "map", "arena")
+        check_alone(args, "mallinfo", (*others, "malloc_info"))
+        check_alone(args, "malloc_info", others)
         earlier = kept_ledger(args.since) if args.since is not None else None
         kind = check_map_name(args.map) if args.map is not None else ""
         with (
             open_output(args.output, force=args.force) as stream,
             open_picture(args.map, args.force) as picture,
         ):
+            if args.malloc_info:
+                from gdbmem.debugger.mallocinfo import write_malloc_info
+
+                write_malloc_info(stream, as_json=args.json)
+                return
             looks = Looks.asked(types=args.types, map=args.map is not None)
             ledger = read_ledger_here(looks)
             if args.mallinfo:

@@ -60,13 +60,17 @@ class StoppedProgram:
 
     def call(self, function: str, arguments: Sequence[int]) -> int:
         """Call *function* with integers; raises TargetError where the program has none of that name."""
+        return signed(self.call_for_word(function, arguments))
+
+    def call_for_word(self, function: str, arguments: Sequence[int]) -> int:
+        """Call *function* likewise; return all 64 bits of its result."""
         machine, base = machine_here(), self._memory()
         address = address_of(function)
         with _registers(base) as before, _breakpoints_off():
             set_registers(self.entry(machine, before, address, arguments))
             with self._others_running():
                 _run_to(base + machine.end, function, start=base)
-            return self.result(machine)
+            return get_register(machine.result)
 
     def entry(
         self,
@@ -95,8 +99,7 @@ class StoppedProgram:
 
     def result(self, machine: Machine) -> int:
         """Return the int that the stub's call has returned."""
-        status = get_register(machine.result) & 0xFFFFFFFF
-        return status - (1 << 32) if status >> 31 else status
+        return signed(get_register(machine.result))
 
     def read(self, address: int, size: int) -> bytes:
         """Return *size* bytes of the program's memory at *address*."""
@@ -140,6 +143,12 @@ class StoppedProgram:
         self._used = _TEXT_START
         gdb.selected_inferior().write_memory(self._base, machine.stub + machine.home)
         gdb.selected_inferior().write_memory(self._base + _JUMP, machine.jump)
+
+
+def signed(word: int) -> int:
+    """Return the int in the lower half of a register."""
+    status = word & 0xFFFFFFFF
+    return status - (1 << 32) if status >> 31 else status
 
 
 def machine_here() -> Machine:

@@ -37,7 +37,7 @@ def check_callable(ledger: Ledger, function: str) -> None:
             hint="'memexplain' shows what it uses",
         )
     if any(notice.slug == "arena-locked" for notice in ledger.notices):
-        raise _refused(f"a thread stands inside malloc with an arena locked: {function} would wait for ever")
+        raise refused(f"a thread stands inside malloc with an arena locked: {function} would wait for ever")
     try:
         frame = gdb.newest_frame()
     except gdb.error:
@@ -46,13 +46,14 @@ def check_callable(ledger: Ledger, function: str) -> None:
         if frame is None:
             break
         if frame.type() == gdb.SIGTRAMP_FRAME:
-            raise _refused("the selected thread stands in a signal handler, where malloc may not be called")
+            raise refused("the selected thread stands in a signal handler, where malloc may not be called")
         if frame.name() in _IN_MALLOC:
-            raise _refused(f"the selected thread stands in {frame.name()}, where malloc may not be called")
+            raise refused(f"the selected thread stands in {frame.name()}, where malloc may not be called")
         frame = frame.older()
 
 
-def _refused(message: str) -> TargetError:
+def refused(message: str) -> TargetError:
+    """Return the error for a call that would be dangerous here and now."""
     return TargetError(
         message, slug="trim-refused", hint="let the program go on a little ('finish', 'next') and try again"
     )
@@ -63,12 +64,19 @@ def call_malloc(function: str, arguments: Sequence[int]) -> int:
 
     Every register of the thread is as it was afterwards, and the selected frame too.
     """
+    from gdbmem.debugger.inferior import signed
+
+    return signed(call_for_address(function, arguments))
+
+
+def call_for_address(function: str, arguments: Sequence[int]) -> int:
+    """Call *function* likewise; return all 64 bits of its result."""
     from gdbmem.debugger.inferior import program
 
-    with _alone():
+    with alone():
         program.lets_others_run = False
         try:
-            return program.call(function, arguments)
+            return program.call_for_word(function, arguments)
         except TargetError as error:
             raise _translated(error, function) from error
 
@@ -87,7 +95,7 @@ def _translated(error: TargetError, function: str) -> TargetError:
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
+def alone() -> Iterator[None]:
     """Hold the other threads, have gdb ask nothing, and keep the selected frame."""
     from gdbmem.debugger.memwatch.locking import scheduler_locking
 
@@ -127,7 +135,7 @@ def read_mallinfo() -> dict[str, int]:
         if not _exists(function):
             continue
         form = f"<{len(_FIELDS)}{kind}"
-        with _alone():
+        with alone():
             address = program.place(
                 bytes(struct.calcsize(form))
             )  # the caller says where the structure belongs

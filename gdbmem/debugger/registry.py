@@ -129,7 +129,7 @@ Show where the resident memory of this process is, and what would give it back.
 Usage: COMMAND [OPTIONS]
 
 A ledger that adds up to the resident set: live heap, heap that is free but kept, stacks, files, the rest.
-Nothing runs in the process, but with --mallinfo.
+Nothing runs in the process, but with --mallinfo and --malloc-info.
   --save NAME         keep this ledger under NAME
   --since NAME        what has changed since the ledger saved as NAME
   --sizes             live and free blocks by size
@@ -139,6 +139,7 @@ Nothing runs in the process, but with --mallinfo.
   --map FILE          draw the heap into FILE: .html, which can be zoomed into, or .svg
   --arena N           arena N
   --mallinfo          what malloc says of itself beside it: calls mallinfo2 in the process (see memtrim)
+  --malloc-info       the same with malloc_info, arena by arena; it needs a FILE, which is freed again
   --json, -o FILE, --force
 
 Example:
@@ -176,6 +177,8 @@ Usage: COMMAND [OPTIONS] [EXPR]
 
 Vectors, strings, deques, lists, maps, sets, unordered ones and smart pointers of libstdc++ and libc++, nested
 ones too, reached from the variables of all frames of all threads, globals, statics and `this`; or from EXPR.
+Behind a pointer to a base class stands what the object really is: services[*].(Cache).entries; in a
+std::variant or std::any what it holds now. Not looked into: what a std::function has captured.
 Containers of one path, as in states[*].arcs, are one row. Nothing runs in the process.
   --save NAME         keep this survey under NAME
   --since NAME        what has changed since the survey saved as NAME

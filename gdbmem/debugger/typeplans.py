@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any, Optional
 
 import gdb
 
-from gdbmem.analysis.containers import Plan
+from gdbmem.analysis.containerplans import Plan, Resolve, Resolved
+from gdbmem.debugger.dynamicclasses import (
+    Classes,
+    fields_of,
+    held_in_any,
+    is_polymorphic,
+    offset_in_object,
+    offset_of,
+    virtual_bases,
+)
+from gdbmem.model.memory import Memory
 
 # An inline namespace of libc++ (__1, or the vendor's own) or of libstdc++ may stand between.
-_STD = re.compile(r"^std::(__\w+::)?(\w+)<")
+_STD = re.compile(r"^std::(__\w+::)?(\w+)(?:<|$)")
+_TUPLE_PART = re.compile(r"^std::(?:__\w+::)?(?:_Head_base|__tuple_leaf)<(\d+)")
+_TUPLE_VALUES = ("_M_head_impl", "__value_")
 _TREES = {"map", "multimap", "set", "multiset"}
 _HASHES = {"unordered_map", "unordered_multimap", "unordered_set", "unordered_multiset"}
 _DEEPEST = 12
@@ -20,8 +33,15 @@ _POINTER_DEPTH = 3  # plain pointers that are followed from a variable
 class Planner:
     """Makes plans, one for each type."""
 
-    def __init__(self) -> None:
-        self._plans: dict[tuple[str, int], Plan] = {}
+    def __init__(self, memory: Memory) -> None:
+        self._plans: dict[tuple[Any, ...], Plan] = {}
+        self._whole: dict[int, Plan] = {}  # of classes with virtual bases, by id() of the plan without them
+        self._classes = Classes(memory)
+
+    @property
+    def unknown_classes(self) -> set[str]:
+        """The classes of objects that were met, without debug information."""
+        return self._classes.unknown
 
     def plan(self, type_: gdb.Type, pointers: int = 0, depth: int = 0) -> Optional[Plan]:
         """Return the plan of *type_*; None where it holds no containers (a number, say)."""
@@ -39,23 +59,103 @@ class Planner:
         if type_.code != gdb.TYPE_CODE_STRUCT:
             return None
         name = str(type_)
-        key = (name, pointers)
+        # Types of one name need not be one: each file may have its own.
+        key = (name, pointers, int(type_.sizeof), *((f.name, offset_of(f)) for f in fields_of(type_)))
         if key not in self._plans:
             # A type may hold itself (a tree's node holds a vector of nodes): it finds this one, being filled.
             made = self._plans[key] = Plan("struct", name, int(type_.sizeof))
             self._fill(made, type_, name, pointers, depth)
+            # Of a class that is only declared the object's own class may be known.
+            if made.kind == "struct" and (is_polymorphic(type_) or not made.size):
+                made.resolve = self._class_of(made, type_, pointers)
+                made.has_virtual_base = bool(virtual_bases(type_))
         return self._plans[key]
+
+    def _class_of(self, made: Plan, base: gdb.Type, pointers: int) -> Resolve:
+        """Return what finds the plan of an object whose part is *made*, the plan of class *base*."""
+
+        def resolve(vtable: int, address: int) -> Optional[Resolved]:
+            found = self._classes.find(base, vtable, address)
+            if found is None:
+                return None
+            class_, offset = found
+            plan = made if str(class_) == made.type_name else self.plan(class_, pointers)
+            return (
+                None if plan is None else Resolved(self._with_bases(plan, class_, address - offset), offset)
+            )
+
+        return resolve
+
+    def _with_bases(self, plan: Plan, class_: gdb.Type, address: int) -> Plan:
+        """Return *plan* with the virtual bases of *class_* too, which lie where the object at *address* has them."""
+        bases = virtual_bases(class_)
+        if bases and id(plan) not in self._whole:
+            whole = Plan("struct", plan.type_name, plan.size, fields=list(plan.fields))
+            for base in bases.values():
+                inner = self.plan(base)
+                if inner is not None:
+                    try:
+                        whole.fields.append((offset_in_object(class_, base, address), "", inner))
+                    except (gdb.error, OverflowError):
+                        continue
+            self._whole[id(plan)] = whole
+        return self._whole.get(id(plan), plan)
 
     def _fill(self, made: Plan, type_: gdb.Type, name: str, pointers: int, depth: int) -> None:
         found = _STD.match(name)
         kind = found[2] if found else ""
         try:
-            if not self._fill_libcxx(made, type_, kind, pointers, depth) and not self._fill_container(
-                made, type_, kind, pointers, depth
-            ):
+            fillers = (self._fill_libcxx, self._fill_container, self._fill_compound)
+            if not any(fill(made, type_, kind, pointers, depth) for fill in fillers):
                 self._fill_struct(made, type_, pointers, depth)
         except (gdb.error, RuntimeError):
             made.kind, made.fields = "struct", []  # a layout that is nobody's
+
+    def _fill_compound(self, made: Plan, type_: gdb.Type, kind: str, pointers: int, depth: int) -> bool:
+        """Fill in what holds a fixed number of values, or one of several types."""
+        if kind == "tuple":
+            for offset, number, value in _tuple_parts(type_, 0):
+                inner = self.plan(value, pointers, depth + 1)
+                if inner is not None:
+                    made.fields.append((offset, f"get<{number}>", inner))
+        elif kind == "array" and _names(type_) & {"_M_elems", "__elems_"}:
+            _, elements = _find_field(type_, (_names(type_) & {"_M_elems", "__elems_"}).pop())
+            inner = self.plan(elements, pointers, depth + 1)
+            if inner is not None and inner.kind == "array":
+                made.kind, made.element, made.count = "array", inner.element, inner.count
+                made.element_size = inner.element_size
+        elif kind == "variant":
+            self._fill_variant(made, type_, pointers, depth)
+        elif kind == "any":
+            made.kind, made.element_offset = "any", 8
+            made.resolve = self._in_any(pointers)
+        else:
+            return False
+        return True
+
+    def _fill_variant(self, made: Plan, type_: gdb.Type, pointers: int, depth: int) -> None:
+        held = _find_field(type_, "__impl_")[1] if "__impl_" in _names(type_) else type_
+        held = _find_field(type_, "__impl")[1] if "__impl" in _names(type_) else held
+        names = _names(held) & {"_M_index", "__index", "__index_"}
+        offset, index = _own_field(held, names.pop()) if names else (0, None)
+        if index is None:
+            return
+        made.kind, made.element_offset, made.element_size = "variant", offset, int(index.sizeof)
+        for number in range(_template_arguments(type_)):
+            inner = self.plan(type_.template_argument(number), pointers, depth + 1)
+            if inner is not None:
+                made.fields.append((number, "", inner))
+
+    def _in_any(self, pointers: int) -> Resolve:
+        def resolve(manager: int, address: int) -> Optional[Resolved]:
+            held = held_in_any(manager)
+            if held is None:
+                return None
+            # What is held may be a number: its size counts although nothing is in it.
+            plan = self.plan(held[0], pointers) or Plan("struct", str(held[0]), int(held[0].sizeof))
+            return Resolved(plan, is_outside=held[1])
+
+        return resolve
 
     def _fill_container(self, made: Plan, type_: gdb.Type, kind: str, pointers: int, depth: int) -> bool:
         if kind == "vector" and "_M_impl" in _names(type_):
@@ -158,12 +258,13 @@ class Planner:
 
     def _fill_struct(self, made: Plan, type_: gdb.Type, pointers: int, depth: int) -> None:
         for field in type_.fields():
-            if getattr(field, "bitsize", 0) or not hasattr(field, "bitpos") or field.type is None:
-                continue  # a static member, or bits
+            offset = offset_of(field)
+            if getattr(field, "bitsize", 0) or offset is None or field.type is None:
+                continue  # a static member, bits, or a virtual base
             inner = self.plan(field.type, pointers, depth + 1)
             if inner is not None:
                 name = "" if field.is_base_class or not field.name else str(field.name)
-                made.fields.append((int(field.bitpos) // 8, name, inner))
+                made.fields.append((offset, name, inner))
 
     def _pointer(self, target: gdb.Type, pointers: int, depth: int) -> Optional[Plan]:
         inner = self.plan(target, pointers, depth + 1)
@@ -181,17 +282,60 @@ class Planner:
 def _find_field(type_: gdb.Type, name: str) -> tuple[int, gdb.Type]:
     """Return offset and type of the first field called *name*, however deep; raises RuntimeError without one."""
     for field in type_.strip_typedefs().fields():
-        if not hasattr(field, "bitpos") or field.type is None:
+        offset_here = offset_of(field)
+        if offset_here is None or field.type is None:
             continue  # a static member
         if field.name == name:
-            return int(field.bitpos) // 8, field.type.strip_typedefs()
+            return offset_here, field.type.strip_typedefs()
         if field.type.strip_typedefs().code in (gdb.TYPE_CODE_STRUCT, gdb.TYPE_CODE_UNION):
             try:
                 offset, found = _find_field(field.type, name)
             except RuntimeError:
                 continue
-            return int(field.bitpos) // 8 + offset, found
+            return offset_here + offset, found
     raise RuntimeError(f"no field {name}")
+
+
+def _own_field(type_: gdb.Type, name: str) -> tuple[int, Optional[gdb.Type]]:
+    """Return offset and type of the field called *name*, of *type_* or of its bases: not of what it holds."""
+    for field in type_.fields():
+        offset = offset_of(field)
+        if offset is None:
+            continue
+        if field.name == name:
+            return offset, field.type.strip_typedefs()
+        if field.is_base_class:
+            inner, found = _own_field(field.type.strip_typedefs(), name)
+            if found is not None:
+                return offset + inner, found
+    return 0, None
+
+
+def _tuple_parts(type_: gdb.Type, start: int) -> Iterator[tuple[int, int, gdb.Type]]:
+    """Yield offset, number and type of the values of a tuple, as far as they aren't empty."""
+    for field in type_.fields():
+        offset = offset_of(field)
+        if offset is None or field.type is None:
+            continue
+        inner = field.type.strip_typedefs()
+        found = _TUPLE_PART.match(str(inner))
+        if found is None and (field.is_base_class or field.name == "__base_"):
+            yield from _tuple_parts(inner, start + offset)
+        elif found is not None:
+            for value in fields_of(inner):
+                at = offset_of(value)
+                if value.name in _TUPLE_VALUES and at is not None:
+                    yield start + offset + at, int(found[1]), value.type
+
+
+def _template_arguments(type_: gdb.Type) -> int:
+    count = 0
+    while True:
+        try:
+            type_.template_argument(count)
+        except (gdb.error, RuntimeError):
+            return count
+        count += 1
 
 
 def _place_in_node(made: Plan, offset: int, alignment: int) -> None:

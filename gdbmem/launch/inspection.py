@@ -18,6 +18,7 @@ from gdbmem.analysis.claims import areas_to_scan
 from gdbmem.analysis.ledger import Reading, build_ledger
 from gdbmem.errors import Notice, TargetError
 from gdbmem.launch.libcfacts import libc_facts
+from gdbmem.launch.vectorslack import AT_PROMPT, WHEN_STILL, WHILE_HELD, add_unused_in_vectors
 from gdbmem.linux.elf import Image, images
 from gdbmem.linux.maps import Mapping, parse_smaps
 from gdbmem.linux.pages import Ranges, resident_ranges, scan_resident
@@ -63,7 +64,9 @@ def explain_process(
             return _explain_copy(pid, facts.name, memory, mappings, malloc, walker, look)
         with Freeze(pid) as freeze:
             threads = thread_pointers(pid, freeze)
-            reading = read_process(pid, facts.name, memory, threads, malloc, walker=walker, look=look)
+            reading = read_process(
+                pid, facts.name, memory, threads, malloc, walker=walker, look=look, searched=WHILE_HELD
+            )
     return build_ledger(reading, pause_seconds=freeze.pause_seconds)
 
 
@@ -98,7 +101,7 @@ def _explain_copy(
             _look_beside(view)
         assert view is not None
         with ProcMemory(copy.pid) as still:
-            fill_reading(view, still, malloc, main=pid, walker=walker, look=look)
+            fill_reading(view, still, malloc, main=pid, walker=walker, look=look, searched=WHEN_STILL)
     finally:
         copy.kill()
     return build_ledger(view, pause_seconds=freeze.pause_seconds)
@@ -172,7 +175,7 @@ def explain_core(
         )
     malloc = find_malloc(core, mappings, None)
     main = min((t.tid for t in threads), default=0)
-    fill_reading(reading, core, malloc, main=main, walker=walker, look=look)
+    fill_reading(reading, core, malloc, main=main, walker=walker, look=look, searched=WHEN_STILL)
     return build_ledger(reading)
 
 
@@ -200,10 +203,11 @@ def read_process(
     *,
     walker: Optional[Walker] = None,
     look: Optional[Look] = None,
+    searched: int = AT_PROMPT,
 ) -> Reading:
     """Read everything of stopped process *pid*; the kernel's figures first, as reading may swap pages in."""
     reading = _kernels_view(pid, name, threads)
-    fill_reading(reading, memory, malloc, main=pid, walker=walker, look=look)
+    fill_reading(reading, memory, malloc, main=pid, walker=walker, look=look, searched=searched)
     return reading
 
 
@@ -242,11 +246,16 @@ def fill_reading(
     main: int,
     walker: Optional[Walker] = None,
     look: Optional[Look] = None,
+    searched: int = AT_PROMPT,
 ) -> None:
-    """Add what can be learnt from the process's memory: malloc, stacks, other allocators; then *look*."""
+    """Add what can be learnt from the process's memory: malloc, stacks, other allocators; then *look*.
+
+    A heap of no more than *searched* bytes is searched for vectors too.
+    """
     _fill(reading, memory, malloc, main, walker)
     if look is not None:
         look(reading, memory)
+    add_unused_in_vectors(reading, memory, most_bytes=searched)
 
 
 def _fill(reading: Reading, memory: Memory, malloc: Malloc, main: int, walker: Optional[Walker]) -> None:

@@ -10,17 +10,18 @@ from typing import Any, Optional
 from gdbmem.allocators.glibc.blocktypes import sort_blocks
 from gdbmem.allocators.glibc.chunks import ChunkTable, chunk_tables
 from gdbmem.allocators.glibc.heap import HeapReading
-from gdbmem.allocators.glibc.vectors import Area, find_vectors
+from gdbmem.allocators.glibc.vectors import find_vectors
 from gdbmem.analysis.blocktypes import class_of, name_types
 from gdbmem.analysis.heapmap import map_heap
 from gdbmem.analysis.ledger import Reading
 from gdbmem.analysis.vectors import sum_vectors
 from gdbmem.errors import Notice, TargetError
+from gdbmem.launch.vectorslack import note_unused, resident_bytes, variable_areas
 from gdbmem.launch.vtables import VtableSymbols
 from gdbmem.model.blocktypes import BlockType, BlockTypes
 from gdbmem.model.heapmap import HeapMap, MapRegion
 from gdbmem.model.memory import Memory
-from gdbmem.model.vectors import DATA, STACK, FoundVector, FoundVectors
+from gdbmem.model.vectors import FoundVector, FoundVectors
 
 VECTORS, TYPES, MAP = "vectors", "types", "map"
 
@@ -88,7 +89,9 @@ class Looks:
         if not self.wanted & {VECTORS, TYPES}:
             return
         tables = chunk_tables(memory, heap, pure=self.pure)
-        found = find_vectors(memory, tables, heap.mmapped, _areas(reading, heap), pure=self.pure)
+        found = find_vectors(memory, tables, heap.mmapped, variable_areas(reading), pure=self.pure)
+        pieces = ((vector.end, vector.limit) for vector in found)
+        note_unused(reading, resident_bytes(reading.resident, pieces))
         if VECTORS in self.wanted:
             self.vectors = sum_vectors(found, heap.notices)
         if TYPES in self.wanted:
@@ -121,20 +124,3 @@ class Looks:
 
 def _notices(document: Mapping[str, Any]) -> list[Notice]:
     return [Notice(**one) for one in document["notices"]]
-
-
-def _areas(reading: Reading, heap: HeapReading) -> Sequence[Area]:
-    """Return where the program's variables are: objects' data, then the stacks that are in use."""
-    areas = [
-        (DATA, max(start, m.start), min(end, m.end))
-        for image in reading.images
-        for start, end in image.writable
-        for m in reading.mappings
-        if m.start < end and start < m.end and "w" in m.permissions and m.name != "[heap]"
-    ]
-    for thread in reading.threads:
-        for mapping in reading.mappings:
-            if mapping.start <= thread.stack_pointer < mapping.end:
-                end = next((s.end for s in reading.stacks if s.tid == thread.tid), mapping.end)
-                areas.append((STACK, thread.stack_pointer & -16, min(end, mapping.end)))
-    return areas

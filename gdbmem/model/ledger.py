@@ -26,6 +26,8 @@ DEVICE = "device"
 NAMED = "anonymous.named"
 OTHER = "anonymous.other"
 
+UNUSED_IN_VECTORS = "unused_in_vectors"  # beside the ledger: resident capacity without elements
+
 
 def in_arena(category: str) -> str:
     """Return the category of a further arena that answers to *category* of the main heap."""
@@ -74,6 +76,8 @@ class Arena:
     system_bytes: int
     releasable_bytes: int  # resident
     threads: Sequence[int] = ()
+    fastbin_bytes: int = 0  # of what is cached
+    fastbin_chunks: int = 0
 
 
 @dataclass(frozen=True)

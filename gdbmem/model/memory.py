@@ -70,6 +70,14 @@ class WindowedMemory:
             return word_at(self._memory, address)
         return window[offset >> 3]
 
+    def words(self, address: int, count: int) -> list[int]:
+        """Return *count* words from *address* on, which must be a multiple of 8."""
+        number, offset = divmod(address, self.WINDOW)
+        window = self.windows.get(number)
+        if window is None or offset + 8 * count > window.nbytes:
+            return [self.word(address + 8 * n) for n in range(count)]
+        return window[offset >> 3 : (offset >> 3) + count].tolist()
+
     def _load(self, number: int, address: int) -> memoryview:
         if len(self.windows) >= self.KEPT:
             self.windows.pop(next(iter(self.windows)))

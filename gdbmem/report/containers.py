@@ -119,6 +119,7 @@ def print_containers(survey: Survey, console: Console, top: int, expression: str
 
     console.print(Text(answer_survey(survey, expression), "bold"), soft_wrap=True)
     if not survey.containers:
+        print_notices(survey.notices, console)
         return
     table = _table("holds", "unused", "elements", "capacity", "what")
     for container in survey.containers[:top]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional
 
 from gdbmem.analysis.ledger_answer import answer_ledger
+from gdbmem.analysis.pinners import PinnerPaths
 from gdbmem.errors import InputError
-from gdbmem.model.ledger import Arena, Entry, Ledger, SizeClass
+from gdbmem.model.ledger import UNUSED_IN_VECTORS, Arena, Entry, Ledger, SizeClass
 from gdbmem.report.notices import print_notices
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_duration, format_size
@@ -37,6 +38,7 @@ _MEANING = {
 _MOST_ARENAS = 4  # more than these are one line in the table
 _MOST_SIZES = 20
 _LEAST_WIDTH = 72
+_LEAST_UNUSED = 1 << 16  # of vectors: every C++ program has some
 
 
 @dataclass(frozen=True)
@@ -48,12 +50,17 @@ class View:
     arena: Optional[int] = None
 
 
-def print_ledger(ledger: Ledger, console: Console, view: View = View()) -> None:
-    """Print *ledger*, the sentence that answers first. Raises InputError where *view* asks for an arena it hasn't."""
+def print_ledger(
+    ledger: Ledger, console: Console, view: View = View(), paths: Optional[PinnerPaths] = None
+) -> None:
+    """Print *ledger*, the sentence that answers first; *paths* tell who allocates the blocks that pin.
+
+    Raises InputError where *view* asks for an arena it hasn't.
+    """
     from rich.text import Text
 
     arena = _arena_of(ledger, view.arena) if view.arena is not None else None
-    console.print(Text(answer_ledger(ledger), "bold"), soft_wrap=True)
+    console.print(Text(answer_ledger(ledger, paths), "bold"), soft_wrap=True)
     console.print()
     _print_table(_entries(ledger), console)
     _print_beside(ledger, console)
@@ -163,8 +170,9 @@ def _print_beside(ledger: Ledger, console: Console) -> None:
             ("merged_by_ksm", "merged by KSM"),
             ("zeros_in_core", "pages of zeros in the core"),
             ("omitted_from_core", "not in the core"),
+            (UNUSED_IN_VECTORS, "vectors' unused capacity"),
         )
-        if ledger.beside.get(name)
+        if ledger.beside.get(name, 0) > (_LEAST_UNUSED if name == UNUSED_IN_VECTORS else 0)
     ]
     if beside:
         console.print(f"Beside it: {', '.join(beside)}")

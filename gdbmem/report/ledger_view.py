@@ -55,7 +55,7 @@ def write_growth(
 
 def print_all(ledger: Ledger, beside: Beside, console: Console, view: View) -> None:
     """Print *ledger*, then what was found beside it."""
-    print_ledger(ledger, console, view)
+    print_ledger(ledger, console, view, beside.paths)
     if beside.paths is not None:
         print_pinner_paths(beside.paths, console)
     if beside.types is not None:

@@ -68,6 +68,27 @@ def test_the_largest_is_named_by_what_holds_it(found: tuple[list[dict[str, Any]]
     assert "which can't be compared or picked out; leave out --save, --since and EXPR" in messages
 
 
+def test_the_ledgers_first_line_has_the_capacity_that_the_program_counts_as_unused(
+    program: Program, tmp_path: Path
+) -> None:
+    words = ("break checkpoint", "run", "memexplain --json -o 1.json", "memexplain", "next", "next")
+    done = gdb(tmp_path, program("vectors_known"), *words)
+    counted = re.search(r"slack (\d+)", done.stdout)
+    assert counted is not None, done.stderr
+    unused = json.loads((tmp_path / "1.json").read_text())["beside"]["unused_in_vectors"]
+    assert 0 <= int(counted[1]) - unused < 16 << 12, (
+        "all of it lies on pages that were touched, but for a few"
+    )
+    assert re.search(
+        r"MiB resident; 3\.\d MiB of it is capacity that vectors hold and don't use", done.stdout
+    )
+    plain = gdb(tmp_path, program("vectors_known"), *words[:2], "memexplain --json -o 2.json",
+                environment={"GDBMEM_PYTHON": ""})  # fmt: skip
+    assert json.loads((tmp_path / "2.json").read_text())["beside"]["unused_in_vectors"] == unused, (
+        plain.stderr
+    )
+
+
 def test_a_program_without_a_vector_has_none(program: Program, tmp_path: Path) -> None:
     done = gdb(
         tmp_path, program("many_blocks"), "break read", "run 5000 </dev/zero", "memcontainers --everywhere"

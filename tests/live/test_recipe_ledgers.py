@@ -174,8 +174,12 @@ def test_the_call_path_of_the_pinning_blocks_is_named_by_a_snapshot_of_another_r
     taken = play(text, tmp_path, "--run", "sizes", program=program("keeps_half"))
     done = gdb(
         tmp_path, program("keeps_half"), "break holed", "run",
-        "memexplain --pinners --paths sizes:holed#1", "memexplain --paths sizes:holed#1 --json -o 1.json",
+        "memexplain", "memexplain --pinners --paths sizes:holed#1",
+        "memexplain --paths sizes:holed#1 --json -o 1.json",
     )  # fmt: skip
+    asked, answered = re.findall(r".* live blocks of 248 bytes lie on its pages.*", done.stdout)
+    assert asked.endswith("(--pinners lists them, --paths RUN:NAME says who allocates such blocks)")
+    assert answered.endswith(" of 248 bytes lie on its pages, likely allocated at keeps_half.cpp:17 (main)")
     assert re.search(r"20,000 +248 +keeps_half\.cpp:17 \(main\)", done.stdout), (done.stderr, taken.err)
     joined = json.loads((tmp_path / "1.json").read_text())["pinner_paths"]
     assert joined["sizes"][0]["paths"][0]["blocks"] == 20_000

@@ -11,6 +11,7 @@ import pytest
 from gdbmem.allocators.glibc.layout import CANDIDATES, parse_ptype
 from gdbmem.analysis.claims import Division
 from gdbmem.analysis.ledger_answer import answer_ledger
+from gdbmem.analysis.pinners import join_paths
 from gdbmem.errors import InputError
 from gdbmem.linux.maps import Mapping, parse_smaps
 from gdbmem.linux.pages import Ranges
@@ -19,6 +20,7 @@ from gdbmem.model.ledger import Arena, Entry, Heap, Ledger, Share, SizeClass
 from gdbmem.report.console import make_console
 from gdbmem.report.ledger_json import ledger_json, read_ledger, returned_bytes
 from gdbmem.report.ledger_text import View, print_growth, print_ledger
+from tests.unit.test_pinners import snapshot
 
 MIB = 1 << 20
 SMAPS = b"""\
@@ -110,6 +112,33 @@ def test_the_answer_names_two_sizes_that_pin_alike() -> None:
     heap = make_heap(*(SizeClass(size, 10, 0, 0, 0, 4 * MIB) for size in (48, 112, 208)))
     pinned = replace(make_ledger(heap_live=10 * MIB, heap_free_pinned=12 * MIB), heap=heap)
     assert "20 live blocks of 40 and 104 bytes lie on its pages" in answer_ledger(pinned)
+
+
+def test_the_answer_says_who_allocates_what_pins_only_as_far_as_the_sizes_tell() -> None:
+    ledger = replace(make_ledger(heap_live=10 * MIB, heap_free_pinned=90 * MIB), releasable_bytes=0)
+    ledger = replace(ledger, heap=make_heap(SizeClass(48, 512_000, 0, 0, 0, 80.0 * MIB)))
+
+    def answer(*paths: tuple[str, int, int]) -> str:
+        joined = join_paths(ledger, snapshot(*paths), source_format="gperftools")
+        return answer_ledger(ledger, joined).partition("lie on its pages")[2]
+
+    assert answer(("keep", 32 * 9, 9), ("big", 1024, 2)) == ", likely allocated at a.c:1 (keep)"
+    assert (
+        answer(("few", 40, 1), ("keep", 32 * 9, 9)) == ", likely allocated at a.c:1 (keep) and 1 other place"
+    )
+    nobody = "; run:a names no path that allocates such blocks alone (see below)"
+    assert answer(("big", 1024, 2)) == nobody
+    assert answer(("keep", 32 * 9, 9), ("mixed", 1001, 10)) == nobody, "these may be of any size"
+
+
+def test_the_answer_names_capacity_that_vectors_do_not_use_where_it_matters() -> None:
+    ledger = replace(make_ledger(heap_live=40 * MIB), releasable_bytes=0)
+    large, small = (replace(ledger, beside={names.UNUSED_IN_VECTORS: size * MIB}) for size in (30, 3))
+    assert "; 30.0 MiB of it is capacity that vectors hold and don't use: 'memcontainers'" in answer_ledger(
+        large
+    )
+    assert "live heap" in answer_ledger(small)
+    assert "vectors' unused capacity 3.0 MiB" in printed(small)
 
 
 def test_the_answer_names_the_arenas_where_they_hold_most() -> None:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gdbmem.allocators.glibc import lockstep
 from gdbmem.allocators.glibc.chunks import HEADER, UNIT, ChunkTable
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
-from gdbmem.model.vectors import HEAP, FoundVector
+from gdbmem.model.vectors import DATA, HEAP, STACK, FoundVector
 
 if TYPE_CHECKING:
     from gdbmem.allocators.glibc.mmapped import MmappedChunk
@@ -25,6 +26,7 @@ _ROUNDED = 8 + 16 + 24
 _BLOCK = 1 << 23
 _PAGE = 4096
 _MOST_ADDRESS = 1 << 47
+PLACES = (HEAP, DATA, STACK)
 
 Area = tuple[str, int, int]  # place, start, end
 Triple = tuple[int, int, int, int]  # where it stands, begin, end, limit
@@ -42,16 +44,53 @@ def find_vectors(
 
     Of several that point to one block the first counts: in the heap, then in *areas* as they come.
     """
+    if not pure and lockstep.available():
+        return find_columns(memory, tables, mmapped, areas).vectors()
     blocks = _Blocks(tables, mmapped)
-    scan = _scan_plain if pure or not lockstep.available() else _scan_quick
     found: dict[int, FoundVector] = {}
     for place, start, end, table in _pieces(tables, mmapped, areas):
-        for owner, begin, last, limit in scan(memory, start, end, blocks):
+        for owner, begin, last, limit in _scan_plain(memory, start, end, blocks):
             if begin in found or not _is_in_live(table, owner):
                 continue
-            if not (_is_deque(memory, owner, begin, end) or _is_stream(memory, owner, begin, start, end)):
+            if not (
+                _is_deque(memory, owner, begin, last, end) or _is_stream(memory, owner, begin, start, end)
+            ):
                 found[begin] = FoundVector(begin, last, limit, owner, place)
     return list(found.values())
+
+
+@dataclass(frozen=True)
+class VectorColumns:
+    """Vectors as numpy's columns, for sums over a million of them."""
+
+    begin: Any
+    end: Any
+    limit: Any
+    owner: Any
+    place: Any  # number in PLACES
+
+    def vectors(self) -> list[FoundVector]:
+        columns = (column.tolist() for column in (self.begin, self.end, self.limit, self.owner, self.place))
+        return [FoundVector(b, e, m, o, PLACES[p]) for b, e, m, o, p in zip(*columns)]
+
+
+def find_columns(
+    memory: Memory,
+    tables: Sequence[ChunkTable],
+    mmapped: Sequence[MmappedChunk],
+    areas: Iterable[Area],
+) -> VectorColumns:
+    """Return find_vectors() as columns; numpy has to be there."""
+    import numpy as np
+
+    blocks = _Blocks(tables, mmapped)
+    parts = [np.empty((5, 0), dtype=np.int64)]
+    for place, start, end, table in _pieces(tables, mmapped, areas):
+        for found in _scan_quick(memory, start, end, table, blocks):
+            parts.append(np.vstack([*found, np.full(len(found[0]), PLACES.index(place))]))
+    owner, begin, last, limit, places = np.concatenate(parts, axis=1)
+    first = np.sort(np.unique(begin, return_index=True)[1])
+    return VectorColumns(begin[first], last[first], limit[first], owner[first], places[first])
 
 
 def _pieces(
@@ -76,9 +115,12 @@ def _is_in_live(table: Any, owner: int) -> bool:
     return bool(start + HEADER <= owner and owner + 24 <= end + 8)
 
 
-def _is_deque(memory: Memory, owner: int, begin: int, end: int) -> bool:
-    """Tell whether the words are an iterator of a deque: a fourth points to the slot that holds *begin*."""
-    if owner + 32 > end:
+def _is_deque(memory: Memory, owner: int, begin: int, last: int, end: int) -> bool:
+    """Tell whether the words are an iterator of a deque: a fourth points to the slot that holds *begin*.
+
+    Its first two words are where it stands and where its node begins: only where these are one they are in order.
+    """
+    if last != begin or owner + 32 > end:
         return False
     try:
         slot = word_at(memory, owner + 24)
@@ -142,10 +184,11 @@ class _Blocks:
             if not len(table) or not len(at):
                 continue
             column = np.asarray(table.units)
-            chunk = np.minimum(np.searchsorted(column, units), len(table) - 1)
+            chunk = np.minimum(np.searchsorted(column, units.astype(column.dtype)), len(table) - 1)
             good = (column[chunk] == units) & np.asarray(table.live)[chunk]
             at, chunk, units = at[good], chunk[good], units[good]
-            ends = np.append(column, (table.end - table.start) // UNIT)[chunk + 1]
+            following = column[np.minimum(chunk + 1, len(column) - 1)].astype(np.int64)
+            ends = np.where(chunk + 1 < len(column), following, (table.end - table.start) // UNIT)
             spare = (ends - units) * UNIT - 8 - (limits[at] - begins[at])
             result[at] |= (spare >= 0) & (spare < _ROUNDED)
         return result
@@ -174,7 +217,8 @@ def _scan_plain(memory: Memory, start: int, end: int, blocks: _Blocks) -> Iterat
                         yield base + 8 * number, begin, last, limit
 
 
-def _scan_quick(memory: Memory, start: int, end: int, blocks: _Blocks) -> Iterator[Triple]:
+def _scan_quick(memory: Memory, start: int, end: int, table: Any, blocks: _Blocks) -> Iterator[Any]:
+    """Yield owners, begins, ends and limits of the vectors in ``[start, end)``, as columns."""
     import numpy as np
 
     for at, stop in _windows(start, end):
@@ -188,12 +232,34 @@ def _scan_quick(memory: Memory, start: int, end: int, blocks: _Blocks) -> Iterat
             good = (first <= last) & (last <= limit) & (limit <= blocks.high)
             number, first, last, limit = number[good], first[good], last[good], limit[good]
             good = blocks.all_fit(np, first, limit)
-            yield from zip(
-                (base + 8 * number[good]).tolist(),
-                first[good].tolist(),
-                last[good].tolist(),
-                limit[good].tolist(),
-            )
+            good &= _all_in_live(np, table, base + 8 * number)
+            for one in np.flatnonzero(good & _doubtful(np, words, number, first, last)).tolist():
+                owner, begin = base + 8 * int(number[one]), int(first[one])
+                good[one] = not (
+                    _is_deque(memory, owner, begin, int(last[one]), end)
+                    or _is_stream(memory, owner, begin, start, end)
+                )
+            yield base + 8 * number[good], first[good], last[good], limit[good]
+
+
+def _all_in_live(np: Any, table: Any, owners: Any) -> Any:
+    """Return _is_in_live() for each of *owners*, which lie in the region of *table*."""
+    if table is None or not len(table):
+        return np.full(len(owners), table is None)
+    column = np.asarray(table.units)
+    units = (owners - table.start) // UNIT
+    chunk = np.searchsorted(column, units.astype(column.dtype), side="right") - 1
+    starts = table.start + UNIT * column[chunk].astype(np.int64)
+    following = column[np.minimum(chunk + 1, len(column) - 1)].astype(np.int64)
+    ends = np.where(chunk + 1 < len(column), table.start + UNIT * following, table.end)
+    live = np.asarray(table.live)[chunk].astype(bool)
+    return live & (starts + HEADER <= owners) & (owners + 24 <= ends + 8)
+
+
+def _doubtful(np: Any, words: Any, number: Any, first: Any, last: Any) -> Any:
+    """Tell which may be a deque's iterator or a FILE's pointers by the words around, as far as these were read."""
+    before = np.where(number > 0, words[number - 1], first)
+    return (first == last) | (before == first)
 
 
 def _readable(memory: Memory, start: int, end: int) -> Iterator[tuple[int, bytes]]:

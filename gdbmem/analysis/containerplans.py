@@ -1,0 +1,62 @@
+"""What a type is made of, as far as containers may be in it: made once for each type, read for each object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Optional
+
+
+@dataclass
+class Plan:
+    """What a type is made of; *kind* says how it is read."""
+
+    # struct, vector, bits, string, deque, list, tree, hash, unique, shared, optional, array, pointer, variant, any
+    kind: str
+    type_name: str
+    size: int  # of an object of this type
+    element: Optional[Plan] = None  # what elements hold; None where that is nothing of interest
+    element_size: int = 0
+    element_offset: int = 0  # of the value in a node
+    node_size: int = 0
+    count: int = 0  # of an array; of a shared_ptr the bytes of its counts
+    fields: list[tuple[int, str, Plan]] = field(
+        default_factory=list
+    )  # offset (of a variant: index), name, plan
+    has_virtual_base: bool = False
+    # What an object is by its first word: its class by the vtable; of an any what it holds by its manager.
+    resolve: Optional[Resolve] = None
+    resolved: dict[int, Optional[Resolved]] = field(default_factory=dict)
+
+    _holds: Optional[bool] = None
+
+    def holds(self) -> bool:
+        """Whether containers may be in objects of this type (ask when all plans are made)."""
+        if self._holds is None:
+            self._holds = self._look(set())
+        return self._holds
+
+    def _look(self, seen: set[int], *, seen_through: bool = False) -> bool:
+        if self.kind == "struct" and self.resolve is not None and (seen_through or self.has_virtual_base):
+            return True  # a derived class may hold what this one doesn't
+        if id(self) in seen:
+            return False
+        seen.add(id(self))
+        if self.kind in ("struct", "variant"):
+            return any(plan._look(seen) for _, _, plan in self.fields)
+        if self.kind in ("array", "pointer", "optional"):
+            through = self.kind == "pointer"
+            return self.element is not None and self.element._look(seen, seen_through=through)
+        return True
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What an object really is."""
+
+    plan: Plan
+    offset: int = 0  # from its beginning to the part that was pointed to
+    is_outside: bool = False  # of what an any holds: in a block of its own
+
+
+Resolve = Callable[[int, int], Optional[Resolved]]

@@ -1,0 +1,143 @@
+"""What malloc_info says, arena by arena, beside what the walk over the heap found, and why they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gdbmem.formats.malloc_info import MallocInfo, Sums
+from gdbmem.model.ledger import Arena, Ledger
+from gdbmem.report.document import Document, head, to_json
+from gdbmem.report.notices import print_notices
+from gdbmem.text import plural
+from gdbmem.units import format_size
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_COLUMNS = ("fastbins", "other free", "from system")
+_FLAGS = 7  # the lowest bits of a block's size
+
+
+def malloc_info_json(theirs: MallocInfo, ledger: Ledger, stream_bytes: int) -> str:
+    """Return both as ``kind=malloc-info``; *stream_bytes* is the block of the FILE that malloc_info wrote to."""
+    heap = ledger.heap
+    arenas = heap.arenas if heap is not None else ()
+    return to_json(
+        {
+            **head("malloc-info", ledger.notices),
+            "arenas": [
+                {"number": ours.number, **_both(sums, _sums_of(ours))}
+                for sums, ours in zip(theirs.arenas, arenas)
+            ],
+            "total": _both(theirs.total, _total(ledger)),
+            "mmapped": {
+                "malloc_info": {"count": theirs.mmapped_count, "bytes": theirs.mmapped_bytes},
+                "ledger": {
+                    "count": heap.mmapped_chunks if heap else 0,
+                    "bytes": heap.mmapped_bytes if heap else 0,
+                },
+            },
+            "tcache": {
+                "count": heap.tcache_chunks if heap else 0,
+                "bytes": heap.tcache_bytes if heap else 0,
+            },
+            "stream_bytes": stream_bytes,
+        }
+    )
+
+
+def _both(theirs: Sums, ours: Sums) -> Document:
+    return {"malloc_info": _figures(theirs), "ledger": _figures(ours)}
+
+
+def _figures(sums: Sums) -> Document:
+    return {
+        "fast": {"count": sums.fast_count, "bytes": sums.fast_bytes},
+        "rest": {"count": sums.rest_count, "bytes": sums.rest_bytes},
+        "system_bytes": sums.system_bytes,
+    }
+
+
+def _sums_of(arena: Arena) -> Sums:
+    return Sums(
+        arena.fastbin_chunks, arena.fastbin_bytes, arena.free_chunks, arena.free_bytes, arena.system_bytes
+    )
+
+
+def _total(ledger: Ledger) -> Sums:
+    heap = ledger.heap
+    if heap is None:
+        return Sums(0, 0, 0, 0, 0)
+    system = sum(arena.system_bytes for arena in heap.arenas)
+    return Sums(heap.fastbin_chunks, heap.fastbin_bytes, heap.free_chunks, heap.free_bytes, system)
+
+
+def print_malloc_info(theirs: MallocInfo, ledger: Ledger, stream_bytes: int, console: Console) -> None:
+    """Print both, a line for each arena and a line that says why they differ, where they do."""
+    from rich.table import Table
+
+    heap = ledger.heap
+    assert heap is not None
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("arena", no_wrap=True)
+    for name in _COLUMNS:
+        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column("gdbmem", justify="right", no_wrap=True)
+    for sums, ours in zip(theirs.arenas, heap.arenas):
+        table.add_row(str(ours.number), *_cells(sums, _sums_of(ours)))
+    table.add_row("all", *_cells(theirs.total, _total(ledger)))
+    console.print(table)
+    console.print(
+        f"Mapped one by one: {plural(theirs.mmapped_count, 'block')} of {theirs.mmapped_bytes:,} bytes;"
+        f" gdbmem's {heap.mmapped_chunks:,} of {heap.mmapped_bytes:,}",
+        soft_wrap=True,
+    )
+    for text in explained(theirs, ledger, stream_bytes):
+        console.print(text, soft_wrap=True)
+    print_notices(ledger.notices, console)
+
+
+def _cells(theirs: Sums, ours: Sums) -> list[str]:
+    pairs = (
+        (theirs.fast_bytes, ours.fast_bytes),
+        (theirs.rest_bytes, ours.rest_bytes),
+        (theirs.system_bytes, ours.system_bytes),
+    )
+    return [f"{size:,}" for pair in pairs for size in pair]
+
+
+def explained(theirs: MallocInfo, ledger: Ledger, stream_bytes: int) -> Iterator[str]:
+    """Yield what the two count differently."""
+    heap = ledger.heap
+    if heap is None:
+        return
+    if heap.tcache_bytes:
+        yield (
+            f"In tcaches are {plural(heap.tcache_chunks, 'free block')} of {format_size(heap.tcache_bytes)} more:"
+            " malloc_info counts them as in use, gdbmem as heap.free.cached."
+        )
+    if len(theirs.arenas) != len(heap.arenas):
+        yield f"malloc_info lists {plural(len(theirs.arenas), 'arena')}, gdbmem found {len(heap.arenas):,}."
+    for sums, ours in zip(theirs.arenas, heap.arenas):
+        known = _sums_of(ours)
+        if sums == known:
+            continue
+        more = sums.rest_bytes - known.rest_bytes
+        if sums == replace(known, rest_bytes=sums.rest_bytes) and 0 < more <= _FLAGS * known.rest_count:
+            yield (
+                f"Arena {ours.number}: malloc_info adds up free blocks' size fields with the flags in their lowest"
+                f" bits, which makes {more:,} bytes too many."
+            )
+        elif sums.rest_bytes == known.rest_bytes - ours.top_bytes:
+            yield f"Arena {ours.number}: malloc_info leaves out its end, {ours.top_bytes:,} bytes free to grow into."
+        else:
+            yield (
+                f"Arena {ours.number} differs: malloc_info counts {sums.fast_count:,} + {sums.rest_count:,} free"
+                f" blocks, gdbmem {known.fast_count:,} + {known.rest_count:,}."
+            )
+    yield (
+        f"malloc_info had to be given a FILE, a block of {stream_bytes:,} bytes: both count it as in use, and it has"
+        " been freed since (a tcache may keep it)."
+    )
