@@ -14,11 +14,12 @@ from typing import Optional
 
 from gdbmem.errors import TargetError
 from gdbmem.linux.process import ptrace_scope, thread_ids
-from gdbmem.linux.threads import Blocked, waits, waits_in
+from gdbmem.linux.threads import parse_syscall
 
 SEIZE, INTERRUPT, DETACH = 0x4206, 0x4207, 17
 GETREGSET, SETREGSET = 0x4204, 0x4205
-_NT_PRSTATUS, _NT_ARM_TLS = 1, 0x401
+_NT_PRSTATUS, _NT_ARM_TLS, _NT_ARM_SYSTEM_CALL = 1, 0x401, 0x404
+_PEEK, _SVC, _NO_CALL = 1, 0xD4000001, 0xFFFFFFFF  # aarch64's `svc #0`; -1 for the kernel
 _WALL = 0x40000000
 _EVENT_STOP = 128
 _EINTR = (1 << 64) - errno.EINTR
@@ -60,8 +61,9 @@ class HeldThread:
     registers: list[int] = field(default_factory=list)
     thread_pointer: int = 0
     stack_pointer: int = 0
-    # The call that it was in before the stop, and how often it had waited; read where registers won't tell.
-    waited_in: Optional[tuple[Blocked, int]] = None
+    first_argument: Optional[int] = (
+        None  # of a call that our stop broke off, where its result takes that place
+    )
 
 
 _libc: Optional[ctypes.CDLL] = None
@@ -147,9 +149,7 @@ class Freeze:
             return False
         except PermissionError:
             raise self._refused() from None
-        held = self.threads[tid] = HeldThread(tid)
-        if _overwrites_argument(machine()):
-            held.waited_in = waits_in(self.pid, tid)
+        self.threads[tid] = HeldThread(tid)
         try:
             ptrace(INTERRUPT, tid)
         except ProcessLookupError:
@@ -207,6 +207,8 @@ class Freeze:
                 held.thread_pointer = values[known.thread_pointer]
             else:
                 held.thread_pointer = get_registers(held.tid, _NT_ARM_TLS)[0]
+            if known.original is None and values[known.result] == _EINTR:
+                held.first_argument = _first_argument(held, known, self.pid)
         except OSError:
             return  # died meanwhile
 
@@ -236,10 +238,9 @@ def _make_again(held: HeldThread, pid: int) -> None:
         return
     values = list(held.registers)
     if known.original is None:
-        first = _first_argument(held, known, pid)
-        if first is None:
+        if held.first_argument is None:
             return
-        values[known.result] = first
+        values[known.result] = held.first_argument
         values[known.program_counter] -= 4  # the length of `svc`
     else:
         number = values[known.original]
@@ -251,25 +252,20 @@ def _make_again(held: HeldThread, pid: int) -> None:
     set_registers(held.tid, values)
 
 
-def _overwrites_argument(known: Optional[Machine]) -> bool:
-    """Tell whether a call's result takes the place of its first argument, as in aarch64's x0."""
-    return known is not None and known.original is None
-
-
 def _first_argument(held: HeldThread, known: Machine, pid: int) -> Optional[int]:
-    """Return the first argument of the call that our stop broke off; None unless it is the one seen before."""
-    if held.waited_in is None:
+    """Return the first argument of the call that our stop broke off; its result stands in the same register.
+
+    The kernel keeps it, but has forgotten by now that there was a call: told the number, it shows it in /proc.
+    To be asked before the thread is made to call anything else. None where it doesn't come out of a call.
+    """
+    if ptrace(_PEEK, held.tid, held.registers[known.program_counter] - 4) & 0xFFFFFFFF != _SVC:
         return None
-    call, waited = held.waited_in
-    registers = held.registers
-    now = (registers[known.number], registers[known.stack_pointer], registers[known.program_counter])
-    if now != (call.number, call.stack_pointer, call.counter) or tuple(registers[1:6]) != call.arguments[1:]:
-        return None
+    set_registers(held.tid, [held.registers[known.number]], _NT_ARM_SYSTEM_CALL)
     try:
-        # Our stop is the one time that it has waited since.
-        return call.argument if waits(pid, held.tid) == waited + 1 else None
-    except (OSError, ValueError):
-        return None
+        call = parse_syscall(Path(f"/proc/{pid}/task/{held.tid}/syscall").read_text())
+    finally:
+        set_registers(held.tid, [_NO_CALL], _NT_ARM_SYSTEM_CALL)
+    return None if call is None else call.argument
 
 
 def _pending(pid: int, tid: int) -> bool:

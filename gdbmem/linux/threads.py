@@ -24,14 +24,9 @@ class Blocked(NamedTuple):
     """A thread that sleeps in a system call."""
 
     number: int  # of the call
-    arguments: tuple[int, ...]  # all six registers, whatever the call takes
+    argument: int  # its first argument: of a futex call the address
     stack_pointer: int
     counter: int
-
-    @property
-    def argument(self) -> int:
-        """The first argument: of a futex call the address."""
-        return self.arguments[0]
 
     @property
     def is_futex(self) -> bool:
@@ -48,23 +43,7 @@ def parse_syscall(text: str) -> Optional[Blocked]:
     words = text.split()
     if len(words) < 9:  # "running", or "-1 SP PC" outside of any call
         return None
-    *arguments, stack, counter = (int(word, 16) for word in words[1:9])
-    return Blocked(int(words[0]), tuple(arguments), stack, counter)
-
-
-def waits_in(pid: int, tid: int) -> Optional[tuple[Blocked, int]]:
-    """Return the call that thread *tid* of *pid* is in, and how often it has waited so far; None where unknown."""
-    try:
-        found = parse_syscall(Path(f"/proc/{pid}/task/{tid}/syscall").read_text())
-        return None if found is None else (found, waits(pid, tid))
-    except (OSError, ValueError):
-        return None
-
-
-def waits(pid: int, tid: int) -> int:
-    """Return how often the thread has given up its processor of its own accord; raises OSError, ValueError."""
-    status = Path(f"/proc/{pid}/task/{tid}/status").read_text()
-    return int(status.rpartition("\nvoluntary_ctxt_switches:")[2].split(None, 1)[0])
+    return Blocked(int(words[0]), int(words[1], 16), int(words[-2], 16), int(words[-1], 16))
 
 
 class ThreadEye:

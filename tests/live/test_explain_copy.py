@@ -15,7 +15,6 @@ import pytest
 from gdbmem.launch.inspection import explain_process, read_smaps
 from gdbmem.linux.pages import scan_resident
 from gdbmem.linux.ptrace import Freeze
-from gdbmem.linux.threads import waits, waits_in
 from tests.conftest import Program
 from tests.live.test_explain import Running, explain, heap_of, running
 
@@ -58,20 +57,6 @@ def test_stopping_it_whole_interrupts_no_call_either(program: Program) -> None:
         for _ in range(20):
             explain(target.pid)
         assert figures(target)["interrupted"] == 0
-
-
-def test_the_call_that_a_stop_breaks_off_and_the_wait_that_the_stop_is_are_known() -> None:
-    # Where the result of a call takes its first argument's place, the call is made again from these.
-    waiter = (
-        "import select; wait = select.epoll(); print(wait.fileno()); print('ready', flush=True); wait.poll()"
-    )
-    with running([sys.executable, "-c", waiter]) as target:
-        deadline, found = time.monotonic() + 20, None
-        while (found is None or found[0].argument != int(target.output)) and time.monotonic() < deadline:
-            found = waits_in(target.pid, target.pid)
-        assert found is not None and len(found[0].arguments) == 6
-        with Freeze(target.pid):
-            assert waits(target.pid, target.pid) == found[1] + 1
 
 
 def test_the_copy_tells_the_same_as_the_process_itself(program: Program) -> None:
