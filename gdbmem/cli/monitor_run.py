@@ -87,6 +87,7 @@ def record_series(args: argparse.Namespace, words: Optional[list[str]]) -> Recor
             lines=_lines(run),
             follow=not args.no_children,
             budget=args.pss_budget / 100,
+            roots_are_known=not target.may_return,
             surroundings=Surroundings(cgroup=_limit(target).folder, gpu=find_gpus()),
         )
         stack.callback(tree.close)

@@ -72,7 +72,7 @@ class Recorder:
         self._program = program
         self._ending = ""
         self._wake = -1
-        self._watched: list[int] = []
+        self._poll = select.poll()
         self._kill_at: Optional[float] = None
         self._paused = False
         self._marks_seen = len(writer.marks_since(0))
@@ -83,23 +83,55 @@ class Recorder:
 
     def run(self) -> str:
         """Record; return what ended it: "exit", "time", "signal" or "quit"."""
-        interval, duration = self._plan.interval_seconds, self._plan.duration_seconds
         with self._signals():
             begin = next_look = self._clock()
+            end = begin + self._plan.duration_seconds
             while not self._ending:
                 now = self._clock()
                 if now >= next_look:
-                    if self._looks_on and not self._glance(now):
+                    if self._looks_on:
                         self._look(now)
                         self._must_check = True
-                    # In step with the clock; after a stall or a sleep with the next whole step.
-                    next_look += max(int((now - next_look) / interval) + 1, 1) * interval
-                if self._must_check or now - begin >= duration:
+                    next_look = self._after(next_look, now)
+                if self._must_check or now >= end:
                     self._check_end(now - begin)
+                if self._looks_on and not self._ending:
+                    next_look = self._glance(next_look, end)
                 if not self._ending:
-                    self._sleep(max(next_look - self._clock(), 0.0))
+                    self._sleep(max(min(next_look, end) - self._clock(), 0.0))
             self._look_last()
         return self._ending
+
+    def _after(self, look: float, now: float) -> float:
+        """Return when the look after *look* is due: in step with the clock, after a stall with the next whole step."""
+        interval = self._plan.interval_seconds
+        return look + max(int((now - look) / interval) + 1, 1) * interval
+
+    def _glance(self, next_look: float, end: float) -> float:
+        """Read RSS only, time and again from *next_look* on, until more is to be done; return when that is due.
+
+        After each sleep the processor's caches are cold: the cost is whatever is touched here.
+        """
+        wait, clock, glance, keep = self._poll.poll, self._clock, self._tree.glance, self._writer.glance
+        interval, takes_marks, wants = (
+            self._plan.interval_seconds,
+            self._program is not None,
+            self._view.wants,
+        )
+        while not wait(1000 * max(min(next_look, end) - clock(), 0.0)):
+            now = clock()
+            found = glance(now)
+            if found is None or now >= end:
+                break
+            keep(found)
+            if takes_marks:
+                self._take_marks()
+            if wants(found):
+                self._view.show(Look(now, found.readings(), (), False, self._tree.alive, 0))
+            next_look += interval
+            if next_look <= now:
+                next_look = self._after(next_look, now)
+        return next_look
 
     @property
     def _looks_on(self) -> bool:
@@ -113,17 +145,6 @@ class Recorder:
     def mark(self, text: str) -> None:
         """Set a mark here and now; may be called from another thread's loop step."""
         self._trouble(self._writer.mark(Mark(self._clock(), text)))
-
-    def _glance(self, now: float) -> bool:
-        """Read RSS only and tell so; False when it is time for a whole look."""
-        glance = self._tree.glance(now)
-        if glance is None:
-            return False
-        self._writer.glance(glance)
-        self._take_marks()
-        if self._view.wants(glance):
-            self._view.show(Look(glance.t, glance.readings(), (), False, self._tree.alive, 0))
-        return True
 
     def _look(self, now: float, *, sweep: Optional[bool] = None) -> None:
         look = self._tree.look(now, sweep=sweep)
@@ -179,14 +200,14 @@ class Recorder:
     def _sleep(self, seconds: float) -> None:
         if self._kill_at is not None:
             seconds = min(seconds, 0.1)
-        ready, _, _ = select.select(self._watched, [], [], seconds)
+        ready = {descriptor for descriptor, _ in self._poll.poll(1000 * seconds)}
         if not ready:
             return
         self._must_check = True
         if self._wake in ready:
             for number in os.read(self._wake, 512):
                 self._obey(number)
-        if len(ready) > 1 or self._wake not in ready:
+        if ready != {self._wake}:
             self._press(self._view.key())
 
     def _obey(self, number: int) -> None:
@@ -212,7 +233,9 @@ class Recorder:
             signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD, signal.SIGWINCH,
         )  # fmt: skip
         keyboard = self._view.keyboard()
-        self._watched = [self._wake] if keyboard is None else [self._wake, keyboard]
+        for descriptor in (self._wake, keyboard):
+            if descriptor is not None:
+                self._poll.register(descriptor, select.POLLIN)
         before = {number: signal.signal(number, lambda *_: None) for number in numbers}
         old_wake = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
         try:
@@ -225,21 +248,17 @@ class Recorder:
             os.close(write_end)
 
 
-class SeriesClock:
-    """Seconds since a series began; goes on through a suspended machine, not with clocks that are set."""
-
-    def __init__(self, boot_seconds: float) -> None:
-        self._begin = boot_seconds
-
-    def __call__(self) -> float:
-        return time.clock_gettime(time.CLOCK_BOOTTIME) - self._begin
+def series_clock(boot_seconds: float) -> Callable[[], float]:
+    """Return the seconds since a series began; they go on through a suspended machine, not with clocks that are set."""
+    gettime, boottime = time.clock_gettime, time.CLOCK_BOOTTIME
+    return lambda: gettime(boottime) - boot_seconds
 
 
-def clock_of(facts: SeriesFacts) -> SeriesClock:
+def clock_of(facts: SeriesFacts) -> Callable[[], float]:
     """Return the clock of a series that has begun already, also when the machine was started anew since."""
     if facts.boot_id == boot_id():
-        return SeriesClock(facts.boot_seconds)
-    return SeriesClock(time.clock_gettime(time.CLOCK_BOOTTIME) - (time.time() - facts.began))
+        return series_clock(facts.boot_seconds)
+    return series_clock(time.clock_gettime(time.CLOCK_BOOTTIME) - (time.time() - facts.began))
 
 
 def boot_id() -> str:

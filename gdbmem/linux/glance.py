@@ -7,9 +7,9 @@ have gone cold.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import repeat
-from typing import NamedTuple, Optional
+from typing import Callable, NamedTuple
 
 from gdbmem.model.series import TREE, Reading
 
@@ -52,18 +52,28 @@ def sizes_of(glances: Sequence[Glance]) -> Iterator[tuple[int, float, int, int]]
         )
 
 
-def glance_at(t: float, lines: bytes, descriptors: Iterable[int]) -> Optional[Glance]:
-    """Read the statm behind each of *descriptors*; None where a process has gone."""
+def statm_reader(descriptors: Sequence[int]) -> Callable[[], bytes]:
+    """Return what reads the statm behind each of *descriptors*; it returns b"" where a process has gone."""
     pread = os.pread
-    try:
-        found = [pread(descriptor, 128, 0) for descriptor in descriptors]
-    except ProcessLookupError:
-        return None
-    statm = b"".join(found)
-    # A zombie has a size of 0; one that has been waited for has no text.
-    if statm.startswith(b"0 ") or b"\n0 " in statm or not all(found):
-        return None
-    return Glance(t, lines, statm)
+
+    def read_one() -> bytes:
+        try:
+            statm = pread(first, 128, 0)
+        except ProcessLookupError:
+            return b""
+        # A zombie has a size of 0; one that has been waited for has no text.
+        return b"" if statm.startswith(b"0 ") else statm
+
+    def read_all() -> bytes:
+        try:
+            found = [pread(descriptor, 128, 0) for descriptor in descriptors]
+        except ProcessLookupError:
+            return b""
+        statm = b"".join(found)
+        return b"" if statm.startswith(b"0 ") or b"\n0 " in statm or not all(found) else statm
+
+    first, *others = descriptors or (-1,)
+    return read_all if others else read_one
 
 
 def pack_glance(glance: Glance) -> bytes:

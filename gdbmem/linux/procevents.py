@@ -12,7 +12,8 @@ import select
 import socket
 import struct
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, Optional
+from functools import partial
+from typing import Callable, NamedTuple, Optional
 
 _NETLINK_CONNECTOR = 11
 _CN_IDX_PROC = 1
@@ -45,8 +46,9 @@ class ProcessEvents:
             socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, _NETLINK_CONNECTOR
         )
         self.lost = False  # the kernel dropped events since the last drain()
-        self._poll = select.poll()
-        self._poll.register(self._socket, select.POLLIN)
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        self.waiting: Callable[[], object] = partial(poll.poll, 0)  # true where there is something to drain
         try:
             self._socket.setblocking(False)
             for option in (_SO_RCVBUFFORCE, socket.SO_RCVBUF):
@@ -70,7 +72,7 @@ class ProcessEvents:
         """Return what was started since the last call; sets *lost* where the kernel had to drop some."""
         self.lost = False
         # Asking first costs a tenth of what an exception does, and mostly there is nothing.
-        return self._receive() if self._poll.poll(0) else ()
+        return self._receive() if self.waiting() else ()
 
     def _receive(self) -> Iterator[Started]:
         receive, unpack = self._socket.recv, _FORKED.unpack_from

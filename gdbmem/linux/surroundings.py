@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import NamedTuple, Optional
 
 from gdbmem.linux.cgroup import cgroup_reading
 from gdbmem.linux.gpu import GpuMemory
 
-_EVERY_SECONDS = 1.0
+_EVERY_SECONDS, _AT_LEAST_EVERY = 0.95, 9.95
+_BUDGET = 0.0001  # of a CPU: a cgroup's statistics cost the kernel as much as many processes' sizes
 
 
 class Around(NamedTuple):
@@ -19,7 +21,7 @@ class Around(NamedTuple):
 
 
 class Surroundings:
-    """Looks around, once a second at most."""
+    """Looks around, from once a second to once in ten, by what it costs."""
 
     def __init__(self, *, cgroup: Optional[Path] = None, gpu: Optional[GpuMemory] = None) -> None:
         self._cgroup = cgroup
@@ -30,8 +32,11 @@ class Surroundings:
         """Return what there is at time *t*; None when it isn't time yet."""
         if t < self._next:
             return None
-        self._next = t + _EVERY_SECONDS
-        return Around(self._gpu.by_process() if self._gpu else {}, self.read_cgroup())
+        begin = time.thread_time()
+        around = Around(self._gpu.by_process() if self._gpu else {}, self.read_cgroup())
+        seconds = time.thread_time() - begin
+        self._next = t + min(max(_EVERY_SECONDS, seconds / _BUDGET), _AT_LEAST_EVERY)
+        return around
 
     def read_cgroup(self) -> dict[str, Optional[int]]:
         """Return what the cgroup says now: after a death it may say who did it."""

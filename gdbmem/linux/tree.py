@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Callable, Optional
 
-from gdbmem.linux.glance import Glance, glance_at
+from gdbmem.linux.glance import Glance, statm_reader
 from gdbmem.linux.processes import descendants, parents, stat_of
 from gdbmem.linux.procevents import ProcessEvents
 from gdbmem.linux.readings import Shares, quick_reading, total_of, with_pss, with_sizes
@@ -17,7 +18,9 @@ from gdbmem.model.series import TREE, Line, Reading
 
 _FIND_EVERY_SECONDS = 1.0  # processes by name, user or cgroup are looked for this often
 _MAPPINGS_EVERY = 4  # one sweep in so many reads all mappings too: that costs several times as much
-_WHOLE_EVERY_SECONDS = 1.95  # the looks between two whole ones read RSS only
+# The looks between two whole ones read RSS only; the more a whole one costs, the fewer there are.
+_WHOLE_EVERY_SECONDS, _WHOLE_AT_LEAST_EVERY = 1.95, 4.95
+_WHOLE_BUDGET = 0.0001  # of a CPU
 _SEARCH_BUDGET = 0.01  # of a CPU, for finding processes and children where the kernel doesn't report them
 
 
@@ -57,9 +60,14 @@ class Tree:
         budget: float = 0.01,
         follow: bool = True,
         surroundings: Optional[Surroundings] = None,
+        roots_are_known: bool = False,
     ) -> None:
-        """Follow on from *lines*, children too with *follow*; *budget* is the share of a CPU for reading PSS."""
+        """Follow on from *lines*, children too with *follow*; *budget* is the share of a CPU for reading PSS.
+
+        With *roots_are_known* no more of them come once those that there are have been found.
+        """
         self._find_roots = find_roots
+        self._roots_are_known = roots_are_known
         self._events = events
         self._budget = budget
         self._follows = follow
@@ -74,8 +82,10 @@ class Tree:
         self._changed: dict[int, Line] = {}
         self._next_find = self._next_search = self._next_sweep = self._next_whole = 0.0
         self._must_search = events is None
+        # Without events each look has to look for them.
+        self._has_news: Callable[[], object] = events.waiting if events is not None else lambda: True
         self._started = 0  # processes, since the last whole look
-        self._glanced: tuple[bytes, list[int]] = (b"", [])  # lines and the descriptors of their statm
+        self._glanced, self._read_statm = b"", statm_reader([])  # the lines to glance at, and what does it
         self.sweeps = 0
         self.sweep_seconds = 0.0  # CPU time
         self.denied = 0  # processes whose PSS may not be read
@@ -104,6 +114,7 @@ class Tree:
 
     def look(self, t: float, *, sweep: Optional[bool] = None) -> Look:
         """Read everything at time *t*; PSS too when *sweep*, or when the budget allows it."""
+        began = time.thread_time()
         self._follow(t)
         if sweep is None:
             sweep = self._budget > 0 and t >= self._next_sweep
@@ -132,30 +143,37 @@ class Tree:
             readings.append((TREE, total._replace(**cgroup)))
         changed, self._changed = list(self._changed.values()), {}
         started, self._started = self._started, 0
-        self._plan_glances(t)
+        self._plan_glances(t, 0.0 if sweep else time.thread_time() - began)
         return Look(t, readings + last_words, changed, sweep, self.alive, started)
 
     def glance(self, t: float) -> Optional[Glance]:
         """Read RSS only; None when it is time for a whole look: after a while, a birth or a death."""
-        if t >= self._next_whole or (self._budget > 0 and t >= self._next_sweep):
+        if t >= self._next_whole or (self._has_news() and self._has_grown(t)):
             return None
+        statm = self._read_statm()
+        return Glance(t, self._glanced, statm) if statm else None
+
+    def _has_grown(self, t: float) -> bool:
+        """Take in what was started; tell whether processes were."""
         before = self._started
         if self._follows:
             self._seek(t)
-        if self._started != before:
-            return None
         if self._events is None:
             for process in self._processes.values():
                 if process.stat.threads > 1:
                     self._count_threads(process)
-        return glance_at(t, *self._glanced)
+        return self._started != before
 
-    def _plan_glances(self, t: float) -> None:
+    def _plan_glances(self, t: float, seconds: float) -> None:
+        """Plan what to glance at, and until when; the whole look before took *seconds* of CPU."""
         processes = list(self._processes.values())
         # Without a process there is nothing to glance at: then each look is a whole one.
-        self._next_whole = t + _WHOLE_EVERY_SECONDS if processes else t
-        lines = b" ".join(b"%d" % process.line.number for process in processes)
-        self._glanced = lines, [process.files.statm_descriptor for process in processes]
+        pause = min(max(_WHOLE_EVERY_SECONDS, seconds / _WHOLE_BUDGET), _WHOLE_AT_LEAST_EVERY)
+        self._next_whole = t + pause if processes else t
+        if self._budget > 0:
+            self._next_whole = min(self._next_whole, self._next_sweep)
+        self._glanced = b" ".join(b"%d" % process.line.number for process in processes)
+        self._read_statm = statm_reader([process.files.statm_descriptor for process in processes])
 
     # -- who belongs to it ----------------------------------------------------------------------------------
 
@@ -171,6 +189,8 @@ class Tree:
                     self._adopt(pid, t)
             taken = time.thread_time() - begin
             self._next_find = t + max(_FIND_EVERY_SECONDS, taken / _SEARCH_BUDGET)
+            if self._roots_are_known and not fresh - self._processes.keys():
+                self._next_find = math.inf
         if self._follows:
             self._seek(t)
 

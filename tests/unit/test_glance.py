@@ -77,6 +77,18 @@ def test_glances_of_a_killed_monitor_are_read_and_taken_over(tmp_path: Path) -> 
     assert list(Recording(tmp_path).points(1, "rss_bytes")) == [*seen, (0.3, 4)]
 
 
+def test_more_glances_than_the_journal_had_room_for_outlive_a_killed_monitor(tmp_path: Path) -> None:
+    writer = SeriesWriter(tmp_path, facts())
+    for number in range(4000):  # three times the room
+        writer.glance(Glance(number / 10, b"1 2", ONE + TWO))
+    assert (tmp_path / "series.glances").stat().st_size > 1 << 17
+    assert len(Recording(tmp_path).looks()) == 4000
+    os.close(writer._lock)  # all that a SIGKILL does
+    SeriesWriter(tmp_path).close()
+    assert len(Recording(tmp_path).looks()) == 4000
+    assert (tmp_path / "series.glances").stat().st_size == 0
+
+
 def test_a_tree_of_many_was_looked_at_but_has_no_rss(tmp_path: Path) -> None:
     writer = SeriesWriter(tmp_path, facts())
     writer.glance(Glance(0.1, b"1 2", ONE + TWO))

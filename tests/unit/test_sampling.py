@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.launch.recorder import SeriesClock, clock_of
+from gdbmem.launch.recorder import clock_of, series_clock
 from gdbmem.linux import cgroup, processes
 from gdbmem.linux.rollup import parse_rollup
 from gdbmem.linux.sampling import ProcessFiles, ProcessGone, parse_stat
@@ -176,7 +176,7 @@ def test_forbidden_pss_is_told_once_and_rss_goes_on(monkeypatch: pytest.MonkeyPa
 
 
 def test_time_in_a_series_does_not_jump_with_the_calendar(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = SeriesClock(time.clock_gettime(time.CLOCK_BOOTTIME))
+    clock = series_clock(time.clock_gettime(time.CLOCK_BOOTTIME))
     monkeypatch.setattr(time, "time", lambda: 0.0)
     assert 0 <= clock() < 5
 
