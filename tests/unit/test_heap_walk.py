@@ -76,8 +76,22 @@ def test_blocks_of_every_size_are_found_among_words_that_look_like_sizes(sizes: 
     assert_same(plain, quick)
 
 
+@pytest.mark.parametrize("walker", WALKERS)
+@pytest.mark.parametrize("block_bytes", [1 << 13, 1 << 20])
+@pytest.mark.parametrize("sizes", [(), (32, 48, 2000), (3000, 5000), (16, 140_000)])
+def test_what_live_blocks_keep_back_is_all_that_is_free_on_their_pages(
+    walker: Callable[..., None], block_bytes: int, sizes: tuple[int, ...]
+) -> None:
+    heap = make_heap(2500, 6, sizes=[max(size, 32) for size in sizes])
+    tally = Tally(heap.start, heap.end)
+    walker(heap.memory, tally, heap.top, heap.cached, block_bytes=block_bytes)
+    tally.add_top(heap.top, heap.end)
+    pages = list(zip(tally.pages[FREE::STATES], tally.pages[LIVE::STATES]))
+    assert sum(tally.pinned.values()) == pytest.approx(sum(free for free, live in pages if live))
+
+
 def assert_same(plain: Tally, quick: Tally) -> None:
-    columns = ("chunks", "bytes", "sizes", "pages", "headers", "runs", "pending")
+    columns = ("chunks", "bytes", "sizes", "pages", "headers", "reached", "runs", "pending")
     stops = ("stopped_at", "stopped_why", "strays")
     # Not compared in the assert: pytest would take minutes to show how two large arrays differ.
     differ = [name for name in columns + stops if getattr(plain, name) != getattr(quick, name)]

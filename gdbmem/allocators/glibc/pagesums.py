@@ -36,10 +36,11 @@ class PageSums:
         self.np, self.tally, self.cached = np, tally, cached
         self.pages = np.frombuffer(tally.pages, dtype=np.uint16).reshape(-1, STATES)
         self.headers = np.frombuffer(tally.headers, dtype=np.uint16)
+        self.reached = np.frombuffer(tally.reached, dtype=np.uint8)
         self.counts = np.zeros((_SMALL, STATES), dtype=np.int64)
         self.pinned = np.zeros(_SMALL)
         self.found = 0  # cached chunks that came by
-        self.waiting: Units = np.empty(0, dtype=np.int64)  # sizes of the live chunks that begin on …
+        self.waiting: Units = np.empty(0, dtype=np.int64)  # sizes of the live chunks that lie on …
         self.waiting_page = 0  # … the page that the chain has not left
 
     def add(self, chunks: Chunks) -> None:
@@ -54,6 +55,7 @@ class PageSums:
 
     def finish(self) -> None:
         """Bring what was kept in tables into the tally."""
+        self.tally.beside_end = (self.waiting * UNIT).tolist()
         self._charge_waiting()
         tally = self.tally
         self.counts[0] = self.pinned[0] = 0
@@ -146,6 +148,7 @@ class PageSums:
         live = edges[1:] - edges[:-1]
         self.before: Units = np.searchsorted(self.at, edges)  # so many chunks begin before each edge
         begun = self.before[1:] - self.before[:-1]
+        self._note_over(edges[1:-1], rows)
         for state, mine in self.kinds.items():
             if len(mine):
                 at = self.at[mine]
@@ -156,6 +159,13 @@ class PageSums:
                 pages[:, state] += (held * UNIT).astype(np.uint16)
         pages[:, LIVE] += (live * UNIT).astype(np.uint16)
         self.headers[rows] += begun.astype(np.uint16)
+
+    def _note_over(self, edges: Units, rows: slice) -> None:
+        """Find the chunk that lies over each of *edges*, between two pages, if one does."""
+        over = self.before[1:-1] - 1
+        lies_over = self.at[over] + self.size[over] > edges
+        self.over: Units = self.np.where(lies_over, self.small[over], 0)
+        self.reached[rows][1:] |= lies_over & (self.live[over] > 0)
 
     def _held(self, at: Units, size: Units, edges: Units, before: Units) -> Units:
         """Return what the chunks *at* hold between each two *edges*, *before* which so many begin."""
@@ -168,7 +178,7 @@ class PageSums:
         return held
 
     def _share_pins(self) -> None:
-        """Charge the free bytes of each page to the live chunks that begin on it, in equal shares.
+        """Charge the free bytes of each page to the live chunks on it, in equal shares.
 
         A page that the chain has not left waits: what follows may be free.
         """
@@ -178,10 +188,10 @@ class PageSums:
             self._charge_waiting()
         if count:
             self._charge(count, left)
-        if count < len(self.at):
-            live = self.live[count:]
-            self.waiting = self.np.append(self.waiting, live[live > 0])
-            self.waiting_page = self.offset + left
+        over = left > self.first and int(self.at[count - 1] + self.size[count - 1]) > left * _PER_PAGE
+        live = self.live[count - over :]
+        self.waiting = self.np.append(self.waiting, live[live > 0])
+        self.waiting_page = self.offset + left
 
     def _charge(self, count: int, left: int) -> None:
         np = self.np
@@ -189,19 +199,23 @@ class PageSums:
         free = self.pages[rows, FREE]
         if not free.any():
             return
-        each = free / np.maximum(self.headers[rows], 1)
+        each = free / np.maximum(self.headers[rows] + self.reached[rows], 1)
         begun = self.before[1:] - self.before[:-1]
         shares = np.repeat(each, begun[: left - self.first])
         sums = np.bincount(self.small[:count], weights=shares)
         self.pinned[: len(sums)] += sums
+        sums = np.bincount(self.over[: len(each) - 1], weights=each[1:])
+        self.pinned[: len(sums)] += sums
         for index in self.large:
-            if index < count and shares[index]:
-                self._pin(int(self.size[index]), float(shares[index]))
+            begin, end = int(self.at[index]), int(self.at[index] + self.size[index])
+            for page in (begin // _PER_PAGE - self.first, (end - 1) // _PER_PAGE - self.first):
+                if page < len(each) and each[page]:
+                    self._pin(end - begin, float(each[page]))
 
     def _charge_waiting(self) -> None:
         if not len(self.waiting):
             return
-        share = float(self.pages[self.waiting_page, FREE] / max(self.headers[self.waiting_page], 1))
+        share = self.tally.shared_free(self.waiting_page)
         if share:
             for units in self.waiting.tolist():
                 self._pin(units, share)
