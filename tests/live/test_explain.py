@@ -230,6 +230,20 @@ def test_the_programs_own_sbrk_between_two_pieces_of_heap(program: Program) -> N
         assert sum(entry.resident_bytes for entry in own) >= 120_000
 
 
+@pytest.mark.parametrize(("kind", "arena"), [("sbrk", 0), ("heaps", 1)])
+def test_a_heap_in_pieces_that_end_with_free_memory_is_read_to_its_end(
+    program: Program, kind: str, arena: int
+) -> None:
+    with running([program("heap_pieces", "-pthread"), kind]) as target:
+        heap = heap_of(explain(target.pid))
+        size, count = target.figure(r"live (\d+) (\d+)")
+    assert heap.is_exact
+    found = heap.arenas[arena]
+    own = found.live_chunks - count  # the tcache, and in the main arena what starts a process
+    assert own in (1, 2, 3)
+    assert 0 < found.live_bytes - 8 * found.live_chunks - size < 0x300 * own
+
+
 def test_top_below_somebody_elses_break_is_not_promised(program: Program) -> None:
     with faulty(program, "sbrk-last") as target:
         predicted = explain(target.pid).releasable_bytes or 0

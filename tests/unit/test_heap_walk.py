@@ -12,6 +12,7 @@ from gdbmem.allocators.glibc.tally import (
     CORRUPT,
     ENDED,
     FASTBIN,
+    FENCEPOST,
     FREE,
     LIVE,
     STATES,
@@ -19,6 +20,7 @@ from gdbmem.allocators.glibc.tally import (
     Tally,
     trim_range,
 )
+from gdbmem.model.memory import BytesMemory
 from tests.unit.heaps import MadeHeap, make_heap
 
 WALKERS = [pytest.param(walk.walk, id="plain"), pytest.param(lockstep.walk, id="numpy")]
@@ -106,6 +108,22 @@ def test_a_corrupt_size_ends_the_walk_there_in_both(number: int) -> None:
     assert plain.stopped_why == CORRUPT
     assert heap.start <= plain.stopped_at < heap.top
     assert_same(plain, quick)
+
+
+@pytest.mark.parametrize("walker", WALKERS)
+@pytest.mark.parametrize(
+    ("head", "why"), [(0x11, FENCEPOST), (0x10, FENCEPOST), (0x15, FENCEPOST), (1, FENCEPOST), (0, CORRUPT)]
+)
+def test_a_piece_of_heap_ends_at_mallocs_fencepost_also_behind_a_free_block(
+    walker: Walker, head: int, why: str
+) -> None:
+    heap = make_heap(300, 11)
+    base = heap.start & -4096
+    words = bytearray(heap.memory.read(base, heap.end - base))
+    words[heap.top - base + 8 : heap.top - base + 16] = head.to_bytes(8, "little")
+    tally = Tally(heap.start, heap.end)
+    walker(BytesMemory([(base, bytes(words))]), tally, heap.end, heap.cached)
+    assert (tally.stopped_at, tally.stopped_why) == (heap.top, why)
 
 
 @pytest.mark.parametrize("walker", WALKERS)

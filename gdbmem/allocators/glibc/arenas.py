@@ -186,7 +186,7 @@ def _chains(memory: Memory, address: int, limit: int) -> bool:
         except MemoryUnreadable:
             return False
         size = word & ~7
-        if size == 16 and word & 1:
+        if size == 16:
             return True  # the next fencepost
         if size < MIN_CHUNK or word & 14 or address + size > limit:
             return False

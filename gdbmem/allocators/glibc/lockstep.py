@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from gdbmem.allocators.glibc.layout import IS_MMAPPED
 from gdbmem.allocators.glibc.pagesums import PageSums
-from gdbmem.allocators.glibc.tally import CORRUPT, ENDED, FENCEPOST, PAGE, Cached, Tally
+from gdbmem.allocators.glibc.tally import CORRUPT, ENDED, PAGE, Cached, Tally, stop_reason
 from gdbmem.model.memory import Memory, word_at
 
 if TYPE_CHECKING:
@@ -65,8 +65,7 @@ def walk(memory: Memory, tally: Tally, limit: int, cached: Cached, *, block_byte
     tally.stopped_at, tally.stopped_why = address, ENDED if address == limit else CORRUPT
     if address < limit:
         tally.end_run(address)
-        if head & ~7 in (0, 16) and head & 1:
-            tally.stopped_why = FENCEPOST
+        tally.stopped_why = stop_reason(head)
     sums.finish()
 
 

@@ -24,6 +24,9 @@ class Cached:
     tcache: Sequence[int] = field(default_factory=lambda: array("Q"))
     fastbins: Sequence[int] = field(default_factory=lambda: array("Q"))
 
+    def __len__(self) -> int:
+        return len(self.tcache) + len(self.fastbins)
+
     def between(self, start: int, end: int) -> Cached:
         return Cached(_slice(self.tcache, start, end), _slice(self.fastbins, start, end))
 
@@ -116,6 +119,14 @@ class Tally:
                 totals[state] += sum(self.pages[STATES * first + state : STATES * last : STATES])
             headers += sum(self.headers[first:last])
         return totals, headers
+
+
+def stop_reason(head: int) -> str:
+    """Return why a walk stops at the size word *head*, which no chunk can have.
+
+    malloc ends a piece of heap with a chunk of 16 bytes. Its flag says, as anywhere, whether the one before is free.
+    """
+    return FENCEPOST if head & ~7 == 16 or head & ~6 == 1 else CORRUPT
 
 
 def has_pages(start: int, end: int) -> bool:

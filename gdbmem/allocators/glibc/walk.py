@@ -7,7 +7,6 @@ from gdbmem.allocators.glibc.tally import (
     CORRUPT,
     ENDED,
     FASTBIN,
-    FENCEPOST,
     FREE,
     LIVE,
     PAGE,
@@ -15,6 +14,7 @@ from gdbmem.allocators.glibc.tally import (
     TCACHE,
     Cached,
     Tally,
+    stop_reason,
 )
 from gdbmem.model.memory import Memory, word_at
 
@@ -64,7 +64,8 @@ def _walk_block(
         size = word & ~7
         following = address + size
         if size < MIN_CHUNK or size & 8 or following > limit:
-            _stop(tally, address, size, word)
+            tally.end_run(address)
+            tally.stopped_at, tally.stopped_why = address, stop_reason(word)
             break
         index = (following - base >> 3) + 1
         next_word = words[index] if index < count else word_at(memory, following + 8)
@@ -96,12 +97,6 @@ def _count(tally: Tally, state: int, address: int, size: int, live: list[tuple[i
         tally.pending = tally.pending or address
     elif tally.pending:
         tally.end_run(address)
-
-
-def _stop(tally: Tally, address: int, size: int, word: int) -> None:
-    tally.end_run(address)
-    tally.stopped_at = address
-    tally.stopped_why = FENCEPOST if size in (0, 16) and word & 1 else CORRUPT
 
 
 def _share_pins(tally: Tally, live: list[tuple[int, int]], end: int) -> list[tuple[int, int]]:
