@@ -295,7 +295,7 @@ class _Builder:
 
 
 def _size_class(size: int, counts: Sequence[int], pinned: float) -> SizeClass:
-    return SizeClass(size, counts[LIVE], counts[FREE], counts[TCACHE], counts[FASTBIN], pinned)
+    return SizeClass(size, counts[LIVE], counts[FREE], counts[TCACHE], counts[FASTBIN], round(pinned, 3))
 
 
 def _largest(pieces: list[tuple[int, Mapping]]) -> list[dict[str, Any]]:

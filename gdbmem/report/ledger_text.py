@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any, Optional
 from gdbmem.analysis.ledger_answer import answer_ledger
 from gdbmem.analysis.pinners import PinnerPaths
 from gdbmem.errors import InputError
-from gdbmem.model.ledger import UNUSED_IN_VECTORS, Arena, Entry, Ledger, SizeClass
+from gdbmem.model.ledger import (
+    HEAP_PINNED,
+    UNUSED_IN_VECTORS,
+    Arena,
+    Entry,
+    Ledger,
+    SizeClass,
+    in_arena,
+)
 from gdbmem.report.notices import print_notices
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_duration, format_size
@@ -220,6 +228,14 @@ def _print_pinners(ledger: Ledger, console: Console) -> None:
         soft_wrap=True,
     )
     console.print(table)
+    pinned = ledger.total(HEAP_PINNED, in_arena(HEAP_PINNED))
+    rest = pinned - sum(size.pinned_bytes for size in sizes)
+    if rest >= 4096:
+        console.print(
+            f"A further {format_size(round(rest))} lie on pages without a live block, which malloc_trim leaves"
+            " alone: those where free stretches begin, and the ends of further arenas.",
+            soft_wrap=True,
+        )
 
 
 def _of_many(count: int, verb: str) -> str:

@@ -194,6 +194,18 @@ def test_the_plain_walk_gives_the_same_ledger(program: Program) -> None:
         assert heap_of(quick).arenas == heap_of(plain).arenas
 
 
+@pytest.mark.parametrize("mode", ["none", "tenth", "pairs"])
+@pytest.mark.parametrize("threads", [0, 3])
+def test_what_sizes_and_types_keep_back_adds_up_to_the_pinned_entry(
+    program: Program, mode: str, threads: int
+) -> None:
+    with running([program("heap_known"), mode, threads]) as target:
+        document = json.loads(gdbmem("explain", target.pid, "--types", "--json").stdout)
+    pinned = sum(e["resident_bytes"] for e in document["entries"] if "pinned" in e["category"])
+    for rows in (document["heap"]["sizes"], document["types"]):
+        assert sum(row["pinned_bytes"] for row in rows) == pytest.approx(pinned, abs=1)
+
+
 def resident_bytes(pid: int) -> int:
     text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     return int(re.findall(r"^Rss:\s+(\d+)", text, re.M)[0]) << 10

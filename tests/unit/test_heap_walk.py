@@ -20,6 +20,7 @@ from gdbmem.allocators.glibc.tally import (
     Tally,
     trim_range,
 )
+from gdbmem.model.memory import BytesMemory
 from tests.unit.heaps import MadeHeap, make_heap
 
 WALKERS = [pytest.param(walk.walk, id="plain"), pytest.param(lockstep.walk, id="numpy")]
@@ -77,8 +78,22 @@ def test_blocks_of_every_size_are_found_among_words_that_look_like_sizes(sizes: 
     assert_same(plain, quick)
 
 
+@pytest.mark.parametrize("walker", WALKERS)
+@pytest.mark.parametrize("block_bytes", [1 << 13, 1 << 20])
+@pytest.mark.parametrize("sizes", [(), (32, 48, 2000), (3000, 5000), (16, 140_000)])
+def test_what_live_blocks_keep_back_is_all_that_is_free_on_their_pages(
+    walker: Callable[..., None], block_bytes: int, sizes: tuple[int, ...]
+) -> None:
+    heap = make_heap(2500, 6, sizes=[max(size, 32) for size in sizes])
+    tally = Tally(heap.start, heap.end)
+    walker(heap.memory, tally, heap.top, heap.cached, block_bytes=block_bytes)
+    tally.add_top(heap.top, heap.end)
+    pages = list(zip(tally.pages[FREE::STATES], tally.pages[LIVE::STATES]))
+    assert sum(tally.pinned.values()) == pytest.approx(sum(free for free, live in pages if live))
+
+
 def assert_same(plain: Tally, quick: Tally) -> None:
-    columns = ("chunks", "bytes", "sizes", "pages", "headers", "runs", "pending")
+    columns = ("chunks", "bytes", "sizes", "pages", "headers", "reached", "runs", "pending")
     stops = ("stopped_at", "stopped_why", "strays")
     # Not compared in the assert: pytest would take minutes to show how two large arrays differ.
     differ = [name for name in columns + stops if getattr(plain, name) != getattr(quick, name)]
@@ -101,6 +116,22 @@ def test_the_end_of_a_piece_of_heap_is_one_whether_what_stands_before_it_is_free
     walker: Walker, head: int, why: str
 ) -> None:
     assert tally_of(make_heap(2000, 3, corrupt_at=700, corrupt_head=head), walker).stopped_why == why
+
+
+@pytest.mark.parametrize("walker", WALKERS)
+@pytest.mark.parametrize(
+    ("head", "why"), [(0x11, FENCEPOST), (0x10, FENCEPOST), (0x15, FENCEPOST), (1, FENCEPOST), (0, CORRUPT)]
+)
+def test_a_piece_of_heap_ends_at_mallocs_fencepost_also_behind_a_free_block(
+    walker: Walker, head: int, why: str
+) -> None:
+    heap = make_heap(300, 11)
+    base = heap.start & -4096
+    words = bytearray(heap.memory.read(base, heap.end - base))
+    words[heap.top - base + 8 : heap.top - base + 16] = head.to_bytes(8, "little")
+    tally = Tally(heap.start, heap.end)
+    walker(BytesMemory([(base, bytes(words))]), tally, heap.end, heap.cached)
+    assert (tally.stopped_at, tally.stopped_why) == (heap.top, why)
 
 
 @pytest.mark.parametrize("walker", WALKERS)

@@ -180,6 +180,14 @@ def test_sizes_say_what_each_keeps_from_being_returned() -> None:
     assert row.endswith("3.0 MiB")
 
 
+def test_free_pages_that_no_block_keeps_are_named_beside_those_that_blocks_keep() -> None:
+    heap = make_heap(SizeClass(48, 100, 0, 0, 0, 3 * MIB))
+    ledger = make_ledger(heap_live=MIB, heap_free_pinned=5 * MIB)
+    assert "A further 2.0 MiB lie on pages without a live block" in printed(
+        replace(ledger, heap=heap), View(pinners=True)
+    )
+
+
 def test_of_many_sizes_the_heading_says_that_not_all_are_listed() -> None:
     heap = make_heap(*(SizeClass(16 * n, 1, 0, 0, 0, 99) for n in range(2, 42)))
     assert "the 20 of 40 that keep most" in printed(

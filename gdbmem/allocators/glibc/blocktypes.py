@@ -109,8 +109,8 @@ def _plain(
             key = (LIST, 0)
         else:
             key = (UNKNOWN, 0)
-        page = (start - tally.base) // PAGE
-        share = tally.pages[STATES * page + FREE] / max(tally.headers[page], 1)
+        pages = {(start - tally.base) // PAGE, (end - 1 - tally.base) // PAGE}
+        share = sum(tally.shared_free(page) for page in pages)
         sums.add(key, 1, end - start - 8, share)
 
 
@@ -136,7 +136,8 @@ def _quick(
     import numpy as np
 
     free = np.frombuffer(tally.pages, dtype=np.uint16)[FREE::STATES]
-    each = free / np.maximum(np.frombuffer(tally.headers, dtype=np.uint16), 1)
+    sharing = np.frombuffer(tally.headers, dtype=np.uint16) + np.frombuffer(tally.reached, dtype=np.uint8)
+    each = free / np.maximum(sharing, 1)
     known = np.array(vectors, dtype=np.int64)
     low = np.array([start for start, _ in files], dtype=np.int64)
     high = np.array([end for _, end in files], dtype=np.int64)
@@ -152,7 +153,8 @@ def _quick(
         kind[tree] = 3
         rest = np.flatnonzero(kind == 0)
         kind[rest[_list_nodes(np, memory, user[rest], words[:, rest])]] = 4
-        share = each[(start - tally.base) // PAGE]
+        first, last = (start - tally.base) // PAGE, (start + size - 1 - tally.base) // PAGE
+        share = each[first] + np.where(last > first, each[last], 0)
         for number, name in ((0, UNKNOWN), (2, VECTOR), (3, TREE), (4, LIST)):
             mine = kind == number
             if mine.any():

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 UNIT = 16  # chunks begin at multiples of this
 HEADER = 16  # from a chunk's address to the program's memory
 _BLOCK = 1 << 24
-_SEGMENT = 256  # units: no more than 128 chunks begin in one
-_DOUBLINGS = 7
 
 
 @dataclass(frozen=True)
@@ -97,55 +95,16 @@ def _plain(memory: Memory, start: int, end: int, cached: Cached) -> ChunkTable:
 def _quick(memory: Memory, start: int, end: int, cached: Cached) -> ChunkTable:
     import numpy as np
 
-    units, heads = [], []
-    address = start
-    buffer = np.empty(_BLOCK // 8, dtype=np.int64)
-    while address < end:
-        words = buffer[: min(_BLOCK, end + UNIT - address) // 8]
-        memory.read_into(address, words.view(np.uint8).data)
-        limit = min(len(words) // 2, (end - address) // UNIT)
-        at, further = _chain(np, words[1::2], limit)
-        units.append((at + (address - start) // UNIT).astype(np.uint32))
-        heads.append((words[1::2][at] & 1).astype(bool))
-        address += UNIT * further
+    units, in_use = [], []
+    for chunks in lockstep.follow_chunks(memory, start, end):
+        units.append((chunks.at + (chunks.base - start) // UNIT).astype(np.uint32))
+        in_use.append((chunks.flags & 1).astype(bool))
     last = memory.read(end + 8, 1)[0] & 1
     every: Any = np.concatenate(units)
-    live: Any = np.append(np.concatenate(heads)[1:], bool(last))
+    live: Any = np.append(np.concatenate(in_use)[1:], bool(last))
     for addresses in (cached.tcache, cached.fastbins):
         if len(addresses):
             wanted = (np.array(addresses, dtype=np.uint64) - np.uint64(start)) // np.uint64(UNIT)
             number = np.minimum(np.searchsorted(every, wanted), len(every) - 1)
             live[number[every[number] == wanted]] = False
     return ChunkTable(start, end, every, live)
-
-
-def _chain(np: Any, heads: Any, limit: int) -> tuple[Any, int]:
-    """Return the units below *limit* where chunks begin, the first at 0, and the first unit beyond.
-
-    Each unit is followed, as if a chunk began there, to the first one behind its segment, by doubling its
-    steps; then only one step a segment has to be taken after the other.
-    """
-    heads = heads[:limit]
-    number = np.arange(limit, dtype=np.int64)
-    size = heads >> 4
-    following = np.where(size >= 2, number + size, limit)  # where no chunk is, any way on will do
-    ends = (number | (_SEGMENT - 1)) + 1
-    exits = following.copy()
-    for _ in range(_DOUBLINGS):
-        inside = np.flatnonzero((exits < ends) & (exits < limit))
-        if not len(inside):
-            break
-        exits[inside] = exits[exits[inside]]
-    entries, at = [], 0
-    while at < limit:
-        entries.append(at)
-        at = int(exits[at])
-    mark = np.zeros(limit, dtype=bool)
-    current = np.array(entries, dtype=np.int64)
-    stops = np.minimum((current | (_SEGMENT - 1)) + 1, limit)
-    while len(current):
-        mark[current] = True
-        current = following[current]
-        going = current < stops
-        current, stops = current[going], stops[going]
-    return np.flatnonzero(mark), at

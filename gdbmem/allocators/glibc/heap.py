@@ -128,7 +128,10 @@ def _read_region(
             return
         arena.tallies.append(tally)
         arena.releasable += [trim_range(*run) for run in tally.runs]
+        if at == region.end - 16 and not region.has_top:
+            tally.stopped_why = FENCEPOST  # cut to the one word that a full piece has room for
         if tally.stopped_why == FENCEPOST:
+            tally.strays -= len(cached.between(at, region.end))  # of the pieces that follow
             end = _skip_fenceposts(memory, at, region.end)
             arena.overheads.append((at, end))
             if not region.has_top:

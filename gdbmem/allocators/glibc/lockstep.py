@@ -4,11 +4,13 @@ A chunk's place is known only from the one before it. Here hundreds of walkers b
 like chunks, each in a segment of its own, and walk in lockstep; each must land where the next one began.
 Where one doesn't, the next one was wrong: it walks again from where the true chain comes in, until all agree.
 The result is that of `walk`. What the walkers touch fits a processor's second-level cache: the heap is read in
-blocks of that size, and a step of all walkers is one gather.
+pieces that are gone over once, and a step of all walkers over a block is one gather.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional
 
 from gdbmem.allocators.glibc.layout import IS_MMAPPED
@@ -22,43 +24,69 @@ if TYPE_CHECKING:
 
     Units = NDArray[np.int64]
     Words = NDArray[np.uint64]
+    Flags = NDArray[np.uint8]
 
 BLOCK = 1 << 21
+_PIECE = 1 << 14  # units read at once
 UNIT = 16  # chunks begin at multiples of this
-_SPACING = 128  # units from one walker to the next
+_SPACING = 256  # units from one walker to the next
 _NEAR = 8  # so many units are looked at for a chunk where a walker might begin
-_STEPS = 64
-_CHECK_EVERY = 4  # steps; asking whether all have arrived costs as much as a step
+_WARM_UP = 8  # steps that a walker takes before it begins: wrong chains soon run into the true one
+_OUTSIZE = 32  # so many times the mean of the block before
+_STEPS = 160  # below 256: they are counted in bytes
+_CHECK_EVERY = 4  # steps; asking whether all have arrived costs more than a step
 _STUCK = 1 << 60  # where a walker ends that met a size which can't be
 _BEYOND = 1 << 61
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Chunks that follow each other: each one's unit (it begins at ``base + 16 unit``), units, and flags."""
+
+    base: int
+    at: Units
+    sizes: Units
+    flags: Flags  # the lowest byte of the size word
+    end: int  # unit where the last one ends
+    next_head: int  # the size word there
 
 
 def walk(memory: Memory, tally: Tally, limit: int, cached: Cached, *, block_bytes: int = BLOCK) -> None:
     """Do what `walk.walk` does, in numpy."""
     import numpy as np
 
-    limit = min(limit, tally.end - 16)
-    words = np.empty(min(block_bytes, max(limit + 16 - tally.base, 16)) // 8, dtype=np.uint64)
-    chain = _Chain(np, len(words) // 2)
     sums = PageSums(np, tally, cached)
-    address = tally.start
-    while address < limit and not tally.stopped_why:
-        base = address & -PAGE
-        block = words[: min(block_bytes, limit + 16 - base) // 8]
-        memory.read_into(base, block.view(np.uint8).data)
-        heads = block[1::2]
-        at, sizes, found, end = chain.follow(block, (address - base) // UNIT, (limit - base) // UNIT)
-        address = base + UNIT * end
-        head = int(heads[end]) if end < len(heads) else word_at(memory, address + 8)
-        if len(at):
-            sums.add(base, at, sizes, found, end, head)
-        if end < min(len(heads), (limit - base) // UNIT):
-            tally.end_run(address)
-            tally.stopped_at = address
-            tally.stopped_why = why_stopped(head)
+    limit = min(limit, tally.end - UNIT)
+    address, head = tally.start, 0
+    for chunks in follow_chunks(memory, address, limit, block_bytes=block_bytes):
+        address, head = chunks.base + UNIT * chunks.end, chunks.next_head
+        if len(chunks.at):
+            sums.add(chunks)
+    tally.stopped_at, tally.stopped_why = address, ENDED if address == limit else CORRUPT
+    if address < limit:
+        tally.end_run(address)
+        tally.stopped_why = why_stopped(head)
     sums.finish()
-    if not tally.stopped_why:
-        tally.stopped_at, tally.stopped_why = address, ENDED if address == limit else CORRUPT
+
+
+def follow_chunks(memory: Memory, address: int, limit: int, *, block_bytes: int = BLOCK) -> Iterator[Chunks]:
+    """Yield the chunks from *address* to *limit*, where 16 bytes must be readable, block by block.
+
+    Ends before *limit*, at the end of the last ones, where a size can't be.
+    """
+    import numpy as np
+
+    chain = _Chain(np, min(block_bytes, max(limit + UNIT - (address & -PAGE), UNIT)) // UNIT)
+    while address < limit:
+        base = address & -PAGE
+        count, stop = min(block_bytes, limit + UNIT - base) // UNIT, (limit - base) // UNIT
+        chain.load(memory, base, count)
+        at, sizes, flags, end = chain.follow((address - base) // UNIT, stop)
+        address = base + UNIT * end
+        head = chain.head(end) if end < count else word_at(memory, address + 8)
+        yield Chunks(base, at, sizes, flags, end, head)
+        if end < min(count, stop):
+            return
 
 
 class _Chain:
@@ -69,84 +97,106 @@ class _Chain:
 
     def __init__(self, np: Any, units: int) -> None:
         self.np = np
-        self.index: Units = np.arange(units, dtype=np.int64)
-        self.following: Units = np.empty(units + 1, dtype=np.int64)
-        self.rows: Units = np.empty((_STEPS + 1, units // _SPACING + 1), dtype=np.int64)
+        self.words: Words = np.empty(2 * min(_PIECE, units), dtype=np.uint64)
+        room = units + _SPACING  # so that what is looked at from a walker's distance to the next is there
+        self.index: Units = np.arange(room, dtype=np.int64)
+        self.following: Units = np.zeros(room, dtype=np.int64)
+        self.all_flags: Flags = np.zeros(room, dtype=np.uint8)
+        self.rows: Units = np.empty((_STEPS + 1, room // _SPACING + 1), dtype=np.int64)
+        self.usual = 0  # steps until all walkers of the last block had arrived
+        self.likely = units  # no more units than a chunk has that a walker may begin at
 
-    def follow(self, words: Words, first: int, limit: int) -> tuple[Units, Units, Words, int]:
-        """Return the units where chunks begin, from *first* on, their sizes, size words, and where it goes on.
+    def load(self, memory: Memory, base: int, count: int) -> None:
+        """Read the *count* units at *base*; keep of each where the next chunk is, if it is one, and its flags.
+
+        What is read is done with while the processor has it at hand: going over it again takes longer than all else.
+        """
+        np = self.np
+        self.follows, self.flags = self.following[: count + 1], self.all_flags[:count]
+        for begin in range(0, count, _PIECE):
+            here = slice(begin, min(begin + _PIECE, count))
+            follows = self.follows[here]
+            words = self.words[: 2 * len(follows)]
+            memory.read_into(base + UNIT * begin, words.view(np.uint8).data)
+            np.right_shift(words[1::2], 4, out=follows.view(np.uint64))
+            follows += self.index[here]
+            self.flags[here] = words.view(np.uint8)[8::16]
+        self.follows[-1] = _BEYOND  # who has left the block stays outside
+
+    def head(self, unit: int) -> int:
+        """Return the size word at *unit*."""
+        return (int(self.follows[unit]) - unit) << 4 | int(self.flags[unit]) & 15
+
+    def follow(self, first: int, limit: int) -> tuple[Units, Units, Flags, int]:
+        """Return the units where chunks begin, from *first* on, their sizes, flags, and where it goes on.
 
         That is where it is stuck if it is before the end. The chunk at *limit* (top) belongs to nobody's walk.
         """
         np = self.np
-        self.feet, self.heads = words[0::2], words[1::2]
-        count = len(self.heads)
-        self.stop = min(count, limit)
-        self.follows = self.following[: count + 1]
-        np.right_shift(self.heads, 4, out=self.follows[:-1].view(np.uint64))
-        self.follows[:-1] += self.index[:count]
-        self.follows[-1] = _BEYOND  # who has left the block stays outside
-        self.entries = self._guess(first, limit)
+        self.stop = min(len(self.flags), limit)
+        self.entries = self._warmed_up(first, self._guess(first, min(limit, self.likely)))
         self.exits: Units = np.empty_like(self.entries)
         self.alive = np.ones(len(self.entries), dtype=bool)
         self.paths: list[tuple[Units, Any, Units]] = []  # where walkers stepped, which of it counts, and who
         everyone = self.index[: len(self.entries)]
         self._run(everyone, self.entries, np.append(self.entries[1:], self.stop), self.rows)
         self._settle()
-        return self._checked(self._collect(), limit)
+        at = self._collect()
+        self.likely = _OUTSIZE * (self.stop - first) // len(at)
+        return self._checked(at, limit)
 
     def _guess(self, first: int, limit: int) -> Units:
-        """Return *first*, and where beyond it at places a little apart chunks seem to begin."""
+        """Return where beyond *first*, at places a little apart, chunks seem to begin."""
         np = self.np
-        begin, whole = first // _SPACING + 1, self.stop // _SPACING
-        if begin >= whole:
-            return self.index[first : first + 1]
-        rows = self.heads[begin * _SPACING : whole * _SPACING].reshape(-1, _SPACING)[:, :_NEAR]
-        likely = self._plausible(rows, limit)
+        begin = first + _SPACING - 2 * _WARM_UP  # so that walkers over small chunks are evenly apart
+        if begin + _NEAR > self.stop:
+            return self.index[:0]
+        every = slice(begin, begin + ((self.stop - _NEAR - begin) // _SPACING + 1) * _SPACING)
+        follows, flags, units = (
+            array[every].reshape(-1, _SPACING)[:, :_NEAR]
+            for array in (self.following, self.all_flags, self.index)
+        )
+        sizes = (follows - units).view(np.uint64) - 2  # unsigned: what is below 2 is beyond every limit
+        likely = (sizes < limit - 2) & (flags & (8 | IS_MMAPPED) == 0)
         column = likely.argmax(axis=1)
         numbers = self.index[: len(column)]
-        units = (numbers + begin) * _SPACING + column
-        good = likely[numbers, column] & self._is_followed(units, limit)
-        guesses: Units = np.append(first, units[good])
+        guesses: Units = (numbers * _SPACING + column + begin)[likely[numbers, column]]
         return guesses
 
-    def _is_followed(self, units: Units, limit: int) -> Any:
-        """Tell which of *units* are followed by what looks like a chunk too.
+    def _warmed_up(self, first: int, guesses: Units) -> Units:
+        """Return *first*, and where chains from *guesses* have come to after some steps, in order.
 
-        What can't be seen is not believed: a walker too few costs less than one that goes wrong.
+        Freed neighbours become one chunk, in which the size words of the old ones still stand. A chain from such a
+        word comes back to the true one within some steps: a walker that begins there needn't be corrected.
         """
-        there = self.follows[units]
-        at = self.np.minimum(there, self.stop - 1)
-        heads = self.heads[at]
-        # A free chunk's size stands again at its end.
-        fits = (heads & 1 != 0) | (self.feet[at] >> 4 == there - units)
-        return fits & (there < self.stop) & self._plausible(heads, limit)
-
-    def _plausible(self, heads: Any, limit: int) -> Any:
-        # Unsigned: what is below 32 is beyond every limit.
-        likely = heads - 32 < limit << 4
-        likely &= heads & (8 | IS_MMAPPED) == 0
-        return likely
-
-    def _run(self, walkers: Units, here: Units, ends: Units, rows: Optional[Units] = None) -> None:
-        """Have *walkers* go from *here* on until all are at *ends* or beyond."""
         np = self.np
         take = self.follows.take
+        for _ in range(_WARM_UP if len(guesses) else 0):
+            guesses = take(guesses, mode="clip")
+        # Those that have left the block, or are stuck, were wrong.
+        guesses = guesses[(guesses < self.stop) & (take(guesses, mode="clip") > guesses)]
+        later = np.minimum.accumulate(guesses[::-1])[::-1]
+        entries: Units = np.concatenate(([first], guesses[:-1][guesses[:-1] < later[1:]], guesses[-1:]))
+        return entries
+
+    def _run(self, walkers: Units, here: Units, ends: Units, rows: Optional[Units] = None) -> None:
+        """Have *walkers* go from *here* on until all are at *ends* or beyond, at first through *rows*."""
+        np = self.np
         while len(walkers):
+            expected = 0 if rows is None else self.usual
             places = np.empty((_STEPS + 1, len(walkers)), np.int64) if rows is None else rows[:, : len(here)]
-            rows = None
             places[0] = here
-            for step in range(1, _STEPS + 1):
-                take(places[step - 1], out=places[step], mode="clip")
-                if step % _CHECK_EVERY == 0 and (places[step] >= ends).all():
-                    break
+            step = self._step(places, ends, expected)
             places = places[: step + 1]
             if (places[step] == ends).all() and (places[step - 1] < ends).all():
+                self.usual = step
                 self.paths.append((places[:-1], None, walkers))  # chunks of one size: all stepped in time
                 self.exits[walkers] = ends
                 return
             inside = places < ends
             counts = inside.view(np.uint8).sum(axis=0, dtype=np.uint8).astype(np.intp)
+            if rows is not None:
+                self.usual, rows = int(counts.max()), None
             self.paths.append((places[:-1], inside[:-1], walkers))
             onward = counts > step
             exits = places[np.minimum(counts, step), self.index[: len(walkers)]]
@@ -154,6 +204,21 @@ class _Chain:
             self.exits[walkers] = exits
             onward &= exits != _STUCK
             walkers, here, ends = walkers[onward], exits[onward], ends[onward]
+
+    def _step(self, places: Units, ends: Units, expected: int) -> int:
+        """Fill *places*, row by row, until all are at *ends*; return the last row. It is *expected* so far."""
+        take = self.follows.take
+        check = max(min(expected, _STEPS), 1)
+        before = places[0]
+        for step in range(1, _STEPS + 1):
+            here = places[step]
+            take(before, out=here, mode="clip")
+            if step == check:
+                if (here >= ends).all():
+                    break
+                check += _CHECK_EVERY
+            before = here
+        return step
 
     def _settle(self) -> None:
         """Dismiss walkers until each one lands where the next one began."""
@@ -187,32 +252,32 @@ class _Chain:
     def _collect(self) -> Units:
         """Return where the walkers stepped on their way, in order."""
         np = self.np
-        at: Units
-        if len(self.paths) == 1 and self.alive.all():
-            places, inside, _ = self.paths[0]
-            at = places.T.ravel()
-            return at if inside is None else at.take(np.flatnonzero(inside.T))
-        mark = np.zeros(self.stop, dtype=bool)
+        everyone = self.alive.all()
+        pieces = []
         for places, inside, walkers in self.paths:
-            counts = self.alive[walkers] if inside is None else inside & self.alive[walkers]
-            counts = np.broadcast_to(counts, places.shape).ravel()
-            mark[places.ravel().take(np.flatnonzero(counts))] = True
-        at = np.flatnonzero(mark)
+            if not everyone:
+                counts = self.alive[walkers]
+                inside = np.broadcast_to(counts, places.shape) if inside is None else inside & counts
+            pieces.append(places.T.ravel() if inside is None else places.T[inside.T])
+        if len(pieces) == 1:
+            return pieces[0]
+        at: Units = np.concatenate(pieces)
+        at.sort(kind="stable")  # merges what is in order already
         return at
 
-    def _checked(self, at: Units, limit: int) -> tuple[Units, Units, Words, int]:
+    def _checked(self, at: Units, limit: int) -> tuple[Units, Units, Flags, int]:
         """Cut the chain *at* where a size can't be."""
         np = self.np
-        heads = self.heads[at]
+        flags = self.flags[at]
         end = int(self.follows[at[-1]])
         sizes = np.empty(len(at), dtype=np.int64)
         np.subtract(at[1:], at[:-1], out=sizes[:-1])
         sizes[-1] = end - at[-1]
-        if end <= limit and sizes.min() >= 2 and not np.bitwise_or.reduce(heads) & 8:
-            return at, sizes, heads, end
-        bad = (sizes < 2) | (heads & 8 != 0) | (self.follows[at] > limit)
+        if end <= limit and sizes.min() >= 2 and not np.bitwise_or.reduce(flags) & 8:
+            return at, sizes, flags, end
+        bad = (sizes < 2) | (flags & 8 != 0) | (self.follows[at] > limit)
         first = int(bad.argmax())
-        return at[:first], sizes[:first], heads[:first], int(at[first])
+        return at[:first], sizes[:first], flags[:first], int(at[first])
 
 
 def available() -> bool:

@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from gdbmem.allocators.glibc.lockstep import Chunks
+
     Units = NDArray[np.int64]
 
 UNIT = 16
 _PER_PAGE = PAGE // UNIT
-_PAGE_SHIFT = _PER_PAGE.bit_length() - 1  # a division takes several times as long
 _SMALL = 1 << 13  # sizes below 128 KiB are counted by table, in units
 
 
@@ -35,20 +36,18 @@ class PageSums:
         self.np, self.tally, self.cached = np, tally, cached
         self.pages = np.frombuffer(tally.pages, dtype=np.uint16).reshape(-1, STATES)
         self.headers = np.frombuffer(tally.headers, dtype=np.uint16)
+        self.reached = np.frombuffer(tally.reached, dtype=np.uint8)
         self.counts = np.zeros((_SMALL, STATES), dtype=np.int64)
         self.pinned = np.zeros(_SMALL)
         self.found = 0  # cached chunks that came by
-        self.waiting: Units = np.empty(0, dtype=np.int64)  # sizes of the live chunks that begin on …
+        self.waiting: Units = np.empty(0, dtype=np.int64)  # sizes of the live chunks that lie on …
         self.waiting_page = 0  # … the page that the chain has not left
 
-    def add(self, base: int, at: Units, size: Units, heads: Any, end: int, next_head: int) -> None:
-        """Add the chunks of *size* that begin at units *at* of the block at *base*, their size words *heads*.
-
-        *end* is where the last one ends; *next_head* is the size word there, which says whether it is free.
-        """
-        self.base, self.at, self.size, self.end = base, at, size, end
-        self.offset = (base - self.tally.base) // PAGE  # the block's first page as a page of the region
-        self._find_others(heads, next_head)
+    def add(self, chunks: Chunks) -> None:
+        """Add *chunks*, which follow those that were added before."""
+        self.base, self.at, self.size, self.end = chunks.base, chunks.at, chunks.sizes, chunks.end
+        self.offset = (self.base - self.tally.base) // PAGE  # the block's first page as a page of the region
+        self._find_others(chunks.flags, chunks.next_head)
         self._count_sizes()
         self._fill_pages()
         self._share_pins()
@@ -56,6 +55,7 @@ class PageSums:
 
     def finish(self) -> None:
         """Bring what was kept in tables into the tally."""
+        self.tally.beside_end = (self.waiting * UNIT).tolist()
         self._charge_waiting()
         tally = self.tally
         self.counts[0] = self.pinned[0] = 0
@@ -76,24 +76,22 @@ class PageSums:
     def _pin(self, units: int, share: float) -> None:
         self.tally.pinned[units * UNIT] = self.tally.pinned.get(units * UNIT, 0.0) + share
 
-    def _find_others(self, heads: Any, next_head: int) -> None:
-        """Find the chunks that are not live: which they are, in order, and in which state."""
+    def _find_others(self, flags: Any, next_head: int) -> None:
+        """Find the chunks that are not live: which they are, in order, by state and together."""
         np = self.np
-        others = np.flatnonzero(heads & 1 == 0) - 1  # a chunk's flag is in the size word of the next
-        if len(others) and others[0] < 0:
-            others = others[1:]  # it is of the block before
+        free = np.flatnonzero(flags & 1 == 0) - 1  # a chunk's flag is in the size word of the next
+        if len(free) and free[0] < 0:
+            free = free[1:]  # it is of the block before
         if not next_head & 1:
-            others = np.append(others, len(self.at) - 1)
-        states = np.full(len(others), FREE)
+            free = np.append(free, len(self.at) - 1)
+        self.others: Units = free
+        self.kinds: dict[int, Units] = {FREE: free}
         here = self.cached.between(self.base + UNIT * int(self.at[0]), self.base + UNIT * self.end)
         for addresses, state in ((here.tcache, TCACHE), (here.fastbins, FASTBIN)):
             if len(addresses):
-                cached = np.setdiff1d(self._indexes(addresses), others, assume_unique=True)
-                self.found += len(cached)
-                others, states = np.append(others, cached), np.append(states, np.full(len(cached), state))
-                order = np.argsort(others, kind="stable")
-                others, states = others[order], states[order]
-        self.others, self.states = others, states
+                self.kinds[state] = np.setdiff1d(self._indexes(addresses), self.others, assume_unique=True)
+                self.found += len(self.kinds[state])
+                self.others = np.sort(np.append(self.others, self.kinds[state]))
 
     def _indexes(self, addresses: Any) -> Units:
         """Return which of the block's chunks begin at *addresses*."""
@@ -108,28 +106,31 @@ class PageSums:
     def _count_sizes(self) -> None:
         np = self.np
         least, most = int(self.size.min()), int(self.size.max())
-        self.large: list[int] = []
-        self.small = self.size
-        if most >= _SMALL:
-            self.large = np.flatnonzero(self.size >= _SMALL).tolist()
-            self.small = np.where(self.size < _SMALL, self.size, 0)  # nothing has size 0
-        if least == most < _SMALL:
-            self.counts[least, LIVE] += len(self.size)
-        else:
-            counts = np.bincount(self.small)
-            self.counts[: len(counts), LIVE] += counts
+        self.live = self.size
         if len(self.others):
-            kinds = np.bincount(self.small[self.others] * STATES + self.states, minlength=STATES)
-            kinds = np.append(kinds, np.zeros(-len(kinds) % STATES, dtype=np.int64)).reshape(-1, STATES)
-            self.counts[: len(kinds)] += kinds
-            self.counts[: len(kinds), LIVE] -= kinds.sum(axis=1)
-        for index in self.large:
-            self._count(int(self.size[index]), self._state(index), 1)
+            self.live = self.size.copy()
+            self.live[self.others] = 0  # nothing has size 0
+        self.small, self.large = self.live, []
+        if most >= _SMALL:
+            self.large = np.flatnonzero(self.live >= _SMALL).tolist()
+            self.small = np.where(self.live < _SMALL, self.live, 0)
+            for index in self.large:
+                self._count(int(self.live[index]), LIVE, 1)
+        if least == most < _SMALL:
+            self.counts[least, LIVE] += len(self.size) - len(self.others)
+        else:
+            self._add_counts(self.small, LIVE)
+        for state, mine in self.kinds.items():
+            sizes = self.size[mine]
+            if most >= _SMALL:
+                for units in sizes[sizes >= _SMALL].tolist():
+                    self._count(units, state, 1)
+                sizes = sizes[sizes < _SMALL]
+            self._add_counts(sizes, state)
 
-    def _state(self, index: int) -> int:
-        place = int(self.np.searchsorted(self.others, index))
-        known = place < len(self.others) and self.others[place] == index
-        return int(self.states[place]) if known else LIVE
+    def _add_counts(self, sizes: Units, state: int) -> None:
+        counts = self.np.bincount(sizes)
+        self.counts[: len(counts), state] += counts
 
     # -- pages --------------------------------------------------------------------------------------------
 
@@ -143,48 +144,54 @@ class PageSums:
         edges = np.arange(self.first, last + 2, dtype=np.int64) * _PER_PAGE
         edges[0], edges[-1] = self.at[0], self.end
         rows = slice(self.offset + self.first, self.offset + last + 1)
-        live = np.diff(edges)
-        begun = np.diff(np.searchsorted(self.at, edges))
         pages = self.pages[rows]
-        if len(self.others):
-            at, size = self.at[self.others], self.size[self.others]
-            begun -= np.diff(np.searchsorted(at, edges))
-            for state in (FREE, TCACHE, FASTBIN):
-                mine = self.np.flatnonzero(self.states == state)
-                if len(mine):
-                    held = self._held(at.take(mine), size.take(mine), edges)
-                    live -= held
-                    pages[:, state] += (held * UNIT).astype(np.uint16)
+        live = edges[1:] - edges[:-1]
+        self.before: Units = np.searchsorted(self.at, edges)  # so many chunks begin before each edge
+        begun = self.before[1:] - self.before[:-1]
+        self._note_over(edges[1:-1], rows)
+        for state, mine in self.kinds.items():
+            if len(mine):
+                at = self.at[mine]
+                before = np.searchsorted(at, edges)
+                begun -= before[1:] - before[:-1]
+                held = self._held(at, self.size[mine], edges, before)
+                live -= held
+                pages[:, state] += (held * UNIT).astype(np.uint16)
         pages[:, LIVE] += (live * UNIT).astype(np.uint16)
-        self.has_free_page = bool((pages[:, FREE] + pages[:, FASTBIN] == PAGE).any())
         self.headers[rows] += begun.astype(np.uint16)
 
-    def _held(self, at: Units, size: Units, edges: Units) -> Units:
-        """Return what the chunks *at* hold between each two *edges*."""
+    def _note_over(self, edges: Units, rows: slice) -> None:
+        """Find the chunk that lies over each of *edges*, between two pages, if one does."""
+        over = self.before[1:-1] - 1
+        lies_over = self.at[over] + self.size[over] > edges
+        self.over: Units = self.np.where(lies_over, self.small[over], 0)
+        self.reached[rows][1:] |= lies_over & (self.live[over] > 0)
+
+    def _held(self, at: Units, size: Units, edges: Units, before: Units) -> Units:
+        """Return what the chunks *at* hold between each two *edges*, *before* which so many begin."""
         np = self.np
-        before = np.append(0, np.cumsum(size))
-        inside = np.searchsorted(at, edges, side="right")  # so many begin at or before the edge
-        ends = np.append(0, at + size)
-        held: Units = np.diff(before[inside] - np.maximum(ends[inside] - edges, 0))
+        sums, ends = np.zeros(len(at) + 1, dtype=np.int64), np.zeros(len(at) + 1, dtype=np.int64)
+        np.cumsum(size, out=sums[1:])
+        np.add(at, size, out=ends[1:])
+        until = sums[before] - np.maximum(ends[before] - edges, 0)
+        held: Units = until[1:] - until[:-1]
         return held
 
     def _share_pins(self) -> None:
-        """Charge the free bytes of each page to the live chunks that begin on it, in equal shares.
+        """Charge the free bytes of each page to the live chunks on it, in equal shares.
 
         A page that the chain has not left waits: what follows may be free.
         """
-        np = self.np
         left = self.end // _PER_PAGE  # pages before this one are complete
-        count = int(np.searchsorted(self.at, left * _PER_PAGE))
+        count = int(self.before[left - self.first])
         if left > self.first and len(self.waiting):
             self._charge_waiting()
         if count:
             self._charge(count, left)
-        if count < len(self.at):
-            live = np.ones(len(self.at) - count, dtype=bool)
-            live[self.others[np.searchsorted(self.others, count) :] - count] = False
-            self.waiting = np.append(self.waiting, self.size[count:][live])
-            self.waiting_page = self.offset + left
+        over = left > self.first and int(self.at[count - 1] + self.size[count - 1]) > left * _PER_PAGE
+        live = self.live[count - over :]
+        self.waiting = self.np.append(self.waiting, live[live > 0])
+        self.waiting_page = self.offset + left
 
     def _charge(self, count: int, left: int) -> None:
         np = self.np
@@ -192,19 +199,23 @@ class PageSums:
         free = self.pages[rows, FREE]
         if not free.any():
             return
-        each = free / np.maximum(self.headers[rows], 1)
-        shares = each[(self.at[:count] >> _PAGE_SHIFT) - self.first]
-        shares[self.others[: np.searchsorted(self.others, count)]] = 0
+        each = free / np.maximum(self.headers[rows] + self.reached[rows], 1)
+        begun = self.before[1:] - self.before[:-1]
+        shares = np.repeat(each, begun[: left - self.first])
         sums = np.bincount(self.small[:count], weights=shares)
         self.pinned[: len(sums)] += sums
+        sums = np.bincount(self.over[: len(each) - 1], weights=each[1:])
+        self.pinned[: len(sums)] += sums
         for index in self.large:
-            if index < count and shares[index]:
-                self._pin(int(self.size[index]), float(shares[index]))
+            begin, end = int(self.at[index]), int(self.at[index] + self.size[index])
+            for page in (begin // _PER_PAGE - self.first, (end - 1) // _PER_PAGE - self.first):
+                if page < len(each) and each[page]:
+                    self._pin(end - begin, float(each[page]))
 
     def _charge_waiting(self) -> None:
         if not len(self.waiting):
             return
-        share = float(self.pages[self.waiting_page, FREE] / max(self.headers[self.waiting_page], 1))
+        share = self.tally.shared_free(self.waiting_page)
         if share:
             for units in self.waiting.tolist():
                 self._pin(units, share)
@@ -213,10 +224,12 @@ class PageSums:
     def _find_runs(self) -> None:
         """Keep the runs of neighbouring free chunks that hold whole pages."""
         np, tally, base = self.np, self.tally, self.base
-        free = self.others.take(np.flatnonzero(self.states != TCACHE))  # fastbins are emptied first
+        free = self.kinds[FREE]
+        if FASTBIN in self.kinds:  # malloc_trim empties these first
+            free = np.sort(np.append(free, self.kinds[FASTBIN]))
         if tally.pending and not (len(free) and free[0] == 0):
             tally.end_run(base + UNIT * int(self.at[0]))
-        if not self.has_free_page:
+        if not self._has_free_page():
             free = self._at_the_ends(free)
         if not len(free):
             return
@@ -235,6 +248,10 @@ class PageSums:
             low, high = low[:-1], high[:-1]
         kept = ((low + TRIM_KEEPS + PAGE - 1) & -PAGE) < (high & -PAGE)
         tally.runs.extend(zip(low[kept].tolist(), high[kept].tolist()))
+
+    def _has_free_page(self) -> bool:
+        pages = self.pages[self.offset + self.first : self.offset + self.end // _PER_PAGE + 1]
+        return bool((pages[:, FREE] + pages[:, FASTBIN] == PAGE).any())
 
     def _at_the_ends(self, free: Units) -> Units:
         """Return those of *free* whose run touches an end of the block, where it may go on."""

@@ -33,6 +33,9 @@ class Cached:
     tcache: Sequence[int] = field(default_factory=lambda: array("Q"))
     fastbins: Sequence[int] = field(default_factory=lambda: array("Q"))
 
+    def __len__(self) -> int:
+        return len(self.tcache) + len(self.fastbins)
+
     def between(self, start: int, end: int) -> Cached:
         return Cached(_slice(self.tcache, start, end), _slice(self.fastbins, start, end))
 
@@ -49,6 +52,7 @@ class Tally:
     end: int
     pages: array[int] = field(init=False)  # 4 figures a page: bytes of each state
     headers: array[int] = field(init=False)  # a page: live chunks that begin on it
+    reached: bytearray = field(init=False)  # a page: whether a live chunk from before reaches into it
     chunks: list[int] = field(default_factory=lambda: [0] * STATES)
     bytes: list[int] = field(default_factory=lambda: [0] * STATES)
     sizes: dict[int, list[int]] = field(default_factory=dict)  # size → chunks of each state
@@ -57,6 +61,9 @@ class Tally:
     pending: int = 0  # start of the free run that the walk is in; 0: in none
     stopped_at: int = 0
     stopped_why: str = ""
+    beside_end: list[int] = field(
+        default_factory=list
+    )  # sizes of live chunks on the page where the walk ended
     strays: int = 0  # cached chunks that the walk did not come by
 
     def __post_init__(self) -> None:
@@ -64,6 +71,7 @@ class Tally:
         count = -(-(self.end - self.base) // PAGE)
         self.pages = array("H", bytes(2 * STATES * count))
         self.headers = array("H", bytes(2 * count))
+        self.reached = bytearray(count)
 
     @property
     def page_count(self) -> int:
@@ -82,6 +90,11 @@ class Tally:
             middle = slice(STATES * (first + 1) + state, STATES * last, STATES)
             pages[middle] = array("H", [PAGE]) * (last - first - 1)
 
+    def shared_free(self, page: int) -> float:
+        """Return the free bytes on *page* that each live chunk on it keeps from being returned."""
+        sharing = self.headers[page] + self.reached[page]
+        return self.pages[STATES * page + FREE] / sharing if sharing else 0.0
+
     def end_run(self, end: int) -> None:
         """The free run that began at `pending` ends at *end*: kept when pages fit inside it."""
         if self.pending and has_pages(self.pending, end):
@@ -90,6 +103,9 @@ class Tally:
 
     def add_top(self, top: int, end: int) -> None:
         """Add the top chunk, and join the free run below it."""
+        beside = min((top | (PAGE - 1)) + 1, end) - top
+        for size in self.beside_end:
+            self.pinned[size] = self.pinned.get(size, 0.0) + beside / len(self.beside_end)
         self.chunks[FREE] += 1
         self.bytes[FREE] += end - top
         self.sizes.setdefault(end - top, [0] * STATES)[FREE] += 1

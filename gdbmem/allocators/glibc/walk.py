@@ -30,19 +30,20 @@ def walk(memory: Memory, tally: Tally, limit: int, cached: Cached, *, block_byte
     states.update(dict.fromkeys(cached.fastbins, FASTBIN))
     address = tally.start
     limit = min(limit, tally.end - 16)
-    live: list[tuple[int, int]] = []
+    live: list[tuple[int, int]] = []  # pages, and sizes of live chunks on them
     while address < limit:
         base = address & -PAGE
         size = min(block_bytes, limit + 16 - base)
         words = memoryview(memory.read(base, size)).cast("Q")
         further = _walk_block(words, base, address, limit, tally, states, memory, live)
-        live = _share_pins(tally, live, further & -PAGE)
+        live = _share_pins(tally, live, (further - tally.base) // PAGE)
         if tally.stopped_why:
             break
         address = further
-    _share_pins(tally, live, tally.end)
     if not tally.stopped_why:
         tally.stopped_at, tally.stopped_why = address, ENDED if address == limit else CORRUPT
+    tally.beside_end = [size for _, size in live]
+    _share_pins(tally, live, tally.page_count)
     tally.strays += len(states)
 
 
@@ -63,14 +64,13 @@ def _walk_block(
         size = word & ~7
         following = address + size
         if size < MIN_CHUNK or size & 8 or following > limit:
-            _stop(tally, address, word)
+            tally.end_run(address)
+            tally.stopped_at, tally.stopped_why = address, why_stopped(word)
             break
         index = (following - base >> 3) + 1
         next_word = words[index] if index < count else word_at(memory, following + 8)
         state = states.pop(address, LIVE) if next_word & 1 else FREE
-        _count(tally, state, address, size)
-        if state == LIVE:
-            live.append((address, size))
+        _count(tally, state, address, size, live)
         word = next_word
         address = following
         if index >= count:
@@ -78,7 +78,7 @@ def _walk_block(
     return address
 
 
-def _count(tally: Tally, state: int, address: int, size: int) -> None:
+def _count(tally: Tally, state: int, address: int, size: int, live: list[tuple[int, int]]) -> None:
     tally.chunks[state] += 1
     tally.bytes[state] += size
     counts = tally.sizes.get(size)
@@ -87,29 +87,27 @@ def _count(tally: Tally, state: int, address: int, size: int) -> None:
     counts[state] += 1
     tally.add_range(state, address, address + size)
     if state == LIVE:
-        tally.headers[(address - tally.base) // PAGE] += 1
+        first, last = (address - tally.base) // PAGE, (address + size - 1 - tally.base) // PAGE
+        tally.headers[first] += 1
+        live.append((first, size))
+        if last > first:
+            tally.reached[first + 1 : last + 1] = b"\1" * (last - first)
+            live.append((last, size))
     if state in (FREE, FASTBIN):
         tally.pending = tally.pending or address
     elif tally.pending:
         tally.end_run(address)
 
 
-def _stop(tally: Tally, address: int, word: int) -> None:
-    tally.end_run(address)
-    tally.stopped_at = address
-    tally.stopped_why = why_stopped(word)
-
-
 def _share_pins(tally: Tally, live: list[tuple[int, int]], end: int) -> list[tuple[int, int]]:
-    """Charge the free bytes of each page below *end* to the live chunks that begin on it, in equal shares.
+    """Charge the free bytes of each page before page *end* to the live chunks on it, in equal shares.
 
-    Returns the chunks on the page beyond: what follows on it may be free.
+    Returns what is on the pages beyond: what follows there may be free.
     """
-    pages, headers = tally.pages, tally.headers
-    waiting = [chunk for chunk in live[-PAGE // MIN_CHUNK :] if chunk[0] >= end]
-    for address, size in live[: len(live) - len(waiting)]:
-        page = (address - tally.base) // PAGE
-        free = pages[STATES * page + FREE]
-        if free and headers[page]:
-            tally.pinned[size] = tally.pinned.get(size, 0.0) + free / headers[page]
-    return waiting
+    pinned = tally.pinned
+    for page, size in live:
+        if page < end:
+            share = tally.shared_free(page)
+            if share:
+                pinned[size] = pinned.get(size, 0.0) + share
+    return [(page, size) for page, size in live if page >= end]
