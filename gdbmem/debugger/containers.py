@@ -37,7 +37,9 @@ class ContainersCommand(Command):
         from gdbmem.arguments import add_output_options
 
         parser.add_argument("--save", metavar="NAME", help="keep this survey under NAME")
-        parser.add_argument("--since", metavar="NAME", help="what has changed since NAME was saved")
+        parser.add_argument(
+            "--since", metavar="NAME", help="what has changed since NAME was saved; also a file, or RUN:NAME"
+        )
         parser.add_argument("--top", metavar="N", type=int, default=20, help="list N containers")
         parser.add_argument(
             "--everywhere", action="store_true", help="all vectors of the heap, found by their pointers alone"

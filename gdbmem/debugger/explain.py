@@ -35,7 +35,9 @@ class ExplainCommand(Command):
         from gdbmem.arguments import add_output_options
 
         parser.add_argument("--save", metavar="NAME", help="keep this ledger under NAME")
-        parser.add_argument("--since", metavar="NAME", help="what has changed since NAME was saved")
+        parser.add_argument(
+            "--since", metavar="NAME", help="what has changed since NAME was saved; also a file, or RUN:NAME"
+        )
         parser.add_argument("--sizes", action="store_true", help="live and free blocks by size")
         parser.add_argument("--pinners", action="store_true", help="which live blocks keep free pages back")
         parser.add_argument(

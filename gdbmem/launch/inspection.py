@@ -23,7 +23,7 @@ from gdbmem.linux.elf import Image, images
 from gdbmem.linux.maps import Mapping, parse_smaps
 from gdbmem.linux.pages import Ranges, resident_ranges, scan_resident
 from gdbmem.linux.process import check_analysable, open_in, process_facts
-from gdbmem.linux.procmemory import ProcMemory
+from gdbmem.linux.procmemory import CarefulMemory, ProcMemory
 from gdbmem.linux.ptrace import Freeze, held_threads
 from gdbmem.model.ledger import Ledger
 from gdbmem.model.memory import Memory
@@ -252,7 +252,8 @@ def fill_reading(
 
     A heap of no more than *searched* bytes is searched for vectors too.
     """
-    _fill(reading, memory, malloc, main, walker)
+    careful = CarefulMemory(memory, reading.mappings) if reading.pid is not None else memory
+    _fill(reading, careful, malloc, main, walker)
     if look is not None:
         look(reading, memory)
     add_unused_in_vectors(reading, memory, most_bytes=searched)
