@@ -8,6 +8,7 @@ hashtable.h, unique_ptr.h, shared_ptr_base.h; the same since GCC 5.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
@@ -23,6 +24,9 @@ MOST_ELEMENTS = 1_000_000  # of one container that are looked into
 DEEPEST = 12
 _MOST_BYTES = 1 << 46
 _DEQUE_NODE = 512
+_PROBES, _PROBED = 32, 1 << 20  # of what is larger, one word in so many bytes is read, or a 32nd
+_LEAST_LOAD = 1 / 1024  # elements that a bucket may have
+_LOAD_CHANGED = 8  # a table isn't made anew when that is changed
 
 
 @dataclass
@@ -104,9 +108,11 @@ class Surveyor:
         self._visit(path, plan, address, depth)
 
     def readable(self, address: int, size: int) -> bool:
-        """Tell whether both ends of ``[address, address + size)`` can be read."""
+        """Tell whether ``[address, address + size)`` can be read: both ends, and places in between of a large one."""
+        step = max(size // _PROBES, _PROBED)
         try:
-            self._windows.word(address & -8)
+            for place in range(address, address + size, step):
+                self._windows.word(place & -8)
             self._windows.word((address + size - 1) & -8)
         except (MemoryUnreadable, OverflowError):
             return False
@@ -126,7 +132,7 @@ class Surveyor:
 
         None where no object of such a class is there.
         """
-        if plan.resolve is None:
+        if plan.resolve is None or plan.kind != "struct":
             return path, plan, address
         word = self.words(address, 1)[0]
         if word not in plan.resolved:
@@ -180,7 +186,7 @@ class Surveyor:
             if found is None:
                 return
             _, whole, target = found
-            size = whole.size if plan.element.resolve is not None else size
+            size = whole.size if plan.element.kind == "struct" else size
         if not self.readable(target, max(size, 1)):
             return
         if control:
@@ -319,7 +325,11 @@ class Surveyor:
         table, buckets, first, count = self.words(address, 4)
         if not buckets or buckets > 1 << 40 or count > 1 << 40 or (first == 0) != (count == 0):
             return
-        if not self.readable(table, buckets * 8):
+        # Both libraries keep behind the count how many elements a bucket may have.
+        load = struct.unpack("<f", self._memory.read(address + 32, 4))[0]
+        if not _LEAST_LOAD <= load <= 1 / _LEAST_LOAD or count > _LOAD_CHANGED * max(load, 1) * buckets:
+            return
+        if not self.readable(table, buckets * 8) or (first and not self.readable(first, plan.node_size)):
             return
         single = table == address + 48  # one bucket, kept in the object
         held = (0 if single else buckets * 8) + count * plan.node_size

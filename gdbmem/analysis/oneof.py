@@ -36,6 +36,7 @@ def read_any(survey: Surveyor, path: str, plan: Plan, address: int, depth: int) 
         if not target or not survey.readable(target, max(found.plan.size, 1)):
             return
         survey.note(path, plan, 1, 1, found.plan.size, 0)
+        path = f"*{path}"
     survey.visit_inside(inside(path, found.plan), found.plan, target, depth + 1)
 
 

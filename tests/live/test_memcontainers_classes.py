@@ -36,6 +36,10 @@ def surveyed(
         "memcontainers --since start --json -o 2.json",
         "memcontainers --since start",
         "memcontainers --json -o expr.json *server->first",
+        "memcontainers --json -o any.json server->large",
+        "set language c",
+        "memcontainers --json -o c.json",
+        "show language",
         "continue",
     )
     assert (folder / "expr.json").exists(), done.stderr
@@ -82,8 +86,29 @@ def test_a_map_that_is_never_erased_is_named_although_only_an_interface_leads_to
 )
 def test_each_way_is_followed(surveyed: tuple[Path, str, str], path: str, size: int) -> None:
     found = rows(surveyed[0] / "1.json")
-    star, name = ("*", path[1:]) if path.startswith("*") else ("", path)
-    assert found[f"{star}server.{name}"]["size"] == size
+    name = path.lstrip("*")
+    assert found[f"{path[: -len(name)]}server.{name}"]["size"] == size
+
+
+@pytest.mark.parametrize(
+    ("path", "size"),
+    [("server.large", 3), ("server.text", 43), ("server.pointed", 31), ("*server.owned", 37)],
+)
+def test_what_an_any_holds_is_found_in_it_or_in_a_block_of_its_own(
+    surveyed: tuple[Path, str, str], path: str, size: int
+) -> None:
+    found = rows(surveyed[0] / "1.json")
+    outside = f"*{path}" in found  # libstdc++'s has room for a pointer, libc++'s for three
+    assert found[f"*{path}" if outside else path]["size"] == size
+    assert not outside or found[path]["type"] == "std::any"
+
+
+def test_a_program_that_stands_in_c_has_the_same_containers(surveyed: tuple[Path, str, str]) -> None:
+    folder, shown, _ = surveyed
+    assert rows(folder / "c.json").keys() == rows(folder / "2.json").keys()
+    assert survey(folder / "c.json")["held_bytes"] == survey(folder / "2.json")["held_bytes"]
+    assert 'The current source language is "c".' in shown
+    assert "server->large" in set(rows(folder / "any.json")) <= {"server->large", "*server->large"}
 
 
 def test_what_is_no_object_of_its_class_is_not_looked_into(surveyed: tuple[Path, str, str]) -> None:

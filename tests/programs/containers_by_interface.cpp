@@ -69,6 +69,8 @@ struct Server {
     std::array<std::vector<short>, 3> fixed;
     Service *broken[6];
     std::unique_ptr<Service> gone;
+    std::any *pointed;
+    std::unique_ptr<std::any> owned;
 };
 
 static Server *server;
@@ -105,6 +107,9 @@ int main() {
     server->pair.second.reset(new Cache);
     server->pair.second->handle(3);
     server->fixed[2].resize(29);
+    server->pointed = placed<std::any>();
+    *server->pointed = std::vector<int>(31);
+    server->owned.reset(new std::any(std::vector<int>(37)));
     // Nothing of these is to be believed.
     auto *freed = placed<Cache>();
     free(freed);
