@@ -24,6 +24,10 @@ from gdbmem.model.memory import Memory
 _STD = re.compile(r"^std::(__\w+::)?(\w+)(?:<|$)")
 _TUPLE_PART = re.compile(r"^std::(?:__\w+::)?(?:_Head_base|__tuple_leaf)<(\d+)")
 _TUPLE_VALUES = ("_M_head_impl", "__value_")
+# They own nothing, and may stand behind the last element.
+_ITERATOR = re.compile(
+    r"^(?:__gnu_cxx|std)::(?:\w+::)*(?:_\w*_?(?:const_)?iterator(?:_base)?|__wrap_iter|__bounded_iter|reverse_iterator)<"
+)
 _TREES = {"map", "multimap", "set", "multiset"}
 _HASHES = {"unordered_map", "unordered_multimap", "unordered_set", "unordered_multiset"}
 _DEEPEST = 12
@@ -106,7 +110,9 @@ class Planner:
         kind = found[2] if found else ""
         try:
             fillers = (self._fill_libcxx, self._fill_container, self._fill_compound)
-            if not any(fill(made, type_, kind, pointers, depth) for fill in fillers):
+            if not _ITERATOR.match(name) and not any(
+                fill(made, type_, kind, pointers, depth) for fill in fillers
+            ):
                 self._fill_struct(made, type_, pointers, depth)
         except (gdb.error, RuntimeError):
             made.kind, made.fields = "struct", []  # a layout that is nobody's

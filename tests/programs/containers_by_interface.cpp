@@ -78,6 +78,12 @@ void checkpoint(int number) { printf("point %d given %ld\n", number, given); ffl
 
 template <class T> T *placed() { return new (calloc(1, sizeof(T))) T(); }
 
+// Iterators lead to what is behind the last element, or was once.
+template <class T> void iterate(T &all) {
+    auto last = all.end(), first = all.begin();
+    checkpoint(first == last ? 4 : 3);
+}
+
 int main() {
     setvbuf(stdout, nullptr, _IONBF, 0);
     server = placed<Server>();
@@ -121,6 +127,11 @@ int main() {
     checkpoint(1);
     for (int request = 0; request < 2000; request++) server->first->handle(request);
     checkpoint(2);
+    static std::vector<std::vector<int>> rows(1);
+    new (&rows[0]) std::vector<int>(41);
+    rows.reserve(2);
+    new (&rows[1]) std::vector<int>(43);  // behind the end: of nobody
+    iterate(rows);
     fflush(stdout);
     _Exit(0);
 }
