@@ -8,10 +8,12 @@ hashtable.h, unique_ptr.h, shared_ptr_base.h; the same since GCC 5.
 
 from __future__ import annotations
 
+import contextlib
 import struct
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Optional
+from typing import Any, Callable, Optional
 
 from gdbmem.analysis.containerplans import Plan
 from gdbmem.analysis.libcxx import READERS
@@ -21,7 +23,7 @@ from gdbmem.model.containers import Container, Survey
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
 
 MOST_ELEMENTS = 1_000_000  # of one container that are looked into
-DEEPEST = 12
+DEEPEST = 30  # pointers and containers from a variable to what is looked into
 _MOST_BYTES = 1 << 46
 _DEQUE_NODE = 512
 _PROBES, _PROBED = 32, 1 << 20  # of what is larger, one word in so many bytes is read, or a 32nd
@@ -47,6 +49,10 @@ class Surveyor:
         self._sums: dict[tuple[str, str], _Sum] = {}
         self._seen: set[tuple[int, str]] = set()
         self._cut: set[str] = set()
+        self._cut_deep = False
+        # What is to be looked into when all that is nearer to a variable has been: of several ways to an object
+        # the shortest names it, and the depth of lists and trees is no recursion.
+        self._later: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._readers = {
             "struct": self._struct, "array": self._array, "pointer": self._pointer, "unique": self._unique,
             "shared": self._shared, "optional": self._optional, "vector": self._vector, "bits": self._bits,
@@ -65,6 +71,10 @@ class Surveyor:
 
     def survey(self, notices: Sequence[Notice] = ()) -> Survey:
         """Return what was found, the largest first, with *notices* before its own."""
+        while self._later:
+            look, arguments = self._later.popleft()
+            with contextlib.suppress(MemoryUnreadable):  # a variable that isn't initialised yet
+                look(*arguments)
         found = [
             Container(path, name, s.containers, s.size, s.capacity, s.held, s.slack)
             for (path, name), s in self._sums.items()
@@ -73,11 +83,17 @@ class Surveyor:
             Notice("containers-cut", f"only the first {MOST_ELEMENTS:,} elements of {path} were looked into")
             for path in sorted(self._cut)
         ]
+        if self._cut_deep:
+            text = f"what lies behind more than {DEEPEST} containers and pointers was not looked into"
+            cut.append(Notice("containers-cut", text))
         return Survey(sorted(found, key=lambda c: (-c.held_bytes, c.path)), [*notices, *cut])
 
     def _visit(self, path: str, plan: Plan, address: int, depth: int) -> None:
-        if depth > DEEPEST or (address, plan.type_name) in self._seen:
+        if (address, plan.type_name) in self._seen:
             return  # reached before: from another variable, or by a cycle
+        if depth > DEEPEST:
+            self._cut_deep = True
+            return
         if plan.kind not in ("pointer", "array", "optional"):
             self._seen.add((address, plan.type_name))
         try:
@@ -144,14 +160,26 @@ class Surveyor:
             path = f"{path}.({found.plan.type_name})"
         return path, found.plan, address - found.offset
 
+    def later(self, look: Callable[..., None], *arguments: Any) -> None:
+        """Have *look* called when all that is nearer to a variable has been looked into."""
+        self._later.append((look, arguments))
+
     def elements(self, path: str, plan: Plan, start: int, count: int, depth: int) -> None:
         """Look into *count* elements that lie end to end."""
-        if plan.element is None or not plan.element.holds():
-            return
+        if self._looks_into(path, plan, count):
+            self.later(self._elements, f"{path}[*]", plan, start, min(count, MOST_ELEMENTS), depth + 1)
+
+    def _looks_into(self, path: str, plan: Plan, count: int) -> bool:
+        if plan.element is None or not count or not plan.element.holds():
+            return False
         if count > MOST_ELEMENTS:
             self._cut.add(path)
-        for number in range(min(count, MOST_ELEMENTS)):
-            self._visit(f"{path}[*]", plan.element, start + number * plan.element_size, depth + 1)
+        return True
+
+    def _elements(self, path: str, plan: Plan, start: int, count: int, depth: int) -> None:
+        assert plan.element is not None
+        for address in range(start, start + count * plan.element_size, plan.element_size):
+            self._visit(path, plan.element, address, depth)
 
     # -- one method a kind --------------------------------------------------------------------------------
 
@@ -171,7 +199,7 @@ class Surveyor:
         target = self.words(address, 1)[0]
         found = self.object_at(path, plan.element, target) if target and plan.element is not None else None
         if found is not None and self.readable(found[2], found[1].size):
-            self._visit(*found, depth + 1)
+            self.later(self._visit, *found, depth + 1)
 
     def _unique(self, path: str, plan: Plan, address: int, depth: int) -> None:
         self._owned(path, plan, self.words(address, 1)[0], 0, depth)
@@ -195,7 +223,7 @@ class Surveyor:
             size += plan.count if plan.count <= inside < plan.count + 64 else plan.count + 8
         self.note(path, plan, 1, 1, size, 0)
         if found is not None:
-            self._visit(*found, depth + 1)
+            self.later(self._visit, *found, depth + 1)
 
     def _shared(self, path: str, plan: Plan, address: int, depth: int) -> None:
         target, control = self.words(address, 2)
@@ -285,29 +313,31 @@ class Surveyor:
         self, path: str, plan: Plan, node: int, end: int, count: int, depth: int, *, link: int = 0
     ) -> None:
         """Look into *count* nodes from *node* on, each with a pointer to the next one at *link*."""
-        if plan.element is None or not plan.element.holds():
-            return
-        if count > MOST_ELEMENTS:
-            self._cut.add(path)
-        for _ in range(min(count, MOST_ELEMENTS)):
+        if self._looks_into(path, plan, count):
+            self.later(self._chain, f"{path}[*]", plan, node, end, min(count, MOST_ELEMENTS), depth + 1, link)
+
+    def _chain(self, path: str, plan: Plan, node: int, end: int, count: int, depth: int, link: int) -> None:
+        assert plan.element is not None
+        for _ in range(count):
             if node in (0, end):
                 return
-            self._visit(f"{path}[*]", plan.element, node + plan.element_offset, depth + 1)
+            self._visit(path, plan.element, node + plan.element_offset, depth)
             node = self.words(node + link, 1)[0]
 
     def nodes(self, path: str, plan: Plan, root: int, count: int, depth: int, *, children: int) -> None:
         """Look into a tree of *count* nodes, each with two pointers to its children at *children*."""
-        if plan.element is None or not plan.element.holds():
-            return
-        if count > MOST_ELEMENTS:
-            self._cut.add(path)
+        if self._looks_into(path, plan, count):
+            self.later(self._nodes, f"{path}[*]", plan, root, min(count, MOST_ELEMENTS), depth + 1, children)
+
+    def _nodes(self, path: str, plan: Plan, root: int, count: int, depth: int, children: int) -> None:
+        assert plan.element is not None
         stack, visited = [root], 0
-        while stack and visited < min(count, MOST_ELEMENTS):
+        while stack and visited < count:
             node = stack.pop()
             if not node:
                 continue
             visited += 1
-            self._visit(f"{path}[*]", plan.element, node + plan.element_offset, depth + 1)
+            self._visit(path, plan.element, node + plan.element_offset, depth)
             stack += self.words(node + children, 2)
 
     def _tree(self, path: str, plan: Plan, address: int, depth: int) -> None:

@@ -37,7 +37,7 @@ def read_any(survey: Surveyor, path: str, plan: Plan, address: int, depth: int) 
             return
         survey.note(path, plan, 1, 1, found.plan.size, 0)
         path = f"*{path}"
-    survey.visit_inside(inside(path, found.plan), found.plan, target, depth + 1)
+    survey.later(survey.visit_inside, inside(path, found.plan), found.plan, target, depth + 1)
 
 
 def inside(path: str, plan: Plan) -> str:

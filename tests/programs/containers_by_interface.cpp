@@ -78,6 +78,13 @@ void checkpoint(int number) { printf("point %d given %ld\n", number, given); ffl
 
 template <class T> T *placed() { return new (calloc(1, sizeof(T))) T(); }
 
+static Named *both() {
+    auto *made = placed<Both>();
+    made->items.resize(21);
+    made->more.resize(33);
+    return made;
+}
+
 // Iterators lead to what is behind the last element, or was once.
 template <class T> void iterate(T &all) {
     auto last = all.end(), first = all.begin();
@@ -99,10 +106,7 @@ int main() {
     server->made->handle(1);
     server->adopted = std::shared_ptr<Service>(new Cache);
     server->adopted->handle(2);
-    auto *both = placed<Both>();
-    both->items.resize(21);
-    both->more.resize(33);
-    server->named = {both, static_cast<Named *>(placed<Log>())};
+    server->named = {both(), static_cast<Named *>(placed<Log>())};
     server->choice = std::vector<long>(17);
     server->other.emplace<2>();
     server->small = 5;
@@ -120,7 +124,7 @@ int main() {
     auto *freed = placed<Cache>();
     free(freed);
     static long zeros[16], code[16] = {(long)&checkpoint}, strange[16] = {0x1234567812345678}, wrong[16];
-    wrong[0] = *(long *)both;  // an object of a class that is no Service
+    wrong[0] = *(long *)server->named[0];  // an object of a class that is no Service
     long *bad[] = {(long *)freed, zeros, code, strange, wrong, (long *)0xdeadbeef000};
     for (int i = 0; i < 6; i++) server->broken[i] = (Service *)bad[i];
     new (&server->gone) std::unique_ptr<Service>((Service *)strange);

@@ -28,8 +28,11 @@ class Scene:
         data = struct.pack(f"<{len(words)}Q", *words) + tail
         self.areas[base][address - base : address - base + len(data)] = data
 
+    def memory(self) -> BytesMemory:
+        return BytesMemory([(base, bytes(data)) for base, data in self.areas.items()])
+
     def held(self, plan: Plan, address: int) -> list[int]:
-        surveyor = Surveyor(BytesMemory([(base, bytes(data)) for base, data in self.areas.items()]))
+        surveyor = Surveyor(self.memory())
         surveyor.visit("it", plan, address)
         survey = surveyor.survey()
         survey.check()
@@ -98,3 +101,29 @@ def test_an_object_whose_class_nobody_knows_is_not_looked_into_and_another_one_o
         scene.write(address + 16, [LOW + 2056, LOW + 2064])
     assert scene.held(several, LOW) == [64]
     assert sorted(asked) == [0, HIGH]
+
+
+def test_the_shortest_way_names_an_object_whichever_variable_comes_first() -> None:
+    scene = Scene()
+    holder = Plan("struct", "Holder", 24, fields=[(0, "items", VECTOR)])
+    near = Plan("pointer", "", 8, holder)
+    far = Plan("struct", "Far", 8, fields=[(0, "way", Plan("pointer", "", 8, near))])
+    scene.write(LOW + 64, [LOW + 256, LOW + 256, LOW + 272])
+    scene.write(LOW, [LOW + 8, LOW + 64])  # far → near → holder
+    surveyor = Surveyor(scene.memory())
+    surveyor.visit("far", far, LOW)
+    surveyor.visit("near", near, LOW + 8)
+    assert [container.path for container in surveyor.survey().containers] == ["near.items"]
+
+
+def test_nodes_that_own_each_other_are_followed_to_a_depth_that_is_said() -> None:
+    scene = Scene()
+    node = Plan("struct", "Node", 8)
+    node.fields.append((0, "next", Plan("unique", "std::unique_ptr<Node>", 8, node, 8)))
+    for number in range(1000):
+        scene.write(LOW + 8 * number, [LOW + 8 * (number + 1)])
+    surveyor = Surveyor(scene.memory())
+    surveyor.visit("first", node, LOW)
+    survey = surveyor.survey()
+    assert len(survey.containers) == 31
+    assert [notice.slug for notice in survey.notices] == ["containers-cut"]
