@@ -47,12 +47,13 @@ class Surveyor:
         self._memory = memory
         self._windows = WindowedMemory(memory)
         self._sums: dict[tuple[str, str], _Sum] = {}
-        self._seen: set[tuple[int, str]] = set()
+        self._seen: dict[str, set[int]] = {}  # addresses by type
         self._cut: set[str] = set()
         self._cut_deep = False
         # What is to be looked into when all that is nearer to a variable has been: of several ways to an object
         # the shortest names it, and the depth of lists and trees is no recursion.
-        self._later: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._later: deque[tuple[Any, ...]] = deque()  # what is to be called, and its arguments
+        self._paths: dict[str, str] = {}  # one string for each, not one for each object
         self._readers = {
             "struct": self._struct, "array": self._array, "pointer": self._pointer, "unique": self._unique,
             "shared": self._shared, "optional": self._optional, "vector": self._vector, "bits": self._bits,
@@ -72,7 +73,7 @@ class Surveyor:
     def survey(self, notices: Sequence[Notice] = ()) -> Survey:
         """Return what was found, the largest first, with *notices* before its own."""
         while self._later:
-            look, arguments = self._later.popleft()
+            look, *arguments = self._later.popleft()
             with contextlib.suppress(MemoryUnreadable):  # a variable that isn't initialised yet
                 look(*arguments)
         found = [
@@ -89,13 +90,11 @@ class Surveyor:
         return Survey(sorted(found, key=lambda c: (-c.held_bytes, c.path)), [*notices, *cut])
 
     def _visit(self, path: str, plan: Plan, address: int, depth: int) -> None:
-        if (address, plan.type_name) in self._seen:
+        if plan.kind not in ("pointer", "array", "optional") and not self._is_new(address, plan.type_name):
             return  # reached before: from another variable, or by a cycle
         if depth > DEEPEST:
             self._cut_deep = True
             return
-        if plan.kind not in ("pointer", "array", "optional"):
-            self._seen.add((address, plan.type_name))
         try:
             reader = self._readers.get(plan.kind)
             if reader is not None:
@@ -106,6 +105,13 @@ class Surveyor:
                 ONE_OF_READERS[plan.kind](self, path, plan, address, depth)
         except MemoryUnreadable:
             return  # a variable that isn't initialised yet
+
+    def _is_new(self, address: int, type_name: str) -> bool:
+        """Tell whether the object of that type was not met before, and remember it."""
+        seen = self._seen.setdefault(type_name, set())
+        count = len(seen)
+        seen.add(address)
+        return len(seen) > count
 
     # -- for those who read one kind of container ---------------------------------------------------------
 
@@ -160,9 +166,9 @@ class Surveyor:
             path = f"{path}.({found.plan.type_name})"
         return path, found.plan, address - found.offset
 
-    def later(self, look: Callable[..., None], *arguments: Any) -> None:
+    def later(self, look: Callable[..., None], path: str, *arguments: Any) -> None:
         """Have *look* called when all that is nearer to a variable has been looked into."""
-        self._later.append((look, arguments))
+        self._later.append((look, self._paths.setdefault(path, path), *arguments))
 
     def elements(self, path: str, plan: Plan, start: int, count: int, depth: int) -> None:
         """Look into *count* elements that lie end to end."""
@@ -188,8 +194,7 @@ class Surveyor:
             self._visit(f"{path}.{name}" if name else path, inner, address + offset, depth)
         # Where a virtual base lies only the whole object tells, which is looked into then, once.
         whole = self.object_at(path, plan, address) if plan.has_virtual_base else None
-        if whole is not None and (whole[2], "whole") not in self._seen:
-            self._seen.add((whole[2], "whole"))
+        if whole is not None and self._is_new(whole[2], "whole"):
             self._struct(path, whole[1], whole[2], depth)
 
     def _array(self, path: str, plan: Plan, address: int, depth: int) -> None:
@@ -227,9 +232,10 @@ class Surveyor:
 
     def _shared(self, path: str, plan: Plan, address: int, depth: int) -> None:
         target, control = self.words(address, 2)
-        if not target or not control or (target, "shared") in self._seen or not self.readable(control, 16):
+        if not target or not control or not self.readable(control, 16):
             return
-        self._seen.add((target, "shared"))  # many may share it: it is counted once
+        if not self._is_new(target, "shared"):
+            return  # many may share it: it is counted once
         self._owned(path, plan, target, control, depth)
 
     def _optional(self, path: str, plan: Plan, address: int, depth: int) -> None:
