@@ -8,9 +8,12 @@ hashtable.h, unique_ptr.h, shared_ptr_base.h; the same since GCC 5.
 
 from __future__ import annotations
 
+import contextlib
+import struct
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Optional
+from typing import Any, Callable, Optional
 
 from gdbmem.analysis.containerplans import Plan
 from gdbmem.analysis.libcxx import READERS
@@ -20,9 +23,12 @@ from gdbmem.model.containers import Container, Survey
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
 
 MOST_ELEMENTS = 1_000_000  # of one container that are looked into
-DEEPEST = 12
+DEEPEST = 30  # pointers and containers from a variable to what is looked into
 _MOST_BYTES = 1 << 46
 _DEQUE_NODE = 512
+_PROBES, _PROBED = 32, 1 << 20  # of what is larger, one word in so many bytes is read, or a 32nd
+_LEAST_LOAD = 1 / 1024  # elements that a bucket may have
+_LOAD_CHANGED = 8  # a table isn't made anew when that is changed
 
 
 @dataclass
@@ -41,8 +47,13 @@ class Surveyor:
         self._memory = memory
         self._windows = WindowedMemory(memory)
         self._sums: dict[tuple[str, str], _Sum] = {}
-        self._seen: set[tuple[int, str]] = set()
+        self._seen: dict[str, set[int]] = {}  # addresses by type
         self._cut: set[str] = set()
+        self._cut_deep = False
+        # What is to be looked into when all that is nearer to a variable has been: of several ways to an object
+        # the shortest names it, and the depth of lists and trees is no recursion.
+        self._later: deque[tuple[Any, ...]] = deque()  # what is to be called, and its arguments
+        self._paths: dict[str, str] = {}  # one string for each, not one for each object
         self._readers = {
             "struct": self._struct, "array": self._array, "pointer": self._pointer, "unique": self._unique,
             "shared": self._shared, "optional": self._optional, "vector": self._vector, "bits": self._bits,
@@ -61,6 +72,10 @@ class Surveyor:
 
     def survey(self, notices: Sequence[Notice] = ()) -> Survey:
         """Return what was found, the largest first, with *notices* before its own."""
+        while self._later:
+            look, *arguments = self._later.popleft()
+            with contextlib.suppress(MemoryUnreadable):  # a variable that isn't initialised yet
+                look(*arguments)
         found = [
             Container(path, name, s.containers, s.size, s.capacity, s.held, s.slack)
             for (path, name), s in self._sums.items()
@@ -69,13 +84,17 @@ class Surveyor:
             Notice("containers-cut", f"only the first {MOST_ELEMENTS:,} elements of {path} were looked into")
             for path in sorted(self._cut)
         ]
+        if self._cut_deep:
+            text = f"what lies behind more than {DEEPEST} containers and pointers was not looked into"
+            cut.append(Notice("containers-cut", text))
         return Survey(sorted(found, key=lambda c: (-c.held_bytes, c.path)), [*notices, *cut])
 
     def _visit(self, path: str, plan: Plan, address: int, depth: int) -> None:
-        if depth > DEEPEST or (address, plan.type_name) in self._seen:
+        if plan.kind not in ("pointer", "array", "optional") and not self._is_new(address, plan.type_name):
             return  # reached before: from another variable, or by a cycle
-        if plan.kind not in ("pointer", "array", "optional"):
-            self._seen.add((address, plan.type_name))
+        if depth > DEEPEST:
+            self._cut_deep = True
+            return
         try:
             reader = self._readers.get(plan.kind)
             if reader is not None:
@@ -86,6 +105,13 @@ class Surveyor:
                 ONE_OF_READERS[plan.kind](self, path, plan, address, depth)
         except MemoryUnreadable:
             return  # a variable that isn't initialised yet
+
+    def _is_new(self, address: int, type_name: str) -> bool:
+        """Tell whether the object of that type was not met before, and remember it."""
+        seen = self._seen.setdefault(type_name, set())
+        count = len(seen)
+        seen.add(address)
+        return len(seen) > count
 
     # -- for those who read one kind of container ---------------------------------------------------------
 
@@ -104,9 +130,11 @@ class Surveyor:
         self._visit(path, plan, address, depth)
 
     def readable(self, address: int, size: int) -> bool:
-        """Tell whether both ends of ``[address, address + size)`` can be read."""
+        """Tell whether ``[address, address + size)`` can be read: both ends, and places in between of a large one."""
+        step = max(size // _PROBES, _PROBED)
         try:
-            self._windows.word(address & -8)
+            for place in range(address, address + size, step):
+                self._windows.word(place & -8)
             self._windows.word((address + size - 1) & -8)
         except (MemoryUnreadable, OverflowError):
             return False
@@ -126,7 +154,7 @@ class Surveyor:
 
         None where no object of such a class is there.
         """
-        if plan.resolve is None:
+        if plan.resolve is None or plan.kind != "struct":
             return path, plan, address
         word = self.words(address, 1)[0]
         if word not in plan.resolved:
@@ -138,14 +166,26 @@ class Surveyor:
             path = f"{path}.({found.plan.type_name})"
         return path, found.plan, address - found.offset
 
+    def later(self, look: Callable[..., None], path: str, *arguments: Any) -> None:
+        """Have *look* called when all that is nearer to a variable has been looked into."""
+        self._later.append((look, self._paths.setdefault(path, path), *arguments))
+
     def elements(self, path: str, plan: Plan, start: int, count: int, depth: int) -> None:
         """Look into *count* elements that lie end to end."""
-        if plan.element is None or not plan.element.holds():
-            return
+        if self._looks_into(path, plan, count):
+            self.later(self._elements, f"{path}[*]", plan, start, min(count, MOST_ELEMENTS), depth + 1)
+
+    def _looks_into(self, path: str, plan: Plan, count: int) -> bool:
+        if plan.element is None or not count or not plan.element.holds():
+            return False
         if count > MOST_ELEMENTS:
             self._cut.add(path)
-        for number in range(min(count, MOST_ELEMENTS)):
-            self._visit(f"{path}[*]", plan.element, start + number * plan.element_size, depth + 1)
+        return True
+
+    def _elements(self, path: str, plan: Plan, start: int, count: int, depth: int) -> None:
+        assert plan.element is not None
+        for address in range(start, start + count * plan.element_size, plan.element_size):
+            self._visit(path, plan.element, address, depth)
 
     # -- one method a kind --------------------------------------------------------------------------------
 
@@ -154,8 +194,7 @@ class Surveyor:
             self._visit(f"{path}.{name}" if name else path, inner, address + offset, depth)
         # Where a virtual base lies only the whole object tells, which is looked into then, once.
         whole = self.object_at(path, plan, address) if plan.has_virtual_base else None
-        if whole is not None and (whole[2], "whole") not in self._seen:
-            self._seen.add((whole[2], "whole"))
+        if whole is not None and self._is_new(whole[2], "whole"):
             self._struct(path, whole[1], whole[2], depth)
 
     def _array(self, path: str, plan: Plan, address: int, depth: int) -> None:
@@ -165,7 +204,7 @@ class Surveyor:
         target = self.words(address, 1)[0]
         found = self.object_at(path, plan.element, target) if target and plan.element is not None else None
         if found is not None and self.readable(found[2], found[1].size):
-            self._visit(*found, depth + 1)
+            self.later(self._visit, *found, depth + 1)
 
     def _unique(self, path: str, plan: Plan, address: int, depth: int) -> None:
         self._owned(path, plan, self.words(address, 1)[0], 0, depth)
@@ -180,7 +219,7 @@ class Surveyor:
             if found is None:
                 return
             _, whole, target = found
-            size = whole.size if plan.element.resolve is not None else size
+            size = whole.size if plan.element.kind == "struct" else size
         if not self.readable(target, max(size, 1)):
             return
         if control:
@@ -189,13 +228,14 @@ class Surveyor:
             size += plan.count if plan.count <= inside < plan.count + 64 else plan.count + 8
         self.note(path, plan, 1, 1, size, 0)
         if found is not None:
-            self._visit(*found, depth + 1)
+            self.later(self._visit, *found, depth + 1)
 
     def _shared(self, path: str, plan: Plan, address: int, depth: int) -> None:
         target, control = self.words(address, 2)
-        if not target or not control or (target, "shared") in self._seen or not self.readable(control, 16):
+        if not target or not control or not self.readable(control, 16):
             return
-        self._seen.add((target, "shared"))  # many may share it: it is counted once
+        if not self._is_new(target, "shared"):
+            return  # many may share it: it is counted once
         self._owned(path, plan, target, control, depth)
 
     def _optional(self, path: str, plan: Plan, address: int, depth: int) -> None:
@@ -279,29 +319,31 @@ class Surveyor:
         self, path: str, plan: Plan, node: int, end: int, count: int, depth: int, *, link: int = 0
     ) -> None:
         """Look into *count* nodes from *node* on, each with a pointer to the next one at *link*."""
-        if plan.element is None or not plan.element.holds():
-            return
-        if count > MOST_ELEMENTS:
-            self._cut.add(path)
-        for _ in range(min(count, MOST_ELEMENTS)):
+        if self._looks_into(path, plan, count):
+            self.later(self._chain, f"{path}[*]", plan, node, end, min(count, MOST_ELEMENTS), depth + 1, link)
+
+    def _chain(self, path: str, plan: Plan, node: int, end: int, count: int, depth: int, link: int) -> None:
+        assert plan.element is not None
+        for _ in range(count):
             if node in (0, end):
                 return
-            self._visit(f"{path}[*]", plan.element, node + plan.element_offset, depth + 1)
+            self._visit(path, plan.element, node + plan.element_offset, depth)
             node = self.words(node + link, 1)[0]
 
     def nodes(self, path: str, plan: Plan, root: int, count: int, depth: int, *, children: int) -> None:
         """Look into a tree of *count* nodes, each with two pointers to its children at *children*."""
-        if plan.element is None or not plan.element.holds():
-            return
-        if count > MOST_ELEMENTS:
-            self._cut.add(path)
+        if self._looks_into(path, plan, count):
+            self.later(self._nodes, f"{path}[*]", plan, root, min(count, MOST_ELEMENTS), depth + 1, children)
+
+    def _nodes(self, path: str, plan: Plan, root: int, count: int, depth: int, children: int) -> None:
+        assert plan.element is not None
         stack, visited = [root], 0
-        while stack and visited < min(count, MOST_ELEMENTS):
+        while stack and visited < count:
             node = stack.pop()
             if not node:
                 continue
             visited += 1
-            self._visit(f"{path}[*]", plan.element, node + plan.element_offset, depth + 1)
+            self._visit(path, plan.element, node + plan.element_offset, depth)
             stack += self.words(node + children, 2)
 
     def _tree(self, path: str, plan: Plan, address: int, depth: int) -> None:
@@ -319,7 +361,11 @@ class Surveyor:
         table, buckets, first, count = self.words(address, 4)
         if not buckets or buckets > 1 << 40 or count > 1 << 40 or (first == 0) != (count == 0):
             return
-        if not self.readable(table, buckets * 8):
+        # Both libraries keep behind the count how many elements a bucket may have.
+        load = struct.unpack("<f", self._memory.read(address + 32, 4))[0]
+        if not _LEAST_LOAD <= load <= 1 / _LEAST_LOAD or count > _LOAD_CHANGED * max(load, 1) * buckets:
+            return
+        if not self.readable(table, buckets * 8) or (first and not self.readable(first, plan.node_size)):
             return
         single = table == address + 48  # one bucket, kept in the object
         held = (0 if single else buckets * 8) + count * plan.node_size

@@ -122,12 +122,11 @@ class _Builder:
         cached = total("bytes", TCACHE, FASTBIN)
         self._allocate(keys["live"], live - 8 * live_chunks)
         self._allocate(keys["cached"], cached)
-        self.details.setdefault(keys["live"], {})["blocks"] = live_chunks
         if arena.top is not None and not arena.state.is_main:
             self.details.setdefault(keys["pinned"], {})["top_bytes"] = arena.top[1] - arena.top[0]
-        cached_detail = self.details.setdefault(keys["cached"], {})
-        cached_detail["tcache_blocks"] = total("chunks", TCACHE)
-        cached_detail["fastbin_blocks"] = total("chunks", FASTBIN)
+        counts = {"tcache_blocks": total("chunks", TCACHE), "fastbin_blocks": total("chunks", FASTBIN)}
+        self.details.setdefault(keys["live"], {})["blocks"] = live_chunks
+        self.details.setdefault(keys["cached"], {}).update(counts)
         heap = self.reading.heap
         arena_of = heap.caches.arena_of if heap is not None else {}
         self.arenas.append(

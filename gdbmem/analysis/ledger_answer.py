@@ -89,7 +89,7 @@ def _in_vectors(ledger: Ledger) -> str:
     if not _matters(ledger, unused):
         return ""
     return (
-        f"{format_size(unused)} of it is capacity that vectors hold and don't use:"
+        f"{format_size(unused)} of it is capacity that vectors, or buffers kept like them, hold and don't use:"
         " 'memcontainers' in gdb names them, with --everywhere all"
     )
 

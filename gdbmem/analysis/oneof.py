@@ -36,7 +36,8 @@ def read_any(survey: Surveyor, path: str, plan: Plan, address: int, depth: int) 
         if not target or not survey.readable(target, max(found.plan.size, 1)):
             return
         survey.note(path, plan, 1, 1, found.plan.size, 0)
-    survey.visit_inside(inside(path, found.plan), found.plan, target, depth + 1)
+        path = f"*{path}"
+    survey.later(survey.visit_inside, inside(path, found.plan), found.plan, target, depth + 1)
 
 
 def inside(path: str, plan: Plan) -> str:

@@ -13,15 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.arguments import ArgumentParser, add_output_options, check_alone
-from gdbmem.errors import InputError, UsageError
+from gdbmem.errors import UsageError
 from gdbmem.report.heapmap import check_map_name, open_picture, render_map
 from gdbmem.report.output import open_output
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
+    import argparse
+
     from gdbmem.launch.looks import Looks
     from gdbmem.model.ledger import Ledger
     from gdbmem.report.ledger_view import Beside
+    from gdbmem.runs.run import Run
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -36,6 +39,26 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--fork", action="store_true", help="analyse a motionless copy: the process waits some 20 ms per GiB"
     )
+    _add_questions(parser)
+    parser.add_argument(
+        "--save", metavar="RUN:NAME", help="keep this ledger under NAME in RUN, the folder of a run"
+    )
+    parser.add_argument(
+        "--since",
+        metavar="FILE|RUN:NAME",
+        help="what changed since the ledger in FILE (--json -o FILE wrote it), or that RUN keeps as NAME",
+    )
+    add_output_options(parser)
+    parser.epilog = (
+        "examples:\n"
+        "  gdbmem explain 4711\n"
+        "  gdbmem explain --core core.4711 ./server\n"
+        "  gdbmem explain 4711 --json -o before.json; gdbmem explain 4711 --since before.json\n"
+    )
+
+
+def _add_questions(parser: ArgumentParser) -> None:
+    """Add what may be asked beside the ledger."""
     parser.add_argument("--sizes", action="store_true", help="list live and free blocks by size")
     parser.add_argument(
         "--pinners", action="store_true", help="which live blocks keep free pages back, by size"
@@ -52,16 +75,6 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--map", metavar="FILE", help="draw the heap into FILE, .html (which can be zoomed) or .svg"
     )
     parser.add_argument("--arena", metavar="N", type=int, help="show arena N")
-    parser.add_argument(
-        "--since", metavar="FILE", help="what changed since the ledger in FILE (--json -o FILE wrote it)"
-    )
-    add_output_options(parser)
-    parser.epilog = (
-        "examples:\n"
-        "  gdbmem explain 4711\n"
-        "  gdbmem explain --core core.4711 ./server\n"
-        "  gdbmem explain 4711 --json -o before.json; gdbmem explain 4711 --since before.json\n"
-    )
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
@@ -71,25 +84,22 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         raise UsageError("a core is a copy already", hint="leave out --fork")
     check_alone(args, "since", ("sizes", "pinners", "paths", "types", "arena"))
     _unwind_when_ended()
-    earlier = _read(args.since) if args.since is not None else None
+    earlier = _earlier(args.since) if args.since is not None else None
+    kept_in = _place_to_save(args.save) if args.save is not None else None
     kind = check_map_name(args.map) if args.map is not None else ""
     with open_output(args.output, force=args.force) as stream, open_picture(args.map, args.force) as picture:
-        from gdbmem.launch.inspection import explain_core, explain_process
         from gdbmem.launch.looks import Looks
         from gdbmem.report.console import make_console
         from gdbmem.report.ledger_text import View
         from gdbmem.report.ledger_view import print_all, write_growth, write_json
 
         looks = Looks.asked(types=args.types, map=args.map is not None)
-        if pid is not None:
-            ledger = explain_process(pid, fork=args.fork, look=looks)
-        else:
-            program = Path(args.target) if args.target else None
-            ledger = explain_core(Path(args.core), program=program, look=looks)
-        ledger.check()
+        ledger = _explain(args, pid, looks)
         beside = _beside(ledger, looks, args.paths)
         if picture is not None and looks is not None and looks.map is not None:
             picture.write(render_map(looks.map, ledger.program, kind))
+        if kept_in is not None:
+            _save(*kept_in, ledger)
         if earlier is not None:
             write_growth(earlier, ledger, (args.since, "now"), stream, make_console, as_json=args.json)
         elif args.json:
@@ -97,6 +107,18 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         else:
             print_all(ledger, beside, make_console(stream), View(args.sizes, args.pinners, args.arena))
     return 0
+
+
+def _explain(args: argparse.Namespace, pid: Optional[int], looks: Optional[Looks]) -> Ledger:
+    from gdbmem.launch.inspection import explain_core, explain_process
+
+    if pid is not None:
+        ledger = explain_process(pid, fork=args.fork, look=looks)
+    else:
+        program = Path(args.target) if args.target else None
+        ledger = explain_core(Path(args.core), program=program, look=looks)
+    ledger.check()
+    return ledger
 
 
 def _unwind_when_ended() -> None:
@@ -131,13 +153,20 @@ def _beside(ledger: Ledger, looks: Optional[Looks], paths: Optional[str]) -> Bes
     )
 
 
-def _read(name: str) -> Ledger:
-    from gdbmem.report.ledger_json import read_ledger
+def _earlier(text: str) -> Ledger:
+    from gdbmem.launch.earlier import load_ledger
 
-    try:
-        text = Path(name).read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise InputError(
-            f"{printable(name)} can't be read: {error.strerror}", slug="unreadable", hint="name another file"
-        ) from error
-    return read_ledger(text, name)
+    return load_ledger(text)
+
+
+def _place_to_save(text: str) -> tuple[Run, str]:
+    from gdbmem.launch.earlier import place_to_save
+
+    return place_to_save(text)
+
+
+def _save(run: Run, name: str, ledger: Ledger) -> None:
+    from gdbmem.launch.earlier import save_ledger
+
+    label = save_ledger(run, name, ledger).label
+    print(f"gdbmem: ledger kept as {printable(run.folder.name)}:{printable(label)}", file=sys.stderr)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from gdbmem.errors import InputError, UsageError
+from gdbmem.launch.earlier import file_text, nothing_kept
 from gdbmem.runs.kept import CONTAINERS, LEDGER, find_kept, kept_records, kept_text
 from gdbmem.runs.operand import find_operand
 from gdbmem.runs.run import ORDINAL, Run
@@ -118,27 +119,11 @@ def _load(place: Union[Path, Run], kind: str, name: Optional[str]) -> Any:
 
     read = read_ledger if kind == LEDGER else read_survey
     if not isinstance(place, Run):
-        return read(_file_text(place), str(place))
+        return read(file_text(place), str(place))
     if name is None:
         names = [record.name for record in kept_records(place, kind)]
         if not names:
-            raise InputError(
-                f"{printable(place.folder.name)} keeps no {kind}",
-                slug="no-such-ledger" if kind == LEDGER else "no-such-survey",
-                hint=f"a recipe's do: [{kind}] or mem{'explain' if kind == LEDGER else 'containers'} --save"
-                " keeps one",
-            )
+            raise nothing_kept(place, kind)
         name = names[-1]
     record = find_kept(place, kind, name)
     return read(kept_text(place, record), record.file)
-
-
-def _file_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise InputError(
-            f"{printable(str(path))} can't be read: {error.strerror}",
-            slug="unreadable",
-            hint="name another file",
-        ) from error

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import gdb
 
 from gdbmem.analysis.containers import Surveyor, growth
+from gdbmem.analysis.library import qualified_name
 from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.everywhere import show_everywhere
 from gdbmem.debugger.kept import keep_survey, kept_survey
@@ -37,7 +39,9 @@ class ContainersCommand(Command):
         from gdbmem.arguments import add_output_options
 
         parser.add_argument("--save", metavar="NAME", help="keep this survey under NAME")
-        parser.add_argument("--since", metavar="NAME", help="what has changed since NAME was saved")
+        parser.add_argument(
+            "--since", metavar="NAME", help="what has changed since NAME was saved; also a file, or RUN:NAME"
+        )
         parser.add_argument("--top", metavar="N", type=int, default=20, help="list N containers")
         parser.add_argument(
             "--everywhere", action="store_true", help="all vectors of the heap, found by their pointers alone"
@@ -75,6 +79,22 @@ class ContainersCommand(Command):
 
 def survey_here(expression: str = "") -> Survey:
     """Return the containers reachable from every frame's variables and the globals, or from *expression*."""
+    with _in_cplusplus():
+        return _survey(expression)
+
+
+@contextmanager
+def _in_cplusplus() -> Iterator[None]:
+    """Have gdb call types as C++ does, also where the program stands in libc."""
+    before = str(gdb.parameter("language"))
+    gdb.execute("set language c++", to_string=True)
+    try:
+        yield
+    finally:
+        gdb.execute(f"set language {before}", to_string=True)
+
+
+def _survey(expression: str) -> Survey:
     memory = _memory()
     surveyor, planner = Surveyor(memory), Planner(memory)
     roots = [(expression, gdb.parse_and_eval(expression))] if expression else _roots()
@@ -207,7 +227,7 @@ def _of_frame(symbol: gdb.Symbol, frame: gdb.Frame) -> Iterator[tuple[str, gdb.V
         except gdb.error:
             return
     else:
-        yield f"{function.partition('(')[0]}::{symbol.name}", value
+        yield f"{qualified_name(function)}::{symbol.name}", value
 
 
 def _is_declared_below(symbol: gdb.Symbol, place: gdb.Symtab_and_line) -> bool:

@@ -35,7 +35,9 @@ class ExplainCommand(Command):
         from gdbmem.arguments import add_output_options
 
         parser.add_argument("--save", metavar="NAME", help="keep this ledger under NAME")
-        parser.add_argument("--since", metavar="NAME", help="what has changed since NAME was saved")
+        parser.add_argument(
+            "--since", metavar="NAME", help="what has changed since NAME was saved; also a file, or RUN:NAME"
+        )
         parser.add_argument("--sizes", action="store_true", help="live and free blocks by size")
         parser.add_argument("--pinners", action="store_true", help="which live blocks keep free pages back")
         parser.add_argument(
@@ -55,18 +57,10 @@ class ExplainCommand(Command):
         add_output_options(parser)
 
     def run(self, args: argparse.Namespace) -> None:
-        from gdbmem.arguments import check_alone
-        from gdbmem.debugger.terminal import console_on
-        from gdbmem.launch.looks import Looks
-        from gdbmem.report.heapmap import check_map_name, open_picture, render_map
-        from gdbmem.report.ledger_text import View
-        from gdbmem.report.ledger_view import print_all, write_growth, write_json
+        from gdbmem.report.heapmap import check_map_name, open_picture
         from gdbmem.report.output import open_output
 
-        check_alone(args, "since", ("sizes", "pinners", "paths", "types", "arena"))
-        others = ("save", "since", "sizes", "pinners", "paths", "types", "map", "arena")
-        check_alone(args, "mallinfo", (*others, "malloc_info"))
-        check_alone(args, "malloc_info", others)
+        _check_together(args)
         earlier = kept_ledger(args.since) if args.since is not None else None
         kind = check_map_name(args.map) if args.map is not None else ""
         with (
@@ -77,25 +71,50 @@ class ExplainCommand(Command):
                 from gdbmem.debugger.mallocinfo import write_malloc_info
 
                 write_malloc_info(stream, as_json=args.json)
-                return
-            looks = Looks.asked(types=args.types, map=args.map is not None)
-            ledger = read_ledger_here(looks)
-            if args.mallinfo:
-                write_mallinfo(ledger, stream, as_json=args.json)
-                return
-            if args.save is not None:
-                say(f"ledger kept as {keep_ledger(args.save, ledger).label}")
-            beside = beside_of(ledger, looks, args.paths)
-            if picture is not None and looks is not None and looks.map is not None:
-                picture.write(render_map(looks.map, ledger.program, kind))
-                say(f"the heap is drawn in {args.map}")
-            names = (args.since, args.save or "now")
-            if earlier is not None:
-                write_growth(earlier, ledger, names, stream, console_on, as_json=args.json)
-            elif args.json:
-                write_json(ledger, beside, stream)
+            elif args.mallinfo:
+                write_mallinfo(read_ledger_here(), stream, as_json=args.json)
             else:
-                print_all(ledger, beside, console_on(stream), View(args.sizes, args.pinners, args.arena))
+                _write_ledger(args, earlier, stream, picture, kind)
+
+
+def _check_together(args: argparse.Namespace) -> None:
+    from gdbmem.arguments import check_alone
+
+    check_alone(args, "since", ("sizes", "pinners", "paths", "types", "arena"))
+    others = ("save", "since", "sizes", "pinners", "paths", "types", "map", "arena")
+    check_alone(args, "mallinfo", (*others, "malloc_info"))
+    check_alone(args, "malloc_info", others)
+
+
+def _write_ledger(
+    args: argparse.Namespace,
+    earlier: Optional[Ledger],
+    stream: TextIO,
+    picture: Optional[TextIO],
+    kind: str,
+) -> None:
+    """Read the ledger, keep it, draw it, and write it or what changed since *earlier*."""
+    from gdbmem.debugger.terminal import console_on
+    from gdbmem.launch.looks import Looks
+    from gdbmem.report.heapmap import render_map
+    from gdbmem.report.ledger_text import View
+    from gdbmem.report.ledger_view import print_all, write_growth, write_json
+
+    looks = Looks.asked(types=args.types, map=args.map is not None)
+    ledger = read_ledger_here(looks)
+    if args.save is not None:
+        say(f"ledger kept as {keep_ledger(args.save, ledger).label}")
+    beside = beside_of(ledger, looks, args.paths)
+    if picture is not None and looks is not None and looks.map is not None:
+        picture.write(render_map(looks.map, ledger.program, kind))
+        say(f"the heap is drawn in {args.map}")
+    names = (args.since, args.save or "now")
+    if earlier is not None:
+        write_growth(earlier, ledger, names, stream, console_on, as_json=args.json)
+    elif args.json:
+        write_json(ledger, beside, stream)
+    else:
+        print_all(ledger, beside, console_on(stream), View(args.sizes, args.pinners, args.arena))
 
 
 def beside_of(ledger: Ledger, looks: Optional[Looks], paths: Optional[str]) -> Beside:

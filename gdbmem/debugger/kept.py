@@ -7,28 +7,22 @@ from typing import TYPE_CHECKING, Any, Optional
 from gdbmem.debugger.place import current_place, current_thread
 from gdbmem.debugger.session import session
 from gdbmem.debugger.stops import hits_here
-from gdbmem.runs.kept import CONTAINERS, LEDGER, Kept, find_kept, keep, kept_text
+from gdbmem.launch.earlier import load_ledger, load_survey, save_ledger, save_survey
 
 if TYPE_CHECKING:
     from gdbmem.model.containers import Survey
     from gdbmem.model.ledger import Ledger
+    from gdbmem.runs.kept import Kept
 
 
 def keep_ledger(name: str, ledger: Ledger, *, hit: Optional[int] = None) -> Kept:
     """Keep *ledger* under *name* in this gdb's run, which is made now if need be."""
-    from gdbmem.analysis.ledger_answer import retained_bytes
-    from gdbmem.report.ledger_json import ledger_json
-
-    sums = {"total_bytes": ledger.rss_bytes, "unused_bytes": retained_bytes(ledger)}
-    return keep(session.run_of("none"), LEDGER, name, ledger_json(ledger), **sums, **_where(hit))
+    return save_ledger(session.run_of("none"), name, ledger, **_where(hit))
 
 
 def keep_survey(name: str, survey: Survey, *, hit: Optional[int] = None) -> Kept:
     """Keep *survey* under *name* in this gdb's run, which is made now if need be."""
-    from gdbmem.report.containers import containers_json
-
-    sums = {"total_bytes": survey.held_bytes, "unused_bytes": survey.slack_bytes}
-    return keep(session.run_of("none"), CONTAINERS, name, containers_json(survey), **sums, **_where(hit))
+    return save_survey(session.run_of("none"), name, survey, **_where(hit))
 
 
 def _where(hit: Optional[int]) -> dict[str, Any]:
@@ -40,17 +34,11 @@ def _where(hit: Optional[int]) -> dict[str, Any]:
     }
 
 
-def kept_ledger(name: str) -> Ledger:
-    """Return the ledger saved as *name* in this gdb's run; raises InputError with the names there are."""
-    from gdbmem.report.ledger_json import read_ledger
-
-    record = find_kept(session.run if session.has_run else None, LEDGER, name)
-    return read_ledger(kept_text(session.run, record), record.file)
+def kept_ledger(text: str) -> Ledger:
+    """Return the ledger that *text* names: saved in this gdb's run, a file, or RUN:NAME; raises InputError."""
+    return load_ledger(text, session.run if session.has_run else None, has_own=True)
 
 
-def kept_survey(name: str) -> Survey:
-    """Return the survey saved as *name* in this gdb's run; raises InputError with the names there are."""
-    from gdbmem.report.containers import read_survey
-
-    record = find_kept(session.run if session.has_run else None, CONTAINERS, name)
-    return read_survey(kept_text(session.run, record), record.file)
+def kept_survey(text: str) -> Survey:
+    """Return the survey that *text* names, likewise."""
+    return load_survey(text, session.run if session.has_run else None, has_own=True)

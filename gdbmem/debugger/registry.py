@@ -131,7 +131,7 @@ Usage: COMMAND [OPTIONS]
 A ledger that adds up to the resident set: live heap, heap that is free but kept, stacks, files, the rest.
 Nothing runs in the process, but with --mallinfo and --malloc-info.
   --save NAME         keep this ledger under NAME
-  --since NAME        what has changed since the ledger saved as NAME
+  --since NAME        what has changed since the ledger saved as NAME, in a file, or in another run (RUN:NAME)
   --sizes             live and free blocks by size
   --pinners           which live blocks keep free pages from being returned, by size
   --paths RUN:NAME    … and which call paths allocate blocks of these sizes, by a snapshot of another run
@@ -181,7 +181,7 @@ Behind a pointer to a base class stands what the object really is: services[*].(
 std::variant or std::any what it holds now. Not looked into: what a std::function has captured.
 Containers of one path, as in states[*].arcs, are one row. Nothing runs in the process.
   --save NAME         keep this survey under NAME
-  --since NAME        what has changed since the survey saved as NAME
+  --since NAME        what has changed since the survey saved as NAME, in a file, or in another run (RUN:NAME)
   --top N             list N rows (default 20)
   --everywhere        all vectors of the heap, also those that no variable leads to: found by their three
                       pointers alone, so without types; not under valgrind

@@ -24,9 +24,12 @@ from gdbmem.model.memory import Memory
 _STD = re.compile(r"^std::(__\w+::)?(\w+)(?:<|$)")
 _TUPLE_PART = re.compile(r"^std::(?:__\w+::)?(?:_Head_base|__tuple_leaf)<(\d+)")
 _TUPLE_VALUES = ("_M_head_impl", "__value_")
+# They own nothing, and may stand behind the last element.
+_ITERATOR = re.compile(
+    r"^(?:__gnu_cxx|std)::(?:\w+::)*(?:_\w*_?(?:const_)?iterator(?:_base)?|__wrap_iter|__bounded_iter|reverse_iterator)<"
+)
 _TREES = {"map", "multimap", "set", "multiset"}
 _HASHES = {"unordered_map", "unordered_multimap", "unordered_set", "unordered_multiset"}
-_DEEPEST = 12
 _POINTER_DEPTH = 3  # plain pointers that are followed from a variable
 
 
@@ -35,6 +38,7 @@ class Planner:
 
     def __init__(self, memory: Memory) -> None:
         self._plans: dict[tuple[Any, ...], Plan] = {}
+        self._to_fill: list[tuple[Plan, gdb.Type, int]] = []
         self._whole: dict[int, Plan] = {}  # of classes with virtual bases, by id() of the plan without them
         self._classes = Classes(memory)
 
@@ -43,32 +47,33 @@ class Planner:
         """The classes of objects that were met, without debug information."""
         return self._classes.unknown
 
-    def plan(self, type_: gdb.Type, pointers: int = 0, depth: int = 0) -> Optional[Plan]:
+    def plan(self, type_: gdb.Type, pointers: int = 0) -> Optional[Plan]:
         """Return the plan of *type_*; None where it holds no containers (a number, say)."""
+        plan = self._plan(type_, pointers)
+        # One after the other, not within each other: a program's types lead from one to the next for ever so long.
+        while self._to_fill:
+            self._fill(*self._to_fill.pop())
+        return plan
+
+    def _plan(self, type_: gdb.Type, pointers: int) -> Optional[Plan]:
+        """Return the plan of *type_*, which may have to be filled yet."""
         type_ = type_.strip_typedefs().unqualified()
-        if depth > _DEEPEST:
-            return None
         if type_.code in (gdb.TYPE_CODE_REF, gdb.TYPE_CODE_RVALUE_REF):
-            return self._pointer(type_.target(), pointers, depth)
+            return self._pointer(type_.target(), pointers)
         if type_.code == gdb.TYPE_CODE_PTR:
             if pointers >= _POINTER_DEPTH:
                 return None
-            return self._pointer(type_.target(), pointers + 1, depth)
+            return self._pointer(type_.target(), pointers + 1)
         if type_.code == gdb.TYPE_CODE_ARRAY:
-            return self._array(type_, pointers, depth)
+            return self._array(type_, pointers)
         if type_.code != gdb.TYPE_CODE_STRUCT:
             return None
         name = str(type_)
         # Types of one name need not be one: each file may have its own.
         key = (name, pointers, int(type_.sizeof), *((f.name, offset_of(f)) for f in fields_of(type_)))
         if key not in self._plans:
-            # A type may hold itself (a tree's node holds a vector of nodes): it finds this one, being filled.
-            made = self._plans[key] = Plan("struct", name, int(type_.sizeof))
-            self._fill(made, type_, name, pointers, depth)
-            # Of a class that is only declared the object's own class may be known.
-            if made.kind == "struct" and (is_polymorphic(type_) or not made.size):
-                made.resolve = self._class_of(made, type_, pointers)
-                made.has_virtual_base = bool(virtual_bases(type_))
+            self._plans[key] = Plan("struct", name, int(type_.sizeof))
+            self._to_fill.append((self._plans[key], type_, pointers))
         return self._plans[key]
 
     def _class_of(self, made: Plan, base: gdb.Type, pointers: int) -> Resolve:
@@ -101,31 +106,37 @@ class Planner:
             self._whole[id(plan)] = whole
         return self._whole.get(id(plan), plan)
 
-    def _fill(self, made: Plan, type_: gdb.Type, name: str, pointers: int, depth: int) -> None:
-        found = _STD.match(name)
+    def _fill(self, made: Plan, type_: gdb.Type, pointers: int) -> None:
+        found = _STD.match(made.type_name)
         kind = found[2] if found else ""
+        fillers = (self._fill_libcxx, self._fill_container, self._fill_compound)
         try:
-            fillers = (self._fill_libcxx, self._fill_container, self._fill_compound)
-            if not any(fill(made, type_, kind, pointers, depth) for fill in fillers):
-                self._fill_struct(made, type_, pointers, depth)
+            if not _ITERATOR.match(made.type_name) and not any(
+                fill(made, type_, kind, pointers) for fill in fillers
+            ):
+                self._fill_struct(made, type_, pointers)
         except (gdb.error, RuntimeError):
             made.kind, made.fields = "struct", []  # a layout that is nobody's
+        # Of a class that is only declared the object's own class may be known.
+        if made.kind == "struct" and (is_polymorphic(type_) or not made.size):
+            made.resolve = self._class_of(made, type_, pointers)
+            made.has_virtual_base = bool(virtual_bases(type_))
 
-    def _fill_compound(self, made: Plan, type_: gdb.Type, kind: str, pointers: int, depth: int) -> bool:
+    def _fill_compound(self, made: Plan, type_: gdb.Type, kind: str, pointers: int) -> bool:
         """Fill in what holds a fixed number of values, or one of several types."""
         if kind == "tuple":
             for offset, number, value in _tuple_parts(type_, 0):
-                inner = self.plan(value, pointers, depth + 1)
+                inner = self._plan(value, pointers)
                 if inner is not None:
                     made.fields.append((offset, f"get<{number}>", inner))
         elif kind == "array" and _names(type_) & {"_M_elems", "__elems_"}:
             _, elements = _find_field(type_, (_names(type_) & {"_M_elems", "__elems_"}).pop())
-            inner = self.plan(elements, pointers, depth + 1)
+            inner = self._plan(elements, pointers)
             if inner is not None and inner.kind == "array":
                 made.kind, made.element, made.count = "array", inner.element, inner.count
                 made.element_size = inner.element_size
         elif kind == "variant":
-            self._fill_variant(made, type_, pointers, depth)
+            self._fill_variant(made, type_, pointers)
         elif kind == "any":
             made.kind, made.element_offset = "any", 8
             made.resolve = self._in_any(pointers)
@@ -133,7 +144,7 @@ class Planner:
             return False
         return True
 
-    def _fill_variant(self, made: Plan, type_: gdb.Type, pointers: int, depth: int) -> None:
+    def _fill_variant(self, made: Plan, type_: gdb.Type, pointers: int) -> None:
         held = _find_field(type_, "__impl_")[1] if "__impl_" in _names(type_) else type_
         held = _find_field(type_, "__impl")[1] if "__impl" in _names(type_) else held
         names = _names(held) & {"_M_index", "__index", "__index_"}
@@ -142,7 +153,7 @@ class Planner:
             return
         made.kind, made.element_offset, made.element_size = "variant", offset, int(index.sizeof)
         for number in range(_template_arguments(type_)):
-            inner = self.plan(type_.template_argument(number), pointers, depth + 1)
+            inner = self._plan(type_.template_argument(number), pointers)
             if inner is not None:
                 made.fields.append((number, "", inner))
 
@@ -157,42 +168,42 @@ class Planner:
 
         return resolve
 
-    def _fill_container(self, made: Plan, type_: gdb.Type, kind: str, pointers: int, depth: int) -> bool:
+    def _fill_container(self, made: Plan, type_: gdb.Type, kind: str, pointers: int) -> bool:
         if kind == "vector" and "_M_impl" in _names(type_):
             value = type_.template_argument(0).strip_typedefs()
             if value.code == gdb.TYPE_CODE_BOOL:
                 made.kind = "bits"
                 return True
-            self._elements(made, "vector", value, pointers, depth)
+            self._elements(made, "vector", value, pointers)
         elif kind == "basic_string" and "_M_dataplus" in _names(type_):
             made.kind, made.element_size = "string", int(type_.template_argument(0).sizeof)
         elif kind == "deque":
-            self._elements(made, "deque", type_.template_argument(0), pointers, depth)
+            self._elements(made, "deque", type_.template_argument(0), pointers)
         elif kind == "list" and "_M_impl" in _names(type_):
-            self._elements(made, "list", type_.template_argument(0), pointers, depth)
+            self._elements(made, "list", type_.template_argument(0), pointers)
             made.element_offset = _align(16, type_.template_argument(0))
             made.node_size = _round(made.element_offset + made.element_size, 8)
         elif kind in _TREES:
-            self._elements(made, "tree", _value_type(type_, kind), pointers, depth)
+            self._elements(made, "tree", _value_type(type_, kind), pointers)
             made.element_offset = _align(32, _value_type(type_, kind))
             made.node_size = _round(made.element_offset + made.element_size, 8)
         elif kind in _HASHES:
-            self._elements(made, "hash", _value_type(type_, kind), pointers, depth)
+            self._elements(made, "hash", _value_type(type_, kind), pointers)
             made.element_offset = _align(8, _value_type(type_, kind))
             made.node_size = _round(made.element_offset + made.element_size, 8)
             if _caches_hash(type_):
                 made.node_size += 8
         elif kind in ("unique_ptr", "shared_ptr", "optional"):
-            self._fill_pointer(made, type_, kind, pointers, depth)
+            self._fill_pointer(made, type_, kind, pointers)
         else:
             return False
         return True
 
-    def _fill_libcxx(self, made: Plan, type_: gdb.Type, kind: str, pointers: int, depth: int) -> bool:
+    def _fill_libcxx(self, made: Plan, type_: gdb.Type, kind: str, pointers: int) -> bool:
         names = _names(type_) if kind else ()
         value: Any = type_.template_argument(0) if kind in ("vector", "deque", "list") else None
         if kind == "vector" and "__begin_" in names and value.strip_typedefs().code != gdb.TYPE_CODE_BOOL:
-            self._elements(made, "vector", value, pointers, depth)
+            self._elements(made, "vector", value, pointers)
         elif kind == "vector" and "__begin_" in names:
             made.kind = "libcxx_bits"
         elif kind == "basic_string" and ("__r_" in names or "__rep_" in names):
@@ -200,29 +211,27 @@ class Planner:
             made.kind = "libcxx_other_string" if data == 0 else "libcxx_string"
             made.element_size = int(type_.template_argument(0).sizeof)
         elif kind == "deque" and "__map_" in names:
-            self._elements(made, "libcxx_deque", value, pointers, depth)
+            self._elements(made, "libcxx_deque", value, pointers)
         elif kind == "list" and "__end_" in names:
-            self._elements(made, "libcxx_list", value, pointers, depth)
+            self._elements(made, "libcxx_list", value, pointers)
             _place_in_node(made, 16, _alignment(value))
         elif kind in _TREES and "__tree_" in names:
             # The value may begin right behind the colour, which is one byte.
-            _place_in_node(made, 25, self._values(made, "libcxx_tree", type_, kind, pointers, depth))
+            _place_in_node(made, 25, self._values(made, "libcxx_tree", type_, kind, pointers))
         elif kind in _HASHES and "__table_" in names:
-            _place_in_node(made, 16, self._values(made, "hash", type_, kind, pointers, depth))
+            _place_in_node(made, 16, self._values(made, "hash", type_, kind, pointers))
         elif kind == "shared_ptr" and "__cntrl_" in names:
-            self._fill_pointer(made, type_, kind, pointers, depth)
+            self._fill_pointer(made, type_, kind, pointers)
             made.count = 24
         else:
             return False
         return True
 
-    def _values(
-        self, made: Plan, kind: str, type_: gdb.Type, container: str, pointers: int, depth: int
-    ) -> int:
+    def _values(self, made: Plan, kind: str, type_: gdb.Type, container: str, pointers: int) -> int:
         """Let *made* hold the values of a map or set; return their alignment. Their pair may have no type."""
         try:
             value = _value_type(type_, container)
-            self._elements(made, kind, value, pointers, depth)
+            self._elements(made, kind, value, pointers)
             return _alignment(value)
         except gdb.error:
             first, second = type_.template_argument(0), type_.template_argument(1)
@@ -230,13 +239,13 @@ class Planner:
             alignment = max(_alignment(first), _alignment(second))
             made.kind = kind
             made.element_size = _round(offset + int(second.strip_typedefs().sizeof), alignment)
-            inner = [(0, "first", self.plan(first, pointers, depth + 1)),
-                     (offset, "second", self.plan(second, pointers, depth + 1))]  # fmt: skip
+            inner = [(0, "first", self._plan(first, pointers)),
+                     (offset, "second", self._plan(second, pointers))]  # fmt: skip
             fields = [(at, name, plan) for at, name, plan in inner if plan is not None]
             made.element = Plan("struct", f"{made.type_name}::value_type", made.element_size, fields=fields)
             return alignment
 
-    def _fill_pointer(self, made: Plan, type_: gdb.Type, kind: str, pointers: int, depth: int) -> None:
+    def _fill_pointer(self, made: Plan, type_: gdb.Type, kind: str, pointers: int) -> None:
         target = type_.template_argument(0).strip_typedefs()
         made.kind = kind.partition("_")[0]
         made.count = 16  # bytes of libstdc++'s counts
@@ -247,32 +256,32 @@ class Planner:
             made.kind = "struct"  # a deleter with a state of its own
             return
         made.element_size = int(target.sizeof)
-        made.element = self.plan(target, pointers, depth + 1)
+        made.element = self._plan(target, pointers)
         if kind == "optional" and made.element is None:
             made.kind = "struct"
 
-    def _elements(self, made: Plan, kind: str, value: gdb.Type, pointers: int, depth: int) -> None:
+    def _elements(self, made: Plan, kind: str, value: gdb.Type, pointers: int) -> None:
         made.kind = kind
         made.element_size = max(int(value.strip_typedefs().sizeof), 1)
-        made.element = self.plan(value, pointers, depth + 1)
+        made.element = self._plan(value, pointers)
 
-    def _fill_struct(self, made: Plan, type_: gdb.Type, pointers: int, depth: int) -> None:
+    def _fill_struct(self, made: Plan, type_: gdb.Type, pointers: int) -> None:
         for field in type_.fields():
             offset = offset_of(field)
             if getattr(field, "bitsize", 0) or offset is None or field.type is None:
                 continue  # a static member, bits, or a virtual base
-            inner = self.plan(field.type, pointers, depth + 1)
+            inner = self._plan(field.type, pointers)
             if inner is not None:
                 name = "" if field.is_base_class or not field.name else str(field.name)
                 made.fields.append((offset, name, inner))
 
-    def _pointer(self, target: gdb.Type, pointers: int, depth: int) -> Optional[Plan]:
-        inner = self.plan(target, pointers, depth + 1)
+    def _pointer(self, target: gdb.Type, pointers: int) -> Optional[Plan]:
+        inner = self._plan(target, pointers)
         return None if inner is None else Plan("pointer", "", 8, element=inner)
 
-    def _array(self, type_: gdb.Type, pointers: int, depth: int) -> Optional[Plan]:
+    def _array(self, type_: gdb.Type, pointers: int) -> Optional[Plan]:
         target = type_.target()
-        inner = self.plan(target, pointers, depth + 1)
+        inner = self._plan(target, pointers)
         size = int(target.strip_typedefs().sizeof)
         if inner is None or not size:
             return None

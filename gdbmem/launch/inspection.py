@@ -23,7 +23,7 @@ from gdbmem.linux.elf import Image, images
 from gdbmem.linux.maps import Mapping, parse_smaps
 from gdbmem.linux.pages import Ranges, resident_ranges, scan_resident
 from gdbmem.linux.process import check_analysable, open_in, process_facts
-from gdbmem.linux.procmemory import ProcMemory
+from gdbmem.linux.procmemory import CarefulMemory, ProcMemory
 from gdbmem.linux.ptrace import Freeze, held_threads
 from gdbmem.model.ledger import Ledger
 from gdbmem.model.memory import Memory
@@ -158,25 +158,29 @@ def explain_core(
     reading = Reading(core.program, None, mappings, core.written, True, threads)
     zeros = core.present_bytes - core.written.size_bytes
     reading.beside = {"zeros_in_core": zeros, "omitted_from_core": core.omitted_bytes}
-    reading.notices.append(
-        Notice(
-            "core-has-no-rss",
-            "a core doesn't say what was resident: what is counted are its pages that hold anything but zeros"
-            f" ({format_size(zeros)} more are zeros, touched or not)",
-        )
-    )
-    if core.omitted_bytes:
-        reading.notices.append(
-            Notice(
-                "core-leaves-out",
-                f"{format_size(core.omitted_bytes)} of the process's mappings are not in the core"
-                " (files that can be read again, and what /proc/PID/coredump_filter left out)",
-            )
-        )
+    reading.notices += _of_core(zeros, core.omitted_bytes)
     malloc = find_malloc(core, mappings, None)
     main = min((t.tid for t in threads), default=0)
     fill_reading(reading, core, malloc, main=main, walker=walker, look=look, searched=WHEN_STILL)
     return build_ledger(reading)
+
+
+def _of_core(zero_bytes: int, omitted_bytes: int) -> list[Notice]:
+    """Return what has to be said of a core beside its ledger."""
+    notices = [
+        Notice(
+            "core-has-no-rss",
+            "a core doesn't say what was resident: what is counted are its pages that hold anything but zeros"
+            f" ({format_size(zero_bytes)} more are zeros, touched or not)",
+        )
+    ]
+    if omitted_bytes:
+        text = (
+            f"{format_size(omitted_bytes)} of the process's mappings are not in the core"
+            " (files that can be read again, and what /proc/PID/coredump_filter left out)"
+        )
+        notices.append(Notice("core-leaves-out", text))
+    return notices
 
 
 def thread_pointers(pid: int, freeze: Freeze) -> list[ThreadPointers]:
@@ -252,7 +256,8 @@ def fill_reading(
 
     A heap of no more than *searched* bytes is searched for vectors too.
     """
-    _fill(reading, memory, malloc, main, walker)
+    careful = CarefulMemory(memory, reading.mappings) if reading.pid is not None else memory
+    _fill(reading, careful, malloc, main, walker)
     if look is not None:
         look(reading, memory)
     add_unused_in_vectors(reading, memory, most_bytes=searched)

@@ -15,7 +15,7 @@ from gdbmem.allocators.glibc.chunks import chunk_tables
 from gdbmem.allocators.glibc.heap import HeapReading
 from gdbmem.allocators.glibc.vectors import Area, find_columns, find_vectors
 from gdbmem.analysis.ledger import Reading
-from gdbmem.linux.pages import Ranges
+from gdbmem.linux.pages import Ranges, resident_ranges
 from gdbmem.model.ledger import UNUSED_IN_VECTORS
 from gdbmem.model.memory import Memory, MemoryUnreadable
 from gdbmem.model.vectors import DATA, STACK
@@ -70,14 +70,23 @@ def resident_bytes(resident: Ranges, pieces: Iterable[tuple[int, int]]) -> int:
 
 
 def variable_areas(reading: Reading) -> Sequence[Area]:
-    """Return where the program's variables are: objects' data, then the stacks that are in use."""
-    areas = [
-        (DATA, max(start, m.start), min(end, m.end))
+    """Return where the program's variables are: objects' data, then the stacks that are in use.
+
+    Pages of files that aren't resident are left out: nobody has written to them, and reading would bring them in.
+    """
+    data = [
+        (max(start, m.start), min(end, m.end), m.is_file)
         for image in reading.images
         for start, end in image.writable
         for m in reading.mappings
         if m.start < end and start < m.end and "w" in m.permissions and m.name != "[heap]"
     ]
+    in_files = [(start, end) for start, end, is_file in data if is_file]
+    if reading.pid is not None and in_files:
+        present = resident_ranges(reading.pid, in_files)[0]
+        in_files = [piece for start, end in in_files for piece in present.overlaps(start, end)]
+    areas = [(DATA, start, end) for start, end, is_file in data if not is_file]
+    areas += [(DATA, start, end) for start, end in in_files]
     for thread in reading.threads:
         for mapping in reading.mappings:
             if mapping.start <= thread.stack_pointer < mapping.end:

@@ -180,28 +180,31 @@ def _inject(
         values[known.original] = _WORD  # no system call is to be restarted
     else:
         values[known.number] = number
-    child = 0
     try:
         set_registers(thread.tid, values)
-        while True:
-            ptrace(_SINGLESTEP, thread.tid)
-            _, status = os.waitpid(thread.tid, _WALL)
-            if not os.WIFSTOPPED(status):
-                raise _refused(thread.tid, "it ended meanwhile")
-            event = status >> 16
-            if event == _CLONE_EVENT:
-                child = _event_message(thread.tid)
-                continue
-            if event == 0 and os.WSTOPSIG(status) != signal.SIGTRAP:
-                thread.signal = os.WSTOPSIG(status)  # it is delivered when the thread goes on
-                continue
-            if event == 0:
-                break
+        child = _step_over(thread)
         result = get_registers(thread.tid)[known.result]
     finally:
         with contextlib.suppress(ProcessLookupError):
             set_registers(thread.tid, saved)
     return child or result
+
+
+def _step_over(thread: HeldThread) -> int:
+    """Let *thread* make the system call that it stands before; return the pid of a copy that it made, else 0."""
+    child = 0
+    while True:
+        ptrace(_SINGLESTEP, thread.tid)
+        _, status = os.waitpid(thread.tid, _WALL)
+        if not os.WIFSTOPPED(status):
+            raise _refused(thread.tid, "it ended meanwhile")
+        event = status >> 16
+        if event == _CLONE_EVENT:
+            child = _event_message(thread.tid)
+        elif event == 0 and os.WSTOPSIG(status) == signal.SIGTRAP:
+            return child
+        elif event == 0:
+            thread.signal = os.WSTOPSIG(status)  # it is delivered when the thread goes on
 
 
 def _event_message(tid: int) -> int:

@@ -3,10 +3,29 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Optional
 
 from gdbmem.errors import TargetError
-from gdbmem.model.memory import Buffer, MemoryUnreadable
+from gdbmem.linux.maps import Mapping
+from gdbmem.linux.pages import Ranges
+from gdbmem.model.memory import Buffer, Memory, MemoryUnreadable
+
+
+class CarefulMemory:
+    """A `Memory` that is read around an address only where no file is mapped.
+
+    A page of a file that is read comes to be resident: looking at a process would make it larger.
+    """
+
+    def __init__(self, memory: Memory, mappings: Iterable[Mapping]) -> None:
+        self.read, self.read_into = memory.read, memory.read_into
+        self._files = Ranges((m.start, m.end) for m in mappings if m.is_file)
+
+    def read_around(self, address: int, size: int) -> bytes:
+        if self._files.within(address, address + size):
+            raise MemoryUnreadable(address, "a file is mapped there")
+        return self.read(address, size)
 
 
 class ProcMemory:

@@ -50,7 +50,8 @@ class BytesMemory:
 class WindowedMemory:
     """A `Memory` that reads another in windows and keeps the recent ones: for following pointers.
 
-    A list whose nodes lie near each other, as malloc's do, costs one real read per window.
+    A list whose nodes lie near each other, as malloc's do, costs one real read per window. A memory that has a
+    ``read_around`` is asked by that, and may refuse what isn't asked for itself.
     """
 
     WINDOW = 1 << 16
@@ -82,7 +83,7 @@ class WindowedMemory:
         if len(self.windows) >= self.KEPT:
             self.windows.pop(next(iter(self.windows)))
         try:
-            data = self._memory.read(number * self.WINDOW, self.WINDOW)
+            data = getattr(self._memory, "read_around", self._memory.read)(number * self.WINDOW, self.WINDOW)
         except MemoryUnreadable:
             data = b""  # the window leaves the mapping: words are read one by one
         window = memoryview(data).cast("Q")

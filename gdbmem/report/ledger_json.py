@@ -28,32 +28,34 @@ def ledger_document(ledger: Ledger) -> Document:
         "rss_bytes": ledger.rss_bytes,
         "releasable_bytes": ledger.releasable_bytes,
         "pause_seconds": ledger.pause_seconds,
-        "entries": [
-            {
-                "category": entry.category,
-                "label": entry.label,
-                "resident_bytes": entry.resident_bytes,
-                "allocated_bytes": entry.allocated_bytes,
-                "mapped_bytes": mapped.get(entry.key),
-                "detail": dict(entry.detail),
-            }
-            for entry in ledger.entries
-        ],
+        "entries": [_entry_document(entry, mapped.get(entry.key)) for entry in ledger.entries],
         "beside": dict(ledger.beside),
         "threads": [dict(thread) for thread in ledger.threads],
         "heap": None if ledger.heap is None else asdict(ledger.heap),
-        "mappings": [
-            {
-                "start": share.start,
-                "end": share.end,
-                "name": share.name,
-                "rss_bytes": share.rss_bytes,
-                "parts": [
-                    {"category": category, "label": label, "bytes": size}
-                    for (category, label), size in share.parts.items()
-                ],
-            }
-            for share in ledger.shares
+        "mappings": [_share_document(share) for share in ledger.shares],
+    }
+
+
+def _entry_document(entry: Entry, mapped_bytes: Optional[int]) -> Document:
+    return {
+        "category": entry.category,
+        "label": entry.label,
+        "resident_bytes": entry.resident_bytes,
+        "allocated_bytes": entry.allocated_bytes,
+        "mapped_bytes": mapped_bytes,
+        "detail": dict(entry.detail),
+    }
+
+
+def _share_document(share: Share) -> Document:
+    return {
+        "start": share.start,
+        "end": share.end,
+        "name": share.name,
+        "rss_bytes": share.rss_bytes,
+        "parts": [
+            {"category": category, "label": label, "bytes": size}
+            for (category, label), size in share.parts.items()
         ],
     }
 

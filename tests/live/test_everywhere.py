@@ -80,7 +80,8 @@ def test_the_ledgers_first_line_has_the_capacity_that_the_program_counts_as_unus
         "all of it lies on pages that were touched, but for a few"
     )
     assert re.search(
-        r"MiB resident; 3\.\d MiB of it is capacity that vectors hold and don't use", done.stdout
+        r"MiB resident; 3\.\d MiB of it is capacity that vectors, or buffers kept like them, hold and don't use",
+        done.stdout,
     )
     plain = gdb(tmp_path, program("vectors_known"), *words[:2], "memexplain --json -o 2.json",
                 environment={"GDBMEM_PYTHON": ""})  # fmt: skip

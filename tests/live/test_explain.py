@@ -504,6 +504,25 @@ def test_json_adds_up_and_can_be_compared_with_later(program: Program, tmp_path:
     assert changes["heap.free.releasable"] == -document["releasable_bytes"]
 
 
+@pytest.mark.parametrize(
+    "program", [["sleep", "100"], [sys.executable, "-c", "import ssl, time; time.sleep(100)"]]
+)
+def test_looking_at_a_process_brings_nothing_into_its_memory(program: list[str]) -> None:
+    # With a locale its file lies beside libc's data.
+    process = subprocess.Popen(program, env={**os.environ, "LC_ALL": "C.UTF-8"})
+    try:
+        while "nanosleep" not in Path(f"/proc/{process.pid}/wchan").read_text() and process.poll() is None:
+            time.sleep(0.01)
+        rollup = Path(f"/proc/{process.pid}/smaps_rollup")
+        before = re.findall("Rss: .*", rollup.read_text())
+        first, second = explain(process.pid), explain(process.pid)
+        assert re.findall("Rss: .*", rollup.read_text()) == before != []
+        assert first.rss_bytes == second.rss_bytes
+    finally:
+        process.kill()
+        process.wait()
+
+
 @pytest.mark.parametrize("option", ["--sizes", "--pinners", "--types", "--arena=0"])
 def test_what_a_comparison_would_leave_unheard_is_refused(option: str) -> None:
     done = gdbmem("explain", os.getpid(), "--since", "before.json", option)

@@ -69,12 +69,27 @@ struct Server {
     std::array<std::vector<short>, 3> fixed;
     Service *broken[6];
     std::unique_ptr<Service> gone;
+    std::any *pointed;
+    std::unique_ptr<std::any> owned;
 };
 
 static Server *server;
 void checkpoint(int number) { printf("point %d given %ld\n", number, given); fflush(stdout); }
 
 template <class T> T *placed() { return new (calloc(1, sizeof(T))) T(); }
+
+static Named *both() {
+    auto *made = placed<Both>();
+    made->items.resize(21);
+    made->more.resize(33);
+    return made;
+}
+
+// Iterators lead to what is behind the last element, or was once.
+template <class T> void iterate(T &all) {
+    auto last = all.end(), first = all.begin();
+    checkpoint(first == last ? 4 : 3);
+}
 
 int main() {
     setvbuf(stdout, nullptr, _IONBF, 0);
@@ -91,10 +106,7 @@ int main() {
     server->made->handle(1);
     server->adopted = std::shared_ptr<Service>(new Cache);
     server->adopted->handle(2);
-    auto *both = placed<Both>();
-    both->items.resize(21);
-    both->more.resize(33);
-    server->named = {both, static_cast<Named *>(placed<Log>())};
+    server->named = {both(), static_cast<Named *>(placed<Log>())};
     server->choice = std::vector<long>(17);
     server->other.emplace<2>();
     server->small = 5;
@@ -105,17 +117,25 @@ int main() {
     server->pair.second.reset(new Cache);
     server->pair.second->handle(3);
     server->fixed[2].resize(29);
+    server->pointed = placed<std::any>();
+    *server->pointed = std::vector<int>(31);
+    server->owned.reset(new std::any(std::vector<int>(37)));
     // Nothing of these is to be believed.
     auto *freed = placed<Cache>();
     free(freed);
     static long zeros[16], code[16] = {(long)&checkpoint}, strange[16] = {0x1234567812345678}, wrong[16];
-    wrong[0] = *(long *)both;  // an object of a class that is no Service
+    wrong[0] = *(long *)server->named[0];  // an object of a class that is no Service
     long *bad[] = {(long *)freed, zeros, code, strange, wrong, (long *)0xdeadbeef000};
     for (int i = 0; i < 6; i++) server->broken[i] = (Service *)bad[i];
     new (&server->gone) std::unique_ptr<Service>((Service *)strange);
     checkpoint(1);
     for (int request = 0; request < 2000; request++) server->first->handle(request);
     checkpoint(2);
+    static std::vector<std::vector<int>> rows(1);
+    new (&rows[0]) std::vector<int>(41);
+    rows.reserve(2);
+    new (&rows[1]) std::vector<int>(43);  // behind the end: of nobody
+    iterate(rows);
     fflush(stdout);
     _Exit(0);
 }

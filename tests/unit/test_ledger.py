@@ -134,8 +134,9 @@ def test_the_answer_says_who_allocates_what_pins_only_as_far_as_the_sizes_tell()
 def test_the_answer_names_capacity_that_vectors_do_not_use_where_it_matters() -> None:
     ledger = replace(make_ledger(heap_live=40 * MIB), releasable_bytes=0)
     large, small = (replace(ledger, beside={names.UNUSED_IN_VECTORS: size * MIB}) for size in (30, 3))
-    assert "; 30.0 MiB of it is capacity that vectors hold and don't use: 'memcontainers'" in answer_ledger(
-        large
+    assert (
+        "; 30.0 MiB of it is capacity that vectors, or buffers kept like them, hold and don't use: 'memcontainers'"
+        in answer_ledger(large)
     )
     assert "live heap" in answer_ledger(small)
     assert "vectors' unused capacity 3.0 MiB" in printed(small)

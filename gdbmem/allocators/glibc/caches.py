@@ -98,9 +98,10 @@ class _Near:
 def _near(memory: Memory, pointer: int) -> Optional[_Near]:
     words: list[int] = []
     start = 0
+    read = getattr(memory, "read_around", memory.read)  # what is a file's, beside it, is no thread's
     for page in range((pointer - _TLS_REACH) & -4096, pointer + _TLS_REACH, 4096):
         try:
-            data = memory.read(page, 4096)
+            data = read(page, 4096)
         except MemoryUnreadable:
             if page <= pointer:
                 words, start = [], 0

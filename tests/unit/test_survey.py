@@ -1,0 +1,129 @@
+"""Containers in raw memory: what isn't one is not counted, whatever its words happen to be."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Sequence
+
+import pytest
+
+from gdbmem.analysis.containerplans import Plan, Resolved
+from gdbmem.analysis.containers import Surveyor
+from gdbmem.model.memory import BytesMemory
+
+LOW, HIGH, SIZE = 0x555555560000, 0x7FFFF7D00000, 1 << 16
+HASH = Plan("hash", "std::unordered_map<int, int>", 56, element_size=8, element_offset=8, node_size=16)
+VECTOR = Plan("vector", "std::vector<int>", 24, element_size=4)
+
+
+class Scene:
+    """Two mapped areas with nothing in between."""
+
+    def __init__(self) -> None:
+        self.areas = {LOW: bytearray(SIZE), HIGH: bytearray(SIZE)}
+
+    def write(self, address: int, words: Sequence[int], tail: bytes = b"") -> None:
+        base = LOW if address < HIGH else HIGH
+        data = struct.pack(f"<{len(words)}Q", *words) + tail
+        self.areas[base][address - base : address - base + len(data)] = data
+
+    def memory(self) -> BytesMemory:
+        return BytesMemory([(base, bytes(data)) for base, data in self.areas.items()])
+
+    def held(self, plan: Plan, address: int) -> list[int]:
+        surveyor = Surveyor(self.memory())
+        surveyor.visit("it", plan, address)
+        survey = surveyor.survey()
+        survey.check()
+        return [container.held_bytes for container in survey.containers]
+
+
+@pytest.mark.parametrize(
+    ("count", "load", "first", "held"),
+    [
+        (3, 1.0, LOW + 512, [16 * 8 + 3 * 16]),
+        (10**11, 1.0, LOW + 512, []),
+        (3, 0.0, LOW + 512, []),
+        (3, float("nan"), LOW + 512, []),
+        (3, 1.0, HIGH - 4096, []),
+        (100, 8.0, LOW + 512, [16 * 8 + 100 * 16]),
+    ],
+)
+def test_a_hash_table_needs_elements_that_fit_its_buckets(
+    count: int, load: float, first: int, held: list[int]
+) -> None:
+    scene = Scene()
+    scene.write(LOW, [LOW + 1024, 16, first, count], struct.pack("<f", load))
+    assert scene.held(HASH, LOW) == held
+
+
+def test_a_vector_does_not_lie_across_what_is_not_mapped() -> None:
+    scene = Scene()
+    scene.write(LOW, [LOW + 64, LOW + 128, HIGH + 64])
+    assert scene.held(VECTOR, LOW) == []
+    scene.write(LOW, [LOW + 64, LOW + 128, LOW + 256])
+    assert scene.held(VECTOR, LOW) == [192]
+
+
+@pytest.mark.parametrize(
+    "kind", ["vector", "hash", "tree", "list", "deque", "string", "bits", "shared", "variant"]
+)
+def test_words_at_random_hold_no_more_than_there_is_memory(kind: str) -> None:
+    chance = random.Random(7)
+    values = [LOW, LOW + 512, HIGH, HIGH + 4096, 0, 1, 2, 40, 1 << 20, 1 << 38, 1 << 63]
+    words = [chance.choice(values) + 8 * chance.randrange(64) for _ in range(SIZE // 8)]
+    memory = BytesMemory([(LOW, struct.pack(f"<{len(words)}Q", *words)), (HIGH, bytes(SIZE))])
+    plan = Plan(kind, "x", 80, element=VECTOR, element_size=8, element_offset=8, node_size=40, count=16)
+    for number in range(700):
+        surveyor = Surveyor(memory)
+        surveyor.visit("it", plan, LOW + 80 * number)
+        survey = surveyor.survey()
+        survey.check()
+        assert survey.held_bytes <= 9 * 2 * SIZE
+
+
+def test_an_object_whose_class_nobody_knows_is_not_looked_into_and_another_one_once() -> None:
+    scene, asked = Scene(), []
+    derived = Plan("struct", "Derived", 32, fields=[(8, "items", VECTOR)])
+
+    def resolve(vtable: int, address: int) -> Resolved | None:
+        asked.append(vtable)
+        return Resolved(derived, offset=8) if vtable == HIGH else None
+
+    base = Plan("struct", "Base", 8, resolve=resolve)
+    owned = Plan("unique", "std::unique_ptr<Base>", 8, base, 8)
+    several = Plan("array", "", 24, owned, 8, count=3)
+    scene.write(LOW, [LOW + 264, LOW + 520, LOW + 1024])
+    for address, vtable in ((LOW + 256, HIGH), (LOW + 512, HIGH)):
+        scene.write(address, [LOW + 2048, LOW + 2048, LOW + 2056, LOW + 2064])
+        scene.write(address + 8, [vtable])
+        scene.write(address + 16, [LOW + 2056, LOW + 2064])
+    assert scene.held(several, LOW) == [64]
+    assert sorted(asked) == [0, HIGH]
+
+
+def test_the_shortest_way_names_an_object_whichever_variable_comes_first() -> None:
+    scene = Scene()
+    holder = Plan("struct", "Holder", 24, fields=[(0, "items", VECTOR)])
+    near = Plan("pointer", "", 8, holder)
+    far = Plan("struct", "Far", 8, fields=[(0, "way", Plan("pointer", "", 8, near))])
+    scene.write(LOW + 64, [LOW + 256, LOW + 256, LOW + 272])
+    scene.write(LOW, [LOW + 8, LOW + 64])  # far → near → holder
+    surveyor = Surveyor(scene.memory())
+    surveyor.visit("far", far, LOW)
+    surveyor.visit("near", near, LOW + 8)
+    assert [container.path for container in surveyor.survey().containers] == ["near.items"]
+
+
+def test_nodes_that_own_each_other_are_followed_to_a_depth_that_is_said() -> None:
+    scene = Scene()
+    node = Plan("struct", "Node", 8)
+    node.fields.append((0, "next", Plan("unique", "std::unique_ptr<Node>", 8, node, 8)))
+    for number in range(1000):
+        scene.write(LOW + 8 * number, [LOW + 8 * (number + 1)])
+    surveyor = Surveyor(scene.memory())
+    surveyor.visit("first", node, LOW)
+    survey = surveyor.survey()
+    assert len(survey.containers) == 31
+    assert [notice.slug for notice in survey.notices] == ["containers-cut"]
