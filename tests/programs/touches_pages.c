@@ -1,5 +1,6 @@
 // Each line of work() touches, or gives back, a known number of pages of one mapping; after each it asks the
 // kernel for that mapping's Rss and prints, at the end, what each line did: "LINE PAGES".
+// flags: -O0
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
