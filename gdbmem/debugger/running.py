@@ -15,8 +15,7 @@ class _Restarting(Command):
     def carry_out(self, argument: str) -> None:
         arguments = _arguments(argument.strip() or gdb.parameter("args") or "")
         session.restart(arguments)
-        if argument.strip():
-            session.arguments.show(arguments)
+        session.arguments.show(arguments)
         rearm_all()
         say(f"A fresh valgrind runs the program (process {session.ask('target')['pid']}).")
 

@@ -158,6 +158,7 @@ class Session:
             gdb.execute("set sysroot", to_string=True)
         log = shlex.quote(f"{self._link}/vgdb.log")
         gdb.execute(f"target remote | exec {one_line(shlex.join(target['vgdb']))} 2>>{log}", to_string=True)
+        self.arguments.show_again()
         self._connected, self._inferior = True, gdb.selected_inferior().num
         self._exited, self.farewell = False, ""
         self._keyboard = False if target["own_terminal"] else None

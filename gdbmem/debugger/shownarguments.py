@@ -24,6 +24,11 @@ class ShownArguments:
         gdb.execute(f"set args {text}", to_string=True)
         self._text, self._arguments = str(gdb.parameter("args") or ""), list(arguments)
 
+    def show_again(self) -> None:
+        """Have `show args` say what it did: gdb 18 takes arguments, without quotes, from what it connects to."""
+        if self._text:
+            gdb.execute(f"set args {self._text}", to_string=True)
+
     def read(self, text: str) -> list[str]:
         """Return the arguments that *text*, typed behind `run` or set as gdb's ``args``, stands for.
 

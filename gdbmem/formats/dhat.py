@@ -1,4 +1,6 @@
-"""Valgrind's DHAT, version 2 of its JSON: a whole run, each stack at its end, at the peak, and in all."""
+"""Valgrind's DHAT, versions 1 (valgrind 3.15 and 3.16) and 2 of its JSON: a whole run, each stack at its end, at
+the peak, and in all.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +29,7 @@ from gdbmem.text import printable
 # The maximum of one stack by itself has no common moment with the others'.
 OWN_PEAK = "own-peak"
 _KEYS = {PEAK: ("gb", "gbk"), IN_USE: ("eb", "ebk"), ALLOCATED: ("tb", "tbk"), OWN_PEAK: ("mb", "mbk")}
+_KEYS_1 = {**_KEYS, IN_USE: ("fb", "fbk")}
 # valgrind's own malloc stands at the top of each stack; no other tool's files have it.
 _OWN = re.compile(r"\(in (?:.*/)?vgpreload_[\w.-]+\)$|/vg_replace_malloc\.c:[0-9]+\)$")
 _FRAME = re.compile(
@@ -58,15 +61,17 @@ def read_dhat(data: Data, source: str, metric: Optional[str]) -> StackProfile:
 
 
 def _profile(found: dict[str, Any], source: str, metric: Optional[str]) -> StackProfile:
-    version, mode = found["dhatFileVersion"], found["mode"]
-    if version != 2 or mode not in ("heap", "rust-heap"):
+    version = found["dhatFileVersion"]
+    mode = "heap" if version == 1 else found["mode"]
+    if version not in (1, 2) or mode not in ("heap", "rust-heap"):
         raise InputError(
             f"{printable(source)} is of version {printable(str(version))}, mode {printable(str(mode))} of DHAT",
             slug="format-unreadable",
-            hint="version 2 of its heap mode is what can be read",
+            hint="versions 1 and 2 of its heap mode are what can be read",
         )
-    points, table = found["pps"], [str(text) for text in found["ftbl"]]
-    keys = {name: pair for name, pair in _KEYS.items() if all(pair[0] in point for point in points)}
+    points, known = (found["aps"], _KEYS_1) if version == 1 else (found["pps"], _KEYS)
+    table = [str(text) for text in found["ftbl"]]
+    keys = {name: pair for name, pair in known.items() if all(pair[0] in point for point in points)}
     chosen = choose_metric(metric, by_metric(keys), source)
     own = [_OWN.search(text) is not None for text in table]
     stacks = [_stack(point, keys[chosen], own, source) for point in points]

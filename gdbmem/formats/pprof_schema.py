@@ -57,7 +57,7 @@ def profile_message() -> Any:
     file = descriptor_pb2.FileDescriptorProto(name="gdbmem/profile.proto", package="gdbmem", syntax="proto3")
     for name, fields in _MESSAGES.items():
         _declare(file.message_type.add(name=name), fields)
-    pool = descriptor_pool.DescriptorPool()
+    pool: Any = descriptor_pool.DescriptorPool()  # the stubs for Python 3.9 have no types for its methods
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("gdbmem.Profile"))
 

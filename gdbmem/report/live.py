@@ -148,7 +148,7 @@ class LiveView:
         # The terminal may have been resized since.
         size = os.get_terminal_size(sys.stderr.fileno()) if sys.stderr.isatty() else self._console.size
         width, height = max(size[0], 40), max(size[1], 12)
-        self._console.width = width
+        self._console.width, self._console.height = width, height
         parts: list[Any] = [Text(self._status(), style="bold", no_wrap=True, overflow="ellipsis")]
         points = self._points["pss_bytes"] if len(self._lines) > 1 else self._points["rss_bytes"]
         rows = min(max(height // 3, 4), 10)
@@ -164,9 +164,8 @@ class LiveView:
             )
             parts.append(Text.from_ansi(chart, no_wrap=True))
         parts.append(self._table(rows - 1))
-        parts.append(
-            Text("; ".join(self._notes[-1:]) or "q quit   m mark   p pause", style="dim", no_wrap=True)
-        )
+        below = "   ".join(["q quit   m mark   p pause", *self._notes[-1:]])
+        parts.append(Text(below, style="dim", no_wrap=True, overflow="ellipsis"))
         return Group(*parts)
 
     def _status(self) -> str:

@@ -61,8 +61,11 @@ def test_a_name_used_again_is_numbered_and_any_text_is_a_name(program: Program, 
         assert "before the program's first instruction" in user.type("massif-snap early")
         user.type("break reset")
         user.type("continue")
-        assert user.type("massif-snap a").startswith("snapshot a: heap 85.1 KiB")
-        assert user.type("memsnap a").startswith("snapshot a#2: heap 85.1 KiB, 0 B since a")
+        # libstdc++'s own pool for exceptions is 71 KiB in some releases and 72 in others.
+        found = re.match(r"snapshot a: heap (8[56]\.1 KiB)", user.type("massif-snap a"))
+        assert found
+        heap = found[1]
+        assert user.type("memsnap a").startswith(f"snapshot a#2: heap {heap}, 0 B since a")
         assert user.type("massif-snap").startswith("snapshot 3: heap")
         assert user.type("massif-snap 'two words'").startswith("snapshot two words: ")
         assert user.type('massif-snap "100% #x ünï"').startswith("snapshot 100% #x ünï: ")
@@ -73,7 +76,7 @@ def test_a_name_used_again_is_numbered_and_any_text_is_a_name(program: Program, 
             "massif-snap two words"
         )
         listed = user.type("memlist")
-        assert re.search(r"^a#1 +85.1 KiB .* reset at leaky_map.cpp:\d+$", listed, re.M)
+        assert re.search(rf"^a#1 +{heap} .* reset at leaky_map.cpp:\d+$", listed, re.M)
         assert len(named(user)) == 6
         assert "heap did not change from a#1 to a#2" in user.type("massif-diff a#1 a")
         assert "has no snapshot 'b'" in user.type("massif-diff b")
@@ -118,14 +121,14 @@ def test_leaving_the_pager_early_is_no_error(program: Program, scratch: Path) ->
     with launched(program("leaky_map"), folder=scratch, rows=12) as user:
         user.type("break reset")
         user.type("continue")
-        user.type("massif-snap a")
+        heap = user.type("massif-snap a").partition("heap ")[2].partition(";")[0]
         user.type("massif-snap b")
         for command in ("massif-diff --json", "massif-list --json"):
             user.send(command)
             user.see("q to quit, c to continue without paging--")
             answer = user.type("q")
             assert "Traceback" not in answer and "Error" not in answer
-        assert "85.1 KiB" in user.type("massif-snap c")
+        assert f"heap {heap}, 0 B since b" in user.type("massif-snap c")
         user.quit()
 
 

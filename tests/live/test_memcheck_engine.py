@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
 
 from tests.conftest import PROGRAMS, Program
@@ -178,8 +179,11 @@ def test_a_killed_valgrind_loses_no_snapshot(user: User) -> None:
     run = only_run(user.folder)
     pid = json.loads((run / "run.json").read_text())["starts"][0]["pid"]
     os.kill(pid, signal.SIGKILL)
-    shown = user.type("continue") + user.type("memsnap late")
-    assert "the heap at the end is lost, the snapshots are kept" in shown
+    try:
+        shown = user.type("continue") + user.type("memsnap late")
+        assert "the heap at the end is lost, the snapshots are kept" in shown
+    except pexpect.EOF:  # gdb 10, with or without gdbmem, aborts when its remote target has died
+        assert "gdb was ended by SIGABRT; what was captured before is in the run folder" in user.text
     assert report("show", f"{run}:kept")["sites"]["paths"]
 
 

@@ -41,19 +41,23 @@ def test_every_line_is_charged_exactly_the_pages_that_the_program_itself_counts(
     assert {line: measured[line] for line in counted} == counted
 
 
+def at(text: str) -> int:
+    return line_of("touches_pages.c", text)
+
+
 def test_finish_advance_and_until_mean_what_gdb_means_by_them(program: Program, scratch: Path) -> None:
     said = run_gdb(
         program("touches_pages"),
         [
-            "break note if line == 56",
+            f"break note if line == {at('touch(83, 1000)')}",
             "run",
             "up",
             "memwatch finish --json -o finish.json",
             "frame",
             "tbreak work",
             "continue",
-            "memwatch advance --json -o advance.json 55",
-            "memwatch until --json -o until.json 58",
+            f"memwatch advance --json -o advance.json {at('touch(83, 1000)') - 1}",
+            f"memwatch until --json -o until.json {at('touch(83, 1000)') + 2}",
         ],
         folder=scratch,
     )

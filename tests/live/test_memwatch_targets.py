@@ -21,7 +21,7 @@ PAGE = 4096
 def served(program: Program, scratch: Path) -> Iterator[str]:
     """Yield the port of a gdbserver that holds touches_pages."""
     child = subprocess.Popen(
-        ["gdbserver", "--once", "localhost:0", str(program("touches_pages"))],
+        ["gdbserver", "--once", "127.0.0.1:0", str(program("touches_pages"))],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=scratch,
     )  # fmt: skip
     assert child.stderr is not None
@@ -40,7 +40,7 @@ def test_behind_gdbserver_the_numbers_come_through_gdbs_own_file_access(
         program("touches_pages"),
         [
             "set sysroot /",
-            f"target remote localhost:{served}",
+            f"target remote 127.0.0.1:{served}",
             "break work if round == 1",
             "continue",
             "memwatch next --json -o steps.json 10",

@@ -426,6 +426,7 @@ def test_on_a_terminal_there_is_a_chart_that_survives_a_resize_and_keys_work(scr
     words = [GDBMEM, "monitor", "--interval", "50ms", "--run", "run", str(os.getpid())]
     with at_terminal(words, scratch, environment(TERM="xterm"), rows=40) as user:
         user.see("q quit")
+        user.see("┤", "q quit")  # in 40 rows
         user.child.setwinsize(20, 60)
         user.see("┤", "q quit")
         user.child.send("p")

@@ -155,11 +155,12 @@ APT_GET_DOWNLOADS = """#!/bin/bash
 echo "$*" >>"$MACHINE/apt.calls"
 case "$*" in
   *update*) touch "$MACHINE/lists" ;;
-  *download*) [[ -e $MACHINE/lists || -z $NEEDS_LISTS ]] && touch prometheus_2_amd64.deb ;;
+  *download*) [[ -e $MACHINE/lists || -z $NEEDS_LISTS ]] && touch "${@: -1}_2_amd64.deb" ;;
 esac
 """
 DPKG_DEB_UNPACKS = """#!/bin/bash
-mkdir -p "$3/usr/bin" && touch "$3/usr/bin/prometheus" && chmod +x "$3/usr/bin/prometheus"
+name=$(basename "${2%%_*}")
+mkdir -p "$3/usr/bin" && touch "$3/usr/bin/$name" && chmod +x "$3/usr/bin/$name"
 """
 
 
@@ -172,7 +173,8 @@ def test_prometheus_is_unpacked_and_never_installed_as_that_would_start_a_servic
     assert ended.returncode == 0, ended.stderr
     assert (machine.checkout / ".cache/prometheus/usr/bin/prometheus").exists()
     assert machine.setup("test").stderr == ""
-    assert machine.calls("apt") == ["-q download prometheus"]
+    assert machine.calls("apt") == ["-q download prometheus", "-q download promtool"]
+    assert (machine.checkout / ".cache/prometheus/usr/bin/promtool").exists()
 
 
 @needs_root
@@ -186,7 +188,7 @@ def test_prometheus_of_old_package_lists_is_fetched_with_new_ones(
     machine.put("dpkg-deb", DPKG_DEB_UNPACKS)
     assert machine.setup("test", as_root=True).returncode == 0
     kinds = ["update" if "update" in call else "download" for call in machine.calls("apt")]
-    assert kinds == ["download", "update", "download"]
+    assert kinds == ["download", "update", "download", "download"]
 
 
 @needs_root

@@ -4,9 +4,11 @@
 #include <string.h>
 #include <unistd.h>
 
+static char *volatile memory; /* nobody reads it: a compiler might leave the writing out */
+
 int main(int argc, char **argv) {
     size_t size = (size_t)atoi(argv[1]) << 20;
-    char *memory = malloc(size);
+    memory = malloc(size);
     memset(memory, 1, size);
     for (int number = 0; number < atoi(argv[2]); number++) {
         if (fork() == 0) {

@@ -18,7 +18,8 @@ from tests.unit.stack_files import CAPTURES, capture, flat, read, tree
 
 FILES = [
     "tc.0001.heap", "tc.0002.heap", "many.0001.heap.gz", "exact-first.jeheap", "exact-second.jeheap",
-    "sampled-first.jeheap", "sampled-second.jeheap", "xtree.kcg", "xtleak.kcg", "dhat.json", "ht.zst",
+    "sampled-first.jeheap", "sampled-second.jeheap", "xtree.kcg", "xtleak.kcg", "dhat.json",
+    "dhat-1.json", "ht.zst",
     "go1.pb.gz", "go2.pb.gz", "go1.txt", "go2.txt", "tc.raw", "growth.heap", "by-hand.heapz",
 ]  # fmt: skip
 
@@ -94,6 +95,16 @@ def test_dhat_and_the_execution_tree_of_one_program_agree_path_by_path() -> None
     diff = diff_snapshots(*sides)
     diff.check()
     assert rank(diff, Query(by="line")).rows == []
+
+
+def test_what_valgrind_3_16_writes_has_the_totals_that_dhat_printed_beside_it() -> None:
+    metrics = {"Total": "allocated", "At t-gmax": "peak", "At t-end": "in-use"}
+    said = re.findall(r"== (Total|At t-gmax|At t-end): +([\d,]+) bytes in ([\d,]+) blocks", peer("dhat-1"))
+    assert len(said) == 3
+    for name, *numbers in said:
+        found = tree(read(CAPTURES / "dhat-1.json", metrics[name]))
+        assert found.blocks is not None
+        assert [found.bytes[0], found.blocks[0]] == [int(number.replace(",", "")) for number in numbers]
 
 
 def test_a_leak_search_tells_what_is_lost() -> None:

@@ -6,13 +6,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from gdbmem.allocators.glibc.layout import CANDIDATES, PARAMETERS, Layout, LibcFacts, Struct
+from gdbmem.allocators.glibc.layout import (
+    CANDIDATES,
+    CHUNK_HEADER,
+    MIN_CHUNK,
+    PARAMETERS,
+    PREV_INUSE,
+    Layout,
+    LibcFacts,
+    Struct,
+)
 from gdbmem.linux.maps import Mapping
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at, words_at
 
 _BINS = 127  # pairs of pointers in malloc_state.bins
 _FEWEST_EMPTY = 8  # a run of this many empty bins is no accident
 _MOST_ARENAS = 100_000
+_FIRST_CHUNKS = 4
 HEAP_MAX = 64 << 20  # heaps of further arenas are aligned to this
 
 
@@ -148,12 +158,34 @@ def _parameter_candidates(
         return
     for index, value in enumerate(words):
         # sbrk_base: where the heap begins, or a little later when something else took the first bytes.
-        if not heap.start <= value < min(heap.end, heap.start + (1 << 16)):
+        if not heap.start <= value < min(heap.end, heap.start + (1 << 16)) or not _begins(
+            memory, value, heap
+        ):
             continue
         for _, struct in PARAMETERS:
             address = start + 8 * index - struct["sbrk_base"]
             if address >= start and _parameters_are_sound(memory, address, struct):
                 yield address, struct
+
+
+def _begins(memory: Memory, address: int, heap: Mapping) -> bool:
+    """Tell whether the chunks of *heap* may begin at *address*: the first few have sizes that can be."""
+    chunk = (address + 15) & ~15
+    try:
+        word = word_at(memory, chunk + 8)
+        if not word & PREV_INUSE:
+            return False
+        for _ in range(_FIRST_CHUNKS):
+            size = word & ~7
+            if size < MIN_CHUNK or size & 8 or chunk + size > heap.end:
+                return False
+            chunk += size
+            if chunk + CHUNK_HEADER > heap.end:
+                break
+            word = word_at(memory, chunk + 8)
+    except MemoryUnreadable:
+        return False
+    return True
 
 
 def _parameters_are_sound(memory: Memory, address: int, struct: Struct) -> bool:

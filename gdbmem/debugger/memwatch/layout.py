@@ -13,7 +13,7 @@ _LAYOUT = "{-horizontal src 2 memwatch 1} 2 status 0 cmd 1"
 
 
 def register_layout() -> None:
-    """Make `layout memwatch` known, where this gdb has a text interface with windows of one's own (from 11)."""
+    """Make `layout memwatch` known, where this gdb has a text interface with windows of one's own."""
     if not hasattr(gdb, "register_window_type"):
         return
     try:

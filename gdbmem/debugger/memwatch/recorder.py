@@ -139,6 +139,8 @@ class Recorder:
 
     def _on_new_thread(self, event: gdb.Event) -> None:
         thread = event.inferior_thread
+        if isinstance(thread, gdb.Inferior):  # so gdb 10
+            thread = max(thread.threads(), key=lambda known: known.num)
         self._new_threads.append((thread.num, thread.ptid[1]))
 
     def _on_exit(self, event: gdb.Event) -> None:

@@ -18,7 +18,8 @@ from gdbmem.text import printable
 from gdbmem.units import format_delta, format_size
 
 _RED, _GREEN, _DIM, _BOLD, _PLAIN = "\033[31m", "\033[32m", "\033[2m", "\033[1m", "\033[0m"
-_LEVELS = " ▁▂▃▄▅▆▇█"
+# gdb 10 writes into a window byte by byte, so that nothing but ASCII gets there. Only its version tells.
+_LEVELS = " _.:-=+*#" if gdb.VERSION.startswith("10.") else " ▁▂▃▄▅▆▇█"
 
 
 class MemoryWindow:
