@@ -151,7 +151,7 @@ def test_a_compressed_file_that_ends_early_gives_what_is_there_and_says_so_once(
 
 def test_damaged_compressed_data_is_a_sentence(tmp_path: Path) -> None:
     whole = bytearray(gzip.compress(HEAD + MANY, 1))
-    whole[len(whole) // 2 :] = bytes(random.Random(1).randrange(256) for _ in range(1000))
+    whole[-8] ^= 1  # of the checksum
     file = tmp_path / "packed.gz"
     file.write_bytes(bytes(whole))
     with pytest.raises(InputError, match="cannot read"):
