@@ -374,7 +374,7 @@ class _Zstd:
     def _read(self, size: int) -> bytes:
         while True:
             # Small pieces: one of them may unpack to very much.
-            packed = self._left or self._file.read(min(size, 1 << 14))
+            packed = self._left or self._file.read(min(size, 1 << 11))
             self._left = b""
             if not packed:
                 if self._begun and not self._stream.eof:
