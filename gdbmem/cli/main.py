@@ -61,9 +61,10 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
             stream.reconfigure(errors="backslashreplace")  # paths may hold bytes that are no UTF-8
     try:
         status = _dispatch(words)
-        sys.stdout.flush()
-        if argv is None and words[:1] and words[0] in READERS:
-            sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:  # closed before we began
+                stream.flush()
+        if argv is None and words and words[0] in READERS:
             os._exit(status)
     except ParserExit:
         return 0
