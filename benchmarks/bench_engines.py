@@ -62,6 +62,26 @@ int main(void) {
 """
 
 
+# As a library for matrices does it, where the processor has fused multiply-add.
+FUSED = """
+#include <stdio.h>
+#include <stdlib.h>
+int main(void) {
+  enum { N = 256 };
+  float *restrict a = calloc(N * N, sizeof *a), *restrict b = calloc(N * N, sizeof *b);
+  float *restrict c = calloc(N * N, sizeof *c);
+  for (int i = 0; i < N * N; i++) a[i] = i % 7, b[i] = i % 5;
+  for (int round = 0; round < 20; round++)
+    for (int i = 0; i < N; i++)
+      for (int k = 0; k < N; k++)
+        for (int j = 0; j < N; j++) c[i * N + j] += a[i * N + k] * b[k * N + j];
+  printf("%f\\n", c[N]);
+  return 0;
+}
+"""
+FUSED_OPTIONS = ("-O3", "-mfma")
+
+
 @dataclass(frozen=True)
 class Way:
     """How a program is run: words before it, and variables beside ours."""
@@ -96,9 +116,13 @@ def _programs(folder: Path) -> dict[str, list[str]]:
     subprocess.run(["make", "-C", str(ROOT / "examples" / "decoder")], check=True, capture_output=True)
     programs = {"the decoder": [str(ROOT / "examples" / "decoder" / "build" / "decoder"), "--batches", "1"]}
     sources = {"does nothing": "int main(void) { return 0; }", "allocates": ALLOCATES, "computes": COMPUTES}
+    if " fma " in Path("/proc/cpuinfo").read_text():
+        sources["computes with fused multiply-add"] = FUSED
     for what, source in sources.items():
         path = folder / what.replace(" ", "-")
-        subprocess.run(["gcc", "-g", "-O1", "-xc", "-", "-o", str(path)], input=source, text=True, check=True)
+        options = FUSED_OPTIONS if source is FUSED else ("-O1",)
+        command = ["gcc", "-g", *options, "-xc", "-", "-o", str(path)]
+        subprocess.run(command, input=source, text=True, check=True)
         programs[what] = [str(path)]
     return programs
 

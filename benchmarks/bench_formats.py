@@ -19,7 +19,8 @@ from benchmarks.racing import Action, Row, race_pair
 
 TITLE = "Reading profiles of other tools"
 STACKS, STACKS_OF_JEMALLOC, STACKS_OF_XTREE = 2_400, 12_000, 600
-TIMES = 1_000  # the allocations of a stack in the larger file of heaptrack
+# The allocations of a stack in the larger file of heaptrack: where starting counts for much, and where lines do.
+TIMES = (1_000, 5_000)
 ROUNDS = 5
 
 # Everybody runs as a user does, with compiled modules.
@@ -58,12 +59,16 @@ def _heaptrack(here: Path) -> Sequence[Optional[Row]]:
         _missing("heaptrack")
         return []
     program = build_program(here, stacks=STACKS)
-    files = [heaptrack_file(program, here, name, times) for name, times in (("a", TIMES // 2), ("b", TIMES))]
+    return [_heaptrack_pair(here, program, times) for times in TIMES]
+
+
+def _heaptrack_pair(here: Path, program: Path, times: int) -> Optional[Row]:
+    sizes = {f"a{times}": times // 2, f"b{times}": times}
+    files = [heaptrack_file(program, here, name, count) for name, count in sizes.items()]
     ours = (*GDBMEM, "diff", *map(str, files))
     peer = ("heaptrack_print", "-d", str(files[0]), "-f", str(files[1]))
-    return [
-        _race(f"heaptrack pair, {_events(files):,} lines / `heaptrack_print -d`", ours, peer, times_faster=1)
-    ]
+    what = f"heaptrack pair, {_events(files):,} lines / `heaptrack_print -d`"
+    return _race(what, ours, peer, times_faster=1)
 
 
 def _callgrind(here: Path) -> Sequence[Optional[Row]]:

@@ -32,7 +32,7 @@ struct Options {
   int states = 200000;    // of the graph
   int batches = 4;
   int utterances = 2000;  // in each batch
-  int threads = 2, work = 0;  // rounds of scoring for each arc
+  int threads = 2, work = 0;  // layers of the acoustic model
   bool fixed = false;     // reset() forgets the tasks too
 };
 
@@ -237,11 +237,11 @@ void Decoder::work() {
 void Decoder::decode(const Utterance& utterance) {
   std::vector<std::shared_ptr<const Token>> active{std::make_shared<Token>(Token{0, -1, 0, nullptr})};
   for (int frame = 0; frame < utterance.frames; ++frame) {
-    const float* features = &features_[utterance.first_feature + frame * kFeatureDimension];
+    const WordScores scores(&features_[utterance.first_feature + frame * kFeatureDimension], options_.work);
     std::unordered_map<int, std::shared_ptr<const Token>> reached;
     for (const auto& token : active) {
       for (const Arc& arc : graph_->state(token->state).arcs) {
-        const float score = token->score + arc.weight + word_score(features, arc.word, options_.work);
+        const float score = token->score + arc.weight + scores.of(arc.word);
         auto& best = reached[arc.next_state];
         if (!best || best->score < score) {
           best = std::make_shared<Token>(Token{arc.next_state, arc.word, score, token});

@@ -1,19 +1,21 @@
-// What a decoder spends most of its time with: how well a word fits what was heard.
+// What a decoder spends most of its time with: an acoustic model, which says how well each word fits what was heard.
 
 #pragma once
 
-#include <cmath>
+#include <array>
 
 constexpr int kScoredFeatures = 40;
+constexpr int kNeurons = 256;  // of a layer
 
-// The score of a word at a frame, computed over and over in `rounds` rounds; 0: as cheaply as can be.
-inline float word_score(const float* features, int word, int rounds) {
-  float sum = 0;
-  for (int round = 0; round < rounds; ++round) {
-    for (int i = 0; i < kScoredFeatures; ++i) {
-      sum = sum * 0.5f + features[i] * features[(i + word + round) % kScoredFeatures];
-    }
-    sum = std::sqrt(sum * sum + 1.0f);
-  }
-  return features[word % kScoredFeatures] + 0.001f * sum;
-}
+// The scores of all words at one frame. It takes no memory from the heap.
+class WordScores {
+ public:
+  // A small neural network of so many `layers`; 0: as cheaply as can be.
+  WordScores(const float* features, int layers);
+
+  float of(int word) const { return features_[word % kScoredFeatures] + 0.001f * outputs_[word % kNeurons]; }
+
+ private:
+  const float* features_;
+  std::array<float, kNeurons> outputs_{};
+};

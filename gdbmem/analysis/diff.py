@@ -60,6 +60,7 @@ def diff_series(snapshots: Sequence[Snapshot]) -> Diff:
         variance=_variance(merged, trees),
         course=columns if len(columns) > 2 else (),
         sides=sides,
+        ends=merged.add_ends(trees),
     )
     return diff if merged.is_one_tree else _in_pre_order(diff)
 
@@ -77,9 +78,8 @@ def _check_units(before: Snapshot, after: Snapshot) -> None:
 
 def as_growth(snapshot: Snapshot) -> Diff:
     """Return *snapshot* as a diff against nothing, so that one ranking serves both."""
-    empty = CallTree(
-        frames=(), parent=[-1], frame=[ROOT], bytes=[0], blocks=None if snapshot.tree.blocks is None else [0]
-    )
+    blocks = None if snapshot.tree.blocks is None else [0]
+    empty = CallTree(frames=(), parent=[-1], frame=[ROOT], bytes=[0], blocks=blocks, ends=())
     return diff_snapshots(replace(snapshot, name="nothing", tree=empty), snapshot)
 
 
@@ -130,11 +130,20 @@ class _Merged:
         """Return *column* of the tree *side*, added up for each merged node."""
         if isinstance(self.targets[side], range):
             missing = len(self.parent) - len(column)
-            return array("q", column) + array("q", [0]) * missing
+            return _as_array(column) + array("q", [0]) * missing
         result = array("q", [0]) * len(self.parent)
         for place, number in zip(self.targets[side], column):
             result[place] += number
         return result
+
+    def add_ends(self, trees: Sequence[CallTree]) -> Optional[Sequence[int]]:
+        """Return the merged nodes at which a path of its own ends in any of *trees*; None: any may."""
+        found: set[int] = set()
+        for target, tree in zip(self.targets, trees):
+            if tree.ends is None:
+                return None
+            found.update(map(target.__getitem__, tree.ends))
+        return sorted(found)
 
     def sites(self, side: int) -> array[int]:
         """Return how many nodes of the tree *side* each merged node stands for."""
@@ -148,6 +157,11 @@ def _merge(trees: Sequence[CallTree], numbers: Sequence[Sequence[int]], frame_co
     stride = frame_count + 2  # two for ROOT and PRUNED
     for tree, number in zip(trees, numbers):
         merged_frames = [*number, PRUNED, ROOT]  # at the indices -2 and -1: these stand for themselves
+        if len(parents) == 1 and tree is trees[-1] and _has_distinct_siblings(tree, number):
+            parents = _as_array(tree.parent)
+            frames = array("q", map(merged_frames.__getitem__, tree.frame))
+            targets.append(range(len(parents)))
+            continue
         if len(parents) == 1:
             column = list(map(merged_frames.__getitem__, tree.frame))
             keys = [above * stride + frame + 2 for above, frame in zip(tree.parent, column)]
@@ -172,6 +186,15 @@ def _merge(trees: Sequence[CallTree], numbers: Sequence[Sequence[int]], frame_co
             target.append(place)
         targets.append(target)
     return _Merged(parents, frames, targets)
+
+
+def _has_distinct_siblings(tree: CallTree, number: Sequence[int]) -> bool:
+    # None that differ in the tree may be one frame in the merged table.
+    return tree.ends is not None and len(set(number)) == len(number)
+
+
+def _as_array(column: Sequence[int]) -> array[int]:
+    return column if isinstance(column, array) else array("q", column)
 
 
 def _blocks(
@@ -213,6 +236,8 @@ def _uncertainty(
 
 
 def _pruned_children(merged: _Merged, sizes: array[int]) -> dict[int, int]:
+    if PRUNED not in merged.frame:
+        return {}
     return {
         merged.parent[node]: sizes[node]
         for node, frame in enumerate(merged.frame)
@@ -289,6 +314,7 @@ def _in_pre_order(diff: Diff) -> Diff:
         after_blocks=None if diff.after_blocks is None else sort(diff.after_blocks),
         variance=None if diff.variance is None else array("d", [diff.variance[node] for node in order]),
         course=tuple(sort(column) for column in diff.course),
+        ends=None if diff.ends is None else sorted(place[node] for node in diff.ends),
     )
 
 

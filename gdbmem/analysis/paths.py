@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from gdbmem.analysis.library import NAMELESS, is_library, own_rank
+from gdbmem.analysis.library import NAMELESS, OWN, is_library, own_rank
 from gdbmem.analysis.query import Query, frame_text
 from gdbmem.model.calltree import PRUNED, Frame
 from gdbmem.model.diff import Diff
@@ -18,12 +19,17 @@ _NOBODY = -1  # the rank of a frame that is hidden, and of no frame
 class Walk:
     """Columns over the nodes of a diff, and over its frames."""
 
+    diff: Diff
     site: Sequence[int]  # node of the user's own innermost frame; 0: none
-    folded: Sequence[int]  # number of the path of the frames that are shown; 0: it has none
     marks: Sequence[int]  # FOCUSED, IGNORED, KNOWN_PATH of the whole path; empty where nothing is looked for
     origin: Sequence[int]  # node at which the uncertainty begins; empty where all is certain
     hidden: Sequence[bool]  # of each frame: no row may show it
     left_out: Sequence[bool]  # of each frame: hidden, or folded as the library's
+
+    @cached_property
+    def folded(self) -> Sequence[int]:
+        """For each node, the number of the path of the frames that are shown; 0: it has none."""
+        return _folded(self.diff, self.left_out)
 
 
 def walk(diff: Diff, query: Query) -> Walk:
@@ -42,8 +48,8 @@ def _walk(diff: Diff, query: Query) -> Walk:
         out or (is_library(frame) and not query.all_frames) for frame, out in zip(diff.frames, hidden)
     ]
     return Walk(
+        diff=diff,
         site=_sites(diff, hidden),
-        folded=_folded(diff, left_out),
         marks=_marks(diff, query) if query.filters or query.known else (),
         origin=_origins(diff) if any(diff.uncertain) else (),
         hidden=hidden,
@@ -59,18 +65,17 @@ def _is_hidden(frame: Frame, query: Query) -> bool:
 
 def _sites(diff: Diff, hidden: Sequence[bool]) -> list[int]:
     quality = [_NOBODY if out else own_rank(frame) for frame, out in zip(diff.frames, hidden)]
-    count = len(diff)
-    site, best = [0] * count, [_NOBODY] * count
+    site, best = [0], [_NOBODY]
     rows = enumerate(zip(diff.parent, diff.frame))
     next(rows)
     for node, (parent, frame) in rows:
-        best_above = best[parent]
-        if frame >= 0 and quality[frame] > best_above:
-            site[node], best[node] = node, quality[frame]
-        elif (
-            frame >= 0 or best_above >= NAMELESS
-        ):  # a library's frame is no place to name for what is not listed
-            site[node], best[node] = site[parent], best_above
+        above, best_above = site[parent], best[parent]
+        if best_above != OWN and frame >= 0 and quality[frame] > best_above:
+            above, best_above = node, quality[frame]
+        elif frame < 0 and best_above < NAMELESS:
+            above, best_above = 0, _NOBODY  # a library's frame is no place to name for what is not listed
+        site.append(above)
+        best.append(best_above)
     return site
 
 

@@ -192,6 +192,10 @@ class _Paths:
         return found
 
     def _find_holders(self) -> list[int]:
+        ends = self.diff.ends
+        if ends is not None:
+            columns = self.course or (self.before, self.after)
+            return [node for node in ends if any(column[node] for column in columns)]
         if self.course:
             return [node for node, held in enumerate(zip(*self.course)) if any(held)]
         return [node for node, (a, b) in enumerate(zip(self.before, self.after)) if a or b]
@@ -211,8 +215,9 @@ class _Paths:
         if by == "path":
             if self.query.all_frames and self.query.hide is None:
                 return node
-            if self.walk.folded[node] or site is None:
-                return self.walk.folded[node]
+            folded = self.walk.folded[node]
+            if folded or site is None:
+                return folded
             return site.key
         if site is None:
             return None

@@ -46,7 +46,8 @@ def environment(prefix: str, options: NativeOptions) -> Mapping[str, str]:
         "HEAP_PROFILE_INUSE_INTERVAL": _NEVER,
     }
     if _unwinds_without_locks():
-        # Twice as fast as libunwind, which asks the kernel about each stack's memory.
+        # Twice as fast as libunwind, which asks the kernel about each stack's memory. By frame pointers (generic_fp) it
+        # would be ten times as fast, but Debian's library is built without: it finds no stack at all.
         found["TCMALLOC_STACKTRACE_METHOD"] = "libgcc"
     return found
 

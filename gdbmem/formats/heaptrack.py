@@ -7,13 +7,14 @@ time; only the few that define strings, addresses, traces and allocations are lo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Optional
+from itertools import chain
+from typing import Callable, NamedTuple, Optional, Union
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.formats.heaptrack_lines import BadLineError, Events, Lines, take_apart
-from gdbmem.formats.massif_tree import Data, line_number
+from gdbmem.formats.heaptrack_lines import NUMPY_FROM_BYTES, BadLineError, Events, Lines, Tally, take_apart
+from gdbmem.formats.massif_tree import Data
 from gdbmem.formats.stacks import (
     ALLOCATED,
     DEEPEST,
@@ -23,6 +24,7 @@ from gdbmem.formats.stacks import (
     Content,
     Stack,
     StackProfile,
+    bad_line,
     choose_metric,
 )
 from gdbmem.model.calltree import Frame
@@ -32,7 +34,9 @@ TRUNCATED = "profile-truncated"
 
 METRICS = (IN_USE, PEAK, ALLOCATED)
 _VERSIONS = (1, 2, 3)
-_PIECE_BYTES = 256 << 10  # what is worked out of a piece then stays in the processor's cache
+_PIECE_BYTES = 128 << 10  # what is worked out of a piece then stays in the processor's cache
+
+Blocks = Callable[[], Iterator[bytes]]  # what a file holds, from its start each time
 
 
 class _Allocation(NamedTuple):
@@ -58,10 +62,13 @@ class _Course:
     at_peak: int  # lines from the start of the counting to the peak
 
 
-def read_heaptrack(data: Data, source: str, metric: Optional[str]) -> StackProfile:
-    """Read *data*; raises InputError, naming the line, for one that is damaged."""
+def read_heaptrack(data: Union[Data, Blocks], source: str, metric: Optional[str]) -> StackProfile:
+    """Read *data*, which need not be in memory as a whole.
+
+    Raises InputError, naming the line, for a file that is damaged.
+    """
     chosen = choose_metric(metric, METRICS, source)
-    reader = _Reader(data, source)
+    reader = _Reader(data if callable(data) else lambda: _slices(data), source)
     course = reader.read(wants_peak=chosen == PEAK)
     tables = reader.tables
     events = reader.events_until(course.at_peak) if chosen == PEAK else course.events
@@ -127,79 +134,121 @@ def _with_paths(stacks: Sequence[Stack], tables: _Tables, source: str) -> list[S
     return found
 
 
+def _slices(data: Data) -> Iterator[bytes]:
+    return (data[at : at + _PIECE_BYTES] for at in range(0, len(data), _PIECE_BYTES))
+
+
 class _Reader:
-    def __init__(self, data: Data, source: str) -> None:
-        self.data = data
+    def __init__(self, blocks: Blocks, source: str) -> None:
+        self.blocks = blocks
         self.source = source
         self.tables = _Tables()
         self.notices: list[Notice] = []
-        self._start = 0  # of the counting: after the last "A", where heaptrack was attached
-        self.end = data.rfind(b"\n") + 1
-        if self.end < len(data):
-            number = line_number(data, len(data) - 1)
-            self.notices.append(Notice(TRUNCATED, f"{printable(source)} was cut at line {number}"))
+        self._is_big = False
+        self._is_attached = False  # an "A" is in the piece
+        self._start = 0  # of the counting, in bytes: after the last "A", where heaptrack was attached
+        self._piece, self._lines = b"", 0  # what is being read, and how many lines stand before it
 
     def read(self, *, wants_peak: bool) -> _Course:
-        events = Events(Counter(), Counter())
-        in_use = peak = at_peak = line = 0
-        for start, end in self._pieces(0):
-            piece = self.data[start:end]
-            lines = take_apart(piece, whole_bytes=self.end)
+        tally = Tally()
+        in_use = peak = at_peak = line = offset = 0
+        for piece in self._first_time():
+            self._piece = piece
+            lines = take_apart(piece, is_big=self._is_big)
+            count = len(lines)
             self._define(lines.definitions())
-            attached = piece.rfind(b"\nA\n") + 1 or (1 if piece.startswith(b"A\n") else 0)
+            attached = self._attached_at()
             if attached:
-                events = Events(Counter(), Counter())
+                tally = Tally()
                 in_use = peak = at_peak = line = 0
-                self._start = start + attached
-                lines = take_apart(piece[attached:], whole_bytes=self.end)
-            self._count(events, lines)
+                self._start = offset + attached
+                lines = take_apart(piece[attached:], is_big=self._is_big)
+            self._count(tally, lines)
             if wants_peak:
                 top = lines.peak(self.tables.sizes, in_use)
                 if top.highest > peak:
                     peak, at_peak = top.highest, line + top.lines
                 in_use = top.last
                 line += len(lines)
-        return _Course(events, at_peak)
+            self._lines += count
+            offset += len(piece)
+        return _Course(tally.events(), at_peak)
 
-    def _count(self, events: Events, lines: Lines, first: Optional[int] = None) -> None:
+    def _attached_at(self) -> int:
+        """Return where in the piece the counting begins anew, behind its last "A"; 0: nowhere."""
+        if not self._is_attached:
+            return 0
+        self._is_attached = False
+        return self._piece.rfind(b"\nA\n") + 3 if b"\nA\n" in self._piece else len(b"A\n")
+
+    def _first_time(self) -> Iterable[bytes]:
+        # So much is held before it is known whether there is more.
+        ahead, size, pieces = [], 0, self._pieces()
+        for piece in pieces:
+            ahead.append(piece)
+            size += len(piece)
+            if size >= NUMPY_FROM_BYTES:
+                self._is_big = True
+                break
+        return chain(ahead, pieces)
+
+    def _count(self, tally: Tally, lines: Lines, first: Optional[int] = None) -> None:
         try:
-            found = lines.events(len(self.tables.allocations), first)
+            lines.count(tally, len(self.tables.allocations), first)
         except BadLineError as error:
             raise self._bad(error.args[0], "'+ INDEX' or '- INDEX' of an allocation") from None
-        events.made.update(found.made)
-        events.freed.update(found.freed)
 
-    def _pieces(self, at: int) -> Iterator[tuple[int, int]]:
-        while at < self.end:
-            stop = self.data.rfind(b"\n", at, min(at + _PIECE_BYTES, self.end)) + 1
-            stop = stop or self.data.find(b"\n", at) + 1  # a line longer than a piece
-            yield at, stop
-            at = stop
+    def _pieces(self) -> Iterator[bytes]:
+        """Yield whole lines, some at a time; what stands behind the last of them is a cut."""
+        waiting: list[bytes] = []  # of a line that goes on
+        for block in self.blocks():
+            if b"\n" not in block:
+                waiting.append(block)
+                continue
+            block = b"".join([*waiting, block])
+            at = 0
+            while stop := block.rfind(b"\n", at, at + _PIECE_BYTES) + 1 or block.find(b"\n", at) + 1:
+                yield block[at:stop]
+                at = stop
+            waiting = [block[at:]]
+        if any(waiting):
+            text = f"{printable(self.source)} was cut at line {self._lines + 1}"
+            notice = Notice(TRUNCATED, text)
+            self.notices += [notice] if not self.notices else []
 
     def events_until(self, count: int) -> Events:
         """Return the events among the first *count* lines of the counting."""
-        events = Events(Counter(), Counter())
-        for start, end in self._pieces(self._start):
-            lines = take_apart(self.data[start:end], whole_bytes=self.end)
-            self._count(events, lines, count)
+        tally, offset = Tally(), 0
+        for piece in self._pieces():
+            before, offset = self._start - offset, offset + len(piece)
+            if offset <= self._start:
+                continue
+            lines = take_apart(piece[max(before, 0) :], is_big=self._is_big)
+            self._count(tally, lines, count)
             count -= len(lines)
             if count <= 0:
                 break
-        return events
+        return tally.events()
 
     def _define(self, lines: Iterator[bytes]) -> None:
-        readers = {115: self._string, 105: self._address, 116: self._trace, 97: self._allocation}  # s i t a
+        readers = {115: self._string, 105: self._address, 97: self._allocation}  # s i a
+        traces, chains = self.tables.traces, self.tables.chains
         for line in lines:
             try:
-                reader = readers.get(line[0])
-                if reader is not None:
-                    reader(line)
+                kind = line[0]
+                if kind == 116:  # t: nearly all of them
+                    _, first, second = line.split(b" ")
+                    address, parent = int(first, 16), int(second, 16)
+                    if not (0 < address < len(chains) and 0 <= parent < len(traces)):
+                        raise IndexError
+                    traces.append((address, parent))
+                elif kind in readers:
+                    readers[kind](line)
                 elif not self._other(line):
                     raise ValueError
             except (ValueError, IndexError):
-                raise self._bad(
-                    line, "a line of heaptrack's, with indices that it has given before"
-                ) from None
+                expected = "a line of heaptrack's, with indices that it has given before"
+                raise self._bad(line, expected) from None
 
     def _other(self, line: bytes) -> bool:
         if line.startswith(b"v "):
@@ -219,7 +268,8 @@ class _Reader:
                 hint="pipe it through heaptrack_interpret first, as the heaptrack script does",
             )
         else:
-            return line == b"A"
+            self._is_attached = line == b"A"
+            return self._is_attached
         return True
 
     def _string(self, line: bytes) -> None:
@@ -245,13 +295,6 @@ class _Reader:
         chain = [frame._replace(inlined=True) for frame in chain[:-1]] + chain[-1:]
         self.tables.chains.append(chain or (Frame(object=module),))
 
-    def _trace(self, line: bytes) -> None:
-        first, _, second = line[2:].partition(b" ")
-        address, parent = int(first, 16), int(second, 16)
-        if not 0 < address < len(self.tables.chains) or not 0 <= parent < len(self.tables.traces):
-            raise IndexError
-        self.tables.traces.append((address, parent))
-
     def _allocation(self, line: bytes) -> None:
         first, _, second = line[2:].partition(b" ")
         size, trace = int(first, 16), int(second, 16)
@@ -265,7 +308,6 @@ class _Reader:
         self.tables.allocations.append(_Allocation(size, trace))
 
     def _bad(self, line: bytes, expected: str) -> InputError:
-        from gdbmem.formats.stacks import bad_line
-
-        at = self.data.find(b"\n" + line + b"\n") + 1
-        return bad_line(self.source, line_number(self.data, at), line, expected)
+        before = (b"\n" + self._piece).find(b"\n" + line + b"\n")
+        number = self._lines + self._piece.count(b"\n", 0, before) + 1
+        return bad_line(self.source, number, line, expected)

@@ -6,18 +6,22 @@ and without.
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, repeat
 from typing import Any, NamedTuple, Optional, Protocol
 
 _DEFINITION = re.compile(rb"^(?![+\-cR#IS])[^\n]+", re.MULTILINE)
-_OTHERS = b"+-cR#IS\n"  # how lines begin that define nothing
+_OTHERS = frozenset(b"+-cR#IS\n")  # how lines begin that define nothing
 _INDEX = re.compile(rb"[0-9a-f]{1,8}")
 _LONGEST_INDEX = 8
-_SHORT_INDEX = 7  # that many digits fit 31 bits
-_NUMPY_FROM_BYTES = 3 << 20
+_SHORT_INDEX = 7  # that many digits, and one bit, fit 31 bits
+_THREADS = "OPENBLAS_NUM_THREADS"
+_COUNTED_TOGETHER = 1 << 16
+NUMPY_FROM_BYTES = 3 << 20
 
 
 class Events(NamedTuple):
@@ -25,6 +29,68 @@ class Events(NamedTuple):
 
     made: Counter[int]
     freed: Counter[int]
+
+
+class Tally:
+    """Adds events up, piece by piece."""
+
+    def __init__(self) -> None:
+        self._events = Events(Counter(), Counter())
+        self._keys: list[Any] = []  # arrays that are not counted yet
+        self._waiting = 0  # in them
+        self._counts: Any = None
+
+    def add(self, index: int, *, is_freed: bool, times: int) -> None:
+        """Count *times* events of one allocation."""
+        self._events[is_freed][index] += times
+
+    def add_keys(self, keys: Any, known: int) -> None:
+        """Count an array with one number an event, twice the index and one more where it is freed.
+
+        Indices are below *known*.
+        """
+        self._keys.append(keys)
+        self._waiting += len(keys)
+        if self._waiting > max(
+            _COUNTED_TOGETHER, 2 * known
+        ):  # or counting would take longer than the events do
+            self._count()
+
+    def events(self) -> Events:
+        """Return the sums."""
+        self._count()
+        if self._counts is not None:
+            for freed, counts in enumerate((self._counts[0::2], self._counts[1::2])):
+                used = counts.nonzero()[0]
+                self._events[freed].update(dict(zip(used.tolist(), counts[used].tolist())))
+            self._counts = None
+        return self._events
+
+    def _count(self) -> None:
+        if not self._keys:
+            return
+        np = import_numpy()
+        counts = np.bincount(np.concatenate(self._keys))
+        if self._counts is not None:
+            few, counts = sorted((self._counts, counts), key=len)
+            counts[: len(few)] += few
+        self._counts, self._keys, self._waiting = counts, [], 0
+
+
+def import_numpy() -> Any:
+    """Return numpy, which does not get to start the threads of a library that nobody here uses."""
+    if "numpy" in sys.modules:
+        import numpy as loaded
+
+        return loaded
+    given = os.environ.get(_THREADS)
+    os.environ[_THREADS] = given or "1"
+    try:
+        import numpy
+    finally:
+        if given is None:
+            del os.environ[_THREADS]
+    return numpy
 
 
 class Peak(NamedTuple):
@@ -46,7 +112,7 @@ class Lines(Protocol):
         """Yield the lines that define something."""
         ...
 
-    def events(self, known: int, first: Optional[int] = None) -> Events:
+    def count(self, tally: Tally, known: int, first: Optional[int] = None) -> None:
         """Count the events among the *first* lines; raises BadLineError where an index is not under *known*."""
         ...
 
@@ -57,9 +123,9 @@ class Lines(Protocol):
     def __len__(self) -> int: ...
 
 
-def take_apart(piece: bytes, *, whole_bytes: int) -> Lines:
-    """Return the lines of *piece*, a part of a file of *whole_bytes*."""
-    if whole_bytes >= _NUMPY_FROM_BYTES:
+def take_apart(piece: bytes, *, is_big: bool) -> Lines:
+    """Return the lines of *piece*; *is_big*: there is so much that it is worth importing numpy."""
+    if is_big:
         try:
             return ArrayLines(piece)
         except ImportError:  # gdb's Python
@@ -87,14 +153,12 @@ class PlainLines:
     def definitions(self) -> Iterator[bytes]:
         return (match[0] for match in _DEFINITION.finditer(self._piece))
 
-    def events(self, known: int, first: Optional[int] = None) -> Events:
-        events = Events(Counter(), Counter())
+    def count(self, tally: Tally, known: int, first: Optional[int] = None) -> None:
         for line, count in Counter(self._lines[:first]).items():
             if line[:1] in (b"+", b"-"):
                 if line[1:2] != b" " or not _INDEX.fullmatch(line, 2) or int(line[2:], 16) >= known:
                     raise BadLineError(line)
-                events[line[:1] == b"-"][int(line[2:], 16)] += count
-        return events
+                tally.add(int(line[2:], 16), is_freed=line[:1] == b"-", times=count)
 
     def peak(self, sizes: Sequence[int], in_use: int) -> Peak:
         deltas = {b"+ %x" % index: size for index, size in enumerate(sizes)}
@@ -108,73 +172,75 @@ class ArrayLines:
     """All lines at once. Raises ImportError where there is no numpy."""
 
     def __init__(self, piece: bytes) -> None:
-        import numpy as np
-
-        self._np: Any = np
+        self._np = np = import_numpy()
         self._piece = piece
         self._data = np.frombuffer(piece, np.uint8)
         self._ends = np.flatnonzero(self._data == ord("\n"))
-        self._starts = np.concatenate(([0], self._ends[:-1] + 1)) if len(self._ends) else self._ends
-        self._first = self._data[self._starts]
+        self._starts = np.zeros_like(self._ends)
+        np.add(self._ends[:-1], 1, out=self._starts[1:])
+        first = self._data.take(self._starts)
+        self._is_freed = first == ord("-")
+        self._is_event = self._is_freed | (first == ord("+"))
 
     def __len__(self) -> int:
         return len(self._ends)
 
     def definitions(self) -> Iterator[bytes]:
-        is_other = self._np.zeros(256, bool)
-        is_other[list(_OTHERS)] = True
-        at = self._np.flatnonzero(~is_other[self._first])
+        at = self._np.flatnonzero(~self._is_event)
         piece = self._piece
-        return (piece[a:b] for a, b in zip(self._starts[at].tolist(), self._ends[at].tolist()))
+        bounds = zip(self._starts[at].tolist(), self._ends[at].tolist())
+        return (piece[a:b] for a, b in bounds if piece[a] not in _OTHERS)
 
-    def events(self, known: int, first: Optional[int] = None) -> Events:
-        counted = []
-        for sign in b"+-":
-            at = self._np.flatnonzero(self._first[:first] == sign)
-            counts = self._np.bincount(self._indices(at, known), minlength=1)
-            used = self._np.flatnonzero(counts)
-            counted.append(Counter(dict(zip(used.tolist(), counts[used].tolist()))))
-        return Events(*counted)
+    def count(self, tally: Tally, known: int, first: Optional[int] = None) -> None:
+        at = self._events(first)
+        indices = self._indices(at, known)
+        indices <<= 1
+        indices |= self._is_freed[at]
+        tally.add_keys(indices, known)
 
     def peak(self, sizes: Sequence[int], in_use: int) -> Peak:
         np = self._np
-        of_index = np.array(sizes, np.int64)
+        at = self._events(None)
+        changes = np.array(sizes, np.int64).take(self._indices(at, len(sizes)))
         course = np.zeros(len(self) + 1, np.int64)
-        for sign, factor in ((ord("+"), 1), (ord("-"), -1)):
-            at = np.flatnonzero(self._first == sign)
-            course[at + 1] = factor * of_index[self._indices(at, len(sizes))]
+        course[1:][at] = np.where(self._is_freed[at], -changes, changes)
         course[0] = in_use
         np.cumsum(course, out=course)
         top = int(course.argmax())
         return Peak(int(course[top]), top, int(course[-1]))
 
+    def _events(self, first: Optional[int]) -> Any:
+        # The numbers of their lines; a slice, where they are all, needs no picking.
+        is_event = self._is_event[:first]
+        return slice(0, len(is_event)) if is_event.all() else self._np.flatnonzero(is_event)
+
     def _indices(self, at: Any, known: int) -> Any:
         """Return the index of each of the lines *at*: '+ 1f' names 31."""
-        np = self._np
-        if not len(at):
-            return np.zeros(0, np.int64)
-        all_alike = len(at) == len(self)  # then nothing need be picked
-        starts, place = (
-            (self._starts, self._ends.copy()) if all_alike else (self._starts.take(at), self._ends.take(at))
-        )
-        digits = place - starts - 2
-        most = int(digits.max())
-        wrong = (digits < 1) | (digits > _LONGEST_INDEX) | (self._data.take(starts + 1) != ord(" "))
-        indices = np.zeros(len(at), np.int64 if most > _SHORT_INDEX else np.int32)
+        np, data = self._np, self._data
+        starts, place = self._starts[at], self._ends[at] - 1
+        digits = place - starts - 1
+        if not len(digits):
+            return np.zeros(0, np.int32)
+        least, most = int(digits.min()), int(digits.max())
+        wrong = data.take(starts + 1) != ord(" ")
+        if least < 1 or most > _LONGEST_INDEX:
+            wrong |= (digits < 1) | (digits > _LONGEST_INDEX)
+        indices = np.zeros(len(digits), np.int64 if most > _SHORT_INDEX else np.int32)
         for number in range(min(most, _LONGEST_INDEX)):
+            char = data.take(place, mode="clip")
             place -= 1
-            char = self._data.take(place, mode="clip")
-            is_letter = char >= ord("a")
-            digit = char - ord("0") - is_letter * np.uint8(ord("a") - ord("9") - 1)  # wraps where it is none
-            is_wrong = (digit > 15) | (is_letter & (digit < 10))
-            if number:
+            letter = char - np.uint8(ord("a"))  # these wrap where it is none
+            is_letter = letter < 6
+            digit = char - np.uint8(ord("0"))
+            is_wrong = (digit > 9) & ~is_letter
+            np.copyto(digit, letter + np.uint8(10), where=is_letter)
+            if number >= least:
                 has = digits > number
                 is_wrong &= has
                 digit *= has
             wrong |= is_wrong
             indices |= digit.astype(indices.dtype) << (4 * number)
-        wrong = np.flatnonzero(wrong | (indices >= known))
-        if len(wrong):
-            line = at[wrong[0]]
+        if wrong.any() or int(indices.max()) >= known:
+            line = np.arange(len(self))[at][np.flatnonzero(wrong | (indices >= known))[0]]
             raise BadLineError(self._piece[int(self._starts[line]) : int(self._ends[line])])
         return indices

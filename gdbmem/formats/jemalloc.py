@@ -31,6 +31,12 @@ _HEADER = re.compile(rb"heap_v2/([0-9]{1,18})\s*")
 _COUNTS = re.compile(
     rb" *t(\*|[0-9]{1,20}): *(-?[0-9]{1,25}): *(-?[0-9]{1,25}) *\[ *(-?[0-9]{1,25}): *(-?[0-9]{1,25}) *\](?: .*)?"
 )
+# A stack with its counts as jemalloc writes them: most of a file. So few digits are no count that is too big.
+_STACK = re.compile(
+    rb"@((?: 0x[0-9a-f]{1,16})+)\n *t\*: ([0-9]{1,18}): ([0-9]{1,18}) \[([0-9]{1,18}): ([0-9]{1,18})\]\n"
+    rb"(?: *t[0-9]{1,20}: [0-9]{1,18}: [0-9]{1,18} \[[0-9]{1,18}: [0-9]{1,18}\]\n)*"
+)
+_MAP_START = b"MAPPED_LIBRARIES:"
 _EXPECTED = "'@ ADDRESSES', 't*: BLOCKS: BYTES [BLOCKS: BYTES]' or the memory map"
 # The profiler's own frames stand at the top of every stack, in front of the function that was called. Where
 # jemalloc is linked into the program, their names tell.
@@ -41,13 +47,15 @@ _OWN = re.compile(
 
 def read_jemalloc(data: Data, source: str, metric: Optional[str], symbols: Optional[Symbols]) -> StackProfile:
     """Read *data*; raises InputError for a line that is none of the format's."""
-    lines = bytes(data).split(b"\n")
-    header = _HEADER.fullmatch(lines[0])
-    if header is None or len(lines) == 1:
-        if len(lines) == 1:
-            raise InputError(f"{printable(source)} was cut in its first line", slug=TRUNCATED)
-        raise bad_line(source, 1, lines[0], "'heap_v2/BYTES'")
-    rows, addresses, maps, notices = _parse(lines, source)
+    first, newline, _ = bytes(data).partition(b"\n")
+    header = _HEADER.fullmatch(first)
+    if not newline:
+        raise InputError(f"{printable(source)} was cut in its first line", slug=TRUNCATED)
+    if header is None:
+        raise bad_line(source, 1, first, "'heap_v2/BYTES'")
+    reader = _Reader(bytes(data), source)
+    reader.read()
+    rows, addresses, maps = reader.rows, reader.addresses, reader.maps
     rate = int(header[1])
     metrics = (IN_USE, ALLOCATED) if any(row[2][1] for row in rows) else (IN_USE,)
     chosen = choose_metric(metric, metrics, source)
@@ -60,7 +68,7 @@ def read_jemalloc(data: Data, source: str, metric: Optional[str], symbols: Optio
         total_bytes=total_of(stacks),
         load=lambda profile: _load(profile, stacks, addresses, maps, rate, symbols),
         wanted=lambda: wanted_of(addresses, parse_maps(maps)),
-        notices=notices,
+        notices=reader.notices,
     )
 
 
@@ -69,55 +77,82 @@ _Parsed = tuple[
 ]  # addresses by number, in use, since the start
 
 
-def _parse(lines: Sequence[bytes], source: str) -> tuple[list[_Parsed], list[int], list[bytes], list[Notice]]:
-    rows: list[_Parsed] = []
-    words = Numbers()
-    stack: Optional[tuple[int, ...]] = None
-    last = len(lines) - 1
-    for at in range(1, len(lines)):
-        line = lines[at]
-        if line.rstrip() == b"MAPPED_LIBRARIES:":
-            return rows, _addresses(words), list(lines[at + 1 :]), []
-        if at == last:
-            break
-        if line[:1] == b"@":
-            try:
-                stack = tuple(map(words.__getitem__, line[1:].split()))
-            except ValueError:
-                raise bad_line(source, at + 1, line, _EXPECTED) from None
-            continue
-        if not line.strip():
-            continue
-        counts = _COUNTS.fullmatch(line)
-        if counts is None:
-            raise bad_line(source, at + 1, line, _EXPECTED)
+class _Reader:
+    def __init__(self, data: bytes, source: str) -> None:
+        self.data, self.source = data, source
+        self.rows: list[_Parsed] = []
+        self.maps: list[bytes] = []
+        self.notices: list[Notice] = []
+        self._words = Numbers()
+        self._stack: Optional[tuple[int, ...]] = None
+
+    @property
+    def addresses(self) -> list[int]:
+        return [int(word, 16) for word in self._words]
+
+    def read(self) -> None:
+        """Read the stacks that are written as usual at once; all else by lines, which tells what is wrong."""
+        head = self.data.find(b"\n@") + 1
+        if _MAP_START in self.data[:head]:
+            head = 0
+        if head:
+            self._read_lines(1, self.data[:head].split(b"\n")[1:-1])
+        end = self._read_stacks(head) if head else self.data.find(b"\n") + 1
+        lines = self.data[end:].split(b"\n")
+        first = self.data.count(b"\n", 0, end)
+        if self._read_lines(first, lines[:-1]):
+            self.maps.append(lines[-1])
+        elif lines[-1].rstrip() != _MAP_START:
+            where = f"{printable(self.source)} was cut at line {first + len(lines) - (not lines[-1])}"
+            self.notices.append(Notice(TRUNCATED, f"{where}: its memory map and maybe stacks are missing"))
+
+    def _read_stacks(self, at: int) -> int:
+        """Read them from *at* on; return where they end."""
+        number = self._words.__getitem__
+        while found := _STACK.match(self.data, at):
+            words, blocks, size, all_blocks, all_size = found.groups()
+            self._stack = tuple(map(number, words.split()))
+            self.rows.append((self._stack, (int(blocks), int(size)), (int(all_blocks), int(all_size))))
+            at = found.end()
+        return at
+
+    def _read_lines(self, before: int, lines: Sequence[bytes]) -> bool:
+        """Read *lines*, which follow as many as *before*; tell whether the memory map began."""
+        for at, line in enumerate(lines):
+            if line[:1] == b"@":
+                try:
+                    self._stack = tuple(map(self._words.__getitem__, line[1:].split()))
+                except ValueError:
+                    raise bad_line(self.source, before + at + 1, line, _EXPECTED) from None
+            elif line.rstrip() == _MAP_START:
+                self.maps = list(lines[at + 1 :])
+                return True
+            elif line.strip():
+                self._count(line, before + at + 1)
+        return False
+
+    def _count(self, line: bytes, number: int) -> None:
+        found = _COUNTS.fullmatch(line)
+        if found is None:
+            raise bad_line(self.source, number, line, _EXPECTED)
         # The lines of single threads repeat the sum; before the first stack stands the whole.
-        if counts[1] == b"*" and stack is not None:
-            blocks, size, all_blocks, all_size = (
-                check_count(int(count), source, at + 1) for count in counts.groups()[1:]
-            )
-            rows.append((stack, (blocks, size), (all_blocks, all_size)))
-    where = f"{printable(source)} was cut at line {last + bool(lines[last])}"
-    return (
-        rows,
-        _addresses(words),
-        [],
-        [Notice(TRUNCATED, f"{where}: its memory map and maybe stacks are missing")],
-    )
+        if found[1] == b"*" and self._stack is not None:
+            counts = [check_count(int(count), self.source, number) for count in found.groups()[1:]]
+            self.rows.append((self._stack, (counts[0], counts[1]), (counts[2], counts[3])))
 
 
 def _stacks(rows: Sequence[_Parsed], rate: int, metric: str) -> list[Stack]:
     stacks = []
     for addresses, in_use, allocated in rows:
         blocks, size = in_use if metric == IN_USE else allocated
+        if rate <= 1:  # nothing was left out
+            if size:
+                stacks.append(Stack(addresses, size, blocks))
+            continue
         estimate = unsample(blocks, size, rate)
         if estimate.bytes:
             stacks.append(Stack(addresses, estimate.bytes, estimate.blocks, estimate.variance))
     return stacks
-
-
-def _addresses(words: Numbers) -> list[int]:
-    return [int(word, 16) for word in words]
 
 
 def _load(
@@ -135,7 +170,7 @@ def _load(
         _is_library(memory_map.find(address - 1)) or all(_is_own(frame) for frame in chain)
         for address, chain in zip(addresses, chains)
     ]
-    stripped = [stack._replace(frames=_strip(stack.frames, own)) for stack in stacks]
+    stripped = [Stack(_strip(stack[0], own), *stack[1:]) for stack in stacks]
     return Content(stripped, chains, is_sampled=rate > 1)
 
 

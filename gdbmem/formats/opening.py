@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import mmap
@@ -158,6 +159,9 @@ def open_profile(path: Union[str, os.PathLike[str]], reading: Optional[Reading] 
     """
     reading = reading or Reading()
     source = os.fspath(path)
+    packed = _Unpacking(source)
+    if reading.format in (None, "heaptrack") and packed.is_heaptrack():
+        return _read_as("heaptrack", packed, source, reading, packed.notices)
     data, notices = _read(source)
     name = reading.format or next((name for name, entry in FORMATS.items() if entry.start.match(data)), None)
     if name is None:
@@ -165,8 +169,10 @@ def open_profile(path: Union[str, os.PathLike[str]], reading: Optional[Reading] 
     return _read_as(name, data, source, reading, notices)
 
 
-def _read_as(name: str, data: Data, source: str, reading: Reading, notices: list[Notice]) -> Profile:
-    if name == "massif":
+def _read_as(
+    name: str, data: Union[Data, _Unpacking], source: str, reading: Reading, notices: list[Notice]
+) -> Profile:
+    if name == "massif" and not isinstance(data, _Unpacking):
         if reading.metric not in (None, "in-use"):
             raise InputError(
                 f"{printable(source)} does not hold the metric '{printable(reading.metric or '')}'",
@@ -200,15 +206,57 @@ def _of_another_format(data: Data, path: str) -> InputError:
 
 
 def _read(path: str) -> tuple[Data, list[Notice]]:
+    with _opened(path) as (file, packing):
+        return _unpack(file, path, packing) if packing is not None else (_load(file), [])
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[tuple[IO[bytes], Optional[bytes]]]:
+    """Open *path* for reading, and tell how it is compressed. Raises InputError for whatever goes wrong with it."""
     try:
         with _open_file(path) as file:
             start = file.read(4)
             file.seek(0)
-            packing = next((magic for magic in (_GZIP, _BZIP2, _ZSTD) if start.startswith(magic)), None)
-            return _unpack(file, path, packing) if packing is not None else (_load(file), [])
+            yield file, next((magic for magic in (_GZIP, _BZIP2, _ZSTD) if start.startswith(magic)), None)
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise InputError(f"cannot read {printable(path)}: {reason}", slug="file-unreadable") from None
+
+
+class _Unpacking:
+    """What a compressed file holds, block by block, unpacked anew each time that it is wanted.
+
+    heaptrack's files unpack to sixty times their size, and are read once from the start to the end.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.notices: list[Notice] = []
+
+    def is_heaptrack(self) -> bool:
+        with _opened(self.path) as (file, packing):
+            if packing is None:
+                return False
+            with contextlib.suppress(EOFError, OSError, InputError):  # found again by who reads on
+                first = next(_unpacked_blocks(file, self.path, packing), b"")
+                return FORMATS["heaptrack"].start.match(first) is not None
+        return False
+
+    def __call__(self) -> Iterator[bytes]:
+        with _opened(self.path) as (file, packing):
+            try:
+                yield from _unpacked_blocks(file, self.path, packing or b"")
+            except EOFError:
+                notice = _ends_early(self.path)
+                self.notices += [notice] if notice not in self.notices else []
+
+
+def _ends_early(path: str) -> Notice:
+    return Notice("compressed-file-truncated", f"{printable(path)} ends early: its last part is missing")
+
+
+def _damaged(error: Exception) -> OSError:
+    return OSError(errno.EIO, f"its compressed data is damaged ({error})")
 
 
 def _open_file(path: str) -> IO[bytes]:
@@ -243,7 +291,6 @@ def _load(file: IO[bytes]) -> Data:
 def _unpack(file: IO[bytes], path: str, packing: bytes) -> tuple[Data, list[Notice]]:
     """Unpack *file*; a big one into a temporary file, so that it is mapped rather than held."""
     import tempfile
-    import zlib
 
     notices = []
     with tempfile.SpooledTemporaryFile(_HELD_BYTES) as unpacked:
@@ -251,10 +298,7 @@ def _unpack(file: IO[bytes], path: str, packing: bytes) -> tuple[Data, list[Noti
             for block in _unpacked_blocks(file, path, packing):
                 unpacked.write(block)
         except EOFError:
-            message = f"{printable(path)} ends early: its last part is missing"
-            notices.append(Notice("compressed-file-truncated", message))
-        except zlib.error as error:
-            raise OSError(errno.EIO, f"its compressed data is damaged ({error})") from None
+            notices.append(_ends_early(path))
         size = unpacked.tell()
         if not size:
             raise InputError(f"{printable(path)} holds nothing when unpacked", slug="empty-file")
@@ -264,11 +308,19 @@ def _unpack(file: IO[bytes], path: str, packing: bytes) -> tuple[Data, list[Noti
 
 def _unpacked_blocks(file: IO[bytes], path: str, packing: bytes) -> Iterator[bytes]:
     """Yield what *file* unpacks to. Raises EOFError at a cut, after what stands before it."""
+    import zlib
+
     total = 0
     # read1: read would lose what it has unpacked when it comes upon a cut.
     with _decompressor(file, packing) as stream:
         read = stream.read1 if packing != _ZSTD else stream.read
-        for block in iter(lambda: read(_STEP_BYTES), b""):
+        while True:
+            try:
+                block = read(_STEP_BYTES)
+            except zlib.error as error:
+                raise _damaged(error) from None
+            if not block:
+                return
             total += len(block)
             if total > _UNPACKED_LIMIT_BYTES:
                 raise InputError(
@@ -317,12 +369,12 @@ class _Zstd:
         try:
             return self._read(size)
         except self._error as error:
-            raise OSError(errno.EIO, f"its compressed data is damaged ({error})") from None
+            raise _damaged(error) from None
 
     def _read(self, size: int) -> bytes:
         while True:
             # Small pieces: one of them may unpack to very much.
-            packed = self._left or self._file.read(min(size, 1 << 14))
+            packed = self._left or self._file.read(min(size, 1 << 11))
             self._left = b""
             if not packed:
                 if self._begun and not self._stream.eof:

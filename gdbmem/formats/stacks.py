@@ -6,6 +6,7 @@ import re
 from array import array
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Callable, NamedTuple, Optional
 
 from gdbmem.errors import InputError, Notice
@@ -174,10 +175,10 @@ def build_tree(content: Content, source: str) -> CallTree:
     frames, numbers = _intern(content.chains)
     mains = {number for number, frame in enumerate(frames) if frame.function == "main"}
     rows = sorted(
-        (_within_main([n for number in stack.frames for n in numbers[number]], mains), index)
+        (_within_main(list(chain.from_iterable(map(numbers.__getitem__, stack.frames))), mains), index)
         for index, stack in enumerate(content.stacks)
     )
-    builder = _Builder(len(frames) + 2, is_sampled=content.is_sampled)
+    builder = _Builder(is_sampled=content.is_sampled)
     if content.hidden is not None and content.hidden.bytes > 0:
         builder.add([PRUNED], Stack((), content.hidden.bytes))
     for path, index in rows:
@@ -192,7 +193,7 @@ def build_tree(content: Content, source: str) -> CallTree:
 
 def _intern(chains: Sequence[Sequence[Frame]]) -> tuple[list[Frame], list[list[int]]]:
     index: dict[Frame, int] = {}
-    numbers = [[index.setdefault(_plain_main(frame), len(index)) for frame in chain] for chain in chains]
+    numbers = [[index.setdefault(_plain_main(frame), len(index)) for frame in frames] for frames in chains]
     return list(index), numbers
 
 
@@ -209,15 +210,23 @@ def _within_main(path: list[int], mains: Container[int]) -> list[int]:
     return path
 
 
+# Nodes that came with one path, each the only child of the one before until a later path parts from them: the first,
+# its depth, and the bytes and blocks that had been counted before they came.
+_Run = tuple[int, int, int, int]
+
+
 class _Builder:
-    # Sorted paths come one after the other: what a path shares with the last one is still on the stack.
-    def __init__(self, stride: int, *, is_sampled: bool) -> None:
-        self.stride = stride
-        self.parent, self.frame = array("q", [-1]), array("q", [ROOT])
-        self.own, self.blocks = [0], [0]
+    # Sorted paths come one after the other: what a path shares with the last one is still on the stack, and a node
+    # holds all that is counted until a path comes that doesn't share it. There are many more nodes than stacks, so
+    # what is done for each node is done by the slice.
+    def __init__(self, *, is_sampled: bool) -> None:
+        self.parent, self.frame = [-1], [ROOT]
+        self.bytes, self.blocks = [0], [0]
+        self.ends: list[int] = []
         self.variance = [0.0] if is_sampled else None
         self._last: Sequence[int] = ()
-        self._nodes = [0]
+        self._runs: list[_Run] = []
+        self._counted = (0, 0)  # bytes, blocks
 
     def add(self, path: Sequence[int], stack: Stack) -> None:
         shared = 0
@@ -225,46 +234,68 @@ class _Builder:
             if mine != theirs:
                 break
             shared += 1
-        nodes = self._nodes
-        del nodes[shared + 1 :]
-        if shared < len(path):
-            self._extend(path[shared:])
+        if shared < len(self._last):
+            self._close(shared)
+        depth = len(path)
+        if shared < depth:
+            node = self._extend(path[shared:], shared)
+            self.ends.append(node)
+        else:  # the same path once more, or one without frames
+            node = self._node(depth)
+            if not depth and self.ends[-1:] != [0]:
+                self.ends.append(0)
         self._last = path
-        node = nodes[-1]
-        self.own[node] += stack.bytes
-        self.blocks[node] += stack.blocks
+        size, blocks = self._counted
+        self._counted = size + stack.bytes, blocks + stack.blocks
         if self.variance is not None:
             self.variance[node] += stack.variance
 
-    def _extend(self, numbers: Sequence[int]) -> None:
-        # In columns at once: there are many more nodes than stacks.
+    def _node(self, depth: int) -> int:
+        # The last one on the stack, which is so deep.
+        return self._runs[-1][0] + depth - 1 - self._runs[-1][1] if depth else 0
+
+    def _extend(self, numbers: Sequence[int], depth: int) -> int:
         first, count = len(self.parent), len(numbers)
-        self.parent.append(self._nodes[-1])
-        self.parent.extend(range(first, first + count - 1))
-        self._nodes.extend(range(first, first + count))
-        self.frame.extend(numbers)
+        self.parent.append(self._node(depth))
+        self._runs.append((first, depth, *self._counted))
+        self.parent += range(first, first + count - 1)
+        self.frame += numbers
         zeros = [0] * count
-        self.own.extend(zeros)
-        self.blocks.extend(zeros)
+        self.bytes += zeros
+        self.blocks += zeros
         if self.variance is not None:
-            self.variance.extend([0.0] * count)
+            self.variance += [0.0] * count
+        return first + count - 1
+
+    def _close(self, depth: int) -> None:
+        # No path to come shares more than so many nodes: those below have got all that they will hold.
+        end, runs = len(self._last), self._runs
+        size, blocks = self._counted
+        while end > depth:
+            first, start, bytes_before, blocks_before = runs[-1]
+            kept = max(start, depth)
+            nodes, count = slice(first + kept - start, first + end - start), end - kept
+            self.bytes[nodes] = [size - bytes_before] * count
+            self.blocks[nodes] = [blocks - blocks_before] * count
+            end = kept
+            if kept == start:
+                runs.pop()
 
     def finish(self, frames: Sequence[Frame], content: Content) -> CallTree:
-        above = self.parent.tolist()
-        for column in (self.own, self.blocks) if content.has_blocks else (self.own,):
-            for node in range(len(column) - 1, 0, -1):
-                column[above[node]] += column[node]
+        self._close(0)
+        self.bytes[0], self.blocks[0] = self._counted
         hidden = content.hidden
         return CallTree(
             frames=frames,
-            parent=self.parent,
-            frame=self.frame,
-            bytes=array("q", self.own),
+            parent=array("q", self.parent),
+            frame=array("q", self.frame),
+            bytes=array("q", self.bytes),
             blocks=array("q", self.blocks) if content.has_blocks else None,
             places=[0] if hidden is not None and hidden.bytes > 0 else (),
             threshold_bytes=hidden.largest_bytes if hidden is not None else 0,
             scattered=hidden is not None,
             variance=self.variance,
+            ends=sorted(self.ends),
         )
 
 

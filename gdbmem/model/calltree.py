@@ -57,6 +57,8 @@ class CallTree:
     threshold_bytes: int = 0  # every place merged in a PRUNED node is smaller than this
     scattered: bool = False  # what is merged in a PRUNED node may lie under any node, not only beside it
     variance: Optional[Sequence[float]] = None  # bytes², of each node's own bytes; None: nothing is sampled
+    # All nodes at which a path of its own ends, in order; no two siblings have the same frame then. None: any may.
+    ends: Optional[Sequence[int]] = None
 
     def __len__(self) -> int:
         return len(self.parent)

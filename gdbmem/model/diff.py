@@ -46,6 +46,7 @@ class Diff:
     # Of a series of more than two: what each node held at each snapshot (inclusive bytes), the ends among them.
     course: Sequence[Sequence[int]] = ()
     sides: Sequence[Side] = ()  # of all snapshots, oldest first
+    ends: Optional[Sequence[int]] = None  # all nodes at which a path of its own ends, in order; None: any may
 
     def __len__(self) -> int:
         return len(self.parent)
@@ -85,14 +86,32 @@ class Diff:
 
     def own(self, column: Sequence[int]) -> array[int]:
         """Return, for each node, the part of *column* that none of its children accounts for."""
-        result = array("q", column)
         if not any(column):  # the nothing that a single snapshot is compared with
-            return result
+            return array("q", column)
+        if self.ends is not None:
+            return self._own_of(self.ends, column)
+        result = array("q", column)
         rows = zip(self.parent, column)
         next(rows)
         for parent, size in rows:
             result[parent] -= size
         return result
+
+    def _own_of(self, ends: Sequence[int], column: Sequence[int]) -> array[int]:
+        # Far fewer nodes than all, most of them leaves.
+        result = array("q", bytes(8 * len(column)))
+        for node in ends:
+            result[node] = column[node]
+        for node in self._under_ends:
+            result[self.parent[node]] -= column[node]
+        return result
+
+    @cached_property
+    def _under_ends(self) -> Sequence[int]:
+        # The children of nodes at which a path ends though others go on.
+        parent, count = self.parent, len(self.parent)
+        inner = {node for node in self.ends or () if node + 1 < count and parent[node + 1] == node}
+        return [node for node, above in enumerate(parent) if above in inner] if inner else ()
 
     def check(self) -> None:
         """Raise ValueError unless the paths' deltas add up to the difference of the two totals."""

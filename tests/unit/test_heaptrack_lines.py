@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+import gzip
+import os
 import random
+import sys
 from pathlib import Path
+from typing import Any, Optional
 
 import pytest
 
-from gdbmem.formats import heaptrack, heaptrack_lines
-from gdbmem.formats.heaptrack_lines import ArrayLines, BadLineError, PlainLines, take_apart
+from gdbmem.errors import InputError
+from gdbmem.formats import heaptrack
+from gdbmem.formats.heaptrack_lines import (
+    ArrayLines,
+    BadLineError,
+    Events,
+    Lines,
+    PlainLines,
+    Tally,
+    import_numpy,
+    take_apart,
+)
 from tests.unit.stack_files import CAPTURES, read, tree
+
+
+def events(lines: Lines, known: int, first: Optional[int] = None) -> Events:
+    tally = Tally()
+    lines.count(tally, known, first)
+    return tally.events()
 
 
 def piece(chance: random.Random, known: int, count: int) -> bytes:
@@ -34,7 +54,7 @@ def test_counting_at_once_and_one_by_one_agree(known: int) -> None:
         assert len(plain) == len(arrays) == count
         assert list(plain.definitions()) == list(arrays.definitions())
         for first in (None, 0, count // 2):
-            assert plain.events(known, first) == arrays.events(known, first)
+            assert events(plain, known, first) == events(arrays, known, first)
         if count:
             assert plain.peak(sizes, 1 << 40) == arrays.peak(sizes, 1 << 40)
 
@@ -62,15 +82,15 @@ def test_a_damaged_line_is_found_both_ways(bad: bytes) -> None:
     data = b"+ 1\n- 4\n" + bad + b"\n+ 2\n"
     for lines in (PlainLines(data), ArrayLines(data)):
         with pytest.raises(BadLineError) as caught:
-            lines.events(5)
+            events(lines, 5)
         assert caught.value.args[0] == bad
 
 
 def test_a_whole_file_reads_alike_with_and_without_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for least in (0, 1 << 60):
-        monkeypatch.setattr(heaptrack_lines, "_NUMPY_FROM_BYTES", least)
-        made = type(take_apart(b"+ 0\n", whole_bytes=4))
+        monkeypatch.setattr(heaptrack, "NUMPY_FROM_BYTES", least)
+        made = type(take_apart(b"+ 0\n", is_big=least == 0))
         profiles = [read(CAPTURES / "ht.zst", metric) for metric in ("in-use", "peak", "allocated")]
         found.append((made, [(tree(one).bytes, tree(one).blocks) for one in profiles]))
     assert [made for made, _ in found] == [ArrayLines, PlainLines]
@@ -79,7 +99,7 @@ def test_a_whole_file_reads_alike_with_and_without_numpy(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("least", [0, 1 << 60])
 def test_a_whole_file_reads_alike_in_pieces_of_any_size(least: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heaptrack_lines, "_NUMPY_FROM_BYTES", least)
+    monkeypatch.setattr(heaptrack, "NUMPY_FROM_BYTES", least)
     found = []
     for size in (1 << 30, 4096, 100):
         monkeypatch.setattr(heaptrack, "_PIECE_BYTES", size)
@@ -92,15 +112,77 @@ def test_where_numpy_is_missing_lines_are_counted_all_the_same(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "numpy", None)
-    assert isinstance(take_apart(b"+ 0\n", whole_bytes=1 << 40), PlainLines)
+    assert isinstance(take_apart(b"+ 0\n", is_big=True), PlainLines)
 
 
 def test_a_trace_whose_caller_is_a_negative_number_is_refused(tmp_path: Path) -> None:
-    from gdbmem.errors import InputError
-
     for line in (b"t 1 -1", b"a 8 -1", b"a -8 1"):
         file = tmp_path / "negative"
         file.write_bytes(b"v 10400 3\nX ./a\ns 1 f\ni 10 1 1\nt 1 0\n" + line + b"\na 8 1\n+ 0\n")
         with pytest.raises(InputError) as caught:
             tree(read(file))
         assert caught.value.slug == "unknown-line"
+
+
+HEAD = b"v 10400 3\nX ./a\ns 1 f\ni 10 1 1\nt 1 0\na 10 1\n"
+MANY = b"+ 0\n- 0\n" * 300_000  # some blocks, unpacked
+
+
+def test_a_damaged_line_far_into_a_compressed_file_is_named_by_its_number(tmp_path: Path) -> None:
+    file = tmp_path / "packed.gz"
+    file.write_bytes(gzip.compress(HEAD + MANY + b"+ 0\n+ 1\n" + MANY, 1))
+    with pytest.raises(InputError) as caught:
+        tree(read(file))
+    assert f"{file}:{6 + 600_000 + 2}: " in str(caught.value)
+
+
+@pytest.mark.parametrize("metric", ["in-use", "peak"])
+def test_a_compressed_file_that_ends_early_gives_what_is_there_and_says_so_once(
+    tmp_path: Path, metric: str
+) -> None:
+    whole = gzip.compress(HEAD + b"+ 0\n+ 0\n" + MANY, 1)
+    file = tmp_path / "packed.gz"
+    file.write_bytes(whole[: len(whole) // 2])
+    profile = read(file, metric)
+    assert tree(profile).bytes[0] in (32, 48)
+    slugs = [notice.slug for notice in profile.notices]
+    assert slugs.count("compressed-file-truncated") == 1 and len(set(slugs)) == len(slugs)
+
+
+def test_damaged_compressed_data_is_a_sentence(tmp_path: Path) -> None:
+    whole = bytearray(gzip.compress(HEAD + MANY, 1))
+    whole[-8] ^= 1  # of the checksum
+    file = tmp_path / "packed.gz"
+    file.write_bytes(bytes(whole))
+    with pytest.raises(InputError, match="cannot read"):
+        tree(read(file))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_only_what_follows_the_attaching_counts_wherever_in_the_file_it_stands(
+    tmp_path: Path, *, packed: bool
+) -> None:
+    data = HEAD + b"+ 0\n" * 100 + MANY + b"A\n" + b"+ 0\n" * 3 + MANY + b"- 0\n"
+    file = tmp_path / "attached"
+    file.write_bytes(gzip.compress(data, 1) if packed else data)
+    totals = {metric: tree(read(file, metric)).bytes[0] for metric in ("in-use", "peak", "allocated")}
+    assert totals == {"in-use": 2 * 16, "peak": 4 * 16, "allocated": (3 + 300_000) * 16}
+
+
+def test_importing_numpy_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "numpy", raising=False)
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    monkeypatch.setattr("builtins.__import__", _no_numpy(__import__))
+    with pytest.raises(ImportError):
+        import_numpy()
+    assert "OPENBLAS_NUM_THREADS" not in os.environ
+
+
+def _no_numpy(real: Any) -> Any:
+    def importing(name: str, *arguments: Any) -> Any:
+        if name == "numpy":
+            assert os.environ["OPENBLAS_NUM_THREADS"] == "1"
+            raise ImportError(name)
+        return real(name, *arguments)
+
+    return importing
