@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional, TextIO
 
@@ -17,6 +17,7 @@ from gdbmem.model.verdict import Verdict
 from gdbmem.report.output import open_output
 from gdbmem.runs.series_store import Recording
 from gdbmem.runs.series_summary import judged_points, summarize
+from gdbmem.text import printable
 
 if TYPE_CHECKING:
     import argparse
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _MOST_CURVES = 7
 _MOST_ABOVE = 3
+_THINNED_FROM_SECONDS = 3600.0
 _STEP_WORTH_BYTES = 1 << 20  # to look for its cause
 
 
@@ -80,11 +82,16 @@ def _report(
         picture = picture_of(recordings, summaries)
         draw = series_plot.svg if plot_kind(args.plot) == "svg" else series_plot.html
         outputs.plot.write(draw(picture))
-    for recording, summary in zip(recordings, summaries):
+    several = (
+        args.json and len(recordings) > 1
+    )  # then an array of documents: two after each other are no JSON
+    outputs.text.write("[\n" * several)
+    for number, (recording, summary) in enumerate(zip(recordings, summaries)):
         commands = next_commands(recording, summary, program)
         if args.json:
             from gdbmem.report.series_json import write_series_json
 
+            outputs.text.write(",\n" * (number > 0))
             write_series_json(
                 outputs.text,
                 summary,
@@ -95,6 +102,7 @@ def _report(
             )
         else:
             _print(recording, summary, args, outputs.text, commands)
+    outputs.text.write("]\n" * several)
     return exit_status([summary.verdict for summary in summaries], args.fail_on, status)
 
 
@@ -106,14 +114,14 @@ def _print(
     commands: Sequence[str],
 ) -> None:
     from gdbmem.analysis.robust import thinned
-    from gdbmem.report.console import make_console
+    from gdbmem.report.console import make_console, print_sentence
     from gdbmem.report.series_text import print_course, print_summary
 
     console = make_console(stream, color=False if args.no_color else None)
     times, values = thinned(judged_points(recording)[0], 1000)
     print_course(times, values, console, marks=recording.marks)
     print_summary(summary, console, next_commands=commands)
-    console.print(f"recorded in {recording.folder.name}", style="dim")
+    print_sentence(console, f"recorded in {printable(recording.folder.name)}", "dim")
 
 
 def exit_status(verdicts: Sequence[Verdict], fail_on: Optional[tuple[str, float]], status: int) -> int:
@@ -168,10 +176,22 @@ def _curves_of_processes(recording: Recording, summary: SeriesSummary) -> list[C
         return [_curve(recording, TREE, "private_dirty_bytes", "private dirty", thin=True)]
     biggest = sorted(summary.lines, key=lambda row: -(row.peak_bytes or 0))[:_MOST_CURVES]
     metric = "uss_bytes" if summary.metric == "pss_bytes" else "rss_bytes"
-    return [
+    curves = [
         _curve(recording, row.line.number, metric, f"{row.line.name} {row.line.pid}", thin=True)
         for row in biggest
     ]
+    return [
+        replace(curve, absences=_absences(recording, row.line.number)) if row.line.respawns else curve
+        for row, curve in zip(biggest, curves)
+    ]
+
+
+def _absences(recording: Recording, line: int) -> list[float]:
+    """Return when the tree was looked at, and no process was on *line*."""
+    looks = recording.looks()
+    present = {t for t, _ in recording.points(line, "rss_bytes")}
+    # Of older looks each line keeps others (they are thinned): there, a missing one says nothing.
+    return [t for t in looks if t not in present and looks[-1] - t < _THINNED_FROM_SECONDS]
 
 
 def _curves_of_cgroup(recording: Recording, summary: SeriesSummary) -> list[Curve]:

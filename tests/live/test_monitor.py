@@ -254,20 +254,20 @@ def test_marks_come_from_output_from_a_signal_and_from_another_shell(
         "--mark",
         "^epoch",
         "--run",
-        "gdbmem.run",
+        "watched",
         "--",
         sys.executable,
         "-c",
         code,
     ]
     watching = starts(*words, stdout=subprocess.PIPE)
-    wait_until(lambda: samples_in(scratch / "gdbmem.run") > 2)
+    wait_until(lambda: samples_in(scratch / "watched") > 2)
     watching.send_signal(signal.SIGUSR1)
     subprocess.run([GDBMEM, "mark", "from a shell"], cwd=scratch, check=True)
-    wait_until(lambda: len(Recording(scratch / "gdbmem.run").marks) == 3)
+    wait_until(lambda: len(Recording(scratch / "watched").marks) == 3)
     watching.send_signal(signal.SIGTERM)
     output, _ = watching.communicate(timeout=20)
-    assert {mark.text for mark in Recording(scratch / "gdbmem.run").marks} == {
+    assert {mark.text for mark in Recording(scratch / "watched").marks} == {
         "epoch 7",
         "SIGUSR1",
         "from a shell",
@@ -296,7 +296,7 @@ def test_a_stopped_monitor_leaves_a_gap_that_is_said(
     wait_until(lambda: samples_in(scratch / "run") > more)
     watching.send_signal(signal.SIGINT)
     output, _ = watching.communicate(timeout=20)
-    assert b"nothing was recorded 1 times" in output
+    assert b"note: nothing was recorded for " in output
 
 
 def test_a_full_disk_is_said_once_and_the_samples_wait(
@@ -409,6 +409,11 @@ def test_two_commands_are_run_in_turn_and_compared(scratch: Path) -> None:
         cwd=scratch, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert re.search(r"^they differ: peak \+4\d\.\d MiB", done.stdout, re.M), done.stdout
+
+
+def test_a_program_that_cant_be_started_leaves_no_run(scratch: Path) -> None:
+    monitor("--", "./nothing-here", folder=scratch, status=127)
+    assert not list(scratch.iterdir())
 
 
 @pytest.mark.parametrize(

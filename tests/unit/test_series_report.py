@@ -12,17 +12,20 @@ from pathlib import Path
 import pytest
 
 from gdbmem.analysis.comparison import compare, figures_of
+from gdbmem.cli.main import main
 from gdbmem.cli.monitor import parse_fail_on
 from gdbmem.cli.monitor_report import exit_status, next_commands
 from gdbmem.errors import InputError
+from gdbmem.linux.tree import Look
 from gdbmem.model.comparison import Comparison
 from gdbmem.model.series import TREE, Line, Mark, Reading, SeriesFacts
 from gdbmem.model.verdict import Slope, Verdict
 from gdbmem.report.comparison import conclusion
-from gdbmem.report.console import make_console
+from gdbmem.report.console import columns_that_fit, make_console
+from gdbmem.report.live import LiveView
 from gdbmem.report.series_json import write_series_csv, write_series_json
 from gdbmem.report.series_plot import Curve, Picture, html, svg
-from gdbmem.report.series_text import draw_course, print_summary
+from gdbmem.report.series_text import draw_course, print_summary, rate_of
 from gdbmem.runs.series_store import Recording, SeriesWriter
 from gdbmem.runs.series_summary import summarize
 
@@ -100,6 +103,25 @@ def test_strangers_names_are_text_in_svg_and_html() -> None:
 def test_a_gap_is_left_open_in_the_drawing() -> None:
     curve = Curve("a", [0.0, 1.0, 2.0, 60.0, 61.0], [1.0 * MIB] * 5)
     assert svg(Picture("t", [curve], gap_seconds=5.0)).count("M") == svg(Picture("t", [curve])).count("M") + 1
+
+
+def test_no_line_is_drawn_from_a_worker_that_died_to_its_heir(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    writer = SeriesWriter(tmp_path, SeriesFacts("x", 1.0, 1.7e9, "boot", 0.0))
+    parent, worker = Line(1, 10, 1, "parent", "", 0, 0.0), Line(2, 20, 2, "worker", "", 1, 0.0, respawns=1)
+    reading = Reading(rss_bytes=MIB, pss_bytes=MIB, uss_bytes=MIB)
+    for t in range(30):
+        both = [(1, reading), (2, reading)] if not 10 <= t < 13 else [(1, reading)]
+        writer.append(float(t), [*both, (TREE, reading)], [parent, worker] if t == 0 else [])
+    writer.close()
+    assert main(["monitor", str(tmp_path), "--plot", str(tmp_path / "x.svg")]) == 0
+    paths = {
+        path[0].text: path.get("d", "").count("M")
+        for path in ET.parse(tmp_path / "x.svg").iter()
+        if path.tag.endswith("path")
+    }
+    assert paths["worker 20"] == 2
+    assert paths["parent 10"] == 1
 
 
 @pytest.mark.parametrize("values", [[], [0.0]])
@@ -193,3 +215,82 @@ def test_in_a_narrow_terminal_a_long_name_is_cut_and_no_number(tmp_path: Path) -
         assert row.count("723.6 MiB") == 3
         assert "+406.6 MiB" in row
         assert "…" in row.split("31")[0]
+
+
+@pytest.mark.parametrize("width", [40, 50, 60, 70, 80, 100])
+def test_a_table_that_is_too_wide_loses_columns_not_digits(width: int) -> None:
+    rows = [
+        ["process", "pid", "RSS", "PSS"],
+        ["a_worker_with_a_long_name", "4194303", "1,023.9 MiB", "512.0 KiB"],
+    ]
+    shown = columns_that_fit(rows, width, give_up=(1, 2), shortest=8)
+    assert 8 + sum(len(rows[1][column]) + 2 for column in shown[1:]) <= width
+    assert {0, 3} <= set(shown)
+    assert len(shown) == 4 or width < 8 + 9 + 13 + 11
+
+
+def test_the_numbers_of_one_interval_are_per_the_same_unit_of_time() -> None:
+    text = rate_of(Slope(-130.0, -24_000.0, 30_000.0))
+    assert len(set(re.findall(r"/(s|min|h)\b", text))) == 1, text
+
+
+def test_the_key_and_the_sentences_of_a_picture_of_many_runs_stay_inside_it() -> None:
+    curves = [
+        Curve(f"gdbmem.compare.{'ab'[n % 2]}{n}.with-a-long-name", [0.0, 1.0], [MIB, MIB]) for n in range(9)
+    ]
+    sentence = "gdbmem.compare.a1: growing: " + "it went up and up and " * 12
+    drawing = ET.fromstring(svg(Picture("many", curves, sentences=[sentence] * 2)))
+    width, height = float(drawing.get("width", 0)), float(drawing.get("height", 0))
+    texts = [node for node in drawing.iter() if node.tag.endswith("text")]
+    shift = max(float(move) for move in re.findall(r"translate\(0,(\d+)\)", svg(Picture("many", curves))))
+    for node in texts:
+        if node.get("text-anchor") is None:
+            assert float(node.get("x", 0)) + 5 * len(node.text or "") < width, node.text
+        assert float(node.get("y", 0)) + shift < height
+
+
+@pytest.mark.parametrize("size", [(20, 5), (39, 30), (40, 10), (44, 12), (60, 7), (80, 24), (200, 60)])
+def test_what_is_drawn_while_it_runs_never_takes_more_than_the_terminal_has(size: tuple[int, int]) -> None:
+    console = make_console(io.StringIO(), color=False)
+    view = LiveView(console, "a_server_with_a_long_name")
+    lines = [Line(n, 4_194_300 + n, 7, "a_worker_with_a_long_name", "", 0, 0.0) for n in range(1, 30)]
+    for t in range(9):
+        reading = Reading(rss_bytes=1023 * MIB, pss_bytes=1000 * MIB + t, uss_bytes=999 * MIB, threads=12)
+        readings = [(line.number, reading) for line in lines] + [(TREE, reading)]
+        view.show(Look(float(t), readings, lines if t == 0 else [], True, len(lines), 0))
+    console.width = size[0]
+    drawn = [
+        "".join(segment.text for segment in line).rstrip()
+        for line in console.render_lines(view.picture(*size), pad=False)
+    ]
+    assert len(drawn) < size[1]
+    assert max(map(len, drawn)) <= size[0]
+    assert not [row for row in drawn[1:] if re.search(r"\d(?:\.\d)?…", row)], "a number that is cut is none"
+
+
+@pytest.mark.parametrize("words", [["'x", "--vs", "true"], ["", "--vs", "true"], ["true", "--vs", " "]])
+def test_a_command_that_is_none_is_a_usage_error(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", "--runs", "1", "--", *words]) == 2
+    assert "please report" not in capsys.readouterr().err
+
+
+def test_a_run_without_a_reading_is_not_compared_as_nought(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        SeriesWriter(tmp_path / name, SeriesFacts("x", 1.0, 1.7e9, "boot", 0.0)).close()
+    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "a holds no reading" in captured.err
+
+
+def test_several_runs_as_json_are_one_array(recording: Recording, capsys: pytest.CaptureFixture[str]) -> None:
+    run = str(recording.folder)
+    (recording.folder / "run.json").write_text("{}")
+    plot = str(recording.folder / "both.svg")
+    assert main(["monitor", "--json", "--plot", plot, run, run]) == 0
+    assert [each["kind"] for each in json.loads(capsys.readouterr().out)] == ["series", "series"]
