@@ -147,7 +147,7 @@ def test_freeing_what_was_never_allocated_is_refused(tmp_path: Path) -> None:
 def test_a_leak_search_whose_sums_name_no_kind_that_is_lost_is_refused(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("==1== LEAK SUMMARY:\n==1==    still reachable: 300 bytes in 1 blocks\n")
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(GdbmemError) as caught:
         read(log)
     assert caught.value.slug == "no-leak-search"
 
