@@ -100,6 +100,9 @@ class _FrameTable:
         key = frame.key
         if self.base_names and frame.file is not None:
             key = (frame.function, PurePosixPath(frame.file).name, frame.line, None)
+        elif frame.file is None and frame.object is not None:
+            # A program that was installed, or built, elsewhere is still that program.
+            key = (frame.function, None, frame.line, frame.object[frame.object.rfind("/") + 1 :])
         number = self._index.setdefault(key, len(self.frames))
         if number == len(self.frames):
             self.frames.append(frame)

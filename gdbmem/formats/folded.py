@@ -23,8 +23,9 @@ from gdbmem.text import printable
 
 TRUNCATED = "profile-truncated"
 _LINE = re.compile(rb"(.+) (-?[0-9]{1,25})\s*")
-# What export puts behind a function's name: where it stands in its source.
+# What export puts behind a function's name: where it stands in its source, or the program that it is in.
 _PLACE = re.compile(r"(.*) \(((?:[^()]|\([^()]*\))+?):(\d{1,9})\)")
+_OBJECT = re.compile(r"(.*) \(in ([^()]+)\)")
 
 
 def read_folded(data: Data, source: str, metric: Optional[str]) -> StackProfile:
@@ -68,4 +69,7 @@ def _parse(data: bytes, source: str) -> tuple[list[Stack], list[Frame], list[Not
 def _frame(word: bytes) -> Frame:
     text = word.decode("utf-8", "surrogateescape")
     match = _PLACE.fullmatch(text)
-    return Frame(match[1], match[2], int(match[3])) if match else Frame(function=text)
+    if match:
+        return Frame(match[1], match[2], int(match[3]))
+    match = _OBJECT.fullmatch(text)
+    return Frame(match[1], object=match[2]) if match else Frame(function=text)
