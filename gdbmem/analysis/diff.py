@@ -57,6 +57,7 @@ def diff_series(snapshots: Sequence[Snapshot]) -> Diff:
         after_blocks=after_blocks,
         notices=_notices(snapshots, base_names=table.base_names, hides=any(uncertain)),
         unit=after.unit,
+        is_cut=any(tree.scattered for tree in trees),
         variance=_variance(merged, trees),
         course=columns if len(columns) > 2 else (),
         sides=sides,

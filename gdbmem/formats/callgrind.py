@@ -16,6 +16,7 @@ from gdbmem.formats.massif_tree import Data
 from gdbmem.formats.stacks import (
     ALLOCATED,
     DEEPEST,
+    FREED,
     IN_USE,
     Content,
     Stack,
@@ -33,7 +34,7 @@ TRUNCATED = "profile-truncated"
 _EVENTS = {
     "curB": (IN_USE, "curBk"),
     "totB": (ALLOCATED, "totBk"),
-    "totFdB": ("freed", "totFdBk"),
+    "totFdB": (FREED, "totFdBk"),
     "DB": ("definitely-lost", "DBk"),
     "PB": ("possibly-lost", "PBk"),
     "IB": ("indirectly-lost", "IBk"),

@@ -12,6 +12,7 @@ from gdbmem.formats.stacks import (
     ALLOCATED,
     DEEPEST,
     IN_USE,
+    OWN_PEAK,
     PEAK,
     Content,
     Stack,
@@ -24,8 +25,6 @@ from gdbmem.formats.stacks import (
 from gdbmem.model.calltree import Frame
 from gdbmem.text import printable
 
-# The maximum of one stack by itself has no common moment with the others'.
-OWN_PEAK = "own-peak"
 _KEYS = {PEAK: ("gb", "gbk"), IN_USE: ("eb", "ebk"), ALLOCATED: ("tb", "tbk"), OWN_PEAK: ("mb", "mbk")}
 # valgrind's own malloc stands at the top of each stack; no other tool's files have it.
 _OWN = re.compile(r"\(in (?:.*/)?vgpreload_[\w.-]+\)$|/vg_replace_malloc\.c:[0-9]+\)$")

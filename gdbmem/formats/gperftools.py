@@ -230,7 +230,8 @@ def _cut(
     largest = text.rows[-1].allocated[1] if text.rows and text.kind == "heapprofile" else 0
     if text.rows and any(row.allocated[1] < largest for row in text.rows):
         largest = 0  # later gperftools write them in no order
-    return (Hidden(missing, largest) if missing > 0 else None), notices
+    hidden = Hidden(missing, largest, max(blocks - listed_blocks, 0)) if missing > 0 else None
+    return hidden, notices
 
 
 def _unnamed(text: _Text, addresses: Sequence[int]) -> list[int]:

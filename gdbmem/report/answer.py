@@ -9,7 +9,7 @@ from gdbmem.analysis.ranking import Ranking, Row, rank
 from gdbmem.analysis.sites import describe_site
 from gdbmem.analysis.trend import STEADY
 from gdbmem.model.diff import Diff
-from gdbmem.model.snapshot import memory_noun
+from gdbmem.model.snapshot import holds, memory_noun
 from gdbmem.report.naming import share
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_size
@@ -34,7 +34,8 @@ def answer_diff(diff: Diff, query: Query) -> str:
 def answer_snapshot(diff: Diff, query: Query, *, moment: str) -> str:
     """Return where the memory of a snapshot (as a diff against nothing) is; *moment* names the snapshot."""
     ranking = rank(diff, replace(query, by="line", top=None, min_bytes=0, all_frames=False))
-    held = f"{memory_noun(diff.unit)} holds {format_size(diff.after[0])} at {moment}"
+    verb = " holds" if holds(diff.unit) else ":"
+    held = f"{memory_noun(diff.unit)}{verb} {format_size(diff.after[0])} at {moment}"
     if query.by_blocks:
         blocks = plural(ranking.total.delta_blocks or 0, "block")
         return f"{held} in {blocks}{_left_out(ranking, query)}{_most_blocks(ranking, sign='')}"
@@ -45,7 +46,9 @@ def site_name(row: Row) -> str:
     """Return what to call the place of *row*, also where the file does not list it."""
     if row.site is not None:
         return describe_site(row.site)
-    return "call sites that are under the threshold" if row.is_pruned else "stacks without frames"
+    if not row.is_pruned:
+        return "stacks without frames"
+    return "call sites that the file leaves out" if row.is_cut else "call sites that are under the threshold"
 
 
 def _change(diff: Diff, ranking: Ranking) -> str:

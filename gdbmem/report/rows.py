@@ -15,7 +15,7 @@ from gdbmem.analysis.trend import APPEARED, STEADY, UNCHANGED, VANISHED
 from gdbmem.model.calltree import Frame
 from gdbmem.report.answer import trend_word
 from gdbmem.report.console import Glyphs, glyphs_for
-from gdbmem.report.naming import Places, full_function, full_place
+from gdbmem.report.naming import Places, full_function, full_place, unlisted_callers, unlisted_site
 from gdbmem.report.source import SourceLines
 from gdbmem.report.sparkline import sparkline, thinned
 from gdbmem.text import plural, printable
@@ -192,7 +192,7 @@ class Drawing:
         lines = [narrow._frame(frame, "bold" if rows else "")] if frame is not None else []
         for row in rows:
             if row.is_pruned:
-                lines.append(self.plain("called from places under the threshold, not listed", "italic"))
+                lines.append(self.plain(unlisted_callers(row), "italic"))
             elif frame is row.site:
                 lines += [*narrow._source(row), *narrow._library(row)]
         return Text("\n").join([Text.assemble(margin, line) for line in lines])
@@ -226,9 +226,9 @@ class Drawing:
         return text
 
     def _nobody(self, row: Row) -> str:
-        if row.is_pruned:
-            return "call sites under the threshold, not listed"
-        return "no frame recorded" if self.layout.query.hide is None else "no frame left by --hide"
+        if row.is_pruned or self.layout.query.hide is None:
+            return unlisted_site(row)
+        return "no frame left by --hide"
 
     def _name(self, frame: Frame, text: Optional[str]) -> Text:
         return self.plain(text or self.places.place(frame), "bold")
@@ -301,11 +301,7 @@ class Drawing:
 
         if not row.is_pruned or row.site is None:
             return []
-        return [
-            Text.assemble(
-                (f"{self.glyphs.caller} ", "dim"), ("callers under the threshold, not listed", "italic")
-            )
-        ]
+        return [Text.assemble((f"{self.glyphs.caller} ", "dim"), (unlisted_callers(row), "italic"))]
 
     def _caller(self, frame: Frame, times: int) -> Text:
         from rich.text import Text
