@@ -22,13 +22,12 @@ def answer_diff(diff: Diff, query: Query) -> str:
     """Return how *diff* answers "what grew?", as in ``heap grew by …``; of a series: what grows steadily."""
     ranking = rank(diff, replace(query, by="line", top=None, min_bytes=0, all_frames=False))
     if diff.course:
-        return f"{_change(diff, ranking)} ({len(diff.course)} snapshots){_left_out(ranking, query)}{_trend(ranking)}"
+        change = f"{_change(diff, query, ranking)} ({len(diff.course)} snapshots)"
+        return f"{change}{_left_out(ranking, query)}{_trend(ranking)}"
     if query.by_blocks:
         blocks = f"{ranking.total.delta_blocks or 0:+,} blocks"
-        return (
-            f"{_change(diff, ranking)}, {blocks}{_left_out(ranking, query)}{_most_blocks(ranking, sign='+')}"
-        )
-    return f"{_change(diff, ranking)}{_left_out(ranking, query)}{_culprit(ranking, query)}"
+        return f"{_change(diff, query, ranking)}, {blocks}{_left_out(ranking, query)}{_most_blocks(ranking, sign='+')}"
+    return f"{_change(diff, query, ranking)}{_left_out(ranking, query)}{_culprit(ranking, query)}"
 
 
 def answer_snapshot(diff: Diff, query: Query, *, moment: str) -> str:
@@ -51,7 +50,7 @@ def site_name(row: Row) -> str:
     return "call sites that the file leaves out" if row.is_cut else "call sites that are under the threshold"
 
 
-def _change(diff: Diff, ranking: Ranking) -> str:
+def _change(diff: Diff, query: Query, ranking: Ranking) -> str:
     noun = memory_noun(diff.unit)
     before, after = printable(diff.before_side.name), printable(diff.after_side.name)
     delta = diff.delta_bytes
@@ -59,6 +58,9 @@ def _change(diff: Diff, ranking: Ranking) -> str:
         verb = "grew" if delta > 0 else "shrank"
         return f"{noun} {verb} by {format_size(abs(delta))} from {before} to {after}"
     size = format_size(diff.after[0])
+    if query.normalized:
+        same = "the same" if not ranking.rows else "other"
+        return f"scaled to the {size} of {after}, {before} has its {noun} in {same} places"
     if ranking.rows or ranking.known.delta_bytes or ranking.unmatched.delta_bytes:
         return f"{noun} is as large at {after} as at {before} ({size}), but not in the same places"
     return f"{noun} did not change from {before} to {after} ({size} at both)"

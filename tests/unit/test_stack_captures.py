@@ -214,3 +214,22 @@ def test_a_profile_of_a_program_that_freed_all_says_what_else_it_counts(tmp_path
     (notice,) = profile.notices
     assert notice.slug == "nothing-in-use" and "--metric peak, allocated, own-peak" in notice.message
     assert not read(CAPTURES / "dhat.json").notices
+
+
+def test_gos_text_names_no_address_of_gos_own_allocator(tmp_path: Path) -> None:
+    file = tmp_path / "by-hand.txt"
+    file.write_text(
+        "heap profile: 3: 70 [3: 70] @ heap/1048576\n"
+        "1: 30 [1: 30] @ 0x10 0x20 0x30 0x40 0x50\n#\t0x1f\tmain.grow+0x5a\t\t/x/a.go:11\n"
+        "#\t0x3f\tmain.main+0x1\t/x/a.go:3\n\n"
+        "2: 40 [2: 40] @ 0x10 0x11\n\n# runtime.MemStats\n"
+    )
+    found = tree(read(file))
+    paths = [
+        [found.frames[found.frame[n]].function for n in found.path(node)] for node in range(1, len(found))
+    ]
+    assert ["main.grow", "0x30", "main.main"] in paths and ["0x10", "0x11"] in paths
+    assert not [path for path in paths if path[:2] == ["0x10", "main.grow"] or "0x50" in path]
+    for name in ("go1.txt", "go2.txt"):
+        functions = flat(tree(read(CAPTURES / name, "allocated")))
+        assert not [function for function in functions if function.startswith("0x")]
