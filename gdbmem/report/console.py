@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Optional
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+    from rich.console import Console, RenderableType
 
 _WIDTH_OF_A_PIPE = 100
 _NARROWEST = 40
@@ -69,7 +68,7 @@ def glyphs_for(console: Console) -> Glyphs:
     return Glyphs() if console.encoding.lower().startswith(("utf-8", "utf8", "utf_8", "utf-16")) else ASCII
 
 
-def print_table(console: Console, table: Table) -> None:
+def print_table(console: Console, table: RenderableType) -> None:
     """Print *table* without the blanks with which rich fills its last column."""
     from rich.segment import Segment, Segments
 
