@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from typing import Optional
 
@@ -44,15 +45,14 @@ def read_folded(data: Data, source: str, metric: Optional[str]) -> StackProfile:
 
 def _parse(data: bytes, source: str) -> tuple[list[Stack], list[Frame], list[Notice]]:
     index: dict[bytes, int] = {}
-    stacks: list[Stack] = []
+    sums: dict[tuple[int, ...], int] = {}  # equal lines are one stack: a packed file may hold very many
     notices: list[Notice] = []
-    lines = data.split(b"\n")
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(io.BytesIO(data), start=1):
         if not line.strip():
             continue
         match = _LINE.fullmatch(line)
         if match is None:
-            if number == len(lines) and stacks:
+            if not line.endswith(b"\n") and sums:
                 notices.append(Notice(TRUNCATED, f"{printable(source)} was cut at line {number}"))
                 break
             raise bad_line(source, number, line, "'main;…;function BYTES'")
@@ -62,7 +62,10 @@ def _parse(data: bytes, source: str) -> tuple[list[Stack], list[Frame], list[Not
                 f"{printable(source)}:{number}: a stack of {len(words)} frames", slug="stack-too-deep"
             )
         path = tuple([index.setdefault(word, len(index)) for word in reversed(words)])
-        stacks.append(Stack(path, check_count(int(match[2]), source, number)))
+        sums[path] = check_count(
+            sums.get(path, 0) + check_count(int(match[2]), source, number), source, number
+        )
+    stacks = [Stack(path, size) for path, size in sums.items()]
     return stacks, [_frame(word) for word in index], notices
 
 

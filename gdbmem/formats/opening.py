@@ -230,7 +230,7 @@ def _refuse_unless_file(found: os.stat_result, name: str) -> None:
         raise InputError(
             f"{name} is empty",
             slug="empty-file",
-            hint="massif writes its file when the program ends, unless that is killed with SIGKILL",
+            hint="most tools write their files when the program ends, unless that is killed with SIGKILL",
         )
 
 

@@ -8,6 +8,7 @@ import os
 import random
 import struct
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -347,3 +348,28 @@ def test_counts_that_no_memory_has_are_refused_by_every_format(tmp_path: Path, n
             "callgrind": f"# callgrind format\nversion: 1\ncreator: xtree-1\nevents: curB\nfn=f\n1 {count}\n",
         }[name].encode()  # fmt: skip
     assert refused(tmp_path, data, name).slug in ("count-too-big", "negative-count", "unknown-line")
+
+
+def test_many_equal_lines_take_no_more_memory_than_one(tmp_path: Path) -> None:
+    file = tmp_path / "folded.gz"
+    file.write_bytes(gzip.compress(b"main;allocate 2\n" * 200_000 + b"main;other 1\n"))
+    tracemalloc.start()
+    try:
+        profile = read(file)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert tree(profile).bytes[0] == 400_001
+    assert peak < 5 * 16 * 200_000, "the text itself, a few times over while it is unpacked"
+
+
+def test_what_does_not_fit_into_memory_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def full(*_: object) -> None:
+        raise MemoryError
+
+    (tmp_path / "stacks").write_text("main;allocate 2\n")
+    monkeypatch.setattr("gdbmem.formats.folded.read_folded", full)
+    assert main(["show", str(tmp_path / "stacks")]) == 1
+    assert capsys.readouterr().err.startswith("gdbmem: there is not enough memory")
