@@ -68,6 +68,8 @@ def _change(diff: Diff, query: Query, ranking: Ranking) -> str:
 
 def _trend(ranking: Ranking) -> str:
     steady = [row for row in ranking.rows if row.amount.trend.kind == STEADY]
+    # What a threshold leaves is no place, and grows with the total that the threshold is a part of.
+    steady = [row for row in steady if row.site is not None] or steady
     if not steady:
         grown = [row for row in ranking.rows if row.amount.delta_bytes > 0]
         first = max(grown, key=lambda row: row.amount.delta_bytes, default=None)
