@@ -171,7 +171,7 @@ def _read_as(name: str, data: Data, source: str, reading: Reading, notices: list
             raise InputError(
                 f"{printable(source)} does not hold the metric '{printable(reading.metric or '')}'",
                 slug="no-such-metric",
-                hint="massif counts what is in use",
+                hint="massif counts what is in use; FILE:peak is its largest snapshot",
             )
         if reading.by_size:
             raise no_block_sizes(source)

@@ -270,7 +270,9 @@ def _selected(profile: Profile, selector: str) -> int:
         raise InputError(
             f"{profile.source} has no snapshot '{printable(selector)}'",
             slug="no-such-snapshot",
-            hint=f"its snapshots are 0 to {count - 1}, or 'peak'",
+            hint=f"its snapshots are 0 to {count - 1}, or 'peak'"
+            if count > 1
+            else "it holds one: leave the number out",
         )
     index = int(selector)
     if not profile.snapshots[index].has_tree:
