@@ -190,7 +190,7 @@ class _Reader:
         if self._in_call:  # what the called function costs: it comes again where that function is
             self._in_call = False
             return
-        position = int(match[2], 0) if match[2] else 0
+        position = int(match[2], 16 if match[2].startswith(b"0x") else 10) if match[2] else 0
         relative = {b"+": self._line + position, b"-": self._line - position, b"*": self._line}
         self._line = relative.get(match[1], position) if match[1] else position
         self._chain.append(self._frame())

@@ -373,3 +373,13 @@ def test_what_does_not_fit_into_memory_is_a_sentence(
     monkeypatch.setattr("gdbmem.formats.folded.read_folded", full)
     assert main(["show", str(tmp_path / "stacks")]) == 1
     assert capsys.readouterr().err.startswith("gdbmem: there is not enough memory")
+
+
+def test_a_line_number_with_leading_zeroes_is_that_line(tmp_path: Path) -> None:
+    file = tmp_path / "xtree"
+    file.write_text(
+        "# callgrind format\nversion: 1\ncreator: xtree-1\nevents: curB\nfl=a.c\nfn=f\n0012 7\ntotals: 7\n"
+    )
+    found = tree(read(file))
+    frame = found.frame_of(1)
+    assert found.bytes[0] == 7 and frame is not None and frame.line == 12
