@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, Optional
 
+from gdbmem.analysis.library import is_library
 from gdbmem.errors import Notice
 from gdbmem.formats.addresses import Binary
 from gdbmem.launch.elf import Elf, debug_link, read_elf
@@ -178,7 +179,12 @@ class _Task:
 
     @property
     def is_stripped(self) -> bool:
-        """Tell whether most of the addresses were looked for, and have no name."""
+        """Tell whether most of the addresses were looked for, and have no name.
+
+        Not of a library that reports fold: nobody misses its names.
+        """
+        if is_library(Frame(object=self.binary.path)):
+            return False
         names = [self.known.get(str(address)) for address in self.addresses.values()]
         return len([name for name in names if name == []]) * 2 > len(names)
 

@@ -132,6 +132,18 @@ def test_what_is_under_each_function_is_what_google_pprof_adds_up(heap: Path) ->
     }
 
 
+def test_the_allocators_own_library_is_not_complained_of_for_its_lack_of_symbols(
+    program: Program, tmp_path: Path
+) -> None:
+    if find_library("jemalloc") is None:
+        pytest.skip("libjemalloc missing: scripts/setup installs it")
+    options = f"prof:true,lg_prof_sample:0,prof_final:true,prof_prefix:{tmp_path}/je"
+    env = {**environment(), "LD_PRELOAD": "libjemalloc.so.2", "MALLOC_CONF": options}
+    subprocess.run([str(program("keeps"))], check=True, capture_output=True, env=env)
+    (file,) = tmp_path.glob("je.*.heap")
+    assert [warning["message"] for warning in show(file)["warnings"] if warning["slug"] == "stripped"] == []
+
+
 @pytest.mark.needs("jeprof")
 @pytest.mark.parametrize("sample", [0, 10])
 def test_what_is_under_each_function_is_what_jeprof_adds_up(
