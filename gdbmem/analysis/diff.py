@@ -57,6 +57,7 @@ def diff_series(snapshots: Sequence[Snapshot]) -> Diff:
         after_blocks=after_blocks,
         notices=_notices(snapshots, base_names=table.base_names, hides=any(uncertain)),
         unit=after.unit,
+        is_cut=any(tree.scattered for tree in trees),
         variance=_variance(merged, trees),
         course=columns if len(columns) > 2 else (),
         sides=sides,
@@ -100,6 +101,9 @@ class _FrameTable:
         key = frame.key
         if self.base_names and frame.file is not None:
             key = (frame.function, PurePosixPath(frame.file).name, frame.line, None)
+        elif frame.file is None and frame.object is not None:
+            # A program that was installed, or built, elsewhere is still that program.
+            key = (frame.function, None, frame.line, frame.object[frame.object.rfind("/") + 1 :])
         number = self._index.setdefault(key, len(self.frames))
         if number == len(self.frames):
             self.frames.append(frame)

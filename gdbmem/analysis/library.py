@@ -136,6 +136,8 @@ def qualified_name(function: str) -> str:
             depth = max(depth - 1, 0)
         elif symbol == " " and depth == 0:
             start = token.end()
+    if parameters == start or (parameters == len(text) and "<" not in text):
+        return text or function  # "f (module)", "-[Buffer grow by]": blanks that divide no C++
     name = text[start:parameters] if text.endswith(")") and parameters > start else text[start:]
     return name or function
 

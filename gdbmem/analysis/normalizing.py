@@ -6,10 +6,11 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gdbmem.errors import InputError
+from gdbmem.errors import InputError, Notice
 from gdbmem.model.calltree import CallTree
 from gdbmem.model.snapshot import Snapshot
 from gdbmem.text import printable
+from gdbmem.units import format_size
 
 
 def normalized(snapshots: Sequence[Snapshot]) -> list[Snapshot]:
@@ -26,6 +27,20 @@ def normalized(snapshots: Sequence[Snapshot]) -> list[Snapshot]:
                 hint="leave --normalize out",
             )
     return [replace(one, tree=_scaled(one.tree, total_bytes)) for one in snapshots]
+
+
+def scaling_notices(snapshots: Sequence[Snapshot]) -> list[Notice]:
+    """Return what must be said of normalized(): from how much each of *snapshots* was scaled."""
+    total_bytes = snapshots[-1].tree.bytes[0]
+    return [
+        Notice(
+            "scaled",
+            f"{printable(one.source)} holds {format_size(one.tree.bytes[0])}, here scaled to"
+            f" {format_size(total_bytes)} by --normalize",
+        )
+        for one in snapshots[:-1]
+        if one.tree.bytes[0] != total_bytes
+    ]
 
 
 def _scaled(tree: CallTree, total_bytes: int) -> CallTree:

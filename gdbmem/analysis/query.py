@@ -35,6 +35,7 @@ class Query:
     hide: Optional[re.Pattern[str]] = None  # frames to leave out of the paths
     by_blocks: bool = False  # largest by the number of blocks, not of bytes
     compare: bool = False  # in a text: each change also in percent of what was there before
+    normalized: bool = False  # all sides were scaled to one total
     inverted: bool = False
     all_frames: bool = False
     known: Sequence[re.Pattern[str]] = ()
@@ -98,6 +99,7 @@ def query_from(arguments: argparse.Namespace) -> Query:
         hide=_compile(arguments.hide, "--hide"),
         by_blocks=counts_blocks(getattr(arguments, "metric", None)),
         compare=getattr(arguments, "compare", False),
+        normalized=getattr(arguments, "normalize", False),
         inverted=arguments.inverted,
         all_frames=arguments.all_frames,
         known=read_known(arguments.known) if arguments.known else (),

@@ -67,6 +67,7 @@ class Row:
     frames: Sequence[Frame]  # from the allocation site outward, folded unless the query wants all
     folded: int  # how many frames of the library are left out of frames
     is_pruned: bool  # stands for places that the tool did not list
+    is_cut: bool = False  # … since the file was cut, not since they lie under a threshold
 
 
 @dataclass(frozen=True)
@@ -266,6 +267,7 @@ class _Paths:
             frames=[frames[n] for n in shown],
             folded=len(listed) - len(shown),
             is_pruned=is_pruned and (query.by == "path" or site is None),
+            is_cut=self.diff.is_cut,
         )
 
     def amount(self, group: _Sum) -> Amount:

@@ -76,6 +76,9 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     query = query_from(arguments)
     if arguments.series and len(arguments.operands) > 1:
         raise UsageError("--series takes one run, RUN:NAME or file", hint="leave --series out")
+    if arguments.normalize and (query.by_blocks or arguments.fail_on is not None):
+        other = "blocks cannot be counted" if query.by_blocks else "--fail-on has nothing to judge"
+        raise UsageError(f"--normalize makes all sides equally large: {other}", hint="leave one of them out")
     try:
         place, name = find_operand(arguments.operands[0])
         kind = kept_kind(arguments, place, name)
@@ -101,7 +104,7 @@ def _compare_kept(kind: str, arguments: argparse.Namespace) -> int:
 
 def _report(arguments: argparse.Namespace, query: Query) -> Diff:
     from gdbmem.analysis.diff import diff_series
-    from gdbmem.analysis.normalizing import normalized
+    from gdbmem.analysis.normalizing import normalized, scaling_notices
 
     with collector_paused(), open_output(arguments.output, force=arguments.force) as stream:
         sides = _load(arguments)
@@ -109,6 +112,7 @@ def _report(arguments: argparse.Namespace, query: Query) -> Diff:
         diff = diff_series(normalized(snapshots) if arguments.normalize else snapshots)
         diff.check()
         said = list(dict.fromkeys(notice for side in sides for notice in side.notices))
+        said += scaling_notices(snapshots) if arguments.normalize else []
         if arguments.json:
             from gdbmem.report.diff_json import diff_json
 

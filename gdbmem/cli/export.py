@@ -15,8 +15,9 @@ from pathlib import Path
 
 from gdbmem.arguments import ArgumentParser
 from gdbmem.cli.reading import add_reading_options, reading_from
-from gdbmem.errors import InputError, UsageError
+from gdbmem.errors import UsageError
 from gdbmem.report.export import BINARY, NAMES
+from gdbmem.report.output import open_output
 from gdbmem.text import printable
 
 
@@ -34,9 +35,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     """Read, convert, write."""
-    from gdbmem.analysis.diff import as_growth, diff_snapshots
     from gdbmem.analysis.query import counts_blocks
-    from gdbmem.runs.operand import load_all
     from gdbmem.runs.series_store import DATABASE
 
     arguments = parser.parse_args(argv)
@@ -46,28 +45,33 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         raise UsageError(
             "an export holds bytes, and blocks beside them", hint="leave 'blocks' out of --metric"
         )
-    target = None if arguments.output in (None, "-") else Path(arguments.output)
-    if target is not None and target.exists() and not arguments.force:
-        raise InputError(
-            f"{printable(str(target))} exists", slug="output-exists", hint="name another file, or add --force"
-        )
     if len(arguments.operands) == 1 and (Path(arguments.operands[0]) / DATABASE).is_file():
         return _export_series(Path(arguments.operands[0]), arguments)
-    reading = reading_from(arguments)
-    sides = load_all(arguments.operands, reading)
+    with open_output(arguments.output, force=arguments.force) as stream:
+        if arguments.to in BINARY and stream.isatty():
+            raise UsageError(f"{arguments.to} is no text for a terminal", hint="name a file with -o")
+        content = _converted(arguments)
+        stream.flush()
+        stream.buffer.write(content)
+    return 0
+
+
+def _converted(arguments: argparse.Namespace) -> bytes:
+    from gdbmem.analysis.diff import as_growth, diff_snapshots
+    from gdbmem.runs.operand import load_all
+
+    sides = load_all(arguments.operands, reading_from(arguments))
     is_change = len(sides) == 2
     snapshots = [side.snapshot for side in sides]
     diff = diff_snapshots(*snapshots) if is_change else as_growth(snapshots[0])
     diff.check()
     for notice in dict.fromkeys([n for side in sides for n in side.notices] + list(diff.notices)):
         print(f"gdbmem: {printable(notice.message)}", file=sys.stderr)
-    _write(_content(diff, arguments.to, is_change=is_change), target, arguments.to)
-    return 0
+    return _content(diff, arguments.to, is_change=is_change)
 
 
 def _export_series(folder: Path, arguments: argparse.Namespace) -> int:
     """Write a monitor's series, row by row."""
-    from gdbmem.report.output import open_output
     from gdbmem.report.series_json import write_series_csv, write_series_json
     from gdbmem.runs.series_store import Recording
     from gdbmem.runs.series_summary import summarize
@@ -93,25 +97,5 @@ def _content(diff: object, kind: str, *, is_change: bool) -> bytes:
 
     assert isinstance(diff, Diff)
     if kind == "json":
-        return diff_json(diff, Query()).encode()
+        return diff_json(diff, Query(), is_change=is_change).encode()
     return export(diff, kind, is_change=is_change)
-
-
-def _write(content: bytes, target: Path | None, kind: str) -> None:
-    if target is None:
-        if kind in BINARY and sys.stdout.isatty():
-            raise UsageError(f"{kind} is no text for a terminal", hint="name a file with -o")
-        sys.stdout.flush()
-        sys.stdout.buffer.write(content)
-        return
-    temporary = target.with_name(f".gdbmem-{target.name}.new")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(target)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise InputError(
-            f"writing {printable(str(target))} failed: {error.strerror}",
-            slug="output-unwritable",
-            hint="free some space or name another file",
-        ) from error

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
-from gdbmem.analysis.query import Query, read_known
+from gdbmem.analysis.query import Query, counts_blocks, read_known
 from gdbmem.arguments import ArgumentParser
 from gdbmem.cli.reading import add_reading_options, reading_from
 from gdbmem.errors import InputError, Notice
@@ -62,6 +62,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     query = Query(
         known=tuple(read_known(arguments.known)) if arguments.known else (),
         source_folders=arguments.source or (),
+        by_blocks=counts_blocks(arguments.metric),
     )
     target = arguments.output or f"{_stem(arguments.operands[-1])}.html"
     with open_output(target, force=arguments.force) as stream:
@@ -98,9 +99,9 @@ def _page(arguments: argparse.Namespace, query: Query) -> Page:
 def _page_of_difference(operands: Sequence[str], query: Query, reading: Reading) -> Page:
     from gdbmem.analysis.diff import diff_snapshots
     from gdbmem.report.page import Page, diff_section
-    from gdbmem.runs.operand import load_operand
+    from gdbmem.runs.operand import load_all
 
-    sides = [load_operand(text, reading) for text in operands]
+    sides = load_all(operands, reading)
     diff = diff_snapshots(*(side.snapshot for side in sides))
     diff.check()
     names = [side.snapshot.name for side in sides]

@@ -90,6 +90,7 @@ def _show_difference(
 def _show_profile(
     profile: Profile, wanted: Optional[str], query: Query, arguments: argparse.Namespace, stream: TextIO
 ) -> None:
+    from gdbmem.formats.stacks import PEAK
     from gdbmem.report.notices import print_notices
     from gdbmem.report.profile_text import print_sites, print_timeline
     from gdbmem.runs.operand import load_from_profile
@@ -108,6 +109,7 @@ def _show_profile(
         console.print()
     if snapshot is not None:
         moment = f"snapshot {snapshot.totals.index}" if len(profile.snapshots) > 1 else snapshot.source
+        moment = f"the peak of {moment}" if snapshot.totals.name == PEAK else moment
         print_sites(snapshot, query, console, moment=moment, known_from=arguments.known or "")
     if len(profile.snapshots) == 1:
         print_notices(profile.notices, console)

@@ -16,6 +16,7 @@ from gdbmem.formats.massif_tree import Data
 from gdbmem.formats.stacks import (
     ALLOCATED,
     DEEPEST,
+    FREED,
     IN_USE,
     Content,
     Stack,
@@ -33,7 +34,7 @@ TRUNCATED = "profile-truncated"
 _EVENTS = {
     "curB": (IN_USE, "curBk"),
     "totB": (ALLOCATED, "totBk"),
-    "totFdB": ("freed", "totFdBk"),
+    "totFdB": (FREED, "totFdBk"),
     "DB": ("definitely-lost", "DBk"),
     "PB": ("possibly-lost", "PBk"),
     "IB": ("indirectly-lost", "IBk"),
@@ -189,7 +190,7 @@ class _Reader:
         if self._in_call:  # what the called function costs: it comes again where that function is
             self._in_call = False
             return
-        position = int(match[2], 0) if match[2] else 0
+        position = int(match[2], 16 if match[2].startswith(b"0x") else 10) if match[2] else 0
         relative = {b"+": self._line + position, b"-": self._line - position, b"*": self._line}
         self._line = relative.get(match[1], position) if match[1] else position
         self._chain.append(self._frame())

@@ -14,6 +14,7 @@ from gdbmem.formats.stacks import (
     ALLOCATED,
     DEEPEST,
     IN_USE,
+    OWN_PEAK,
     PEAK,
     Content,
     Stack,
@@ -26,8 +27,6 @@ from gdbmem.formats.stacks import (
 from gdbmem.model.calltree import Frame
 from gdbmem.text import printable
 
-# The maximum of one stack by itself has no common moment with the others'.
-OWN_PEAK = "own-peak"
 _KEYS = {PEAK: ("gb", "gbk"), IN_USE: ("eb", "ebk"), ALLOCATED: ("tb", "tbk"), OWN_PEAK: ("mb", "mbk")}
 _KEYS_1 = {**_KEYS, IN_USE: ("fb", "fbk")}
 # valgrind's own malloc stands at the top of each stack; no other tool's files have it.

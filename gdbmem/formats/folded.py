@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from typing import Optional
 
@@ -23,8 +24,9 @@ from gdbmem.text import printable
 
 TRUNCATED = "profile-truncated"
 _LINE = re.compile(rb"(.+) (-?[0-9]{1,25})\s*")
-# What export puts behind a function's name: where it stands in its source.
+# What export puts behind a function's name: where it stands in its source, or the program that it is in.
 _PLACE = re.compile(r"(.*) \(((?:[^()]|\([^()]*\))+?):(\d{1,9})\)")
+_OBJECT = re.compile(r"(.*) \(in ([^()]+)\)")
 
 
 def read_folded(data: Data, source: str, metric: Optional[str]) -> StackProfile:
@@ -43,15 +45,14 @@ def read_folded(data: Data, source: str, metric: Optional[str]) -> StackProfile:
 
 def _parse(data: bytes, source: str) -> tuple[list[Stack], list[Frame], list[Notice]]:
     index: dict[bytes, int] = {}
-    stacks: list[Stack] = []
+    sums: dict[tuple[int, ...], int] = {}  # equal lines are one stack: a packed file may hold very many
     notices: list[Notice] = []
-    lines = data.split(b"\n")
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(io.BytesIO(data), start=1):
         if not line.strip():
             continue
         match = _LINE.fullmatch(line)
         if match is None:
-            if number == len(lines) and stacks:
+            if not line.endswith(b"\n") and sums:
                 notices.append(Notice(TRUNCATED, f"{printable(source)} was cut at line {number}"))
                 break
             raise bad_line(source, number, line, "'main;…;function BYTES'")
@@ -61,11 +62,17 @@ def _parse(data: bytes, source: str) -> tuple[list[Stack], list[Frame], list[Not
                 f"{printable(source)}:{number}: a stack of {len(words)} frames", slug="stack-too-deep"
             )
         path = tuple([index.setdefault(word, len(index)) for word in reversed(words)])
-        stacks.append(Stack(path, check_count(int(match[2]), source, number)))
+        sums[path] = check_count(
+            sums.get(path, 0) + check_count(int(match[2]), source, number), source, number
+        )
+    stacks = [Stack(path, size) for path, size in sums.items()]
     return stacks, [_frame(word) for word in index], notices
 
 
 def _frame(word: bytes) -> Frame:
     text = word.decode("utf-8", "surrogateescape")
     match = _PLACE.fullmatch(text)
-    return Frame(match[1], match[2], int(match[3])) if match else Frame(function=text)
+    if match:
+        return Frame(match[1], match[2], int(match[3]))
+    match = _OBJECT.fullmatch(text)
+    return Frame(match[1], object=match[2]) if match else Frame(function=text)

@@ -7,7 +7,7 @@ start; last the process's memory map. gperftools 2.10 cuts the whole at 1 MiB wi
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
@@ -64,6 +64,7 @@ class _Text:
     maps: list[bytes] = field(default_factory=list)
     has_maps: bool = False
     named: dict[int, list[Frame]] = field(default_factory=dict)
+    is_go: bool = False  # and names what it wants to show itself
     cut_at: Optional[int] = None  # the number of the last line, which is not whole
 
 
@@ -172,6 +173,7 @@ def _go_comment(text: _Text, line: bytes) -> None:
     match = _GO_FRAME.fullmatch(line)
     if match is None:
         return
+    text.is_go = True
     function, file = (match[n].decode("utf-8", "surrogateescape") for n in (2, 3))
     frame = Frame(function=function, file=file or None, line=int(match[4]) if match[4] else None)
     # It names the call, one before the return address that the stack has.
@@ -183,13 +185,22 @@ def _go_comment(text: _Text, line: bytes) -> None:
 
 def _stacks(text: _Text, metric: str) -> tuple[list[Stack], list[int]]:
     stacks = []
+    numbers = [int(word, 16) for word in text.words]
+    unnamed = {n for n, address in enumerate(numbers) if text.is_go and _named(text, address) is None}
     for row in text.rows:
         blocks, size = row.in_use if metric == IN_USE else row.allocated
         if blocks == 0 and size == 0:
             continue
         estimate = unsample(blocks, size, text.rate)
-        stacks.append(Stack(row.addresses, estimate.bytes, estimate.blocks, estimate.variance))
-    return stacks, [int(word, 16) for word in text.words]
+        path = _within(row.addresses, unnamed)
+        stacks.append(Stack(path, estimate.bytes, estimate.blocks, estimate.variance))
+    return stacks, numbers
+
+
+def _within(path: tuple[int, ...], unnamed: Container[int]) -> tuple[int, ...]:
+    # Go names neither its own allocator, at one end, nor goexit at the other.
+    listed = [at for at, number in enumerate(path) if number not in unnamed]
+    return path[listed[0] : listed[-1] + 1] if listed else path
 
 
 def _hidden(text: _Text, metric: str, source: str) -> tuple[Optional[Hidden], list[Notice]]:
@@ -230,7 +241,8 @@ def _cut(
     largest = text.rows[-1].allocated[1] if text.rows and text.kind == "heapprofile" else 0
     if text.rows and any(row.allocated[1] < largest for row in text.rows):
         largest = 0  # later gperftools write them in no order
-    return (Hidden(missing, largest) if missing > 0 else None), notices
+    hidden = Hidden(missing, largest, max(blocks - listed_blocks, 0)) if missing > 0 else None
+    return hidden, notices
 
 
 def _unnamed(text: _Text, addresses: Sequence[int]) -> list[int]:

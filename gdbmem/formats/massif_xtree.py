@@ -14,6 +14,7 @@ from gdbmem.formats.massif import MassifProfile, read_massif
 from gdbmem.formats.massif_tree import Data
 from gdbmem.formats.stacks import (
     ALLOCATED,
+    FREED,
     IN_USE,
     Content,
     Hidden,
@@ -25,7 +26,7 @@ from gdbmem.model.calltree import PRUNED, CallTree, Frame
 from gdbmem.text import printable
 
 # Count of bytes → (metric, count of blocks).
-_COUNTS = {"curB": (IN_USE, "curBk"), "totB": (ALLOCATED, "totBk"), "totFdB": ("freed", "totFdBk")}
+_COUNTS = {"curB": (IN_USE, "curBk"), "totB": (ALLOCATED, "totBk"), "totFdB": (FREED, "totFdBk")}
 
 
 def read_xtree(data: Data, source: str, metric: Optional[str]) -> StackProfile:
@@ -64,13 +65,19 @@ def _content(found: MassifProfile, size_at: int, blocks_at: Optional[int]) -> Co
     stacks = [Stack(path, own) for path, own in _paths(tree, numbers)]
     if counts is not None:
         stacks += [Stack(path, 0, own) for path, own in _paths(counts, numbers)]
-    hidden = sum(tree.bytes[node] for node, number in enumerate(tree.frame) if number == PRUNED)
+    hidden = _pruned(tree)
     return Content(
         stacks,
         [(frame,) for frame in numbers],
         has_blocks=counts is not None,
-        hidden=Hidden(hidden, tree.threshold_bytes) if hidden else None,
+        hidden=Hidden(hidden, tree.threshold_bytes, 0 if counts is None else _pruned(counts))
+        if hidden
+        else None,
     )
+
+
+def _pruned(tree: CallTree) -> int:
+    return sum(tree.bytes[node] for node, number in enumerate(tree.frame) if number == PRUNED)
 
 
 def _paths(tree: CallTree, numbers: dict[Frame, int]) -> Iterator[tuple[tuple[int, ...], int]]:

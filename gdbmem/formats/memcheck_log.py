@@ -60,6 +60,8 @@ def read_memcheck_log(data: Data, source: str, metric: Optional[str]) -> StackPr
     search = read_leak_search(bytes(data), source)
     held = {record.kind for record in search.records}
     metrics = [kind for kind in KINDS if kind in held or (kind in LOST and kind in search.sums)]
+    if not metrics:
+        raise _no_leak_search(source)
     chosen = choose_metric(metric, metrics, source)
     numbers: dict[Frame, int] = {}
     stacks = [
@@ -115,11 +117,7 @@ class _Reader:
         notices = []
         if not self._sums:
             if not self._records:
-                raise InputError(
-                    f"{printable(self._source)} tells of no leak search",
-                    slug="no-leak-search",
-                    hint="memcheck makes one with --leak-check=full, or when 'memleaks' asks it",
-                )
+                raise _no_leak_search(self._source)
             text = f"{printable(self._source)} ends within a leak search: records may be missing, and it has no sums"
             notices.append(Notice(TRUNCATED, text))
         return LeakSearch(self._records, self._sums, command=self._command, notices=notices)
@@ -196,6 +194,14 @@ class _Reader:
             slug="unknown-line",
             hint="was the file edited, or is it of another format?",
         )
+
+
+def _no_leak_search(source: str) -> InputError:
+    return InputError(
+        f"{printable(source)} tells of no leak search",
+        slug="no-leak-search",
+        hint="memcheck makes one with --leak-check=full, or when 'memleaks' asks it",
+    )
 
 
 def _is_own(frame: Frame) -> bool:

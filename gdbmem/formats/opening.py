@@ -177,7 +177,7 @@ def _read_as(
             raise InputError(
                 f"{printable(source)} does not hold the metric '{printable(reading.metric or '')}'",
                 slug="no-such-metric",
-                hint="massif counts what is in use",
+                hint="massif counts what is in use; FILE:peak is its largest snapshot",
             )
         if reading.by_size:
             raise no_block_sizes(source)
@@ -278,7 +278,7 @@ def _refuse_unless_file(found: os.stat_result, name: str) -> None:
         raise InputError(
             f"{name} is empty",
             slug="empty-file",
-            hint="massif writes its file when the program ends, unless that is killed with SIGKILL",
+            hint="most tools write their files when the program ends, unless that is killed with SIGKILL",
         )
 
 

@@ -152,7 +152,7 @@ class _Reader:
         )
 
     def _chain(self, location: Any) -> tuple[Frame, ...]:
-        functions = self._functions()
+        functions, objects = self._functions(), self._objects()
         frames = []
         for line in location.line:
             function = functions.get(line.function_id)
@@ -160,13 +160,20 @@ class _Reader:
                 raise self._out_of_range("a function")
             file = self._text(function.filename) or None
             number = int(line.line) if file and 0 < line.line < 1 << 31 else None
-            frames.append(Frame(self._text(function.name) or None, file, number, inlined=True))
+            name = self._text(function.name) or None
+            frames.append(Frame(name, file, number, objects.get(location.mapping_id), inlined=True))
         return (*frames[:-1], frames[-1]._replace(inlined=False)) if frames else ()
 
     def _functions(self) -> dict[int, Any]:
         if not hasattr(self, "_by_id"):
             self._by_id = {function.id: function for function in self.profile.function}
         return self._by_id
+
+    def _objects(self) -> dict[int, str]:
+        if not hasattr(self, "_object_of"):
+            named = {mapping.id: self._text(mapping.filename) for mapping in self.profile.mapping}
+            self._object_of = {number: name for number, name in named.items() if name}
+        return self._object_of
 
     def _memory_map(self) -> MemoryMap:
         return MemoryMap(

@@ -14,15 +14,24 @@ from gdbmem.formats.addresses import Binary
 from gdbmem.formats.sizes import AVERAGED, no_block_sizes, size_class
 from gdbmem.model.calltree import PRUNED, ROOT, CallTree, Frame
 from gdbmem.model.leaks import LOST
-from gdbmem.model.snapshot import ALLOCATED_BYTES, HEAP_BYTES, LOST_BYTES, Totals
+from gdbmem.model.snapshot import (
+    ALLOCATED_BYTES,
+    FREED_BYTES,
+    HEAP_BYTES,
+    LOST_BYTES,
+    OWN_PEAK_BYTES,
+    Totals,
+)
 from gdbmem.text import printable
 
 IN_USE, ALLOCATED, PEAK = "in-use", "allocated", "peak"
+FREED, OWN_PEAK = "freed", "own-peak"
 LARGEST = (1 << 63) - 1
 DEEPEST = 100_000  # frames on one stack
 
 # What each metric counts: two sides of a diff have to count the same.
-UNITS = {ALLOCATED: ALLOCATED_BYTES, **dict.fromkeys(LOST, LOST_BYTES)}
+UNITS = {ALLOCATED: ALLOCATED_BYTES, FREED: FREED_BYTES, OWN_PEAK: OWN_PEAK_BYTES}
+_LOST = re.compile(rf"(?:(?:in|de)creased-)?(?:{'|'.join(LOST)}|definitely-indirectly-lost)")
 
 
 class Stack(NamedTuple):
@@ -41,6 +50,7 @@ class Hidden:
 
     bytes: int
     largest_bytes: int = 0  # no stack that is not listed holds more; 0: unknown
+    blocks: int = 0
 
 
 @dataclass(frozen=True)
@@ -87,7 +97,7 @@ class StackProfile:
 
     @property
     def unit(self) -> str:
-        return UNITS.get(self.metric, HEAP_BYTES)
+        return LOST_BYTES if _LOST.fullmatch(self.metric) else UNITS.get(self.metric, HEAP_BYTES)
 
     @property
     def snapshots(self) -> Sequence[Totals]:
@@ -95,10 +105,22 @@ class StackProfile:
 
     def tree(self, index: int) -> Optional[CallTree]:
         """Return the call tree, made now."""
+        self._say_that_nothing_is_in_use()
         content = self.load(self)
         if self.by_size:
             content = self._with_sizes(content)
         return build_tree(content, self.source)
+
+    def _say_that_nothing_is_in_use(self) -> None:
+        others = [name for name in self.metrics if name != self.metric]
+        if self.metric == IN_USE and not self.total_bytes and others:
+            text = (
+                f"{printable(self.source)} counts nothing in use, as at the end of a program that frees all;"
+            )
+            notice = Notice(
+                "nothing-in-use", f"{text} it also has --metric {', '.join(map(printable, others))}"
+            )
+            self.notices += [notice] if notice not in self.notices else []
 
     def _with_sizes(self, content: Content) -> Content:
         if not content.has_blocks:
@@ -180,7 +202,7 @@ def build_tree(content: Content, source: str) -> CallTree:
     )
     builder = _Builder(is_sampled=content.is_sampled)
     if content.hidden is not None and content.hidden.bytes > 0:
-        builder.add([PRUNED], Stack((), content.hidden.bytes))
+        builder.add([PRUNED], Stack((), content.hidden.bytes, content.hidden.blocks))
     for path, index in rows:
         builder.add(path, content.stacks[index])
     try:

@@ -13,6 +13,7 @@ _PT_LOAD, _PT_DYNAMIC, _PT_NOTE = 1, 2, 4
 _DT_NEEDED, _DT_STRTAB = 1, 5
 _SHT_SYMTAB, _SHT_DYNSYM = 2, 11
 _NT_GNU_BUILD_ID = 3
+_DEBUG_LINK = b".gnu_debuglink\0"
 _LARGEST_TABLE = 256 << 20
 
 
@@ -110,8 +111,7 @@ def symbol_tables(path: Path) -> list[tuple[bytes, bytes]]:
     """Return (entries of 24 bytes, their names) of each symbol table of the file; [] where it can't be read."""
     try:
         with path.open("rb") as stream:
-            offset, size, count = _table(stream.read(64), 40, 58)
-            sections = [struct.unpack("<IIQQQQIIQQ", row) for row in _rows(stream, offset, size, count)]
+            sections = _sections(stream, stream.read(64))
             found = []
             for section in sections:
                 if section[1] in (_SHT_SYMTAB, _SHT_DYNSYM):
@@ -121,6 +121,25 @@ def symbol_tables(path: Path) -> list[tuple[bytes, bytes]]:
     except (OSError, struct.error, IndexError):
         return []
     return found
+
+
+def debug_link(path: Path) -> str:
+    """Return the name of the separate debug file that the ELF file at *path* names; "" where it names none."""
+    try:
+        with path.open("rb") as stream:
+            header = stream.read(64)
+            sections = _sections(stream, header)
+            names = sections[struct.unpack_from("<H", header, 62)[0]]
+            for section in sections:
+                if _at(stream, names[4] + section[0], len(_DEBUG_LINK)) == _DEBUG_LINK:
+                    return os.fsdecode(_at(stream, section[4], min(section[5], 4096)).split(b"\0", 1)[0])
+    except (OSError, struct.error, IndexError):
+        pass
+    return ""
+
+
+def _sections(stream: IO[bytes], header: bytes) -> list[tuple[int, ...]]:
+    return [struct.unpack("<IIQQQQIIQQ", row) for row in _rows(stream, *_table(header, 40, 58))]
 
 
 def _symbols(path: Path) -> list[tuple[int, int]]:

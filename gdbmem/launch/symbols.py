@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, Optional
 
+from gdbmem.analysis.library import is_library
 from gdbmem.errors import Notice
 from gdbmem.formats.addresses import Binary
-from gdbmem.launch.elf import Elf, read_elf
+from gdbmem.launch.elf import Elf, debug_link, read_elf
 from gdbmem.model.calltree import Frame
 from gdbmem.text import plural, printable
 from gdbmem.units import format_size
 
 _BIG_BYTES = 200 << 20
+_DEBUG = Path("/usr/lib/debug")
 
 Place = tuple[Binary, int]
 
@@ -69,10 +71,12 @@ class GdbSymbols:
         found: dict[Place, Sequence[Frame]] = {}
         for task in tasks:
             found.update(task.frames())
+        notices += [_stripped(task.elf.path) for task in tasks if task.is_stripped]
         return found, notices
 
     def _find(self, binary: Binary, notices: list[Notice], count: int) -> Optional[Elf]:
-        names = [binary.path, *(str(Path(folder) / Path(binary.path).name) for folder in self._folders)]
+        # What the user names goes first: what is at the profile's path may be newer, or without symbols.
+        names = [*(str(Path(folder) / Path(binary.path).name) for folder in self._folders), binary.path]
         elves = [elf for elf in map(read_elf, names) if elf is not None]
         for elf in elves:
             if not binary.build_id or elf.build_id.startswith(binary.build_id):
@@ -83,7 +87,7 @@ class GdbSymbols:
             notices.append(
                 Notice(
                     "build-id-differs",
-                    f"{text} {printable(binary.build_id)}): {addresses} stay without names;"
+                    f"{text} {printable(binary.build_id)}): {addresses} without names;"
                     " name the folder of the right one with --binaries",
                 )
             )
@@ -91,7 +95,7 @@ class GdbSymbols:
             notices.append(
                 Notice(
                     "binary-missing",
-                    f"{path} is not here (or no 64-bit ELF file): {addresses} stay without names;"
+                    f"{path} is not here (or no 64-bit ELF file): {addresses} without names;"
                     " name the folder that holds it with --binaries",
                 )
             )
@@ -133,6 +137,15 @@ def _warn_of_newer(elf: Elf, binary: Binary, recorded: float, notices: list[Noti
             )
 
 
+def _stripped(path: Path) -> Notice:
+    text = f"{printable(str(path))} has no symbols but those it exports: its own functions are shown as addresses;"
+    return Notice(
+        "stripped",
+        f"{text} install its debug information (on Debian a -dbgsym package), or name the folder of a build that has"
+        " it with --binaries",
+    )
+
+
 class _Task:
     # The addresses of one binary: some are known from before.
     def __init__(
@@ -164,6 +177,17 @@ class _Task:
                 found[self.binary, offset] = chain
         return found
 
+    @property
+    def is_stripped(self) -> bool:
+        """Tell whether most of the addresses were looked for, and have no name.
+
+        Not of a library that reports fold: nobody misses its names.
+        """
+        if is_library(Frame(object=self.binary.path)):
+            return False
+        names = [self.known.get(str(address)) for address in self.addresses.values()]
+        return len([name for name in names if name == []]) * 2 > len(names)
+
     def _frame(self, function: Any, file: Any, line: Any, inlined: Any) -> Frame:
         return Frame(function, file, line, self.binary.path, bool(inlined))
 
@@ -172,9 +196,8 @@ def _identity(elf: Elf) -> str:
     """Return what the names of *elf* depend on: the file, and its separate debug information."""
     import hashlib
 
-    debug = Path(f"/usr/lib/debug/.build-id/{elf.build_id[:2]}/{elf.build_id[2:]}.debug")
     parts = [elf.build_id or str(elf.path)]
-    for file in (elf.path,) if not elf.build_id else (debug,):
+    for file in [*([] if elf.build_id else [elf.path]), *_debug_files(elf)]:
         with contextlib.suppress(OSError):
             found = file.stat()
             parts += [str(found.st_size), str(found.st_mtime_ns)]
@@ -182,6 +205,16 @@ def _identity(elf: Elf) -> str:
         parts.append("debuginfod")
     digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:16]
     return f"{elf.build_id[:16]}-{digest}" if elf.build_id else digest
+
+
+def _debug_files(elf: Elf) -> Iterator[Path]:
+    """Yield where gdb looks for the separate debug information of *elf*."""
+    if elf.build_id:
+        yield _DEBUG / ".build-id" / elf.build_id[:2] / f"{elf.build_id[2:]}.debug"
+    link = debug_link(elf.path)
+    if link:
+        folder = elf.path.resolve().parent
+        yield from (folder / link, folder / ".debug" / link, _DEBUG / folder.relative_to("/") / link)
 
 
 def _read_cache(path: Path) -> dict[str, Any]:

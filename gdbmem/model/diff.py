@@ -42,6 +42,7 @@ class Diff:
     after_blocks: Optional[Sequence[int]] = None
     notices: Sequence[Notice] = ()
     unit: str = HEAP_BYTES
+    is_cut: bool = False  # what is PRUNED is what a side's file left out, not what lies under a threshold
     variance: Optional[Sequence[float]] = None  # bytes², of each node's own delta; None: nothing is sampled
     # Of a series of more than two: what each node held at each snapshot (inclusive bytes), the ends among them.
     course: Sequence[Sequence[int]] = ()

@@ -12,12 +12,27 @@ from gdbmem.model.calltree import CallTree
 HEAP_BYTES = "bytes of heap"
 PAGE_BYTES = "bytes of pages"
 ALLOCATED_BYTES = "bytes allocated"  # since the start, freed ones too
+FREED_BYTES = "bytes freed"  # since the start
 LOST_BYTES = "bytes lost"  # that no pointer reaches
+OWN_PEAK_BYTES = "bytes of peaks"  # each path's own, which have no common moment
+
+_NOUNS = {
+    PAGE_BYTES: "mapped memory",
+    ALLOCATED_BYTES: "allocated memory",
+    FREED_BYTES: "freed memory",
+    LOST_BYTES: "lost memory",
+    OWN_PEAK_BYTES: "each path's own peak",
+}
 
 
 def memory_noun(unit: str) -> str:
     """Return what to call memory that is counted in *unit*."""
-    return {PAGE_BYTES: "mapped memory", LOST_BYTES: "lost memory"}.get(unit, "heap")
+    return _NOUNS.get(unit, "heap")
+
+
+def holds(unit: str) -> bool:
+    """Tell whether a process holds what is counted in *unit* at one moment; else it is a sum over time."""
+    return unit in (HEAP_BYTES, PAGE_BYTES)
 
 
 @dataclass(frozen=True)
@@ -48,7 +63,7 @@ class Profile(Protocol):
 
     @property
     def unit(self) -> str:
-        """What the trees count: HEAP_BYTES, PAGE_BYTES, ALLOCATED_BYTES or LOST_BYTES."""
+        """What the trees count: HEAP_BYTES, PAGE_BYTES or another of this module's."""
         ...
 
     @property

@@ -9,7 +9,7 @@ from gdbmem.analysis.ranking import Ranking, Row, rank
 from gdbmem.analysis.sites import describe_site
 from gdbmem.analysis.trend import STEADY
 from gdbmem.model.diff import Diff
-from gdbmem.model.snapshot import memory_noun
+from gdbmem.model.snapshot import holds, memory_noun
 from gdbmem.report.naming import share
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_size
@@ -22,19 +22,19 @@ def answer_diff(diff: Diff, query: Query) -> str:
     """Return how *diff* answers "what grew?", as in ``heap grew by …``; of a series: what grows steadily."""
     ranking = rank(diff, replace(query, by="line", top=None, min_bytes=0, all_frames=False))
     if diff.course:
-        return f"{_change(diff, ranking)} ({len(diff.course)} snapshots){_left_out(ranking, query)}{_trend(ranking)}"
+        change = f"{_change(diff, query, ranking)} ({len(diff.course)} snapshots)"
+        return f"{change}{_left_out(ranking, query)}{_trend(ranking)}"
     if query.by_blocks:
         blocks = f"{ranking.total.delta_blocks or 0:+,} blocks"
-        return (
-            f"{_change(diff, ranking)}, {blocks}{_left_out(ranking, query)}{_most_blocks(ranking, sign='+')}"
-        )
-    return f"{_change(diff, ranking)}{_left_out(ranking, query)}{_culprit(ranking, query)}"
+        return f"{_change(diff, query, ranking)}, {blocks}{_left_out(ranking, query)}{_most_blocks(ranking, sign='+')}"
+    return f"{_change(diff, query, ranking)}{_left_out(ranking, query)}{_culprit(ranking, query)}"
 
 
 def answer_snapshot(diff: Diff, query: Query, *, moment: str) -> str:
     """Return where the memory of a snapshot (as a diff against nothing) is; *moment* names the snapshot."""
     ranking = rank(diff, replace(query, by="line", top=None, min_bytes=0, all_frames=False))
-    held = f"{memory_noun(diff.unit)} holds {format_size(diff.after[0])} at {moment}"
+    verb = " holds" if holds(diff.unit) else ":"
+    held = f"{memory_noun(diff.unit)}{verb} {format_size(diff.after[0])} at {moment}"
     if query.by_blocks:
         blocks = plural(ranking.total.delta_blocks or 0, "block")
         return f"{held} in {blocks}{_left_out(ranking, query)}{_most_blocks(ranking, sign='')}"
@@ -45,10 +45,12 @@ def site_name(row: Row) -> str:
     """Return what to call the place of *row*, also where the file does not list it."""
     if row.site is not None:
         return describe_site(row.site)
-    return "call sites that are under the threshold" if row.is_pruned else "stacks without frames"
+    if not row.is_pruned:
+        return "stacks without frames"
+    return "call sites that the file leaves out" if row.is_cut else "call sites that are under the threshold"
 
 
-def _change(diff: Diff, ranking: Ranking) -> str:
+def _change(diff: Diff, query: Query, ranking: Ranking) -> str:
     noun = memory_noun(diff.unit)
     before, after = printable(diff.before_side.name), printable(diff.after_side.name)
     delta = diff.delta_bytes
@@ -56,6 +58,9 @@ def _change(diff: Diff, ranking: Ranking) -> str:
         verb = "grew" if delta > 0 else "shrank"
         return f"{noun} {verb} by {format_size(abs(delta))} from {before} to {after}"
     size = format_size(diff.after[0])
+    if query.normalized:
+        same = "the same" if not ranking.rows else "other"
+        return f"scaled to the {size} of {after}, {before} has its {noun} in {same} places"
     if ranking.rows or ranking.known.delta_bytes or ranking.unmatched.delta_bytes:
         return f"{noun} is as large at {after} as at {before} ({size}), but not in the same places"
     return f"{noun} did not change from {before} to {after} ({size} at both)"
@@ -63,6 +68,8 @@ def _change(diff: Diff, ranking: Ranking) -> str:
 
 def _trend(ranking: Ranking) -> str:
     steady = [row for row in ranking.rows if row.amount.trend.kind == STEADY]
+    # What a threshold leaves is no place, and grows with the total that the threshold is a part of.
+    steady = [row for row in steady if row.site is not None] or steady
     if not steady:
         grown = [row for row in ranking.rows if row.amount.delta_bytes > 0]
         first = max(grown, key=lambda row: row.amount.delta_bytes, default=None)

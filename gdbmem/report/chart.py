@@ -38,7 +38,9 @@ def print_chart(profile: Profile, console: Console) -> None:
     console.print(f"{margin}  {marks}", style="yellow")
     start, end = profile.snapshots[0].time, profile.snapshots[-1].time
     first, last = format_time(start, profile.time_unit), format_time(end, profile.time_unit)
-    console.print(f"{margin}  {first}{last:>{max(count - len(first), 0)}}", style="dim")
+    times = f"{first}{last:>{max(count - len(first), 0)}}"
+    for line in [times] if len(first) + len(last) < count else [f"{first} to", last]:
+        console.print(f"{margin}  {line}", style="dim")
     keys = [f"{glyphs.peak} peak"]
     if glyphs.tree in marks:
         keys.append(f"{glyphs.tree} snapshot with a call tree")

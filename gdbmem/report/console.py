@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Optional
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+    from rich.console import Console, RenderableType
 
 _WIDTH_OF_A_PIPE = 100
 _NARROWEST = 40
@@ -89,7 +88,7 @@ def columns_that_fit(
     return kept
 
 
-def print_table(console: Console, table: Table) -> None:
+def print_table(console: Console, table: RenderableType) -> None:
     """Print *table* without the blanks with which rich fills its last column."""
     from rich.segment import Segment, Segments
 

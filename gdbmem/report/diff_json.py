@@ -9,13 +9,17 @@ from gdbmem.analysis.query import Query
 from gdbmem.analysis.ranking import rank
 from gdbmem.errors import Notice
 from gdbmem.model.diff import Diff, Side
-from gdbmem.report.answer import answer_diff
+from gdbmem.report.answer import answer_diff, answer_snapshot
 from gdbmem.report.document import Document, head, rows, to_json
+from gdbmem.text import printable
 
 
-def diff_json(diff: Diff, query: Query, *, notices: Iterable[Notice] = ()) -> str:
-    """Return the text of diff_document()."""
-    return to_json(diff_document(diff, query, notices=notices))
+def diff_json(diff: Diff, query: Query, *, notices: Iterable[Notice] = (), is_change: bool = True) -> str:
+    """Return the text of diff_document(); not *is_change*: *diff* is one snapshot, against nothing."""
+    document = diff_document(diff, query, notices=notices)
+    if not is_change:
+        document["answer"] = answer_snapshot(diff, query, moment=printable(diff.after_side.name))
+    return to_json(document)
 
 
 def diff_document(diff: Diff, query: Query, *, notices: Iterable[Notice] = ()) -> Document:

@@ -139,16 +139,22 @@ def _pprof(diff: Diff, paths: list[Path]) -> bytes:
     profile.default_sample_type = text(f"{what}_space")
     functions: dict[tuple[Optional[str], Optional[str]], int] = {}
     locations: dict[Frame, int] = {}
+    objects: dict[str, int] = {}
     for path in paths:
         for frame in path.frames:
             if frame in locations:
                 continue
+            if frame.object and frame.object not in objects:
+                objects[frame.object] = len(objects) + 1
+                profile.mapping.add(id=objects[frame.object], filename=text(frame.object), has_functions=True)
             key = (frame.function or frame.object, frame.file)
             if key not in functions:
                 functions[key] = len(functions) + 1
                 profile.function.add(id=functions[key], name=text(key[0] or "???"), filename=text(key[1]))
             locations[frame] = len(locations) + 1
-            location = profile.location.add(id=locations[frame])
+            location = profile.location.add(
+                id=locations[frame], mapping_id=objects.get(frame.object or "", 0)
+            )
             location.line.add(function_id=functions[key], line=frame.line or 0)
         sample = profile.sample.add(location_id=[locations[frame] for frame in path.frames])
         sample.value.extend([path.delta_blocks or 0, path.delta_bytes])
@@ -207,4 +213,4 @@ def _massif_text(diff: Diff, node: int) -> str:
         return "in 1 place, below massif's threshold (0.00%)"
     frame = diff.frames[number]
     place = f"{frame.file}:{frame.line or 0}" if frame.file else f"in {frame.object or '???'}"
-    return f"0x{number + 1:X}: {' '.join((frame.function or '???').split())} ({place})"
+    return " ".join(f"0x{number + 1:X}: {frame.function or '???'} ({place})".split())

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import PurePosixPath
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from gdbmem.analysis.sites import place_without_file, plain_strings
 from gdbmem.model.calltree import Frame
 from gdbmem.text import printable
+
+if TYPE_CHECKING:
+    from gdbmem.analysis.ranking import Row
 
 
 class Places:
@@ -48,6 +51,20 @@ def full_place(frame: Frame) -> str:
 def full_function(frame: Frame) -> str:
     """Return the function of *frame* as its symbol says it, parameters and all."""
     return plain_strings(printable(frame.function or "???"))
+
+
+def unlisted_site(row: Row) -> str:
+    """Return what to call the place of *row*, of which no frame is known."""
+    if not row.is_pruned:
+        return "no frame recorded"
+    return (
+        "call sites that the file leaves out" if row.is_cut else "call sites under the threshold, not listed"
+    )
+
+
+def unlisted_callers(row: Row) -> str:
+    """Return what to call the callers of *row*'s last frame that its file does not list."""
+    return "callers that the file leaves out" if row.is_cut else "callers under the threshold, not listed"
 
 
 def share(part: int, whole: int) -> str:

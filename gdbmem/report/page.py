@@ -17,7 +17,7 @@ from gdbmem.analysis.sites import function_name
 from gdbmem.model.calltree import Frame
 from gdbmem.model.diff import Diff
 from gdbmem.report.answer import answer_diff, answer_snapshot
-from gdbmem.report.naming import Places, full_function, full_place
+from gdbmem.report.naming import Places, full_function, full_place, unlisted_site
 from gdbmem.report.source import SourceLines
 from gdbmem.report.tree import Branch, as_tree, sum_amounts
 from gdbmem.text import plural, printable
@@ -147,7 +147,7 @@ def _line(row: Row, largest: int, places: Places, sources: SourceLines, *, is_ch
         after=format_size(amount.after_bytes),
         blocks="" if blocks is None else f"{blocks:+,}" if is_change and blocks else f"{blocks:,}",
         doubt=f"± {format_size(amount.uncertain_bytes)}" if amount.uncertain_bytes else "",
-        place="call sites under the threshold" if site is None else places.place(site),
+        place=unlisted_site(row) if site is None else places.place(site),
         function="" if site is None else function_name(site, room=_NAME_WIDTH),
         excerpt=None if site is None else sources.excerpt(site.file, site.line),
         frames=[f"{full_function(frame)}  {full_place(frame)}" for frame in row.frames],

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Optional, Union
 
 from gdbmem.analysis.query import Query
 from gdbmem.analysis.ranking import Amount, Ranking, Row
@@ -15,9 +15,10 @@ from gdbmem.analysis.trend import APPEARED, STEADY, UNCHANGED, VANISHED
 from gdbmem.model.calltree import Frame
 from gdbmem.report.answer import trend_word
 from gdbmem.report.console import Glyphs, glyphs_for
-from gdbmem.report.naming import Places, full_function, full_place
+from gdbmem.report.naming import Places, full_function, full_place, unlisted_callers, unlisted_site
 from gdbmem.report.source import SourceLines
 from gdbmem.report.sparkline import sparkline, thinned
+from gdbmem.report.stacked import Stacked
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_size
 
@@ -26,12 +27,15 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    Rows = Union[Table, Stacked]
+
 _CALLERS_FIRST, _CALLERS_LAST = 5, 2
 _MARKS = {APPEARED: "new", VANISHED: "gone"}
 _PLAIN = ("function", "file", "library", "size")  # rows without a source line
 _COURSE = 24  # columns
 _WIDE = 110  # columns that leave room for before and after
 _GAP = 2
+_NARROW = 32  # columns beside the numbers that names need
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class Layout:
         return self.is_change and self.console.width >= _WIDE
 
 
-def rows_table(ranking: Ranking, layout: Layout) -> Table:
+def rows_table(ranking: Ranking, layout: Layout) -> Rows:
     """Return the table: one row for each row of *ranking*, what is in none of them, and the total."""
     table, drawing = new_table(ranking, layout)
     for row in ranking.rows:
@@ -69,25 +73,36 @@ def rows_table(ranking: Ranking, layout: Layout) -> Table:
     return table
 
 
-def new_table(ranking: Ranking, layout: Layout) -> tuple[Table, Drawing]:
+def new_table(ranking: Ranking, layout: Layout) -> tuple[Rows, Drawing]:
     """Return a table with its columns, and who draws the last of them."""
+    titles = _titles(ranking, layout)
+    room = layout.console.width - _width_of_numbers(titles, ranking, layout)
+    if room < _NARROW:
+        room = Stacked.room(layout.console.width)
+        return Stacked(titles), Drawing(layout, _places(ranking), room=room)
+    return _columns(titles), Drawing(layout, _places(ranking), room=room)
+
+
+def _columns(titles: Sequence[str]) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim")
-    titles = _titles(ranking, layout)
     for title in titles:
         table.add_column(title, justify="left" if title == "course" else "right", no_wrap=True)
     table.add_column("where", overflow="fold")
+    return table
+
+
+def _width_of_numbers(titles: Sequence[str], ranking: Ranking, layout: Layout) -> int:
     widths = [len(title) for title in titles]
     others = [ranking.rest, ranking.unmatched, ranking.known, ranking.total]
     for amount in [*(row.amount for row in ranking.rows), *others]:
         for column, cell in enumerate(row_cells(amount, ranking, layout)):
             widths[column] = max(widths[column], *(len(line) for line in cell.plain.split("\n")))
-    used = sum(widths) + _GAP * len(widths)
-    return table, Drawing(layout, _places(ranking), room=max(layout.console.width - used, 20))
+    return sum(widths) + _GAP * len(widths)
 
 
-def add_other_rows(table: Table, drawing: Drawing, ranking: Ranking, layout: Layout) -> None:
+def add_other_rows(table: Rows, drawing: Drawing, ranking: Ranking, layout: Layout) -> None:
     """Add what is in no row of *ranking*, and the total."""
     for amount, text in _other_rows(ranking, layout):
         table.add_row(*row_cells(amount, ranking, layout), drawing.plain(text, "dim"))
@@ -192,7 +207,7 @@ class Drawing:
         lines = [narrow._frame(frame, "bold" if rows else "")] if frame is not None else []
         for row in rows:
             if row.is_pruned:
-                lines.append(self.plain("called from places under the threshold, not listed", "italic"))
+                lines.append(self.plain(unlisted_callers(row), "italic"))
             elif frame is row.site:
                 lines += [*narrow._source(row), *narrow._library(row)]
         return Text("\n").join([Text.assemble(margin, line) for line in lines])
@@ -226,9 +241,9 @@ class Drawing:
         return text
 
     def _nobody(self, row: Row) -> str:
-        if row.is_pruned:
-            return "call sites under the threshold, not listed"
-        return "no frame recorded" if self.layout.query.hide is None else "no frame left by --hide"
+        if row.is_pruned or self.layout.query.hide is None:
+            return unlisted_site(row)
+        return "no frame left by --hide"
 
     def _name(self, frame: Frame, text: Optional[str]) -> Text:
         return self.plain(text or self.places.place(frame), "bold")
@@ -301,11 +316,7 @@ class Drawing:
 
         if not row.is_pruned or row.site is None:
             return []
-        return [
-            Text.assemble(
-                (f"{self.glyphs.caller} ", "dim"), ("callers under the threshold, not listed", "italic")
-            )
-        ]
+        return [Text.assemble((f"{self.glyphs.caller} ", "dim"), (unlisted_callers(row), "italic"))]
 
     def _caller(self, frame: Frame, times: int) -> Text:
         from rich.text import Text

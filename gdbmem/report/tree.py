@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Optional
 from gdbmem.analysis.ranking import Amount, Ranking, Row
 from gdbmem.model.calltree import Frame
 from gdbmem.report.rows import Drawing, Layout, add_other_rows, new_table, row_cells
+from gdbmem.report.stacked import Stacked
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from gdbmem.report.rows import Rows
 
 _STEP = 2  # columns a call is set in from its caller
 _DEEPEST = 12  # further calls are not set in more: the names need the room
+_DEEPEST_STACKED = 6
 
 
 @dataclass
@@ -39,7 +41,7 @@ def as_tree(rows: Sequence[Row]) -> Branch:
     return root
 
 
-def inverted_table(ranking: Ranking, layout: Layout) -> Table:
+def inverted_table(ranking: Ranking, layout: Layout) -> Rows:
     """Return the rows of *ranking* as a tree; each amount is the sum of the listed rows beneath it."""
     root = as_tree(ranking.rows)
     table, drawing = new_table(ranking, layout)
@@ -48,13 +50,14 @@ def inverted_table(ranking: Ranking, layout: Layout) -> Table:
     return table
 
 
-def _add_branches(table: Table, drawing: Drawing, root: Branch, ranking: Ranking, layout: Layout) -> None:
+def _add_branches(table: Rows, drawing: Drawing, root: Branch, ranking: Ranking, layout: Layout) -> None:
+    is_narrow = isinstance(table, Stacked)
     for row in root.rows:  # places under the threshold that belong to nobody
         table.add_row(*row_cells(row.amount, ranking, layout), drawing.site(row))
     stack = [(branch, 0) for branch in reversed(list(root.children.values()))]
     while stack:
         branch, depth = stack.pop()
-        indent = _STEP * min(depth, _DEEPEST)
+        indent = min(depth, _DEEPEST_STACKED) if is_narrow else _STEP * min(depth, _DEEPEST)
         cells = row_cells(sum_amounts(branch.amounts), ranking, layout)
         table.add_row(*cells, drawing.branch(branch.frame, branch.rows, indent=indent))
         stack += [(child, depth + 1) for child in reversed(list(branch.children.values()))]

@@ -166,7 +166,7 @@ def _file_of(run: Run, record: SnapshotRecord, metric: Optional[str]) -> Path:
 
 def load_from_profile(profile: Profile, selector: Optional[str]) -> Loaded:
     """Return one snapshot of *profile*: number *selector*, or ``peak``; None: the last with a tree."""
-    name = Path(profile.source).name
+    name, several = Path(profile.source).name, len(profile.snapshots) > 1
     if selector is None:
         index = _last_with_tree(profile)
         said: list[Notice] = []
@@ -176,12 +176,11 @@ def load_from_profile(profile: Profile, selector: Optional[str]) -> Loaded:
                 f"of the {trees} snapshots with a call tree in {profile.source} the last is used, {index}"
             )
             said.append(Notice("last-snapshot", f"{message}; another one is {name}:NUMBER"))
-        several = len(profile.snapshots) > 1
         snapshot = _snapshot(profile, index, profile.source, f"{name}:{index}" if several else name)
         return Loaded(snapshot, [*profile.notices, *said])
     index = _selected(profile, selector)
     # Making the tree may add to the notices.
-    snapshot = _snapshot(profile, index, profile.source, f"{name}:{index}")
+    snapshot = _snapshot(profile, index, profile.source, f"{name}:{index}" if several else name)
     return Loaded(snapshot, list(profile.notices))
 
 
@@ -271,7 +270,9 @@ def _selected(profile: Profile, selector: str) -> int:
         raise InputError(
             f"{profile.source} has no snapshot '{printable(selector)}'",
             slug="no-such-snapshot",
-            hint=f"its snapshots are 0 to {count - 1}, or 'peak'",
+            hint=f"its snapshots are 0 to {count - 1}, or 'peak'"
+            if count > 1
+            else "it holds one: leave the number out",
         )
     index = int(selector)
     if not profile.snapshots[index].has_tree:

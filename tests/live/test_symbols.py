@@ -77,6 +77,32 @@ def test_a_binary_that_was_rebuilt_since_is_warned_of(heap: Path) -> None:
     assert "binary-newer" in {warning["slug"] for warning in show(heap)["warnings"]}
 
 
+@pytest.mark.needs("objcopy", "strip")
+def test_debug_information_that_is_installed_later_is_seen(heap: Path) -> None:
+    binary, debug = heap.parent / "keeps", heap.parent / "keeps.debug"
+    subprocess.run(["objcopy", "--only-keep-debug", str(binary), str(debug)], check=True)
+    subprocess.run(["strip", str(binary)], check=True)
+    subprocess.run(["objcopy", f"--add-gnu-debuglink={debug}", str(binary)], check=True)
+    debug.rename(heap.parent / "elsewhere")
+    without = show(heap, "--by", "path")
+    assert str(binary) in next(w["message"] for w in without["warnings"] if w["slug"] == "stripped")
+    (heap.parent / "elsewhere").rename(debug)
+    found = show(heap, "--by", "path")
+    assert "stripped" not in {warning["slug"] for warning in found["warnings"]}
+    functions = {frame["function"] for path in found["sites"]["paths"] for frame in path["frames"]}
+    assert any((function or "").startswith("keep(") for function in functions)
+
+
+@pytest.mark.needs("strip")
+def test_a_build_with_symbols_can_stand_for_the_one_that_was_profiled(heap: Path) -> None:
+    builds = heap.parent / "builds"
+    builds.mkdir()
+    shutil.copy(heap.parent / "keeps", builds)
+    subprocess.run(["strip", str(heap.parent / "keeps")], check=True)
+    paths = show(heap, "--by", "path", "--binaries", str(builds))["sites"]["paths"]
+    assert any((f["function"] or "").startswith("keep(") for path in paths for f in path["frames"])
+
+
 def cumulative(file: Path) -> dict[str, int]:
     """Return the bytes under each function of the program's own source, as gdbmem has them."""
     sizes: dict[str, int] = {}
@@ -105,6 +131,18 @@ def test_what_is_under_each_function_is_what_google_pprof_adds_up(heap: Path) ->
     assert {name: theirs[name] for name in ours if name in theirs} == {
         n: ours[n] for n in ours if n in theirs
     }
+
+
+def test_the_allocators_own_library_is_not_complained_of_for_its_lack_of_symbols(
+    program: Program, tmp_path: Path
+) -> None:
+    if find_library("jemalloc") is None:
+        pytest.skip("libjemalloc missing: scripts/setup installs it")
+    options = f"prof:true,lg_prof_sample:0,prof_final:true,prof_prefix:{tmp_path}/je"
+    env = {**environment(), "LD_PRELOAD": "libjemalloc.so.2", "MALLOC_CONF": options}
+    subprocess.run([str(program("keeps"))], check=True, capture_output=True, env=env)
+    (file,) = tmp_path.glob("je.*.heap")
+    assert [warning["message"] for warning in show(file)["warnings"] if warning["slug"] == "stripped"] == []
 
 
 @pytest.mark.needs("jeprof")

@@ -19,6 +19,7 @@ from gdbmem.errors import InputError
 from gdbmem.formats.opening import Reading, open_profile
 from gdbmem.formats.sizes import size_class
 from gdbmem.runs.operand import load_from_profile, load_operand
+from gdbmem.units import format_size
 from tests.unit.massif_texts import massif, path
 from tests.unit.stack_files import CAPTURES
 from tests.unit.trees import at, snapshot, tree
@@ -173,6 +174,28 @@ def test_scaling_leaves_every_tree_sound_and_its_total_exact() -> None:
 def test_nothing_cannot_be_scaled() -> None:
     with pytest.raises(InputError, match="nothing to scale"):
         normalized([snapshot(tree(0)), snapshot(tree(5, (at("f"), 5)))])
+
+
+def test_a_scaled_profile_is_not_said_to_have_been_as_large(capsys: pytest.CaptureFixture[str]) -> None:
+    files = [str(CAPTURES / f"tc.000{n}.heap") for n in (1, 2)]
+    found = document(capsys, "diff", *files, "--normalize")
+    assert found["answer"].startswith("scaled to the ") and "as large" not in found["answer"]
+    true_size = load_operand(files[0]).snapshot.tree.bytes[0]
+    (said,) = [warning["message"] for warning in found["warnings"] if warning["slug"] == "scaled"]
+    assert f"tc.0001.heap holds {format_size(true_size)}, here scaled to" in said
+    assert (
+        " has its heap in the same places"
+        in document(capsys, "diff", files[0], files[0], "--normalize")["answer"]
+    )
+
+
+@pytest.mark.parametrize("words", [["--metric", "blocks"], ["--fail-on", "1MiB"]])
+def test_what_scaling_would_make_meaningless_is_refused(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [str(CAPTURES / f"tc.000{n}.heap") for n in (1, 2)]
+    assert main(["diff", *files, "--normalize", *words]) == 2
+    assert "--normalize makes all sides equally large" in capsys.readouterr().err
 
 
 def test_a_sampled_path_that_is_new_says_so_only_when_that_is_sure(

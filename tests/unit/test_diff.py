@@ -168,6 +168,12 @@ def test_base_names_are_compared_where_one_side_has_no_folders() -> None:
         assert [notice.slug for notice in result.notices] == ["compared-on-base-names"]
 
 
+def test_a_program_that_was_installed_elsewhere_is_still_that_program() -> None:
+    old, new = (Frame("grow", object=f"{folder}/server") for folder in ("/usr/bin", "/opt/new/bin"))
+    result = diff(tree(10, (old, 10)), tree(30, (new, 30)))
+    assert len(result) == 2 and row(result, old) == (10, 30, 0)
+
+
 def test_equal_names_in_different_folders_stay_apart_where_both_sides_have_folders() -> None:
     one, two = at("f", "/src/one/a.cpp:1"), at("f", "/src/two/a.cpp:1")
     result = diff(tree(3, (one, 3)), tree(5, (two, 5)))

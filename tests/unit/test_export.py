@@ -5,14 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from gdbmem.analysis.diff import as_growth, diff_snapshots
+from gdbmem.cli.main import main
 from gdbmem.errors import InputError
 from gdbmem.formats.opening import Reading
+from gdbmem.formats.stacks import Content, Stack, build_tree
+from gdbmem.model.calltree import Frame
 from gdbmem.model.diff import Diff
+from gdbmem.model.snapshot import Snapshot, Totals
 from gdbmem.report.export import export
 from gdbmem.runs.operand import load_operand
 from tests.unit.stack_files import CAPTURES, flat, read, tree
@@ -87,3 +92,54 @@ def test_what_was_allocated_is_not_exported_as_what_is_in_use(tmp_path: Path) ->
     path.write_bytes(export(as_growth(snapshot), "pprof", is_change=False))
     profile = read(path)
     assert (profile.metric, profile.snapshots[0].total_bytes) == ("allocated", snapshot.tree.bytes[0])
+
+
+def named(*frames: Frame, path: str) -> Diff:
+    content = Content([Stack(tuple(range(len(frames))), 7, 1)], [(frame,) for frame in frames])
+    return as_growth(Snapshot(path, path, Totals(0, 0.0, 7, 0, 0, True), build_tree(content, path)))
+
+
+@pytest.mark.parametrize("kind", ["folded", "pprof", "massif"])
+def test_the_library_of_a_function_without_source_is_still_its_library_when_read_back(
+    kind: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "out"
+    frames = (Frame("Perl_safesysmalloc", object="/usr/bin/perl"), Frame("main", "perlmain.c", 7))
+    file.write_bytes(export(named(*frames, path="x"), kind, is_change=False))
+    snapshot = load_operand(str(file)).snapshot
+    read_back = [snapshot.tree.frame_of(node) for node in snapshot.tree.path(len(snapshot.tree) - 1)]
+    assert read_back == list(frames)
+
+
+@pytest.mark.parametrize("kind", ["folded", "massif"])
+def test_names_with_newlines_and_escapes_stay_on_their_lines(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / "out"
+    evil = "a\nsnapshot=9\n#---\x1b[31m"
+    frames = (Frame(f"f{evil}", f"/x{evil}/y.c", 3), Frame(f"g{evil}", object=f"/lib{evil}.so"))
+    file.write_bytes(export(named(*frames, path=f"p{evil}"), kind, is_change=False))
+    snapshot = load_operand(str(file)).snapshot
+    assert snapshot.tree.bytes[0] == 7 and len(snapshot.tree) == 3
+
+
+def test_one_snapshot_as_json_is_not_called_growth_from_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", str(CAPTURES / "dhat.json"), "--to", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["answer"].startswith("heap holds ")
+
+
+def test_an_export_into_a_fifo_leaves_it_one_even_with_force(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert main(["export", str(CAPTURES / "dhat.json"), "--to", "csv", "-o", str(fifo), "--force"]) == 0
+        assert os.read(reader, 11) == b"delta_bytes" and fifo.is_fifo()
+    finally:
+        os.close(reader)
+
+
+def test_an_export_to_a_folder_that_is_not_there_says_so_before_it_reads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = tmp_path / "missing" / "out.csv"
+    assert main(["export", str(tmp_path / "nothing"), "--to", "csv", "-o", str(wanted)]) == 1
+    assert "name a file in a folder that you may write to" in capsys.readouterr().err

@@ -118,6 +118,11 @@ def test_a_users_own_frame_is_never_folded_away(frame: Frame) -> None:
         ("operator[]", "operator[]"),
         ("f()>>(", "f()>>("),
         ("", ""),
+        ("f (module)", "f (module)"),
+        ("-[Buffer grow by]", "-[Buffer grow by]"),
+        ("main.(*Server).grow", "main.(*Server).grow"),
+        ("a b c", "a b c"),
+        ("operator new", "operator new"),
     ],
 )
 def test_a_function_is_named_without_return_type_and_parameters(function: str, name: str) -> None:

@@ -113,7 +113,7 @@ def test_folders_devices_and_fifos_are_refused_without_waiting(tmp_path: Path) -
 
 def test_an_empty_file_is_explained(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"")
-    assert "is empty; massif writes its file when the program ends" in str(refusal(tmp_path / "a"))
+    assert "is empty; most tools write their files when the program ends" in str(refusal(tmp_path / "a"))
     (tmp_path / "b").write_bytes(gzip.compress(b""))
     assert refusal(tmp_path / "b").slug == "empty-file"
 

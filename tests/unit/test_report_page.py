@@ -159,3 +159,15 @@ def test_nothing_is_replaced_unasked_and_the_page_is_named_after_what_it_shows(
     assert main(["report", "one.ms"]) == 1
     assert "one.ms.html exists" in capsys.readouterr().err
     assert main(["report", "one.ms", "one.ms", "one.ms"]) == 2
+
+
+def test_blocks_that_are_asked_for_are_what_the_page_answers() -> None:
+    file = str(Path(__file__).parents[1] / "captures" / "stacks" / "dhat.json")
+    assert "; most blocks at " in page(file, "--metric", "blocks").text
+    assert "; most blocks at " not in page(file).text
+
+
+def test_what_a_cut_file_leaves_out_is_called_that_on_the_page() -> None:
+    file = str(Path(__file__).parents[1] / "captures" / "stacks" / "many.0001.heap.gz")
+    text = page(file).text
+    assert "call sites that the file leaves out" in text and "threshold" not in text

@@ -6,7 +6,7 @@ import io
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Optional
 
@@ -74,6 +74,18 @@ def test_no_line_of_the_table_is_wider_than_the_screen(width: int, query: dict[s
     lines = drawn(*leak(), width=width, **query).splitlines()[1:]
     assert max(map(len, lines)) <= width
     assert any("decoder.cpp:120" in line for line in lines), "a place is never shortened away"
+
+
+@pytest.mark.parametrize("query", [{}, {"by": "line"}, {"inverted": True}])
+def test_a_narrow_screen_gets_names_under_the_numbers_and_breaks_none(query: dict[str, Any]) -> None:
+    before, after = leak()
+    with_blocks = [replace(one, blocks=[n + 1 for n in range(len(one))][::-1]) for one in (before, after)]
+    lines = drawn(*with_blocks, width=40, **query).splitlines()[1:]
+    assert max(map(len, lines)) <= 40
+    assert any("decoder.cpp:120  Decoder::remember" in line for line in lines)
+    assert "by" in query or any("main.cpp:9  main" in line for line in lines)
+    assert any("+6.0 MiB" in line and " blocks" in line for line in lines)
+    assert any(line.startswith("+5.0 MiB") and line.endswith("  total") for line in lines)
 
 
 def test_a_pipe_gets_the_answer_as_one_line_however_narrow() -> None:

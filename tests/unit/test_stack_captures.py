@@ -10,6 +10,7 @@ import pytest
 from gdbmem.analysis.diff import as_growth, diff_snapshots
 from gdbmem.analysis.query import Query
 from gdbmem.analysis.ranking import rank
+from gdbmem.cli.main import main
 from gdbmem.errors import InputError
 from gdbmem.formats.opening import Reading, open_profile
 from gdbmem.model.calltree import PRUNED
@@ -124,6 +125,15 @@ def test_a_file_that_gperftools_cut_says_what_share_is_missing() -> None:
     found = tree(profile)
     assert found.bytes[0] == 155643, "the header's total, not that of the rows"
     assert found.frame[1] == PRUNED and f"{100 * found.bytes[1] / 155643:.1f}" == "54.2"
+    assert found.blocks is not None and (found.blocks[0], found.blocks[1]) == (8192, 4807)
+
+
+def test_what_a_cut_file_leaves_out_is_not_said_to_be_under_a_threshold(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["show", str(CAPTURES / "many.0001.heap.gz")]) == 0
+    text = capsys.readouterr().out
+    assert "call sites that the file leaves out" in text and "threshold" not in text
 
 
 def test_a_path_that_a_cut_file_may_hide_is_uncertain_not_new(tmp_path: Path) -> None:
@@ -185,3 +195,52 @@ def test_folded_stacks_are_turned_round(tmp_path: Path) -> None:
     found = tree(read(path))
     assert [(found.frame_of(n), found.bytes[n]) for n in range(1, 3)]
     assert flat(found) == {"alloc": 10, "run": 5}
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "words"),
+    [
+        ("go2.pb.gz", "allocated", "allocated memory: "),
+        ("xtree.kcg", "freed", "freed memory: "),
+        ("xtleak.kcg", "definitely-lost", "lost memory: "),
+        ("xtleak.kcg", "increased-definitely-lost", "lost memory: "),
+        ("dhat.json", "own-peak", "each path's own peak: "),
+        ("dhat.json", "peak", "heap holds "),
+    ],
+)
+def test_what_no_moment_held_is_not_said_to_be_held(
+    name: str, metric: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["show", str(CAPTURES / name), "--metric", metric]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith(words)
+    assert (" at the peak of " in first) == (metric == "peak")
+
+
+def test_a_profile_of_a_program_that_freed_all_says_what_else_it_counts(tmp_path: Path) -> None:
+    file = tmp_path / "dhat"
+    file.write_bytes(re.sub(rb'"eb":\d+,"ebk":\d+', b'"eb":0,"ebk":0', capture("dhat.json")))
+    profile = read(file)
+    tree(profile)
+    (notice,) = profile.notices
+    assert notice.slug == "nothing-in-use" and "--metric peak, allocated, own-peak" in notice.message
+    assert not read(CAPTURES / "dhat.json").notices
+
+
+def test_gos_text_names_no_address_of_gos_own_allocator(tmp_path: Path) -> None:
+    file = tmp_path / "by-hand.txt"
+    file.write_text(
+        "heap profile: 3: 70 [3: 70] @ heap/1048576\n"
+        "1: 30 [1: 30] @ 0x10 0x20 0x30 0x40 0x50\n#\t0x1f\tmain.grow+0x5a\t\t/x/a.go:11\n"
+        "#\t0x3f\tmain.main+0x1\t/x/a.go:3\n\n"
+        "2: 40 [2: 40] @ 0x10 0x11\n\n# runtime.MemStats\n"
+    )
+    found = tree(read(file))
+    paths = [
+        [found.frames[found.frame[n]].function for n in found.path(node)] for node in range(1, len(found))
+    ]
+    assert ["main.grow", "0x30", "main.main"] in paths and ["0x10", "0x11"] in paths
+    assert not [path for path in paths if path[:2] == ["0x10", "main.grow"] or "0x50" in path]
+    for name in ("go1.txt", "go2.txt"):
+        functions = flat(tree(read(CAPTURES / name, "allocated")))
+        assert not [function for function in functions if function.startswith("0x")]

@@ -8,6 +8,7 @@ import os
 import random
 import struct
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,14 @@ def test_freeing_what_was_never_allocated_is_refused(tmp_path: Path) -> None:
     assert (
         refused(tmp_path, b"v 10400 3\nX ./a\ns 1 f\ni 10 1 1\nt 1 0\na 8 1\n- 0\n").slug == "negative-count"
     )
+
+
+def test_a_leak_search_whose_sums_name_no_kind_that_is_lost_is_refused(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("==1== LEAK SUMMARY:\n==1==    still reachable: 300 bytes in 1 blocks\n")
+    with pytest.raises(GdbmemError) as caught:
+        read(log)
+    assert caught.value.slug == "no-leak-search"
 
 
 def test_a_stack_of_ten_thousand_frames_needs_no_recursion(tmp_path: Path) -> None:
@@ -339,3 +348,38 @@ def test_counts_that_no_memory_has_are_refused_by_every_format(tmp_path: Path, n
             "callgrind": f"# callgrind format\nversion: 1\ncreator: xtree-1\nevents: curB\nfn=f\n1 {count}\n",
         }[name].encode()  # fmt: skip
     assert refused(tmp_path, data, name).slug in ("count-too-big", "negative-count", "unknown-line")
+
+
+def test_many_equal_lines_take_no_more_memory_than_one(tmp_path: Path) -> None:
+    file = tmp_path / "folded.gz"
+    file.write_bytes(gzip.compress(b"main;allocate 2\n" * 200_000 + b"main;other 1\n"))
+    tracemalloc.start()
+    try:
+        profile = read(file)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert tree(profile).bytes[0] == 400_001
+    assert peak < 5 * 16 * 200_000, "the text itself, a few times over while it is unpacked"
+
+
+def test_what_does_not_fit_into_memory_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def full(*_: object) -> None:
+        raise MemoryError
+
+    (tmp_path / "stacks").write_text("main;allocate 2\n")
+    monkeypatch.setattr("gdbmem.formats.folded.read_folded", full)
+    assert main(["show", str(tmp_path / "stacks")]) == 1
+    assert capsys.readouterr().err.startswith("gdbmem: there is not enough memory")
+
+
+def test_a_line_number_with_leading_zeroes_is_that_line(tmp_path: Path) -> None:
+    file = tmp_path / "xtree"
+    file.write_text(
+        "# callgrind format\nversion: 1\ncreator: xtree-1\nevents: curB\nfl=a.c\nfn=f\n0012 7\ntotals: 7\n"
+    )
+    found = tree(read(file))
+    frame = found.frame_of(1)
+    assert found.bytes[0] == 7 and frame is not None and frame.line == 12

@@ -15,6 +15,7 @@ from gdbmem.analysis.ranking import rank
 from gdbmem.analysis.trend import TRENDS, change_of, judge
 from gdbmem.cli.main import main
 from gdbmem.model.diff import Diff
+from gdbmem.report.answer import answer_diff
 from gdbmem.runs.run import Run
 from tests.unit.massif_texts import massif, path
 from tests.unit.trees import PRUNED_NODE, at, snapshot, tree
@@ -99,6 +100,12 @@ def test_a_path_that_came_and_went_between_the_ends_is_a_row_of_its_own() -> Non
 def test_what_grows_steadily_stands_before_what_grew_more() -> None:
     rows = rank(series((10, 0), (20, 900), (30, 900)), Query()).rows
     assert [row.amount.delta_bytes for row in rows] == [20, 900]
+
+
+def test_what_a_threshold_leaves_is_not_named_beside_what_grows_steadily() -> None:
+    sides = [tree(11 * n, (LEAK, 10 * n, (MAIN, 10 * n)), (PRUNED_NODE, n)) for n in (100, 200, 300)]
+    answer = answer_diff(diff_series([snapshot(side) for side in sides]), Query())
+    assert "steadily at a.cpp:1 (leak)" in answer and "threshold" not in answer
 
 
 def test_a_series_of_two_is_their_diff() -> None:
