@@ -275,13 +275,17 @@ def _most_empty(empties: set[int], bins: int) -> bool:
     return sum(i in empties for i in range(bins, bins + 254, 2)) > 40
 
 
-def tcache_offset(fs_bases: Sequence[int], memory: Memory) -> Optional[int]:
-    """Return how far below their fs_base all threads keep the pointer to their tcache; None when not found."""
-    for offset in range(8, 0x400, 8):
+def tcache_offset(bases: Sequence[int], memory: Memory) -> Optional[int]:
+    """Return how far below their thread pointers all threads keep the pointer to their tcache; None when not found.
+
+    On aarch64 it is above: less than 0.
+    """
+    offsets: tuple[int, ...] = (*range(8, 0x400, 8), *range(0, -0x400, -8))
+    for offset in offsets:
         found = 0
-        for fs_base in fs_bases:
+        for base in bases:
             try:
-                cache = struct.unpack("<Q", memory.read(fs_base - offset, 8))[0]
+                cache = struct.unpack("<Q", memory.read(base - offset, 8))[0]
                 if not cache:
                     continue
                 size = struct.unpack("<Q", memory.read(cache - 8, 8))[0] & ~_FLAGS

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import gdb
 
-from gdbmem.debugger.explain import read_ledger_here, selection_kept
+from gdbmem.debugger.explain import read_ledger_here
+from gdbmem.debugger.selection import selection_kept
 from gdbmem.errors import UsageError
 from gdbmem.model.vectors import DATA, STACK, FoundVector
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional, TextIO
 
@@ -14,6 +12,7 @@ import gdb
 from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.kept import keep_ledger, kept_ledger
 from gdbmem.debugger.place import program_runs, real_pid
+from gdbmem.debugger.selection import register, selection_kept, thread_pointer
 from gdbmem.errors import TargetError
 
 if TYPE_CHECKING:
@@ -220,36 +219,7 @@ def threads_here() -> list[ThreadPointers]:
     with selection_kept():
         for thread in sorted(gdb.selected_inferior().threads(), key=lambda t: int(t.num)):
             thread.switch()
-            pointer = _register("$fs_base") or _register("$tpidr")
             threads.append(
-                ThreadPointers(int(thread.ptid[1]), pointer, _register("$sp"), str(thread.name or ""))
+                ThreadPointers(int(thread.ptid[1]), thread_pointer(), register("$sp"), str(thread.name or ""))
             )
     return threads
-
-
-@contextmanager
-def selection_kept() -> Iterator[None]:
-    """Let the block select threads and frames; those selected before are so again."""
-    selected, frame = gdb.selected_thread(), _selected_frame()
-    try:
-        yield
-    finally:
-        if selected is not None and selected.is_valid():
-            selected.switch()
-            if frame is not None and frame.is_valid():
-                frame.select()
-
-
-def _selected_frame() -> Optional[gdb.Frame]:
-    try:
-        return gdb.selected_frame()
-    except gdb.error:
-        return None
-
-
-def _register(name: str) -> int:
-    try:
-        value = gdb.parse_and_eval(f"(unsigned long){name}")
-        return int(value) & (1 << 64) - 1
-    except (gdb.error, OverflowError, ValueError):
-        return 0  # this architecture has no such register

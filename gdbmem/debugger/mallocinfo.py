@@ -14,8 +14,9 @@ from typing import Optional, TextIO
 
 import gdb
 
-from gdbmem.debugger.explain import core_path, local_pid, read_ledger_here, selection_kept
+from gdbmem.debugger.explain import core_path, local_pid, read_ledger_here
 from gdbmem.debugger.malloccalls import call_malloc, check_callable, refused
+from gdbmem.debugger.selection import selection_kept
 from gdbmem.errors import TargetError
 from gdbmem.model.memory import MemoryUnreadable
 

@@ -14,7 +14,9 @@ from gdbmem.allocators.glibc.caches import Known, ThreadPointers
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory, words_at
 
 _REACH = 0x1000  # of a list node from the thread pointer
-_PTHREAD = 0x1200  # bytes of struct pthread that are searched
+_PTHREAD = (
+    0x1200  # bytes of struct pthread that are searched: behind the thread pointer, or (aarch64) before it
+)
 _MOST = 1 << 20
 _SAMPLE = 64  # descriptors that must agree on where the stack's bounds are
 
@@ -105,21 +107,27 @@ def _node_offset(rings: list[list[int]], pointers: dict[int, int], main: int) ->
     return max(votes, key=lambda offset: votes[offset], default=None)
 
 
-def _table(memory: Memory, pointer: int) -> tuple[int, ...]:
-    for size in (_PTHREAD, 4096 - pointer % 4096):
+def _table(memory: Memory, start: int, end: int, *, pointer: int) -> tuple[int, ...]:
+    """Return the words in ``[start, end)``; where not all can be read those on the page of *pointer*."""
+    page = pointer & -4096
+    for low, high in ((start, end), (max(start, page), min(end, page + 4096))):
         try:
-            return words_at(memory, pointer, size // 8)
+            return words_at(memory, low, (high - low) // 8)
         except MemoryUnreadable:
             continue
     return ()
 
 
 def _stack_field(memory: Memory, pointers: Sequence[int]) -> Optional[int]:
-    """Return which word of struct pthread is stackblock, its size following: it suits all *pointers*."""
-    tables = [(_table(memory, pointer), pointer) for pointer in pointers[:_SAMPLE]]
-    for index in range(min(len(table) for table, _ in tables) - 1):
-        if all(_encloses(t[index], t[index + 1], pointer) for t, pointer in tables):
-            return index
+    """Return how far from the thread pointer stackblock is, its size following: it suits all *pointers*."""
+    after = [(p, _table(memory, p, p + _PTHREAD, pointer=p)) for p in pointers[:_SAMPLE]]
+    before = [(p, _table(memory, p - _PTHREAD, p, pointer=p)) for p in pointers[:_SAMPLE]]
+    for index in range(min(len(table) for _, table in after) - 1):
+        if all(_encloses(table[index], table[index + 1], pointer) for pointer, table in after):
+            return 8 * index
+    for back in range(2, min(len(table) for _, table in before) + 1):
+        if all(_encloses(table[-back], table[1 - back], pointer) for pointer, table in before):
+            return -8 * back
     return None
 
 
@@ -132,7 +140,7 @@ def _stacks(
     stacks = []
     for pointer in members:
         try:
-            start, size = words_at(memory, pointer + 8 * field, 2)
+            start, size = words_at(memory, pointer + field, 2)
         except MemoryUnreadable:
             return []
         if not _encloses(start, size, pointer):

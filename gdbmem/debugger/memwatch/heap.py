@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Optional, Union
@@ -11,6 +10,7 @@ import gdb
 
 from gdbmem.allocators.glibc_in_use import GlibcHeap, InUse, Layout, find_main_arena, tcache_offset
 from gdbmem.allocators.others import replacement_among
+from gdbmem.debugger.selection import selection_kept, thread_pointer
 from gdbmem.debugger.target import GdbMemory, ProcMemory
 
 _MOST_DATA = 1 << 20
@@ -24,8 +24,8 @@ class HeapReader:
         self._pid = pid  # on this machine; None: elsewhere
         self._memory: Union[ProcMemory, GdbMemory, None] = None
         self._heap: Optional[GlibcHeap] = None
-        self._offset: Optional[int] = None  # of the tcache pointer below fs_base
-        self._fs_bases: dict[int, int] = {}  # by gdb's thread number
+        self._offset: Optional[int] = None  # of the tcache pointer below the thread pointer
+        self._pointers: dict[int, int] = {}  # by gdb's thread number
         self.problem = ""
         self.nothing_yet = False  # no malloc was found because there is nothing that it has given out
 
@@ -86,34 +86,17 @@ class HeapReader:
     def _thread_bases(self) -> list[int]:
         threads = gdb.selected_inferior().threads()
         numbers = {thread.num for thread in threads}
-        for gone in self._fs_bases.keys() - numbers:
-            del self._fs_bases[gone]
-        missing = [thread for thread in threads if thread.num not in self._fs_bases]
+        for gone in self._pointers.keys() - numbers:
+            del self._pointers[gone]
+        missing = [thread for thread in threads if thread.num not in self._pointers]
         if missing:
             with selection_kept():
                 for thread in missing:
                     thread.switch()
-                    value = gdb.parse_and_eval("$fs_base")
-                    if value.type.code != gdb.TYPE_CODE_VOID:
-                        self._fs_bases[thread.num] = int(value) & 0xFFFFFFFFFFFFFFFF
-        return [self._fs_bases[number] for number in numbers if number in self._fs_bases]
-
-
-@contextlib.contextmanager
-def selection_kept() -> Iterator[None]:
-    """Select the thread and frame again that were selected before."""
-    thread = gdb.selected_thread()
-    try:
-        frame = gdb.selected_frame() if thread is not None else None
-    except gdb.error:
-        frame = None
-    try:
-        yield
-    finally:
-        if thread is not None and thread.is_valid():
-            thread.switch()
-            if frame is not None and frame.is_valid():
-                frame.select()
+                    pointer = thread_pointer()
+                    if pointer:
+                        self._pointers[thread.num] = pointer
+        return [self._pointers[number] for number in numbers if number in self._pointers]
 
 
 # (library, inode) → its main arena, layout and mp_.mmapped_mem as offsets: looking symbols up takes gdb 30 ms.
