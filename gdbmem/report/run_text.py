@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Optional, Protocol, Union
 
 from gdbmem.model.snapshot import HEAP_BYTES, PAGE_BYTES
 from gdbmem.report.console import print_table
+from gdbmem.report.stacked import Stacked
 from gdbmem.text import printable
 from gdbmem.units import format_delta, format_duration, format_size
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
+
+_NARROW = 64  # columns; in fewer names and places would be broken
 
 
 class _Taken(Protocol):
@@ -92,29 +96,38 @@ def _print_kept(
 
 def print_snapshots(records: Sequence[Record], console: Console, *, unit: str = HEAP_BYTES) -> None:
     """Print one row a snapshot: its size in *unit*, change since the one before, and where the program stood."""
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("name", overflow="fold")
-    for title in ("mapped" if unit == PAGE_BYTES else "heap", "change", "after", "hit"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("where", overflow="fold")
+    titles = ("name", "mapped" if unit == PAGE_BYTES else "heap", "change", "after", "hit")
+    is_narrow = console.width < _NARROW
+    table = Stacked(titles) if is_narrow else _columns(titles)
     former: Optional[int] = None
     for record in records:
         size_bytes = record.heap_bytes
         delta = None if size_bytes is None or former is None else size_bytes - former
         style = "red" if delta and delta > 0 else "green" if delta and delta < 0 else ""
+        after, hit = ("after ", "hit ") if is_narrow else ("", "")  # what the titles of columns would say
         table.add_row(
             Text(printable(record.name), "bold"),
-            "?" if size_bytes is None else format_size(size_bytes),
+            Text("?" if size_bytes is None else format_size(size_bytes)),
             Text("" if delta is None else format_delta(delta), style),
-            "" if record.seconds is None else format_duration(record.seconds),
-            "" if record.hit is None else f"{record.hit:,}",
+            Text("" if record.seconds is None else f"{after}{format_duration(record.seconds)}"),
+            Text("" if record.hit is None else f"{hit}{record.hit:,}"),
             Text(_where(record)),
         )
         former = size_bytes if size_bytes is not None else former
     print_table(console, table)
+
+
+def _columns(titles: Sequence[str]) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column(titles[0], overflow="fold")
+    for title in titles[1:]:
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("where", overflow="fold")
+    return table
 
 
 def _where(record: Union[Record, KeptRecord]) -> str:

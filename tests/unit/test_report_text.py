@@ -372,6 +372,22 @@ class FakeRecord:
     engine: str = "massif"
 
 
+def test_a_run_on_a_narrow_screen_breaks_neither_names_nor_places() -> None:
+    stream = io.StringIO()
+    records = [
+        FakeRecord("loaded#1", 13 * MIB, "main at decoder.cpp:313", 1, 1, 1.9),
+        FakeRecord("decoded#1", 17 * MIB, "main at decoder.cpp:316", 1, 1, 2.5),
+    ]
+    print_snapshots(records, make_console(stream, width=40))
+    assert stream.getvalue().splitlines() == [
+        "loaded#1  13.0 MiB  after 1.9 s  hit 1",
+        "  main at decoder.cpp:313",
+        "decoded#1  17.0 MiB  +4.0 MiB",
+        "after 2.5 s  hit 1",
+        "  main at decoder.cpp:316",
+    ]
+
+
 def test_a_run_lists_what_is_known_of_each_snapshot() -> None:
     stream = io.StringIO()
     records = [
