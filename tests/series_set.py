@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 import random
 from collections.abc import Iterator
@@ -188,6 +189,26 @@ def _sawtooth(rng: random.Random) -> Iterator[Labelled]:
         return (t - begin) * MIB
 
     yield _series(rng, "periodic collection", flat, lambda t: 120 * MIB + collected(t), noise=512 * KIB)
+    yield _series(rng, "waves", flat, lambda t: (200 + 50 * math.sin(t / 20)) * MIB, noise=MIB)
+    epochs = _epochs(rng, 10)
+    yield _series(
+        rng,
+        "epochs",
+        flat,
+        lambda t: (60 + 110 * epochs(t)) * MIB,
+        seconds=100,
+        interval=0.4,
+        noise=128 * KIB,
+    )
+    yield _series(
+        rng,
+        "epochs, rising floor",
+        rising,
+        lambda t: (60 + 110 * epochs(t) + t / 4) * MIB,
+        seconds=100,
+        interval=0.4,
+        noise=128 * KIB,
+    )
     yield _series(
         rng, "square wave", flat, lambda t: (50 + (80 if t % 100 > 60 else 0)) * MIB, noise=256 * KIB
     )
@@ -220,12 +241,29 @@ def _sawtooth(rng: random.Random) -> Iterator[Labelled]:
     )
 
 
+def _epochs(rng: random.Random, seconds: float) -> Course:
+    """Return the course, 0 to 1, of workers that are forked, copy what they read, and end in two goes."""
+    edges = [0.0]
+    while edges[-1] < 1300:
+        edges.append(edges[-1] + seconds * rng.uniform(0.9, 1.1))
+
+    def share(t: float) -> float:
+        number = bisect.bisect_right(edges, t)
+        part = (t - edges[number - 1]) / (edges[number] - edges[number - 1])
+        if part < 0.3:
+            return 0.0 if part < 0.17 else 0.2
+        return 0.5 if part > 0.96 else 1 - 0.8 * math.exp(-(part - 0.3) / 0.08)
+
+    return share
+
+
 def _other(rng: random.Random) -> Iterator[Labelled]:
     yield _series(rng, "one step", "step", lambda t: (50 + (30 if t > 500 else 0)) * MIB)
     yield _series(rng, "one small step", "step", lambda t: (50 + (2 if t > 800 else 0)) * MIB, noise=64 * KIB)
     yield _series(rng, "one step down", "step", lambda t: (50 - (20 if t > 600 else 0)) * MIB)
     yield _series(rng, "early step", "step plateau", lambda t: (50 + (20 if t > 200 else 0)) * MIB)
     yield _series(rng, "shrinking", "shrinking", lambda t: 150 * MIB - t * 60 * KIB)
+    yield _series(rng, "stairs down", "shrinking", lambda t: (200 - 8 * (t // 60)) * MIB)
     yield _series(rng, "shrinking, noisy", "shrinking", lambda t: 150 * MIB - t * 60 * KIB, noise=MIB)
     yield _series(rng, "ten samples", "inconclusive", lambda t: 50 * MIB, seconds=10)
     yield _series(rng, "too noisy to tell", "inconclusive", lambda t: 100 * MIB, seconds=20, noise=30 * MIB)

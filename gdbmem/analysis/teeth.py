@@ -14,6 +14,9 @@ _SHARE_OF_RANGE = 0.4  # a turn smaller than this share of the range is no tooth
 _IRREGULAR = 0.5  # standard deviation ÷ mean, of the periods and of the heights
 _FEWEST_A_TOOTH = 5  # samples: with fewer the shape is a matter of chance
 _ROUGH = 0.13  # how far from its line a tooth may be, as a share of its height
+_ROUGH_BOW = (
+    0.03  # how far from the nearest curve that never turns: noise is nearer to such a one than to a line
+)
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ def _regular(
     spacing = median(b - a for a, b in zip(peaks, peaks[1:]))
     if (
         mean(heights) < 6 * noise
-        or median(drops) < 0.5 * mean(heights)
+        or min(median(drops), median(_rises(values, peaks, troughs))) < 0.5 * mean(heights)
         or spacing < _FEWEST_A_TOOTH
         or not clean
     ):
@@ -76,7 +79,7 @@ def _regular(
 
 
 def _drops(values: Sequence[float], peaks: Sequence[int], troughs: Sequence[int]) -> list[float]:
-    """Return how far the values themselves fall after each peak; stairs only rise, whatever the trend."""
+    """Return how far the values themselves fall after each peak; stairs up never do, whatever the trend."""
     drops = []
     for peak in peaks:
         after = next((trough for trough in troughs if trough > peak), None)
@@ -85,19 +88,43 @@ def _drops(values: Sequence[float], peaks: Sequence[int], troughs: Sequence[int]
     return drops or [0.0]
 
 
+def _rises(values: Sequence[float], peaks: Sequence[int], troughs: Sequence[int]) -> list[float]:
+    """Return how far the values themselves rise after each trough; stairs down never do."""
+    return [-drop for drop in _drops(values, troughs, peaks)]
+
+
 def _is_clean(level: Sequence[float], turns: Sequence[int], height: float) -> bool:
-    """Tell whether it goes from turn to turn in a line or a leap; noise that wanders does neither."""
-    squares, count = 0.0, 0
+    """Tell whether it goes from turn to turn in a line, a leap or a bow; noise that wanders does none of them."""
+    straight = bowed = 0.0
+    count = 0
     for begin, end in zip(turns, turns[1:]):
         leg = level[begin : end + 1]
-        last = len(leg) - 1
-        line = [leg[0] + (leg[-1] - leg[0]) * i / last for i in range(len(leg))]
-        middle = (leg[0] + leg[-1]) / 2
-        low, high = min(leg[0], leg[-1]), max(leg[0], leg[-1])
-        leap = [high if value > middle else low for value in leg]
-        squares += min(_distance(leg, line), _distance(leg, leap))
+        straight += min(_distance(leg, _line(leg)), _distance(leg, _leap(leg)))
+        bowed += _distance(leg, _one_way(leg))
         count += len(leg)
-    return squares <= count * (_ROUGH * height) ** 2
+    return straight <= count * (_ROUGH * height) ** 2 or bowed <= count * (_ROUGH_BOW * height) ** 2
+
+
+def _line(leg: Sequence[float]) -> list[float]:
+    last = len(leg) - 1
+    return [leg[0] + (leg[-1] - leg[0]) * i / last for i in range(len(leg))]
+
+
+def _leap(leg: Sequence[float]) -> list[float]:
+    low, high = sorted((leg[0], leg[-1]))
+    return [high if value > (low + high) / 2 else low for value in leg]
+
+
+def _one_way(leg: Sequence[float]) -> list[float]:
+    """Return the curve nearest to *leg* that never turns (isotonic regression: neighbours out of order are pooled)."""
+    sign = 1 if leg[-1] >= leg[0] else -1
+    pools: list[tuple[float, int]] = []  # sum, count
+    for value in leg:
+        pools.append((sign * value, 1))
+        while len(pools) > 1 and pools[-2][0] * pools[-1][1] >= pools[-1][0] * pools[-2][1]:
+            (total, count), (before, members) = pools.pop(), pools.pop()
+            pools.append((total + before, count + members))
+    return [sign * total / count for total, count in pools for _ in range(count)]
 
 
 def _distance(left: Sequence[float], right: Sequence[float]) -> float:

@@ -94,12 +94,15 @@ def _judge_teeth(times: Sequence[float], values: Sequence[float], teeth: Teeth, 
         f"{len(teeth.peaks)} teeth of {format_size(teeth.amplitude_bytes)}, one each "
         f"{format_duration(teeth.period_seconds)}; "
     )
+    between = f"between {format_size(min(ys))} and {format_size(max(ys))}"
     if floor in ("rising", "falling"):
         evidence += (
             f"the floor went from {format_size(ys[0])} to {format_size(ys[-1])} over {len(ys)} troughs"
         )
+    elif floor == "flat":
+        evidence += f"the floor stays {between}"
     else:
-        evidence += f"the floor stays between {format_size(min(ys))} and {format_size(max(ys))}"
+        evidence += f"its floor was seen {len(ys)} times, {between}: too few to tell whether it rises"
     return Verdict(
         "sawtooth", metric, evidence, len(times), None if floor == "unclear" else slope,
         None if floor == "unclear" else _resolution(fit), floor=floor,

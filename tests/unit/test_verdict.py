@@ -85,6 +85,13 @@ def test_a_rising_floor_is_measured_on_the_troughs_not_through_the_teeth() -> No
     assert verdict.slope.value == pytest.approx(30 * KIB, rel=0.15)
 
 
+def test_a_sawtooth_of_three_teeth_says_that_it_is_too_short_to_judge_its_floor() -> None:
+    times = [0.5 * number for number in range(240)]
+    verdict = judge(times, [(40 + 3 * (t % 36)) * MIB for t in times])
+    assert (verdict.kind, verdict.floor) == ("sawtooth", "unclear")
+    assert "too few to tell" in verdict.evidence and "stays" not in verdict.evidence
+
+
 def test_a_step_is_given_its_height_and_its_moment() -> None:
     verdict = judge(*series("one step"))
     assert verdict.step_bytes == pytest.approx(30 * MIB, rel=0.05)
