@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 from statistics import median
 from typing import NamedTuple, Optional
 
 Z_95 = 1.96
+_LONG_GAP = 0.05  # of the whole time
 Z_STRICT = 3.29  # one in two thousand on either side: what a claim of growth has to pass
 
 
@@ -84,17 +86,26 @@ def likeness_of(residuals: Sequence[float]) -> float:
 
 
 def bins(times: Sequence[float], values: Sequence[float], count: int) -> tuple[list[float], list[float]]:
-    """Return the medians of *count* equal stretches of time; empty stretches (gaps) are left out."""
-    begin, span = times[0], (times[-1] - times[0]) or 1.0
+    """Return the medians of *count* equal stretches of time, of which long gaps are no part."""
+    covered = _covered(times)
+    span = covered[-1] or 1.0
     members: list[list[int]] = [[] for _ in range(count)]
-    for index, t in enumerate(times):
-        members[min(int((t - begin) / span * count), count - 1)].append(index)
+    for index, t in enumerate(covered):
+        members[min(int(t / span * count), count - 1)].append(index)
     xs, ys = [], []
     for group in members:
         if group:
             xs.append(sum(times[i] for i in group) / len(group))
             ys.append(median(values[i] for i in group))
     return xs, ys
+
+
+def _covered(times: Sequence[float]) -> list[float]:
+    # With the gap, what was seen before and after a night would end up in two or three bins.
+    longest = _LONG_GAP * (times[-1] - times[0])
+    steps = [b - a for a, b in zip(times, times[1:])]
+    usual = median(steps)
+    return list(accumulate((step if step <= longest else usual for step in steps), initial=0.0))
 
 
 def thinned(points: Iterable[tuple[float, float]], limit: int = 4000) -> tuple[list[float], list[float]]:

@@ -24,6 +24,7 @@ from gdbmem.analysis.robust import (
     theil_sen,
     thinned,
 )
+from gdbmem.analysis.standstill import without_standstills
 from gdbmem.analysis.teeth import Teeth, find_teeth
 from gdbmem.model.series import Mark
 from gdbmem.model.verdict import Slope, Verdict
@@ -31,9 +32,11 @@ from gdbmem.units import format_delta, format_duration, format_rate, format_size
 
 _PAGE = 4096
 _FEWEST_SAMPLES = 12
+_FEWEST_TROUGHS = 4  # through two of them a line always fits
 _BINS = 60
 _LEAST_GROWTH_BYTES = 64 << 10  # over the whole window: less is nothing to act upon
 _WALKS = 0.75  # residuals this alike may be a random walk, through which a line means nothing
+_STRAIGHT = 0.01  # no random walk keeps this near to its line, as a share of the change
 _TELLING = 6.0  # difference in log likelihood (twice) from which one curve is better than another
 _WORTH = 0.05  # growth of this share of the level must not hide in the noise of a plateau
 _WORTH_BYTES = 1 << 20
@@ -52,8 +55,15 @@ def judge(
         times, values = thinned(zip(times, values))
     if len(times) < _FEWEST_SAMPLES or times[-1] <= times[0]:
         return Verdict("inconclusive", metric, f"only {len(times)} samples", len(times))
-    verdict = _judge_shape(times, values, metric)
+    awake = without_standstills(times, values)
+    verdict = _judge_shape(awake.times, values, metric)
     verdict = replace(verdict, first_bytes=values[0], last_bytes=values[-1])
+    if awake.left_out:
+        at = None if verdict.step_at is None else awake.original(verdict.step_at)
+        left_out = (
+            f"{format_duration(awake.seconds)} in which nothing was recorded and nothing moved are left out"
+        )
+        verdict = replace(verdict, evidence=f"{verdict.evidence}; {left_out}", step_at=at)
     per_mark = _per_mark(times, values, marks)
     return replace(verdict, per_mark=per_mark) if per_mark else verdict
 
@@ -86,10 +96,10 @@ def _judge_teeth(times: Sequence[float], values: Sequence[float], teeth: Teeth, 
     rise = fit.slope * (xs[-1] - xs[0])
     worth = abs(rise) >= max(_LEAST_GROWTH_BYTES, 0.03 * teeth.amplitude_bytes)
     floor = "flat"
-    if worth and abs(fit.slope) > limit and _goes_on(xs, ys):
-        floor = "rising" if rise > 0 else "falling"
-    elif len(xs) < 4:
+    if len(xs) < _FEWEST_TROUGHS:
         floor = "unclear"
+    elif worth and abs(fit.slope) > limit and _goes_on(xs, ys):
+        floor = "rising" if rise > 0 else "falling"
     evidence = (
         f"{len(teeth.peaks)} teeth of {format_size(teeth.amplitude_bytes)}, one each "
         f"{format_duration(teeth.period_seconds)}; "
@@ -170,28 +180,32 @@ def _judge_trend(xs: Sequence[float], ys: Sequence[float], metric: str, samples:
     facts: dict[str, Any] = {"metric": metric, "samples": samples, "slope": slope}
     facts |= {"resolution": resolution, "warmup_seconds": warmup}
     lead = f"after {format_duration(warmup)} of warm-up, " if start else ""
-    if _is_trend(late_x, late_y, fit, robust):
-        if _levels_off(xs, ys):
-            evidence = _levelling(xs, ys)
-            return Verdict("plateau", evidence=evidence, **facts)
-        rate = f"{format_rate(robust)}"
-        evidence = (
-            f"{lead}{format_delta(change)} in {format_duration(span)} ({rate}), in every third of that time"
-        )
+    worth = max(_WORTH * median(late_y), _WORTH_BYTES)
+    much = abs(change) > max(resolution * span, worth)
+    is_trend = _is_trend(late_x, late_y, fit, robust)
+    # Where a trend is proven the doubt is in favour of levelling off; where none is, that has to be proven.
+    if (is_trend or much) and _levels_off(xs, ys, _TELLING if is_trend else -_TELLING):
+        return Verdict("plateau", evidence=_levelling(xs, ys), **facts)
+    over = f"{lead}{format_delta(change)} in {format_duration(span)}"
+    if is_trend:
+        evidence = f"{over} ({format_rate(robust)}), in every third of that time"
         return Verdict("growing" if robust > 0 else "shrinking", evidence=evidence, **facts)
-    level = median(late_y)
-    hidden = resolution * span
-    if hidden > max(_WORTH * level, _WORTH_BYTES):
-        evidence = (
-            f"{lead}no trend that holds, but {format_size(hidden)} of growth could hide in the noise of this window of "
-            f"{format_duration(span)}"
-        )
+    if much:
+        evidence = f"{over}, but not steadily enough to say that it goes on"
         return Verdict("inconclusive", evidence=evidence, **facts)
-    evidence = (
-        f"{lead}level at {format_size(level)} for {format_duration(span)}: more than "
-        f"{format_rate(resolution)} would have shown"
-    )
-    return Verdict("plateau", evidence=evidence, **facts)
+    kind, evidence = _without_trend(median(late_y), resolution, span, worth)
+    return Verdict(kind, evidence=lead + evidence, **facts)
+
+
+def _without_trend(level: float, resolution: float, span: float, worth: float) -> tuple[str, str]:
+    hidden, time = resolution * span, format_duration(span)
+    if hidden > worth:
+        return (
+            "inconclusive",
+            f"no trend that holds, but {format_size(hidden)} of growth could hide in the noise of this window of {time}",
+        )
+    rate = format_rate(resolution)
+    return "plateau", f"level at {format_size(level)} for {time}: more than {rate} would have shown"
 
 
 def _end_of_warmup(xs: Sequence[float], ys: Sequence[float]) -> int:
@@ -229,8 +243,8 @@ def _levelling(xs: Sequence[float], ys: Sequence[float]) -> str:
     )
 
 
-def _levels_off(xs: Sequence[float], ys: Sequence[float]) -> bool:
-    """Tell whether a curve that flattens says as much as a straight line after a warm-up does."""
+def _levels_off(xs: Sequence[float], ys: Sequence[float], doubt: float) -> bool:
+    """Tell whether a curve that flattens says as much as a straight line after a warm-up does, but for *doubt*."""
     span = xs[-1] - xs[0]
     places = [(x - xs[0]) / span for x in xs]
 
@@ -247,7 +261,7 @@ def _levels_off(xs: Sequence[float], ys: Sequence[float]) -> bool:
     rising = ys[-1] > ys[0]
     best_flat = min((fit.residual for fit in flattening if (fit.slope > 0) == rising), default=math.inf)
     best_line = min(fit.residual for fit in with_line)
-    return len(xs) * math.log((best_flat + 1) / (best_line + 1)) < _TELLING
+    return len(xs) * math.log((best_flat + 1) / (best_line + 1)) < doubt
 
 
 def _is_trend(xs: Sequence[float], ys: Sequence[float], fit: Fit, robust: float) -> bool:
@@ -255,7 +269,8 @@ def _is_trend(xs: Sequence[float], ys: Sequence[float], fit: Fit, robust: float)
     if abs(robust * span) < max(_LEAST_GROWTH_BYTES, 2 * _PAGE) or fit.slope * robust <= 0:
         return False
     strict = t_critical(fit.dof, Z_STRICT)
-    proven = abs(fit.slope) > strict * fit.error and fit.likeness < _WALKS
+    straight = fit.residual < len(xs) * (_STRAIGHT * robust * span) ** 2
+    proven = abs(fit.slope) > strict * fit.error and (fit.likeness < _WALKS or straight)
     if not proven and not _drifts(ys):
         return False
     return _goes_on(xs, ys)

@@ -85,6 +85,18 @@ def test_a_rising_floor_is_measured_on_the_troughs_not_through_the_teeth() -> No
     assert verdict.slope.value == pytest.approx(30 * KIB, rel=0.15)
 
 
+def test_two_troughs_are_no_floor_that_rises() -> None:
+    times = [0.5 * number for number in range(240)]
+    verdict = judge(times, [(40 + 3 * (t % 36) + 5 * (t // 36)) * MIB for t in times])
+    assert (verdict.kind, verdict.floor) == ("sawtooth", "unclear")
+
+
+def test_what_rose_a_lot_is_not_called_level_because_it_rose_in_few_steps() -> None:
+    times = [float(t) for t in range(1200)]
+    verdict = judge(times, [(50 + 4 * sum(t > at for at in (100, 150, 640, 700, 1000))) * MIB for t in times])
+    assert verdict.kind != "plateau" and "level at" not in verdict.evidence
+
+
 def test_a_sawtooth_of_three_teeth_says_that_it_is_too_short_to_judge_its_floor() -> None:
     times = [0.5 * number for number in range(240)]
     verdict = judge(times, [(40 + 3 * (t % 36)) * MIB for t in times])
@@ -113,6 +125,32 @@ def test_a_gap_of_a_suspended_machine_makes_no_step_and_no_growth() -> None:
     found = named("quiet")
     times = [t if t < 600 else t + 7200 for t in found.times]
     assert judge(times, found.values).kind == "plateau"
+
+
+def test_a_leak_is_a_leak_with_the_same_rate_when_the_machine_slept_through_the_night() -> None:
+    found = named("leak")
+    awake = judge(found.times, found.values)
+    verdict = judge([t if t < 600 else t + 40_000 for t in found.times], found.values)
+    assert verdict.kind == awake.kind == "growing"
+    assert verdict.slope is not None and awake.slope is not None
+    assert verdict.slope.value == pytest.approx(awake.slope.value, rel=0.05)
+    assert "11 h 6 min in which nothing was recorded and nothing moved are left out" in verdict.evidence
+
+
+def test_a_leak_that_went_on_while_the_monitor_was_away_keeps_its_rate() -> None:
+    times = [float(t) for t in (*range(300), *range(9000, 9300))]
+    verdict = judge(times, [50.0 * MIB + 10 * KIB * t for t in times])
+    assert verdict.kind == "growing"
+    assert verdict.slope is not None
+    assert verdict.slope.value == pytest.approx(10 * KIB, rel=0.02)
+    assert "left out" not in verdict.evidence
+
+
+def test_a_step_before_a_long_sleep_and_one_after_it_stand_where_they_were() -> None:
+    times = [float(t) for t in (*range(600), *range(9000, 9600))]
+    verdict = judge(times, [(50 if t < 9300 else 80) * float(MIB) for t in times])
+    assert verdict.kind == "step"
+    assert verdict.step_at == pytest.approx(9300, abs=25)
 
 
 def test_growth_is_also_given_per_mark_when_there_are_marks() -> None:
