@@ -80,11 +80,23 @@ def parse_duration(text: str) -> float:
 
 def format_rate(bytes_per_second: float, *, signed: bool = True) -> str:
     """Return a rate for people, per the unit that keeps it readable: ``+1.5 MiB/s``, ``+40 MiB/min``, ``+3 KiB/h``."""
-    per, seconds = "h", 3600
-    for unit, length in (("s", 1), ("min", 60)):
-        if abs(bytes_per_second) * length >= 1 << 20:
-            per, seconds = unit, length
-            break
+    return _format_rate(bytes_per_second, *_time_of_rate(bytes_per_second), signed=signed)
+
+
+def format_rates(*rates: float) -> list[str]:
+    """Return *rates* (bytes per second) that are read together, all per the same unit of time."""
+    per = _time_of_rate(max(rates, key=abs))
+    return [_format_rate(rate, *per, signed=True) for rate in rates]
+
+
+def _time_of_rate(bytes_per_second: float) -> tuple[str, int]:
+    for unit, seconds in (("s", 1), ("min", 60)):
+        if abs(bytes_per_second) * seconds >= 1 << 20:
+            return unit, seconds
+    return "h", 3600
+
+
+def _format_rate(bytes_per_second: float, per: str, seconds: int, *, signed: bool) -> str:
     size = round(bytes_per_second * seconds)
     return f"{format_delta(size) if signed else format_size(size)}/{per}"
 

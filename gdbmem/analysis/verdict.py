@@ -198,12 +198,10 @@ def _judge_trend(xs: Sequence[float], ys: Sequence[float], metric: str, samples:
 
 
 def _without_trend(level: float, resolution: float, span: float, worth: float) -> tuple[str, str]:
-    hidden, time = resolution * span, format_duration(span)
-    if hidden > worth:
-        return (
-            "inconclusive",
-            f"no trend that holds, but {format_size(hidden)} of growth could hide in the noise of this window of {time}",
-        )
+    hidden, time = format_size(resolution * span), format_duration(span)
+    if resolution * span > worth:
+        noise = f"{hidden} of growth could hide in the noise of this window of {time}"
+        return "inconclusive", f"no trend that holds, but {noise}"
     rate = format_rate(resolution)
     return "plateau", f"level at {format_size(level)} for {time}: more than {rate} would have shown"
 

@@ -17,6 +17,7 @@ from gdbmem.model.verdict import Verdict
 from gdbmem.report.output import open_output
 from gdbmem.runs.series_store import Recording
 from gdbmem.runs.series_summary import judged_points, summarize
+from gdbmem.text import printable
 
 if TYPE_CHECKING:
     import argparse
@@ -106,14 +107,14 @@ def _print(
     commands: Sequence[str],
 ) -> None:
     from gdbmem.analysis.robust import thinned
-    from gdbmem.report.console import make_console
+    from gdbmem.report.console import make_console, print_sentence
     from gdbmem.report.series_text import print_course, print_summary
 
     console = make_console(stream, color=False if args.no_color else None)
     times, values = thinned(judged_points(recording)[0], 1000)
     print_course(times, values, console, marks=recording.marks)
     print_summary(summary, console, next_commands=commands)
-    console.print(f"recorded in {recording.folder.name}", style="dim")
+    print_sentence(console, f"recorded in {printable(recording.folder.name)}", "dim")
 
 
 def exit_status(verdicts: Sequence[Verdict], fail_on: Optional[tuple[str, float]], status: int) -> int:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from gdbmem.model.comparison import Comparison, Difference
 from gdbmem.model.verdict import Verdict
-from gdbmem.report.console import print_sentence, print_table
+from gdbmem.report.console import columns_that_fit, print_sentence, print_table
 from gdbmem.report.document import head, to_json
 from gdbmem.report.series_json import verdict_json
 from gdbmem.report.series_text import headline
 from gdbmem.text import printable
-from gdbmem.units import format_delta, format_rate, format_size
+from gdbmem.units import format_delta, format_rate, format_rates, format_size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,24 +27,31 @@ def print_comparison(comparison: Comparison, judged: Judged, console: Console) -
 
     for name, verdict in judged:
         print_sentence(console, f"{printable(name)}: {headline(verdict)}: {verdict.evidence}")
+    headings = ["", "first", "second", "difference", "95 % interval", ""]
+    rows = [_cells(row) for row in comparison.differences]
+    shown = columns_that_fit([headings, *rows], console.width, give_up=(4, 1, 2))
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("", no_wrap=True)
-    for heading in ("first", "second", "difference", "95 % interval", ""):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in comparison.differences:
-        cells = [
-            row.metric + ("/s" if row.unit == "1/s" else ""),
-            _amount(row.first, row),
-            _amount(row.second, row),
-            _change(row.value, row),
-            _interval(row),
-        ]
-        cells.append("" if row.low is None else "differs" if row.is_shown else "not shown")
-        table.add_row(*(Text(cell) for cell in cells))
+    for column in shown:
+        table.add_column(headings[column], justify="right" if column else "left", no_wrap=True)
+    for cells in rows:
+        table.add_row(*(Text(cells[column]) for column in shown))
     console.print()
     print_table(console, table)
     console.print()
     print_sentence(console, conclusion(comparison), "bold")
+
+
+def _cells(row: Difference) -> list[str]:
+    shown = "" if row.low is None else "differs" if row.is_shown else "not shown"
+    name = row.metric + ("/s" if row.unit == "1/s" else "")
+    return [
+        name,
+        _amount(row.first, row),
+        _amount(row.second, row),
+        _change(row.value, row),
+        _interval(row),
+        shown,
+    ]
 
 
 def conclusion(comparison: Comparison) -> str:
@@ -95,4 +102,6 @@ def _change(value: float, row: Difference) -> str:
 def _interval(row: Difference) -> str:
     if row.low is None or row.high is None:
         return ""
+    if row.unit == "B/s":
+        return " to ".join(format_rates(row.low, row.high))
     return f"{_change(row.low, row)} to {_change(row.high, row)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Optional
 
@@ -67,6 +68,25 @@ def make_console(stream: IO[str], *, width: Optional[int] = None, color: Optiona
 def glyphs_for(console: Console) -> Glyphs:
     """Return the characters that the other end of *console* can show."""
     return Glyphs() if console.encoding.lower().startswith(("utf-8", "utf8", "utf_8", "utf-16")) else ASCII
+
+
+def columns_that_fit(
+    rows: Sequence[Sequence[str]], width: int, *, give_up: Sequence[int], shortest: Optional[int] = None
+) -> list[int]:
+    """Return which columns of *rows* (the headings are a row) to show in *width*: a number that is cut is none.
+
+    Those of *give_up* go, in that order, until the rest fits with two blanks between; the first column can be cut
+    to *shortest* letters.
+    """
+    widths = [max(len(cell) for cell in column) for column in zip(*rows)]
+    if shortest is not None:
+        widths[0] = min(widths[0], shortest)
+    kept = list(range(len(widths)))
+    for column in give_up:
+        if sum(widths[c] + 2 for c in kept) - 2 <= width:
+            break
+        kept.remove(column)
+    return kept
 
 
 def print_table(console: Console, table: Table) -> None:

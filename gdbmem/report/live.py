@@ -14,14 +14,19 @@ from gdbmem.analysis.robust import thinned
 from gdbmem.linux.glance import Glance
 from gdbmem.linux.tree import Look
 from gdbmem.model.series import TREE, Line, Mark, Reading
+from gdbmem.report.console import columns_that_fit
 from gdbmem.text import plural, printable
 from gdbmem.units import format_duration, format_size
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
+    from rich.text import Text
 
 _KEEP_POINTS = 2000
 _KEYS = {"q": "quit", "m": "mark", "p": "pause", " ": "pause", "\x03": "quit"}
+
+
+_NARROWEST, _LOWEST_CHART = 40, 6  # characters
 
 
 class PlainView:
@@ -137,36 +142,37 @@ class LiveView:
 
     def _draw(self) -> None:
         self._drawn = time.monotonic()
-        self._live.update(self._picture(), refresh=True)
+        # The terminal may have been resized since.
+        size = os.get_terminal_size(sys.stderr.fileno()) if sys.stderr.isatty() else self._console.size
+        self._console.width, self._console.height = size
+        self._live.update(self.picture(*size), refresh=True)
 
-    def _picture(self) -> Group:
+    def picture(self, width: int, height: int) -> Group:
+        """Return what fits into *width* by *height* characters."""
         from rich.console import Group
         from rich.text import Text
 
+        parts: list[Any] = [_one_line(self._status(), width, "bold")]
+        rows = min(max(height // 3, 4), 10)
+        if (
+            width >= _NARROWEST and height > rows + 2
+        ):  # else what doesn't fit would scroll away, picture by picture
+            chart = self._chart(width, height - rows - 4)
+            parts += [Text.from_ansi(chart, no_wrap=True)] if chart else []
+            parts += [self._table(rows - 1, width), _one_line(self._footer(), width, "dim")]
+        return Group(*parts)
+
+    def _chart(self, width: int, height: int) -> str:
         from gdbmem.report.series_text import draw_course
 
-        # The terminal may have been resized since.
-        size = os.get_terminal_size(sys.stderr.fileno()) if sys.stderr.isatty() else self._console.size
-        width, height = max(size[0], 40), max(size[1], 12)
-        self._console.width, self._console.height = width, height
-        parts: list[Any] = [Text(self._status(), style="bold", no_wrap=True, overflow="ellipsis")]
         points = self._points["pss_bytes"] if len(self._lines) > 1 else self._points["rss_bytes"]
-        rows = min(max(height // 3, 4), 10)
-        if len(points) > 1:
-            times, values = zip(*points)
-            chart = draw_course(
-                times,
-                values,
-                width,
-                max(height - rows - 4, 6),
-                marks=self._marks,
-                color=not self._console.no_color,
-            )
-            parts.append(Text.from_ansi(chart, no_wrap=True))
-        parts.append(self._table(rows - 1))
-        below = "   ".join(["q quit   m mark   p pause", *self._notes[-1:]])
-        parts.append(Text(below, style="dim", no_wrap=True, overflow="ellipsis"))
-        return Group(*parts)
+        if len(points) < 2 or height < _LOWEST_CHART:
+            return ""
+        times, values = zip(*points)
+        return draw_course(times, values, width, height, marks=self._marks, color=not self._console.no_color)
+
+    def _footer(self) -> str:
+        return "   ".join(["q quit   m mark   p pause", *self._notes[-1:]])
 
     def _status(self) -> str:
         look = self._look
@@ -175,26 +181,29 @@ class LiveView:
         paused = "  PAUSED" if self._paused else ""
         return f"{self._title}  {format_duration(look.t)}  {describe(total, look.alive)}{paused}"
 
-    def _table(self, rows: int) -> Any:
+    def _table(self, rows: int, width: int) -> Any:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        table.add_column("process", no_wrap=True, overflow="ellipsis")
-        for heading in ("pid", "RSS", "PSS", "USS", "threads"):
-            table.add_column(heading, justify="right", no_wrap=True)
+        headings = ["process", "pid", "RSS", "PSS", "USS", "threads"]
         alive = [line for line in self._lines.values() if line.gone is None]
         alive.sort(key=lambda line: -(self._readings.get(line.number, Reading()).rss_bytes or 0))
-        for line in alive[:rows]:
-            reading = self._readings.get(line.number, Reading())
-            sizes = (reading.rss_bytes, reading.pss_bytes, reading.uss_bytes)
-            cells = [
-                printable(line.name),
-                str(line.pid),
-                *(format_size(s) if s is not None else "" for s in sizes),
-            ]
-            table.add_row(*(Text(cell) for cell in [*cells, str(reading.threads or "")]))
+        cells = [self._cells(line) for line in alive[:rows]]
+        shown = columns_that_fit([headings, *cells], width, give_up=(5, 4, 1, 2), shortest=8)
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        table.add_column(headings[0])  # the only one that may be made narrower
+        for column in shown[1:]:
+            table.add_column(headings[column], justify="right", no_wrap=True)
+        for row in cells:
+            name = Text(row[0], no_wrap=True, overflow="ellipsis")
+            table.add_row(name, *(Text(row[column]) for column in shown[1:]))
         return table
+
+    def _cells(self, line: Line) -> list[str]:
+        reading = self._readings.get(line.number, Reading())
+        sizes = (reading.rss_bytes, reading.pss_bytes, reading.uss_bytes)
+        known = [format_size(size) if size is not None else "" for size in sizes]
+        return [printable(line.name), str(line.pid), *known, str(reading.threads or "")]
 
     def note(self, text: str) -> None:
         """Show a note below the table, and keep it above the final report."""
@@ -219,3 +228,11 @@ class LiveView:
             self._paused = not self._paused
             self._draw()
         return wish
+
+
+def _one_line(text: str, width: int, style: str) -> Text:
+    from rich.text import Text
+
+    line = Text(text, style=style)
+    line.truncate(width, overflow="ellipsis")
+    return line

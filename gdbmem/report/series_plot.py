@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
+from textwrap import wrap
 
 from gdbmem.model.series import Mark
 from gdbmem.report.chart import format_time
@@ -14,6 +15,7 @@ from gdbmem.units import format_duration, format_size
 
 _WIDTH, _HEIGHT = 960, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 90, 20, 56, 70
+_ROW, _LINE = 18, 130  # pixels from one row of text to the next, letters in a row
 _LABEL, _LETTER = 24, 6  # a mark's name: letters, and about how wide each is
 _COLORS = ("#1f5fbf", "#c2452d", "#2e8b57", "#8a4fbf", "#b8860b", "#20808d", "#8c564b", "#555555")
 _TIME_STEPS = (
@@ -68,6 +70,25 @@ class Picture:
 
 def svg(picture: Picture) -> str:
     """Return *picture* as SVG."""
+    key, rows = _key(picture.curves)
+    down = _ROW * (rows - 1)
+    sentences = [line for sentence in picture.sentences for line in wrap(printable(sentence), _LINE)]
+    height = _HEIGHT + down + _ROW * len(sentences)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" '
+        'font-family="sans-serif" font-size="12">',
+        f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>',
+        f'<text x="{_LEFT}" y="20" font-size="15" font-weight="bold">{_text(picture.title)}</text>',
+        *key,
+        f'<g transform="translate(0,{down})">',
+        *_plot(picture),
+    ]
+    for i, line in enumerate(sentences):
+        parts.append(f'<text x="{_LEFT}" y="{_HEIGHT + 6 + _ROW * i}">{escape(line)}</text>')
+    return "\n".join(parts) + "\n</g></svg>\n"
+
+
+def _plot(picture: Picture) -> list[str]:
     span_t = max((c.times[-1] for c in picture.curves if c.times), default=1.0) or 1.0
     top = _nice(max((max(c.values) for c in picture.curves if c.values), default=1.0))
     plot_w, plot_h = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
@@ -78,14 +99,7 @@ def svg(picture: Picture) -> str:
     def y(v: float) -> float:
         return _TOP + (1 - v / top) * plot_h
 
-    height = _HEIGHT + 18 * len(picture.sentences)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" '
-        'font-family="sans-serif" font-size="12">',
-        f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>',
-        f'<text x="{_LEFT}" y="20" font-size="15" font-weight="bold">{_text(picture.title)}</text>',
-    ]
-    parts += _axes(x, y, span_t, top, picture.time_unit)
+    parts = _axes(x, y, span_t, top, picture.time_unit)
     parts += _marks(picture.marks, x, span_t, plot_h)
     for number, curve in enumerate(picture.curves):
         color = _COLORS[number % len(_COLORS)]
@@ -95,10 +109,7 @@ def svg(picture: Picture) -> str:
             f'<path d="{data}" fill="none" stroke="{color}" stroke-width="{width}">'
             f"<title>{_text(curve.name)}</title></path>"
         )
-    parts += _key(picture)
-    for i, sentence in enumerate(picture.sentences):
-        parts.append(f'<text x="{_LEFT}" y="{_HEIGHT + 6 + 18 * i}">{_text(sentence)}</text>')
-    return "\n".join(parts) + "\n</svg>\n"
+    return parts
 
 
 def html(picture: Picture) -> str:
@@ -162,16 +173,21 @@ def _time_step(span: float, time_unit: str) -> float:
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= span / 5)
 
 
-def _key(picture: Picture) -> list[str]:
-    parts, at = [], _LEFT
-    for number, curve in enumerate(picture.curves):
+def _key(curves: Sequence[Curve]) -> tuple[list[str], int]:
+    """Return the names of *curves* with their colours, and how many rows they take."""
+    parts, at, row = [], _LEFT, 0
+    for number, curve in enumerate(curves):
         label = printable(curve.name)[:28]
+        width = 40 + 7 * len(label)
+        if at > _LEFT and at + width > _WIDTH:
+            at, row = _LEFT, row + 1
+        y = 32 + _ROW * row
         parts.append(
-            f'<rect x="{at}" y="32" width="14" height="4" fill="{_COLORS[number % len(_COLORS)]}"/>'
-            f'<text x="{at + 18}" y="38">{escape(label)}</text>'
+            f'<rect x="{at}" y="{y}" width="14" height="4" fill="{_COLORS[number % len(_COLORS)]}"/>'
+            f'<text x="{at + 18}" y="{y + 6}">{escape(label)}</text>'
         )
-        at += 40 + 7 * len(label)
-    return parts
+        at += width
+    return parts, row + 1
 
 
 def _path(curve: Curve, x: Scale, y: Scale, gap: float) -> str:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Optional
 from gdbmem.model.series import Mark
 from gdbmem.model.series_summary import CgroupSummary, LineSummary, SeriesSummary
 from gdbmem.model.verdict import Slope, Verdict
-from gdbmem.report.console import glyphs_for, print_sentence, print_table
+from gdbmem.report.console import columns_that_fit, glyphs_for, print_sentence, print_table
 from gdbmem.report.notices import print_notices
 from gdbmem.text import plural, printable
-from gdbmem.units import format_delta, format_duration, format_rate, format_size
+from gdbmem.units import format_delta, format_duration, format_rate, format_rates, format_size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -63,7 +63,7 @@ def headline(verdict: Verdict) -> str:
 
 def rate_of(slope: Slope) -> str:
     """Return *slope* with its interval."""
-    value, low, high = (format_rate(rate) for rate in (slope.value, slope.low, slope.high))
+    value, low, high = format_rates(slope.value, slope.low, slope.high)
     return f"{value} (95 %: {low} to {high})"
 
 
@@ -140,27 +140,31 @@ def _print_lines(lines: Sequence[LineSummary], console: Console) -> None:
     from rich.text import Text
 
     name = METRIC_NAMES[lines[0].metric]
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("process")  # the only one that may be made narrower: a number that is cut is none
-    columns = ["pid", f"{name} first", "last", "peak", "change", "private dirty", "threads"]
-    for heading in columns:
-        table.add_column(heading, justify="right", no_wrap=True)
+    headings = ["process", "pid", f"{name} first", "last", "peak", "change", "private dirty", "threads"]
     ranked = sorted(lines, key=lambda row: -(row.peak_bytes or 0))
-    for row in ranked[:_MOST_ROWS]:
-        again = f" ({plural(row.line.respawns, 'respawn')})" if row.line.respawns else ""
-        change = (
-            None if row.last_bytes is None or row.first_bytes is None else row.last_bytes - row.first_bytes
-        )
-        cells = [
-            f"{printable(row.line.name)}{again}", str(row.line.pid), _size(row.first_bytes), _size(row.last_bytes),
-            _size(row.peak_bytes), _delta(change), _delta(row.private_dirty_change_bytes), str(row.most_threads),
-        ]  # fmt: skip
-        table.add_row(Text(cells[0], no_wrap=True, overflow="ellipsis"), *(Text(cell) for cell in cells[1:]))
+    rows = [_cells(row) for row in ranked[:_MOST_ROWS]]
+    shown = columns_that_fit([headings, *rows], console.width, give_up=(7, 6, 2, 4, 1), shortest=8)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(headings[0])  # the only one that may be made narrower: a number that is cut is none
+    for column in shown[1:]:
+        table.add_column(headings[column], justify="right", no_wrap=True)
+    for cells in rows:
+        first = Text(cells[0], no_wrap=True, overflow="ellipsis")
+        table.add_row(first, *(Text(cells[column]) for column in shown[1:]))
     console.print()
     print_table(console, table)
     if len(ranked) > _MOST_ROWS:
         print_sentence(console, f"{glyphs_for(console).ellipsis} and {len(ranked) - _MOST_ROWS} more", "dim")
     console.print()
+
+
+def _cells(row: LineSummary) -> list[str]:
+    again = f" ({plural(row.line.respawns, 'respawn')})" if row.line.respawns else ""
+    change = None if row.last_bytes is None or row.first_bytes is None else row.last_bytes - row.first_bytes
+    return [
+        f"{printable(row.line.name)}{again}", str(row.line.pid), _size(row.first_bytes), _size(row.last_bytes),
+        _size(row.peak_bytes), _delta(change), _delta(row.private_dirty_change_bytes), str(row.most_threads),
+    ]  # fmt: skip
 
 
 def _size(value: Optional[float]) -> str:

@@ -13,6 +13,7 @@ from gdbmem.model.series_summary import CgroupSummary, Component, LineSummary, S
 from gdbmem.model.verdict import Verdict
 from gdbmem.runs.series_filling import total_points
 from gdbmem.runs.series_store import Recording
+from gdbmem.units import format_duration
 
 _COMPONENTS = {
     "anonymous": "anonymous_bytes",
@@ -181,7 +182,10 @@ def _notices(recording: Recording, gaps: Sequence[tuple[float, float]]) -> list[
         longest = max(b - a for a, b in gaps)
         found.append(
             Notice(
-                "series-gap", f"nothing was recorded {len(gaps)} times, for {longest:.0f} s at the longest"
+                "series-gap",
+                f"nothing was recorded for {format_duration(longest)}"
+                if len(gaps) == 1
+                else f"nothing was recorded {len(gaps)} times, for {format_duration(longest)} at the longest",
             )
         )
     if len(recording.lines) > _MOST_LINES:

@@ -15,14 +15,16 @@ from gdbmem.analysis.comparison import compare, figures_of
 from gdbmem.cli.monitor import parse_fail_on
 from gdbmem.cli.monitor_report import exit_status, next_commands
 from gdbmem.errors import InputError
+from gdbmem.linux.tree import Look
 from gdbmem.model.comparison import Comparison
 from gdbmem.model.series import TREE, Line, Mark, Reading, SeriesFacts
 from gdbmem.model.verdict import Slope, Verdict
 from gdbmem.report.comparison import conclusion
-from gdbmem.report.console import make_console
+from gdbmem.report.console import columns_that_fit, make_console
+from gdbmem.report.live import LiveView
 from gdbmem.report.series_json import write_series_csv, write_series_json
 from gdbmem.report.series_plot import Curve, Picture, html, svg
-from gdbmem.report.series_text import draw_course, print_summary
+from gdbmem.report.series_text import draw_course, print_summary, rate_of
 from gdbmem.runs.series_store import Recording, SeriesWriter
 from gdbmem.runs.series_summary import summarize
 
@@ -193,3 +195,54 @@ def test_in_a_narrow_terminal_a_long_name_is_cut_and_no_number(tmp_path: Path) -
         assert row.count("723.6 MiB") == 3
         assert "+406.6 MiB" in row
         assert "…" in row.split("31")[0]
+
+
+@pytest.mark.parametrize("width", [40, 50, 60, 70, 80, 100])
+def test_a_table_that_is_too_wide_loses_columns_not_digits(width: int) -> None:
+    rows = [
+        ["process", "pid", "RSS", "PSS"],
+        ["a_worker_with_a_long_name", "4194303", "1,023.9 MiB", "512.0 KiB"],
+    ]
+    shown = columns_that_fit(rows, width, give_up=(1, 2), shortest=8)
+    assert 8 + sum(len(rows[1][column]) + 2 for column in shown[1:]) <= width
+    assert {0, 3} <= set(shown)
+    assert len(shown) == 4 or width < 8 + 9 + 13 + 11
+
+
+def test_the_numbers_of_one_interval_are_per_the_same_unit_of_time() -> None:
+    text = rate_of(Slope(-130.0, -24_000.0, 30_000.0))
+    assert len(set(re.findall(r"/(s|min|h)\b", text))) == 1, text
+
+
+def test_the_key_and_the_sentences_of_a_picture_of_many_runs_stay_inside_it() -> None:
+    curves = [
+        Curve(f"gdbmem.compare.{'ab'[n % 2]}{n}.with-a-long-name", [0.0, 1.0], [MIB, MIB]) for n in range(9)
+    ]
+    sentence = "gdbmem.compare.a1: growing: " + "it went up and up and " * 12
+    drawing = ET.fromstring(svg(Picture("many", curves, sentences=[sentence] * 2)))
+    width, height = float(drawing.get("width", 0)), float(drawing.get("height", 0))
+    texts = [node for node in drawing.iter() if node.tag.endswith("text")]
+    shift = max(float(move) for move in re.findall(r"translate\(0,(\d+)\)", svg(Picture("many", curves))))
+    for node in texts:
+        if node.get("text-anchor") is None:
+            assert float(node.get("x", 0)) + 5 * len(node.text or "") < width, node.text
+        assert float(node.get("y", 0)) + shift < height
+
+
+@pytest.mark.parametrize("size", [(20, 5), (39, 30), (40, 10), (44, 12), (60, 7), (80, 24), (200, 60)])
+def test_what_is_drawn_while_it_runs_never_takes_more_than_the_terminal_has(size: tuple[int, int]) -> None:
+    console = make_console(io.StringIO(), color=False)
+    view = LiveView(console, "a_server_with_a_long_name")
+    lines = [Line(n, 4_194_300 + n, 7, "a_worker_with_a_long_name", "", 0, 0.0) for n in range(1, 30)]
+    for t in range(9):
+        reading = Reading(rss_bytes=1023 * MIB, pss_bytes=1000 * MIB + t, uss_bytes=999 * MIB, threads=12)
+        readings = [(line.number, reading) for line in lines] + [(TREE, reading)]
+        view.show(Look(float(t), readings, lines if t == 0 else [], True, len(lines), 0))
+    console.width = size[0]
+    drawn = [
+        "".join(segment.text for segment in line).rstrip()
+        for line in console.render_lines(view.picture(*size), pad=False)
+    ]
+    assert len(drawn) < size[1]
+    assert max(map(len, drawn)) <= size[0]
+    assert not [row for row in drawn[1:] if re.search(r"\d(?:\.\d)?…", row)], "a number that is cut is none"
