@@ -15,6 +15,7 @@ from gdbmem.linux.glance import Glance
 from gdbmem.linux.tree import Look
 from gdbmem.model.series import TREE, Line, Mark, Reading
 from gdbmem.report.console import columns_that_fit
+from gdbmem.report.latest import Latest
 from gdbmem.text import plural, printable
 from gdbmem.units import format_duration, format_size
 
@@ -96,8 +97,7 @@ class LiveView:
         self._console = console
         self._title = printable(title)
         self._points: dict[str, list[tuple[float, float]]] = {"pss_bytes": [], "rss_bytes": []}
-        self._lines: dict[int, Line] = {}
-        self._readings: dict[int, Reading] = {}
+        self._latest = Latest()
         self._marks: list[Mark] = []
         self._paused = False
         self._notes: list[str] = []
@@ -121,11 +121,7 @@ class LiveView:
     def show(self, look: Look) -> None:
         """Remember *look*; draw at most four times a second."""
         self._look = look
-        for line in look.changed_lines:
-            self._lines[line.number] = line
-        for number, reading in look.readings:
-            before = self._readings.get(number)
-            self._readings[number] = reading if before is None else reading.filled_from(before)
+        self._latest.take(look)
         total = dict(look.readings).get(TREE)
         for metric, points in self._points.items():
             value = getattr(total, metric, None)
@@ -165,7 +161,7 @@ class LiveView:
     def _chart(self, width: int, height: int) -> str:
         from gdbmem.report.series_text import draw_course
 
-        points = self._points["pss_bytes"] if len(self._lines) > 1 else self._points["rss_bytes"]
+        points = self._points["pss_bytes"] if len(self._latest.lines) > 1 else self._points["rss_bytes"]
         if len(points) < 2 or height < _LOWEST_CHART:
             return ""
         times, values = zip(*points)
@@ -177,7 +173,7 @@ class LiveView:
     def _status(self) -> str:
         look = self._look
         assert look is not None
-        total = self._readings.get(TREE, Reading())
+        total = self._latest.readings.get(TREE, Reading())
         paused = "  PAUSED" if self._paused else ""
         return f"{self._title}  {format_duration(look.t)}  {describe(total, look.alive)}{paused}"
 
@@ -186,8 +182,8 @@ class LiveView:
         from rich.text import Text
 
         headings = ["process", "pid", "RSS", "PSS", "USS", "threads"]
-        alive = [line for line in self._lines.values() if line.gone is None]
-        alive.sort(key=lambda line: -(self._readings.get(line.number, Reading()).rss_bytes or 0))
+        alive = [line for line in self._latest.lines.values() if line.gone is None]
+        alive.sort(key=lambda line: -(self._latest.readings.get(line.number, Reading()).rss_bytes or 0))
         cells = [self._cells(line) for line in alive[:rows]]
         shown = columns_that_fit([headings, *cells], width, give_up=(5, 4, 1, 2), shortest=8)
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -200,7 +196,7 @@ class LiveView:
         return table
 
     def _cells(self, line: Line) -> list[str]:
-        reading = self._readings.get(line.number, Reading())
+        reading = self._latest.readings.get(line.number, Reading())
         sizes = (reading.rss_bytes, reading.pss_bytes, reading.uss_bytes)
         known = [format_size(size) if size is not None else "" for size in sizes]
         return [printable(line.name), str(line.pid), *known, str(reading.threads or "")]

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Optional, Protocol
 
 from gdbmem.errors import InputError, MissingToolError
 from gdbmem.linux.glance import Glance
 from gdbmem.linux.tree import Look
 from gdbmem.model.series import READING_FIELDS, TREE, Line, Mark, Reading
+from gdbmem.report.latest import Latest
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-_COUNTERS = {
-    "minor_faults", "major_faults", "threads_started", "cpu_seconds", "cgroup_limit_hits", "cgroup_kills",
-}  # fmt: skip
+_OF_PROCESSES = ("minor_faults", "major_faults", "threads_started", "cpu_seconds")
+_COUNTERS = {*_OF_PROCESSES, "cgroup_limit_hits", "cgroup_kills"}
 
 
 class _View(Protocol):
@@ -42,8 +42,8 @@ class PrometheusView:
                 hint="pip install prometheus_client",
             ) from None
         self._view = view
-        self._lines: dict[int, Line] = {}
-        self._readings: dict[int, Reading] = {}
+        self._latest = Latest()
+        self._counts = _TreeCounts()
         registry = prometheus_client.CollectorRegistry()
         registry.register(self)
         try:
@@ -58,7 +58,9 @@ class PrometheusView:
         """Yield a family for each number; the tree's own has the name "(tree)" and no pid."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        lines, readings = dict(self._lines), dict(self._readings)
+        lines, readings = dict(self._latest.lines), dict(self._latest.readings)
+        if TREE in readings:
+            readings[TREE] = readings[TREE]._replace(**self._counts.totals)
         for field in READING_FIELDS:
             kind: Any = CounterMetricFamily if field in _COUNTERS else GaugeMetricFamily
             family = kind(
@@ -76,13 +78,8 @@ class PrometheusView:
 
     def show(self, look: Look) -> None:
         """Keep *look* for the next scrape; what was not read this time stays as it was."""
-        for line in look.changed_lines:
-            self._lines[line.number] = line
-        alive = {}
-        for number, reading in look.readings:
-            before = self._readings.get(number)
-            alive[number] = reading if before is None else reading.filled_from(before)
-        self._readings = alive
+        self._latest.take(look)
+        self._counts.take(look, self._latest.lines)
         self._view.show(look)
 
     def wants(self, glance: Glance) -> bool:
@@ -104,6 +101,30 @@ class PrometheusView:
     def key(self) -> str:
         """Pass it on."""
         return self._view.key()
+
+
+class _TreeCounts:
+    """A tree's counters, those who died included: Prometheus takes a counter that falls for one that began anew."""
+
+    def __init__(self) -> None:
+        self.totals: dict[str, Any] = {}
+        self._last: dict[int, tuple[tuple[int, int], Reading]] = {}  # line → process, and its reading
+
+    def take(self, look: Look, lines: Mapping[int, Line]) -> None:
+        """Add what the processes of *look* have counted since the look before."""
+        for number, reading in look.readings:
+            line = lines.get(number)
+            if number == TREE or line is None:
+                continue
+            process = line.pid, line.start_ticks
+            before_process, before = self._last.get(number, (process, Reading()))
+            if before_process != process:
+                before = Reading()
+            for field in _OF_PROCESSES:
+                new, old = getattr(reading, field), getattr(before, field) or 0
+                if new is not None:
+                    self.totals[field] = self.totals.get(field, 0) + max(new - old, 0)
+            self._last[number] = process, reading.filled_from(before)
 
 
 def _labels(number: int, line: Optional[Line]) -> list[str]:
