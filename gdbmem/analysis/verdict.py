@@ -134,13 +134,17 @@ def _find_step(xs: Sequence[float], ys: Sequence[float], noise: float) -> Option
     if not best:
         return None
     height = abs(median(ys[best:]) - median(ys[:best]))
-    left, right = median(ys[:best]), median(ys[best:])
-    rest = sorted([abs(y - left) for y in ys[:best]] + [abs(y - right) for y in ys[best:]])
-    typical = rest[int(0.9 * (len(rest) - 1))]
+    # Each side for itself: a short ramp is no level, however long the other side is one.
+    typical = max(_usual_distance(ys[:best]), _usual_distance(ys[best:]))
     line = fit_line(xs, ys).residual
     if height < max(6 * noise, 8 * typical, _LEAST_GROWTH_BYTES) or best_squares > 0.3 * line:
         return None
     return best
+
+
+def _usual_distance(ys: Sequence[float]) -> float:
+    middle = median(ys)
+    return sorted(abs(y - middle) for y in ys)[int(0.9 * (len(ys) - 1))]
 
 
 def _squares(ys: Sequence[float]) -> float:

@@ -110,6 +110,12 @@ def test_a_step_is_given_its_height_and_its_moment() -> None:
     assert verdict.step_at == pytest.approx(500, abs=25)
 
 
+def test_a_short_ramp_before_a_long_level_is_a_warm_up_and_no_step() -> None:
+    times = [0.2 * number for number in range(70)]
+    verdict = judge(times, [(15 + 45 * min(t / 1.4, 1)) * MIB for t in times])
+    assert verdict.kind == "plateau", verdict.evidence
+
+
 @pytest.mark.parametrize("count", [0, 1, 2, 11])
 def test_too_few_samples_are_inconclusive_not_a_crash(count: int) -> None:
     assert (
