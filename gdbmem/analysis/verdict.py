@@ -28,6 +28,7 @@ from gdbmem.analysis.standstill import without_standstills
 from gdbmem.analysis.teeth import Teeth, find_teeth
 from gdbmem.model.series import Mark
 from gdbmem.model.verdict import Slope, Verdict
+from gdbmem.text import plural
 from gdbmem.units import format_delta, format_duration, format_rate, format_size
 
 _PAGE = 4096
@@ -54,7 +55,12 @@ def judge(
     if len(times) > 4000:
         times, values = thinned(zip(times, values))
     if len(times) < _FEWEST_SAMPLES or times[-1] <= times[0]:
-        return Verdict("inconclusive", metric, f"only {len(times)} samples", len(times))
+        return Verdict(
+            "inconclusive",
+            metric,
+            f"only {plural(len(times), 'sample')}" if times else "no samples",
+            len(times),
+        )
     awake = without_standstills(times, values)
     verdict = _judge_shape(awake.times, values, metric)
     verdict = replace(verdict, first_bytes=values[0], last_bytes=values[-1])

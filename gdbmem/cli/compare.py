@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Optional, TextIO
 
 from gdbmem.arguments import ArgumentParser, add_output_options, split_program, value
 from gdbmem.cli.monitor import parse_fail_on, plot_kind
-from gdbmem.errors import UsageError
+from gdbmem.errors import InputError, UsageError
 from gdbmem.report.output import open_output
+from gdbmem.text import printable
 from gdbmem.units import parse_duration
 
 if TYPE_CHECKING:
@@ -95,14 +96,13 @@ def _given(args: argparse.Namespace) -> tuple[list[Path], list[Path]]:
 def _record(args: argparse.Namespace, words: list[str]) -> tuple[list[Path], list[Path]]:
     from gdbmem.cli.main import parser_of
     from gdbmem.cli.monitor_run import record_series
-    from gdbmem.text import printable
 
     if len(words) != 3 or words[1] != "--vs" or args.first or args.second:
         raise UsageError(
             "two commands are compared, each as one quoted word",
             hint="gdbmem compare --runs 3 -- './program 8' --vs './program 4'",
         )
-    commands = [shlex.split(words[0]), shlex.split(words[2])]
+    commands = [_words_of(words[0]), _words_of(words[2])]
     folders: tuple[list[Path], list[Path]] = ([], [])
     parser = parser_of("monitor")
     for number in range(args.runs):
@@ -122,6 +122,19 @@ def _record(args: argparse.Namespace, words: list[str]) -> tuple[list[Path], lis
                 print(f"{folder.name}: {printable(words[2 * which])}", file=sys.stderr)
             folders[which].append(folder)
     return folders
+
+
+def _words_of(command: str) -> list[str]:
+    try:
+        found = shlex.split(command)
+    except ValueError as error:
+        raise UsageError(
+            f"'{printable(command)}' can't be split into words: {error}",
+            hint="see to its quotes and backslashes",
+        ) from None
+    if not found:
+        raise UsageError("a command to compare is empty", hint="-- './program 8' --vs './program 4'")
+    return found
 
 
 def _fresh(folder: Path) -> Path:
@@ -176,5 +189,11 @@ def _figures(recording: Recording, summary: SeriesSummary) -> Figures:
     from gdbmem.runs.series_summary import judged_line
 
     _, values = thinned(recording.points(judged_line(recording), summary.metric))
+    if not values:
+        raise InputError(
+            f"{printable(recording.folder.name)} holds no reading: its program had ended before the first look",
+            slug="no-series",
+            hint="look more often (--interval 10ms), or give it more to do",
+        )
     threads = max((count for _, count in recording.points(0, "threads")), default=0.0)
     return figures_of(values, summary.verdict.slope, threads, summary.threads_per_second)

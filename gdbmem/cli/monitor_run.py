@@ -73,7 +73,10 @@ def record_series(args: argparse.Namespace, words: Optional[list[str]]) -> Recor
         resumed = open_run(args.resume) if args.resume else None
         target = _again(resumed) if resumed else _target(args) if words is None else None
         run = resumed or _create(args, target.name if target else words[0] if words else "")
-        program = _start(args, words, run) if words is not None else None
+        program = None
+        if words is not None:
+            stack.callback(run.remove_if_empty)  # where the program can't be started
+            program = _start(args, words, run)
         if program is not None:
             target = _program_target(program)
         assert target is not None

@@ -411,6 +411,11 @@ def test_two_commands_are_run_in_turn_and_compared(scratch: Path) -> None:
     assert re.search(r"^they differ: peak \+4\d\.\d MiB", done.stdout, re.M), done.stdout
 
 
+def test_a_program_that_cant_be_started_leaves_no_run(scratch: Path) -> None:
+    monitor("--", "./nothing-here", folder=scratch, status=127)
+    assert not list(scratch.iterdir())
+
+
 @pytest.mark.parametrize(
     "words",
     [[], ["1", "--name", "x"], ["--name", "("], ["--interval", "0", "1"], ["--plot", "a.png", "1"],

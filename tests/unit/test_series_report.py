@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.analysis.comparison import compare, figures_of
+from gdbmem.cli.main import main
 from gdbmem.cli.monitor import parse_fail_on
 from gdbmem.cli.monitor_report import exit_status, next_commands
 from gdbmem.errors import InputError
@@ -246,3 +247,23 @@ def test_what_is_drawn_while_it_runs_never_takes_more_than_the_terminal_has(size
     assert len(drawn) < size[1]
     assert max(map(len, drawn)) <= size[0]
     assert not [row for row in drawn[1:] if re.search(r"\d(?:\.\d)?…", row)], "a number that is cut is none"
+
+
+@pytest.mark.parametrize("words", [["'x", "--vs", "true"], ["", "--vs", "true"], ["true", "--vs", " "]])
+def test_a_command_that_is_none_is_a_usage_error(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", "--runs", "1", "--", *words]) == 2
+    assert "please report" not in capsys.readouterr().err
+
+
+def test_a_run_without_a_reading_is_not_compared_as_nought(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        SeriesWriter(tmp_path / name, SeriesFacts("x", 1.0, 1.7e9, "boot", 0.0)).close()
+    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "a holds no reading" in captured.err
