@@ -17,9 +17,10 @@ _SUMMED = (
 def quick_reading(files: ProcessFiles, stat: Stat, threads_started: int) -> Reading:
     """Return what costs little to read; raises ProcessGone."""
     statm = files.statm()
+    has_memory = statm.rss_bytes > 0  # a process that is just ending has given it back: that is no size of it
     return Reading(
-        rss_bytes=statm.rss_bytes,
-        shared_bytes=statm.shared_bytes,
+        rss_bytes=statm.rss_bytes if has_memory else None,
+        shared_bytes=statm.shared_bytes if has_memory else None,
         minor_faults=stat.minor_faults,
         major_faults=stat.major_faults,
         threads=stat.threads,

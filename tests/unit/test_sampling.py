@@ -14,7 +14,7 @@ import pytest
 from gdbmem.launch.recorder import clock_of, series_clock
 from gdbmem.linux import cgroup, processes
 from gdbmem.linux.rollup import parse_rollup
-from gdbmem.linux.sampling import ProcessFiles, ProcessGone, parse_stat
+from gdbmem.linux.sampling import ProcessFiles, ProcessGone, Statm, parse_stat
 from gdbmem.linux.tree import Tree
 from gdbmem.model.series import TREE, SeriesFacts
 
@@ -220,3 +220,16 @@ def test_processes_are_found_by_name_and_never_ourselves() -> None:
         found = processes.by_name(re.compile("pytest|python"))
         assert os.getpid() not in found
         assert pid in found
+
+
+def test_a_process_that_has_just_given_its_memory_back_is_of_unknown_size_not_0(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ProcessFiles, "statm", lambda _: Statm(0, 0))
+    tree = Tree(lambda: {os.getpid()}, events=None, budget=0)
+    try:
+        found = dict(tree.look(0.0).readings)
+    finally:
+        tree.close()
+    assert found[1].rss_bytes is None and found[1].shared_bytes is None
+    assert found[1].threads is not None
