@@ -118,7 +118,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     """Record and judge, or judge again."""
     own, program = split_program(argv)
     args = parser.parse_args(own)
-    runs = [target for target in args.targets if not target.isdigit()]
+    runs = [target for target in args.targets if not (target.isascii() and target.isdigit())]
     try:
         if runs:
             return _judge_again(args, runs, program)

@@ -81,11 +81,16 @@ def _report(
         picture = picture_of(recordings, summaries)
         draw = series_plot.svg if plot_kind(args.plot) == "svg" else series_plot.html
         outputs.plot.write(draw(picture))
-    for recording, summary in zip(recordings, summaries):
+    several = (
+        args.json and len(recordings) > 1
+    )  # then an array of documents: two after each other are no JSON
+    outputs.text.write("[\n" * several)
+    for number, (recording, summary) in enumerate(zip(recordings, summaries)):
         commands = next_commands(recording, summary, program)
         if args.json:
             from gdbmem.report.series_json import write_series_json
 
+            outputs.text.write(",\n" * (number > 0))
             write_series_json(
                 outputs.text,
                 summary,
@@ -96,6 +101,7 @@ def _report(
             )
         else:
             _print(recording, summary, args, outputs.text, commands)
+    outputs.text.write("]\n" * several)
     return exit_status([summary.verdict for summary in summaries], args.fail_on, status)
 
 

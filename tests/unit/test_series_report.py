@@ -267,3 +267,11 @@ def test_a_run_without_a_reading_is_not_compared_as_nought(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "a holds no reading" in captured.err
+
+
+def test_several_runs_as_json_are_one_array(recording: Recording, capsys: pytest.CaptureFixture[str]) -> None:
+    run = str(recording.folder)
+    (recording.folder / "run.json").write_text("{}")
+    plot = str(recording.folder / "both.svg")
+    assert main(["monitor", "--json", "--plot", plot, run, run]) == 0
+    assert [each["kind"] for each in json.loads(capsys.readouterr().out)] == ["series", "series"]
