@@ -8,6 +8,7 @@ this folder that is being recorded.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,14 +43,10 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 
 
 def _find(given: Optional[str]) -> Path:
-    from gdbmem.runs.series_store import has_series, is_being_written
-
     named = given or os.environ.get("GDBMEM_RUN")
     if named:
         return Path(named)
-    live = [
-        path for path in sorted(Path.cwd().glob("gdbmem.*")) if has_series(path) and is_being_written(path)
-    ]
+    live = [path for path in sorted(Path.cwd().iterdir()) if _is_live(path)]
     if len(live) == 1:
         return live[0]
     if live:
@@ -60,3 +57,11 @@ def _find(given: Optional[str]) -> Path:
     raise InputError(
         "no monitor is recording in this folder", slug="no-monitor", hint="name its run folder with --run"
     )
+
+
+def _is_live(folder: Path) -> bool:
+    from gdbmem.runs.series_store import has_series, is_being_written
+
+    with contextlib.suppress(OSError):  # a folder of somebody else
+        return has_series(folder) and is_being_written(folder)
+    return False

@@ -254,20 +254,20 @@ def test_marks_come_from_output_from_a_signal_and_from_another_shell(
         "--mark",
         "^epoch",
         "--run",
-        "gdbmem.run",
+        "watched",
         "--",
         sys.executable,
         "-c",
         code,
     ]
     watching = starts(*words, stdout=subprocess.PIPE)
-    wait_until(lambda: samples_in(scratch / "gdbmem.run") > 2)
+    wait_until(lambda: samples_in(scratch / "watched") > 2)
     watching.send_signal(signal.SIGUSR1)
     subprocess.run([GDBMEM, "mark", "from a shell"], cwd=scratch, check=True)
-    wait_until(lambda: len(Recording(scratch / "gdbmem.run").marks) == 3)
+    wait_until(lambda: len(Recording(scratch / "watched").marks) == 3)
     watching.send_signal(signal.SIGTERM)
     output, _ = watching.communicate(timeout=20)
-    assert {mark.text for mark in Recording(scratch / "gdbmem.run").marks} == {
+    assert {mark.text for mark in Recording(scratch / "watched").marks} == {
         "epoch 7",
         "SIGUSR1",
         "from a shell",
