@@ -138,6 +138,12 @@ def _growing(rng: random.Random) -> Iterator[Labelled]:
     yield _series(
         rng, "accelerating", "growing", lambda t: 30 * MIB + (t * t) * 40 + t * 10 * KIB, noise=64 * KIB
     )
+    doubling = rng.uniform(70, 200)
+    yield _series(
+        rng, "doubling", "growing", lambda t: (30 + 1000 * 2 ** ((t - 1200) / doubling)) * MIB, noise=64 * KIB
+    )
+    begin = rng.uniform(400, 700)
+    yield _series(rng, "late leak", "growing", lambda t: (50 + max(t - begin, 0) / 10) * MIB, noise=64 * KIB)
     creep = _walk(rng, 1200, 0, 0.06, jump=600 * KIB)
     yield _series(rng, "fragmentation creep", "growing", lambda t: 60 * MIB + creep[int(t)])
     yield _series(rng, "staircase", "growing", lambda t: (40 + 4 * (t // 60)) * MIB)

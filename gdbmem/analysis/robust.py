@@ -54,6 +54,17 @@ def theil_sen(xs: Sequence[float], ys: Sequence[float]) -> float:
     return median(slopes) if slopes else 0.0
 
 
+def isotonic(ys: Sequence[float]) -> list[float]:
+    """Return the curve nearest to *ys* that never falls: neighbours out of order are pooled."""
+    pools: list[tuple[float, int]] = []  # sum, count
+    for value in ys:
+        pools.append((value, 1))
+        while len(pools) > 1 and pools[-2][0] * pools[-1][1] >= pools[-1][0] * pools[-2][1]:
+            (total, count), (before, members) = pools.pop(), pools.pop()
+            pools.append((total + before, count + members))
+    return [total / count for total, count in pools for _ in range(count)]
+
+
 def fit_line(
     xs: Sequence[float], ys: Sequence[float], curve: Optional[Callable[[float], float]] = None
 ) -> Fit:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import mean, median, pstdev
 from typing import Optional
 
-from gdbmem.analysis.robust import noise_of, theil_sen
+from gdbmem.analysis.robust import isotonic, noise_of, theil_sen
 
 _FEWEST = 3
 _SHARE_OF_RANGE = 0.4  # a turn smaller than this share of the range is no tooth
@@ -116,15 +116,10 @@ def _leap(leg: Sequence[float]) -> list[float]:
 
 
 def _one_way(leg: Sequence[float]) -> list[float]:
-    """Return the curve nearest to *leg* that never turns (isotonic regression: neighbours out of order are pooled)."""
-    sign = 1 if leg[-1] >= leg[0] else -1
-    pools: list[tuple[float, int]] = []  # sum, count
-    for value in leg:
-        pools.append((sign * value, 1))
-        while len(pools) > 1 and pools[-2][0] * pools[-1][1] >= pools[-1][0] * pools[-2][1]:
-            (total, count), (before, members) = pools.pop(), pools.pop()
-            pools.append((total + before, count + members))
-    return [sign * total / count for total, count in pools for _ in range(count)]
+    """Return the curve nearest to *leg* that never turns."""
+    if leg[-1] >= leg[0]:
+        return isotonic(leg)
+    return [-value for value in isotonic([-value for value in leg])]
 
 
 def _distance(left: Sequence[float], right: Sequence[float]) -> float:

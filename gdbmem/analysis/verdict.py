@@ -13,6 +13,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any, Optional
 
+from gdbmem.analysis.onset import find_onset
 from gdbmem.analysis.robust import (
     Z_95,
     Z_STRICT,
@@ -200,11 +201,25 @@ def _judge_trend(xs: Sequence[float], ys: Sequence[float], metric: str, samples:
     if is_trend:
         evidence = f"{over} ({format_rate(robust)}), in every third of that time"
         return Verdict("growing" if robust > 0 else "shrinking", evidence=evidence, **facts)
+    onset = find_onset(xs, ys, worth)
+    if onset is not None:
+        return _judge_onset(xs, ys, onset, metric, samples)
     if much:
         evidence = f"{over}, but not steadily enough to say that it goes on"
         return Verdict("inconclusive", evidence=evidence, **facts)
     kind, evidence = _without_trend(median(late_y), resolution, span, worth)
     return Verdict(kind, evidence=lead + evidence, **facts)
+
+
+def _judge_onset(xs: Sequence[float], ys: Sequence[float], start: int, metric: str, samples: int) -> Verdict:
+    late_x, late_y = xs[start:], ys[start:]
+    fit, robust, span = fit_line(late_x, late_y), theil_sen(late_x, late_y), late_x[-1] - late_x[0]
+    quiet = f"level at {format_size(ys[0])} for {format_duration(late_x[0] - xs[0])}, then " if start else ""
+    change = format_delta(late_y[-1] - late_y[0])
+    faster = theil_sen(late_x[-len(late_x) // 3 :], late_y[-len(late_y) // 3 :]) > 1.5 * robust
+    pace = "faster and faster" if faster else format_rate(robust)
+    evidence = f"{quiet}{change} in the last {format_duration(span)}, up to the end ({pace})"
+    return Verdict("growing", metric, evidence, samples, _interval(robust, fit), _resolution(fit))
 
 
 def _without_trend(level: float, resolution: float, span: float, worth: float) -> tuple[str, str]:

@@ -110,6 +110,29 @@ def test_a_step_is_given_its_height_and_its_moment() -> None:
     assert verdict.step_at == pytest.approx(500, abs=25)
 
 
+@pytest.mark.parametrize("doubling", [60, 90, 180])
+def test_what_grows_faster_and_faster_is_growing_however_quiet_its_beginning(doubling: float) -> None:
+    times = [float(t) for t in range(1200)]
+    verdict = judge(times, [(30 + 2 ** ((t - 1200) / doubling) * 2000) * MIB for t in times])
+    assert verdict.kind == "growing", verdict.evidence
+    assert "faster and faster" in verdict.evidence
+
+
+def test_a_leak_that_begins_half_way_is_growing_and_says_since_when() -> None:
+    times = [float(t) for t in range(1200)]
+    verdict = judge(times, [(50 + max(0, t - 600) / 10) * MIB for t in times])
+    assert verdict.kind == "growing"
+    assert verdict.evidence.startswith("level at 50.0 MiB for 10 min ")
+    assert verdict.slope is not None
+    assert verdict.slope.value == pytest.approx(0.1 * MIB, rel=0.05)
+
+
+def test_what_rose_half_way_and_is_level_since_is_not_growing() -> None:
+    times = [float(t) for t in range(1200)]
+    verdict = judge(times, [(50 + min(max(0, t - 500), 300) / 10) * MIB for t in times])
+    assert not verdict.grows, verdict.evidence
+
+
 def test_a_short_ramp_before_a_long_level_is_a_warm_up_and_no_step() -> None:
     times = [0.2 * number for number in range(70)]
     verdict = judge(times, [(15 + 45 * min(t / 1.4, 1)) * MIB for t in times])
