@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional, TextIO
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _MOST_CURVES = 7
 _MOST_ABOVE = 3
+_THINNED_FROM_SECONDS = 3600.0
 _STEP_WORTH_BYTES = 1 << 20  # to look for its cause
 
 
@@ -175,10 +176,22 @@ def _curves_of_processes(recording: Recording, summary: SeriesSummary) -> list[C
         return [_curve(recording, TREE, "private_dirty_bytes", "private dirty", thin=True)]
     biggest = sorted(summary.lines, key=lambda row: -(row.peak_bytes or 0))[:_MOST_CURVES]
     metric = "uss_bytes" if summary.metric == "pss_bytes" else "rss_bytes"
-    return [
+    curves = [
         _curve(recording, row.line.number, metric, f"{row.line.name} {row.line.pid}", thin=True)
         for row in biggest
     ]
+    return [
+        replace(curve, absences=_absences(recording, row.line.number)) if row.line.respawns else curve
+        for row, curve in zip(biggest, curves)
+    ]
+
+
+def _absences(recording: Recording, line: int) -> list[float]:
+    """Return when the tree was looked at, and no process was on *line*."""
+    looks = recording.looks()
+    present = {t for t, _ in recording.points(line, "rss_bytes")}
+    # Of older looks each line keeps others (they are thinned): there, a missing one says nothing.
+    return [t for t in looks if t not in present and looks[-1] - t < _THINNED_FROM_SECONDS]
 
 
 def _curves_of_cgroup(recording: Recording, summary: SeriesSummary) -> list[Curve]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -54,6 +55,9 @@ class Curve:
     times: Sequence[float]
     values: Sequence[float]
     is_thin: bool = False  # a process, where the whole is the thing
+    absences: Sequence[
+        float
+    ] = ()  # when it was looked for in vain, in order of time: no line is drawn across
 
 
 @dataclass(frozen=True)
@@ -194,9 +198,15 @@ def _path(curve: Curve, x: Scale, y: Scale, gap: float) -> str:
     words = []
     before = None
     for t, v in zip(curve.times, curve.values):
-        words.append(f"{'M' if before is None or t - before > gap else 'L'}{x(t):.1f} {y(v):.1f}")
+        begins = before is None or t - before > gap or _is_any_between(before, t, curve.absences)
+        words.append(f"{'M' if begins else 'L'}{x(t):.1f} {y(v):.1f}")
         before = t
     return "".join(words)
+
+
+def _is_any_between(begin: float, end: float, moments: Sequence[float]) -> bool:
+    place = bisect_right(moments, begin)
+    return place < len(moments) and moments[place] < end
 
 
 def _nice(value: float) -> float:

@@ -105,6 +105,25 @@ def test_a_gap_is_left_open_in_the_drawing() -> None:
     assert svg(Picture("t", [curve], gap_seconds=5.0)).count("M") == svg(Picture("t", [curve])).count("M") + 1
 
 
+def test_no_line_is_drawn_from_a_worker_that_died_to_its_heir(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    writer = SeriesWriter(tmp_path, SeriesFacts("x", 1.0, 1.7e9, "boot", 0.0))
+    parent, worker = Line(1, 10, 1, "parent", "", 0, 0.0), Line(2, 20, 2, "worker", "", 1, 0.0, respawns=1)
+    reading = Reading(rss_bytes=MIB, pss_bytes=MIB, uss_bytes=MIB)
+    for t in range(30):
+        both = [(1, reading), (2, reading)] if not 10 <= t < 13 else [(1, reading)]
+        writer.append(float(t), [*both, (TREE, reading)], [parent, worker] if t == 0 else [])
+    writer.close()
+    assert main(["monitor", str(tmp_path), "--plot", str(tmp_path / "x.svg")]) == 0
+    paths = {
+        path[0].text: path.get("d", "").count("M")
+        for path in ET.parse(tmp_path / "x.svg").iter()
+        if path.tag.endswith("path")
+    }
+    assert paths["worker 20"] == 2
+    assert paths["parent 10"] == 1
+
+
 @pytest.mark.parametrize("values", [[], [0.0]])
 def test_an_empty_course_is_drawn_empty_not_crashed(values: list[float]) -> None:
     ET.fromstring(svg(Picture("t", [Curve("a", [0.0] * len(values), values)])))
