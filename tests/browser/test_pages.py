@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from gdbmem.cli.main import main
+from gdbmem.model.series import Mark
+from gdbmem.report.series_plot import Curve, Picture, html
 from tests.unit.massif_files import capture
 from tests.unit.massif_texts import massif, path
 
@@ -51,4 +53,15 @@ def test_nothing_in_a_strangers_profile_runs_in_the_browser(tmp_path: Path) -> N
     dom, complaints = opened(page, tmp_path)
     assert "<title>evil.ms</title>" in dom
     assert "<script" not in dom and "<img" not in dom
+    assert complaints == ""
+
+
+def test_nothing_in_the_names_or_marks_of_a_monitors_picture_runs_in_the_browser(tmp_path: Path) -> None:
+    times = [float(t) for t in range(20)]
+    curve = Curve(EVIL, times, [float(t << 20) for t in range(20)])
+    page = tmp_path / "course.html"
+    page.write_text(html(Picture(EVIL, [curve] * 9, [Mark(3.0, EVIL)], [EVIL])))
+    dom, complaints = opened(page, tmp_path)
+    assert "<script" not in dom and "<img" not in dom and "<title>ran" not in dom
+    assert dom.count("<svg") == 1 and "&lt;script&gt;" in dom
     assert complaints == ""
