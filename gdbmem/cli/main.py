@@ -56,6 +56,7 @@ class Subcommand(Protocol):
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Run the `gdbmem` command with *argv* (default: the process's) and return its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # paths may hold bytes that are no UTF-8
@@ -92,6 +93,18 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         print(f"gdbmem: {printable(internal_error(error))}", file=sys.stderr)
         return STATUS_ERROR
     return status
+
+
+def _open_closed_streams() -> None:
+    # Started with one of them closed (`>&-`): the next file opened would take its number, and a program's output.
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)
+            if descriptor != number:
+                os.dup2(descriptor, number)
+                os.close(descriptor)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r"))
 
 
 def _give_up_output() -> None:

@@ -140,7 +140,7 @@ class LiveView:
         self._drawn = time.monotonic()
         # The terminal may have been resized since.
         size = os.get_terminal_size(sys.stderr.fileno()) if sys.stderr.isatty() else self._console.size
-        self._console.width = size[0]
+        self._console.width, self._console.height = size
         self._live.update(self.picture(*size), refresh=True)
 
     def picture(self, width: int, height: int) -> Group:

@@ -83,9 +83,11 @@ def details(summary: SeriesSummary) -> list[str]:
     heap = next((c.change_bytes for c in summary.components if c.name == "[heap]"), None)
     anonymous = next((c.change_bytes for c in summary.components if c.name == "anonymous"), 0.0)
     if summary.verdict.grows and heap is not None and anonymous > 4 * max(abs(heap), 1 << 18):
+        stays = (
+            "[heap] stays as it is, what grows" if abs(heap) < 1 << 20 else "little of that is [heap], most"
+        )
         found.append(
-            "[heap] stays as it is, what grows is other anonymous memory: arenas of threads, large blocks, or "
-            "freed memory that is kept"
+            f"{stays} is other anonymous memory: arenas of threads, large blocks, or freed memory that is kept"
         )
     if summary.copied_bytes >= 1 << 20:
         found.append(

@@ -411,6 +411,13 @@ def test_two_commands_are_run_in_turn_and_compared(scratch: Path) -> None:
     assert re.search(r"^they differ: peak \+4\d\.\d MiB", done.stdout, re.M), done.stdout
 
 
+def test_a_closed_standard_output_is_no_crash_and_nothing_else_takes_its_place(scratch: Path) -> None:
+    words = 'exec "$0" monitor -q --interval 20ms --run run -- sh -c "sleep 0.3; echo lost" >&- <&-'
+    done = subprocess.run(["sh", "-c", words, GDBMEM], cwd=scratch, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert samples_in(scratch / "run") > 2
+
+
 def test_a_program_that_cant_be_started_leaves_no_run(scratch: Path) -> None:
     monitor("--", "./nothing-here", folder=scratch, status=127)
     assert not list(scratch.iterdir())

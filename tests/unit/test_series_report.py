@@ -7,6 +7,7 @@ import io
 import json
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,13 +20,14 @@ from gdbmem.errors import InputError
 from gdbmem.linux.tree import Look
 from gdbmem.model.comparison import Comparison
 from gdbmem.model.series import TREE, Line, Mark, Reading, SeriesFacts
+from gdbmem.model.series_summary import Component
 from gdbmem.model.verdict import Slope, Verdict
 from gdbmem.report.comparison import conclusion
 from gdbmem.report.console import columns_that_fit, make_console
 from gdbmem.report.live import LiveView
 from gdbmem.report.series_json import write_series_csv, write_series_json
 from gdbmem.report.series_plot import Curve, Picture, html, svg
-from gdbmem.report.series_text import draw_course, print_summary, rate_of
+from gdbmem.report.series_text import details, draw_course, print_summary, rate_of
 from gdbmem.runs.series_store import Recording, SeriesWriter
 from gdbmem.runs.series_summary import summarize
 
@@ -136,6 +138,16 @@ def test_the_terminal_gets_no_escape_from_a_process_name(recording: Recording) -
     assert "\x1b" not in text
     assert "growing: " in text
     assert "threads started: 1,190" in text
+
+
+@pytest.mark.parametrize(
+    ("heap", "said"), [(0, "[heap] stays as it is"), (3 * MIB, "little of that is [heap]")]
+)
+def test_heap_that_grows_a_little_is_not_said_to_stay(recording: Recording, heap: float, said: str) -> None:
+    summary = replace(
+        summarize(recording), components=[Component("anonymous", 119.0 * MIB), Component("[heap]", heap)]
+    )
+    assert any(sentence.startswith(said) for sentence in details(summary))
 
 
 def test_a_terminal_chart_fits_its_size_and_has_its_unit() -> None:
