@@ -230,11 +230,12 @@ def test_the_programs_own_sbrk_between_two_pieces_of_heap(program: Program) -> N
         assert sum(entry.resident_bytes for entry in own) >= 120_000
 
 
-@pytest.mark.parametrize(("kind", "arena"), [("sbrk", 0), ("heaps", 1)])
+@pytest.mark.parametrize(("kind", "arena"), [("sbrk", 0), ("heaps", 1), ("blocked", 0), ("mapped", 0)])
 def test_a_heap_in_pieces_that_end_with_free_memory_is_read_to_its_end(
     program: Program, kind: str, arena: int
 ) -> None:
-    with running([program("heap_pieces", "-pthread"), kind]) as target:
+    settings = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2"} if kind == "mapped" else {}
+    with running([program("heap_pieces", "-pthread"), kind], settings) as target:
         heap = heap_of(explain(target.pid))
         size, count = target.figure(r"live (\d+) (\d+)")
     assert heap.is_exact

@@ -1,11 +1,13 @@
 // heap_pieces KIND: a heap in several pieces, with blocks freed at their ends; prints what is live, says "ready",
 // and waits. KIND is sbrk (memory of the program's own between pieces of the main arena), heaps (a thread's
-// arena that has outgrown its first heaps), or mapped (nothing: for malloc without sbrk, by a tunable).
+// arena that has outgrown its first heaps), blocked (the break can't grow any more: malloc goes on by mmap), or
+// mapped (nothing: for a malloc that a tunable keeps from the break).
 #include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 static long live, bytes;
@@ -50,6 +52,8 @@ int main(int count, char **words) {
     for (int piece = 0; piece < 4; piece++) {
         fill(3000, 8, 2000);
         if (count > 1 && strcmp(words[1], "sbrk") == 0) sbrk(5000 + 3 * piece);
+        if (count > 1 && strcmp(words[1], "blocked") == 0)
+            mmap((void *)(((size_t)sbrk(0) + 4095) & -4096), 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     }
     printf("live %ld %ld\nready\n", bytes, live);
     pause();
