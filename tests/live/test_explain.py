@@ -262,6 +262,21 @@ def test_an_arena_of_several_heaps_is_counted_to_its_end(program: Program) -> No
         assert own_blocks(heap, 1, 0) == target.figure(r"live (\d+) (\d+)")
 
 
+@pytest.mark.parametrize(("kind", "arena"), [("sbrk", 0), ("heaps", 1), ("blocked", 0), ("mapped", 0)])
+def test_a_heap_in_pieces_that_end_with_free_memory_is_read_to_its_end(
+    program: Program, kind: str, arena: int
+) -> None:
+    settings = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2"} if kind == "mapped" else {}
+    with running([program("heap_pieces", "-pthread"), kind], settings) as target:
+        heap = heap_of(explain(target.pid))
+        size, count = target.figure(r"live (\d+) (\d+)")
+    assert heap.is_exact
+    found = heap.arenas[arena]
+    own = found.live_chunks - count  # the tcache, and in the main arena what starts a process
+    assert own in (1, 2, 3)
+    assert 0 < found.live_bytes - 8 * found.live_chunks - size < 0x300 * own
+
+
 def test_top_below_somebody_elses_break_is_not_promised(program: Program) -> None:
     with faulty(program, "sbrk-last") as target:
         predicted = explain(target.pid).releasable_bytes or 0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Optional
 
 from gdbmem.allocators.glibc.layout import MIN_CHUNK, PREV_INUSE
 from gdbmem.allocators.glibc.locate import HEAP_MAX, Found, Parameters
+from gdbmem.allocators.glibc.pieces import area_of, find_pieces
 from gdbmem.errors import TargetError
 from gdbmem.linux.maps import Mapping
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at, words_at
@@ -53,6 +54,7 @@ class ArenaState:
     locked: bool
     fastbins: Sequence[int]
     regions: list[Region] = field(default_factory=list)
+    unfound_bytes: int = 0  # in pieces that malloc counts, and that were not found
 
     @property
     def is_main(self) -> bool:
@@ -74,7 +76,9 @@ def read_arenas(
         arenas.append(arena)
         if not arena.is_unused:
             if arena.is_main:
-                arena.regions = [_main_region(memory, found, arena, parameters, mappings)]
+                arena.regions = _main_regions(memory, arena, parameters, mappings)
+                held = sum(region.end - region.start for region in arena.regions)
+                arena.unfound_bytes = max(arena.system_bytes - held, 0) if len(arena.regions) > 1 else 0
             else:
                 arena.regions = _heap_regions(memory, found, arena, _heap_size(parameters))
         address = word_at(memory, address + found.layout.state["next"])
@@ -106,24 +110,24 @@ def _read_arena(memory: Memory, found: Found, address: int, number: int) -> Aren
         raise HeapCorrupt(f"arena {number} at 0x{address:x} can't be read") from error
 
 
-def _main_region(
-    memory: Memory,
-    found: Found,
-    arena: ArenaState,
-    parameters: Optional[Parameters],
-    mappings: Sequence[Mapping],
-) -> Region:
+def _main_regions(
+    memory: Memory, arena: ArenaState, parameters: Optional[Parameters], mappings: Sequence[Mapping]
+) -> list[Region]:
     end = arena.top + arena.top_bytes
     heap = next((m for m in mappings if m.name == "[heap]"), None)
     start = parameters.sbrk_base if parameters is not None else heap.start if heap is not None else 0
-    if not start:
-        # The main arena never got memory from sbrk: its region is the mapping that top is in.
-        home = next((m for m in mappings if m.start <= arena.top < m.end), None)
-        start = home.start if home is not None else arena.top
     start = (start + 15) & ~15
-    if start > arena.top:
-        start = arena.top
-    return Region(start, arena.top, end, start)
+    home = area_of(mappings, arena.top)
+    if start and start <= arena.top and home is not None and home == area_of(mappings, start):
+        return [Region(start, arena.top, end, start)]
+    regions = [Region(low, high, high, low) for low, high in find_pieces(memory, mappings, arena.top, end)]
+    if not regions or regions[-1].end != end:
+        regions.append(Region(arena.top, arena.top, end, arena.top))
+    else:
+        regions[-1] = replace(regions[-1], limit=arena.top)
+    if heap is not None and heap.start <= start < heap.end:
+        regions.insert(0, Region(start, heap.end, heap.end, start))
+    return regions
 
 
 def _heap_size(parameters: Optional[Parameters]) -> int:

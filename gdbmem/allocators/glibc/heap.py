@@ -100,6 +100,15 @@ def _read(
             )
         )
         reading.is_exact = False
+    if state.unfound_bytes:
+        reading.is_exact = False
+        reading.notices.append(
+            Notice(
+                "heap-pieces-missing",
+                f"malloc counts {format_size(state.unfound_bytes)} more in its main arena than was found: those"
+                " are not analysed",
+            )
+        )
     for region in state.regions:
         _read_region(memory, arena, region, caches.cached, reading, walker, break_end)
     return arena
