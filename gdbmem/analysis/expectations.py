@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from collections.abc import Sequence
@@ -11,25 +12,27 @@ from gdbmem.analysis.ledger_answer import retained_bytes
 from gdbmem.analysis.query import frame_text
 from gdbmem.model.calltree import PRUNED, Frame
 from gdbmem.model.diff import Diff
-from gdbmem.model.expectation import Expectation, Verdict
+from gdbmem.model.expectation import BLOCKS, Expectation, Verdict
 from gdbmem.model.ledger import Ledger
 from gdbmem.model.snapshot import HEAP_BYTES, memory_noun
-from gdbmem.text import printable
+from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_size
 
 _NOUNS = {"rss": "resident set", "retained": "freed memory that malloc keeps"}
 # What makes a ledger's count of free memory too doubtful to be judged, and why malloc wasn't read at all.
 _DOUBTS = ("heap-corrupt", "tcache-unread", "list-corrupt")
+_STANDARD_ERRORS = 3  # so far from the estimate of samples the truth is once in 370 times
 _UNREAD = ("malloc-unknown", "malloc-replaced", "other-libc")
 
 
 @dataclass(frozen=True)
 class _Measured:
-    delta_bytes: int
-    hidden_before_bytes: int  # of what matches, at most this much may be hidden in either snapshot
-    hidden_after_bytes: int
+    delta: int  # bytes, or blocks; so are the others
+    hidden_before: int  # of what matches, at most this much may be hidden in either snapshot
+    hidden_after: int
     matches: bool = True
-    accepted_bytes: int = 0  # of paths that are known, which delta_bytes leaves out
+    accepted: int = 0  # of paths that are known, which delta leaves out
+    sampling: int = 0  # how far samples may lead astray
 
 
 def judge(expectation: Expectation, diff: Diff, known: Sequence[re.Pattern[str]] = ()) -> Verdict:
@@ -38,23 +41,29 @@ def judge(expectation: Expectation, diff: Diff, known: Sequence[re.Pattern[str]]
     What the data can't tell counts against it. Where no path matches the expectation's there is nothing to
     judge: a misspelt name must not pass for ever.
     """
+    if expectation.metric == BLOCKS:
+        uncounted = _why_uncounted(diff)
+        if uncounted:
+            return unjudged(expectation, uncounted)
+        diff = _of_blocks(diff)
     measured = _measure(diff, expectation.path)
     if not measured.matches:
         return unjudged(expectation, _no_match(expectation, measured))
     if known:
-        accepted = _accepted_bytes(diff, expectation.path, known)
-        measured = replace(measured, delta_bytes=measured.delta_bytes - accepted, accepted_bytes=accepted)
-    delta, limit = measured.delta_bytes, expectation.limit_bytes
-    if expectation.at_most_bytes is not None:
-        excess, uncertain = delta - limit, measured.hidden_after_bytes
+        accepted = _accepted(diff, expectation.path, known)
+        measured = replace(measured, delta=measured.delta - accepted, accepted=accepted)
+    delta, limit = measured.delta, expectation.limit
+    if expectation.at_most is not None:
+        excess, hidden = delta - limit, measured.hidden_after
     else:
-        excess, uncertain = limit - delta, measured.hidden_before_bytes
+        excess, hidden = limit - delta, measured.hidden_before
+    uncertain = hidden + measured.sampling
     return Verdict(
         expectation,
         met=excess + uncertain <= 0,
-        measured_bytes=delta,
-        limit_bytes=limit,
-        uncertain_bytes=uncertain,
+        measured=delta,
+        limit=limit,
+        uncertain=uncertain,
         text=_sentence(expectation, measured, excess, uncertain, unit=diff.unit),
     )
 
@@ -72,8 +81,8 @@ def judge_ledgers(expectation: Expectation, before: Ledger, after: Ledger) -> Ve
             )
             return unjudged(expectation, f"at {printable(name)} {printable(reason[0])}")
         sizes.append(size)
-    delta, limit = sizes[1] - sizes[0], expectation.limit_bytes
-    excess = delta - limit if expectation.at_most_bytes is not None else limit - delta
+    delta, limit = sizes[1] - sizes[0], expectation.limit
+    excess = delta - limit if expectation.at_most is not None else limit - delta
     text = _sentence(expectation, _Measured(delta, 0, 0), excess, 0, unit=HEAP_BYTES)
     return Verdict(expectation, excess <= 0, delta, limit, 0, text)
 
@@ -81,12 +90,34 @@ def judge_ledgers(expectation: Expectation, before: Ledger, after: Ledger) -> Ve
 def unjudged(expectation: Expectation, reason: str) -> Verdict:
     """Return the verdict on an expectation that could not be judged because of *reason*."""
     text = f"{_subject(expectation)}: could not be judged, {reason}"
-    return Verdict(expectation, None, None, expectation.limit_bytes, 0, text)
+    return Verdict(expectation, None, None, expectation.limit, 0, text)
+
+
+def _why_uncounted(diff: Diff) -> str:
+    """Return why the blocks of *diff* can't be counted, "" where they can."""
+    if diff.before_blocks is None or diff.after_blocks is None:
+        return "the snapshots count no blocks; those of gperftools, jemalloc and memcheck do"
+    if diff.variance is not None:
+        return "the snapshots are sampled: how many blocks there are is an estimate"
+    if any(diff.uncertain):
+        return "the snapshots leave out paths, whose blocks can't be counted"
+    return ""
+
+
+def _of_blocks(diff: Diff) -> Diff:
+    """Return *diff* with blocks in the place of bytes."""
+    assert diff.before_blocks is not None and diff.after_blocks is not None
+    return replace(diff, before=diff.before_blocks, after=diff.after_blocks)
+
+
+def _sampling(variance: float) -> int:
+    return round(_STANDARD_ERRORS * math.sqrt(variance))
 
 
 def _measure(diff: Diff, pattern: str) -> _Measured:
     if not pattern:
-        return _Measured(diff.delta_bytes, diff.uncertain[0], diff.uncertain[0])
+        doubt = _sampling(sum(diff.variance or ()))
+        return _Measured(diff.delta_bytes, diff.uncertain[0], diff.uncertain[0], sampling=doubt)
     matching = _matching_frames(diff.frames, pattern)
     covered = bytearray(len(diff))
     delta = uncertain = hidden_before = hidden_after = 0
@@ -105,12 +136,13 @@ def _measure(diff: Diff, pattern: str) -> _Measured:
     if not hidden_before and not hidden_after:
         # Whatever makes a path uncertain, it is not in these pruned nodes.
         hidden_before = hidden_after = uncertain
-    return _Measured(delta, hidden_before, hidden_after, any(covered))
+    doubt = _sampling(sum(v for v, inside in zip(diff.variance or (), covered) if inside))
+    return _Measured(delta, hidden_before, hidden_after, any(covered), sampling=doubt)
 
 
 def _no_match(expectation: Expectation, measured: _Measured) -> str:
     text = f"no path in either snapshot matches '{printable(expectation.path)}'"
-    hidden = max(measured.hidden_before_bytes, measured.hidden_after_bytes)
+    hidden = max(measured.hidden_before, measured.hidden_after)
     if hidden:
         return f"{text}, but up to {_hiding(hidden)}"
     return f"{text}; see the names with  gdbmem show RUN --by path"
@@ -120,7 +152,7 @@ def _hiding(size_bytes: int) -> str:
     return f"{format_size(size_bytes)} may hide under the threshold of the snapshots; take them with threshold: 0"
 
 
-def _accepted_bytes(diff: Diff, pattern: str, known: Sequence[re.Pattern[str]]) -> int:
+def _accepted(diff: Diff, pattern: str, known: Sequence[re.Pattern[str]]) -> int:
     """Return by how much the known paths, of those that *pattern* asks for, have changed."""
     wanted_frames = _matching_frames(diff.frames, pattern)
     known_frames = [any(one.search(frame_text(frame)) for one in known) for frame in diff.frames]
@@ -148,6 +180,9 @@ def _subject(expectation: Expectation, unit: str = HEAP_BYTES) -> str:
     between = f"from {printable(expectation.before)} to {printable(expectation.after)}"
     if expectation.metric in _NOUNS:
         return f"{_NOUNS[expectation.metric]} {between}"
+    if expectation.metric == BLOCKS:
+        through = f" of paths through '{printable(expectation.path)}'" if expectation.path else ""
+        return f"blocks{through} {between}"
     if expectation.path:
         return f"paths through '{printable(expectation.path)}' {between}"
     return f"{memory_noun(unit)} {between}"
@@ -156,13 +191,25 @@ def _subject(expectation: Expectation, unit: str = HEAP_BYTES) -> str:
 def _sentence(
     expectation: Expectation, measured: _Measured, excess: int, uncertain: int, *, unit: str
 ) -> str:
-    most = expectation.at_most_bytes is not None
-    subject = f"{_subject(expectation, unit)}: {format_delta(measured.delta_bytes)}"
-    if measured.accepted_bytes:
-        subject += f" beside {format_delta(measured.accepted_bytes)} in known paths"
-    limit = f"{'at most' if most else 'at least'} {format_delta(expectation.limit_bytes)}"
+    change, size = (_block_delta, _blocks) if expectation.metric == BLOCKS else (format_delta, format_size)
+    most = expectation.at_most is not None
+    subject = f"{_subject(expectation, unit)}: {change(measured.delta)}"
+    if measured.accepted:
+        subject += f" beside {change(measured.accepted)} in known paths"
+    limit = f"{'at most' if most else 'at least'} {change(expectation.limit)}"
     if excess > 0:
-        return f"{subject}, {format_size(excess)} {'more' if most else 'less'} than expected ({limit})"
+        return f"{subject}, {size(excess)} {'more' if most else 'less'} than expected ({limit})"
+    if excess + uncertain > 0 and measured.sampling:
+        doubt = f"samples may be {format_size(uncertain)} off ({_STANDARD_ERRORS} standard errors)"
+        return f"{subject}, as expected ({limit}), but {doubt}; take more of them with a smaller sample-rate"
     if excess + uncertain > 0:
         return f"{subject}, as expected ({limit}), but up to {_hiding(uncertain)}"
     return f"{subject}, as expected ({limit})"
+
+
+def _blocks(count: float) -> str:
+    return plural(round(count), "block")
+
+
+def _block_delta(count: float) -> str:
+    return f"{'+' if count > 0 else ''}{_blocks(count)}"

@@ -224,10 +224,14 @@ def chosen_engine(args: argparse.Namespace, default: str = "massif") -> str:
 def resolve_engine(
     args: argparse.Namespace, program: Program, default: str = "massif"
 ) -> tuple[str, Mapping[str, Any]]:
-    """Return the engine for *program* and the options that it needs; what --engine auto takes is told on stderr."""
+    """Return the engine for *program* and the options that it needs; what auto takes is told on stderr.
+
+    *default* is the engine where *args* name none.
+    """
     from gdbmem.launch.choosing import AUTO, choose_engine
 
-    if args.engine != AUTO or args.massif:
+    named = args.engine or ("massif" if args.massif else default)
+    if named != AUTO or args.massif:
         return chosen_engine(args, default), {}
     choice = choose_engine(program)
     print(f"gdbmem: {printable(choice.sentence)}", file=sys.stderr)

@@ -46,6 +46,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 
 def _check(file: str) -> dict[str, Any]:
     from gdbmem.engines.engine import options_of
+    from gdbmem.launch.choosing import AUTO
     from gdbmem.runs.recipe_reader import load_recipe
     from gdbmem.runs.recipe_yaml import RecipeError
 
@@ -53,7 +54,8 @@ def _check(file: str) -> dict[str, Any]:
     summary = ""
     try:
         recipe = load_recipe(file)
-        options_of(recipe.engine, recipe.options)
+        if recipe.engine != AUTO:  # which has no options of its own
+            options_of(recipe.engine, recipe.options)
         summary = f"{plural(len(recipe.points), 'point')}, {plural(len(recipe.expectations), 'expectation')}"
     except RecipeError as error:
         problems += [

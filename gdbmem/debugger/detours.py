@@ -25,7 +25,8 @@ from gdbmem.engines.engine import Call
 from gdbmem.engines.machines import Machine
 from gdbmem.errors import GdbmemError, TargetError, internal_error
 
-Finish = Callable[[], None]
+Finish = Callable[[Optional[GdbmemError]], None]
+"""Gets what went wrong with the call, None where all went well."""
 _PAUSE_MICROSECONDS = 2000
 
 
@@ -73,8 +74,12 @@ class _Detour:
             return False
         result = program.result(self.machine)
         set_registers(self.before)
-        self._call.finish(result)
-        self._finish()
+        error = None
+        try:
+            self._call.finish(result)
+        except GdbmemError as failure:
+            error = failure  # the thread goes on all the same
+        self._finish(error)
         return True
 
     def undo(self) -> None:

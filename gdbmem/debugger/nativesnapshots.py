@@ -99,7 +99,10 @@ def take_in_passing(native: dict[str, Any], name: Optional[str], hit: Optional[i
     refuse_inside(native["library"])
     snapshot = Snapshot(native, name, hit)
 
-    def finish() -> None:
+    def finish(failure: Optional[GdbmemError]) -> None:
+        if failure is not None:
+            taken(None, str(failure))
+            return
         try:
             record, line = snapshot.record()
         except GdbmemError as error:

@@ -63,10 +63,12 @@ def _unwinds_without_locks() -> bool:
 
 def snapshot(inferior: Inferior, prefix: str, target: str) -> Call:
     """Return the call after which the profiler has dumped, and its file is *target*."""
-    before = set(dumps(prefix))
+    before = _marks(prefix)
 
     def finish(result: int) -> None:
-        new = [path for path in dumps(prefix) if path not in before]
+        # A forked child counts its dumps as its parent does: this one may have gone over one of the child's.
+        marks = _marks(prefix)
+        new = [path for path in marks if marks[path] != before.get(path)]
         if not new:
             raise TargetError(
                 "gperftools wrote no heap profile",
@@ -95,6 +97,12 @@ def request(inferior: Inferior, function: str, target: str) -> Call:
 def is_dump(path: str) -> bool:
     """Tell whether *path* is what the profiler calls a dump."""
     return _NUMBER.search(path) is not None
+
+
+def _marks(prefix: str) -> dict[Path, tuple[int, int, int]]:
+    """Return what changes in each dump when it is written again, oldest first."""
+    facts = ((path, path.stat()) for path in dumps(prefix))
+    return {path: (fact.st_ino, fact.st_mtime_ns, fact.st_size) for path, fact in facts}
 
 
 def dumps(prefix: str) -> list[Path]:

@@ -29,12 +29,18 @@ class RunningValgrind:
     prefix: str  # of its FIFOs
     user: str  # as it knows them, which are part of their names
     host: str
+    owner: Optional[tuple[int, int]] = None  # user and group of somebody else, whose valgrind it is
 
     def words(self, *command: str) -> list[str]:
         """Return the command line that connects gdb to it, or runs the monitor command *command*."""
         names = [f"LOGNAME={self.user}", f"USER={self.user}", f"HOST={self.host}"]
         vgdb = find_valgrind().vgdb
-        return ["env", *names, vgdb, f"--vgdb-prefix={self.prefix}", f"--pid={self.pid}", *command]
+        # valgrind answers only to a vgdb that it may signal, which root's is not.
+        become = []
+        if self.owner is not None and os.getuid() == 0:
+            uid, gid = self.owner
+            become = ["setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups"]
+        return [*become, "env", *names, vgdb, f"--vgdb-prefix={self.prefix}", f"--pid={self.pid}", *command]
 
     def ask(self, *command: str) -> str:
         """Run a monitor command and return what it said. Raises ToolError where it can't be reached."""
@@ -65,7 +71,15 @@ def find_running(pid: int) -> Optional[RunningValgrind]:
         maps = b""
     if b"/valgrind" not in maps and "valgrind" not in executable(pid):
         return None
-    shared = next((match for match in _SHARED.finditer(maps) if int(match[2]) == pid), None)
+    found_shared = list(_SHARED.finditer(maps))
+    shared = next((match for match in found_shared if int(match[2]) == pid), None)
+    if shared is None and found_shared and _number_inside(pid) == int(found_shared[0][2]) != pid:
+        raise TargetError(
+            f"process {pid} runs under valgrind's {found[1]} with a numbering of processes of its own (a container),"
+            " in which vgdb would have to look for it",
+            slug="process-elsewhere",
+            hint="type this inside the container",
+        )
     if shared is None:
         raise TargetError(
             f"process {pid} runs under valgrind's {found[1]} without its gdbserver (--vgdb=no)",
@@ -73,7 +87,24 @@ def find_running(pid: int) -> Optional[RunningValgrind]:
             hint="start it with --vgdb=yes, or by 'gdbmem launch'",
         )
     prefix, user, host = (os.fsdecode(shared[number]) for number in (1, 3, 4))
-    return RunningValgrind(pid, found[1], prefix, user, host)
+    return RunningValgrind(pid, found[1], prefix, user, host, _owner(pid))
+
+
+def _number_inside(pid: int) -> int:
+    """Return the number that process *pid* has for itself."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+    except OSError:
+        return pid
+    return next((int(line.split()[-1]) for line in lines if line.startswith("NSpid:")), pid)
+
+
+def _owner(pid: int) -> Optional[tuple[int, int]]:
+    try:
+        facts = Path(f"/proc/{pid}").stat()
+    except OSError:
+        return None
+    return (facts.st_uid, facts.st_gid) if facts.st_uid != os.getuid() else None
 
 
 def _unreachable(pid: int, complaint: Sequence[str]) -> ToolError:

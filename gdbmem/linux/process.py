@@ -65,7 +65,9 @@ def check_analysable(pid: int, *, may_be_traced: bool = False) -> ProcessFacts:
             f"{name} is being traced by process {facts.tracer} ({_name_of(facts.tracer)}),"
             " and the kernel allows one tracer",
             slug="process-traced",
-            hint="type 'memexplain' or 'memsnap' in that gdb, or let it go there first",
+            hint="type 'memexplain' or 'memsnap' in that gdb, or let it go there first"
+            if _name_of(facts.tracer).startswith("gdb")
+            else "end that first",
         )
     if _bits(pid) == 32:
         raise TargetError(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
 LEDGER_METRICS = ("rss", "retained")  # measured by ledgers; the others by heap snapshots
+BLOCKS = "blocks"
 
 
 class Position(NamedTuple):
@@ -17,29 +18,32 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True)
 class Expectation:
-    """What the difference of two snapshots has to be: one of the two limits is set, the other is None."""
+    """What the difference of two snapshots has to be: one of the two limits is set, the other is None.
+
+    Limits are bytes; of the metric blocks a number of blocks.
+    """
 
     before: str
     after: str
     position: Position
-    metric: str = "heap"  # or rss (the resident set), retained (freed memory that malloc keeps)
-    at_most_bytes: Optional[int] = None
-    at_least_bytes: Optional[int] = None
+    metric: str = "heap"  # or blocks, rss (the resident set), retained (freed memory that malloc keeps)
+    at_most: Optional[int] = None
+    at_least: Optional[int] = None
     path: str = ""  # a regular expression; "": the whole heap
 
     @property
-    def limit_bytes(self) -> int:
+    def limit(self) -> int:
         """The one limit that is set."""
-        return self.at_most_bytes if self.at_most_bytes is not None else self.at_least_bytes or 0
+        return self.at_most if self.at_most is not None else self.at_least or 0
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of one expectation; *met* None means that it could not be judged."""
+    """The outcome of one expectation, in its unit; *met* None means that it could not be judged."""
 
     expectation: Expectation
     met: Optional[bool]
-    measured_bytes: Optional[int]
-    limit_bytes: int
-    uncertain_bytes: int  # the data can't tell whether the truth is so much worse than what was measured
+    measured: Optional[int]
+    limit: int
+    uncertain: int  # the data can't tell whether the truth is so much worse than what was measured
     text: str  # one sentence, safe to print

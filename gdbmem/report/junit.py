@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from gdbmem.model.expectation import Expectation, Verdict
+from gdbmem.model.expectation import BLOCKS, Expectation, Verdict
 
 # XML 1.0 allows no other characters, not even escaped.
 _ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -43,10 +43,11 @@ def junit_xml(suite: str, verdicts: Sequence[Verdict], *, seconds: float = 0.0) 
 
 def _name(expectation: Expectation) -> str:
     what = f"path {expectation.path}" if expectation.path else expectation.metric
-    limit = "at_most" if expectation.at_most_bytes is not None else "at_least"
+    limit = "at_most" if expectation.at_most is not None else "at_least"
+    unit = BLOCKS if expectation.metric == BLOCKS else "B"
     # A server tells test cases apart by their names: the place makes each one unique.
     return (
-        f"{what} from {expectation.before} to {expectation.after} {limit} {expectation.limit_bytes} B"
+        f"{what} from {expectation.before} to {expectation.after} {limit} {expectation.limit} {unit}"
         f" (line {expectation.position.line}:{expectation.position.column})"
     )
 

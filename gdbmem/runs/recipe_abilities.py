@@ -6,13 +6,14 @@ import re
 from collections.abc import Sequence
 
 from gdbmem.errors import InputError
-from gdbmem.model.expectation import LEDGER_METRICS, Position
+from gdbmem.model.expectation import BLOCKS, LEDGER_METRICS, Position
 from gdbmem.runs.recipe import Pair, Point, Recipe
 from gdbmem.runs.recipe_yaml import Reader, located
 from gdbmem.text import printable
 
 UNDER_VALGRIND = ("massif", "memcheck", "dhat")
 _NO_SNAPSHOTS = ("none",)
+_BYTES_ONLY = ("massif",)
 _OWN_MALLOC = ("gperftools", "jemalloc")  # they take malloc's place
 _ORDINAL = re.compile(r"#[1-9]\d*$")
 
@@ -38,6 +39,14 @@ def refusals(recipe: Recipe, engine: str) -> list[tuple[Position, str, str]]:
                 )
             )
     for expectation in recipe.expectations:
+        if expectation.metric == BLOCKS and engine in _BYTES_ONLY:
+            found.append(
+                (
+                    expectation.position,
+                    f"metric '{BLOCKS}' can't be judged: {engine} counts bytes only",
+                    "choose gperftools, jemalloc or memcheck",
+                )
+            )
         if expectation.metric == "retained" and engine in _OWN_MALLOC:
             found.append(
                 (

@@ -12,7 +12,7 @@ from typing import Any, Optional, Union
 import yaml
 
 from gdbmem.errors import InputError
-from gdbmem.model.expectation import LEDGER_METRICS, Expectation
+from gdbmem.model.expectation import BLOCKS, LEDGER_METRICS, Expectation
 from gdbmem.runs.recipe import Action, HitFilter, Pair, Point, Recipe
 from gdbmem.runs.recipe_abilities import check_pair, refusals
 from gdbmem.runs.recipe_yaml import Reader, RecipeError, compose, position_of, read_text, suggest
@@ -30,9 +30,9 @@ OPTION_KEYS = (
     "threshold", "pages-as-heap", "time-unit", "stacks", "alloc-fn", "massif-opt", "valgrind-opt",
     "trace-children", "sample-rate", "dump-interval",
 )  # fmt: skip
-ENGINES = ("massif", "memcheck", "gperftools", "jemalloc", "dhat", "heaptrack", "none")
+ENGINES = ("massif", "memcheck", "gperftools", "jemalloc", "dhat", "heaptrack", "none", "auto")
 WHOLE_RUN_ENGINES = ("dhat", "heaptrack")  # which take no snapshots
-METRICS, LATER_METRICS = ("heap", "rss", "retained"), ("blocks",)
+METRICS = ("heap", BLOCKS, "rss", "retained")
 ACTIONS = ("snap", "ledger", "containers", "backtrace", "print", "gdb")
 TIME_UNITS = ("i", "ms", "B")
 
@@ -326,15 +326,14 @@ def _expectation(reader: Reader, node: yaml.Node, points: Sequence[Point]) -> Op
             "for both write two expectations" if "at_most" in nodes else "write it as in at_most: 1MiB",
         )
     pair = _pair(reader, nodes["between"], "'between'", points) if "between" in nodes else None
+    metric = reader.choice(nodes["metric"], "metric", METRICS) if "metric" in nodes else "heap"
     expectation = Expectation(
         before=pair.before if pair else "",
         after=pair.after if pair else "",
         position=position_of(node),
-        metric=reader.choice(nodes["metric"], "metric", METRICS, LATER_METRICS)
-        if "metric" in nodes
-        else "heap",
-        at_most_bytes=_size(reader, nodes.get("at_most"), "'at_most'"),
-        at_least_bytes=_size(reader, nodes.get("at_least"), "'at_least'"),
+        metric=metric,
+        at_most=_limit(reader, nodes.get("at_most"), "'at_most'", metric),
+        at_least=_limit(reader, nodes.get("at_least"), "'at_least'", metric),
         path=_pattern(reader, nodes["path"]) if "path" in nodes else "",
     )
     if pair and expectation.metric:
@@ -346,8 +345,18 @@ def _expectation(reader: Reader, node: yaml.Node, points: Sequence[Point]) -> Op
     return expectation
 
 
-def _size(reader: Reader, node: Optional[yaml.Node], what: str) -> Optional[int]:
-    return reader.quantity(node, what, parse_size) if node else None
+def _limit(reader: Reader, node: Optional[yaml.Node], what: str, metric: str) -> Optional[int]:
+    if node is None:
+        return None
+    return reader.quantity(node, what, _block_count if metric == BLOCKS else parse_size)
+
+
+def _block_count(text: str) -> int:
+    if not re.fullmatch(r"[+-]?\d{1,18}", text, re.ASCII):
+        raise InputError(
+            f"'{text}' is no number of blocks", slug="bad-size", hint="write it without a unit, as in 100"
+        )
+    return int(text)
 
 
 def _pattern(reader: Reader, node: yaml.Node) -> str:

@@ -164,16 +164,10 @@ class Reader:
             self.problem(node, f"{what} is too large")
         return None
 
-    def choice(self, node: yaml.Node, what: str, known: Sequence[str], later: Sequence[str] = ()) -> str:
-        """Return one word of *known*; a word of *later* is a problem that says so. "" on a problem."""
+    def choice(self, node: yaml.Node, what: str, known: Sequence[str]) -> str:
+        """Return one word of *known*; "" on a problem."""
         value = self.text(node, what)
-        if value in later:
-            self.problem(
-                node,
-                f"{what} '{value}' is not in this version of gdbmem",
-                f"it has {_listed(known)}",
-            )
-        elif value and value not in known:
+        if value and value not in known:
             self.problem(node, f"unknown {what} '{printable(value)}'", suggest(value, known))
         return value if value in known else ""
 

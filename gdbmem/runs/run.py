@@ -161,9 +161,16 @@ class Run:
         return self.folder / record.file
 
     def next_file(self, engine: str) -> str:
-        """Return the relative name for the next raw file: ``snapshots/0004.massif``."""
+        """Return the relative name for the next raw file: ``snapshots/0004.massif``.
+
+        Raises InputError where the run folder has gone.
+        """
         if self._last_number is None:
-            numbers = [int(p.stem) for p in (self.folder / _FOLDER).iterdir() if p.stem.isdigit()]
+            try:
+                names = [path.stem for path in (self.folder / _FOLDER).iterdir()]
+            except OSError as error:
+                raise self.unwritable(error) from error
+            numbers = [int(name) for name in names if name.isdigit()]
             self._last_number = max(numbers, default=0)
         # A name whose file was never written is given again; one that was written, never.
         while (self.folder / (file := f"{_FOLDER}/{self._last_number + 1:04d}.{engine}")).exists():

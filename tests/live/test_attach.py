@@ -125,6 +125,44 @@ def test_under_valgrind_the_snaps_come_through_vgdb(tool: str, program: Program,
         assert process.end() == 7
 
 
+@pytest.mark.needs("valgrind", "setpriv")
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may have another user's process")
+def test_root_snaps_another_users_valgrind_and_nobody_else_does(program: Program, scratch: Path) -> None:
+    scratch.chmod(0o777)
+    copy = scratch / "grows_when_asked"
+    copy.write_bytes(program("grows_when_asked").read_bytes())
+    copy.chmod(0o755)
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    words = [*nobody, "valgrind", "-q", f"--vgdb-prefix={scratch}/v"]
+    with served(lambda name: copy, scratch, {"HOME": str(scratch)}, *words) as process:
+        done = snap(scratch, process.pid, "before")
+        assert "snapshot before: heap" in done.stdout, done.stderr
+        process.grow(200)
+        assert "+97.7 KiB since before" in snap(scratch, process.pid, "after").stdout
+        assert process.end() == 7
+
+
+@pytest.mark.needs("valgrind", "unshare")
+@pytest.mark.skipif(os.getuid() != 0, reason="a PID namespace needs root")
+def test_a_valgrind_in_a_container_is_not_taken_for_one_without_its_gdbserver(
+    program: Program, scratch: Path
+) -> None:
+    words = [
+        "unshare",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        "valgrind",
+        "-q",
+        f"--vgdb-prefix={scratch}/v",
+    ]
+    with served(program, scratch, {}, *words) as process:
+        (inside,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        done = snap(scratch, inside)
+        assert done.returncode == 1 and "numbering of processes of its own (a container)" in done.stderr
+
+
 def test_a_profiler_that_is_off_is_turned_on_and_that_is_said(program: Program, tmp_path: Path) -> None:
     needs_library("gperftools")
     with served(program, tmp_path, {"LD_PRELOAD": "libtcmalloc.so.4"}) as process:

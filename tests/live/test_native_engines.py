@@ -62,10 +62,15 @@ points:
   - {{at: batch, name: before}}
   - {{at: batch, name: after, after: true}}
 diff: [["before#1", "after"]]
-expect: [{{between: ["before#1", after], at_most: 1KiB}}]
+expect:
+  - {{between: ["before#1", after], at_most: 1KiB}}
+  - {{between: ["before#1", after], metric: blocks, path: keep, at_least: 300}}
+  - {{between: ["before#1", after], metric: blocks, path: keep, at_most: 299}}
 """
     played = Played(tmp_path, recipe)
     assert played.status == 4, played.messages
+    verdicts = [(one["metric"], one["met"], one["measured"]) for one in played.result["expectations"]]
+    assert verdicts[1:] == [("blocks", True, 300), ("blocks", False, 300)]
     (diff,) = played.result["diffs"]
     assert diff["delta_bytes"] == 300 * BLOCK[engine]
     first = diff["paths"][0]

@@ -118,6 +118,42 @@ def test_a_fork_leaves_the_parents_snapshots_alone(program: Program, tmp_path: P
     assert "work" in shown.stdout and "1000" not in re.findall(r'"delta_blocks": (\d+)', shown.stdout)
 
 
+def test_a_child_that_dumps_to_the_same_file_does_not_take_the_place_of_the_parents_snapshot(
+    program: Program, tmp_path: Path
+) -> None:
+    needs_library("gperftools")
+    # The child's dump at its exit and the parent's first one are both PREFIX.0001.heap.
+    child_dumps = program("forks", "-DCHILD_ENDS=exit")
+    played = Played(tmp_path, f"program: {child_dumps}\nengine: gperftools\npoints: [{{at: reaped}}]\n")
+    assert played.status == 0 and "signal" not in played.messages, played.messages
+    (point,) = played.result["points"]
+    assert (point["hits"], point["snapshots"]) == (1, ["reaped"])
+    shown = shell(GDBMEM, "show", f"{played.run}:reaped", "--by", "path", "--json", folder=tmp_path)
+    (path,) = json.loads(shown.stdout)["sites"]["paths"]
+    assert (path["delta_bytes"], path["delta_blocks"]) == (100 * 100, 100), (
+        "the parent's blocks, not the child's 1,000"
+    )
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_snapshot_that_cannot_be_written_is_said_and_the_program_goes_on(
+    engine: str, program: Program, tmp_path: Path
+) -> None:
+    needs_library(engine)
+    with at_terminal(
+        [GDBMEM, "launch", "--engine", engine, "--run", "run", str(program("keeps"))], tmp_path
+    ) as user:
+        user.prompt()
+        user.type("membreak --name kept batch")
+        user.type("break mix")
+        assert "snapshot kept: heap" in user.type("continue")
+        user.type("delete 2")
+        shutil.rmtree(tmp_path / "run" / "snapshots")
+        shown = user.type("continue")
+        assert shown.count("wrote no heap profile") == 2 and "exited normally" in shown
+        assert "kept 300 blocks, sum 5.0000" in user.text
+
+
 def test_profiling_signals_reach_the_program_and_stop_nothing(program: Program, tmp_path: Path) -> None:
     needs_library("gperftools")
     recipe = f"""

@@ -396,3 +396,23 @@ def test_ctrl_c_at_any_stage_of_a_launch_keeps_the_run_and_leaves_nothing(
             assert len(histories(only_run(scratch))) == 1
     assert "Traceback" not in user.text
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_recipe_that_leaves_the_engine_to_gdbmem_says_which_one_it_was_and_why(
+    program: Program, scratch: Path
+) -> None:
+    text = "engine: auto\npoints: [{at: work, name: worked, after: true}]\n"
+    played = play(text, scratch, program=program("forks"))
+    assert played.status == 0, played.err
+    assert "--engine auto takes massif: it counts every byte" in played.err
+    assert played.facts["engine"] == "massif"
+    (point,) = played.facts["points"]
+    assert point["hits"] == 1 and len(list((played.run / "snapshots").iterdir())) == 1
+
+
+def test_an_engine_on_the_command_line_goes_before_auto_in_the_recipe(
+    program: Program, scratch: Path
+) -> None:
+    text = "engine: auto\npoints: [{at: work, do: [ledger]}]\n"
+    played = play(text, scratch, "--engine", "none", program=program("forks"))
+    assert "auto takes" not in played.err and played.facts["engine"] == "none"

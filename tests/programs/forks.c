@@ -4,6 +4,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#ifndef CHILD_ENDS
+#define CHILD_ENDS _exit
+#endif
+
 void *kept[1000];
 
 void work(int count, int size) {
@@ -18,7 +22,7 @@ int main(void) {
   if (child < 0) return 1;
   if (child == 0) {
     work(1000, 200);
-    _exit(0);
+    CHILD_ENDS(0);
   }
   int status;
   waitpid(child, &status, 0);

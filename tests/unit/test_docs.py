@@ -393,7 +393,7 @@ def json_documents(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[dic
         main([*words, "--json"])
         printed.append(json.loads(capsys.readouterr().out))
     printed.append(_as_object([Check("gdb", ok=True, found="13.1")]))
-    expectation = Expectation("a", "b", Position(1, 1), at_most_bytes=10)
+    expectation = Expectation("a", "b", Position(1, 1), at_most=10)
     verdict = Verdict(expectation, True, 1, 10, 0, "sentence")
     diff = next(document for document in printed if document["kind"] == "diff")
     printed.append(recipe_object([PointOutcome("loaded", 1, ["loaded"])], [diff], [verdict]))

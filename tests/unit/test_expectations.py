@@ -21,9 +21,14 @@ KIB = 1024
 
 
 def expect(
-    *, at_most: Optional[int] = None, at_least: Optional[int] = None, path: str = "", before: str = "a"
+    *,
+    at_most: Optional[int] = None,
+    at_least: Optional[int] = None,
+    path: str = "",
+    before: str = "a",
+    metric: str = "heap",
 ) -> Expectation:
-    return Expectation(before, "b", Position(9, 5), "heap", at_most, at_least, path)
+    return Expectation(before, "b", Position(9, 5), metric, at_most, at_least, path)
 
 
 def diff_of(before: Any, after: Any) -> Diff:
@@ -63,7 +68,7 @@ def test_the_limit_itself_is_met_and_a_byte_beyond_is_not(expectation: Expectati
 
 def test_the_sentence_says_which_expectation_failed_and_by_how_much() -> None:
     verdict = judge(expect(at_most=4 * KIB, path="insert"), growing())
-    assert (verdict.measured_bytes, verdict.limit_bytes, verdict.uncertain_bytes) == (14 * KIB, 4 * KIB, 0)
+    assert (verdict.measured, verdict.limit, verdict.uncertain) == (14 * KIB, 4 * KIB, 0)
     assert (
         verdict.text
         == "paths through 'insert' from a to b: +14.0 KiB, 10.0 KiB more than expected (at most +4.0 KiB)"
@@ -77,7 +82,7 @@ def test_a_misspelt_path_never_passes_nor_fails_but_says_that_nothing_matches(
     at_most: Optional[int], at_least: Optional[int]
 ) -> None:
     verdict = judge(expect(at_most=at_most, at_least=at_least, path="Pol"), growing())
-    assert (verdict.met, verdict.measured_bytes) == (None, None)
+    assert (verdict.met, verdict.measured) == (None, None)
     assert verdict.text == (
         "paths through 'Pol' from a to b: could not be judged, no path in either snapshot matches 'Pol';"
         " see the names with  gdbmem show RUN --by path"
@@ -104,7 +109,7 @@ def test_pages_are_not_called_heap_beside_a_diff_that_calls_them_mapped_memory()
 def test_a_recursive_function_is_counted_once() -> None:
     walk = at("walk", "w.cpp:1")
     diff = diff_of(tree(0), tree(100, (walk, 100, (walk, 60, (walk, 60)))))
-    assert judge(expect(at_most=100, path="walk"), diff).measured_bytes == 100
+    assert judge(expect(at_most=100, path="walk"), diff).measured == 100
 
 
 def test_what_hides_under_the_threshold_counts_against_the_expectation() -> None:
@@ -115,7 +120,7 @@ def test_what_hides_under_the_threshold_counts_against_the_expectation() -> None
         tree(1100, (other, 950), (insert, 80), (PRUNED_NODE, 70), threshold_bytes=60),
     )
     below = judge(expect(at_most=100, path="insert"), diff)
-    assert (below.met, below.measured_bytes, below.uncertain_bytes) == (False, 80, 70)
+    assert (below.met, below.measured, below.uncertain) == (False, 80, 70)
     assert "as expected (at most +100 B), but up to 70 B may hide under the threshold" in below.text
     assert judge(expect(at_most=150, path="insert"), diff).met is True
     # In the other direction: all 50 bytes of the first side may have been insert's.
@@ -151,7 +156,7 @@ def _as_massif_would(truth: dict[str, int], *, threshold_bytes: int) -> Any:
 
 def test_what_cannot_be_judged_says_why_and_is_neither_met_nor_failed() -> None:
     verdict = unjudged(expect(at_most=5), "point 'b' was never hit")
-    assert (verdict.met, verdict.measured_bytes, verdict.limit_bytes) == (None, None, 5)
+    assert (verdict.met, verdict.measured, verdict.limit) == (None, None, 5)
     assert verdict.text == "heap from a to b: could not be judged, point 'b' was never hit"
 
 
@@ -164,9 +169,52 @@ def test_strangers_names_in_a_verdict_cannot_drive_the_terminal() -> None:
 def test_growth_in_known_paths_does_not_fail_a_leak_test_and_other_growth_still_does() -> None:
     known = parse_known("Tasks::insert [(]tasks\\.cpp\n", "known.txt")
     verdict = judge(expect(at_most=0), growing(), known)
-    assert (verdict.met, verdict.measured_bytes) == (True, -4 * KIB)
+    assert (verdict.met, verdict.measured) == (True, -4 * KIB)
     assert "-4.0 KiB beside +14.0 KiB in known paths" in verdict.text
-    assert judge(expect(at_most=0, path="main"), growing(), known).measured_bytes == -4 * KIB
-    assert judge(expect(at_most=0, path="insert"), growing(), known).measured_bytes == 0
+    assert judge(expect(at_most=0, path="main"), growing(), known).measured == -4 * KIB
+    assert judge(expect(at_most=0, path="insert"), growing(), known).measured == 0
     other = parse_known("^load ", "known.txt")
     assert judge(expect(at_most=0), growing(), other).met is False
+
+
+def blocks_of(before: list[int], after: list[int]) -> Diff:
+    """Return a diff of two trees with two paths, whose root and nodes hold so many blocks."""
+    insert, load = at("insert", "t.cpp:1"), at("load", "g.cpp:1")
+    sides = [tree(100, (insert, 60), (load, 40), blocks=blocks) for blocks in (before, after)]
+    return diff_of(*sides)
+
+
+@pytest.mark.parametrize(
+    ("expectation", "met", "text"),
+    [
+        (expect(at_most=5, metric="blocks"), True, "blocks from a to b: +5 blocks, as expected (at most +5 blocks)"),
+        (expect(at_most=4, metric="blocks"), False, "+5 blocks, 1 block more than expected (at most +4 blocks)"),
+        (expect(at_least=7, path="insert", metric="blocks"), True,
+         "blocks of paths through 'insert' from a to b: +7 blocks, as expected (at least +7 blocks)"),
+        (expect(at_most=-3, path="load", metric="blocks"), False,
+         "-2 blocks, 1 block more than expected (at most -3 blocks)"),
+    ],
+)  # fmt: skip
+def test_blocks_are_counted_where_bytes_stay_the_same(expectation: Expectation, met: bool, text: str) -> None:
+    verdict = judge(expectation, blocks_of([10, 6, 4], [15, 13, 2]))
+    assert verdict.met is met
+    assert text in verdict.text
+
+
+def test_blocks_that_nobody_counted_are_not_judged() -> None:
+    verdict = judge(expect(at_most=5, metric="blocks"), growing())
+    assert verdict.met is None and "count no blocks" in verdict.text
+    sampled = replace(blocks_of([10, 6, 4], [15, 13, 2]), variance=[0.0, 4.0, 0.0])
+    assert "are sampled" in judge(expect(at_most=5, metric="blocks"), sampled).text
+
+
+def test_what_samples_cannot_tell_counts_against_the_expectation() -> None:
+    # Standard errors of 3 and 4 KiB, of the two paths: of 5 KiB together.
+    diff = replace(growing(), variance=[0.0, (3.0 * KIB) ** 2, 0.0, (4.0 * KIB) ** 2, 0.0])
+    assert judge(expect(at_most=25 * KIB), diff).met is True
+    verdict = judge(expect(at_most=25 * KIB - 1), diff)
+    assert (verdict.met, verdict.uncertain) == (False, 15 * KIB)
+    assert "samples may be 15.0 KiB off (3 standard errors)" in verdict.text
+    assert judge(expect(at_most=23 * KIB, path="insert"), diff).met is True
+    assert judge(expect(at_most=23 * KIB - 1, path="insert"), diff).met is False
+    assert judge(expect(at_least=4 * KIB, path="load"), diff).met is False

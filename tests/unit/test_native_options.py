@@ -31,6 +31,13 @@ def test_gperftools_dumps_by_itself_only_when_asked_to() -> None:
     assert int(gperftools.environment("/p", NativeOptions())["HEAP_PROFILE_ALLOCATION_INTERVAL"]) > 1 << 50
 
 
+def test_auto_chooses_when_the_program_is_known_and_takes_no_options() -> None:
+    recipe = parse_recipe("program: x\nengine: auto\npoints: [{at: main, do: [snap, ledger]}]\n", "r.yaml")
+    assert recipe.engine == "auto", "whether it can take a ledger is known at the launch"
+    with pytest.raises(InputError, match="'threshold' is no option of the engine auto"):
+        parse_recipe(RECIPE.format("auto", "threshold", "1"), "r.yaml")
+
+
 @pytest.mark.parametrize("engine", ["massif", "gperftools", "none"])
 def test_an_option_of_another_engine_names_the_engine_that_takes_it(engine: str) -> None:
     with pytest.raises(

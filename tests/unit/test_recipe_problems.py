@@ -111,8 +111,12 @@ def test_a_mistake_in_a_point_is_named_with_its_place(point: str, said: str) -> 
             "4:5 an expectation has either 'at_most:' or 'at_least:'; write it as in at_most: 1MiB",
         ),
         (
-            "at_most: 0\n    metric: blocks",
-            "6:13 metric 'blocks' is not in this version of gdbmem; it has heap, rss",
+            "at_most: 10\n    metric: blocks",
+            "4:5 metric 'blocks' can't be judged: massif counts bytes only; choose gperftools, jemalloc or memcheck",
+        ),
+        (
+            "at_most: 0\n    metric: block",
+            "6:13 unknown metric 'block'; did you mean 'blocks'?",
         ),
         ('at_most: 0\n    path: "("', "6:11 'path' is no regular expression"),
         (f"at_most: 1{'0' * 400}.5MiB", "5:14 'at_most' is too large"),
@@ -274,3 +278,12 @@ def test_a_recipe_with_any_character_replaced_is_read_or_refused_in_a_sentence()
 def test_the_smallest_recipe_has_no_problem() -> None:
     assert problems(MINIMAL) == []
     assert problems(FULL) == []
+
+
+def test_a_limit_of_blocks_is_a_number_without_a_unit() -> None:
+    head = HEAD.replace("points", "engine: gperftools\npoints", 1)
+    expectation = "expect:\n  - between: [m, end]\n    metric: blocks\n    at_most: {}\n"
+    assert only_problem(head + expectation.format("1KiB")) == (
+        "7:14 'at_most': '1KiB' is no number of blocks; write it without a unit, as in 100"
+    )
+    assert problems(head + expectation.format("-100")) == []

@@ -17,7 +17,7 @@ NASTY = "\x00\x1b[31m<&\"'>]]>\ud800\udcff\ufffe\U0001f600\r\n\u2028"
 
 
 def verdict(met: Optional[bool], text: str = "sentence", *, line: int = 9, path: str = "") -> Verdict:
-    expectation = Expectation("a", "b", Position(line, 5), at_most_bytes=10, path=path)
+    expectation = Expectation("a", "b", Position(line, 5), at_most=10, path=path)
     return Verdict(expectation, met, None if met is None else 12, 10, 0, text)
 
 

@@ -41,7 +41,7 @@ def played(folder: Path, *taken: str, notices: tuple[Notice, ...] = (), **facts:
 
 
 def judged(outcome: Outcome, after: str = "m", *, at_most: int = 0) -> Verdict:
-    expectation = Expectation("a", after, Position(9, 5), at_most_bytes=at_most)
+    expectation = Expectation("a", after, Position(9, 5), at_most=at_most)
     return verdict_of(expectation, Diffs(outcome), KeptPairs((), outcome), outcome, ())
 
 
