@@ -6,20 +6,19 @@ and without.
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, repeat
 from typing import Any, NamedTuple, Optional, Protocol
+
+from gdbmem.arrays import import_numpy
 
 _DEFINITION = re.compile(rb"^(?![+\-cR#IS])[^\n]+", re.MULTILINE)
 _OTHERS = frozenset(b"+-cR#IS\n")  # how lines begin that define nothing
 _INDEX = re.compile(rb"[0-9a-f]{1,8}")
 _LONGEST_INDEX = 8
 _SHORT_INDEX = 7  # that many digits, and one bit, fit 31 bits
-_THREADS = "OPENBLAS_NUM_THREADS"
 _COUNTED_TOGETHER = 1 << 16
 NUMPY_FROM_BYTES = 3 << 20
 
@@ -75,22 +74,6 @@ class Tally:
             few, counts = sorted((self._counts, counts), key=len)
             counts[: len(few)] += few
         self._counts, self._keys, self._waiting = counts, [], 0
-
-
-def import_numpy() -> Any:
-    """Return numpy, which does not get to start the threads of a library that nobody here uses."""
-    if "numpy" in sys.modules:
-        import numpy as loaded
-
-        return loaded
-    given = os.environ.get(_THREADS)
-    os.environ[_THREADS] = given or "1"
-    try:
-        import numpy
-    finally:
-        if given is None:
-            del os.environ[_THREADS]
-    return numpy
 
 
 class Peak(NamedTuple):

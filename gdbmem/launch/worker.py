@@ -125,7 +125,9 @@ def interpreters() -> Iterator[Path]:
 
 def main() -> int:
     """Read one request from the standard input, analyse, and write the ledger."""
-    import numpy  # noqa: F401  (without it this worker is of no use: gdb can do the rest itself)
+    from gdbmem.arrays import import_numpy
+
+    import_numpy()  # without it this worker is of no use: gdb can do the rest itself
 
     from gdbmem.errors import GdbmemError
     from gdbmem.launch.inspection import explain_stopped

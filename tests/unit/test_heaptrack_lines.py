@@ -11,6 +11,7 @@ from typing import Any, Optional
 
 import pytest
 
+from gdbmem.arrays import import_numpy
 from gdbmem.errors import InputError
 from gdbmem.formats import heaptrack
 from gdbmem.formats.heaptrack_lines import (
@@ -20,7 +21,6 @@ from gdbmem.formats.heaptrack_lines import (
     Lines,
     PlainLines,
     Tally,
-    import_numpy,
     take_apart,
 )
 from tests.unit.stack_files import CAPTURES, read, tree

@@ -27,7 +27,7 @@ LAYERS = [
     "linux",
     "model",
 ]
-GROUND = {"arguments", "errors", "files", "text", "units"}
+GROUND = {"arguments", "arrays", "errors", "files", "text", "units"}
 EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "base", "json", "gdb", "misc"}
 # Absent from gdb's own Python, or slow to import there.
 NOT_WHILE_GDB_LOADS = {"yaml", "inotify_simple", "rich", "pygments", "numpy"}

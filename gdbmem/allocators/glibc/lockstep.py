@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Optional
 from gdbmem.allocators.glibc.layout import IS_MMAPPED
 from gdbmem.allocators.glibc.pagesums import PageSums
 from gdbmem.allocators.glibc.tally import CORRUPT, ENDED, PAGE, Cached, Tally, why_stopped
+from gdbmem.arrays import import_numpy
 from gdbmem.model.memory import Memory, word_at
 
 if TYPE_CHECKING:
@@ -283,7 +284,7 @@ class _Chain:
 def available() -> bool:
     """Tell whether numpy is there."""
     try:
-        import numpy  # noqa: F401
+        import_numpy()
     except ImportError:
         return False
     return True

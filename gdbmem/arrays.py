@@ -1,0 +1,25 @@
+"""numpy, where it is installed: gdb's own Python mostly has none."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+_THREADS = "OPENBLAS_NUM_THREADS"
+
+
+def import_numpy() -> Any:
+    """Return numpy, which does not get to start the threads of a library that nobody here uses; raises ImportError."""
+    if "numpy" in sys.modules:
+        import numpy as loaded
+
+        return loaded
+    given = os.environ.get(_THREADS)
+    os.environ[_THREADS] = given or "1"
+    try:
+        import numpy
+    finally:
+        if given is None:
+            del os.environ[_THREADS]
+    return numpy
