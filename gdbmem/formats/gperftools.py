@@ -7,7 +7,7 @@ start; last the process's memory map. gperftools 2.10 cuts the whole at 1 MiB wi
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
@@ -182,14 +182,27 @@ def _go_comment(text: _Text, line: bytes) -> None:
 
 
 def _stacks(text: _Text, metric: str) -> tuple[list[Stack], list[int]]:
+    rows = [(row.addresses, *(row.in_use if metric == IN_USE else row.allocated)) for row in text.rows]
     stacks = []
-    for row in text.rows:
-        blocks, size = row.in_use if metric == IN_USE else row.allocated
+    for addresses, blocks, size in _alike(rows) if text.rate > 1 else rows:
         if blocks == 0 and size == 0:
             continue
         estimate = unsample(blocks, size, text.rate)
-        stacks.append(Stack(row.addresses, estimate.bytes, estimate.blocks, estimate.variance))
+        stacks.append(Stack(addresses, estimate.bytes, estimate.blocks, estimate.variance))
     return stacks, [int(word, 16) for word in text.words]
+
+
+def _alike(rows: Sequence[tuple[Sequence[int], int, int]]) -> Iterable[tuple[Sequence[int], int, int]]:
+    """Return *rows* (addresses, blocks, bytes), those of one stack and one size of blocks as one.
+
+    tcmalloc writes a row for each sample, whose estimate would be rounded for itself.
+    """
+    sums: dict[tuple[tuple[int, ...], float], tuple[int, int]] = {}
+    for addresses, blocks, size in rows:
+        key = tuple(addresses), size / blocks if blocks else 0.0
+        known = sums.get(key, (0, 0))
+        sums[key] = known[0] + blocks, known[1] + size
+    return ((addresses, *counts) for (addresses, _), counts in sums.items())
 
 
 def _hidden(text: _Text, metric: str, source: str) -> tuple[Optional[Hidden], list[Notice]]:
