@@ -7,7 +7,7 @@ start; last the process's memory map. gperftools 2.10 cuts the whole at 1 MiB wi
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
@@ -184,23 +184,36 @@ def _go_comment(text: _Text, line: bytes) -> None:
 
 
 def _stacks(text: _Text, metric: str) -> tuple[list[Stack], list[int]]:
+    rows = [(row.addresses, *(row.in_use if metric == IN_USE else row.allocated)) for row in text.rows]
     stacks = []
     numbers = [int(word, 16) for word in text.words]
     unnamed = {n for n, address in enumerate(numbers) if text.is_go and _named(text, address) is None}
-    for row in text.rows:
-        blocks, size = row.in_use if metric == IN_USE else row.allocated
+    for addresses, blocks, size in _alike(rows) if text.rate > 1 else rows:
         if blocks == 0 and size == 0:
             continue
         estimate = unsample(blocks, size, text.rate)
-        path = _within(row.addresses, unnamed)
+        path = _within(addresses, unnamed)
         stacks.append(Stack(path, estimate.bytes, estimate.blocks, estimate.variance))
     return stacks, numbers
 
 
-def _within(path: tuple[int, ...], unnamed: Container[int]) -> tuple[int, ...]:
+def _within(path: Sequence[int], unnamed: Container[int]) -> Sequence[int]:
     # Go names neither its own allocator, at one end, nor goexit at the other.
     listed = [at for at, number in enumerate(path) if number not in unnamed]
     return path[listed[0] : listed[-1] + 1] if listed else path
+
+
+def _alike(rows: Sequence[tuple[Sequence[int], int, int]]) -> Iterable[tuple[Sequence[int], int, int]]:
+    """Return *rows* (addresses, blocks, bytes), those of one stack and one size of blocks as one.
+
+    tcmalloc writes a row for each sample, whose estimate would be rounded for itself.
+    """
+    sums: dict[tuple[tuple[int, ...], float], tuple[int, int]] = {}
+    for addresses, blocks, size in rows:
+        key = tuple(addresses), size / blocks if blocks else 0.0
+        known = sums.get(key, (0, 0))
+        sums[key] = known[0] + blocks, known[1] + size
+    return ((addresses, *counts) for (addresses, _), counts in sums.items())
 
 
 def _hidden(text: _Text, metric: str, source: str) -> tuple[Optional[Hidden], list[Notice]]:

@@ -21,7 +21,7 @@ FILES = [
     "tc.0001.heap", "tc.0002.heap", "many.0001.heap.gz", "exact-first.jeheap", "exact-second.jeheap",
     "sampled-first.jeheap", "sampled-second.jeheap", "xtree.kcg", "xtleak.kcg", "dhat.json",
     "dhat-1.json", "ht.zst",
-    "go1.pb.gz", "go2.pb.gz", "go1.txt", "go2.txt", "tc.raw", "growth.heap", "by-hand.heapz",
+    "go1.pb.gz", "go2.pb.gz", "go1.txt", "go2.txt", "tc.raw", "growth.heap", "samples.heap.gz", "by-hand.heapz",
 ]  # fmt: skip
 
 
@@ -39,6 +39,20 @@ def test_every_metric_of_every_capture_adds_up(name: str) -> None:
 def test_gperftools_totals_are_those_of_google_pprof(name: str) -> None:
     total = int(re.search(r"Total: (\d+) B", peer(name))[1])  # type: ignore[index]
     assert tree(read(CAPTURES / f"{name}.heap")).bytes[0] == total
+
+
+def test_tcmallocs_own_samples_have_the_total_of_google_pprof_and_stand_for_what_the_program_holds() -> None:
+    total = int(re.search(r"Total: (\d+) B", peer("samples"))[1])  # type: ignore[index]
+    profile = read(CAPTURES / "samples.heap.gz")
+    assert abs(tree(profile).bytes[0] - total) <= 2, "rounded once for each of two stacks"
+    stacks = profile.load(profile).stacks
+    held = {1_000: 300_000, 1_000_000: 50}
+    assert len(stacks) == 2
+    for stack in stacks:
+        assert stack.blocks is not None
+        block = min(held, key=lambda size: abs(size - stack.bytes / stack.blocks))
+        assert abs(stack.bytes / block - stack.blocks) <= 0.5, "bytes and blocks are of the same estimate"
+        assert abs(stack.bytes - block * held[block]) <= 3 * stack.variance**0.5
 
 
 @pytest.mark.parametrize("name", ["exact-first", "exact-second", "sampled-first", "sampled-second"])
