@@ -91,6 +91,7 @@ def record_series(args: argparse.Namespace, words: Optional[list[str]]) -> Recor
             follow=not args.no_children,
             budget=args.pss_budget / 100,
             roots_are_known=not target.may_return,
+            leave_out={os.getpid()},  # a child of the shell that is watched
             surroundings=Surroundings(cgroup=_limit(target).folder, gpu=find_gpus()),
         )
         stack.callback(tree.close)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Callable, Optional
 
@@ -61,12 +61,15 @@ class Tree:
         follow: bool = True,
         surroundings: Optional[Surroundings] = None,
         roots_are_known: bool = False,
+        leave_out: Collection[int] = (),
     ) -> None:
         """Follow on from *lines*, children too with *follow*; *budget* is the share of a CPU for reading PSS.
 
-        With *roots_are_known* no more of them come once those that there are have been found.
+        With *roots_are_known* no more of them come once those that there are have been found. Processes to *leave_out*,
+        and what descends from them, are nobody's children.
         """
         self._find_roots = find_roots
+        self._left_out = leave_out
         self._roots_are_known = roots_are_known
         self._events = events
         self._budget = budget
@@ -244,7 +247,7 @@ class Tree:
         return started
 
     def _adopt(self, pid: int, t: float) -> Optional[_Process]:
-        if pid in self._processes:
+        if pid in self._processes or pid in self._left_out:
             return None
         try:
             files = ProcessFiles(pid)

@@ -6,6 +6,7 @@ with the next whole look, and the file is emptied. Behind the last one stand zer
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 from pathlib import Path
@@ -56,7 +57,8 @@ class Journal:
         """Close the file."""
         if self._map is not None:
             self._map.close()
-        os.ftruncate(self._descriptor, self._used)
+        with contextlib.suppress(OSError):  # zeros at the end do no harm
+            os.ftruncate(self._descriptor, self._used)
         os.close(self._descriptor)
 
 

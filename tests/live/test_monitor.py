@@ -449,3 +449,10 @@ def test_on_a_terminal_there_is_a_chart_that_survives_a_resize_and_keys_work(scr
         user.see("recorded in run")
         user.child.expect_exact(b"\n")
     assert [mark.text[:4] for mark in Recording(scratch / "run").marks] == ["key "]
+
+
+def test_a_monitor_that_is_a_child_of_what_it_watches_leaves_itself_out(scratch: Path) -> None:
+    script = 'sleep 100 & "$0" monitor -q --json -o series.json --interval 20ms --for 0.5s $$; kill $!'
+    subprocess.run(["sh", "-c", script, GDBMEM], cwd=scratch, check=True, stdout=subprocess.DEVNULL)
+    names = [line["name"] for line in json.loads((scratch / "series.json").read_text())["processes"]]
+    assert sorted(names) == ["sh", "sleep"]

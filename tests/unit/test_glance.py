@@ -89,6 +89,24 @@ def test_more_glances_than_the_journal_had_room_for_outlive_a_killed_monitor(tmp
     assert (tmp_path / "series.glances").stat().st_size == 0
 
 
+@pytest.mark.parametrize("lost", range(1, len(TWO) + 8))
+def test_a_glance_torn_by_a_kill_in_the_middle_of_writing_is_left_out(tmp_path: Path, lost: int) -> None:
+    writer = SeriesWriter(tmp_path, facts())
+    writer.glance(Glance(0.1, b"1", ONE))
+    writer.glance(Glance(0.2, b"1", TWO))
+    journal = tmp_path / "series.glances"
+    data = journal.read_bytes()
+    end = data.index(b"\0")
+    journal.write_bytes(data[: end - lost] + bytes(len(data) - end + lost))
+    assert Recording(tmp_path).looks() == [0.1]
+    os.close(writer._lock)
+    again = SeriesWriter(tmp_path)
+    again.glance(Glance(0.3, b"1", ONE))
+    assert Recording(tmp_path).looks() == [0.1, 0.3]
+    again.close()
+    assert Recording(tmp_path).looks() == [0.1, 0.3]
+
+
 def test_a_tree_of_many_was_looked_at_but_has_no_rss(tmp_path: Path) -> None:
     writer = SeriesWriter(tmp_path, facts())
     writer.glance(Glance(0.1, b"1 2", ONE + TWO))
