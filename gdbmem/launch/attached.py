@@ -31,7 +31,7 @@ from gdbmem.launch.wire import ATTACHED, ENVIRONMENT
 from gdbmem.linux.process import ProcessFacts, check_analysable
 from gdbmem.linux.processes import stat_of
 from gdbmem.runs.process_runs import run_for_process
-from gdbmem.runs.run import Run, SnapshotRecord
+from gdbmem.runs.run import Run, SnapshotRecord, current_folder
 from gdbmem.text import printable
 
 SNAP_SECONDS = 120.0  # gdb reads the symbols of a browser meanwhile
@@ -146,7 +146,9 @@ def _start_nothing(serial: int, arguments: Optional[list[str]]) -> Any:
 
 
 def _open_run(target: Target, folder: Optional[Path], command: Sequence[str]) -> tuple[Run, bool]:
-    run, is_new = run_for_process(str(target.program), target.identity, parent=Path.cwd(), folder=folder)
+    run, is_new = run_for_process(
+        str(target.program), target.identity, parent=current_folder(), folder=folder
+    )
     if is_new:
         run.update(
             program=str(target.program),
