@@ -188,6 +188,17 @@ def test_a_process_that_is_always_inside_its_allocator_is_let_out_of_it_first(
             process.kill()
 
 
+@pytest.mark.parametrize("verb", ["snap", "attach"])
+def test_a_current_folder_that_is_gone_is_one_sentence(verb: str, program: Program, tmp_path: Path) -> None:
+    needs_library("jemalloc")
+    with served(program, tmp_path, PRELOADS["jemalloc"]) as process:
+        command = f'mkdir gone && cd gone && rmdir ../gone && exec "{GDBMEM}" {verb} {process.pid}'
+        ended = shell("/bin/sh", "-c", command, folder=tmp_path)
+        assert ended.returncode > 0
+        assert "the current folder is gone" in ended.stderr and "Traceback" not in ended.stderr
+        assert process.end() == 7, "the process goes on as if nothing had been asked"
+
+
 def test_what_cannot_be_snapped_is_refused_with_the_reason(program: Program, tmp_path: Path) -> None:
     refusals = {
         "there is no process": 4_000_000,
