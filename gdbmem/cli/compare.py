@@ -20,6 +20,7 @@ from gdbmem.arguments import ArgumentParser, add_output_options, split_program, 
 from gdbmem.cli.monitor import parse_fail_on, plot_kind
 from gdbmem.errors import InputError, UsageError
 from gdbmem.report.output import open_output
+from gdbmem.runs.run import current_folder
 from gdbmem.text import printable
 from gdbmem.units import parse_duration
 
@@ -110,7 +111,7 @@ def _record(args: argparse.Namespace, words: list[str]) -> tuple[list[Path], lis
         for which in (0, 1) if number % 2 == 0 else (1, 0):
             options = ["--quiet", "--interval", f"{args.interval}s", "--stdout", "/dev/null"]
             options += ["--for", f"{args.duration}s"] if args.duration else []
-            folder = _fresh(Path.cwd() / f"gdbmem.compare.{'ab'[which]}{number + 1}")
+            folder = _fresh(current_folder() / f"gdbmem.compare.{'ab'[which]}{number + 1}")
             monitor = parser.parse_args([*options, "--run", str(folder)])
             recorded = record_series(monitor, commands[which])
             if recorded.status and not args.duration:

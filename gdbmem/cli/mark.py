@@ -16,6 +16,7 @@ from typing import Optional
 
 from gdbmem.arguments import ArgumentParser
 from gdbmem.errors import InputError, UsageError
+from gdbmem.runs.run import current_folder
 from gdbmem.text import printable
 
 _LONGEST = 200
@@ -46,7 +47,7 @@ def _find(given: Optional[str]) -> Path:
     named = given or os.environ.get("GDBMEM_RUN")
     if named:
         return Path(named)
-    live = [path for path in sorted(Path.cwd().iterdir()) if _is_live(path)]
+    live = [path for path in sorted(current_folder().iterdir()) if _is_live(path)]
     if len(live) == 1:
         return live[0]
     if live:
