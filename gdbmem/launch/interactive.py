@@ -105,5 +105,5 @@ def shown(folder: Path) -> str:
     """Return *folder* as short as it can be typed from here."""
     try:
         return str(folder.relative_to(Path.cwd()))
-    except ValueError:
+    except (ValueError, FileNotFoundError):  # the current folder may have been deleted meanwhile
         return str(folder)
