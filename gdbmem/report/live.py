@@ -174,8 +174,8 @@ class LiveView:
         look = self._look
         assert look is not None
         total = self._latest.readings.get(TREE, Reading())
-        paused = "  PAUSED" if self._paused else ""
-        return f"{self._title}  {format_duration(look.t)}  {describe(total, look.alive)}{paused}"
+        paused = "PAUSED  " if self._paused else ""  # first: the end of the line may be cut off
+        return f"{paused}{self._title}  {format_duration(look.t)}  {describe(total, look.alive)}"
 
     def _table(self, rows: int, width: int) -> Any:
         from rich.table import Table

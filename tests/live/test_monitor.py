@@ -367,8 +367,7 @@ def test_processes_are_found_by_name_whenever_they_come_and_a_new_one_takes_the_
     wait_until(lambda: (scratch / "run" / DATABASE).exists())
     for _ in range(2):
         worker = starts(str(scratch / "worker-of-this"), "60")
-        more = samples_in(scratch / "run") + 2
-        wait_until(lambda least=more: samples_in(scratch / "run") > least)  # type: ignore[misc]
+        wait_until(lambda pid=worker.pid: pid in {line.pid for line in Recording(scratch / "run").lines})  # type: ignore[misc]
         worker.kill()
         worker.wait()
     watching.send_signal(signal.SIGINT)

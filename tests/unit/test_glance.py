@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -28,10 +29,13 @@ def test_between_two_whole_looks_only_rss_is_read() -> None:
         tree = Tree(lambda: {one, two}, events=None, budget=0)
         assert tree.glance(0.0) is None, "the first look is a whole one"
         tree.look(0.0)
+        statm, size = Path(f"/proc/{one}/statm"), -1
+        while size != (size := int(statm.read_text().split()[1])):  # it is still being loaded
+            time.sleep(0.05)
         glance = tree.glance(0.1)
         assert glance is not None
         readings = dict(glance.readings())
-        assert readings[1].rss_bytes == int(Path(f"/proc/{one}/statm").read_text().split()[1]) * PAGE_BYTES
+        assert readings[1].rss_bytes == size * PAGE_BYTES
         assert readings[TREE] == Reading(), "the sum of RSS is no total"
         assert tree.glance(60.0) is None, "the time for a whole look has come"
         tree.close()
