@@ -16,6 +16,7 @@ from typing import Optional
 from benchmarks.massif_files import write_wide
 from benchmarks.profile_files import build_program, gperftools_pair, heaptrack_file, jemalloc_file, xtree_file
 from benchmarks.racing import Action, Row, race_pair
+from gdbmem.linux.processes import descendants, parents
 
 TITLE = "Reading profiles of other tools"
 STACKS, STACKS_OF_JEMALLOC, STACKS_OF_XTREE = 2_400, 12_000, 600
@@ -127,14 +128,15 @@ def _quietly(*command: str) -> Action:
 
 
 def peak_mib(command: Sequence[str]) -> float:
-    """Run *command* and return the most memory that the kernel says it held at once."""
+    """Run *command* and return the most memory that the kernel says it and its children held, each at its peak."""
+    peaks: dict[int, int] = {}
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        most = 0
         while process.poll() is None:
-            found = re.search(r"^VmHWM:\s*(\d+) kB", _status(process.pid), re.MULTILINE)
-            most = max(most, int(found[1]) if found else 0)
+            for pid in (process.pid, *descendants({process.pid}, parents())):
+                found = re.search(r"^VmHWM:\s*(\d+) kB", _status(pid), re.MULTILINE)
+                peaks[pid] = max(peaks.get(pid, 0), int(found[1]) if found else 0)
             time.sleep(0.002)
-    return most / 1024
+    return sum(peaks.values()) / 1024
 
 
 def _status(pid: int) -> str:

@@ -160,15 +160,21 @@ def _sweep(children: set[int]) -> float:
 
 def _against_peers() -> Iterator[Row]:
     """Race for RSS, which is all that peers read, at mprof's own interval and faster; the tools take turns."""
-    yield Row(f"CPU per sample of a Python that only wakes up, at {1 / _INTERVAL:.0f} Hz", _asleep(), 0.0)
     for size in (1, 21):
         with _family(size) as pid:
             names = ["gdbmem", *_present()]
             for interval in (_INTERVAL, _INTERVAL / 5):
                 costs: dict[str, list[float]] = {name: [] for name in names}
+                least = []
                 for _ in range(_ROUNDS):
                     for name in names:
                         costs[name].append(_cpu_per_sample(name, pid, interval))
+                    least.append(_least(pid, interval))
+                if size == 1:
+                    what = "the least Python that wakes up and reads statm"
+                    yield Row(
+                        f"CPU per sample of {what}, {1 / interval:.0f} Hz", statistics.median(least), 0.0
+                    )
                 what = "one process" if size == 1 else f"a family of {size}"
                 for name in names[1:]:
                     yield Row(
@@ -192,12 +198,20 @@ def _present() -> Iterator[str]:
 _BIN = Path(sys.executable).parent
 _PACKAGES = {"psrecord": "psrecord", "mprof": "memory_profiler"}
 _OURS = ["-m", "gdbmem.cli.main", "monitor", "-q", "--pss-budget", "0"]
-_SLEEPER = f"import time\nfor _ in range(200): time.sleep({_INTERVAL})"
+# What is left when everything but the sample itself is taken away: what this machine asks for waking up.
+_LEAST = """\
+import os, sys, time
+statm = os.open(f"/proc/{sys.argv[1]}/statm", os.O_RDONLY)
+while True:
+    time.sleep(float(sys.argv[2]))
+    os.pread(statm, 128, 0)
+"""
 
 
-def _asleep() -> float:
-    child = subprocess.Popen([sys.executable, "-c", _SLEEPER])
-    seconds = _cpu_while(child, _RACE_SECONDS) * _INTERVAL
+def _least(pid: int, interval: float) -> float:
+    """Return the CPU seconds per sample of a loop that reads the statm of *pid* and throws it away."""
+    child = subprocess.Popen([sys.executable, "-c", _LEAST, str(pid), str(interval)])
+    seconds = _cpu_while(child, _RACE_SECONDS) * interval
     child.kill()
     child.wait()
     return seconds

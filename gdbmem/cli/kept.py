@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from gdbmem.errors import InputError, UsageError
-from gdbmem.launch.earlier import file_text, nothing_kept
-from gdbmem.runs.kept import CONTAINERS, LEDGER, find_kept, kept_records, kept_text
+from gdbmem.runs.kept import CONTAINERS, LEDGER, file_text, find_kept, kept_records, kept_text, nothing_kept
 from gdbmem.runs.operand import find_operand
 from gdbmem.runs.run import ORDINAL, Run
 from gdbmem.text import printable

@@ -31,6 +31,7 @@ _MAPPED_FROM_BYTES = 16 << 20
 _UNPACKED_LIMIT_BYTES = 1 << 30
 _HELD_BYTES = 64 << 20  # more than that is unpacked to a file
 _STEP_BYTES = 1 << 20
+_HEAD_BYTES = 64  # more than a heaptrack file's first line
 
 _GZIP = b"\x1f\x8b"
 _BZIP2 = b"BZh"
@@ -167,6 +168,17 @@ def open_profile(path: Union[str, os.PathLike[str]], reading: Optional[Reading] 
     if name is None:
         raise _of_another_format(data, source)
     return _read_as(name, data, source, reading, notices)
+
+
+def is_heaptrack(path: Union[str, os.PathLike[str]], reading: Optional[Reading] = None) -> bool:
+    """Tell whether the file *path* is one of heaptrack's, or to be read as one. Raises InputError as open_profile()."""
+    if reading is not None and reading.format is not None:
+        return reading.format == "heaptrack"
+    source = os.fspath(path)
+    with _opened(source) as (file, packing):
+        if packing is None:
+            return FORMATS["heaptrack"].start.match(file.read(_HEAD_BYTES)) is not None
+    return _Unpacking(source).is_heaptrack()
 
 
 def _read_as(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Optional
 
 from gdbmem.analysis.ledger_answer import retained_bytes
@@ -11,7 +10,17 @@ from gdbmem.model.containers import Survey
 from gdbmem.model.ledger import Ledger
 from gdbmem.report.containers import containers_json, read_survey
 from gdbmem.report.ledger_json import ledger_json, read_ledger
-from gdbmem.runs.kept import CONTAINERS, LEDGER, Kept, find_kept, keep, kept_records, kept_text
+from gdbmem.runs.kept import (
+    CONTAINERS,
+    LEDGER,
+    Kept,
+    file_text,
+    find_kept,
+    keep,
+    kept_records,
+    kept_text,
+    nothing_kept,
+)
 from gdbmem.runs.operand import find_operand
 from gdbmem.runs.run import Run
 from gdbmem.text import printable
@@ -58,27 +67,6 @@ def _last(run: Run, kind: str) -> str:
     if not names:
         raise nothing_kept(run, kind)
     return names[-1]
-
-
-def nothing_kept(run: Run, kind: str) -> InputError:
-    """Return the error for a *run* that keeps nothing of *kind*."""
-    return InputError(
-        f"{printable(run.folder.name)} keeps no {kind}",
-        slug="no-such-ledger" if kind == LEDGER else "no-such-survey",
-        hint=f"a recipe's do: [{kind}] or mem{'explain' if kind == LEDGER else 'containers'} --save keeps one",
-    )
-
-
-def file_text(path: Path) -> str:
-    """Return what the file at *path* holds; raises InputError."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise InputError(
-            f"{printable(str(path))} can't be read: {error.strerror}",
-            slug="unreadable",
-            hint="name another file",
-        ) from error
 
 
 def place_to_save(text: str) -> tuple[Run, str]:

@@ -134,3 +134,24 @@ def kept_text(run: Run, record: Kept) -> str:
             slug="snapshot-gone",
             hint="'gdbmem show RUN' lists what is there",
         ) from error
+
+
+def nothing_kept(run: Run, kind: str) -> InputError:
+    """Return the error for a *run* that keeps nothing of *kind*."""
+    return InputError(
+        f"{printable(run.folder.name)} keeps no {kind}",
+        slug="no-such-ledger" if kind == LEDGER else "no-such-survey",
+        hint=f"a recipe's do: [{kind}] or mem{'explain' if kind == LEDGER else 'containers'} --save keeps one",
+    )
+
+
+def file_text(path: Path) -> str:
+    """Return what the file at *path* holds; raises InputError."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InputError(
+            f"{printable(str(path))} can't be read: {error.strerror}",
+            slug="unreadable",
+            hint="name another file",
+        ) from error

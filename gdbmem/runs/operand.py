@@ -5,16 +5,18 @@ from __future__ import annotations
 import glob
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Callable, Optional, Union
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.addresses import Binary
-from gdbmem.formats.opening import Reading, open_profile
+from gdbmem.formats.opening import Reading, is_heaptrack, open_profile
 from gdbmem.formats.stacks import StackProfile
 from gdbmem.model.leaks import LOST
 from gdbmem.model.snapshot import HEAP_BYTES, Profile, Snapshot
 from gdbmem.runs.run import Run, SnapshotRecord, asked_for, is_run, notices, open_run
+from gdbmem.runs.sidebyside import side_by_side
 from gdbmem.text import plural, printable
 
 _FORMS = "name a profile, FILE:NUMBER, a run folder or RUN:NAME"
@@ -65,7 +67,19 @@ def load_operand(text: str, reading: Optional[Reading] = None) -> Loaded:
 
 def load_all(texts: Sequence[str], reading: Optional[Reading] = None) -> list[Loaded]:
     """Return the snapshots that *texts* name; addresses that several hold are looked up once."""
+    if len(texts) > 1 and all(_takes_long(text, reading) for text in texts):
+        return side_by_side([partial(_load_alone, text, reading) for text in texts])
     return _load_together([_open(text, reading) for text in texts], reading)
+
+
+def _takes_long(text: str, reading: Optional[Reading]) -> bool:
+    """Tell whether *text* names a file of a kind that may have a hundred million lines, and holds no addresses."""
+    place, _ = find_operand(text)
+    return not isinstance(place, Run) and is_heaptrack(place, reading)
+
+
+def _load_alone(text: str, reading: Optional[Reading]) -> Loaded:
+    return _open(text, reading)[1]()
 
 
 def _open(text: str, reading: Optional[Reading]) -> _Opened:
