@@ -23,6 +23,7 @@ _LONGEST_NUMBER = 15  # digits that fit 63 bits
 _SHORT_INDEX = 7  # that many digits, and one bit, fit 31 bits
 _COUNTED_TOGETHER = 1 << 16
 NUMPY_FROM_BYTES = 3 << 20
+LEAST_TABLES = 300  # definitions; fewer are read faster one by one
 
 
 class Events(NamedTuple):
@@ -198,46 +199,43 @@ class ArrayLines:
         self._ends = np.flatnonzero(self._data == ord("\n"))
         self._starts = np.zeros_like(self._ends)
         np.add(self._ends[:-1], 1, out=self._starts[1:])
-        self._first = first = self._data.take(self._starts)
+        first = self._data.take(self._starts)
         self._is_freed = first == ord("-")
         self._is_event = self._is_freed | (first == ord("+"))
+        self._others = np.flatnonzero(~self._is_event)
+        self._kinds = first[self._others]
 
     def __len__(self) -> int:
         return len(self._ends)
 
     def definitions(self) -> Iterator[bytes]:
-        return self._lines_at(~self._is_event)
+        return self._lines_at(self._others)
 
     def tables(self) -> Optional[Tables]:
-        np, first = self._np, self._first
-        traces, allocations = (np.flatnonzero(first == ord(kind)) for kind in "ta")
-        blanks = np.flatnonzero(self._data == ord(" "))
-        of_traces, of_allocations = self._pairs(traces, blanks), self._pairs(allocations, blanks)
+        if len(self._others) < LEAST_TABLES:
+            return None
+        traces, allocations, addresses = (self._others[self._kinds == ord(kind)] for kind in "tai")
+        of_traces, of_allocations = self._pairs(traces), self._pairs(allocations)
         if of_traces is None or of_allocations is None:
             return None
-        addresses = np.flatnonzero(first == ord("i"))
-        return Tables(
-            *of_traces,
-            np.searchsorted(addresses, traces),
-            *of_allocations,
-            np.searchsorted(traces, allocations),
-        )
+        before = self._np.searchsorted
+        return Tables(*of_traces, before(addresses, traces), *of_allocations, before(traces, allocations))
 
     def definitions_beside_tables(self) -> Iterator[bytes]:
-        return self._lines_at(~(self._is_event | (self._first == ord("t")) | (self._first == ord("a"))))
+        return self._lines_at(self._others[(self._kinds != ord("t")) & (self._kinds != ord("a"))])
 
-    def _lines_at(self, wanted: Any) -> Iterator[bytes]:
-        at = self._np.flatnonzero(wanted)
+    def _lines_at(self, at: Any) -> Iterator[bytes]:
         piece = self._piece
         bounds = zip(self._starts[at].tolist(), self._ends[at].tolist())
         return (piece[a:b] for a, b in bounds if piece[a] not in _OTHERS)
 
-    def _pairs(self, at: Any, blanks: Any) -> Optional[tuple[Any, Any]]:
+    def _pairs(self, at: Any) -> Optional[tuple[Any, Any]]:
         """Return both numbers of each of the lines *at*, 'a 1f 2' say; None where one of them is written otherwise."""
         np, data = self._np, self._data
         starts, ends = self._starts[at], self._ends[at]
         if not len(at):
             return starts, starts
+        blanks = np.flatnonzero(data[: ends[-1]] == ord(" "))
         middle = np.append(blanks, len(data)).take(np.searchsorted(blanks, starts + 2))
         if (data.take(starts + 1) != ord(" ")).any() or (middle >= ends).any():
             return None
