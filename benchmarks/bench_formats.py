@@ -60,16 +60,32 @@ def _heaptrack(here: Path) -> Sequence[Optional[Row]]:
         _missing("heaptrack")
         return []
     program = build_program(here, stacks=STACKS)
-    return [_heaptrack_pair(here, program, times) for times in TIMES]
+    loops = [_heaptrack_pair(here, [(program, times // 2), (program, times)], "a loop") for times in TIMES]
+    script = here / "parsing.py"
+    script.write_text(_PARSING)
+    parsing = [(sys.executable, script, files) for files in (60, 120)]
+    return [*loops, _heaptrack_pair(here, parsing, "Python parsing modules")]
 
 
-def _heaptrack_pair(here: Path, program: Path, times: int) -> Optional[Row]:
-    sizes = {f"a{times}": times // 2, f"b{times}": times}
-    files = [heaptrack_file(program, here, name, count) for name, count in sizes.items()]
+# A program that nobody wrote for a race: very many call paths.
+_PARSING = """\
+import ast, glob, os, sys
+files = sorted(glob.glob(os.path.dirname(os.__file__) + "/*.py"))[:int(sys.argv[1])]
+trees = [ast.parse(open(file, "rb").read()) for file in files]
+"""
+
+
+def _heaptrack_pair(here: Path, commands: Sequence[Sequence[object]], what: str) -> Optional[Row]:
+    folder = Path(tempfile.mkdtemp(dir=here))
+    files = [heaptrack_file(list(map(str, words)), folder, f"of{n}") for n, words in enumerate(commands)]
     ours = (*GDBMEM, "diff", *map(str, files))
     peer = ("heaptrack_print", "-d", str(files[0]), "-f", str(files[1]))
-    what = f"heaptrack pair, {_events(files):,} lines / `heaptrack_print -d`"
-    return _race(what, ours, peer, times_faster=1)
+    return _race(
+        f"heaptrack pair of {what}, {_events(files):,} lines / `heaptrack_print -d`",
+        ours,
+        peer,
+        times_faster=1,
+    )
 
 
 def _callgrind(here: Path) -> Sequence[Optional[Row]]:

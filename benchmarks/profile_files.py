@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 LEVELS, FUNCTIONS = 12, 64
@@ -77,9 +78,10 @@ def jemalloc_file(program: Path, folder: Path, name: str) -> Path:
     return next(iter(folder.glob(f"{name}.*.heap")))
 
 
-def heaptrack_file(program: Path, folder: Path, name: str, times: int) -> Path:
-    """Return what heaptrack records of *program*, each path *times* times or more."""
-    subprocess.run(["heaptrack", "-o", str(folder / name), str(program), str(times)], cwd=folder, check=True,
+def heaptrack_file(command: Sequence[str], folder: Path, name: str) -> Path:
+    """Return what heaptrack records of *command*."""
+    environment = {**os.environ, "PYTHONMALLOC": "malloc"}
+    subprocess.run(["heaptrack", "-o", str(folder / name), *command], cwd=folder, env=environment, check=True,
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
     return next(iter(folder.glob(f"{name}.*zst")), folder / f"{name}.gz")
 

@@ -6,14 +6,23 @@ time; only the few that define strings, addresses, traces and allocations are lo
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Callable, NamedTuple, Optional, Union
+from typing import Callable, Optional, Union
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.formats.heaptrack_lines import NUMPY_FROM_BYTES, BadLineError, Events, Lines, Tally, take_apart
+from gdbmem.formats.heaptrack_lines import (
+    NUMPY_FROM_BYTES,
+    BadLineError,
+    Events,
+    Lines,
+    Tables,
+    Tally,
+    take_apart,
+)
 from gdbmem.formats.massif_tree import Data
 from gdbmem.formats.stacks import (
     ALLOCATED,
@@ -39,21 +48,30 @@ _PIECE_BYTES = 128 << 10  # what is worked out of a piece then stays in the proc
 Blocks = Callable[[], Iterator[bytes]]  # what a file holds, from its start each time
 
 
-class _Allocation(NamedTuple):
-    size: int
-    trace: int
+def _column(*values: int) -> array[int]:
+    return array("q", values)
 
 
 @dataclass
 class _Tables:
-    # Indices of strings, addresses and traces count from 1, those of allocations from 0.
+    # Indices of strings, addresses and traces count from 1, those of allocations from 0. There may be millions.
     version: int = 0
     command: str = ""
     strings: list[str] = field(default_factory=lambda: [""])
     chains: list[Sequence[Frame]] = field(default_factory=lambda: [()])
-    traces: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])  # address, calling trace
-    allocations: list[_Allocation] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)  # of the allocations, bytes
+    trace_address: array[int] = field(default_factory=lambda: _column(0))
+    trace_caller: array[int] = field(default_factory=lambda: _column(0))  # another trace
+    size: array[int] = field(default_factory=_column)  # of each allocation, bytes
+    trace: array[int] = field(default_factory=_column)  # of each allocation
+
+    def add(self, more: Tables) -> bool:
+        """Add *more*, unless it names what has not been defined before; tell whether it was added."""
+        if not more.name_what_is_known(len(self.chains), len(self.trace_caller)):
+            return False
+        columns = (self.trace_address, self.trace_caller, self.size, self.trace)
+        for column, values in zip(columns, (more.addresses, more.callers, more.sizes, more.traces)):
+            column.frombytes(values.astype("q").tobytes())
+        return True
 
 
 @dataclass(frozen=True)
@@ -89,27 +107,27 @@ def read_heaptrack(data: Union[Data, Blocks], source: str, metric: Optional[str]
 def _load(profile: StackProfile, stacks: Sequence[Stack], tables: _Tables, events: Events) -> Content:
     if profile.by_size:
         stacks = _stacks(tables, events, profile.metric, profile.source, by_size=True)
-    return Content(_with_paths(stacks, tables, profile.source), tables.chains)
+    return Content(_with_paths(_merged(stacks, tables), tables, profile.source), tables.chains)
 
 
 def _stacks(tables: _Tables, events: Events, metric: str, source: str, *, by_size: bool) -> list[Stack]:
     """Return one stack a trace (and size); its only "frame" is the trace's number, until its path is asked for."""
     sizes: Counter[tuple[int, int]] = Counter()
     blocks: Counter[tuple[int, int]] = Counter()
-    for index, allocation in enumerate(tables.allocations):
-        count = events.made[index]
-        if metric != ALLOCATED:
-            count -= events.freed[index]
-        if count < 0:
+    made, freed = events
+    counts = made if metric == ALLOCATED else [a - b for a, b in zip(made, freed)]
+    for count, size, trace in zip(counts, tables.size, tables.trace):
+        if count > 0:
+            key = (trace, size if by_size else 0)
+            sizes[key] += count * size
+            blocks[key] += count
+        elif count < 0:
+            index = next(number for number, left in enumerate(counts) if left < 0)
             raise InputError(
                 f"{printable(source)} frees allocation {index:x} more often than it makes it",
                 slug="negative-count",
                 hint="the file is damaged",
             )
-        if count:
-            key = (allocation.trace, allocation.size if by_size else 0)
-            sizes[key] += count * allocation.size
-            blocks[key] += count
     if sum(sizes.values()) > LARGEST:
         raise InputError(f"{printable(source)} counts more bytes than any memory has", slug="count-too-big")
     return [
@@ -118,14 +136,38 @@ def _stacks(tables: _Tables, events: Events, metric: str, source: str, *, by_siz
     ]
 
 
+def _merged(stacks: Sequence[Stack], tables: _Tables) -> list[Stack]:
+    """Return *stacks*, those in one whose frames are the same at other addresses: mostly a small part is left."""
+    addresses, callers = tables.trace_address, tables.trace_caller
+    numbers: dict[Sequence[Frame], int] = {}
+    same_frames = [numbers.setdefault(tuple(frames), number) for number, frames in enumerate(tables.chains)]
+    first: dict[int, int] = {0: 0}  # trace → the first one with the same frames
+    known: dict[tuple[int, int], int] = {}
+    sums: dict[tuple[int, int], Stack] = {}
+    for stack in stacks:
+        trace, way = stack.frames[0], []
+        while trace not in first:  # a caller stands before what it calls: this ends
+            way.append(trace)
+            trace = callers[trace]
+        found = first[trace]
+        for trace in reversed(way):
+            found = first[trace] = known.setdefault((same_frames[addresses[trace]], found), trace)
+        before = sums.get((found, stack.block_bytes))
+        size, blocks = (before.bytes, before.blocks) if before is not None else (0, 0)
+        sums[found, stack.block_bytes] = stack._replace(
+            frames=(found,), bytes=size + stack.bytes, blocks=blocks + stack.blocks
+        )
+    return list(sums.values())
+
+
 def _with_paths(stacks: Sequence[Stack], tables: _Tables, source: str) -> list[Stack]:
-    traces = tables.traces
+    addresses, callers = tables.trace_address, tables.trace_caller
     found = []
     for stack in stacks:
         trace, path = stack.frames[0], []
-        while trace:  # a caller stands before what it calls: this ends
-            address, trace = traces[trace]
-            path.append(address)
+        while trace:
+            path.append(addresses[trace])
+            trace = callers[trace]
         if len(path) > DEEPEST:
             raise InputError(
                 f"{printable(source)} holds a stack of {len(path)} frames", slug="stack-too-deep"
@@ -156,7 +198,7 @@ class _Reader:
             self._piece = piece
             lines = take_apart(piece, is_big=self._is_big)
             count = len(lines)
-            self._define(lines.definitions())
+            self._define(lines)
             attached = self._attached_at()
             if attached:
                 tally = Tally()
@@ -165,14 +207,14 @@ class _Reader:
                 lines = take_apart(piece[attached:], is_big=self._is_big)
             self._count(tally, lines)
             if wants_peak:
-                top = lines.peak(self.tables.sizes, in_use)
+                top = lines.peak(self.tables.size, in_use)
                 if top.highest > peak:
                     peak, at_peak = top.highest, line + top.lines
                 in_use = top.last
                 line += len(lines)
             self._lines += count
             offset += len(piece)
-        return _Course(tally.events(), at_peak)
+        return _Course(tally.events(len(self.tables.size)), at_peak)
 
     def _attached_at(self) -> int:
         """Return where in the piece the counting begins anew, behind its last "A"; 0: nowhere."""
@@ -194,7 +236,7 @@ class _Reader:
 
     def _count(self, tally: Tally, lines: Lines, first: Optional[int] = None) -> None:
         try:
-            lines.count(tally, len(self.tables.allocations), first)
+            lines.count(tally, len(self.tables.size), first)
         except BadLineError as error:
             raise self._bad(error.args[0], "'+ INDEX' or '- INDEX' of an allocation") from None
 
@@ -228,22 +270,16 @@ class _Reader:
             count -= len(lines)
             if count <= 0:
                 break
-        return tally.events()
+        return tally.events(len(self.tables.size))
 
-    def _define(self, lines: Iterator[bytes]) -> None:
-        readers = {115: self._string, 105: self._address, 97: self._allocation}  # s i a
-        traces, chains = self.tables.traces, self.tables.chains
-        for line in lines:
+    def _define(self, lines: Lines) -> None:
+        more = lines.tables()
+        at_once = more is not None and self.tables.add(more)
+        readers = {115: self._string, 105: self._address, 116: self._trace, 97: self._allocation}  # s i t a
+        for line in lines.definitions_beside_tables() if at_once else lines.definitions():
             try:
-                kind = line[0]
-                if kind == 116:  # t: nearly all of them
-                    _, first, second = line.split(b" ")
-                    address, parent = int(first, 16), int(second, 16)
-                    if not (0 < address < len(chains) and 0 <= parent < len(traces)):
-                        raise IndexError
-                    traces.append((address, parent))
-                elif kind in readers:
-                    readers[kind](line)
+                if line[0] in readers:
+                    readers[line[0]](line)
                 elif not self._other(line):
                     raise ValueError
             except (ValueError, IndexError):
@@ -295,17 +331,25 @@ class _Reader:
         chain = [frame._replace(inlined=True) for frame in chain[:-1]] + chain[-1:]
         self.tables.chains.append(chain or (Frame(object=module),))
 
+    def _trace(self, line: bytes) -> None:
+        _, first, second = line.split(b" ")
+        address, caller = int(first, 16), int(second, 16)
+        if not (0 < address < len(self.tables.chains) and 0 <= caller < len(self.tables.trace_caller)):
+            raise IndexError
+        self.tables.trace_address.append(address)
+        self.tables.trace_caller.append(caller)
+
     def _allocation(self, line: bytes) -> None:
         first, _, second = line[2:].partition(b" ")
         size, trace = int(first, 16), int(second, 16)
-        if not 0 <= trace < len(self.tables.traces) or size < 0:
+        if not 0 <= trace < len(self.tables.trace_caller) or size < 0:
             raise IndexError
         if size > LARGEST >> 1:
             raise InputError(
                 f"{printable(self.source)} counts more bytes than any memory has", slug="count-too-big"
             )
-        self.tables.sizes.append(size)
-        self.tables.allocations.append(_Allocation(size, trace))
+        self.tables.size.append(size)
+        self.tables.trace.append(trace)
 
     def _bad(self, line: bytes, expected: str) -> InputError:
         before = (b"\n" + self._piece).find(b"\n" + line + b"\n")

@@ -7,6 +7,7 @@ and without.
 from __future__ import annotations
 
 import re
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, repeat
@@ -18,30 +19,32 @@ _DEFINITION = re.compile(rb"^(?![+\-cR#IS])[^\n]+", re.MULTILINE)
 _OTHERS = frozenset(b"+-cR#IS\n")  # how lines begin that define nothing
 _INDEX = re.compile(rb"[0-9a-f]{1,8}")
 _LONGEST_INDEX = 8
+_LONGEST_NUMBER = 15  # digits that fit 63 bits
 _SHORT_INDEX = 7  # that many digits, and one bit, fit 31 bits
 _COUNTED_TOGETHER = 1 << 16
 NUMPY_FROM_BYTES = 3 << 20
+LEAST_TABLES = 300  # definitions; fewer are read faster one by one
 
 
 class Events(NamedTuple):
     """How often each allocation, by its index, was made and freed."""
 
-    made: Counter[int]
-    freed: Counter[int]
+    made: Sequence[int]
+    freed: Sequence[int]
 
 
 class Tally:
     """Adds events up, piece by piece."""
 
     def __init__(self) -> None:
-        self._events = Events(Counter(), Counter())
+        self._counter: Counter[int] = Counter()  # by key: twice the index, and one more where it is freed
         self._keys: list[Any] = []  # arrays that are not counted yet
         self._waiting = 0  # in them
         self._counts: Any = None
 
     def add(self, index: int, *, is_freed: bool, times: int) -> None:
         """Count *times* events of one allocation."""
-        self._events[is_freed][index] += times
+        self._counter[2 * index + is_freed] += times
 
     def add_keys(self, keys: Any, known: int) -> None:
         """Count an array with one number an event, twice the index and one more where it is freed.
@@ -55,15 +58,15 @@ class Tally:
         ):  # or counting would take longer than the events do
             self._count()
 
-    def events(self) -> Events:
-        """Return the sums."""
+    def events(self, known: int) -> Events:
+        """Return the sums for each of *known* allocations."""
         self._count()
+        sums = array("q", bytes(16 * known))
         if self._counts is not None:
-            for freed, counts in enumerate((self._counts[0::2], self._counts[1::2])):
-                used = counts.nonzero()[0]
-                self._events[freed].update(dict(zip(used.tolist(), counts[used].tolist())))
-            self._counts = None
-        return self._events
+            sums[: len(self._counts)] = array("q", self._counts.astype("q").tobytes())
+        for key, times in self._counter.items():
+            sums[key] += times
+        return Events(sums[0::2], sums[1::2])
 
     def _count(self) -> None:
         if not self._keys:
@@ -74,6 +77,27 @@ class Tally:
             few, counts = sorted((self._counts, counts), key=len)
             counts[: len(few)] += few
         self._counts, self._keys, self._waiting = counts, [], 0
+
+
+class Tables(NamedTuple):
+    """The traces and allocations that a piece defines, as arrays, in order."""
+
+    addresses: Any  # of each trace
+    callers: Any  # of each trace: another one
+    addresses_before: Any  # how many addresses the piece defines before each trace
+    sizes: Any  # of each allocation, bytes
+    traces: Any  # of each allocation
+    traces_before: Any  # how many traces the piece defines before each allocation
+
+    def name_what_is_known(self, addresses: int, traces: int) -> bool:
+        """Tell whether all that they name comes before them: so many are defined before the piece."""
+        own = import_numpy().arange(len(self.callers)) + traces
+        return bool(
+            (self.addresses > 0).all()
+            and (self.addresses < self.addresses_before + addresses).all()
+            and (self.callers < own).all()
+            and (self.traces < self.traces_before + traces).all()
+        )
 
 
 class Peak(NamedTuple):
@@ -95,11 +119,19 @@ class Lines(Protocol):
         """Yield the lines that define something."""
         ...
 
+    def tables(self) -> Optional[Tables]:
+        """Return the traces and allocations, which are most of what is defined; None: definitions() has to do."""
+        ...
+
+    def definitions_beside_tables(self) -> Iterator[bytes]:
+        """Yield what tables() leaves out."""
+        ...
+
     def count(self, tally: Tally, known: int, first: Optional[int] = None) -> None:
         """Count the events among the *first* lines; raises BadLineError where an index is not under *known*."""
         ...
 
-    def peak(self, sizes: Sequence[int], in_use: int) -> Peak:
+    def peak(self, sizes: array[int], in_use: int) -> Peak:
         """Return the peak of the piece, which begins with *in_use* bytes."""
         ...
 
@@ -136,6 +168,12 @@ class PlainLines:
     def definitions(self) -> Iterator[bytes]:
         return (match[0] for match in _DEFINITION.finditer(self._piece))
 
+    def tables(self) -> Optional[Tables]:
+        return None
+
+    def definitions_beside_tables(self) -> Iterator[bytes]:
+        return self.definitions()
+
     def count(self, tally: Tally, known: int, first: Optional[int] = None) -> None:
         for line, count in Counter(self._lines[:first]).items():
             if line[:1] in (b"+", b"-"):
@@ -143,7 +181,7 @@ class PlainLines:
                     raise BadLineError(line)
                 tally.add(int(line[2:], 16), is_freed=line[:1] == b"-", times=count)
 
-    def peak(self, sizes: Sequence[int], in_use: int) -> Peak:
+    def peak(self, sizes: array[int], in_use: int) -> Peak:
         deltas = {b"+ %x" % index: size for index, size in enumerate(sizes)}
         deltas.update({b"- %x" % index: -size for index, size in enumerate(sizes)})
         course = list(accumulate(map(deltas.get, self._lines, repeat(0)), initial=in_use))
@@ -164,15 +202,48 @@ class ArrayLines:
         first = self._data.take(self._starts)
         self._is_freed = first == ord("-")
         self._is_event = self._is_freed | (first == ord("+"))
+        self._others = np.flatnonzero(~self._is_event)
+        self._kinds = first[self._others]
 
     def __len__(self) -> int:
         return len(self._ends)
 
     def definitions(self) -> Iterator[bytes]:
-        at = self._np.flatnonzero(~self._is_event)
+        return self._lines_at(self._others)
+
+    def tables(self) -> Optional[Tables]:
+        if len(self._others) < LEAST_TABLES:
+            return None
+        traces, allocations, addresses = (self._others[self._kinds == ord(kind)] for kind in "tai")
+        of_traces, of_allocations = self._pairs(traces), self._pairs(allocations)
+        if of_traces is None or of_allocations is None:
+            return None
+        before = self._np.searchsorted
+        return Tables(*of_traces, before(addresses, traces), *of_allocations, before(traces, allocations))
+
+    def definitions_beside_tables(self) -> Iterator[bytes]:
+        return self._lines_at(self._others[(self._kinds != ord("t")) & (self._kinds != ord("a"))])
+
+    def _lines_at(self, at: Any) -> Iterator[bytes]:
         piece = self._piece
         bounds = zip(self._starts[at].tolist(), self._ends[at].tolist())
         return (piece[a:b] for a, b in bounds if piece[a] not in _OTHERS)
+
+    def _pairs(self, at: Any) -> Optional[tuple[Any, Any]]:
+        """Return both numbers of each of the lines *at*, 'a 1f 2' say; None where one of them is written otherwise."""
+        np, data = self._np, self._data
+        starts, ends = self._starts[at], self._ends[at]
+        if not len(at):
+            return starts, starts
+        blanks = np.flatnonzero(data[: ends[-1]] == ord(" "))
+        middle = np.append(blanks, len(data)).take(np.searchsorted(blanks, starts + 2))
+        if (data.take(starts + 1) != ord(" ")).any() or (middle >= ends).any():
+            return None
+        (first, wrong), (second, also_wrong) = (
+            self._numbers(begin, end, _LONGEST_NUMBER)
+            for begin, end in ((starts + 2, middle), (middle + 1, ends))
+        )
+        return None if wrong.any() or also_wrong.any() else (first, second)
 
     def count(self, tally: Tally, known: int, first: Optional[int] = None) -> None:
         at = self._events(first)
@@ -181,10 +252,10 @@ class ArrayLines:
         indices |= self._is_freed[at]
         tally.add_keys(indices, known)
 
-    def peak(self, sizes: Sequence[int], in_use: int) -> Peak:
+    def peak(self, sizes: array[int], in_use: int) -> Peak:
         np = self._np
         at = self._events(None)
-        changes = np.array(sizes, np.int64).take(self._indices(at, len(sizes)))
+        changes = np.frombuffer(sizes, np.int64).take(self._indices(at, len(sizes)))
         course = np.zeros(len(self) + 1, np.int64)
         course[1:][at] = np.where(self._is_freed[at], -changes, changes)
         course[0] = in_use
@@ -199,17 +270,27 @@ class ArrayLines:
 
     def _indices(self, at: Any, known: int) -> Any:
         """Return the index of each of the lines *at*: '+ 1f' names 31."""
-        np, data = self._np, self._data
-        starts, place = self._starts[at], self._ends[at] - 1
-        digits = place - starts - 1
-        if not len(digits):
+        np = self._np
+        starts, ends = self._starts[at], self._ends[at]
+        if not len(starts):
             return np.zeros(0, np.int32)
+        indices, wrong = self._numbers(starts + 2, ends, _LONGEST_INDEX)
+        wrong |= self._data.take(starts + 1) != ord(" ")
+        if wrong.any() or int(indices.max()) >= known:
+            line = np.arange(len(self))[at][np.flatnonzero(wrong | (indices >= known))[0]]
+            raise BadLineError(self._piece[int(self._starts[line]) : int(self._ends[line])])
+        return indices
+
+    def _numbers(self, starts: Any, ends: Any, longest: int) -> tuple[Any, Any]:
+        """Return the hexadecimal number between each start and end, and which are none of up to *longest* digits."""
+        np, data = self._np, self._data
+        digits, place = ends - starts, ends - 1
         least, most = int(digits.min()), int(digits.max())
-        wrong = data.take(starts + 1) != ord(" ")
-        if least < 1 or most > _LONGEST_INDEX:
-            wrong |= (digits < 1) | (digits > _LONGEST_INDEX)
-        indices = np.zeros(len(digits), np.int64 if most > _SHORT_INDEX else np.int32)
-        for number in range(min(most, _LONGEST_INDEX)):
+        wrong = np.zeros(len(digits), bool)
+        if least < 1 or most > longest:
+            wrong |= (digits < 1) | (digits > longest)
+        numbers = np.zeros(len(digits), np.int64 if most > _SHORT_INDEX else np.int32)
+        for number in range(min(most, longest)):
             char = data.take(place, mode="clip")
             place -= 1
             letter = char - np.uint8(ord("a"))  # these wrap where it is none
@@ -222,8 +303,5 @@ class ArrayLines:
                 is_wrong &= has
                 digit *= has
             wrong |= is_wrong
-            indices |= digit.astype(indices.dtype) << (4 * number)
-        if wrong.any() or int(indices.max()) >= known:
-            line = np.arange(len(self))[at][np.flatnonzero(wrong | (indices >= known))[0]]
-            raise BadLineError(self._piece[int(self._starts[line]) : int(self._ends[line])])
-        return indices
+            numbers |= digit.astype(numbers.dtype) << (4 * number)
+        return numbers, wrong

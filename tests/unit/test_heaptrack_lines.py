@@ -6,6 +6,7 @@ import gzip
 import os
 import random
 import sys
+from array import array
 from pathlib import Path
 from typing import Any, Optional
 
@@ -13,7 +14,7 @@ import pytest
 
 from gdbmem.arrays import import_numpy
 from gdbmem.errors import InputError
-from gdbmem.formats import heaptrack
+from gdbmem.formats import heaptrack, heaptrack_lines
 from gdbmem.formats.heaptrack_lines import (
     ArrayLines,
     BadLineError,
@@ -29,7 +30,7 @@ from tests.unit.stack_files import CAPTURES, read, tree
 def events(lines: Lines, known: int, first: Optional[int] = None) -> Events:
     tally = Tally()
     lines.count(tally, known, first)
-    return tally.events()
+    return tally.events(known)
 
 
 def piece(chance: random.Random, known: int, count: int) -> bytes:
@@ -47,7 +48,7 @@ def piece(chance: random.Random, known: int, count: int) -> bytes:
 @pytest.mark.parametrize("known", [1, 9, 16, 17, 300, 70_000])
 def test_counting_at_once_and_one_by_one_agree(known: int) -> None:
     chance = random.Random(known)
-    sizes = [chance.randrange(1 << 20) for _ in range(known)]
+    sizes = array("q", [chance.randrange(1 << 20) for _ in range(known)])
     for count in (0, 1, 2, 500):
         data = piece(chance, known, count)
         plain, arrays = PlainLines(data), ArrayLines(data)
@@ -186,3 +187,76 @@ def _no_numpy(real: Any) -> Any:
         return real(name, *arguments)
 
     return importing
+
+
+def definitions(chance: random.Random, count: int) -> list[bytes]:
+    """Return lines that define *count* addresses, traces and allocations, mixed, each named once it is there."""
+    lines = [b"v 10400 3", b"X ./a", b"s 1 f", b"i 10 1 1", b"t 1 0", b"a 10 1"]
+    addresses = traces = 1
+    for _ in range(count):
+        kind = chance.randrange(6)
+        if kind == 0:
+            lines.append(b"i %x 1 1" % chance.randrange(1 << 48))
+            addresses += 1
+        elif kind < 4:
+            lines.append(b"t %x %x" % (chance.randrange(addresses) + 1, chance.randrange(traces + 1)))
+            traces += 1
+        else:
+            lines.append(
+                b"a %x %x" % (chance.randrange(1 << chance.randrange(50)), chance.randrange(traces) + 1)
+            )
+            lines.append(b"+ %x" % (sum(line[:1] == b"a" for line in lines) - 1))
+    return lines
+
+
+def outcome(file: Path, least: int, monkeypatch: pytest.MonkeyPatch) -> object:
+    monkeypatch.setattr(heaptrack, "NUMPY_FROM_BYTES", least)
+    monkeypatch.setattr(heaptrack_lines, "LEAST_TABLES", 0)
+    try:
+        found = tree(read(file))
+    except InputError as error:
+        return str(error)
+    return found.bytes, found.blocks, found.parent, found.frame
+
+
+ODD = b"""\
+t 1|t 1 |t  1 0|t 1 0 0|t 0 0|t g 0|t 1 -1|t 1 123456789abcdef01|t A 0|t 1 ffffff|t ffffff 0|t\
+|a 8|a  8 1|a 8  1|a 8 ffffff|a ffffffffffffffff 1|a|q 1 2|i 1 9999""".split(b"|")
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_an_odd_definition_is_read_or_refused_alike_wherever_it_stands(
+    odd: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(str(odd))
+    for size in (100, 1 << 17):
+        monkeypatch.setattr(heaptrack, "_PIECE_BYTES", size)
+        lines = definitions(chance, 60)
+        lines.insert(chance.randrange(4, len(lines) + 1), odd)
+        file = tmp_path / f"odd.{size}"
+        file.write_bytes(b"".join(line + b"\n" for line in lines))
+        assert outcome(file, 0, monkeypatch) == outcome(file, 1 << 60, monkeypatch)
+
+
+def test_a_definition_may_only_name_what_stands_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sound = [b"v 10400 3", b"X ./a", b"s 1 f", b"i 10 1 1", b"t 1 0", b"i 20 1 1", b"t 2 1", b"a 8 2", b"+ 0"]
+    for later, named in ((6, 5), (7, 6), (4, 3)):
+        lines = list(sound)
+        lines.insert(named, lines.pop(later))
+        file = tmp_path / f"early.{later}"
+        file.write_bytes(b"".join(line + b"\n" for line in lines))
+        found = [outcome(file, least, monkeypatch) for least in (0, 1 << 60)]
+        assert f"{file}:{named + 1}: " in str(found[0])
+        assert found[0] == found[1]
+
+
+def test_stacks_that_differ_only_in_addresses_of_the_same_line_are_one(tmp_path: Path) -> None:
+    frames = b"v 10400 3|X ./a|s 4 work|s 4 main|s 3 a.c|i 10 0 1 3 7|i 20 0 1 3 7|i 30 0 2 3 9"
+    blocks = b"t 3 0|t 1 1|t 2 1|a 8 2|a 10 3|+ 0|+ 1|+ 1|"
+    file = tmp_path / "same"
+    file.write_bytes((frames + b"|" + blocks).replace(b"|", b"\n"))
+    found = tree(read(file))
+    assert found.blocks is not None
+    assert (list(found.bytes), list(found.blocks)) == ([40, 40, 40], [3, 3, 3])
