@@ -1,6 +1,6 @@
 """Run a program under massif with your gdb on top, or play a recipe on it.
 
-What stands before '--' is gdbmem's, what follows is the program's.
+What stands before '--' is gdbmem's, what follows is the program's; the program itself may follow too.
 
   gdbmem launch --massif ./decoder -- config.yaml      your gdb, stopped before main
   gdbmem launch --recipe leak.yaml                     snapshots and diffs without typing
@@ -36,6 +36,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Add the options of `gdbmem launch`."""
     parser.usage = (
         "%(prog)s [OPTIONS] PROGRAM [OPTIONS] [-- ARGUMENTS]\n"
+        "       %(prog)s [OPTIONS] -- PROGRAM [ARGUMENTS]\n"
         "       %(prog)s --recipe FILE [OPTIONS] [-- ARGUMENTS]"
     )
     parser.add_argument("program", metavar="PROGRAM", nargs="?", help="the program to run")
@@ -123,6 +124,10 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     """Launch; statuses are those of timeout(1), or of the recipe's expectations."""
     own, program_arguments = split_program(argv)
     args = _parse(own, parser)
+    if args.recipe is None and args.program is None:
+        if not program_arguments:
+            raise UsageError("no program is named", hint="gdbmem launch --massif ./program [-- arguments]")
+        args.program, *program_arguments = program_arguments
     try:
         if args.recipe is not None:
             from gdbmem.cli.recipe_run import run_recipe
@@ -155,8 +160,6 @@ def _parse(own: list[str], parser: ArgumentParser) -> argparse.Namespace:
                 raise UsageError(
                     f"{option} goes with --recipe", hint="inside gdb, massif-diff has --json and -o"
                 )
-        if args.program is None:
-            raise UsageError("no program is named", hint="gdbmem launch --massif ./program [-- arguments]")
     elif args.program is not None:
         raise UsageError("a recipe names its program itself", hint="leave out either --recipe or the program")
     return args

@@ -75,7 +75,9 @@ def load_all(texts: Sequence[str], reading: Optional[Reading] = None) -> list[Lo
 def _takes_long(text: str, reading: Optional[Reading]) -> bool:
     """Tell whether *text* names a file of a kind that may have a hundred million lines, and holds no addresses."""
     place, _ = find_operand(text)
-    return not isinstance(place, Run) and is_heaptrack(place, reading)
+    if isinstance(place, Run):
+        return place.facts.get("engine") == "heaptrack"
+    return is_heaptrack(place, reading)
 
 
 def _load_alone(text: str, reading: Optional[Reading]) -> Loaded:

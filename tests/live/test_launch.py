@@ -315,6 +315,12 @@ def test_the_program_inherits_its_folder_arguments_and_environment(program: Prog
     assert not [line for line in lines if b"GDBMEM_SESSION" in line]
 
 
+def test_the_program_may_stand_behind_the_dashes_as_other_tools_have_it(scratch: Path) -> None:
+    words = ("--engine", "none", "--ex", "run", "--ex", "quit", "--", "echo", "--of", "it")
+    ended = shell(GDBMEM, "launch", *words, folder=scratch)
+    assert "--of it\n" in ended.stdout, ended.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
