@@ -56,10 +56,11 @@ class SeriesWriter:
         self._glances: list[Glance] = []
         self.lost_looks = 0
         try:
+            if facts is not None:
+                _begin(folder, facts)
             self._connection = _connect(folder / DATABASE)
-            if facts is None:
-                _check_version(self._connection, folder)
-            self._prepare(facts)
+            _check_version(self._connection, folder)
+            _prepare(self._connection)
             self.facts = read_facts(self._connection)
         except sqlite3.DatabaseError as error:
             os.close(self._lock)
@@ -69,28 +70,6 @@ class SeriesWriter:
             raise
         self._journal = Journal(folder)
         self._glances += read_journal(folder)  # of a writer that was killed
-
-    def _prepare(self, facts: Optional[SeriesFacts]) -> None:
-        run = self._connection.execute
-        run("PRAGMA journal_mode = WAL")
-        run("PRAGMA synchronous = NORMAL")
-        numbers = ", ".join(f"{name} NUMERIC" for name in READING_FIELDS)
-        columns = ", ".join(_LINE_FIELDS[1:])
-        run(
-            f"CREATE TABLE IF NOT EXISTS sample (line INTEGER, t REAL, {numbers}, PRIMARY KEY (line, t)) WITHOUT ROWID"
-        )
-        for name in sorted(set(READING_FIELDS) - _columns(self._connection)):
-            run(f"ALTER TABLE sample ADD COLUMN {name} NUMERIC")
-        run(f"CREATE TABLE IF NOT EXISTS line (number INTEGER PRIMARY KEY, {columns})")
-        run("CREATE TABLE IF NOT EXISTS mark (t REAL, text TEXT)")
-        run("CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value)")
-        if facts is not None:
-            self._connection.executemany("INSERT OR REPLACE INTO fact VALUES (?, ?)", asdict(facts).items())
-            run("INSERT OR REPLACE INTO fact VALUES ('version', ?)", (_VERSION,))
-        run("UPDATE fact SET value = ? WHERE name = 'version' AND value < ?", (_VERSION, _VERSION))
-        self._connection.commit()
-        if run("PRAGMA quick_check(1)").fetchone()[0] != "ok":
-            raise sqlite3.DatabaseError("its pages don't fit together")
 
     def append(self, t: float, readings: Sequence[tuple[int, Reading]], lines: Sequence[Line] = ()) -> str:
         """Keep one look, and the glances before it; return "" or, when it could not be written now, why.
@@ -269,6 +248,38 @@ def _rows_of(glances: Iterable[Glance]) -> Iterator[tuple[Any, ...]]:
         else:
             yield from ((TREE, glance.t, None, None) for glance in alike)
         yield from sizes_of(alike)
+
+
+def _begin(folder: Path, facts: SeriesFacts) -> None:
+    """Make a new database, under another name first: nobody ever finds half of one."""
+    new = folder / f"{DATABASE}.new"
+    new.unlink(missing_ok=True)
+    with contextlib.closing(_connect(new)) as connection, connection:
+        _prepare(connection)
+        connection.executemany("INSERT INTO fact VALUES (?, ?)", asdict(facts).items())
+        connection.execute("INSERT INTO fact VALUES ('version', ?)", (_VERSION,))
+    new.rename(folder / DATABASE)
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    """Make the tables, or in an older database what it lacks; raises sqlite3.DatabaseError for a damaged one."""
+    run = connection.execute
+    run("PRAGMA journal_mode = WAL")
+    run("PRAGMA synchronous = NORMAL")
+    numbers = ", ".join(f"{name} NUMERIC" for name in READING_FIELDS)
+    columns = ", ".join(_LINE_FIELDS[1:])
+    run(
+        f"CREATE TABLE IF NOT EXISTS sample (line INTEGER, t REAL, {numbers}, PRIMARY KEY (line, t)) WITHOUT ROWID"
+    )
+    for name in sorted(set(READING_FIELDS) - _columns(connection)):
+        run(f"ALTER TABLE sample ADD COLUMN {name} NUMERIC")
+    run(f"CREATE TABLE IF NOT EXISTS line (number INTEGER PRIMARY KEY, {columns})")
+    run("CREATE TABLE IF NOT EXISTS mark (t REAL, text TEXT)")
+    run("CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value)")
+    run("UPDATE fact SET value = ? WHERE name = 'version' AND value < ?", (_VERSION, _VERSION))
+    connection.commit()
+    if run("PRAGMA quick_check(1)").fetchone()[0] != "ok":
+        raise sqlite3.DatabaseError("its pages don't fit together")
 
 
 def has_series(folder: Path) -> bool:
