@@ -27,7 +27,7 @@ from gdbmem.linux.tree import Tree
 from gdbmem.model.series import Line, SeriesFacts
 from gdbmem.runs.run import Run, current_folder, open_run
 from gdbmem.runs.series_store import Damaged, Recording, SeriesWriter, set_aside
-from gdbmem.text import printable
+from gdbmem.text import plural, printable
 
 if TYPE_CHECKING:
     import argparse
@@ -78,8 +78,22 @@ def record_series(args: argparse.Namespace, words: Optional[list[str]]) -> Recor
         clock = clock_of(ready.writer.facts)
         Recorder(tree, ready.writer, plan, ready.view, clock=clock, program=program).run()
         status = program.finish() if program is not None else 0
-        run.update(ended=_now(), status=status if program else None)
+        _finish(ready, status if program else None)
         return Recorded(run, status, words)
+
+
+def _finish(ready: _Ready, status: Optional[int]) -> None:
+    """Write what is left to write; where that can't be, what was written before is still to be reported."""
+    ready.writer.close()
+    if ready.writer.lost_writes:
+        writes = plural(ready.writer.lost_writes, "write")
+        ready.view.note(f"the last samples could not be written and are lost ({writes})")
+    try:
+        ready.run.update(ended=_now(), status=status)
+    except InputError as error:
+        if not ready.run.folder.exists():
+            raise
+        ready.view.note(error.message)
 
 
 @dataclass(frozen=True)

@@ -48,13 +48,13 @@ class SeriesWriter:
     def __init__(self, folder: Path, facts: Optional[SeriesFacts] = None) -> None:
         """Open the recording in *folder*; *facts* begin a new one, None goes on with the one there.
 
-        Raises InputError where another monitor writes there; Damaged.
+        Raises InputError where another monitor writes there, or no new one can be written; Damaged.
         """
         self._folder = folder
         self._lock = _take_lock(folder)
         self._waiting: list[tuple[str, Sequence[Sequence[Any]]]] = []
         self._glances: list[Glance] = []
-        self.lost_looks = 0
+        self.lost_writes = 0
         try:
             if facts is not None:
                 _begin(folder, facts)
@@ -64,7 +64,7 @@ class SeriesWriter:
             self.facts = read_facts(self._connection)
         except sqlite3.DatabaseError as error:
             os.close(self._lock)
-            raise _damaged(folder, error) from None
+            raise _damaged(folder, error) if facts is None else _unwritable(folder, error) from None
         except InputError:
             os.close(self._lock)
             raise
@@ -108,7 +108,7 @@ class SeriesWriter:
             surplus = len(self._waiting) - _MOST_WAITING
             if surplus > 0:
                 del self._waiting[:surplus]
-                self.lost_looks += surplus
+                self.lost_writes += surplus
             return str(error)
         self._waiting.clear()
         if not self._glances:
@@ -130,13 +130,22 @@ class SeriesWriter:
             return thin(self._connection, now, chunk_seconds)
         return 0
 
+    @property
+    def has_gone(self) -> bool:
+        """Whether nobody finds the recording where it was: its folder has been removed or renamed."""
+        return not has_series(self._folder)
+
     def close(self) -> None:
-        """Fold the journal into the database and let others write; a second call does nothing."""
+        """Fold the journal into the database and let others write; a second call does nothing.
+
+        What can't be written even now is lost, and counted.
+        """
         if self._lock < 0:
             return
         self._take_glances()
-        with contextlib.suppress(sqlite3.Error):
-            self._flush()
+        if self._flush():
+            self.lost_writes += len(self._waiting)
+        with contextlib.suppress(sqlite3.Error):  # the next one to open it does the same
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._connection.close()
         self._journal.close()
@@ -370,6 +379,14 @@ def _damaged(folder: Path, error: Exception) -> Damaged:
         f"the series in {printable(str(folder))} can't be read: {error}",
         slug="series-damaged",
         hint="'gdbmem monitor --resume' sets it aside and begins a new one; 'sqlite3 FILE .recover' may save rows",
+    )
+
+
+def _unwritable(folder: Path, error: Exception) -> InputError:
+    return InputError(
+        f"cannot write into the run folder {printable(str(folder))}: {error}",
+        slug="run-unwritable",
+        hint="free some space there, or name a folder on another disk with --run",
     )
 
 
