@@ -80,6 +80,7 @@ class Recorder:
         self._must_check = True  # whether something may have ended
         self._troubled = False
         self._denied_said = False
+        self._gone_said = False
 
     def run(self) -> str:
         """Record; return what ended it: "exit", "time", "signal" or "quit"."""
@@ -157,6 +158,11 @@ class Recorder:
         if now >= self._next_thin:
             self._writer.thin(now)
             self._next_thin = now + _THIN_EVERY_SECONDS
+        if self._writer.has_gone and not self._gone_said:
+            self._gone_said = True
+            self._view.note(
+                "the run folder has been removed or renamed: of a removed one nothing will be left"
+            )
         if self._tree.denied and not self._denied_said:
             self._denied_said = True
             self._view.note("some processes belong to other users: their PSS and USS can't be read, only RSS")
@@ -173,7 +179,7 @@ class Recorder:
                 f"the series can't be written now ({reason}); samples are kept in memory and tried again"
             )
         elif self._troubled and not reason:
-            lost = self._writer.lost_looks
+            lost = self._writer.lost_writes
             self._view.note(f"the series is being written again; {lost or 'no'} writes were lost")
         self._troubled = bool(reason)
 
