@@ -150,6 +150,31 @@ def test_five_thousand_short_lived_children_are_followed_without_a_line_each(
     assert len(Recording(run).lines) < 50
 
 
+def test_what_is_started_elsewhere_on_the_machine_neither_delays_a_sample_nor_adds_one(
+    scratch: Path, starts: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    starts("sh", "-c", "while :; do /bin/true; done")
+    sleeper = starts("sleep", "60")
+    words = (
+        "-q",
+        "--pss-budget",
+        "0",
+        "--interval",
+        "0.25s",
+        "--for",
+        "3s",
+        "--run",
+        "run",
+        str(sleeper.pid),
+    )
+    monitor(*words, folder=scratch)
+    recording = Recording(scratch / "run")
+    looks = recording.looks()
+    assert [line.name for line in recording.lines] == ["sleep"]
+    assert 4 <= len(looks) <= 14, "one each interval, fewer on a busy machine"
+    recording.close()
+
+
 def test_threads_that_live_for_less_than_an_interval_are_counted(scratch: Path, program: Program) -> None:
     events = listen()
     if events is None:
