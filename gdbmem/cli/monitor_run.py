@@ -7,6 +7,7 @@ import datetime
 import math
 import os
 import re
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ from gdbmem.linux.tree import Tree
 from gdbmem.model.series import Line, SeriesFacts
 from gdbmem.runs.run import Run, current_folder, open_run
 from gdbmem.runs.series_store import Damaged, Recording, SeriesWriter, set_aside
-from gdbmem.text import printable
+from gdbmem.text import plural, printable
 
 if TYPE_CHECKING:
     import argparse
@@ -66,39 +67,70 @@ def record_series(args: argparse.Namespace, words: Optional[list[str]]) -> Recor
     """Record as *args* say, the program *words* or what they name."""
     _allow_descriptors()
     with contextlib.ExitStack() as stack:
-        # Listening begins before the program does: its first threads count too.
-        events = None if args.no_children else listen()
-        if events is not None:
-            stack.callback(events.close)
-        resumed = open_run(args.resume) if args.resume else None
-        target = _again(resumed) if resumed else _target(args) if words is None else None
-        run = resumed or _create(args, target.name if target else words[0] if words else "")
-        program = None
-        if words is not None:
-            stack.callback(run.remove_if_empty)  # where the program can't be started
-            program = _start(args, words, run)
-        if program is not None:
-            target = _program_target(program)
-        assert target is not None
-        if resumed is None:
+        ready = _prepare(args, words, stack)
+        run, program, target = ready.run, ready.program, ready.target
+        if not args.resume:
             run.update(command=["gdbmem", *sys.argv[1:]], monitor=target.words, began=_now())
-        writer = _writer(run, target, args, events)
-        stack.callback(writer.close)
-        tree = Tree(
-            target.find,
-            events=events,
-            lines=_lines(run),
-            follow=not args.no_children,
-            budget=args.pss_budget / 100,
-            roots_are_known=not target.may_return,
-            leave_out={os.getpid()},  # a child of the shell that is watched
-            surroundings=Surroundings(cgroup=_limit(target).folder, gpu=find_gpus()),
-        )
+        tree = _tree(ready, args)
         stack.callback(tree.close)
-        _record(args, tree, writer, target, program, events)
+        duration = math.inf if args.duration is None else args.duration
+        plan = Plan(args.interval, duration, stays=target.may_return and not args.until_exit)
+        clock = clock_of(ready.writer.facts)
+        Recorder(tree, ready.writer, plan, ready.view, clock=clock, program=program).run()
         status = program.finish() if program is not None else 0
-        run.update(ended=_now(), status=status if program else None)
+        _finish(ready, status if program else None)
         return Recorded(run, status, words)
+
+
+def _finish(ready: _Ready, status: Optional[int]) -> None:
+    """Write what is left to write; where that can't be, what was written before is still to be reported."""
+    ready.writer.close()
+    if ready.writer.lost_writes:
+        writes = plural(ready.writer.lost_writes, "write")
+        ready.view.note(f"the last samples could not be written and are lost ({writes})")
+    try:
+        ready.run.update(ended=_now(), status=status)
+    except InputError as error:
+        if not ready.run.folder.exists():
+            raise
+        ready.view.note(error.message)
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """All that the recording of a program, or of a target, needs."""
+
+    target: Target
+    run: Run
+    writer: SeriesWriter
+    view: View
+    limit: Limit
+    events: Optional[ProcessEvents]
+    program: Optional[WatchedProgram]
+
+
+def _prepare(args: argparse.Namespace, words: Optional[list[str]], stack: contextlib.ExitStack) -> _Ready:
+    # The program comes last: what can't be had leaves none behind, and its first look has nothing to wait for.
+    events = None if args.no_children else listen()
+    if events is not None:
+        stack.callback(events.close)
+    resumed = open_run(args.resume) if args.resume else None
+    target = _again(resumed) if resumed else _target(args) if words is None else None
+    limit = _limit(target)
+    name = target.name if target else Path(words[0]).name if words else ""
+    run = resumed or _create(args, name)
+    undo = stack.enter_context(contextlib.ExitStack())
+    if resumed is None:
+        undo.callback(shutil.rmtree, run.folder)
+    writer = _writer(run, name, limit, args, is_exact=events is not None)
+    stack.callback(writer.close)
+    view = stack.enter_context(_view(args, name, starts_program=bool(words), hears=events is not None))
+    program = None if words is None else _start(args, words, run)
+    undo.pop_all()
+    if program is not None:
+        target = _program_target(program)
+    assert target is not None
+    return _Ready(target, run, writer, view, limit, events, program)
 
 
 def _now() -> str:
@@ -116,20 +148,51 @@ def _lines(run: Run) -> list[Line]:
         return recording.lines
 
 
-def _record(
-    args: argparse.Namespace,
-    tree: Tree,
-    writer: SeriesWriter,
-    target: Target,
-    program: Optional[WatchedProgram],
-    events: Optional[ProcessEvents],
-) -> None:
-    duration = math.inf if args.duration is None else args.duration
-    plan = Plan(args.interval, duration, stays=target.may_return and not args.until_exit)
-    clock = clock_of(writer.facts)
-    with _view(args, target, program) as shown:
+def _tree(ready: _Ready, args: argparse.Namespace) -> Tree:
+    return Tree(
+        ready.target.find,
+        events=ready.events,
+        lines=_lines(ready.run),
+        follow=not args.no_children,
+        budget=args.pss_budget / 100,
+        roots_are_known=not ready.target.may_return,
+        leave_out={os.getpid()},  # a child of the shell that is watched
+        surroundings=Surroundings(cgroup=ready.limit.folder, gpu=find_gpus()),
+    )
+
+
+def _writer(run: Run, name: str, limit: Limit, args: argparse.Namespace, *, is_exact: bool) -> SeriesWriter:
+    if args.resume:
+        try:
+            return SeriesWriter(run.folder)
+        except Damaged as error:
+            aside = set_aside(run.folder)
+            print(
+                f"gdbmem: {error.message}; it is kept as {printable(aside.name)}, a new one begins",
+                file=sys.stderr,
+            )
+    facts = SeriesFacts(
+        target=name, interval_seconds=args.interval, began=time.time(), boot_id=boot_id(),
+        boot_seconds=time.clock_gettime(time.CLOCK_BOOTTIME), limit_bytes=limit.size_bytes, limit_of=limit.whose,
+        exact_threads=is_exact,
+    )  # fmt: skip
+    return SeriesWriter(run.folder, facts)
+
+
+def _limit(target: Optional[Target]) -> Limit:
+    """Return the limit over *target*; without one, over this process and what it starts."""
+    if target is None:
+        return tightest_limit(os.getpid())
+    if "cgroup" in target.words:
+        return tightest_over(Path(target.words["cgroup"]))
+    return tightest_limit(next(iter(target.find()), os.getpid()))
+
+
+@contextlib.contextmanager
+def _view(args: argparse.Namespace, name: str, *, starts_program: bool, hears: bool) -> Iterator[View]:
+    with _terminal_view(args, name, starts_program=starts_program) as shown:
         view: View = shown
-        if events is None and not args.no_children:
+        if not hears and not args.no_children:
             view.note(
                 "the kernel's process events can't be read here: children and threads that live for less than an "
                 "interval may be missed"
@@ -140,49 +203,22 @@ def _record(
             from gdbmem.report.prometheus import PrometheusView
 
             view = PrometheusView(view, *args.prometheus)
-        Recorder(tree, writer, plan, view, clock=clock, program=program).run()
-
-
-def _writer(
-    run: Run, target: Target, args: argparse.Namespace, events: Optional[ProcessEvents]
-) -> SeriesWriter:
-    if args.resume:
-        try:
-            return SeriesWriter(run.folder)
-        except Damaged as error:
-            aside = set_aside(run.folder)
-            print(
-                f"gdbmem: {error.message}; it is kept as {printable(aside.name)}, a new one begins",
-                file=sys.stderr,
-            )
-    limit = _limit(target)
-    facts = SeriesFacts(
-        target=target.name, interval_seconds=args.interval, began=time.time(), boot_id=boot_id(),
-        boot_seconds=time.clock_gettime(time.CLOCK_BOOTTIME), limit_bytes=limit.size_bytes, limit_of=limit.whose,
-        exact_threads=events is not None,
-    )  # fmt: skip
-    return SeriesWriter(run.folder, facts)
-
-
-def _limit(target: Target) -> Limit:
-    if "cgroup" in target.words:
-        return tightest_over(Path(target.words["cgroup"]))
-    return tightest_limit(next(iter(target.find()), os.getpid()))
+        yield view
 
 
 @contextlib.contextmanager
-def _view(args: argparse.Namespace, target: Target, program: Optional[WatchedProgram]) -> Iterator[View]:
+def _terminal_view(args: argparse.Namespace, name: str, *, starts_program: bool) -> Iterator[View]:
     from gdbmem.report.live import LiveView, PlainView
 
     # A program that prints to the same terminal would run into the chart.
-    shared = program is not None and args.stdout is None and not _captures(args) and sys.stdout.isatty()
+    shared = starts_program and args.stdout is None and not _captures(args) and sys.stdout.isatty()
     if args.plain or args.quiet or shared or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield PlainView(sys.stderr, quiet=args.quiet)
         return
     from gdbmem.report.console import make_console
 
     console = make_console(sys.stderr, color=False if args.no_color else None)
-    with LiveView(console, target.name) as view:
+    with LiveView(console, name) as view:
         yield view
 
 

@@ -36,8 +36,9 @@ class View(Protocol):
 
     def show(self, look: Look) -> None: ...
 
-    def wants(self, glance: Glance) -> bool:
-        """Tell whether *glance* is worth being decoded and shown as a look."""
+    @property
+    def shows_glances(self) -> bool:
+        """Whether glances are worth being decoded and shown as looks."""
 
     def note(self, text: str) -> None: ...
 
@@ -72,7 +73,8 @@ class Recorder:
         self._program = program
         self._ending = ""
         self._wake = -1
-        self._poll = select.poll()
+        self._poll = select.poll()  # signals and keys
+        self._listening = select.poll()  # and births
         self._kill_at: Optional[float] = None
         self._paused = False
         self._marks_seen = len(writer.marks_since(0))
@@ -80,6 +82,7 @@ class Recorder:
         self._must_check = True  # whether something may have ended
         self._troubled = False
         self._denied_said = False
+        self._gone_said = False
 
     def run(self) -> str:
         """Record; return what ended it: "exit", "time", "signal" or "quit"."""
@@ -112,26 +115,40 @@ class Recorder:
 
         After each sleep the processor's caches are cold: the cost is whatever is touched here.
         """
-        wait, clock, glance, keep = self._poll.poll, self._clock, self._tree.glance, self._writer.glance
-        interval, takes_marks, wants = (
-            self._plan.interval_seconds,
-            self._program is not None,
-            self._view.wants,
-        )
-        while not wait(1000 * max(min(next_look, end) - clock(), 0.0)):
+        until, lines, read = self._tree.glances
+        clock, keep, interval = self._clock, self._writer.glance, self._plan.interval_seconds
+        searches = self._tree.events is None
+        tells = self._program is not None or self._view.shows_glances
+        listen = wait = self._listening.poll
+        now, last = clock(), min(until, end)
+        while True:
+            ready = wait(1000 * max(min(next_look, end) - now, 0.0))
             now = clock()
-            found = glance(now)
-            if found is None or now >= end:
+            if ready:
+                if not self._is_only_of_births(ready) or self._tree.has_grown(now):
+                    break
+                wait = self._poll.poll  # what is born elsewhere wakes nobody twice in an interval
+                continue
+            if now >= last or (searches and self._tree.has_grown(now)) or not (statm := read()):
                 break
-            keep(found)
-            if takes_marks:
-                self._take_marks()
-            if wants(found):
-                self._view.show(Look(now, found.readings(), (), False, self._tree.alive, 0))
+            glance = Glance(now, lines, statm)
+            keep(glance)
+            if tells:
+                self._tell(glance)
+            wait = listen
             next_look += interval
             if next_look <= now:
                 next_look = self._after(next_look, now)
         return next_look
+
+    def _is_only_of_births(self, ready: Sequence[tuple[int, int]]) -> bool:
+        births = self._tree.events
+        return births is not None and [descriptor for descriptor, _ in ready] == [births.fileno()]
+
+    def _tell(self, glance: Glance) -> None:
+        self._take_marks()
+        if self._view.shows_glances:
+            self._view.show(Look(glance.t, glance.readings(), (), False, self._tree.alive, 0))
 
     @property
     def _looks_on(self) -> bool:
@@ -157,6 +174,11 @@ class Recorder:
         if now >= self._next_thin:
             self._writer.thin(now)
             self._next_thin = now + _THIN_EVERY_SECONDS
+        if self._writer.has_gone and not self._gone_said:
+            self._gone_said = True
+            self._view.note(
+                "the run folder has been removed or renamed: of a removed one nothing will be left"
+            )
         if self._tree.denied and not self._denied_said:
             self._denied_said = True
             self._view.note("some processes belong to other users: their PSS and USS can't be read, only RSS")
@@ -173,7 +195,7 @@ class Recorder:
                 f"the series can't be written now ({reason}); samples are kept in memory and tried again"
             )
         elif self._troubled and not reason:
-            lost = self._writer.lost_looks
+            lost = self._writer.lost_writes
             self._view.note(f"the series is being written again; {lost or 'no'} writes were lost")
         self._troubled = bool(reason)
 
@@ -236,6 +258,9 @@ class Recorder:
         for descriptor in (self._wake, keyboard):
             if descriptor is not None:
                 self._poll.register(descriptor, select.POLLIN)
+                self._listening.register(descriptor, select.POLLIN)
+        if self._tree.events is not None:
+            self._listening.register(self._tree.events, select.POLLIN)
         before = {number: signal.signal(number, lambda *_: None) for number in numbers}
         old_wake = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
         try:

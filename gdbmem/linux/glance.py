@@ -15,6 +15,7 @@ from gdbmem.model.series import TREE, Reading
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _WORDS_IN_STATM = 7
+FRAME = b"@%a %b\n%b"  # a Glance as text; any number of them can follow each other
 
 
 class Glance(NamedTuple):
@@ -35,6 +36,14 @@ class Glance(NamedTuple):
             for line, _, resident, shared in self.sizes()
         ]
         return [*found, (TREE, found[0][1] if len(found) == 1 else Reading())]
+
+
+class Glances(NamedTuple):
+    """How RSS is read between two whole looks."""
+
+    until: float  # when the next whole look is due
+    lines: bytes  # of the processes, as a Glance has them
+    read: Callable[[], bytes]  # what their statm say; b"" where one of them has gone
 
 
 def sizes_of(glances: Sequence[Glance]) -> Iterator[tuple[int, float, int, int]]:
@@ -76,13 +85,8 @@ def statm_reader(descriptors: Sequence[int]) -> Callable[[], bytes]:
     return read_all if others else read_one
 
 
-def pack_glance(glance: Glance) -> bytes:
-    """Return *glance* as text; any number of them can follow each other."""
-    return b"@%a %b\n%b" % glance
-
-
 def unpack_glances(data: bytes) -> list[Glance]:
-    """Return the glances in *data*; one that was cut short in writing is left out."""
+    """Return the glances in *data*, FRAMEs; one that was cut short in writing is left out."""
     found = []
     for frame in data.split(b"@")[1:]:
         head, _, statm = frame.partition(b"\n")

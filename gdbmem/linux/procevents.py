@@ -68,6 +68,10 @@ class ProcessEvents:
         """Stop listening."""
         self._socket.close()
 
+    def fileno(self) -> int:
+        """Return the descriptor to poll: readable when there is something to drain."""
+        return self._socket.fileno()
+
     def drain(self) -> Iterable[Started]:
         """Return what was started since the last call; sets *lost* where the kernel had to drop some."""
         self.lost = False

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Callable, Optional
 
-from gdbmem.linux.glance import Glance, statm_reader
+from gdbmem.linux.glance import Glances, statm_reader
 from gdbmem.linux.processes import descendants, parents, stat_of
 from gdbmem.linux.procevents import ProcessEvents
 from gdbmem.linux.readings import Shares, quick_reading, total_of, with_pss, with_sizes
@@ -83,12 +83,10 @@ class Tree:
         for line in reversed(list(self._lines.values())):
             self._orphaned.setdefault((line.name, line.parent), []).append(line.number)
         self._changed: dict[int, Line] = {}
-        self._next_find = self._next_search = self._next_sweep = self._next_whole = 0.0
+        self._next_find = self._next_search = self._next_sweep = 0.0
         self._must_search = events is None
-        # Without events each look has to look for them.
-        self._has_news: Callable[[], object] = events.waiting if events is not None else lambda: True
         self._started = 0  # processes, since the last whole look
-        self._glanced, self._read_statm = b"", statm_reader([])  # the lines to glance at, and what does it
+        self.glances = Glances(0.0, b"", statm_reader([]))
         self.sweeps = 0
         self.sweep_seconds = 0.0  # CPU time
         self.denied = 0  # processes whose PSS may not be read
@@ -149,15 +147,13 @@ class Tree:
         self._plan_glances(t, 0.0 if sweep else time.thread_time() - began)
         return Look(t, readings + last_words, changed, sweep, self.alive, started)
 
-    def glance(self, t: float) -> Optional[Glance]:
-        """Read RSS only; None when it is time for a whole look: after a while, a birth or a death."""
-        if t >= self._next_whole or (self._has_news() and self._has_grown(t)):
-            return None
-        statm = self._read_statm()
-        return Glance(t, self._glanced, statm) if statm else None
+    @property
+    def events(self) -> Optional[ProcessEvents]:
+        """What can be polled for news of births; None: has_grown() has to be asked each time."""
+        return self._events
 
-    def _has_grown(self, t: float) -> bool:
-        """Take in what was started; tell whether processes were."""
+    def has_grown(self, t: float) -> bool:
+        """Take in what was started; tell whether processes were, for which a whole look is due."""
         before = self._started
         if self._follows:
             self._seek(t)
@@ -165,6 +161,8 @@ class Tree:
             for process in self._processes.values():
                 if process.stat.threads > 1:
                     self._count_threads(process)
+        if self._started != before:
+            self.glances = self.glances._replace(until=t)
         return self._started != before
 
     def _plan_glances(self, t: float, seconds: float) -> None:
@@ -172,11 +170,11 @@ class Tree:
         processes = list(self._processes.values())
         # Without a process there is nothing to glance at: then each look is a whole one.
         pause = min(max(_WHOLE_EVERY_SECONDS, seconds / _WHOLE_BUDGET), _WHOLE_AT_LEAST_EVERY)
-        self._next_whole = t + pause if processes else t
+        until = t + pause if processes else t
         if self._budget > 0:
-            self._next_whole = min(self._next_whole, self._next_sweep)
-        self._glanced = b" ".join(b"%d" % process.line.number for process in processes)
-        self._read_statm = statm_reader([process.files.statm_descriptor for process in processes])
+            until = min(until, self._next_sweep)
+        lines = b" ".join(b"%d" % process.line.number for process in processes)
+        self.glances = Glances(until, lines, statm_reader([p.files.statm_descriptor for p in processes]))
 
     # -- who belongs to it ----------------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ import tty
 from typing import TYPE_CHECKING, Any, Optional, TextIO
 
 from gdbmem.analysis.robust import thinned
-from gdbmem.linux.glance import Glance
 from gdbmem.linux.tree import Look
 from gdbmem.model.series import TREE, Line, Mark, Reading
 from gdbmem.report.console import columns_that_fit
@@ -33,6 +32,8 @@ _NARROWEST, _LOWEST_CHART = 40, 6  # characters
 class PlainView:
     """A line now and then on the standard error."""
 
+    shows_glances = False  # only whole looks are told
+
     def __init__(self, stream: TextIO, *, every_seconds: float = 10.0, quiet: bool = False) -> None:
         self._stream = stream
         self._every = every_seconds
@@ -52,10 +53,6 @@ class PlainView:
             file=self._stream,
             flush=True,
         )
-
-    def wants(self, glance: Glance) -> bool:
-        """Only whole looks are told."""
-        return False
 
     def note(self, text: str) -> None:
         """Print a note."""
@@ -90,6 +87,8 @@ def describe(total: Reading, alive: int) -> str:
 
 class LiveView:
     """A chart and a table that follow the tree; keys: q quit, m mark, p pause."""
+
+    shows_glances = True  # each is a point of the chart
 
     def __init__(self, console: Console, title: str) -> None:
         from rich.live import Live
@@ -131,10 +130,6 @@ class LiveView:
                     points[:] = zip(*thinned(points, _KEEP_POINTS))
         if time.monotonic() - self._drawn >= 0.25:
             self._draw()
-
-    def wants(self, glance: Glance) -> bool:
-        """Each look is a point of the chart."""
-        return True
 
     def _draw(self) -> None:
         self._drawn = time.monotonic()

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Optional, Protocol
 
 from gdbmem.errors import InputError, MissingToolError
-from gdbmem.linux.glance import Glance
 from gdbmem.linux.tree import Look
 from gdbmem.model.series import READING_FIELDS, TREE, Line, Mark, Reading
 from gdbmem.report.latest import Latest
@@ -20,8 +19,9 @@ _COUNTERS = {*_OF_PROCESSES, "cgroup_limit_hits", "cgroup_kills"}
 
 
 class _View(Protocol):
+    @property
+    def shows_glances(self) -> bool: ...
     def show(self, look: Look) -> None: ...
-    def wants(self, glance: Glance) -> bool: ...
     def note(self, text: str) -> None: ...
     def marked(self, mark: Mark) -> None: ...
     def keyboard(self) -> Optional[int]: ...
@@ -82,9 +82,10 @@ class PrometheusView:
         self._counts.take(look, self._latest.lines)
         self._view.show(look)
 
-    def wants(self, glance: Glance) -> bool:
-        """Pass it on: a scrape has time to wait for the next whole look."""
-        return self._view.wants(glance)
+    @property
+    def shows_glances(self) -> bool:
+        """Whether the other view does: a scrape has time to wait for the next whole look."""
+        return self._view.shows_glances
 
     def note(self, text: str) -> None:
         """Pass it on."""

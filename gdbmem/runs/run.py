@@ -203,6 +203,12 @@ class Run:
 
     def unwritable(self, error: OSError) -> InputError:
         """Return the error of a run folder that can't be written to."""
+        if not self.folder.exists():
+            return InputError(
+                f"the run folder {printable(str(self.folder))} has been removed or renamed",
+                slug="run-unwritable",
+                hint="a renamed one holds what had been recorded",
+            )
         return InputError(
             f"cannot write into the run folder {printable(str(self.folder))}: {error.strerror}",
             slug="run-unwritable",

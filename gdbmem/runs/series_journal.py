@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Optional
 
-from gdbmem.linux.glance import Glance, pack_glance, unpack_glances
+from gdbmem.linux.glance import FRAME, Glance, unpack_glances
 
 _NAME = "series.glances"
 _ROOM = 1 << 16  # bytes; doubled when they are used up
@@ -30,7 +30,7 @@ class Journal:
 
     def append(self, glance: Glance) -> None:
         """Write *glance*, or nothing where the disk is full: the database will have the same trouble, and says so."""
-        data = pack_glance(glance)
+        data = FRAME % glance
         begin, self._used = self._used, self._used + len(data)
         if self._used > self._size and not self._grow():
             self._used = begin

@@ -48,49 +48,28 @@ class SeriesWriter:
     def __init__(self, folder: Path, facts: Optional[SeriesFacts] = None) -> None:
         """Open the recording in *folder*; *facts* begin a new one, None goes on with the one there.
 
-        Raises InputError where another monitor writes there; Damaged.
+        Raises InputError where another monitor writes there, or no new one can be written; Damaged.
         """
         self._folder = folder
         self._lock = _take_lock(folder)
         self._waiting: list[tuple[str, Sequence[Sequence[Any]]]] = []
         self._glances: list[Glance] = []
-        self.lost_looks = 0
+        self.lost_writes = 0
         try:
+            if facts is not None:
+                _begin(folder, facts)
             self._connection = _connect(folder / DATABASE)
-            if facts is None:
-                _check_version(self._connection, folder)
-            self._prepare(facts)
+            _check_version(self._connection, folder)
+            _prepare(self._connection)
             self.facts = read_facts(self._connection)
         except sqlite3.DatabaseError as error:
             os.close(self._lock)
-            raise _damaged(folder, error) from None
+            raise _damaged(folder, error) if facts is None else _unwritable(folder, error) from None
         except InputError:
             os.close(self._lock)
             raise
         self._journal = Journal(folder)
         self._glances += read_journal(folder)  # of a writer that was killed
-
-    def _prepare(self, facts: Optional[SeriesFacts]) -> None:
-        run = self._connection.execute
-        run("PRAGMA journal_mode = WAL")
-        run("PRAGMA synchronous = NORMAL")
-        numbers = ", ".join(f"{name} NUMERIC" for name in READING_FIELDS)
-        columns = ", ".join(_LINE_FIELDS[1:])
-        run(
-            f"CREATE TABLE IF NOT EXISTS sample (line INTEGER, t REAL, {numbers}, PRIMARY KEY (line, t)) WITHOUT ROWID"
-        )
-        for name in sorted(set(READING_FIELDS) - _columns(self._connection)):
-            run(f"ALTER TABLE sample ADD COLUMN {name} NUMERIC")
-        run(f"CREATE TABLE IF NOT EXISTS line (number INTEGER PRIMARY KEY, {columns})")
-        run("CREATE TABLE IF NOT EXISTS mark (t REAL, text TEXT)")
-        run("CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value)")
-        if facts is not None:
-            self._connection.executemany("INSERT OR REPLACE INTO fact VALUES (?, ?)", asdict(facts).items())
-            run("INSERT OR REPLACE INTO fact VALUES ('version', ?)", (_VERSION,))
-        run("UPDATE fact SET value = ? WHERE name = 'version' AND value < ?", (_VERSION, _VERSION))
-        self._connection.commit()
-        if run("PRAGMA quick_check(1)").fetchone()[0] != "ok":
-            raise sqlite3.DatabaseError("its pages don't fit together")
 
     def append(self, t: float, readings: Sequence[tuple[int, Reading]], lines: Sequence[Line] = ()) -> str:
         """Keep one look, and the glances before it; return "" or, when it could not be written now, why.
@@ -129,7 +108,7 @@ class SeriesWriter:
             surplus = len(self._waiting) - _MOST_WAITING
             if surplus > 0:
                 del self._waiting[:surplus]
-                self.lost_looks += surplus
+                self.lost_writes += surplus
             return str(error)
         self._waiting.clear()
         if not self._glances:
@@ -151,13 +130,22 @@ class SeriesWriter:
             return thin(self._connection, now, chunk_seconds)
         return 0
 
+    @property
+    def has_gone(self) -> bool:
+        """Whether nobody finds the recording where it was: its folder has been removed or renamed."""
+        return not has_series(self._folder)
+
     def close(self) -> None:
-        """Fold the journal into the database and let others write; a second call does nothing."""
+        """Fold the journal into the database and let others write; a second call does nothing.
+
+        What can't be written even now is lost, and counted.
+        """
         if self._lock < 0:
             return
         self._take_glances()
-        with contextlib.suppress(sqlite3.Error):
-            self._flush()
+        if self._flush():
+            self.lost_writes += len(self._waiting)
+        with contextlib.suppress(sqlite3.Error):  # the next one to open it does the same
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._connection.close()
         self._journal.close()
@@ -271,6 +259,38 @@ def _rows_of(glances: Iterable[Glance]) -> Iterator[tuple[Any, ...]]:
         yield from sizes_of(alike)
 
 
+def _begin(folder: Path, facts: SeriesFacts) -> None:
+    """Make a new database, under another name first: nobody ever finds half of one."""
+    new = folder / f"{DATABASE}.new"
+    new.unlink(missing_ok=True)
+    with contextlib.closing(_connect(new)) as connection, connection:
+        _prepare(connection)
+        connection.executemany("INSERT INTO fact VALUES (?, ?)", asdict(facts).items())
+        connection.execute("INSERT INTO fact VALUES ('version', ?)", (_VERSION,))
+    new.rename(folder / DATABASE)
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    """Make the tables, or in an older database what it lacks; raises sqlite3.DatabaseError for a damaged one."""
+    run = connection.execute
+    run("PRAGMA journal_mode = WAL")
+    run("PRAGMA synchronous = NORMAL")
+    numbers = ", ".join(f"{name} NUMERIC" for name in READING_FIELDS)
+    columns = ", ".join(_LINE_FIELDS[1:])
+    run(
+        f"CREATE TABLE IF NOT EXISTS sample (line INTEGER, t REAL, {numbers}, PRIMARY KEY (line, t)) WITHOUT ROWID"
+    )
+    for name in sorted(set(READING_FIELDS) - _columns(connection)):
+        run(f"ALTER TABLE sample ADD COLUMN {name} NUMERIC")
+    run(f"CREATE TABLE IF NOT EXISTS line (number INTEGER PRIMARY KEY, {columns})")
+    run("CREATE TABLE IF NOT EXISTS mark (t REAL, text TEXT)")
+    run("CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value)")
+    run("UPDATE fact SET value = ? WHERE name = 'version' AND value < ?", (_VERSION, _VERSION))
+    connection.commit()
+    if run("PRAGMA quick_check(1)").fetchone()[0] != "ok":
+        raise sqlite3.DatabaseError("its pages don't fit together")
+
+
 def has_series(folder: Path) -> bool:
     """Tell whether the run in *folder* holds a series."""
     return (folder / DATABASE).is_file()
@@ -359,6 +379,14 @@ def _damaged(folder: Path, error: Exception) -> Damaged:
         f"the series in {printable(str(folder))} can't be read: {error}",
         slug="series-damaged",
         hint="'gdbmem monitor --resume' sets it aside and begins a new one; 'sqlite3 FILE .recover' may save rows",
+    )
+
+
+def _unwritable(folder: Path, error: Exception) -> InputError:
+    return InputError(
+        f"cannot write into the run folder {printable(str(folder))}: {error}",
+        slug="run-unwritable",
+        hint="free some space there, or name a folder on another disk with --run",
     )
 
 

@@ -10,6 +10,7 @@ import re
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -147,6 +148,31 @@ def test_five_thousand_short_lived_children_are_followed_without_a_line_each(
     monitor("-q", "--interval", "50ms", "--", str(program("many_children")), "5000", folder=scratch)
     (run,) = scratch.glob("gdbmem.*")
     assert len(Recording(run).lines) < 50
+
+
+def test_what_is_started_elsewhere_on_the_machine_neither_delays_a_sample_nor_adds_one(
+    scratch: Path, starts: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    starts("sh", "-c", "while :; do /bin/true; done")
+    sleeper = starts("sleep", "60")
+    words = (
+        "-q",
+        "--pss-budget",
+        "0",
+        "--interval",
+        "0.25s",
+        "--for",
+        "3s",
+        "--run",
+        "run",
+        str(sleeper.pid),
+    )
+    monitor(*words, folder=scratch)
+    recording = Recording(scratch / "run")
+    looks = recording.looks()
+    assert [line.name for line in recording.lines] == ["sleep"]
+    assert 4 <= len(looks) <= 14, "one each interval, fewer on a busy machine"
+    recording.close()
 
 
 def test_threads_that_live_for_less_than_an_interval_are_counted(scratch: Path, program: Program) -> None:
@@ -415,6 +441,51 @@ def test_a_closed_standard_output_is_no_crash_and_nothing_else_takes_its_place(s
     done = subprocess.run(["sh", "-c", words, GDBMEM], cwd=scratch, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert samples_in(scratch / "run") > 2
+
+
+def test_where_the_numbers_cant_be_served_the_program_is_not_started(scratch: Path) -> None:
+    pytest.importorskip("prometheus_client", reason="an optional dependency")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = monitor(
+            "--prometheus",
+            f":{port}",
+            "--",
+            "sh",
+            "-c",
+            "touch started; sleep 60",
+            folder=scratch,
+            status=125,
+        )
+    assert "Address already in use" in done.stderr
+    assert not list(scratch.iterdir()), "neither a run nor what the program makes"
+
+
+@pytest.mark.parametrize("how", ["removed", "renamed"])
+def test_a_run_folder_that_goes_is_said_at_once_and_not_called_a_full_disk(
+    scratch: Path, starts: Callable[..., subprocess.Popen[bytes]], how: str
+) -> None:
+    target = starts(*SLEEPS)
+    watching = starts(
+        GDBMEM, "monitor", "--plain", "--interval", "20ms", "--run", "run", str(target.pid),
+        stderr=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    wait_until(lambda: samples_in(scratch / "run") > 20)
+    before = samples_in(scratch / "run")
+    (scratch / "run").rename(scratch / "renamed")
+    if how == "removed":
+        shutil.rmtree(scratch / "renamed")
+    assert watching.stderr is not None
+    for line in watching.stderr:
+        if b"the run folder has been removed or renamed" in line:
+            break
+    else:
+        pytest.fail("it never said so")
+    watching.send_signal(signal.SIGINT)
+    _, said = watching.communicate(timeout=20)
+    assert watching.returncode == 1
+    assert said.count(b"\n") == 1 and b"has been removed or renamed" in said
+    assert how == "removed" or samples_in(scratch / "renamed") > before, "it goes on there"
 
 
 def test_a_program_that_cant_be_started_leaves_no_run(scratch: Path) -> None:

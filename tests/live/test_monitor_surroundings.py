@@ -166,6 +166,46 @@ exit $status
     assert max(b - a for a, b in zip(looks, looks[1:])) < 1.0, "no gap"
 
 
+@pytest.mark.usefixtures("own_mounts")
+def test_on_a_disk_that_stays_full_what_was_kept_is_judged_and_the_programs_status_passed_on(
+    scratch: Path,
+) -> None:
+    script = """
+mount -t tmpfs -o size=1m tmpfs disk || exit 77
+"$1" monitor --plain --interval 20ms --run disk/run --stdout /dev/null -- \
+    sh -c 'sleep 2.5; head -c 2m /dev/zero >disk/filler; sleep 3; exit 7' 2>said >report
+echo $? >status
+"""
+    (scratch / "disk").mkdir()
+    done = subprocess.run(["unshare", "-m", "sh", "-c", script, "sh", GDBMEM], cwd=scratch, check=False)
+    if done.returncode == 77:
+        pytest.skip("no file system can be mounted here")
+    said = (scratch / "said").read_text()
+    assert (scratch / "status").read_text() == "7\n", said
+    assert "can't be written now" in said
+    assert "could not be written and are lost" in said
+    assert "looks in " in (scratch / "report").read_text()
+
+
+@pytest.mark.usefixtures("own_mounts")
+def test_on_a_disk_without_room_for_a_series_no_program_is_started(scratch: Path) -> None:
+    script = """
+mount -t tmpfs -o size=64k tmpfs disk || exit 77
+"$1" monitor --plain --run disk/run -- touch started; echo $?; ls disk
+"""
+    (scratch / "disk").mkdir()
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script, "sh", GDBMEM], cwd=scratch, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    if done.returncode == 77:
+        pytest.skip("no file system can be mounted here")
+    assert done.stdout == "125\n"
+    assert "cannot write into the run folder" in done.stderr
+    assert "full" in done.stderr
+    assert not (scratch / "started").exists()
+
+
 def test_in_another_pid_namespace_threads_are_a_lower_bound_and_not_an_exact_nought(
     program: Program, scratch: Path
 ) -> None:

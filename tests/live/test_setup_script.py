@@ -36,12 +36,12 @@ esac
 
 
 class Machine:
-    """A checkout in a folder with a blank in its name, and a PATH that ends there."""
+    """A checkout in a folder with a blank and an underscore in its name, and a PATH that ends there."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.path = folder / "bin"
-        self.checkout = folder / "my code" / "gdbmem"
+        self.checkout = folder / "my code_1" / "gdbmem"
         self.path.mkdir()
         for tool in Path("/usr/bin").iterdir():
             if tool.name not in WATCHED and not tool.name.startswith("python3"):
@@ -159,7 +159,7 @@ case "$*" in
 esac
 """
 DPKG_DEB_UNPACKS = """#!/bin/bash
-name=$(basename "${2%%_*}")
+name=$(basename "$2") name=${name%%_*}
 mkdir -p "$3/usr/bin" && touch "$3/usr/bin/$name" && chmod +x "$3/usr/bin/$name"
 """
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.linux import processes
-from gdbmem.linux.glance import PAGE_BYTES, Glance, pack_glance, unpack_glances
+from gdbmem.linux.glance import FRAME, PAGE_BYTES, Glance, unpack_glances
 from gdbmem.linux.tree import Tree
 from gdbmem.model.series import TREE, Reading, SeriesFacts
 from gdbmem.runs.series_store import Recording, SeriesWriter, set_aside
@@ -27,17 +27,16 @@ def facts() -> SeriesFacts:
 def test_between_two_whole_looks_only_rss_is_read() -> None:
     with child() as one, child() as two:
         tree = Tree(lambda: {one, two}, events=None, budget=0)
-        assert tree.glance(0.0) is None, "the first look is a whole one"
+        assert tree.glances.until == 0.0, "the first look is a whole one"
         tree.look(0.0)
         statm, size = Path(f"/proc/{one}/statm"), -1
         while size != (size := int(statm.read_text().split()[1])):  # it is still being loaded
             time.sleep(0.05)
-        glance = tree.glance(0.1)
-        assert glance is not None
-        readings = dict(glance.readings())
+        until, lines, read = tree.glances
+        readings = dict(Glance(0.1, lines, read()).readings())
         assert readings[1].rss_bytes == size * PAGE_BYTES
         assert readings[TREE] == Reading(), "the sum of RSS is no total"
-        assert tree.glance(60.0) is None, "the time for a whole look has come"
+        assert 0.1 < until < 60.0, "the time for a whole look comes"
         tree.close()
 
 
@@ -50,7 +49,7 @@ def test_a_death_is_noticed_by_the_next_glance(waited_for: bool) -> None:
         os.waitid(os.P_PID, one, os.WEXITED | os.WNOWAIT)  # a zombie
         if waited_for:
             end(one)
-        assert tree.glance(0.1) is None
+        assert tree.glances.read() == b""
         assert tree.look(0.1).alive == 1
         end(one)
         tree.close()
@@ -61,8 +60,9 @@ def test_a_child_that_is_born_is_looked_at_at_once() -> None:
     tree._lists_children = False  # not every kernel does
     tree.look(0.0)
     with child() as born:
-        assert tree.glance(0.5) is None
+        assert tree.has_grown(0.5)
         assert born in tree.pids
+        assert tree.glances.until == 0.5, "a whole look is due"
     tree.close()
 
 
@@ -124,7 +124,7 @@ def test_a_tree_of_many_was_looked_at_but_has_no_rss(tmp_path: Path) -> None:
 @pytest.mark.parametrize("lost", range(1, len(TWO) + 12))
 def test_a_glance_cut_short_by_a_full_disk_is_left_out_and_the_next_one_counts(lost: int) -> None:
     first, cut, last = Glance(1.0, b"1 2", ONE + TWO), Glance(2.5, b"1", TWO), Glance(3.25, b"1", ONE)
-    data = pack_glance(first) + pack_glance(cut)[:-lost] + pack_glance(last)
+    data = FRAME % first + (FRAME % cut)[:-lost] + FRAME % last
     assert unpack_glances(data) == [first, last]
 
 

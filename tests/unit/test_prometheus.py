@@ -12,7 +12,6 @@ from typing import Optional
 import pytest
 
 from gdbmem.errors import InputError
-from gdbmem.linux.glance import Glance
 from gdbmem.linux.tree import Look
 from gdbmem.model.series import READING_FIELDS, TREE, Line, Mark, Reading
 from gdbmem.report.prometheus import PrometheusView
@@ -21,14 +20,13 @@ pytest.importorskip("prometheus_client", reason="an optional dependency: pip ins
 
 
 class Silent:
+    shows_glances = False
+
     def __init__(self) -> None:
         self.looks = 0
 
     def show(self, look: Look) -> None:
         self.looks += 1
-
-    def wants(self, glance: Glance) -> bool:
-        return False
 
     def note(self, text: str) -> None: ...
 

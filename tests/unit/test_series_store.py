@@ -10,6 +10,7 @@ import pytest
 
 from gdbmem.errors import InputError
 from gdbmem.model.series import READING_FIELDS, TREE, Line, Mark, Reading, SeriesFacts
+from gdbmem.runs import series_store
 from gdbmem.runs.series_store import (
     DATABASE,
     Damaged,
@@ -129,6 +130,25 @@ def test_a_damaged_database_is_one_sentence_and_can_be_set_aside(tmp_path: Path,
     fill(fresh, 3)
     fresh.close()
     assert len(list(Recording(tmp_path).samples())) == 6
+
+
+def test_a_series_that_is_just_being_made_is_none_yet_and_no_damaged_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    prepare = series_store._prepare
+
+    def read_meanwhile(connection: sqlite3.Connection) -> None:
+        for step in (lambda _: None, prepare):  # before its tables are made, and after
+            step(connection)
+            try:
+                Recording(tmp_path).close()
+            except InputError as error:
+                seen.append(error.slug)
+
+    monkeypatch.setattr(series_store, "_prepare", read_meanwhile)
+    SeriesWriter(tmp_path, facts()).close()
+    assert seen == ["no-series", "no-series"], "then it is whole"
 
 
 def test_old_rows_get_fewer_and_the_extremes_stay(tmp_path: Path) -> None:
