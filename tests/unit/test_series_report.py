@@ -177,6 +177,9 @@ def test_fail_on_is_4_when_met_125_when_nobody_could_tell_else_0() -> None:
     assert exit_status([rising], on, 0) == 4, "a floor that rises is growth"
     assert exit_status([flat], on, 7) == 0
     assert exit_status([unclear], on, 0) == 125
+    teeth = Verdict("sawtooth", "rss_bytes", "three teeth", 100, floor="unclear")
+    assert exit_status([teeth], on, 0) == 125, "whether its floor rises is what was asked"
+    assert exit_status([teeth], ("step", 0.0), 0) == 0
     assert exit_status([growing(10.0)], ("growing", 1000.0), 0) == 0, "slower than what counts"
     assert exit_status([growing()], None, 7) == 7, "without --fail-on it is the program's status"
 
