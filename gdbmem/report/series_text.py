@@ -98,6 +98,10 @@ def details(summary: SeriesSummary) -> list[str]:
         found.append(
             f"threads started: {least}{summary.threads_started:,} ({summary.threads_per_second:,.0f}/s)"
         )
+    if summary.cpu_seconds and summary.seconds:
+        least = "at least " if len(summary.lines) > 1 else ""
+        share = 100 * summary.cpu_seconds / summary.seconds
+        found.append(f"CPU: {least}{summary.cpu_seconds:,.1f} s, {share:,.0f} % of one")
     if summary.gpu_peak_bytes is not None:
         found.append(f"on GPUs: {format_size(summary.gpu_peak_bytes)} at most")
     if summary.cgroup is not None and (summary.cgroup.limit_bytes is not None or summary.cgroup.limit_hits):
