@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import math
 import random
 from collections.abc import Iterator
@@ -30,10 +31,11 @@ class Labelled:
         return bool(self.right & {"growing", "sawtooth/rising"})
 
 
+@functools.cache
 def make_set(seed: int) -> list[Labelled]:
     """Return the labelled set that belongs to *seed*."""
     rng = random.Random(seed)
-    return [*_flat(rng), *_growing(rng), *_sawtooth(rng), *_other(rng)]
+    return [*_flat(rng), *_growing(rng), *_sawtooth(rng), *_other(rng), *_irregular(rng)]
 
 
 def _series(
@@ -245,6 +247,27 @@ def _sawtooth(rng: random.Random) -> Iterator[Labelled]:
         lambda t: 140 * MIB + saw(t, 60, 100) - t * 40 * KIB,
         noise=256 * KIB,
     )
+
+
+def _irregular(rng: random.Random) -> Iterator[Labelled]:
+    """Yield teeth of no one height that come when they like, as a collector's do; one with a leak below them."""
+    for name, right, leak in (
+        ("irregular teeth", "sawtooth/flat", 0),
+        ("irregular teeth, rising floor", "sawtooth/rising", 60 * KIB),
+    ):
+        edges, heights = [-60 * rng.random()], [0.0]
+        while edges[-1] < 1200:
+            edges.append(edges[-1] + 60 * rng.lognormvariate(0, 0.5))
+            heights.append(60 * rng.lognormvariate(0, 0.4) * MIB)
+
+        def teeth(t: float, edges: list[float] = edges, heights: list[float] = heights) -> float:
+            number = bisect.bisect_right(edges, t)
+            return (t - edges[number - 1]) / (edges[number] - edges[number - 1]) * heights[number]
+
+        yield _series(
+            rng, name, right, lambda t, leak=leak, teeth=teeth: 100 * MIB + teeth(t) + t * leak,  # type: ignore[misc]
+            noise=256 * KIB,
+        )  # fmt: skip
 
 
 def _epochs(rng: random.Random, seconds: float) -> Course:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import mean, median, pstdev
 from typing import Optional
 
-from gdbmem.analysis.robust import isotonic, noise_of, theil_sen
+from gdbmem.analysis.robust import fit_line, isotonic, noise_of, theil_sen
 
 _FEWEST = 3
 _SHARE_OF_RANGE = 0.4  # a turn smaller than this share of the range is no tooth
@@ -17,6 +17,8 @@ _ROUGH = 0.13  # how far from its line a tooth may be, as a share of its height
 _ROUGH_BOW = (
     0.03  # how far from the nearest curve that never turns: noise is nearer to such a one than to a line
 )
+_FEWEST_IRREGULAR, _FEWEST_SAMPLES_IRREGULAR = 6, 10  # teeth, and samples of each
+_EVEN_FLOOR = 0.1  # how far troughs may be from their line, as a share of the teeth's height
 
 
 @dataclass(frozen=True)
@@ -27,10 +29,14 @@ class Teeth:
     troughs: Sequence[int]
     period_seconds: float
     amplitude_bytes: float
+    is_regular: bool = True
 
 
-def find_teeth(times: Sequence[float], values: Sequence[float]) -> Optional[Teeth]:
-    """Return the teeth of a sawtooth; None where the series isn't one."""
+def find_teeth(times: Sequence[float], values: Sequence[float], *, regular: bool = True) -> Optional[Teeth]:
+    """Return the teeth of a sawtooth; None where the series isn't one.
+
+    Teeth that are not *regular* come when they like and are as high as they like, but all fall to one line.
+    """
     if len(values) < 3 * _FEWEST:
         return None
     smooth = _median_of_three(values)
@@ -47,35 +53,58 @@ def find_teeth(times: Sequence[float], values: Sequence[float]) -> Optional[Teet
     troughs = [trough for trough in troughs if peaks and trough > peaks[0]]
     if len(peaks) < _FEWEST or len(troughs) < _FEWEST - 1:
         return None
-    return _regular(times, smooth, level, peaks, troughs, noise)
-
-
-def _regular(
-    times: Sequence[float],
-    values: Sequence[float],
-    level: Sequence[float],
-    peaks: list[int],
-    troughs: list[int],
-    noise: float,
-) -> Optional[Teeth]:
     heights = [level[p] - level[max((q for q in troughs if q < p), default=troughs[0])] for p in peaks]
     heights = [height for height in heights if height > 0]
+    if len(heights) < 2 or not _stand_out(smooth, peaks, troughs, heights, noise):
+        return None
+    lowest = [_lowest_near(values, trough) for trough in troughs]
+    if regular:
+        holds = _are_alike(times, heights, peaks) and _is_clean(
+            level, sorted([*peaks, *troughs]), mean(heights)
+        )
+    else:
+        floor = [times[i] for i in lowest], [values[i] for i in lowest]
+        holds = _spacing(peaks) >= _FEWEST_SAMPLES_IRREGULAR and _have_one_floor(*floor, median(heights))
+    if not holds:
+        return None
+    period = median(times[b] - times[a] for a, b in zip(peaks, peaks[1:]))
+    return Teeth(peaks, lowest, period, median(heights), regular)
+
+
+def _lowest_near(values: Sequence[float], trough: int) -> int:
+    # The median of three has cut off what was lowest for one sample only.
+    return min(range(max(trough - 1, 0), min(trough + 2, len(values))), key=values.__getitem__)
+
+
+def _are_alike(times: Sequence[float], heights: Sequence[float], peaks: Sequence[int]) -> bool:
     periods = [times[b] - times[a] for a, b in zip(peaks, peaks[1:])]
-    if len(heights) < 2 or pstdev(heights) > _IRREGULAR * mean(heights):
-        return None
-    if pstdev(periods) > _IRREGULAR * mean(periods):
-        return None
-    drops = _drops(values, peaks, troughs)
-    clean = _is_clean(level, sorted([*peaks, *troughs]), mean(heights))
-    spacing = median(b - a for a, b in zip(peaks, peaks[1:]))
-    if (
-        mean(heights) < 6 * noise
-        or min(median(drops), median(_rises(values, peaks, troughs))) < 0.5 * mean(heights)
-        or spacing < _FEWEST_A_TOOTH
-        or not clean
-    ):
-        return None
-    return Teeth(peaks, troughs, median(periods), median(heights))
+    return all(pstdev(sizes) <= _IRREGULAR * mean(sizes) for sizes in (heights, periods))
+
+
+def _have_one_floor(xs: Sequence[float], ys: Sequence[float], height: float) -> bool:
+    """Tell whether troughs lie on a line: those of noise that wanders are as far from it as its peaks."""
+    if len(xs) < _FEWEST_IRREGULAR:
+        return False
+    return fit_line(xs, ys).residual <= len(xs) * (_EVEN_FLOOR * height) ** 2
+
+
+def _spacing(peaks: Sequence[int]) -> float:
+    return median(b - a for a, b in zip(peaks, peaks[1:]))
+
+
+def _stand_out(
+    values: Sequence[float],
+    peaks: Sequence[int],
+    troughs: Sequence[int],
+    heights: Sequence[float],
+    noise: float,
+) -> bool:
+    drops, rises = _drops(values, peaks, troughs), _rises(values, peaks, troughs)
+    return (
+        mean(heights) >= 6 * noise
+        and min(median(drops), median(rises)) >= 0.5 * mean(heights)
+        and _spacing(peaks) >= _FEWEST_A_TOOTH
+    )
 
 
 def _drops(values: Sequence[float], peaks: Sequence[int], troughs: Sequence[int]) -> list[float]:

@@ -42,6 +42,7 @@ _STRAIGHT = 0.01  # no random walk keeps this near to its line, as a share of th
 _TELLING = 6.0  # difference in log likelihood (twice) from which one curve is better than another
 _WORTH = 0.05  # growth of this share of the level must not hide in the noise of a plateau
 _WORTH_BYTES = 1 << 20
+_HIDDEN = 0.3  # of the teeth: a floor under which so much growth could hide is not called flat
 _SHARES_OF_START = (0.0, 0.15, 0.3)  # of the time, in which teeth aren't looked for
 
 
@@ -76,10 +77,10 @@ def judge(
 
 
 def _judge_shape(times: Sequence[float], values: Sequence[float], metric: str) -> Verdict:
-    for share in _SHARES_OF_START:
-        # A program that loads more than its teeth are high hides them, so the start is left out too.
+    # A program that loads more than its teeth are high hides them, so the start is left out too.
+    for share, regular in (*((share, True) for share in _SHARES_OF_START), (0.0, False)):
         begin = bisect_left(times, times[0] + share * (times[-1] - times[0]))
-        teeth = find_teeth(times[begin:], values[begin:])
+        teeth = find_teeth(times[begin:], values[begin:], regular=regular)
         if teeth is not None:
             verdict = _judge_teeth(times[begin:], values[begin:], teeth, metric)
             return replace(verdict, warmup_seconds=times[begin] - times[0], samples=len(times))
@@ -98,33 +99,45 @@ def _judge_teeth(times: Sequence[float], values: Sequence[float], teeth: Teeth, 
     xs = [times[i] for i in teeth.troughs]
     ys = [values[i] for i in teeth.troughs]
     fit = fit_line(xs, ys)
-    slope = _interval(theil_sen(xs, ys), fit)
-    limit = t_critical(fit.dof, Z_STRICT) * fit.error
-    rise = fit.slope * (xs[-1] - xs[0])
-    worth = abs(rise) >= max(_LEAST_GROWTH_BYTES, 0.03 * teeth.amplitude_bytes)
-    floor = "flat"
-    if len(xs) < _FEWEST_TROUGHS:
-        floor = "unclear"
-    elif worth and abs(fit.slope) > limit and _goes_on(xs, ys):
-        floor = "rising" if rise > 0 else "falling"
-    evidence = (
-        f"{len(teeth.peaks)} teeth of {format_size(teeth.amplitude_bytes)}, one each "
-        f"{format_duration(teeth.period_seconds)}; "
-    )
-    between = f"between {format_size(min(ys))} and {format_size(max(ys))}"
-    if floor in ("rising", "falling"):
-        evidence += (
-            f"the floor went from {format_size(ys[0])} to {format_size(ys[-1])} over {len(ys)} troughs"
-        )
-    elif floor == "flat":
-        evidence += f"the floor stays {between}"
-    else:
-        evidence += f"its floor was seen {len(ys)} times, {between}: too few to tell whether it rises"
+    floor, said = _judge_floor(xs, ys, fit, teeth)
+    each = f"one each {format_duration(teeth.period_seconds)}"
+    shape = each if teeth.is_regular else f"irregular, {each} at the median"
+    evidence = f"{len(teeth.peaks)} teeth of {format_size(teeth.amplitude_bytes)}, {shape}; {said}"
+    has_slope = len(xs) >= _FEWEST_TROUGHS
     return Verdict(
-        "sawtooth", metric, evidence, len(times), None if floor == "unclear" else slope,
-        None if floor == "unclear" else _resolution(fit), floor=floor,
+        "sawtooth", metric, evidence, len(times), _interval(theil_sen(xs, ys), fit) if has_slope else None,
+        max(_resolution(fit), _PAGE / (xs[-1] - xs[0])) if has_slope else None, floor=floor,
         period_seconds=teeth.period_seconds, amplitude_bytes=teeth.amplitude_bytes,
     )  # fmt: skip
+
+
+def _judge_floor(xs: Sequence[float], ys: Sequence[float], fit: Fit, teeth: Teeth) -> tuple[str, str]:
+    """Return "rising", "falling", "flat" or "unclear", and what to say of it."""
+    between = f"between {format_size(min(ys))} and {format_size(max(ys))}"
+    if len(xs) < _FEWEST_TROUGHS:
+        return "unclear", f"its floor was seen {len(ys)} times, {between}: too few to tell whether it rises"
+    span = xs[-1] - xs[0]
+    rise = fit.slope * span
+    course = f"the floor went from {format_size(ys[0])} to {format_size(ys[-1])} over {len(ys)} troughs"
+    worth = abs(rise) >= max(_LEAST_GROWTH_BYTES, 0.03 * teeth.amplitude_bytes)
+    if worth and abs(fit.slope) > t_critical(fit.dof, Z_STRICT) * fit.error and _goes_on(xs, ys):
+        return "rising" if rise > 0 else "falling", course
+    if worth and fit.slope > t_critical(fit.dof, Z_95) * fit.error:
+        return "unclear", f"{course}, but not steadily enough to say that it goes on"
+    hidden = (theil_sen(xs, ys) + _usual_resolution(xs, ys)) * span
+    if hidden > max(_HIDDEN * teeth.amplitude_bytes, _LEAST_GROWTH_BYTES):
+        return "unclear", f"its floor is {between}: {format_size(hidden)} of growth could hide in that"
+    return "flat", f"the floor stays {between}"
+
+
+def _usual_resolution(xs: Sequence[float], ys: Sequence[float]) -> float:
+    """Return the resolution of a line through *ys*, a few wild ones left out of account."""
+    slope, middle = theil_sen(xs, ys), sum(xs) / len(xs)
+    rest = [y - slope * x for x, y in zip(xs, ys)]
+    level = median(rest)
+    noise = 1.4826 * median(abs(y - level) for y in rest)
+    spread = math.sqrt(sum((x - middle) ** 2 for x in xs))
+    return (t_critical(len(xs) - 2, Z_95) + 0.84) * noise / spread
 
 
 # -- one step -------------------------------------------------------------------------------------------------
@@ -170,7 +183,7 @@ def _judge_step(xs: Sequence[float], ys: Sequence[float], cut: int, metric: str,
         f"level before ({format_size(before)}) and after ({format_size(after)})"
     )
     return Verdict(
-        "step", metric, evidence, samples, _interval(fit.slope, fit), _resolution(fit),
+        "step", metric, evidence, samples, _interval(fit.slope, fit), max(_resolution(fit), _PAGE / (xs[-1] - xs[0])),
         step_bytes=after - before, step_at=at,
     )  # fmt: skip
 

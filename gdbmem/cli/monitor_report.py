@@ -130,9 +130,13 @@ def exit_status(verdicts: Sequence[Verdict], fail_on: Optional[tuple[str, float]
         return status
     if any(is_met(verdict, *fail_on) for verdict in verdicts):
         return STATUS_NOT_MET
-    if fail_on[0] != "inconclusive" and any(verdict.kind == "inconclusive" for verdict in verdicts):
+    if fail_on[0] != "inconclusive" and any(_leaves_open(verdict, fail_on[0]) for verdict in verdicts):
         return STATUS_FAILED
     return 0
+
+
+def _leaves_open(verdict: Verdict, kind: str) -> bool:
+    return verdict.kind == "inconclusive" or (kind == "growing" and verdict.floor == "unclear")
 
 
 def is_met(verdict: Verdict, kind: str, least: float) -> bool:

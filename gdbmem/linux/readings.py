@@ -8,7 +8,7 @@ from typing import NamedTuple, Optional
 from gdbmem.linux.sampling import ProcessFiles, Stat
 from gdbmem.model.series import Reading
 
-_EACH_TIME = ("minor_faults", "major_faults", "threads", "threads_started", "cpu_seconds")
+_EACH_TIME = ("threads",)
 _SUMMED = (
     "pss_bytes", "uss_bytes", "swap_bytes", "private_dirty_bytes", "shared_dirty_bytes", "open_files",
 )  # fmt: skip
@@ -21,11 +21,9 @@ def quick_reading(files: ProcessFiles, stat: Stat, threads_started: int) -> Read
     return Reading(
         rss_bytes=statm.rss_bytes if has_memory else None,
         shared_bytes=statm.shared_bytes if has_memory else None,
-        minor_faults=stat.minor_faults,
-        major_faults=stat.major_faults,
         threads=stat.threads,
         threads_started=threads_started,
-        cpu_seconds=stat.cpu_seconds,
+        **stat.own._asdict(),
     )
 
 
@@ -75,7 +73,7 @@ def with_pss(reading: Reading, files: ProcessFiles, *, mappings: bool) -> tuple[
 
 
 def total_of(readings: Sequence[Reading], shares: Sequence[Shares], *, sweep: bool) -> Reading:
-    """Return what *readings* come to; without a *sweep* only what is read each time."""
+    """Return what *readings* come to, but for counters; without a *sweep* only what is read each time."""
     if len(readings) <= 1:
         return readings[0] if readings else Reading()
     # A sum of what is resident would count a shared page once for each process: RSS has no total, and each

@@ -20,15 +20,22 @@ class ProcessGone(Exception):  # noqa: N818  (processes end; that is no error)
     """The process has ended, or is a zombie with no memory left."""
 
 
+class Counts(NamedTuple):
+    """What a process has used since its birth."""
+
+    minor_faults: int
+    major_faults: int
+    cpu_seconds: float
+
+
 class Stat(NamedTuple):
     """What /proc/PID/stat says; *start_ticks* with the pid tells one process from all others."""
 
     name: str
     state: str
     parent: int
-    minor_faults: int
-    major_faults: int
-    cpu_seconds: float
+    own: Counts
+    waited: Counts  # of its children that have ended and been waited for, and of theirs
     threads: int
     start_ticks: int
 
@@ -48,9 +55,8 @@ def parse_stat(data: bytes) -> Stat:
         name=os.fsdecode(data[data.index(b"(") + 1 : close]),
         state=chr(words[0][0]),
         parent=int(words[1]),
-        minor_faults=int(words[7]),
-        major_faults=int(words[9]),
-        cpu_seconds=(int(words[11]) + int(words[12])) / _TICKS,
+        own=Counts(int(words[7]), int(words[9]), (int(words[11]) + int(words[12])) / _TICKS),
+        waited=Counts(int(words[8]), int(words[10]), (int(words[13]) + int(words[14])) / _TICKS),
         threads=int(words[17]),
         start_ticks=int(words[19]),
     )

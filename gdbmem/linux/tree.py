@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Callable, Optional
+from typing import Any, Callable, Optional
 
 from gdbmem.linux.glance import Glances, statm_reader
 from gdbmem.linux.processes import descendants, parents, stat_of
@@ -14,6 +14,7 @@ from gdbmem.linux.procevents import ProcessEvents
 from gdbmem.linux.readings import Shares, quick_reading, total_of, with_pss, with_sizes
 from gdbmem.linux.sampling import ProcessFiles, ProcessGone, Stat
 from gdbmem.linux.surroundings import Surroundings
+from gdbmem.linux.tally import Tally
 from gdbmem.model.series import TREE, Line, Reading
 
 _FIND_EVERY_SECONDS = 1.0  # processes by name, user or cgroup are looked for this often
@@ -76,6 +77,7 @@ class Tree:
         self._follows = follow
         self._surroundings = surroundings or Surroundings()
         self._shares: list[Shares] = []  # of the last sweep
+        self._tally = Tally(counts_children=follow)
         self._processes: dict[int, _Process] = {}
         self._lines = {line.number: line for line in lines}
         self._by_process = {(line.pid, line.start_ticks): line.number for line in self._lines.values()}
@@ -141,7 +143,7 @@ class Tree:
         cgroup = self._surroundings.read_cgroup() if last_words else around.cgroup if around else {}
         if readings or cgroup:
             total = total_of([reading for _, reading in readings], self._shares, sweep=sweep)
-            readings.append((TREE, total._replace(**cgroup)))
+            readings.append((TREE, total._replace(**self._counters(), **cgroup)))
         changed, self._changed = list(self._changed.values()), {}
         started, self._started = self._started, 0
         self._plan_glances(t, 0.0 if sweep else time.thread_time() - began)
@@ -151,6 +153,11 @@ class Tree:
     def events(self) -> Optional[ProcessEvents]:
         """What can be polled for news of births; None: has_grown() has to be asked each time."""
         return self._events
+
+    def _counters(self) -> dict[str, Any]:
+        counts = self._tally.total((pid, process.stat) for pid, process in self._processes.items())
+        started = sum(process.threads_started for process in self._processes.values())
+        return {**counts._asdict(), "threads_started": self._tally.dead_threads + started}
 
     def has_grown(self, t: float) -> bool:
         """Take in what was started; tell whether processes were, for which a whole look is due."""
@@ -294,6 +301,12 @@ class Tree:
     def _bury(self, pid: int, t: float) -> None:
         process = self._processes.pop(pid)
         process.files.close()
+        self._tally.bury(
+            pid,
+            process.stat,
+            threads_started=process.threads_started,
+            parent_is_followed=process.stat.parent in self._processes,
+        )
         self._by_process.pop((process.line.pid, process.line.start_ticks), None)
         self._note(replace(process.line, gone=t))
         self._orphaned.setdefault((process.line.name, process.line.parent), []).append(process.line.number)

@@ -11,7 +11,8 @@ TREE = 0  # the line of the whole process tree
 class Reading(NamedTuple):
     """What one look at a process found; None is what was not read this time, never 0.
 
-    Counters (faults, threads_started, cpu_seconds) count from the process's birth or from the first look.
+    Counters (faults, threads_started, cpu_seconds) count from the process's birth or from the first look; the tree's
+    keep what its dead have used.
     """
 
     rss_bytes: Optional[int] = None

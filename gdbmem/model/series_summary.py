@@ -75,6 +75,7 @@ class SeriesSummary:
     looks_by_rss: int = 0  # at which the tree's total follows RSS from one read of PSS to the next
     cgroup: Optional[CgroupSummary] = None
     gpu_peak_bytes: Optional[float] = None  # of the tree
+    cpu_seconds: Optional[float] = None  # that the tree used meanwhile; with several processes a lower bound
 
     @property
     def threads_per_second(self) -> float:

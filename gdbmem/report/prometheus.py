@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Optional, Protocol
 
 from gdbmem.errors import InputError, MissingToolError
 from gdbmem.linux.tree import Look
-from gdbmem.model.series import READING_FIELDS, TREE, Line, Mark, Reading
+from gdbmem.model.series import READING_FIELDS, TREE, Line, Mark
 from gdbmem.report.latest import Latest
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-_OF_PROCESSES = ("minor_faults", "major_faults", "threads_started", "cpu_seconds")
-_COUNTERS = {*_OF_PROCESSES, "cgroup_limit_hits", "cgroup_kills"}
+_COUNTERS = {
+    "minor_faults", "major_faults", "threads_started", "cpu_seconds", "cgroup_limit_hits", "cgroup_kills",
+}  # fmt: skip
 
 
 class _View(Protocol):
@@ -43,7 +44,6 @@ class PrometheusView:
             ) from None
         self._view = view
         self._latest = Latest()
-        self._counts = _TreeCounts()
         registry = prometheus_client.CollectorRegistry()
         registry.register(self)
         try:
@@ -59,13 +59,9 @@ class PrometheusView:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         lines, readings = dict(self._latest.lines), dict(self._latest.readings)
-        if TREE in readings:
-            readings[TREE] = readings[TREE]._replace(**self._counts.totals)
         for field in READING_FIELDS:
             kind: Any = CounterMetricFamily if field in _COUNTERS else GaugeMetricFamily
-            family = kind(
-                f"gdbmem_{field}", f"gdbmem: {field.replace('_', ' ')}", labels=("line", "pid", "name")
-            )
+            family = kind(f"gdbmem_{field}", f"gdbmem: {_words(field)}", labels=("line", "pid", "name"))
             for number, reading in readings.items():
                 value = getattr(reading, field)
                 if value is not None:
@@ -79,7 +75,6 @@ class PrometheusView:
     def show(self, look: Look) -> None:
         """Keep *look* for the next scrape; what was not read this time stays as it was."""
         self._latest.take(look)
-        self._counts.take(look, self._latest.lines)
         self._view.show(look)
 
     @property
@@ -104,28 +99,9 @@ class PrometheusView:
         return self._view.key()
 
 
-class _TreeCounts:
-    """A tree's counters, those who died included: Prometheus takes a counter that falls for one that began anew."""
-
-    def __init__(self) -> None:
-        self.totals: dict[str, Any] = {}
-        self._last: dict[int, tuple[tuple[int, int], Reading]] = {}  # line → process, and its reading
-
-    def take(self, look: Look, lines: Mapping[int, Line]) -> None:
-        """Add what the processes of *look* have counted since the look before."""
-        for number, reading in look.readings:
-            line = lines.get(number)
-            if number == TREE or line is None:
-                continue
-            process = line.pid, line.start_ticks
-            before_process, before = self._last.get(number, (process, Reading()))
-            if before_process != process:
-                before = Reading()
-            for field in _OF_PROCESSES:
-                new, old = getattr(reading, field), getattr(before, field) or 0
-                if new is not None:
-                    self.totals[field] = self.totals.get(field, 0) + max(new - old, 0)
-            self._last[number] = process, reading.filled_from(before)
+def _words(field: str) -> str:
+    words = field.replace("_", " ")
+    return f"{words} (of short-lived children at least)" if field == "cpu_seconds" else words
 
 
 def _labels(number: int, line: Optional[Line]) -> list[str]:

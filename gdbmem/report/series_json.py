@@ -36,6 +36,7 @@ def write_series_json(
         "seconds_to_limit": summary.seconds_to_limit,
         "cgroup": None if summary.cgroup is None else asdict(summary.cgroup),
         "gpu_peak_bytes": summary.gpu_peak_bytes,
+        "cpu_seconds": summary.cpu_seconds,
         "threads_started": summary.threads_started,
         "threads_started_is_exact": facts.exact_threads,
         "copied_bytes": summary.copied_bytes,

@@ -18,7 +18,9 @@ _WIDTH, _HEIGHT = 960, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 90, 20, 56, 70
 _ROW, _LINE = 18, 130  # pixels from one row of text to the next, letters in a row
 _LABEL, _LETTER = 24, 6  # a mark's name: letters, and about how wide each is
-_COLORS = ("#1f5fbf", "#c2452d", "#2e8b57", "#8a4fbf", "#b8860b", "#20808d", "#8c564b", "#555555")
+_COLORS = (
+    "#1f5fbf", "#c2452d", "#2e8b57", "#8a4fbf", "#b8860b", "#20808d", "#8c564b", "#555555", "#d7609e", "#93a31c",
+)  # fmt: skip
 _TIME_STEPS = (
     0.1,
     0.2,
@@ -168,9 +170,23 @@ def _axes(x: Scale, y: Scale, span_t: float, top: float, time_unit: str) -> list
     return parts
 
 
+def time_ticks(first: float, last: float, most: int) -> list[tuple[float, str]]:
+    """Return round times from *first* to *last*, seconds, with what to write there; about *most*, at least one."""
+    step = _round_step(last - first, max(most, 1))
+    begin = math.ceil(first / step - 0.05)  # a first look is a few milliseconds late
+    numbers = range(begin, int(last / step) + 1)
+    return [(max(number * step, first), _time(number * step)) for number in numbers] or [
+        (first, _time(first))
+    ]
+
+
+def _round_step(span: float, most: int) -> float:
+    return next((s for s in _TIME_STEPS if span / s <= most), math.ceil(span / most / 86400) * 86400)
+
+
 def _time_step(span: float, time_unit: str) -> float:
     if time_unit == "s":
-        return next((s for s in _TIME_STEPS if span / s <= 10), math.ceil(span / 10 / 86400) * 86400)
+        return _round_step(span, 10)
     if time_unit == "B":
         return _nice(span / 5)
     power: float = 10.0 ** math.floor(math.log10(max(span / 5, 1)))

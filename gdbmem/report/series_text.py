@@ -10,13 +10,15 @@ from gdbmem.model.series_summary import CgroupSummary, LineSummary, SeriesSummar
 from gdbmem.model.verdict import Slope, Verdict
 from gdbmem.report.console import columns_that_fit, glyphs_for, print_sentence, print_table
 from gdbmem.report.notices import print_notices
+from gdbmem.report.series_plot import time_ticks
 from gdbmem.text import plural, printable
-from gdbmem.units import format_delta, format_duration, format_rate, format_rates, format_size
+from gdbmem.units import format_delta, format_duration, format_rates, format_size
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _MOST_ROWS = 12
+_LETTERS_A_TICK = 12  # on the time axis of a terminal
 _COLORS = {"growing": "bold red", "plateau": "green", "shrinking": "green", "inconclusive": "yellow"}
 METRIC_NAMES = {"rss_bytes": "RSS", "pss_bytes": "PSS"}
 
@@ -47,7 +49,7 @@ def print_verdict(verdict: Verdict, console: Console) -> None:
     print_sentence(console, f"{headline(verdict)}: {verdict.evidence}", style)
     if verdict.slope is not None and verdict.kind != "inconclusive":
         what = "floor" if verdict.kind == "sawtooth" else "slope"
-        print_sentence(console, f"{what}: {rate_of(verdict.slope)}; {resolution(verdict)}")
+        print_sentence(console, f"{what}: {slope_text(verdict.slope, verdict.resolution)}")
     if verdict.per_mark is not None:
         each = verdict.per_mark
         print_sentence(
@@ -61,17 +63,14 @@ def headline(verdict: Verdict) -> str:
     return f"sawtooth, floor {verdict.floor}" if verdict.kind == "sawtooth" else verdict.kind
 
 
-def rate_of(slope: Slope) -> str:
-    """Return *slope* with its interval."""
-    value, low, high = format_rates(slope.value, slope.low, slope.high)
-    return f"{value} (95 %: {low} to {high})"
-
-
-def resolution(verdict: Verdict) -> str:
-    """Return the smallest slope that the window could have shown."""
-    if verdict.resolution is None:
-        return "no slope could have been shown"
-    return f"this window could have shown {format_rate(verdict.resolution, signed=False)}"
+def slope_text(slope: Slope, resolution: Optional[float]) -> str:
+    """Return *slope* with its interval and the smallest that could have been shown, all in one unit."""
+    rates = (slope.value, slope.low, slope.high, resolution or 0.0)
+    value, low, high, smallest = format_rates(*rates)
+    shown = (
+        "no slope could have been shown" if resolution is None else f"{smallest.lstrip('+')} would have shown"
+    )
+    return f"{value} (95 %: {low} to {high}); in this window {shown}"
 
 
 def details(summary: SeriesSummary) -> list[str]:
@@ -99,6 +98,10 @@ def details(summary: SeriesSummary) -> list[str]:
         found.append(
             f"threads started: {least}{summary.threads_started:,} ({summary.threads_per_second:,.0f}/s)"
         )
+    if summary.cpu_seconds and summary.seconds:
+        least = "at least " if len(summary.lines) > 1 else ""
+        share = 100 * summary.cpu_seconds / summary.seconds
+        found.append(f"CPU: {least}{summary.cpu_seconds:,.1f} s, {share:,.0f} % of one")
     if summary.gpu_peak_bytes is not None:
         found.append(f"on GPUs: {format_size(summary.gpu_peak_bytes)} at most")
     if summary.cgroup is not None and (summary.cgroup.limit_bytes is not None or summary.cgroup.limit_hits):
@@ -214,6 +217,7 @@ def draw_course(
     for mark in list(marks)[-40:]:
         if times[0] <= mark.t <= times[-1]:
             figure.vline(mark.t, color="yellow" if color else None)
+    figure.xticks(*zip(*time_ticks(times[0], times[-1], width // _LETTERS_A_TICK)))
     figure.ylim(0, max(values) / factor * 1.05 or 1)
     figure.ylabel(unit)
     drawn = str(figure.build())

@@ -54,6 +54,7 @@ def summarize(recording: Recording) -> SeriesSummary:
         seconds_to_limit=_time_left(recording, verdict, cgroup, values[-1] if values else None),
         notices=_notices(recording, gaps),
         cgroup=cgroup,
+        cpu_seconds=_most_above_first(recording, "cpu_seconds"),
         gpu_peak_bytes=max((value for _, value in recording.points(TREE, "gpu_bytes")), default=None),
     )
 
@@ -155,6 +156,12 @@ def _last(recording: Recording, metric: str) -> Optional[float]:
 def _rise(recording: Recording, metric: str) -> Optional[int]:
     values = [value for _, value in recording.points(TREE, metric)]
     return int(values[-1] - values[0]) if values else None
+
+
+def _most_above_first(recording: Recording, metric: str) -> Optional[float]:
+    # Not the last: with --resume a counter begins anew, and then what it lost is unknown.
+    values = [value for _, value in recording.points(TREE, metric)]
+    return max(values) - values[0] if values else None
 
 
 def _time_left(

@@ -186,6 +186,29 @@ def test_threads_that_live_for_less_than_an_interval_are_counted(scratch: Path, 
     assert document["threads_started_is_exact"]
 
 
+def test_the_processor_time_of_children_shorter_than_an_interval_is_counted_as_the_kernel_does(
+    scratch: Path,
+) -> None:
+    code = """
+import os, time
+for _ in range(20):
+    if not os.fork():
+        end = time.process_time() + 0.03
+        while time.process_time() < end: pass
+        os._exit(0)
+    os.wait()
+print(sum(os.times()[:4]), flush=True)
+time.sleep(2.5)
+"""
+    words = ["-q", "--json", "--interval", "500ms", "--run", "run", "--", sys.executable, "-c", code]
+    document = json.loads(monitor(*words, folder=scratch).stdout)
+    truth = float((scratch / "run" / "stdout").read_text())
+    assert truth > 0.6
+    assert document["cpu_seconds"] == pytest.approx(truth, abs=0.1)
+    text = monitor("run", folder=scratch).stdout
+    assert re.search(r"^CPU: (at least )?0\.\d s, \d+ % of one$", text, re.M), text
+
+
 def test_kill_9_of_the_monitor_loses_one_interval_and_resume_goes_on(
     scratch: Path, starts: Callable[..., subprocess.Popen[bytes]]
 ) -> None:

@@ -67,27 +67,6 @@ def scraped(view: PrometheusView) -> dict[str, float]:
 TREE_LABELS = '{line="0",name="(tree)",pid=""}'
 
 
-def test_the_trees_counters_never_fall_when_a_process_ends_or_leaves_its_line_to_another() -> None:
-    view = PrometheusView(Silent(), "127.0.0.1", 0)
-    parent, worker = Line(1, 10, 1, "p", "", 0, 0.0), Line(2, 20, 2, "w", "", 1, 0.0)
-    busy = {1: Reading(cpu_seconds=100.0, threads_started=7), 2: Reading(cpu_seconds=5.0, threads_started=3)}
-    total = Reading(cpu_seconds=105.0, threads_started=10)
-    view.show(Look(0.0, [*busy.items(), (TREE, total)], [parent, worker], True, 2, 0))
-    last_words = (2, Reading(threads_started=4))
-    gone = replace(worker, gone=2.0)
-    view.show(Look(2.0, [(1, busy[1]), (TREE, busy[1]), last_words], [gone], False, 1, 0))
-    assert scraped(view)[f"gdbmem_cpu_seconds_total{TREE_LABELS}"] == 105.0
-    assert scraped(view)[f"gdbmem_threads_started_total{TREE_LABELS}"] == 11.0
-    heir = replace(worker, pid=21, start_ticks=9, respawns=1)
-    look = [
-        (1, busy[1]),
-        (2, Reading(cpu_seconds=6.0, threads_started=0)),
-        (TREE, Reading(cpu_seconds=106.0)),
-    ]
-    view.show(Look(4.0, look, [heir], False, 2, 1))
-    assert scraped(view)[f"gdbmem_cpu_seconds_total{TREE_LABELS}"] == 111.0
-
-
 def test_a_process_that_has_gone_leaves_no_number_to_the_tree_or_to_its_heir() -> None:
     view = PrometheusView(Silent(), "127.0.0.1", 0)
     parent, worker = Line(1, 10, 1, "p", "", 0, 0.0), Line(2, 20, 2, "w", "", 1, 0.0)

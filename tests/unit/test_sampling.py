@@ -14,7 +14,8 @@ import pytest
 from gdbmem.launch.recorder import clock_of, series_clock
 from gdbmem.linux import cgroup, processes
 from gdbmem.linux.rollup import parse_rollup
-from gdbmem.linux.sampling import ProcessFiles, ProcessGone, Statm, parse_stat
+from gdbmem.linux.sampling import Counts, ProcessFiles, ProcessGone, Stat, Statm, parse_stat
+from gdbmem.linux.tally import Tally
 from gdbmem.linux.tree import Tree
 from gdbmem.model.series import TREE, SeriesFacts
 
@@ -39,7 +40,8 @@ def test_a_process_name_with_blanks_and_parentheses_shifts_no_column() -> None:
     stat = parse_stat(STAT)
     assert stat.name == "a) b (c"
     assert (stat.state, stat.parent, stat.threads, stat.start_ticks) == ("S", 1, 3, 987654)
-    assert (stat.minor_faults, stat.major_faults) == (53, 7)
+    assert (stat.own.minor_faults, stat.own.major_faults) == (53, 7)
+    assert (stat.waited.minor_faults, stat.waited.major_faults) == (21, 4)
 
 
 def test_uss_is_private_clean_and_private_dirty() -> None:
@@ -96,6 +98,22 @@ def test_a_tree_notes_a_death_and_reads_on(monkeypatch: pytest.MonkeyPatch) -> N
         assert look.alive == 1
         assert [(line.pid, line.gone) for line in look.changed_lines] == [(one, 0.2)]
         tree.close()
+
+
+def test_a_child_that_was_seen_and_then_waited_for_is_counted_once_and_the_count_never_falls() -> None:
+    def stat(parent: int, own: float, waited: float = 0.0) -> Stat:
+        return Stat("x", "S", parent, Counts(0, 0, own), Counts(0, 0, waited), 1, 1)
+
+    tally = Tally()
+    assert tally.total([(1, stat(0, 1.0, 5.0)), (2, stat(1, 3.0))]).cpu_seconds == 9.0
+    tally.bury(2, stat(1, 3.0), threads_started=7, parent_is_followed=True)
+    assert tally.total([(1, stat(0, 1.0, 5.0))]).cpu_seconds == 9.0, "not waited for yet"
+    assert tally.total([(1, stat(0, 1.0, 8.5))]).cpu_seconds == 9.5, "and half a second after the last look"
+    tally.bury(1, stat(0, 2.0, 8.5), threads_started=0, parent_is_followed=False)
+    assert tally.total([]).cpu_seconds == 10.5
+    assert tally.dead_threads == 7
+    alone = Tally(counts_children=False)
+    assert alone.total([(1, stat(0, 1.0, 5.0))]).cpu_seconds == 1.0
 
 
 def test_a_reused_pid_is_another_process_and_the_kept_descriptors_know() -> None:

@@ -15,7 +15,7 @@ import pytest
 from gdbmem.analysis.comparison import compare, figures_of
 from gdbmem.cli.main import main
 from gdbmem.cli.monitor import parse_fail_on
-from gdbmem.cli.monitor_report import exit_status, next_commands
+from gdbmem.cli.monitor_report import _MOST_CURVES, exit_status, next_commands
 from gdbmem.errors import InputError
 from gdbmem.linux.tree import Look
 from gdbmem.model.comparison import Comparison
@@ -27,7 +27,7 @@ from gdbmem.report.console import columns_that_fit, make_console
 from gdbmem.report.live import LiveView
 from gdbmem.report.series_json import write_series_csv, write_series_json
 from gdbmem.report.series_plot import Curve, Picture, html, svg
-from gdbmem.report.series_text import details, draw_course, print_summary, rate_of
+from gdbmem.report.series_text import details, draw_course, print_summary, slope_text
 from gdbmem.runs.series_store import Recording, SeriesWriter
 from gdbmem.runs.series_summary import summarize
 
@@ -177,6 +177,9 @@ def test_fail_on_is_4_when_met_125_when_nobody_could_tell_else_0() -> None:
     assert exit_status([rising], on, 0) == 4, "a floor that rises is growth"
     assert exit_status([flat], on, 7) == 0
     assert exit_status([unclear], on, 0) == 125
+    teeth = Verdict("sawtooth", "rss_bytes", "three teeth", 100, floor="unclear")
+    assert exit_status([teeth], on, 0) == 125, "whether its floor rises is what was asked"
+    assert exit_status([teeth], ("step", 0.0), 0) == 0
     assert exit_status([growing(10.0)], ("growing", 1000.0), 0) == 0, "slower than what counts"
     assert exit_status([growing()], None, 7) == 7, "without --fail-on it is the program's status"
 
@@ -242,8 +245,25 @@ def test_a_table_that_is_too_wide_loses_columns_not_digits(width: int) -> None:
 
 
 def test_the_numbers_of_one_interval_are_per_the_same_unit_of_time() -> None:
-    text = rate_of(Slope(-130.0, -24_000.0, 30_000.0))
-    assert len(set(re.findall(r"/(s|min|h)\b", text))) == 1, text
+    for resolution in (1.0, 60_000.0):
+        text = slope_text(Slope(-130.0, -24_000.0, 30_000.0), resolution)
+        assert len(set(re.findall(r"/(s|min|h)\b", text))) == 1, text
+
+
+def test_each_curve_of_a_full_picture_has_a_colour_of_its_own() -> None:
+    # The tree, its biggest processes, the cgroup, and its limit.
+    curves = [Curve(f"curve {n}", [0.0, 1.0], [MIB, MIB]) for n in range(1 + _MOST_CURVES + 2)]
+    colors = re.findall(r'<path [^>]*stroke="([^"]+)"', svg(Picture("all", curves)))
+    assert len(set(colors)) == len(colors) == len(curves)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "label"), [(0.5, "200 ms"), (20.0, "10 s"), (5000.0, "1 h"), (200_000.0, "24 h")]
+)
+def test_the_time_axis_in_a_terminal_says_its_unit(seconds: float, label: str) -> None:
+    times = [seconds * n / 50 for n in range(51)]
+    chart = draw_course(times, [float(MIB)] * 51, 80, 12, color=False)
+    assert label in chart.splitlines()[-2]
 
 
 def test_the_key_and_the_sentences_of_a_picture_of_many_runs_stay_inside_it() -> None:

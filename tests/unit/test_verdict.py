@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,50 @@ def test_a_rising_floor_is_measured_on_the_troughs_not_through_the_teeth() -> No
     assert verdict.grows
     assert verdict.slope is not None
     assert verdict.slope.value == pytest.approx(30 * KIB, rel=0.15)
+
+
+def test_irregular_teeth_over_a_leak_show_it_and_never_level_off() -> None:
+    for seed in range(10):
+        found = named("irregular teeth, rising floor", seed)
+        verdict = judge(found.times, found.values)
+        assert (verdict.kind, verdict.floor) == ("sawtooth", "rising"), verdict.evidence
+        assert verdict.slope is not None
+        assert verdict.slope.value == pytest.approx(60 * KIB, rel=0.3)
+
+
+def test_noise_that_wanders_is_no_sawtooth_with_a_rising_floor() -> None:
+    rng = random.Random(5)
+    for _ in range(15):
+        level, values = 0.0, []
+        for _ in range(1200):
+            level = 0.98 * level + rng.gauss(0, MIB)
+            values.append(200.0 * MIB + level)
+        verdict = judge([float(t) for t in range(1200)], values)
+        assert verdict.floor != "rising", verdict.evidence
+
+
+def test_the_floor_in_the_evidence_is_what_the_plot_shows_to_the_byte() -> None:
+    times = [float(t) for t in range(600)]
+    deep = {149: 31, 299: 33, 449: 32, 599: 34}  # one sample long
+    values = [float(deep.get(int(t), 40 + 2 * (t % 50)) * MIB) for t in times]
+    verdict = judge(times, values)
+    assert verdict.kind == "sawtooth"
+    assert "the floor stays between 31.0 MiB and " in verdict.evidence
+
+
+def test_a_floor_under_which_a_leak_could_hide_is_not_called_flat() -> None:
+    times = [0.2 * number for number in range(200)]
+    floors = [110, 72, 107, 190, 150]  # of five goes of a compiler: 32 s are too short for such a floor
+    values = [(floors[int(t // 8)] + 25 * (t % 8)) * float(MIB) for t in times]
+    verdict = judge(times, values)
+    assert (verdict.kind, verdict.floor) == ("sawtooth", "unclear"), verdict.evidence
+
+
+def test_a_floor_that_rose_and_then_stayed_is_neither_rising_nor_flat() -> None:
+    times = [float(t) for t in range(900)]
+    values = [(100 + min(t, 400) / 8 + (t % 60)) * float(MIB) for t in times]
+    verdict = judge(times, values)
+    assert (verdict.kind, verdict.floor) == ("sawtooth", "unclear"), verdict.evidence
 
 
 def test_two_troughs_are_no_floor_that_rises() -> None:
