@@ -13,6 +13,8 @@ from typing import Optional
 ALIGNMENT = 16
 MIN_CHUNK = 32
 CHUNK_HEADER = 16  # prev_size and size
+# Size of the chunk that holds a tcache → its bins. A bin is a counter of two bytes and a pointer.
+TCACHE_CHUNKS = {0x290: 64, 0x300: 76}
 PREV_INUSE, IS_MMAPPED, NON_MAIN_ARENA = 1, 2, 4
 _FIELD = re.compile(
     r"^/\*\s+(\d+)(?::\s*\d+)?\s+\|\s+(\d+)\s+\*/\s+.*?(\w+)((?:\[\d+\])*)(?:\s*:\s*\d+)?;\s*$", re.M
