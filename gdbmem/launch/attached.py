@@ -231,7 +231,7 @@ def _foreground(attachment: Attachment, gdb: str, gdb_arguments: Sequence[str]) 
         own_session=False,
         blocked=(signal.SIGINT, signal.SIGQUIT),
     )
-    attachment.supervisor.watch_gdb(child, foreground=True)
+    attachment.supervisor.watch_gdb(child)
 
 
 def _environment(attachment: Attachment) -> dict[str, str]:

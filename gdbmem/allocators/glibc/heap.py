@@ -54,9 +54,9 @@ class HeapReading:
         return any(not arena.state.is_unused for arena in self.arenas) or bool(self.mmapped)
 
 
-def choose_walker(*, pure: bool = False) -> Walker:
+def choose_walker() -> Walker:
     """Return the quick walker where numpy is there, else the one in plain Python."""
-    return walk.walk if pure or not lockstep.available() else lockstep.walk
+    return lockstep.walk if lockstep.available() else walk.walk
 
 
 def read_heap(

@@ -42,7 +42,6 @@ class Layout:
 
     state: Struct  # malloc_state
     parameters: Struct  # malloc_par
-    name: str
 
     @property
     def fastbin_count(self) -> int:
@@ -107,7 +106,4 @@ PARAMETERS = (
     ("glibc 2.35 to 2.42", _parameters(60, thp=40)),
     ("glibc 2.43", _parameters(68, thp=48)),
     ("glibc 2.26 to 2.34", _parameters(40, thp=None)),
-)
-CANDIDATES = tuple(
-    Layout(state, parameters, state_name) for state_name, state in STATES for _, parameters in PARAMETERS
 )
