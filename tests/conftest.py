@@ -91,27 +91,38 @@ def scratch() -> Iterator[Path]:
 def private_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Do for fixtures that outlive a test what private_home and no_process_left do for a test."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        _leave_home(monkeypatch, tmp_path_factory.mktemp("home"))
+        _leave_home(monkeypatch, tmp_path_factory)
         with _none_left(monkeypatch):
             yield
 
 
 @pytest.fixture(autouse=True)
 def private_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give each test a home of its own: no test reads or writes the user's settings."""
+    """Give each test a home of its own: no test reads or writes the user's settings.
+
+    What gdbmem has found out once about libc, the kernel and binaries is kept for all tests: `own_cache` begins anew.
+    """
+    return _leave_home(monkeypatch, tmp_path_factory)
+
+
+@pytest.fixture
+def own_cache(private_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a cache of the test's own, which is empty."""
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    return private_home / ".cache" / "gdbmem"
+
+
+def _leave_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("home")
-    _leave_home(monkeypatch, home)
-    return home
-
-
-def _leave_home(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     monkeypatch.setenv("HOME", str(home))
-    for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"):
         monkeypatch.delenv(name, raising=False)
     # Settings of the user's shell that change what the tools print or do.
     for name in ("NO_COLOR", "VALGRIND_OPTS", "PYTHONMALLOC", "DEBUGINFOD_URLS", "GDBHISTFILE", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    return home
 
 
 @pytest.fixture
