@@ -49,8 +49,8 @@ def program() -> Program:
     """Return a function that compiles tests/programs/NAME.{c,cpp} once and returns the program's path.
 
     Flags come from a ``// flags:`` line in the source, then from further arguments; *compiler* takes the usual
-    one's place. The result is kept in tests/programs/build under a hash of source, flags and compiler, so
-    nothing gets stale.
+    one's place. The result is kept in tests/programs/build under a hash of source, headers, flags and
+    compiler, so nothing gets stale.
     """
     return _compile
 
@@ -67,7 +67,8 @@ def _compile(name: str, *flags: str, compiler: str = "") -> Path:
     first, *standard = COMPILERS[source.suffix]
     command = [compiler or first, *standard, *own_flags, *flags]
     version = subprocess.run([command[0], "--version"], capture_output=True, text=True, check=True).stdout
-    digest = hashlib.sha256("\0".join([text, *command, version]).encode()).hexdigest()[:12]
+    headers = [path.read_text() for path in sorted(PROGRAMS.glob("*.h"))]
+    digest = hashlib.sha256("\0".join([text, *headers, *command, version]).encode()).hexdigest()[:12]
     target = PROGRAMS / "build" / f"{name}-{digest}" / name
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -115,14 +115,14 @@ def test_a_malloc_that_is_not_glibcs_is_no_empty_heap(program: Program, scratch:
 
 @pytest.fixture
 def massif(request: pytest.FixtureRequest, program: Program, scratch: Path) -> Iterator[list[str]]:
-    """Yield what connects gdb to a massif that holds heap_lines, or the program that the test names."""
+    """Yield what has gdb stop in main of heap_lines, or the program that the test names, under massif."""
     log = (scratch / "valgrind.log").open("wb")
     child = subprocess.Popen(
         ["valgrind", "--tool=massif", "--vgdb-stop-at=startup", f"--massif-out-file={scratch}/out",
          str(program(getattr(request, "param", "heap_lines"), "-O0"))],
         stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=scratch, env=os.environ,
     )  # fmt: skip
-    yield ["set sysroot", f"target remote | vgdb --wait=20 --pid={child.pid}"]
+    yield ["set sysroot", f"target remote | vgdb --wait=20 --pid={child.pid}", "break main", "continue"]
     child.terminate()
     child.wait()
     log.close()
@@ -136,8 +136,6 @@ def test_under_massif_the_numbers_are_massifs_own_to_the_byte(
         program("heap_lines", "-O0"),
         [
             *massif,
-            "break main",
-            "continue",
             "memwatch next --json -o steps.json 6",
             "memwatch next --source statm",
             "print $rss()",
@@ -194,8 +192,6 @@ def test_under_massif_a_breakpoints_commands_run_once_and_after_the_stop(
         program("heap_lines", "-O0"),
         [
             *massif,
-            "break main",
-            "continue",
             f"break {at('free(a)')}",
             "commands\nsilent\necho COMMAND\\n\nend",
             "memwatch next --json -o steps.json 6",
@@ -217,9 +213,8 @@ def test_under_massif_a_line_that_waits_for_another_thread_ends_and_is_marked_sh
         program("rendezvous", "-O0"),
         [
             *massif,
-            "break take",
+            "tbreak take",
             "continue",
-            "delete",
             "finish",
             "memwatch next --json -o steps.json 20",
             "show scheduler-locking",
