@@ -54,8 +54,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     """Read, fill the page, write it, and say where it is."""
-    from gdbmem.report.page import render
-
     arguments = parser.parse_args(argv)
     if len(arguments.operands) > 2:
         parser.error("one run or profile, or two for their difference")
@@ -64,6 +62,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         source_folders=arguments.source or (),
         by_blocks=counts_blocks(arguments.metric),
     )
+    from gdbmem.report.page import render
+
     target = arguments.output or f"{_stem(arguments.operands[-1])}.html"
     with open_output(target, force=arguments.force) as stream:
         page = _page(arguments, query)
@@ -82,8 +82,7 @@ def _stem(operand: str) -> str:
 
 def _page(arguments: argparse.Namespace, query: Query) -> Page:
     from gdbmem.runs.operand import find_operand
-    from gdbmem.runs.run import Run
-    from gdbmem.runs.series_store import DATABASE
+    from gdbmem.runs.run import Run, has_series
 
     reading = reading_from(arguments)
     if len(arguments.operands) == 2:
@@ -91,7 +90,7 @@ def _page(arguments: argparse.Namespace, query: Query) -> Page:
     place, selector = find_operand(arguments.operands[0])
     if not isinstance(place, Run):
         return _page_of_profile(place, selector, query, reading)
-    if (place.folder / DATABASE).is_file():
+    if has_series(place.folder):
         return _page_of_series(place.folder)
     return _page_of_run(place, selector, query, reading)
 

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
 
+from gdbmem.linux.clock import boot_id
 from gdbmem.linux.resident import PAGE_BYTES, ProcessMemory
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def known_exactness() -> Exactness:
 
 def _cache_file() -> Optional[Path]:
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        boot = boot_id()
     except OSError:
         return None
     configured = os.environ.get("XDG_CACHE_HOME", "")
