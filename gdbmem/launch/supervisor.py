@@ -305,6 +305,8 @@ class Supervisor:
 
     def end(self) -> None:
         """End gdb, then valgrind, then whatever the program left running."""
+        for wire in self._wires:
+            wire.hang_up()  # a gdb that waits for an answer hears no signal
         if self.gdb is not None:
             self.gdb.stop(_GDB_SIGNALS[-1:] if self._gdb_loads else _GDB_SIGNALS)
         self.end_valgrind()
