@@ -49,8 +49,8 @@ def program() -> Program:
     """Return a function that compiles tests/programs/NAME.{c,cpp} once and returns the program's path.
 
     Flags come from a ``// flags:`` line in the source, then from further arguments; *compiler* takes the usual
-    one's place. The result is kept in tests/programs/build under a hash of source, flags and compiler, so
-    nothing gets stale.
+    one's place. The result is kept in tests/programs/build under a hash of source, headers, flags and
+    compiler, so nothing gets stale.
     """
     return _compile
 
@@ -67,7 +67,8 @@ def _compile(name: str, *flags: str, compiler: str = "") -> Path:
     first, *standard = COMPILERS[source.suffix]
     command = [compiler or first, *standard, *own_flags, *flags]
     version = subprocess.run([command[0], "--version"], capture_output=True, text=True, check=True).stdout
-    digest = hashlib.sha256("\0".join([text, *command, version]).encode()).hexdigest()[:12]
+    headers = [path.read_text() for path in sorted(PROGRAMS.glob("*.h"))]
+    digest = hashlib.sha256("\0".join([text, *headers, *command, version]).encode()).hexdigest()[:12]
     target = PROGRAMS / "build" / f"{name}-{digest}" / name
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -91,27 +92,38 @@ def scratch() -> Iterator[Path]:
 def private_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Do for fixtures that outlive a test what private_home and no_process_left do for a test."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        _leave_home(monkeypatch, tmp_path_factory.mktemp("home"))
+        _leave_home(monkeypatch, tmp_path_factory)
         with _none_left(monkeypatch):
             yield
 
 
 @pytest.fixture(autouse=True)
 def private_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give each test a home of its own: no test reads or writes the user's settings."""
+    """Give each test a home of its own: no test reads or writes the user's settings.
+
+    What gdbmem has found out once about libc, the kernel and binaries is kept for all tests: `own_cache` begins anew.
+    """
+    return _leave_home(monkeypatch, tmp_path_factory)
+
+
+@pytest.fixture
+def own_cache(private_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a cache of the test's own, which is empty."""
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    return private_home / ".cache" / "gdbmem"
+
+
+def _leave_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("home")
-    _leave_home(monkeypatch, home)
-    return home
-
-
-def _leave_home(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     monkeypatch.setenv("HOME", str(home))
-    for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"):
         monkeypatch.delenv(name, raising=False)
     # Settings of the user's shell that change what the tools print or do.
     for name in ("NO_COLOR", "VALGRIND_OPTS", "PYTHONMALLOC", "DEBUGINFOD_URLS", "GDBHISTFILE", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    return home
 
 
 @pytest.fixture

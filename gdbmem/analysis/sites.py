@@ -52,7 +52,7 @@ def stack_sites(stacks: Iterable[Stack], chains: Sequence[Sequence[Frame]]) -> d
     return found
 
 
-def describe_site(site: Union[Frame, SiteKey], *, ellipsis: str = "…") -> str:
+def describe_site(site: Union[Frame, SiteKey]) -> str:
     """Return ``decoder.cpp:120 (Decoder::remember)``, or ``sqlite3Malloc (in libsqlite3.so)`` without a file.
 
     *site* is a frame or its key.
@@ -60,7 +60,7 @@ def describe_site(site: Union[Frame, SiteKey], *, ellipsis: str = "…") -> str:
     frame = site if isinstance(site, Frame) else Frame(*site)
     if frame.key == Frame().key:
         return "call sites that are not listed"
-    name = function_name(frame, room=_NAME_ROOM, ellipsis=ellipsis)
+    name = function_name(frame, room=_NAME_ROOM)
     if frame.file is None:
         return f"{name} ({place_without_file(frame)})"
     file = printable(PurePosixPath(frame.file).name)

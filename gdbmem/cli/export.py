@@ -36,7 +36,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     """Read, convert, write."""
     from gdbmem.analysis.query import counts_blocks
-    from gdbmem.runs.series_store import DATABASE
+    from gdbmem.runs.run import has_series
 
     arguments = parser.parse_args(argv)
     if len(arguments.operands) > 2:
@@ -45,7 +45,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         raise UsageError(
             "an export holds bytes, and blocks beside them", hint="leave 'blocks' out of --metric"
         )
-    if len(arguments.operands) == 1 and (Path(arguments.operands[0]) / DATABASE).is_file():
+    if len(arguments.operands) == 1 and has_series(Path(arguments.operands[0])):
         return _export_series(Path(arguments.operands[0]), arguments)
     with open_output(arguments.output, force=arguments.force) as stream:
         if arguments.to in BINARY and stream.isatty():

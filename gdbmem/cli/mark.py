@@ -16,7 +16,7 @@ from typing import Optional
 
 from gdbmem.arguments import ArgumentParser
 from gdbmem.errors import InputError, UsageError
-from gdbmem.runs.run import current_folder
+from gdbmem.runs.run import current_folder, has_series
 from gdbmem.text import printable
 
 _LONGEST = 200
@@ -30,12 +30,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     """Set the mark."""
-    from gdbmem.launch.recorder import clock_of
-    from gdbmem.runs.series_store import Recording, add_mark
-
     args = parser.parse_args(argv)
     if not args.text.strip() or len(args.text) > _LONGEST:
         raise UsageError(f"a mark has 1 to {_LONGEST} characters")
+    from gdbmem.linux.clock import clock_of
+    from gdbmem.runs.series_store import Recording, add_mark
+
     folder = _find(args.run)
     recording = Recording(folder)
     recording.close()
@@ -61,7 +61,7 @@ def _find(given: Optional[str]) -> Path:
 
 
 def _is_live(folder: Path) -> bool:
-    from gdbmem.runs.series_store import has_series, is_being_written
+    from gdbmem.runs.series_store import is_being_written
 
     with contextlib.suppress(OSError):  # a folder of somebody else
         return has_series(folder) and is_being_written(folder)

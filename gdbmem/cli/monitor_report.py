@@ -177,12 +177,11 @@ def _spacing(curves: Sequence[Curve]) -> list[float]:
 
 def _curves_of_processes(recording: Recording, summary: SeriesSummary) -> list[Curve]:
     if len(summary.lines) <= 1:
-        return [_curve(recording, TREE, "private_dirty_bytes", "private dirty", thin=True)]
+        return [_curve(recording, TREE, "private_dirty_bytes", "private dirty")]
     biggest = sorted(summary.lines, key=lambda row: -(row.peak_bytes or 0))[:_MOST_CURVES]
     metric = "uss_bytes" if summary.metric == "pss_bytes" else "rss_bytes"
     curves = [
-        _curve(recording, row.line.number, metric, f"{row.line.name} {row.line.pid}", thin=True)
-        for row in biggest
+        _curve(recording, row.line.number, metric, f"{row.line.name} {row.line.pid}") for row in biggest
     ]
     return [
         replace(curve, absences=_absences(recording, row.line.number)) if row.line.respawns else curve
@@ -205,18 +204,18 @@ def _curves_of_cgroup(recording: Recording, summary: SeriesSummary) -> list[Curv
     near = _MOST_ABOVE * peak  # what is far above would press the course itself flat
     curves = []
     if cgroup.peak_bytes <= near:
-        curves.append(_curve(recording, TREE, "cgroup_bytes", "cgroup", thin=True))
+        curves.append(_curve(recording, TREE, "cgroup_bytes", "cgroup"))
     if cgroup.limit_bytes is not None and cgroup.limit_bytes <= near:
-        curves.append(_curve(recording, TREE, "cgroup_limit_bytes", "its limit", thin=True))
+        curves.append(_curve(recording, TREE, "cgroup_limit_bytes", "its limit"))
     return curves
 
 
-def _curve(recording: Recording, line: int, metric: str, name: str, *, thin: bool = False) -> Curve:
+def _curve(recording: Recording, line: int, metric: str, name: str) -> Curve:
     from gdbmem.analysis.robust import thinned
     from gdbmem.report.series_plot import Curve
 
     times, values = thinned(recording.points(line, metric), 2000)
-    return Curve(name, times, values, thin)
+    return Curve(name, times, values, is_thin=True)
 
 
 def next_commands(

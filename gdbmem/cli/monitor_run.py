@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from gdbmem.errors import InputError, TargetError
-from gdbmem.launch.recorder import Plan, Recorder, View, boot_id, clock_of
+from gdbmem.launch.recorder import Plan, Recorder, View
 from gdbmem.launch.watched import WatchedProgram
 from gdbmem.linux import processes
 from gdbmem.linux.cgroup import Limit, tightest_limit, tightest_over
+from gdbmem.linux.clock import boot_id, clock_of
 from gdbmem.linux.gpu import find_gpus
 from gdbmem.linux.procevents import ProcessEvents, listen
 from gdbmem.linux.surroundings import Surroundings

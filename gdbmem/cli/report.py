@@ -54,8 +54,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     """Read, fill the page, write it, and say where it is."""
-    from gdbmem.report.page import render
-
     arguments = parser.parse_args(argv)
     if len(arguments.operands) > 2:
         parser.error("one run or profile, or two for their difference")
@@ -64,6 +62,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         source_folders=arguments.source or (),
         by_blocks=counts_blocks(arguments.metric),
     )
+    from gdbmem.report.page import render
+
     target = arguments.output or f"{_stem(arguments.operands[-1])}.html"
     with open_output(target, force=arguments.force) as stream:
         page = _page(arguments, query)
@@ -82,8 +82,7 @@ def _stem(operand: str) -> str:
 
 def _page(arguments: argparse.Namespace, query: Query) -> Page:
     from gdbmem.runs.operand import find_operand
-    from gdbmem.runs.run import Run
-    from gdbmem.runs.series_store import DATABASE
+    from gdbmem.runs.run import Run, has_series
 
     reading = reading_from(arguments)
     if len(arguments.operands) == 2:
@@ -91,7 +90,7 @@ def _page(arguments: argparse.Namespace, query: Query) -> Page:
     place, selector = find_operand(arguments.operands[0])
     if not isinstance(place, Run):
         return _page_of_profile(place, selector, query, reading)
-    if (place.folder / DATABASE).is_file():
+    if has_series(place.folder):
         return _page_of_series(place.folder)
     return _page_of_run(place, selector, query, reading)
 
@@ -114,13 +113,13 @@ def _page_of_difference(operands: Sequence[str], query: Query, reading: Reading)
 def _page_of_profile(path: Path, selector: Optional[str], query: Query, reading: Reading) -> Page:
     from gdbmem.analysis.diff import as_growth
     from gdbmem.formats.opening import open_profile
-    from gdbmem.report.page import Page, diff_section, picture_section
+    from gdbmem.report.page import Page, course_section, diff_section
     from gdbmem.runs.operand import load_from_profile
 
     profile = open_profile(path, reading)
     page = Page(title=printable(Path(profile.source).name), subtitle=printable(profile.command))
     if len(profile.snapshots) > 1:
-        page.sections.append(picture_section("The course", _picture(profile)))
+        page.sections.append(course_section(_picture(profile)))
     loaded = load_from_profile(profile, selector or ("peak" if profile.peak_tree_index is not None else None))
     growth = as_growth(loaded.snapshot)
     page.sections.append(diff_section(loaded.snapshot.name, growth, query, is_change=False))
@@ -144,7 +143,7 @@ def _picture(profile: Profile) -> Picture:
 
 def _page_of_series(folder: Path) -> Page:
     from gdbmem.cli.monitor_report import picture_of
-    from gdbmem.report.page import Page, Section, picture_section
+    from gdbmem.report.page import Page, Section, course_section
     from gdbmem.report.series_text import headline
     from gdbmem.runs.series_store import Recording
     from gdbmem.runs.series_summary import summarize
@@ -155,7 +154,7 @@ def _page_of_series(folder: Path) -> Page:
     page.sections.append(
         Section("Verdict", sentence=f"{headline(summary.verdict)}: {summary.verdict.evidence}")
     )
-    page.sections.append(picture_section("The course", picture_of([recording], [summary])))
+    page.sections.append(course_section(picture_of([recording], [summary])))
     rows = []
     for row in summary.lines:
         sizes = (_known_size(size) for size in (row.first_bytes, row.peak_bytes, row.last_bytes))
@@ -226,7 +225,7 @@ def _expectations(run: Run) -> list[Section]:
 
 def _snapshots(run: Run, records: Sequence[SnapshotRecord]) -> list[Section]:
     from gdbmem.model.series import Mark
-    from gdbmem.report.page import Section, picture_section
+    from gdbmem.report.page import Section, course_section
     from gdbmem.report.series_plot import Curve, Picture
 
     rows = []
@@ -248,7 +247,7 @@ def _snapshots(run: Run, records: Sequence[SnapshotRecord]) -> list[Section]:
     if len(points) > 1:
         curve = Curve("heap at each snapshot", [p[0] for p in points], [float(p[1]) for p in points])
         marks = [Mark(t, name) for t, _, name in points] if len(points) <= 20 else ()
-        sections.insert(0, picture_section("The course", Picture("", [curve], marks)))
+        sections.insert(0, course_section(Picture("", [curve], marks)))
     return sections
 
 

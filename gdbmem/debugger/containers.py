@@ -15,9 +15,10 @@ from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.everywhere import show_everywhere
 from gdbmem.debugger.kept import keep_survey, kept_survey
 from gdbmem.debugger.place import program_runs, real_pid
+from gdbmem.debugger.target import GdbMemory
 from gdbmem.debugger.typeplans import Planner
 from gdbmem.errors import Notice, TargetError
-from gdbmem.model.memory import Buffer, Memory, MemoryUnreadable
+from gdbmem.model.memory import Memory
 
 if TYPE_CHECKING:
     import argparse
@@ -157,22 +158,6 @@ def _memory() -> Memory:
 def _same_stack(memory: Memory) -> bool:
     stack = int(gdb.parse_and_eval("(unsigned long)$sp"))
     return memory.read(stack, 64) == GdbMemory().read(stack, 64)
-
-
-class GdbMemory:
-    """A `Memory` of whatever gdb looks at: a process, a core, a remote target."""
-
-    def __init__(self) -> None:
-        self._inferior = gdb.selected_inferior()
-
-    def read(self, address: int, size: int) -> bytes:
-        try:
-            return bytes(self._inferior.read_memory(address, size))
-        except (gdb.error, OverflowError) as error:
-            raise MemoryUnreadable(address, str(error)) from None
-
-    def read_into(self, address: int, buffer: Buffer) -> None:
-        memoryview(buffer).cast("B")[:] = self.read(address, memoryview(buffer).nbytes)
 
 
 def _roots() -> Iterator[tuple[str, gdb.Value]]:

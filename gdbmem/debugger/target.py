@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Optional
 
 import gdb
+
+from gdbmem.model.memory import Buffer, MemoryUnreadable
 
 NATIVE, CORE, REMOTE, VALGRIND, NOTHING = "native", "core", "remote", "valgrind", "nothing"
 VGDB_PID = 42000  # what gdb calls the process behind valgrind's gdbserver
@@ -44,30 +45,17 @@ def valgrind_tool() -> Optional[str]:
     return next((tool for tool in tools if tool not in ("general", "valgrind")), "")
 
 
-class ProcMemory:
-    """A process of this machine through /proc/PID/mem."""
-
-    def __init__(self, pid: int) -> None:
-        self._descriptor = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
-
-    def read(self, address: int, size: int) -> bytes:
-        data = os.pread(self._descriptor, size, address)
-        if len(data) < size:
-            raise OSError(f"memory at {address:#x} can't be read")
-        return data
-
-    def close(self) -> None:
-        os.close(self._descriptor)
-
-
 class GdbMemory:
-    """The selected inferior through gdb, wherever it runs."""
+    """A `Memory` of whatever gdb looks at: a process, a core, a remote target."""
+
+    def __init__(self) -> None:
+        self._inferior = gdb.selected_inferior()
 
     def read(self, address: int, size: int) -> bytes:
         try:
-            return bytes(gdb.selected_inferior().read_memory(address, size))
-        except gdb.MemoryError as error:
-            raise OSError(str(error)) from None
+            return bytes(self._inferior.read_memory(address, size))
+        except (gdb.error, OverflowError) as error:
+            raise MemoryUnreadable(address, str(error)) from None
 
-    def close(self) -> None:
-        pass
+    def read_into(self, address: int, buffer: Buffer) -> None:
+        memoryview(buffer).cast("B")[:] = self.read(address, memoryview(buffer).nbytes)

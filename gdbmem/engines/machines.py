@@ -116,10 +116,10 @@ def _words(*instructions: int) -> bytes:
     return b"".join(word.to_bytes(4, "little") for word in instructions)
 
 
-def _vector_pair(base: int, first: int, *, load: bool) -> int:
-    """Return ``stp`` or ``ldp`` of the 128-bit registers *first* and the next, at their place behind x*base*."""
+def _vector_pair(first: int, *, load: bool) -> int:
+    """Return ``stp`` or ``ldp`` of the 128-bit registers *first* and the next, at their place behind x20."""
     opcode = 0xAD400000 if load else 0xAD000000
-    return opcode | first << 15 | (first + 1) << 10 | base << 5 | first
+    return opcode | first << 15 | (first + 1) << 10 | _X20 << 5 | first
 
 
 _X19, _X20, _X21, _X22, _X23 = range(19, 24)
@@ -142,7 +142,7 @@ AARCH64 = Machine(
     state="x20",
     result="x23",
     stub=_words(
-        *(_vector_pair(_X20, first, load=False) for first in range(0, 32, 2)),
+        *(_vector_pair(first, load=False) for first in range(0, 32, 2)),
         _FPSR | _MRS | _X21,  # mrs x21, fpsr
         _FPCR | _MRS | _X22,  # mrs x22, fpcr
         _at_512(_X21, 0, load=False),
@@ -153,7 +153,7 @@ AARCH64 = Machine(
         _at_512(_X22, 1, load=True),
         _FPSR | _X21,  # msr fpsr, x21
         _FPCR | _X22,  # msr fpcr, x22
-        *(_vector_pair(_X20, first, load=True) for first in range(0, 32, 2)),
+        *(_vector_pair(first, load=True) for first in range(0, 32, 2)),
         0xD503201F,  # nop
     ),
     nop_size=4,

@@ -22,12 +22,12 @@ from gdbmem.launch.gdbcall import gdb_call
 from gdbmem.launch.gdbpython import ensure_private_folder, loader_file
 from gdbmem.launch.interactive import CONNECT, QUIET, say_run
 from gdbmem.launch.process import Child
-from gdbmem.launch.recorder import boot_id
 from gdbmem.launch.runtime import runtime_folder
 from gdbmem.launch.supervisor import Interrupted, Supervisor, saved_terminal
 from gdbmem.launch.valgrind import present_program
 from gdbmem.launch.vgdb import RunningValgrind, find_running
 from gdbmem.launch.wire import ATTACHED, ENVIRONMENT
+from gdbmem.linux.clock import boot_id
 from gdbmem.linux.process import ProcessFacts, check_analysable
 from gdbmem.linux.processes import stat_of
 from gdbmem.runs.process_runs import run_for_process
@@ -231,7 +231,7 @@ def _foreground(attachment: Attachment, gdb: str, gdb_arguments: Sequence[str]) 
         own_session=False,
         blocked=(signal.SIGINT, signal.SIGQUIT),
     )
-    attachment.supervisor.watch_gdb(child, foreground=True)
+    attachment.supervisor.watch_gdb(child)
 
 
 def _environment(attachment: Attachment) -> dict[str, str]:

@@ -129,19 +129,17 @@ def explain_stopped(
     memory: Memory,
     threads: Sequence[ThreadPointers],
     *,
-    walker: Optional[Walker] = None,
     look: Optional[Look] = None,
 ) -> Ledger:
     """Return the ledger of process *pid*, which somebody else (gdb) holds still."""
     check_analysable(pid, may_be_traced=True)
     malloc = find_malloc(memory, read_maps(pid), pid)
-    return build_ledger(read_process(pid, name, memory, threads, malloc, walker=walker, look=look))
+    return build_ledger(read_process(pid, name, memory, threads, malloc, look=look))
 
 
 def explain_core(
     path: Path,
     *,
-    walker: Optional[Walker] = None,
     look: Optional[Look] = None,
     program: Optional[Path] = None,
 ) -> Ledger:
@@ -161,7 +159,7 @@ def explain_core(
     reading.notices += _of_core(zeros, core.omitted_bytes)
     malloc = find_malloc(core, mappings, None)
     main = min((t.tid for t in threads), default=0)
-    fill_reading(reading, core, malloc, main=main, walker=walker, look=look, searched=WHEN_STILL)
+    fill_reading(reading, core, malloc, main=main, look=look, searched=WHEN_STILL)
     return build_ledger(reading)
 
 

@@ -65,7 +65,7 @@ def _run_gdb(launch: Launch, gdb_arguments: Sequence[str]) -> None:
         own_session=False,
         blocked=(signal.SIGINT, signal.SIGQUIT),
     )
-    launch.supervisor.watch_gdb(child, foreground=True)
+    launch.supervisor.watch_gdb(child)
     if child.fatal_signal:
         raise ToolError(
             f"gdb was ended by {child.fatal_signal}",

@@ -74,7 +74,7 @@ def _parse(text: str) -> LibcFacts:
     state, parameters = structs.get("malloc_state"), structs.get("malloc_par")
     if state is None or parameters is None:
         return LibcFacts(symbols, None)
-    return LibcFacts(symbols, Layout(state, parameters, "debug information"))
+    return LibcFacts(symbols, Layout(state, parameters))
 
 
 def _cache_file(build_id: str) -> Optional[Path]:
@@ -93,9 +93,7 @@ def _load(path: Path) -> Optional[LibcFacts]:
         structs = {name: Struct(values[name]["offsets"], values[name]["size"]) for name in _STRUCTS}
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return LibcFacts(
-        values["symbols"], Layout(structs["malloc_state"], structs["malloc_par"], "debug information")
-    )
+    return LibcFacts(values["symbols"], Layout(structs["malloc_state"], structs["malloc_par"]))
 
 
 def _store(path: Path, facts: LibcFacts) -> None:

@@ -15,7 +15,7 @@ from typing import Callable, Optional, Protocol
 from gdbmem.launch.watched import WatchedProgram
 from gdbmem.linux.glance import Glance
 from gdbmem.linux.tree import Look, Tree
-from gdbmem.model.series import Mark, SeriesFacts
+from gdbmem.model.series import Mark
 from gdbmem.runs.series_store import SeriesWriter
 
 _THIN_EVERY_SECONDS = 60.0
@@ -271,22 +271,3 @@ class Recorder:
                 signal.signal(number, handler)
             os.close(self._wake)
             os.close(write_end)
-
-
-def series_clock(boot_seconds: float) -> Callable[[], float]:
-    """Return the seconds since a series began; they go on through a suspended machine, not with clocks that are set."""
-    gettime, boottime = time.clock_gettime, time.CLOCK_BOOTTIME
-    return lambda: gettime(boottime) - boot_seconds
-
-
-def clock_of(facts: SeriesFacts) -> Callable[[], float]:
-    """Return the clock of a series that has begun already, also when the machine was started anew since."""
-    if facts.boot_id == boot_id():
-        return series_clock(facts.boot_seconds)
-    return series_clock(time.clock_gettime(time.CLOCK_BOOTTIME) - (time.time() - facts.began))
-
-
-def boot_id() -> str:
-    """Return what names this boot of this machine: the clock's zero."""
-    with open("/proc/sys/kernel/random/boot_id") as stream:  # noqa: PTH123
-        return stream.read().strip()

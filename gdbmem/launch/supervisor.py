@@ -270,13 +270,13 @@ class Supervisor:
             hint=f"its log is {printable(str(process.log))}" if text else "its message stands above",
         )
 
-    def watch_gdb(self, child: Child, *, foreground: bool) -> None:
+    def watch_gdb(self, child: Child) -> None:
         """Take *child* as this launch's gdb and wait for its end.
 
-        In the *foreground* Ctrl-C is gdb's from the moment it says that it is ready; before, it ends the launch.
+        Ctrl-C is gdb's from the moment it says that it is ready; before, it ends the launch.
         """
         self.gdb = child
-        self._foreground = foreground
+        self._foreground = True
         try:
             self.wait(lambda: not child.alive)
         finally:
@@ -305,6 +305,8 @@ class Supervisor:
 
     def end(self) -> None:
         """End gdb, then valgrind, then whatever the program left running."""
+        for wire in self._wires:
+            wire.hang_up()  # a gdb that waits for an answer hears no signal
         if self.gdb is not None:
             self.gdb.stop(_GDB_SIGNALS[-1:] if self._gdb_loads else _GDB_SIGNALS)
         self.end_valgrind()

@@ -35,13 +35,11 @@ class GdbSymbols:
 
     def __init__(
         self,
-        gdb: Optional[str] = None,
         *,
         folders: Sequence[str] = (),
         progress: Callable[[str], None] = lambda text: None,
     ) -> None:
         """*folders* are searched for binaries that are not where the profile says."""
-        self._gdb = gdb
         self._folders = folders
         self._progress = progress
         self._known: dict[Path, dict[str, Any]] = {}  # what the files of the cache say, or would
@@ -111,7 +109,7 @@ class GdbSymbols:
         for task in tasks:
             self._announce(task)
         questions = [(task.elf.path, task.missing) for task in tasks]
-        for task, answer in zip(tasks, ask_gdb(self._gdb, questions)):
+        for task, answer in zip(tasks, ask_gdb(None, questions)):
             if isinstance(answer, Notice):
                 notices.append(answer)
                 self._unreadable[task.elf.path] = answer

@@ -14,7 +14,7 @@ from typing import Optional
 
 from gdbmem.engines import massif
 from gdbmem.engines.engine import valgrind_engine
-from gdbmem.errors import MissingToolError, Notice, ToolError
+from gdbmem.errors import MissingToolError, Notice
 from gdbmem.launch.process import Child
 from gdbmem.launch.program import Program
 from gdbmem.launch.terminal import OwnTerminal
@@ -42,20 +42,6 @@ def find_valgrind() -> Valgrind:
             hint="install the valgrind package of your distribution ('gdbmem doctor' names the command)",
         )
     return Valgrind(path, vgdb)
-
-
-def valgrind_version(valgrind: Valgrind) -> str:
-    """Return the version as valgrind prints it: ``valgrind-3.19.0``."""
-    try:
-        return subprocess.run(
-            [valgrind.path, "--version"], capture_output=True, text=True, timeout=20, check=True
-        ).stdout.strip()
-    except (OSError, subprocess.SubprocessError) as error:
-        raise ToolError(
-            f"{printable(valgrind.path)} does not run: {printable(str(error))}",
-            slug="valgrind-broken",
-            hint="reinstall valgrind",
-        ) from error
 
 
 @dataclass(frozen=True)

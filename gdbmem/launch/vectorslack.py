@@ -27,7 +27,7 @@ WHEN_STILL = 512 << 20  # in a copy or a core,
 _PLAIN = 8 << 20  # and without numpy.
 
 
-def add_unused_in_vectors(reading: Reading, memory: Memory, *, most_bytes: int, pure: bool = False) -> None:
+def add_unused_in_vectors(reading: Reading, memory: Memory, *, most_bytes: int) -> None:
     """Add to what stands beside the ledger how much resident capacity vectors don't use.
 
     Nothing is added where more than *most_bytes* would have to be searched.
@@ -35,7 +35,7 @@ def add_unused_in_vectors(reading: Reading, memory: Memory, *, most_bytes: int, 
     heap = reading.heap
     if heap is None or not heap.is_used or UNUSED_IN_VECTORS in reading.beside:
         return
-    pure = pure or not lockstep.available()
+    pure = not lockstep.available()
     areas = variable_areas(reading)
     size = heap_bytes(heap) + sum(end - start for _, start, end in areas)
     if size > (_PLAIN if pure else most_bytes):

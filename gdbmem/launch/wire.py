@@ -6,6 +6,7 @@ the folder the socket lies in, which only its owner can enter.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 from typing import Any, Optional
@@ -45,6 +46,11 @@ class Wire:
 
     def close(self) -> None:
         self._connection.close()
+
+    def hang_up(self) -> None:
+        """Answer no more: whoever waits for an answer hears so. What it still tells goes nowhere, and is no error."""
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_WR)
 
     def send(self, message: dict[str, Any]) -> None:
         """Send *message*; raises ToolError when the other end has gone."""

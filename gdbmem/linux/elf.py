@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Optional
 
 from gdbmem.linux.maps import Mapping
@@ -91,11 +90,3 @@ def _build_id(memory: Memory, address: int, size: int) -> str:
             return data[value_at : value_at + value_size].hex()
         position = value_at + (value_size + 3 & ~3)
     return ""
-
-
-def is_elf(path: Path) -> bool:
-    try:
-        with path.open("rb") as stream:
-            return stream.read(4) == b"\x7fELF"
-    except OSError:
-        return False

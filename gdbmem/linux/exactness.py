@@ -10,9 +10,13 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
 
+from gdbmem.linux.clock import boot_id
 from gdbmem.linux.resident import PAGE_BYTES, ProcessMemory
+
+if TYPE_CHECKING:
+    import mmap
 
 _PAGES = 192
 _SECONDS = 20
@@ -22,7 +26,6 @@ class Exactness(NamedTuple):
     """The outcome of the probe."""
 
     statm_error_pages: int  # the most that a delta of statm was off; 0: exact
-    smaps_error_pages: int  # the same for smaps_rollup; -1: it can't be read
     zero_pages_counted: bool  # pagemap counts pages that were only read
 
     @property
@@ -31,33 +34,37 @@ class Exactness(NamedTuple):
 
 
 def probe() -> Exactness:
-    """Touch fresh pages in this process and compare what statm, smaps_rollup and pagemap make of each."""
-    import mmap
-
-    area = mmap.mmap(-1, (2 * _PAGES + 8) * PAGE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(area, "madvise") and hasattr(mmap, "MADV_NOHUGEPAGE"):
-        area.madvise(mmap.MADV_NOHUGEPAGE)
+    """Touch fresh pages in this process and compare what statm and pagemap make of each."""
     memory = ProcessMemory(os.getpid())
-    _readings(memory, area, 0)  # the first round allocates what Python itself needs
-    statm, smaps = _readings(memory, area, _PAGES)
+    area = fresh_pages(_PAGES + 1)
+    error_pages(
+        memory.resident_bytes, fresh_pages(_PAGES)
+    )  # the first round allocates what Python itself needs
+    statm = error_pages(memory.resident_bytes, area)
     before = memory.present_bytes()
-    _ = area[2 * _PAGES * PAGE_BYTES]
+    _ = area[_PAGES * PAGE_BYTES]
     after = memory.present_bytes()
     counted = before is not None and after is not None and after > before
-    return Exactness(_worst(statm), _worst(smaps), counted)
+    return Exactness(statm, counted)
 
 
-def _readings(memory: ProcessMemory, area: object, first: int) -> tuple[list[int], list[int]]:
-    statm, smaps = [0] * _PAGES, [-1] * _PAGES
+def fresh_pages(count: int) -> mmap.mmap:
+    """Return memory of so many pages that nobody has touched."""
+    import mmap
+
+    area = mmap.mmap(-1, count * PAGE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(area, "madvise") and hasattr(mmap, "MADV_NOHUGEPAGE"):
+        area.madvise(mmap.MADV_NOHUGEPAGE)
+    return area
+
+
+def error_pages(read: Callable[[], Optional[int]], area: mmap.mmap) -> int:
+    """Return by how many pages *read* was off at most while *area* was touched; -1: it could not read."""
+    readings = [-1] * _PAGES
     for number in range(_PAGES):
-        area[(first + number) * PAGE_BYTES] = 1  # type: ignore[index]
-        counters, rollup = memory.statm(), memory.rollup_bytes()
-        statm[number] = counters.resident_bytes if counters else -1
-        smaps[number] = -1 if rollup is None else rollup
-    return statm, smaps
-
-
-def _worst(readings: list[int]) -> int:
+        area[number * PAGE_BYTES] = 1
+        found = read()
+        readings[number] = -1 if found is None else found
     # Python itself may take a page now and then: the median of the errors of 64 steps would hide a batch,
     # so that a single extra page is forgiven and nothing else.
     if -1 in readings:
@@ -77,14 +84,14 @@ def known_exactness() -> Exactness:
         return cached
     found = _probe_in_child()
     if found is None:
-        return Exactness(statm_error_pages=-1, smaps_error_pages=0, zero_pages_counted=True)
+        return Exactness(statm_error_pages=-1, zero_pages_counted=True)
     _write(path, found)
     return found
 
 
 def _cache_file() -> Optional[Path]:
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        boot = boot_id()
     except OSError:
         return None
     configured = os.environ.get("XDG_CACHE_HOME", "")
@@ -95,7 +102,7 @@ def _cache_file() -> Optional[Path]:
 def _read(path: Optional[Path]) -> Optional[Exactness]:
     try:
         words = path.read_text().split() if path else []
-        return Exactness(int(words[0]), int(words[1]), words[2] == "1") if len(words) == 3 else None
+        return Exactness(int(words[0]), words[1] == "1") if len(words) == 2 else None
     except (OSError, ValueError):
         return None
 
@@ -108,7 +115,7 @@ def _write(path: Optional[Path], found: Exactness) -> None:
         for old in path.parent.glob("kernel-*"):
             old.unlink()
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_text(f"{found[0]} {found[1]} {int(found[2])}\n")
+        temporary.write_text(f"{found[0]} {int(found[1])}\n")
         temporary.replace(path)
     except OSError:
         pass  # a home that can't be written to costs a probe a session, no more
@@ -139,6 +146,6 @@ def _probe_in_child() -> Optional[Exactness]:
     except (OSError, subprocess.SubprocessError):
         return None
     words = done.stdout.split()
-    if len(words) != 4 or words[0] != b"exactness":
+    if len(words) != 3 or words[0] != b"exactness":
         return None
-    return Exactness(int(words[1]), int(words[2]), words[3] == b"1")
+    return Exactness(int(words[1]), words[2] == b"1")

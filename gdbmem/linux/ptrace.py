@@ -19,6 +19,7 @@ from gdbmem.linux.threads import parse_syscall
 SEIZE, INTERRUPT, DETACH = 0x4206, 0x4207, 17
 GETREGSET, SETREGSET = 0x4204, 0x4205
 _NT_PRSTATUS, _NT_ARM_TLS, _NT_ARM_SYSTEM_CALL = 1, 0x401, 0x404
+_MOST_WORDS = 64  # of a register set
 _PEEK, _SVC, _NO_CALL = 1, 0xD4000001, 0xFFFFFFFF  # aarch64's `svc #0`; -1 for the kernel
 _WALL = 0x40000000
 _EVENT_STOP = 128
@@ -83,9 +84,9 @@ def ptrace(request: int, tid: int, address: int = 0, data: int = 0) -> int:
     return result
 
 
-def get_registers(tid: int, kind: int = _NT_PRSTATUS, words: int = 64) -> list[int]:
+def get_registers(tid: int, kind: int = _NT_PRSTATUS) -> list[int]:
     """Return a register set of a stopped thread, as words."""
-    buffer = (ctypes.c_uint64 * words)()
+    buffer = (ctypes.c_uint64 * _MOST_WORDS)()
     vector = _Vector(ctypes.addressof(buffer), ctypes.sizeof(buffer))
     ptrace(GETREGSET, tid, kind, ctypes.addressof(vector))
     return list(buffer[: vector.length // 8])

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _KEEP_POINTS = 2000
+_EVERY_SECONDS = 10.0  # between two lines where no chart is drawn
 _KEYS = {"q": "quit", "m": "mark", "p": "pause", " ": "pause", "\x03": "quit"}
 
 
@@ -34,9 +35,8 @@ class PlainView:
 
     shows_glances = False  # only whole looks are told
 
-    def __init__(self, stream: TextIO, *, every_seconds: float = 10.0, quiet: bool = False) -> None:
+    def __init__(self, stream: TextIO, *, quiet: bool = False) -> None:
         self._stream = stream
-        self._every = every_seconds
         self._quiet = quiet
         self._next = 0.0
         self._begin: Optional[float] = None
@@ -47,7 +47,7 @@ class PlainView:
         total = dict(look.readings).get(TREE)
         if self._quiet or look.t < self._next or total is None:
             return
-        self._next = look.t + self._every
+        self._next = look.t + _EVERY_SECONDS
         print(
             f"{format_duration(look.t - self._begin)}: {describe(total, look.alive)}",
             file=self._stream,

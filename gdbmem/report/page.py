@@ -120,13 +120,13 @@ def diff_section(title: str, diff: Diff, query: Query, *, is_change: bool = True
     )
 
 
-def picture_section(title: str, picture: Picture) -> Section:
-    """Return the section that shows *picture*."""
+def course_section(picture: Picture) -> Section:
+    """Return the section that shows *picture*, the course of memory over time."""
     from markupsafe import Markup
 
     from gdbmem.report.series_plot import svg
 
-    return Section(printable(title), picture=Markup(svg(picture)))
+    return Section("The course", picture=Markup(svg(picture)))
 
 
 def _lines(ranking: Ranking, sources: SourceLines, *, is_change: bool) -> list[Line]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _LARGEST_FILE_BYTES = 16 << 20
 _LONGEST_LINE = 400
+_MARGIN = 3  # lines that are shown before and after one
 _CPP_SUFFIXES = ("", ".c", ".h", ".hpp", ".cc", ".cpp", ".cxx", ".hh", ".tcc", ".inl")
 # Token type → style, the sixteen terminal colours only: they follow the user's own theme.
 _STYLES = (
@@ -52,8 +53,8 @@ class SourceLines:
             return None
         return _readable(lines[number - 1]).strip() or None
 
-    def excerpt(self, file: Optional[str], number: Optional[int], *, margin: int = 3) -> Optional[Markup]:
-        """Return line *number* of *file* and *margin* lines on each side as HTML, that line marked; None as `line`."""
+    def excerpt(self, file: Optional[str], number: Optional[int]) -> Optional[Markup]:
+        """Return line *number* of *file* and some lines on each side as HTML, that line marked; None as `line`."""
         if self.line(file, number) is None or file is None or number is None:
             return None
         from markupsafe import Markup
@@ -61,8 +62,8 @@ class SourceLines:
         from pygments.formatters.html import HtmlFormatter
 
         lines = self._files[file] or []
-        first = max(number - margin, 1)
-        texts = [_readable(line) for line in lines[first - 1 : number + margin]]
+        first = max(number - _MARGIN, 1)
+        texts = [_readable(line) for line in lines[first - 1 : number + _MARGIN]]
         made = highlight(
             "\n".join(texts), self._lexer(file), HtmlFormatter(nowrap=True, classprefix="s-")
         ).split("\n")

@@ -152,13 +152,6 @@ def recipe_from_plan(plan: Mapping[str, Any]) -> Recipe:
     )
 
 
-def plan_from_json(text: str) -> Recipe:
-    """Return the recipe whose plan, written as JSON, is *text*."""
-    import json
-
-    return recipe_from_plan(json.loads(text))
-
-
 def _point_to_plan(point: Point) -> dict[str, Any]:
     return {
         "at": point.at,

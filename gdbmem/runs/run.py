@@ -21,6 +21,7 @@ from gdbmem.errors import InputError, Notice
 from gdbmem.text import printable
 
 FORMAT_VERSION = 1
+DATABASE = "series.sqlite"  # of a monitor
 _FACTS = "run.json"
 _LOG = "snapshots.jsonl"
 _FOLDER = "snapshots"
@@ -329,3 +330,8 @@ def _suggest(name: str, names: Sequence[str]) -> str:
     listed = ", ".join(printable(known) for known in names[:_LISTED])
     more = f", … and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return f"it has {listed}{more}"
+
+
+def has_series(folder: Path) -> bool:
+    """Tell whether the run in *folder* holds a series."""
+    return (folder / DATABASE).is_file()

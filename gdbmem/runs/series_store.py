@@ -21,11 +21,11 @@ from typing import Any, Optional
 from gdbmem.errors import InputError
 from gdbmem.linux.glance import PAGE_BYTES, Glance, sizes_of
 from gdbmem.model.series import READING_FIELDS, TREE, Line, Mark, Reading, Sample, SeriesFacts
+from gdbmem.runs.run import DATABASE, has_series
 from gdbmem.runs.series_journal import Journal, forget_journal, read_journal
 from gdbmem.runs.series_thinning import thin
 from gdbmem.text import printable
 
-DATABASE = "series.sqlite"
 _LOCK = "series.lock"
 _VERSION = 2  # 2: GPUs and cgroups; what 1 doesn't have is unknown
 _LINE_FIELDS = tuple(entry.name for entry in fields(Line))
@@ -289,11 +289,6 @@ def _prepare(connection: sqlite3.Connection) -> None:
     connection.commit()
     if run("PRAGMA quick_check(1)").fetchone()[0] != "ok":
         raise sqlite3.DatabaseError("its pages don't fit together")
-
-
-def has_series(folder: Path) -> bool:
-    """Tell whether the run in *folder* holds a series."""
-    return (folder / DATABASE).is_file()
 
 
 def is_being_written(folder: Path) -> bool:

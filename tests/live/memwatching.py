@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import atexit
-import functools
 import json
 import os
-import shutil
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
-
-from gdbmem.launch.gdbpython import ensure_private_folder, loader_file
+from gdbmem.launch.gdbpython import loader_file
+from tests.live.user import packages
 
 SETTINGS = ("set pagination off", "set confirm off", "set debuginfod enabled off")
 
@@ -32,7 +27,7 @@ def run_gdb(program: Path, commands: Sequence[str], *, folder: Path, seconds: fl
     done = subprocess.run(
         ["gdb", "-nx", "-q", "-batch", "-x", str(loader_file()), "-x", str(script), str(program)],
         cwd=folder,
-        env={**os.environ, "XDG_DATA_HOME": str(packages())},
+        env={**os.environ, "XDG_DATA_HOME": packages()},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -40,17 +35,6 @@ def run_gdb(program: Path, commands: Sequence[str], *, folder: Path, seconds: fl
         check=False,
     )
     return Said(done.stdout, done.stderr)
-
-
-@functools.cache
-def packages() -> Path:
-    """Return an $XDG_DATA_HOME with gdb's private packages: each test has a home of its own, and they are many."""
-    folder = Path(tempfile.mkdtemp(prefix="gm-packages-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_DATA_HOME", str(folder))
-        ensure_private_folder()
-    return folder
 
 
 def _forgiving(command: str) -> str:

@@ -73,15 +73,19 @@ def test_without_gdb_and_valgrind_the_status_is_3_and_the_packages_are_named(tmp
     assert "valgrind" in found["valgrind"]["mend"]
 
 
-@pytest.mark.needs("gdb")
-def test_a_valgrind_whose_massif_does_not_run_is_found_out(tmp_path: Path) -> None:
-    fake = tmp_path / "valgrind"
+def checks_beside_a_valgrind_that_says(complaint: str, folder: Path) -> tuple[int, dict[str, dict[str, Any]]]:
+    fake = folder / "valgrind"
     fake.write_text(
         '#!/bin/sh\n[ "$1" = --version ] && echo valgrind-3.99.0 && exit\n'
-        "echo 'valgrind: failed to start tool massif' >&2\nexit 1\n"
+        f"echo 'valgrind: {complaint}' >&2\nexit 1\n"
     )
     fake.chmod(0o755)
-    status, found = checks(PATH=f"{tmp_path}:{os.environ['PATH']}")
+    return checks(PATH=f"{folder}:{os.environ['PATH']}")
+
+
+@pytest.mark.needs("gdb")
+def test_a_valgrind_whose_massif_does_not_run_is_found_out(tmp_path: Path) -> None:
+    status, found = checks_beside_a_valgrind_that_says("failed to start tool massif", tmp_path)
     assert status == 3
     assert found["valgrind"]["found"].startswith("3.99.0")
     assert "failed to start tool massif" in found["massif"]["found"]
@@ -89,13 +93,8 @@ def test_a_valgrind_whose_massif_does_not_run_is_found_out(tmp_path: Path) -> No
 
 @pytest.mark.needs("gdb")
 def test_a_stripped_loader_is_told_from_a_broken_valgrind(tmp_path: Path) -> None:
-    fake = tmp_path / "valgrind"
-    fake.write_text(
-        '#!/bin/sh\n[ "$1" = --version ] && echo valgrind-3.99.0 && exit\n'
-        "echo 'valgrind:  Fatal error at startup: a function redirection' >&2\nexit 1\n"
-    )
-    fake.chmod(0o755)
-    _, found = checks(PATH=f"{tmp_path}:{os.environ['PATH']}")
+    complaint = " Fatal error at startup: a function redirection"
+    _, found = checks_beside_a_valgrind_that_says(complaint, tmp_path)
     assert found["massif"]["found"] == "ld.so has no symbols"
 
 

@@ -28,20 +28,21 @@ def rows(path: Path) -> dict[str, dict[str, Any]]:
 
 
 LIBCXX = ("-stdlib=libc++", "-Wno-deprecated")
+LIBRARIES = ["libstdc++", pytest.param("libc++", marks=pytest.mark.needs("clang++"))]
 
 
-@pytest.fixture(
-    scope="module",
-    params=["libstdc++", pytest.param("libc++", marks=pytest.mark.needs("clang++"))],
-)
+def built_with(library: str, program: Program, name: str) -> Path:
+    return program(name, *LIBCXX, compiler="clang++") if library == "libc++" else program(name)
+
+
+@pytest.fixture(scope="module", params=LIBRARIES)
 def two_points(
     request: pytest.FixtureRequest, program: Program, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, str, str]:
     folder = tmp_path_factory.mktemp("containers")
-    by_clang = request.param == "libc++"
     done = gdb(
         folder,
-        program("containers_known", *LIBCXX, compiler="clang++") if by_clang else program("containers_known"),
+        built_with(request.param, program, "containers_known"),
         "break checkpoint",
         "run",
         "memcontainers --save start --json -o 1.json",

@@ -9,25 +9,20 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Program
-from tests.live.test_memcontainers import LIBCXX, rows, survey
+from tests.live.test_memcontainers import LIBRARIES, built_with, rows, survey
 from tests.live.test_memexplain import gdb
 
 pytestmark = pytest.mark.needs("gdb")
 
 
-@pytest.fixture(
-    scope="module",
-    params=["libstdc++", pytest.param("libc++", marks=pytest.mark.needs("clang++"))],
-)
+@pytest.fixture(scope="module", params=LIBRARIES)
 def surveyed(
     request: pytest.FixtureRequest, program: Program, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, str, str]:
     folder = tmp_path_factory.mktemp("classes")
-    by_clang = request.param == "libc++"
-    name = "containers_by_interface"
     done = gdb(
         folder,
-        program(name, *LIBCXX, compiler="clang++") if by_clang else program(name),
+        built_with(request.param, program, "containers_by_interface"),
         "set print demangle off",
         "break checkpoint",
         "run",

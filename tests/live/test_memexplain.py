@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import shutil
@@ -18,25 +17,12 @@ from gdbmem.launch.inspection import explain_core
 from tests.conftest import Program
 from tests.live.test_explain import explain, heap_of, running
 from tests.live.test_explain_copy import figures as figures_of
-from tests.live.user import data_home
-from tests.live.user import environment as user_environment
+from tests.live.user import packages
 
 LOADER = Path(__file__).parents[2] / "gdbinit" / "gdbmem"
 SETTINGS = ("set debuginfod enabled off", "set confirm off", "set pagination off", f"source {LOADER}")
 
 pytestmark = pytest.mark.needs("gdb")
-
-
-@functools.cache
-def packages() -> str:
-    """Fill the folder that the tests share with what gdb's Python needs, once; return it."""
-    code = (
-        "from gdbmem.launch import gdbpackages as p, gdbpython as g\n"
-        "found = g.gdb_python(g.find_gdb())\n"
-        "p.is_current(found) or p.fill_private_folder(found)"
-    )
-    subprocess.run([sys.executable, "-c", code], env=user_environment(), check=True)
-    return data_home()
 
 
 def gdb(

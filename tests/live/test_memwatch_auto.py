@@ -12,7 +12,8 @@ import pexpect
 import pytest
 
 from gdbmem.launch.gdbpython import loader_file
-from tests.live.memwatching import line_of, packages, run_gdb, steps
+from tests.live.memwatching import line_of, run_gdb, steps
+from tests.live.user import packages
 
 pytestmark = [pytest.mark.needs("gdb", "gcc"), pytest.mark.usefixtures("no_process_left")]
 
@@ -119,7 +120,7 @@ def typed(program: Path, lines: list[str], folder: Path, *, smaller: bool = Fals
     child = pexpect.spawn(
         "gdb",
         ["-nx", "-q", "-x", str(loader_file()), str(program)],
-        env={**os.environ, "TERM": "xterm", "XDG_DATA_HOME": str(packages())},
+        env={**os.environ, "TERM": "xterm", "XDG_DATA_HOME": packages()},
         dimensions=(40, 120),
         encoding="utf-8",
         timeout=20,

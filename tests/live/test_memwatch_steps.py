@@ -84,11 +84,12 @@ def test_a_single_step_says_what_the_change_is_made_of(program: Program, scratch
     assert step["total_bytes"] == 19 * PAGE
 
 
-def test_a_kernel_whose_statm_is_not_exact_is_read_through_smaps(program: Program, scratch: Path) -> None:
+def test_a_kernel_whose_statm_is_not_exact_is_read_through_smaps(
+    program: Program, scratch: Path, own_cache: Path
+) -> None:
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    cache = Path.home() / ".cache" / "gdbmem" / f"kernel-{boot}"
-    cache.parent.mkdir(parents=True)
-    cache.write_text("63 0 1\n")
+    own_cache.mkdir(parents=True)
+    (own_cache / f"kernel-{boot}").write_text("63 1\n")
     said = run_gdb(
         program("touches_pages"),
         [

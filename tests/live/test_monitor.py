@@ -21,7 +21,8 @@ from typing import Any, Callable
 import pytest
 
 from gdbmem.linux.procevents import listen
-from gdbmem.runs.series_store import DATABASE, Recording
+from gdbmem.runs.run import DATABASE
+from gdbmem.runs.series_store import Recording
 from tests.conftest import Program
 from tests.live.user import GDBMEM, at_terminal, environment
 

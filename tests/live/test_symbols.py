@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.needs("gdb", "g++"), pytest.mark.usefixtures("no_proce
 
 
 @pytest.fixture
-def heap(program: Program, tmp_path: Path) -> Path:
+def heap(program: Program, tmp_path: Path, own_cache: Path) -> Path:
     """Return the last dump of a program whose copy stands beside it, so that it may be changed."""
     if find_library("tcmalloc") is None:
         pytest.skip("libtcmalloc missing: scripts/setup installs it")
@@ -133,15 +133,21 @@ def test_what_is_under_each_function_is_what_google_pprof_adds_up(heap: Path) ->
     }
 
 
-def test_the_allocators_own_library_is_not_complained_of_for_its_lack_of_symbols(
-    program: Program, tmp_path: Path
-) -> None:
+def jemalloc_dump(program: Path, folder: Path, sample: int) -> Path:
+    """Return what jemalloc writes at *program*'s end when it samples every 2 ** *sample* bytes."""
     if find_library("jemalloc") is None:
         pytest.skip("libjemalloc missing: scripts/setup installs it")
-    options = f"prof:true,lg_prof_sample:0,prof_final:true,prof_prefix:{tmp_path}/je"
+    options = f"prof:true,lg_prof_sample:{sample},prof_final:true,prof_prefix:{folder}/je"
     env = {**environment(), "LD_PRELOAD": "libjemalloc.so.2", "MALLOC_CONF": options}
-    subprocess.run([str(program("keeps"))], check=True, capture_output=True, env=env)
-    (file,) = tmp_path.glob("je.*.heap")
+    subprocess.run([str(program)], check=True, capture_output=True, env=env)
+    (file,) = folder.glob("je.*.heap")
+    return file
+
+
+def test_the_allocators_own_library_is_not_complained_of_for_its_lack_of_symbols(
+    program: Program, tmp_path: Path, own_cache: Path
+) -> None:
+    file = jemalloc_dump(program("keeps"), tmp_path, 0)
     assert [warning["message"] for warning in show(file)["warnings"] if warning["slug"] == "stripped"] == []
 
 
@@ -150,12 +156,7 @@ def test_the_allocators_own_library_is_not_complained_of_for_its_lack_of_symbols
 def test_what_is_under_each_function_is_what_jeprof_adds_up(
     program: Program, tmp_path: Path, sample: int
 ) -> None:
-    if find_library("jemalloc") is None:
-        pytest.skip("libjemalloc missing: scripts/setup installs it")
-    options = f"prof:true,lg_prof_sample:{sample},prof_final:true,prof_prefix:{tmp_path}/je"
-    env = {**environment(), "LD_PRELOAD": "libjemalloc.so.2", "MALLOC_CONF": options}
-    subprocess.run([str(program("keeps"))], check=True, capture_output=True, env=env)
-    (file,) = tmp_path.glob("je.*.heap")
+    file = jemalloc_dump(program("keeps"), tmp_path, sample)
     theirs = rows_of("jeprof", "--text", "--show_bytes", str(program("keeps")), str(file))
     ours = cumulative(file)
     assert {"keep", "batch"} <= set(ours) & set(theirs)

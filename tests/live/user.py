@@ -18,6 +18,9 @@ from pathlib import Path
 from typing import Any, Optional, Union
 
 import pexpect
+import pytest
+
+from gdbmem.launch.gdbpython import ensure_private_folder
 
 GDBMEM = str(Path(sys.executable).with_name("gdbmem"))
 # At a line's start: help shows examples with a prompt. (A terminal with colours gets an escape sequence first.)
@@ -33,6 +36,15 @@ def data_home() -> str:
     folder = tempfile.mkdtemp(prefix="gm-data-", dir="/tmp")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
+
+
+@functools.cache
+def packages() -> str:
+    """Return the data folder, filled with what gdb's Python needs: for a gdb that no launcher of ours starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", data_home())
+        ensure_private_folder()
+    return data_home()
 
 
 def environment(**changes: Optional[str]) -> dict[str, str]:

@@ -3,30 +3,17 @@
 #include <any>
 #include <array>
 #include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <memory>
-#include <new>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "counted_new.h"
+
 // flags: -O0 -std=c++17
-static long given;
-void *operator new(size_t size) {
-    size_t *block = (size_t *)malloc(size + 16);
-    *block = size;
-    given += size;
-    return block + 2;
-}
-void operator delete(void *block) noexcept {
-    if (!block) return;
-    given -= ((size_t *)block)[-2];
-    free((size_t *)block - 2);
-}
-void operator delete(void *block, size_t) noexcept { operator delete(block); }
 
 struct Service {
     virtual void handle(int request) = 0;

@@ -1,12 +1,10 @@
 // Containers of every kind, reached in every way, and the bytes that operator new gave out in all: printed, and
 // equal to what the containers hold.
 #include <cstdio>
-#include <cstdlib>
 #include <deque>
 #include <list>
 #include <map>
 #include <memory>
-#include <new>
 #include <optional>
 #include <set>
 #include <string>
@@ -14,20 +12,9 @@
 #include <vector>
 #include <malloc.h>
 
+#include "counted_new.h"
+
 // flags: -O0 -std=c++17
-static long given;
-void *operator new(size_t size) {
-    size_t *block = (size_t *)malloc(size + 16);
-    *block = size;
-    given += size;
-    return block + 2;
-}
-void operator delete(void *block) noexcept {
-    if (!block) return;
-    given -= ((size_t *)block)[-2];
-    free((size_t *)block - 2);
-}
-void operator delete(void *block, size_t) noexcept { operator delete(block); }
 
 struct Arc { int label; float weight; };
 struct State {

@@ -1,17 +1,10 @@
 // Short and long strings of a type that libc++ has no code of its own for, so that either layout can be compiled.
 #include <cstdio>
-#include <cstdlib>
-#include <new>
 #include <string>
 
-// flags: -O0
-static long given;
-void *operator new(size_t size) {
-    given += size;
-    return malloc(size);
-}
-void operator delete(void *block) noexcept { free(block); }
+#include "counted_new.h"
 
+// flags: -O0
 int main() {
     std::u16string none, brief(7, u'x'), full(10, u'y'), first(11, u'z'), roomy(1000, u'l');
     std::basic_string<char32_t> wide(4, U'w'), wider(5, U'w');

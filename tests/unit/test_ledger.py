@@ -8,7 +8,7 @@ from typing import Optional
 
 import pytest
 
-from gdbmem.allocators.glibc.layout import CANDIDATES, parse_ptype
+from gdbmem.allocators.glibc.layout import PARAMETERS, STATES, parse_ptype
 from gdbmem.analysis.claims import Division
 from gdbmem.analysis.ledger_answer import answer_ledger
 from gdbmem.analysis.pinners import join_paths
@@ -250,8 +250,7 @@ def test_gdbs_ptype_gives_the_offsets() -> None:
 
 
 def test_the_table_of_layouts_has_the_offsets_that_debug_information_gives() -> None:
-    states = {layout.name: layout.state for layout in CANDIDATES}
-    old, new = states["glibc 2.27 to 2.42"], states["glibc 2.43"]
+    (_, old), (_, new) = STATES
     assert [old[name] for name in ("fastbinsY", "top", "bins", "next", "system_mem")] == [
         16,
         96,
@@ -261,5 +260,5 @@ def test_the_table_of_layouts_has_the_offsets_that_debug_information_gives() -> 
     ]
     assert [new[name] for name in ("top", "bins", "next", "system_mem")] == [8, 24, 2072, 2096]
     assert (old.size, new.size) == (2200, 2112)
-    found = {(p["n_mmaps"], p["mmapped_mem"], p["sbrk_base"]) for p in (c.parameters for c in CANDIDATES)}
+    found = {(p["n_mmaps"], p["mmapped_mem"], p["sbrk_base"]) for _, p in PARAMETERS}
     assert found == {(60, 80, 96), (40, 56, 72), (68, 88, 104)}

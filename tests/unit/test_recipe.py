@@ -9,7 +9,7 @@ import pytest
 
 from gdbmem.engines.massif import MassifOptions
 from gdbmem.runs import recipe_reader
-from gdbmem.runs.recipe import Action, HitFilter, Recipe, plan_from_json, recipe_from_plan
+from gdbmem.runs.recipe import Action, HitFilter, Recipe, recipe_from_plan
 from gdbmem.runs.recipe_reader import load_recipe, parse_recipe
 
 ROOT = Path(__file__).parents[2]
@@ -103,8 +103,8 @@ def test_what_is_left_out_has_the_documented_meaning() -> None:
 
 def test_gdb_gets_the_same_recipe_as_json() -> None:
     recipe = read(FULL)
-    assert plan_from_json(json.dumps(recipe.to_plan())) == recipe
-    assert plan_from_json(json.dumps(read(MINIMAL).to_plan())) == read(MINIMAL)
+    assert recipe_from_plan(json.loads(json.dumps(recipe.to_plan()))) == recipe
+    assert recipe_from_plan(json.loads(json.dumps(read(MINIMAL).to_plan()))) == read(MINIMAL)
 
 
 def test_a_plan_of_another_version_is_refused() -> None:

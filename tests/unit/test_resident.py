@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 
-from gdbmem.linux.exactness import Exactness, probe
+from gdbmem.linux.exactness import Exactness, error_pages, fresh_pages
 from gdbmem.linux.resident import PAGE_BYTES, ProcessMemory, Statm, parse_parts, parse_statm
 from gdbmem.linux.rollup import parse_rss
 from gdbmem.linux.threads import Activity, parse_syscall, ran_between, thread_count
@@ -59,8 +59,17 @@ def test_a_process_that_has_gone_is_unknown_and_not_empty() -> None:
 
 
 def test_smaps_is_exact_wherever_this_runs() -> None:
-    assert probe().smaps_error_pages == 0
-    assert not Exactness(statm_error_pages=63, smaps_error_pages=0, zero_pages_counted=True).statm_is_exact
+    memory = ProcessMemory(os.getpid())
+    error_pages(memory.rollup_bytes, fresh_pages(200))  # what Python itself needs
+    assert error_pages(memory.rollup_bytes, fresh_pages(200)) == 0
+    memory.close()
+
+
+def test_a_counter_that_lags_behind_is_not_called_exact() -> None:
+    readings = iter([PAGE_BYTES * (64 * (number // 64)) for number in range(1000)])
+    assert error_pages(lambda: next(readings), fresh_pages(200)) == 63
+    assert error_pages(lambda: None, fresh_pages(200)) == -1
+    assert not Exactness(statm_error_pages=63, zero_pages_counted=True).statm_is_exact
 
 
 def test_a_sleep_in_a_call_is_told_from_running_and_from_a_mere_sleep() -> None:

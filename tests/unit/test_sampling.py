@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.launch.recorder import clock_of, series_clock
 from gdbmem.linux import cgroup, processes
+from gdbmem.linux.clock import clock_of, series_clock
 from gdbmem.linux.rollup import parse_rollup
 from gdbmem.linux.sampling import Counts, ProcessFiles, ProcessGone, Stat, Statm, parse_stat
 from gdbmem.linux.tally import Tally

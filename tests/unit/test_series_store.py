@@ -11,8 +11,8 @@ import pytest
 from gdbmem.errors import InputError
 from gdbmem.model.series import READING_FIELDS, TREE, Line, Mark, Reading, SeriesFacts
 from gdbmem.runs import series_store
+from gdbmem.runs.run import DATABASE
 from gdbmem.runs.series_store import (
-    DATABASE,
     Damaged,
     Recording,
     SeriesWriter,

@@ -79,3 +79,22 @@ def test_a_launcher_that_has_gone_is_said_in_one_sentence(ends: tuple[Wire, Wire
     assert gdb.receive() is None
     with pytest.raises(ToolError, match="has gone"):
         Wire.connect(str(tmp_path / "absent"))
+
+
+def test_who_waits_for_an_answer_hears_that_none_will_come_and_may_still_tell(
+    ends: tuple[Wire, Wire],
+) -> None:
+    gdb, launcher = ends
+
+    def hang_up() -> None:
+        launcher.receive()
+        launcher.hang_up()
+
+    hung_up = threading.Thread(target=hang_up)
+    hung_up.start()
+    with pytest.raises(ToolError) as raised:
+        gdb.ask({"ask": "interrupts"})
+    hung_up.join()
+    assert raised.value.slug == "launcher-gone"
+    gdb.send({"tell": "stopped"})
+    launcher.hang_up()  # twice is harmless

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Optional
 
 from gdbmem.allocators.glibc.arenas import ArenaState
+from gdbmem.allocators.glibc.layout import TCACHE_CHUNKS
 from gdbmem.allocators.glibc.tally import Cached
 from gdbmem.linux.maps import Mapping
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
 
-# Size of the chunk that holds a tcache → its bins. A bin is a counter of two bytes and a pointer.
-TCACHE_CHUNKS = {0x290: 64, 0x300: 76}
 _TLS_REACH = 0x1000  # how far from the thread pointer libc's thread-local variables are looked for
 
 
@@ -41,9 +41,6 @@ class Known:
     """Which addresses are in writable memory; asked for every pointer that is followed."""
 
     def __init__(self, mappings: Sequence[Mapping]) -> None:
-        from bisect import bisect_right
-
-        self._bisect = bisect_right
         writable = [m for m in mappings if "w" in m.permissions]
         self._starts = [m.start for m in writable]
         self._ends = [m.end for m in writable]
@@ -51,7 +48,7 @@ class Known:
     def __contains__(self, address: object) -> bool:
         if not isinstance(address, int):
             return False
-        number = self._bisect(self._starts, address) - 1
+        number = bisect_right(self._starts, address) - 1
         return number >= 0 and address < self._ends[number]
 
 

@@ -8,10 +8,11 @@ from typing import Callable, Optional
 
 from gdbmem.allocators.glibc import lockstep, walk
 from gdbmem.allocators.glibc.arenas import ArenaState, HeapCorrupt, Region, read_arenas, resume
-from gdbmem.allocators.glibc.caches import TCACHE_CHUNKS, Caches, ThreadPointers, read_caches
-from gdbmem.allocators.glibc.layout import LibcFacts
+from gdbmem.allocators.glibc.caches import Caches, ThreadPointers, read_caches
+from gdbmem.allocators.glibc.layout import TCACHE_CHUNKS, LibcFacts
 from gdbmem.allocators.glibc.locate import Found, Parameters, locate, read_parameters
 from gdbmem.allocators.glibc.mmapped import MmappedChunk, find_mmapped
+from gdbmem.allocators.glibc.pieces import writable_areas
 from gdbmem.allocators.glibc.tally import CORRUPT, FENCEPOST, LIVE, Cached, Tally, trim_range
 from gdbmem.errors import Notice
 from gdbmem.linux.maps import Mapping
@@ -53,9 +54,9 @@ class HeapReading:
         return any(not arena.state.is_unused for arena in self.arenas) or bool(self.mmapped)
 
 
-def choose_walker(*, pure: bool = False) -> Walker:
+def choose_walker() -> Walker:
     """Return the quick walker where numpy is there, else the one in plain Python."""
-    return walk.walk if pure or not lockstep.available() else lockstep.walk
+    return lockstep.walk if lockstep.available() else walk.walk
 
 
 def read_heap(
@@ -200,7 +201,8 @@ def _find_mmapped(memory: Memory, mappings: Sequence[Mapping], reading: HeapRead
         return
     taken = sorted((t.start & -4096, t.end) for arena in reading.arenas for t in arena.tallies)
     areas = []
-    for start, end in _joined(mappings):
+    anonymous = [m for m in mappings if m.is_anonymous and not m.name.startswith("[stack")]
+    for start, end in writable_areas(anonymous):
         areas += _without(start, end, taken)
     reading.mmapped = find_mmapped(memory, areas, count, total)
     held = sum(chunk.end - chunk.start for chunk in reading.mmapped)
@@ -213,19 +215,6 @@ def _find_mmapped(memory: Memory, mappings: Sequence[Mapping], reading: HeapRead
                 f" {len(reading.mmapped):,} ({format_size(held)}) were recognised",
             )
         )
-
-
-def _joined(mappings: Sequence[Mapping]) -> list[tuple[int, int]]:
-    """Return the writable anonymous memory; a block may reach over mappings that differ in their flags only."""
-    areas: list[tuple[int, int]] = []
-    for mapping in mappings:
-        if not mapping.is_anonymous or "w" not in mapping.permissions or mapping.name.startswith("[stack"):
-            continue
-        if areas and areas[-1][1] == mapping.start:
-            areas[-1] = (areas[-1][0], mapping.end)
-        else:
-            areas.append((mapping.start, mapping.end))
-    return areas
 
 
 def _without(start: int, end: int, taken: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -13,6 +13,8 @@ from typing import Optional
 ALIGNMENT = 16
 MIN_CHUNK = 32
 CHUNK_HEADER = 16  # prev_size and size
+# Size of the chunk that holds a tcache → its bins. A bin is a counter of two bytes and a pointer.
+TCACHE_CHUNKS = {0x290: 64, 0x300: 76}
 PREV_INUSE, IS_MMAPPED, NON_MAIN_ARENA = 1, 2, 4
 _FIELD = re.compile(
     r"^/\*\s+(\d+)(?::\s*\d+)?\s+\|\s+(\d+)\s+\*/\s+.*?(\w+)((?:\[\d+\])*)(?:\s*:\s*\d+)?;\s*$", re.M
@@ -40,7 +42,6 @@ class Layout:
 
     state: Struct  # malloc_state
     parameters: Struct  # malloc_par
-    name: str
 
     @property
     def fastbin_count(self) -> int:
@@ -105,7 +106,4 @@ PARAMETERS = (
     ("glibc 2.35 to 2.42", _parameters(60, thp=40)),
     ("glibc 2.43", _parameters(68, thp=48)),
     ("glibc 2.26 to 2.34", _parameters(40, thp=None)),
-)
-CANDIDATES = tuple(
-    Layout(state, parameters, state_name) for state_name, state in STATES for _, parameters in PARAMETERS
 )

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import Optional
 
 from gdbmem.allocators.glibc.layout import (
-    CANDIDATES,
     CHUNK_HEADER,
     MIN_CHUNK,
     PARAMETERS,
     PREV_INUSE,
+    STATES,
     Layout,
     LibcFacts,
     Struct,
 )
 from gdbmem.linux.maps import Mapping
-from gdbmem.model.memory import Memory, MemoryUnreadable, word_at, words_at
+from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
 
 _BINS = 127  # pairs of pointers in malloc_state.bins
 _FEWEST_EMPTY = 8  # a run of this many empty bins is no accident
@@ -34,7 +34,6 @@ class Found:
     layout: Layout
     parameters: Optional[int]  # address of mp_
     source: str  # "debug information" or "layouts"
-    data: Sequence[tuple[int, int]]  # libc's writable memory
 
 
 def locate(
@@ -48,11 +47,11 @@ def locate(
         state = bias + facts.symbols["main_arena"]
         if state_is_sound(memory, mappings, state, facts.layout.state):
             mp = bias + facts.symbols["mp_"] if "mp_" in facts.symbols else None
-            return Found(state, facts.layout, mp, "debug information", data)
+            return Found(state, facts.layout, mp, "debug information")
     for start, end in data:
-        for state, layout in _candidates(memory, start, end):
-            if state_is_sound(memory, mappings, state, layout.state):
-                return _with_parameters(memory, mappings, state, layout, data)
+        for state, struct in _candidates(memory, start, end):
+            if state_is_sound(memory, mappings, state, struct):
+                return _with_parameters(memory, mappings, state, struct, data)
     return None
 
 
@@ -110,7 +109,7 @@ def _end_of_run(mappings: Sequence[Mapping], home: Mapping) -> int:
     return end
 
 
-def _candidates(memory: Memory, start: int, end: int) -> Iterator[tuple[int, Layout]]:
+def _candidates(memory: Memory, start: int, end: int) -> Iterator[tuple[int, Struct]]:
     """Yield where a malloc_state may be: an empty bin points to itself, and empty bins come in rows."""
     try:
         words = memoryview(memory.read(start, (end - start) & -8)).cast("Q")
@@ -126,27 +125,22 @@ def _candidates(memory: Memory, start: int, end: int) -> Iterator[tuple[int, Lay
         while index + 2 * run < last and words[index + 2 * run] == address + 16 * run - 16:
             run += 1
         if run >= _FEWEST_EMPTY:
-            seen = set()
-            for layout in CANDIDATES:
+            for _, struct in STATES:
                 # The first bins may be in use: the row begins anywhere in them.
                 for before in range(_BINS - run + 1):
-                    state = address - layout.state["bins"] - 16 * before
-                    if (state, layout.name) not in seen:
-                        seen.add((state, layout.name))
-                        yield state, layout
+                    yield address - struct["bins"] - 16 * before, struct
         index += 2 * run
 
 
 def _with_parameters(
-    memory: Memory, mappings: Sequence[Mapping], state: int, layout: Layout, data: Sequence[tuple[int, int]]
+    memory: Memory, mappings: Sequence[Mapping], state: int, struct: Struct, data: Sequence[tuple[int, int]]
 ) -> Found:
     heap = next((m for m in mappings if m.name == "[heap]"), None)
     if heap is not None:
         for start, end in data:
-            for address, struct in _parameter_candidates(memory, start, end, heap):
-                found = Layout(layout.state, struct, layout.name)
-                return Found(state, found, address, "layouts", data)
-    return Found(state, layout, None, "layouts", data)
+            for address, parameters in _parameter_candidates(memory, start, end, heap):
+                return Found(state, Layout(struct, parameters), address, "layouts")
+    return Found(state, Layout(struct, PARAMETERS[0][1]), None, "layouts")
 
 
 def _parameter_candidates(
@@ -215,8 +209,6 @@ class Parameters:
     mmapped_chunks: int
     mmapped_bytes: int
     sbrk_base: int
-    arena_max: int
-    mmap_threshold: int
     thp_page: int
     huge_page: int
 
@@ -237,15 +229,6 @@ def read_parameters(memory: Memory, found: Found) -> Optional[Parameters]:
         number("n_mmaps", 4),
         number("mmapped_mem"),
         number("sbrk_base"),
-        number("arena_max"),
-        number("mmap_threshold"),
         number("thp_pagesize"),
         number("hp_pagesize"),
     )
-
-
-def words_or_none(memory: Memory, address: int, count: int) -> Optional[tuple[int, ...]]:
-    try:
-        return words_at(memory, address, count)
-    except MemoryUnreadable:
-        return None

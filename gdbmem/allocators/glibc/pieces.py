@@ -11,35 +11,30 @@ from typing import Optional
 
 from gdbmem.allocators.glibc.layout import IS_MMAPPED, MIN_CHUNK, NON_MAIN_ARENA, PREV_INUSE
 from gdbmem.linux.maps import Mapping
+from gdbmem.linux.pages import Ranges
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
 
 _PAGE = 4096
 
 
+def writable_areas(mappings: Sequence[Mapping]) -> list[tuple[int, int]]:
+    """Return the writable memory of *mappings*; what touches is one area, whatever flags its mappings have."""
+    return Ranges((m.start, m.end) for m in mappings if "w" in m.permissions).items
+
+
 def area_of(mappings: Sequence[Mapping], address: int) -> Optional[tuple[int, int]]:
     """Return the writable memory without a gap that *address* lies in."""
-    return next((area for area in _areas(mappings) if area[0] <= address < area[1]), None)
+    areas = writable_areas(mappings)
+    return next((area for area in areas if area[0] <= address < area[1]), None)
 
 
 def find_pieces(memory: Memory, mappings: Sequence[Mapping], top: int, top_end: int) -> list[tuple[int, int]]:
     """Return where each piece outside the break begins and ends; the one of the *top* chunk comes last."""
     windows = WindowedMemory(memory)
     found: list[tuple[int, int]] = []
-    for low, high in _areas([m for m in mappings if m.is_anonymous and not m.name.startswith("[")]):
+    for low, high in writable_areas([m for m in mappings if m.is_anonymous and not m.name.startswith("[")]):
         found += _pieces(windows, low, high, top, top_end)
     return sorted(found, key=lambda piece: piece[1] == top_end)
-
-
-def _areas(mappings: Sequence[Mapping]) -> list[tuple[int, int]]:
-    areas: list[tuple[int, int]] = []
-    for mapping in mappings:
-        if "w" not in mapping.permissions:
-            continue
-        if areas and areas[-1][1] == mapping.start:
-            areas[-1] = (areas[-1][0], mapping.end)
-        else:
-            areas.append((mapping.start, mapping.end))
-    return areas
 
 
 def _pieces(
@@ -76,4 +71,4 @@ def _end_of(windows: WindowedMemory, address: int, high: int, top: int, top_end:
     return top_end
 
 
-__all__ = ["area_of", "find_pieces"]
+__all__ = ["area_of", "find_pieces", "writable_areas"]

@@ -9,7 +9,7 @@ from typing import NamedTuple, Optional
 
 import gdb
 
-from gdbmem.allocators.glibc_in_use import MOST_CHUNKS, InUse
+from gdbmem.allocators.glibc.in_use import MOST_CHUNKS, InUse
 from gdbmem.debugger.memwatch.heap import PATIENT_CHUNKS, HeapReader
 from gdbmem.debugger.place import real_pid
 from gdbmem.debugger.target import CORE, NOTHING, REMOTE, VALGRIND, target_kind, valgrind_tool

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Optional, Union
+from typing import NamedTuple, Optional, Union
 
 import gdb
 
-from gdbmem.allocators.glibc_in_use import GlibcHeap, InUse, Layout, find_main_arena, tcache_offset
+from gdbmem.allocators.glibc.in_use import GlibcHeap, InUse, tcache_offset
+from gdbmem.allocators.glibc.layout import LibcFacts, Struct
+from gdbmem.allocators.glibc.locate import locate
 from gdbmem.allocators.others import replacement_among
 from gdbmem.debugger.selection import selection_kept, thread_pointer
-from gdbmem.debugger.target import GdbMemory, ProcMemory
+from gdbmem.debugger.target import GdbMemory
+from gdbmem.errors import TargetError
+from gdbmem.linux.maps import Mapping, parse_smaps
+from gdbmem.linux.procmemory import ProcMemory
 
 _MOST_DATA = 1 << 20
 PATIENT_CHUNKS = 2_000_000  # free chunks that are walked for one command at the prompt, in about a second
+
+
+class _Place(NamedTuple):
+    """Where a C library keeps malloc's state: addresses, or offsets from where its file begins."""
+
+    main_arena: int
+    state: Struct
+    mmapped_mem: Optional[int]
+
+    def moved(self, by: int) -> _Place:
+        mapped = None if self.mmapped_mem is None else self.mmapped_mem + by
+        return _Place(self.main_arena + by, self.state, mapped)
 
 
 class HeapReader:
@@ -30,9 +47,9 @@ class HeapReader:
         self.nothing_yet = False  # no malloc was found because there is nothing that it has given out
 
     def close(self) -> None:
-        if self._memory is not None:
+        if isinstance(self._memory, ProcMemory):
             self._memory.close()
-            self._memory = None
+        self._memory = None
 
     def read(self, *, most_chunks: int = PATIENT_CHUNKS) -> Optional[InUse]:
         """Return the bytes in use; None where there is no glibc malloc to read, with the reason in `problem`."""
@@ -41,7 +58,7 @@ class HeapReader:
                 return None
             assert self._heap is not None
             return self._heap.in_use(self._tcaches(), most_chunks=most_chunks)
-        except (OSError, ValueError, OverflowError) as error:
+        except (OSError, ValueError, TargetError) as error:
             self.problem = f"malloc's bookkeeping can't be read: {error}"
         except gdb.error as error:
             self.problem = f"malloc's bookkeeping can't be found: {error}"
@@ -54,27 +71,28 @@ class HeapReader:
     def _find(self) -> bool:
         if self._memory is None:
             self._memory = ProcMemory(self._pid) if self._pid is not None else GdbMemory()
-        files = _bases(self._pid) if self._pid is not None else {}
-        replacement = replacement_among(name for name, _ in files)
+        mappings = _mappings(self._pid) if self._pid is not None else []
+        replacement = replacement_among(mapping.name for mapping in mappings)
         if replacement is not None:
             self.problem = f"malloc is {replacement} here, and only glibc's is read"
             return False
-        found = _known(files) or _by_symbols(self._pid) or self._by_shape()
+        found = _known(mappings) or _by_symbols(mappings) or self._by_shape(mappings)
         if found is None:
             self.problem = "no glibc malloc was found in this process (not loaded yet, or another C library)"
-            self.nothing_yet = ("[heap]", "0") not in files
+            self.nothing_yet = all(mapping.name != "[heap]" for mapping in mappings)
             return False
-        arena, layout, mapped = found
-        self._heap = GlibcHeap(self._memory, arena, layout, mapped)
+        self._heap = GlibcHeap(self._memory, *found)
         return True
 
-    def _by_shape(self) -> Optional[tuple[int, Layout, Optional[int]]]:
+    def _by_shape(self, mappings: Sequence[Mapping]) -> Optional[_Place]:
         assert self._memory is not None
-        for start, size in _libc_data(self._pid) if self._pid is not None else ():
-            found = find_main_arena(self._memory.read(start, size), start)
-            if found is not None:
-                return (*found, None)
-        return None
+        data = [(m.start, m.end) for m in mappings if m.is_file and m.permissions.startswith("rw")]
+        small = [(start, end) for start, end in data if end - start <= _MOST_DATA]
+        found = locate(self._memory, mappings, small, 0, LibcFacts({}, None))
+        if found is None:
+            return None
+        mapped = found.parameters and found.parameters + found.layout.parameters["mmapped_mem"]
+        return _Place(found.main_arena, found.layout.state, mapped)
 
     def _tcaches(self) -> list[int]:
         assert self._memory is not None
@@ -99,68 +117,40 @@ class HeapReader:
         return [self._pointers[number] for number in numbers if number in self._pointers]
 
 
-# (library, inode) → its main arena, layout and mp_.mmapped_mem as offsets: looking symbols up takes gdb 30 ms.
-_offsets: dict[tuple[str, str], tuple[int, Layout, Optional[int]]] = {}
+# (library, inode) → offsets of its malloc's state: looking symbols up takes gdb 30 ms.
+_offsets: dict[tuple[str, int], _Place] = {}
 
 
-def _known(files: Mapping[tuple[str, str], int]) -> Optional[tuple[int, Layout, Optional[int]]]:
-    """Return what an earlier process with the same C library, one of *files*, has taught."""
-    for key, start in files.items():
-        if key in _offsets:
-            arena, layout, mapped = _offsets[key]
-            return start + arena, layout, None if mapped is None else start + mapped
+def _mappings(pid: int) -> list[Mapping]:
+    return parse_smaps(Path(f"/proc/{pid}/maps").read_bytes())
+
+
+def _known(mappings: Sequence[Mapping]) -> Optional[_Place]:
+    """Return what an earlier process with the same C library has taught."""
+    for mapping in mappings:
+        place = _offsets.get((mapping.name, mapping.inode))
+        if place is not None:
+            return place.moved(mapping.start)
     return None
 
 
-def _bases(pid: int) -> dict[tuple[str, str], int]:
-    """Return each file that *pid* has mapped, with its inode, and where it begins."""
-    found: dict[tuple[str, str], int] = {}
-    for line in Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines():
-        words = line.split(maxsplit=5)
-        if len(words) == 6:
-            found.setdefault((words[5], words[4]), int(words[0].split("-")[0], 16))
-    return found
-
-
-def _by_symbols(pid: Optional[int]) -> Optional[tuple[int, Layout, Optional[int]]]:
+def _by_symbols(mappings: Sequence[Mapping]) -> Optional[_Place]:
     """Find the main arena by libc's own debug information."""
     try:
         arena = gdb.parse_and_eval("&main_arena")
-        fields = {field.name: field for field in arena.dereference().type.fields()}
+        kind = arena.dereference().type
+        state = Struct({field.name: field.bitpos // 8 for field in kind.fields()}, kind.sizeof)
     except (gdb.error, TypeError):
         return None
-    if "bins" not in fields or "top" not in fields:
-        return None
-    fast = fields.get("fastbinsY")
-    count = fast.type.range()[1] + 1 if fast is not None else 0
-    layout = Layout(fields["bins"].bitpos // 8, fast.bitpos // 8 if fast is not None else None, count)
-    if fields["system_mem"].bitpos // 8 != layout.system_mem or fields["next"].bitpos // 8 != layout.next:
+    if not {"bins", "top", "next", "system_mem"} <= state.offsets.keys():
         return None
     try:
         mapped: Optional[int] = int(gdb.parse_and_eval("&mp_.mmapped_mem"))
     except gdb.error:
         mapped = None
-    found = int(arena), layout, mapped
-    if pid is not None:
-        _remember(pid, found)
+    found = _Place(int(arena), state, mapped)
+    library = str(Path(gdb.solib_name(found.main_arena) or "").resolve())
+    first = next((mapping for mapping in mappings if mapping.name == library), None)
+    if first is not None:
+        _offsets[library, first.inode] = found.moved(-first.start)
     return found
-
-
-def _remember(pid: int, found: tuple[int, Layout, Optional[int]]) -> None:
-    arena, layout, mapped = found
-    library = str(Path(gdb.solib_name(arena) or "").resolve())
-    for key, start in _bases(pid).items():
-        if key[0] == library:
-            _offsets[key] = (arena - start, layout, None if mapped is None else mapped - start)
-
-
-def _libc_data(pid: int) -> Iterator[tuple[int, int]]:
-    """Yield where libc's (or, in a static program, the program's) writable data lies: address, size."""
-    lines = Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines()
-    for line in lines:
-        words = line.split(maxsplit=5)
-        name = words[5].rpartition("/")[2] if len(words) == 6 else ""
-        if words[1].startswith("rw") and (name.startswith(("libc.so", "libc-")) or words[4] != "0"):
-            start, end = (int(part, 16) for part in words[0].split("-"))
-            if end - start <= _MOST_DATA:
-                yield start, end - start

@@ -2,8 +2,7 @@
 
 In use = what the arenas took from the kernel, minus their tops, minus every free chunk (bins, fastbins,
 the threads' tcaches) and the tcaches themselves, plus blocks with a mapping of their own. Chunks count with
-their headers: malloc(40) takes 48. Layouts come from libc's debug information where there is some, else from the
-shape of the data: an empty bin points to itself.
+their headers: malloc(40) takes 48. `heap` reads the same data chunk by chunk, in seconds; this is for each step in gdb.
 Source: glibc 2.31, 2.36, 2.41 and 2.43 malloc/malloc.c, struct malloc_state and tcache_perthread_struct.
 """
 
@@ -11,48 +10,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Callable, NamedTuple, Optional, Protocol
+from typing import Callable, NamedTuple, Optional
+
+from gdbmem.allocators.glibc.layout import ALIGNMENT, MIN_CHUNK, TCACHE_CHUNKS, Struct
+from gdbmem.model.memory import Memory, MemoryUnreadable, word_at, words_at
 
 MOST_CHUNKS = 10_000  # free chunks that are walked where 5 ms is the most that it may take
-_BINS_BYTES = 254 * 8
-_AFTER_BINS = _BINS_BYTES + 16  # the bitmap of bins in between
 _PAGE = 4096
 _MOST_ARENAS = 4096
 _FLAGS = 7
-# A chunk of this size at the head of a heap holds a thread's tcache: 64 sorts, or 76 from glibc 2.42.
-_TCACHE_COUNTED, _TCACHE_SLOTS = 0x290, 0x300
-
-
-class Memory(Protocol):
-    """Reads the process; raises OSError where it can't."""
-
-    def read(self, address: int, size: int) -> bytes:
-        """Return *size* bytes from *address*."""
-        ...
-
-
-class Layout(NamedTuple):
-    """Where things are in a malloc_state, bytes from its start."""
-
-    bins: int = 112
-    fastbins: Optional[int] = 16  # None: this glibc has none
-    fastbins_count: int = 10
-
-    @property
-    def top(self) -> int:
-        return self.bins - 16
-
-    @property
-    def next(self) -> int:
-        return self.bins + _AFTER_BINS
-
-    @property
-    def system_mem(self) -> int:
-        return self.next + 24
-
-    @property
-    def size(self) -> int:
-        return self.system_mem + 8
+_COUNTED_SLOTS = 64  # a tcache of so many, until glibc 2.41, counts what is in them
 
 
 class InUse(NamedTuple):
@@ -93,15 +60,10 @@ class _Words:
     """The process's memory as 64-bit words, a page at a time, each page read once."""
 
     def __init__(self, memory: Memory) -> None:
-        self._memory = memory
-        pages = _Pages(memory)
-        self.page: Callable[[int], Sequence[int]] = pages.__getitem__
+        self.page: Callable[[int], Sequence[int]] = _Pages(memory).__getitem__
 
     def __getitem__(self, address: int) -> int:
         return self.page(address >> 12)[(address & 0xFFF) >> 3]
-
-    def block(self, address: int, count: int) -> tuple[int, ...]:
-        return struct.unpack(f"<{count}Q", self._memory.read(address, 8 * count))
 
 
 class _TooManyError(Exception):
@@ -171,11 +133,15 @@ class _Walk:
 class GlibcHeap:
     """glibc's malloc in one process."""
 
-    def __init__(self, memory: Memory, main_arena: int, layout: Layout, mmapped_mem: Optional[int]) -> None:
+    def __init__(self, memory: Memory, main_arena: int, state: Struct, mmapped_mem: Optional[int]) -> None:
         self._memory = memory
         self._main_arena = main_arena
-        self._layout = layout
         self._mmapped_mem = mmapped_mem  # the address of mp_.mmapped_mem
+        # What is read of a malloc_state, as numbers of its words.
+        self._bins, self._top, self._next, self._system_mem = (
+            state[field] // 8 for field in ("bins", "top", "next", "system_mem")
+        )
+        self._fastbins = range(state["fastbinsY"] // 8 if "fastbinsY" in state else self._top, self._top)
 
     @property
     def counts_mapped_blocks(self) -> bool:
@@ -187,20 +153,20 @@ class GlibcHeap:
 
         Up to *most_chunks* free chunks are walked, at a third of a microsecond each.
 
-        Raises OSError where memory can't be read, ValueError where it makes no sense.
+        Raises MemoryUnreadable, and ValueError where memory makes no sense.
         """
         words = _Words(self._memory)
         walk = _Walk(words, most_chunks)
-        caches = [cache for pointer in tcaches if (cache := words.block(pointer, 1)[0])]
+        caches = [cache for pointer in tcaches if (cache := word_at(self._memory, pointer))]
         # Each is a block too, but malloc's own: the line that happens to need it first isn't charged for it.
         taken = -sum(words[cache - 8] & ~_FLAGS for cache in caches)
-        states = list(self._arenas(words))
+        states = list(self._arenas())
         for _, state in states:
-            top = state[self._layout.top // 8]
-            taken += state[self._layout.system_mem // 8]
-            taken -= words[top + 8] & ~_FLAGS if top and state[self._layout.system_mem // 8] else 0
+            top, system = state[self._top], state[self._system_mem]
+            taken += system
+            taken -= words[top + 8] & ~_FLAGS if top and system else 0
         if self._mmapped_mem is not None:
-            taken += words.block(self._mmapped_mem, 1)[0]
+            taken += word_at(self._memory, self._mmapped_mem)
         try:
             free = sum(self._free(walk, base, state) for base, state in states)
             free += sum(self._cached(walk, cache) for cache in caches)
@@ -208,37 +174,31 @@ class GlibcHeap:
             return InUse(taken, None)
         return InUse(taken, free)
 
-    def _arenas(self, words: _Words) -> Iterator[tuple[int, tuple[int, ...]]]:
+    def _arenas(self) -> Iterator[tuple[int, tuple[int, ...]]]:
         base = self._main_arena
         for _ in range(_MOST_ARENAS):
-            state = words.block(base, self._layout.size // 8)
+            state = words_at(self._memory, base, self._system_mem + 1)
             yield base, state
-            base = state[self._layout.next // 8]
+            base = state[self._next]
             if base == self._main_arena:
                 return
         raise ValueError("the list of malloc's arenas does not close")
 
     def _free(self, walk: _Walk, base: int, state: Sequence[int]) -> int:
-        layout = self._layout
-        first = layout.bins // 8
-        if not state[first]:
+        if not state[self._bins]:
             return 0  # malloc has not been called yet
-        total = walk.bins(base + layout.bins, state[first : first + 254])
-        if layout.fastbins is not None:
-            start = layout.fastbins // 8
-            for head in state[start : start + layout.fastbins_count]:
-                total += walk.chain(head, 16)
-        return total
+        total = walk.bins(base + 8 * self._bins, state[self._bins : self._bins + 254])
+        return total + sum(walk.chain(state[number], 16) for number in self._fastbins)
 
     def _cached(self, walk: _Walk, cache: int) -> int:
-        words = walk.words
-        size = words[cache - 8] & ~_FLAGS
-        if size == _TCACHE_COUNTED:
-            data = self._memory.read(cache, 128)
-            return sum(n * (32 + 16 * i) for i, n in enumerate(struct.unpack("<64H", data)) if n)
-        if size != _TCACHE_SLOTS:
+        slots = TCACHE_CHUNKS.get(walk.words[cache - 8] & ~_FLAGS)
+        if slots is None:
             return 0
-        return sum(self._slot(walk, entry) for entry in words.block(cache + 152, 76) if entry)
+        if slots == _COUNTED_SLOTS:
+            counts = struct.unpack(f"<{slots}H", self._memory.read(cache, 2 * slots))
+            return sum(n * (MIN_CHUNK + ALIGNMENT * i) for i, n in enumerate(counts) if n)
+        entries = words_at(self._memory, cache + 2 * slots, slots)
+        return sum(self._slot(walk, entry) for entry in entries if entry)
 
     @staticmethod
     def _slot(walk: _Walk, entry: int) -> int:
@@ -248,31 +208,6 @@ class GlibcHeap:
             total += walk.words[entry - 8] & ~_FLAGS
             entry = walk.reveal(walk.words[entry], entry)
         return total
-
-
-def find_main_arena(data: bytes, base: int) -> Optional[tuple[int, Layout]]:
-    """Find malloc's main arena in libc's writable *data*, which lies at *base*, by its empty bins.
-
-    Knows the layouts with ten fastbins (until glibc 2.42) and without (2.43).
-    """
-    words = memoryview(data[: len(data) & ~7]).cast("Q")
-    empties = {i for i in range(len(words) - 1) if words[i] == words[i + 1] == base + 8 * i - 16}
-    for layout in (Layout(), Layout(bins=24, fastbins=None)):
-        for first in sorted(empties):
-            # The first bins may hold chunks, so that the first empty one is not the first.
-            for skipped in range(64):
-                start = base + 8 * first - 16 * skipped - layout.bins
-                at = (start - base) // 8
-                if at < 0 or at + layout.size // 8 > len(words):
-                    break
-                bins = at + layout.bins // 8
-                if words[at + layout.next // 8] == start and _most_empty(empties, bins):
-                    return start, layout
-    return None
-
-
-def _most_empty(empties: set[int], bins: int) -> bool:
-    return sum(i in empties for i in range(bins, bins + 254, 2)) > 40
 
 
 def tcache_offset(bases: Sequence[int], memory: Memory) -> Optional[int]:
@@ -285,13 +220,13 @@ def tcache_offset(bases: Sequence[int], memory: Memory) -> Optional[int]:
         found = 0
         for base in bases:
             try:
-                cache = struct.unpack("<Q", memory.read(base - offset, 8))[0]
+                cache = word_at(memory, base - offset)
                 if not cache:
                     continue
-                size = struct.unpack("<Q", memory.read(cache - 8, 8))[0] & ~_FLAGS
-            except (OSError, ValueError, OverflowError):
+                size = word_at(memory, cache - 8) & ~_FLAGS
+            except MemoryUnreadable:
                 break
-            if cache & 15 or size not in (_TCACHE_COUNTED, _TCACHE_SLOTS):
+            if cache & 15 or size not in TCACHE_CHUNKS:
                 break
             found += 1
         else:

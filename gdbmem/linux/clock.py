@@ -1,0 +1,27 @@
+"""The clock of a series: seconds since it began, whatever happens to the machine meanwhile."""
+
+from __future__ import annotations
+
+import time
+from typing import Callable
+
+from gdbmem.model.series import SeriesFacts
+
+
+def series_clock(boot_seconds: float) -> Callable[[], float]:
+    """Return the seconds since a series began; they go on through a suspended machine, not with clocks that are set."""
+    gettime, boottime = time.clock_gettime, time.CLOCK_BOOTTIME
+    return lambda: gettime(boottime) - boot_seconds
+
+
+def clock_of(facts: SeriesFacts) -> Callable[[], float]:
+    """Return the clock of a series that has begun already, also when the machine was started anew since."""
+    if facts.boot_id == boot_id():
+        return series_clock(facts.boot_seconds)
+    return series_clock(time.clock_gettime(time.CLOCK_BOOTTIME) - (time.time() - facts.began))
+
+
+def boot_id() -> str:
+    """Return what names this boot of this machine: the clock's zero."""
+    with open("/proc/sys/kernel/random/boot_id") as stream:  # noqa: PTH123
+        return stream.read().strip()
