@@ -12,6 +12,7 @@ from typing import Callable, Optional
 import gdb
 
 from gdbmem.debugger.command import warn
+from gdbmem.debugger.execution import executions
 from gdbmem.debugger.inferior import (
     CALLS_ABREAST,
     address_of,
@@ -101,6 +102,7 @@ class _Ends:
             self._listens = True
             gdb.events.stop.connect(_stop_noted)
             gdb.events.exited.connect(_exit_noted)
+            executions.tell(self.forget)
 
     def await_at(self, address: int) -> None:
         known = self._points.get(address)

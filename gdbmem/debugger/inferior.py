@@ -15,8 +15,11 @@ from typing import Optional
 import gdb
 
 from gdbmem.debugger.command import warn
+from gdbmem.debugger.execution import executions
+from gdbmem.debugger.place import program_file
 from gdbmem.engines.machines import SAVED, Machine, machine_of
 from gdbmem.errors import TargetError
+from gdbmem.text import printable
 
 _MAP_BYTES = 1 << 18
 _TEXT_START, _TEXT_END = 512, 1 << 14  # of the texts that calls get; the instructions stand before them
@@ -36,8 +39,8 @@ class StoppedProgram:
     """The stopped program, as an engine may use it (engines.engine.Inferior)."""
 
     def __init__(self) -> None:
-        self._process = 0
-        self._base = 0  # of our memory in that process
+        self._owner = (0, b"")  # the program in which our memory is
+        self._base = 0  # of our memory there
         self._used = _TEXT_START
         self.lets_others_run = False  # during a call: one of them holds what the call needs
 
@@ -115,8 +118,8 @@ class StoppedProgram:
 
     @property
     def stub(self) -> int:
-        """Where the stub stands; 0 where this process has none yet."""
-        return self._base if self._process == gdb.selected_inferior().pid else 0
+        """Where the stub stands; 0 where this program has none yet."""
+        return self._base if self._base and self._owner == executions.here() else 0
 
     def prepare(self) -> None:
         """Get our memory in the program; it has to be stopped."""
@@ -139,7 +142,7 @@ class StoppedProgram:
     def adopt(self, answer: int) -> None:
         """Take the memory that the kernel has given, which is *answer*; raises TargetError where it gave none."""
         machine = machine_here()
-        self._base, self._process = _checked(answer), gdb.selected_inferior().pid
+        self._base, self._owner = _checked(answer), executions.here()
         self._used = _TEXT_START
         gdb.selected_inferior().write_memory(self._base, machine.stub + machine.home)
         gdb.selected_inferior().write_memory(self._base + _JUMP, machine.jump)
@@ -296,11 +299,16 @@ def address_of(function: str) -> int:
     try:
         return int(gdb.parse_and_eval(f"(unsigned long) &{function}"))
     except gdb.error:
-        raise TargetError(
-            f"the program has no {function}: the profiling allocator is not loaded (yet)",
-            slug="profiler-not-loaded",
-            hint="set a breakpoint (break main) and type 'continue' first; a static or setuid program loads none",
-        ) from None
+        raise _not_loaded(function) from None
+
+
+def _not_loaded(function: str) -> TargetError:
+    hint = "set a breakpoint (break main) and type 'continue' first; a static or setuid program loads none"
+    reason = f"the program has no {function}: the profiling allocator is not loaded (yet)"
+    if executions.replaced:
+        name = printable(program_file())
+        reason = f"the program has executed another one, {name}, into which the profiling allocator is not loaded (yet)"
+    return TargetError(reason, slug="profiler-not-loaded", hint=hint)
 
 
 @contextmanager
