@@ -32,18 +32,21 @@ _REASON = b"gdbmem\0"
 _NUMBER = re.compile(r"\.(\d{4,})\.heap$")
 # Dumps that gperftools takes by itself go by allocated bytes; these are out of any program's reach.
 _NEVER = str(1 << 60)
+_QUIET = "-1"  # word of each dump is level 0; info, warnings and errors are -1 and below
 
 
 def environment(prefix: str, options: NativeOptions) -> Mapping[str, str]:
     """Return what turns the profiler on; dumps are PREFIX.0001.heap and so on, taken only when asked for.
 
-    A user's own HEAP_PROFILE_… settings win: such dumps are collected too.
+    A user's own HEAP_PROFILE_… settings win: such dumps are collected too. Into the program's output goes what
+    went wrong, not word of each dump.
     """
     interval = _NEVER if options.dump_interval is None else str(options.dump_interval)
     found = {
         "HEAPPROFILE": prefix,
         "HEAP_PROFILE_ALLOCATION_INTERVAL": interval,
         "HEAP_PROFILE_INUSE_INTERVAL": _NEVER,
+        "PERFTOOLS_VERBOSE": _QUIET,
     }
     if _unwinds_without_locks():
         # Twice as fast as libunwind, which asks the kernel about each stack's memory. By frame pointers (generic_fp) it

@@ -154,6 +154,23 @@ def test_a_snapshot_that_cannot_be_written_is_said_and_the_program_goes_on(
         assert "kept 300 blocks, sum 5.0000" in user.text
 
 
+def test_gperftools_says_nothing_between_the_programs_own_lines_but_its_errors(
+    program: Program, tmp_path: Path
+) -> None:
+    needs_library("gperftools")
+    recipe = f"program: {program('keeps')}\nengine: gperftools\npoints: [{{at: batch, name: b}}]\n"
+    played = Played(tmp_path, recipe)
+    assert len(played.result["points"][0]["snapshots"]) == 3
+    assert "Starting tracking" not in played.messages and "Dumping heap profile" not in played.messages
+    shutil.rmtree(tmp_path / "run")
+    prefix = f"{tmp_path}/nowhere/p"
+    played = Played(tmp_path, f"{recipe}env: {{HEAPPROFILE: {prefix}}}\n")
+    assert f"Failed dumping heap profile to {prefix}" in played.messages
+    shutil.rmtree(tmp_path / "run")
+    played = Played(tmp_path, f"{recipe}env: {{PERFTOOLS_VERBOSE: '0'}}\n")
+    assert "Starting tracking the heap" in played.messages, "who asks for them gets them"
+
+
 def test_profiling_signals_reach_the_program_and_stop_nothing(program: Program, tmp_path: Path) -> None:
     needs_library("gperftools")
     recipe = f"""
