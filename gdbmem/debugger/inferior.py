@@ -16,6 +16,7 @@ import gdb
 
 from gdbmem.debugger.command import warn
 from gdbmem.debugger.execution import executions
+from gdbmem.debugger.language import speaking
 from gdbmem.debugger.place import program_file
 from gdbmem.engines.machines import SAVED, Machine, machine_of
 from gdbmem.errors import TargetError
@@ -210,10 +211,11 @@ def get_register(register: str) -> int:
 
 def set_registers(registers: Mapping[str, int]) -> None:
     """Set *registers* of the selected thread's newest frame."""
-    for name, value in registers.items():
-        # With another stack pointer gdb may find the frame that was selected further out, and write there.
-        gdb.newest_frame().select()
-        gdb.execute(f"set var ${name} = {value}", to_string=True)
+    with speaking("c"):
+        for name, value in registers.items():
+            # With another stack pointer gdb may find the frame that was selected further out, and write there.
+            gdb.newest_frame().select()
+            gdb.execute(f"set var ${name} = {value}", to_string=True)
     gdb.newest_frame().select()
 
 
@@ -297,7 +299,8 @@ def _run_to(end: int, function: str, *, start: int) -> None:
 def address_of(function: str) -> int:
     """Return where *function* is; raises TargetError where the program has none of that name."""
     try:
-        return int(gdb.parse_and_eval(f"(unsigned long) &{function}"))
+        with speaking("c"):
+            return int(gdb.parse_and_eval(f"(unsigned long) &{function}"))
     except gdb.error:
         raise _not_loaded(function) from None
 

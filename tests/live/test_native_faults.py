@@ -211,3 +211,23 @@ def test_a_program_that_was_built_anew_since_its_profile_is_warned_of(
     brief = f"{line[1]}-{line[2]}: {line[4]} (@{line[3]}) {'ab' * 20}\n"
     dump.write_text(text[:start] + "MAPPED_LIBRARIES:\n" + brief)
     assert "build-id-differs" in slugs(shell(GDBMEM, "show", dump, "--json", folder=tmp_path).stdout)
+
+
+def test_snapshots_do_not_depend_on_the_language_that_gdb_reads_expressions_in(
+    program: Program, tmp_path: Path
+) -> None:
+    needs_library("gperftools")
+    with at_terminal([GDBMEM, "launch", "--engine", "gperftools", str(program("keeps"))], tmp_path) as user:
+        user.prompt()
+        user.type("break batch")
+        user.type("continue")
+        user.type("delete 1")
+        # A program in Go, Fortran, Rust or Ada has gdb read them as its own language's.
+        for language in ("go", "fortran", "rust", "ada"):
+            user.type(f"set language {language}")
+            assert f"snapshot {language}: heap" in user.type(f"memsnap {language}")
+            assert f'is "{language}"' in user.type("show language"), "left as it was"
+        user.type("membreak --name passing mix")
+        shown = user.type("continue")
+        assert "snapshot passing#3: heap" in shown and "exited normally" in shown
+        assert "kept 300 blocks, sum 5.0000" in user.text
