@@ -22,10 +22,12 @@ from gdbmem.engines.machines import SAVED, Machine, machine_of
 from gdbmem.errors import TargetError
 from gdbmem.text import printable
 
-_MAP_BYTES = 1 << 18
 _TEXT_START, _TEXT_END = 512, 1 << 14  # of the texts that calls get; the instructions stand before them
 _STATE_BYTES = 1 << 14  # for saved registers: more than any processor's
-CALLS_ABREAST = _MAP_BYTES // _STATE_BYTES - 1
+_STACK_BYTES = 1 << 16  # for the call: the program's own may have no room, as a coroutine's has none
+_SLOTS = 16  # of both; the first is the instructions'
+CALLS_ABREAST = _SLOTS - 1
+_MAP_BYTES = _SLOTS * (_STATE_BYTES + _STACK_BYTES)  # less than a huge page, which would all be resident
 _WORD = (1 << 64) - 1
 _ALLOCATOR = re.compile(
     r"(?:je_|_rjem_|rjem_|tc_)?(?:malloc\w*|calloc|realloc\w*|free|cfree|sdallocx|\w*allocx|posix_memalign|memalign"
@@ -89,8 +91,8 @@ class StoppedProgram:
 
         Calls at the same time need a *slot* each, below CALLS_ABREAST.
         """
-        stack = before[machine.stack] - machine.frame_bytes - 512 & ~63
         state = self._base + (slot + 1) * _STATE_BYTES
+        stack = self._base + _SLOTS * _STATE_BYTES + (slot + 2) * _STACK_BYTES - 64
         saved = b"".join((before[name] & _WORD).to_bytes(8, "little") for name in machine.general)
         gdb.selected_inferior().write_memory(state + SAVED, saved)
         return {

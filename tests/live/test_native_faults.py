@@ -231,3 +231,15 @@ def test_snapshots_do_not_depend_on_the_language_that_gdb_reads_expressions_in(
         shown = user.type("continue")
         assert "snapshot passing#3: heap" in shown and "exited normally" in shown
         assert "kept 300 blocks, sum 5.0000" in user.text
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_snapshot_on_a_coroutines_small_stack_writes_nothing_behind_it(
+    engine: str, program: Program, tmp_path: Path
+) -> None:
+    needs_library(engine)
+    recipe = f"program: {program('small_stack')}\nengine: {engine}\npoints: [{{at: deep, name: passing}}, {{at: deep, do: [snap, {{gdb: 'info program'}}]}}]\n"
+    played = Played(tmp_path, recipe)
+    assert played.status == 0, played.messages
+    assert [len(point["snapshots"]) for point in played.result["points"]] == [1, 1]
+    assert played.output == "0 bytes behind the stack have changed\n"
