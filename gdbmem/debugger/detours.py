@@ -68,18 +68,19 @@ class _Detour:
 
     def arrived(self) -> bool:
         """The thread is where it was sent to; tell whether all is done and it has its registers back."""
-        if self._call is None:
-            if not program.stub:
-                program.adopt(get_register(self.machine.answer))
-            self.send()
-            return False
-        result = program.result(self.machine)
-        set_registers(self.before)
         error = None
         try:
+            if self._call is None:
+                if not program.stub:
+                    program.adopt(get_register(self.machine.answer))
+                self.send()
+                return False
+            result = program.result(self.machine)
+            set_registers(self.before)
             self._call.finish(result)
         except GdbmemError as failure:
-            error = failure  # the thread goes on all the same
+            error = failure
+            set_registers(self.before)  # the thread goes on all the same
         self._finish(error)
         return True
 

@@ -7,6 +7,7 @@ save and restore those registers themselves; gdb only has to set the general one
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from gdbmem.debugger.place import program_file
 from gdbmem.engines.machines import SAVED, Machine, machine_of
 from gdbmem.errors import TargetError
 from gdbmem.text import printable
+from gdbmem.units import format_size
 
 _TEXT_START, _TEXT_END = 512, 1 << 14  # of the texts that calls get; the instructions stand before them
 _STATE_BYTES = 1 << 14  # for saved registers: more than any processor's
@@ -196,6 +198,12 @@ def _mapping(machine: Machine) -> tuple[dict[str, int], int, int]:
 
 
 def _checked(address: int) -> int:
+    if address == (1 << 64) - errno.ENOMEM:
+        raise TargetError(
+            f"the program has no room for {format_size(_MAP_BYTES)} more, which the call for a snapshot needs",
+            slug="no-page",
+            hint="raise the limit of its address space (ulimit -v), or use --massif",
+        )
     if address >= (1 << 64) - 4096 or address == 0:
         raise TargetError(
             "the program may not map memory that can be executed",

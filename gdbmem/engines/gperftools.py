@@ -7,9 +7,16 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from gdbmem.engines.engine import NATIVE, Call, Inferior, NativeOptions, Table
+from gdbmem.engines.engine import (
+    NATIVE,
+    Call,
+    Inferior,
+    NativeOptions,
+    Table,
+    nothing_written,
+    refuse_limited,
+)
 from gdbmem.engines.gperftools_table import complete
-from gdbmem.errors import TargetError
 
 TABLE = Table(
     name="gperftools",
@@ -66,6 +73,7 @@ def _unwinds_without_locks() -> bool:
 
 def snapshot(inferior: Inferior, prefix: str, target: str) -> Call:
     """Return the call after which the profiler has dumped, and its file is *target*."""
+    refuse_limited(inferior.process)
     before = _marks(prefix)
 
     def finish(result: int) -> None:
@@ -73,10 +81,11 @@ def snapshot(inferior: Inferior, prefix: str, target: str) -> Call:
         marks = _marks(prefix)
         new = [path for path in marks if marks[path] != before.get(path)]
         if not new:
-            raise TargetError(
+            raise nothing_written(
                 "gperftools wrote no heap profile",
-                slug="no-snapshot-file",
-                hint="is the disk full? was the program started by 'gdbmem launch --engine gperftools'?",
+                inferior.process,
+                target,
+                hint="was the program started by 'gdbmem launch --engine gperftools'?",
             )
         new[-1].rename(target)
         complete(Path(target), inferior.process)

@@ -238,7 +238,11 @@ def test_a_snapshot_on_a_coroutines_small_stack_writes_nothing_behind_it(
     engine: str, program: Program, tmp_path: Path
 ) -> None:
     needs_library(engine)
-    recipe = f"program: {program('small_stack')}\nengine: {engine}\npoints: [{{at: deep, name: passing}}, {{at: deep, do: [snap, {{gdb: 'info program'}}]}}]\n"
+    recipe = f"""
+program: {program("small_stack")}
+engine: {engine}
+points: [{{at: deep, name: passing}}, {{at: deep, do: [snap, {{gdb: info program}}]}}]
+"""
     played = Played(tmp_path, recipe)
     assert played.status == 0, played.messages
     assert [len(point["snapshots"]) for point in played.result["points"]] == [1, 1]
