@@ -35,6 +35,7 @@ def connect(target: dict[str, Any]) -> None:
         session.join(target)
         return
     gdb.execute(f"attach {int(target['pid'])}", to_string=True)
+    session.watch_executions()
     session.native = {**target, **_recognise(), "is_on": False}
     if session.native["engine"] != "none":
         session.run.update(engine=session.native["engine"])

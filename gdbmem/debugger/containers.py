@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import gdb
@@ -14,6 +13,7 @@ from gdbmem.analysis.library import qualified_name
 from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.everywhere import show_everywhere
 from gdbmem.debugger.kept import keep_survey, kept_survey
+from gdbmem.debugger.language import speaking
 from gdbmem.debugger.place import program_runs, real_pid
 from gdbmem.debugger.target import GdbMemory
 from gdbmem.debugger.typeplans import Planner
@@ -80,19 +80,8 @@ class ContainersCommand(Command):
 
 def survey_here(expression: str = "") -> Survey:
     """Return the containers reachable from every frame's variables and the globals, or from *expression*."""
-    with _in_cplusplus():
+    with speaking("c++"):  # it calls types so, also where the program stands in libc
         return _survey(expression)
-
-
-@contextmanager
-def _in_cplusplus() -> Iterator[None]:
-    """Have gdb call types as C++ does, also where the program stands in libc."""
-    before = str(gdb.parameter("language"))
-    gdb.execute("set language c++", to_string=True)
-    try:
-        yield
-    finally:
-        gdb.execute(f"set language {before}", to_string=True)
 
 
 def _survey(expression: str) -> Survey:

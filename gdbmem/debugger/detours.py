@@ -12,6 +12,7 @@ from typing import Callable, Optional
 import gdb
 
 from gdbmem.debugger.command import warn
+from gdbmem.debugger.execution import executions
 from gdbmem.debugger.inferior import (
     CALLS_ABREAST,
     address_of,
@@ -67,18 +68,19 @@ class _Detour:
 
     def arrived(self) -> bool:
         """The thread is where it was sent to; tell whether all is done and it has its registers back."""
-        if self._call is None:
-            if not program.stub:
-                program.adopt(get_register(self.machine.answer))
-            self.send()
-            return False
-        result = program.result(self.machine)
-        set_registers(self.before)
         error = None
         try:
+            if self._call is None:
+                if not program.stub:
+                    program.adopt(get_register(self.machine.answer))
+                self.send()
+                return False
+            result = program.result(self.machine)
+            set_registers(self.before)
             self._call.finish(result)
         except GdbmemError as failure:
-            error = failure  # the thread goes on all the same
+            error = failure
+            set_registers(self.before)  # the thread goes on all the same
         self._finish(error)
         return True
 
@@ -101,6 +103,7 @@ class _Ends:
             self._listens = True
             gdb.events.stop.connect(_stop_noted)
             gdb.events.exited.connect(_exit_noted)
+            executions.tell(self.forget)
 
     def await_at(self, address: int) -> None:
         known = self._points.get(address)

@@ -7,6 +7,7 @@ save and restore those registers themselves; gdb only has to set the general one
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,13 +16,20 @@ from typing import Optional
 import gdb
 
 from gdbmem.debugger.command import warn
+from gdbmem.debugger.execution import executions
+from gdbmem.debugger.language import speaking
+from gdbmem.debugger.place import program_file
 from gdbmem.engines.machines import SAVED, Machine, machine_of
 from gdbmem.errors import TargetError
+from gdbmem.text import printable
+from gdbmem.units import format_size
 
-_MAP_BYTES = 1 << 18
 _TEXT_START, _TEXT_END = 512, 1 << 14  # of the texts that calls get; the instructions stand before them
 _STATE_BYTES = 1 << 14  # for saved registers: more than any processor's
-CALLS_ABREAST = _MAP_BYTES // _STATE_BYTES - 1
+_STACK_BYTES = 1 << 16  # for the call: the program's own may have no room, as a coroutine's has none
+_SLOTS = 16  # of both; the first is the instructions'
+CALLS_ABREAST = _SLOTS - 1
+_MAP_BYTES = _SLOTS * (_STATE_BYTES + _STACK_BYTES)  # less than a huge page, which would all be resident
 _WORD = (1 << 64) - 1
 _ALLOCATOR = re.compile(
     r"(?:je_|_rjem_|rjem_|tc_)?(?:malloc\w*|calloc|realloc\w*|free|cfree|sdallocx|\w*allocx|posix_memalign|memalign"
@@ -36,8 +44,8 @@ class StoppedProgram:
     """The stopped program, as an engine may use it (engines.engine.Inferior)."""
 
     def __init__(self) -> None:
-        self._process = 0
-        self._base = 0  # of our memory in that process
+        self._owner = (0, b"")  # the program in which our memory is
+        self._base = 0  # of our memory there
         self._used = _TEXT_START
         self.lets_others_run = False  # during a call: one of them holds what the call needs
 
@@ -85,8 +93,8 @@ class StoppedProgram:
 
         Calls at the same time need a *slot* each, below CALLS_ABREAST.
         """
-        stack = before[machine.stack] - machine.frame_bytes - 512 & ~63
         state = self._base + (slot + 1) * _STATE_BYTES
+        stack = self._base + _SLOTS * _STATE_BYTES + (slot + 2) * _STACK_BYTES - 64
         saved = b"".join((before[name] & _WORD).to_bytes(8, "little") for name in machine.general)
         gdb.selected_inferior().write_memory(state + SAVED, saved)
         return {
@@ -115,8 +123,8 @@ class StoppedProgram:
 
     @property
     def stub(self) -> int:
-        """Where the stub stands; 0 where this process has none yet."""
-        return self._base if self._process == gdb.selected_inferior().pid else 0
+        """Where the stub stands; 0 where this program has none yet."""
+        return self._base if self._base and self._owner == executions.here() else 0
 
     def prepare(self) -> None:
         """Get our memory in the program; it has to be stopped."""
@@ -139,7 +147,7 @@ class StoppedProgram:
     def adopt(self, answer: int) -> None:
         """Take the memory that the kernel has given, which is *answer*; raises TargetError where it gave none."""
         machine = machine_here()
-        self._base, self._process = _checked(answer), gdb.selected_inferior().pid
+        self._base, self._owner = _checked(answer), executions.here()
         self._used = _TEXT_START
         gdb.selected_inferior().write_memory(self._base, machine.stub + machine.home)
         gdb.selected_inferior().write_memory(self._base + _JUMP, machine.jump)
@@ -190,6 +198,12 @@ def _mapping(machine: Machine) -> tuple[dict[str, int], int, int]:
 
 
 def _checked(address: int) -> int:
+    if address == (1 << 64) - errno.ENOMEM:
+        raise TargetError(
+            f"the program has no room for {format_size(_MAP_BYTES)} more, which the call for a snapshot needs",
+            slug="no-page",
+            hint="raise the limit of its address space (ulimit -v), or use --massif",
+        )
     if address >= (1 << 64) - 4096 or address == 0:
         raise TargetError(
             "the program may not map memory that can be executed",
@@ -207,10 +221,11 @@ def get_register(register: str) -> int:
 
 def set_registers(registers: Mapping[str, int]) -> None:
     """Set *registers* of the selected thread's newest frame."""
-    for name, value in registers.items():
-        # With another stack pointer gdb may find the frame that was selected further out, and write there.
-        gdb.newest_frame().select()
-        gdb.execute(f"set var ${name} = {value}", to_string=True)
+    with speaking("c"):
+        for name, value in registers.items():
+            # With another stack pointer gdb may find the frame that was selected further out, and write there.
+            gdb.newest_frame().select()
+            gdb.execute(f"set var ${name} = {value}", to_string=True)
     gdb.newest_frame().select()
 
 
@@ -294,13 +309,19 @@ def _run_to(end: int, function: str, *, start: int) -> None:
 def address_of(function: str) -> int:
     """Return where *function* is; raises TargetError where the program has none of that name."""
     try:
-        return int(gdb.parse_and_eval(f"(unsigned long) &{function}"))
+        with speaking("c"):
+            return int(gdb.parse_and_eval(f"(unsigned long) &{function}"))
     except gdb.error:
-        raise TargetError(
-            f"the program has no {function}: the profiling allocator is not loaded (yet)",
-            slug="profiler-not-loaded",
-            hint="set a breakpoint (break main) and type 'continue' first; a static or setuid program loads none",
-        ) from None
+        raise _not_loaded(function) from None
+
+
+def _not_loaded(function: str) -> TargetError:
+    hint = "set a breakpoint (break main) and type 'continue' first; a static or setuid program loads none"
+    reason = f"the program has no {function}: the profiling allocator is not loaded (yet)"
+    if executions.replaced:
+        name = printable(program_file())
+        reason = f"the program has executed another one, {name}, into which the profiling allocator is not loaded (yet)"
+    return TargetError(reason, slug="profiler-not-loaded", hint=hint)
 
 
 @contextmanager

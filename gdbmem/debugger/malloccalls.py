@@ -132,7 +132,7 @@ def read_mallinfo() -> dict[str, int]:
             hint="leave out --mallinfo",
         )
     for function, kind in (("mallinfo2", "Q"), ("mallinfo", "i")):
-        if not _exists(function):
+        if not program.has(function):
             continue
         form = f"<{len(_FIELDS)}{kind}"
         with alone():
@@ -143,14 +143,6 @@ def read_mallinfo() -> dict[str, int]:
         data = bytes(gdb.selected_inferior().read_memory(address, struct.calcsize(form)))
         return dict(zip(_FIELDS, struct.unpack(form, data)))
     raise TargetError("this process has no mallinfo2", slug="trim-refused", hint="leave out --mallinfo")
-
-
-def _exists(function: str) -> bool:
-    try:
-        gdb.parse_and_eval(f"(unsigned long) &{function}")
-    except gdb.error:
-        return False
-    return True
 
 
 def mallinfo_of(ledger: Ledger) -> dict[str, int]:

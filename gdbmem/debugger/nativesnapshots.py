@@ -7,6 +7,7 @@ from typing import Any, Callable, Optional
 
 from gdbmem.debugger.command import warn
 from gdbmem.debugger.detours import detour, under_way
+from gdbmem.debugger.execution import executions
 from gdbmem.debugger.inferior import outside_allocator, program, refuse_inside
 from gdbmem.debugger.livesymbols import LiveSymbols
 from gdbmem.debugger.place import current_place, current_thread
@@ -125,17 +126,15 @@ def _read(path: Path, *, with_names: bool) -> Optional[StackProfile]:
     return profile
 
 
-_live: dict[int, LiveSymbols] = {}  # by process: one at a time
+_live: dict[tuple[int, bytes], LiveSymbols] = {}  # by the program that is executed: one at a time
 
 
 def _symbols() -> LiveSymbols:
-    import gdb
-
-    pid = gdb.selected_inferior().pid
-    if pid not in _live:
+    here = executions.here()
+    if here not in _live:
         _live.clear()
-        _live[pid] = LiveSymbols(pid)
-    return _live[pid]
+        _live[here] = LiveSymbols(here[0])
+    return _live[here]
 
 
 def _summary(record: SnapshotRecord, profile: Optional[StackProfile]) -> str:

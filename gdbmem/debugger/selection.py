@@ -37,7 +37,7 @@ def thread_pointer() -> int:
 def register(name: str) -> int:
     """Return a register of the selected frame as an unsigned number; 0 where there is none of that name."""
     try:
-        value = gdb.parse_and_eval(f"(unsigned long){name}")
+        value = gdb.parse_and_eval(name)
         return int(value) & (1 << 64) - 1
     except (gdb.error, OverflowError, ValueError):
         return 0  # this architecture has no such register

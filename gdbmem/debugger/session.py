@@ -11,6 +11,7 @@ from typing import Any, Optional
 import gdb
 
 from gdbmem.debugger.command import say, warn
+from gdbmem.debugger.execution import executions
 from gdbmem.debugger.place import program_file, program_runs, real_pid
 from gdbmem.debugger.shownarguments import ShownArguments, one_line
 from gdbmem.debugger.target import valgrind_tool
@@ -177,7 +178,13 @@ class Session:
             arguments = shown[shown.index('"') + 1 : shown.rindex('"')]
             gdb.execute(f"set args {one_line(arguments)} {native['streams']}", to_string=True)
         gdb.execute("starti", to_string=True)
+        self.watch_executions()
         self._exited = False
+
+    def watch_executions(self) -> None:
+        """Notice it when the native program executes another one in its place."""
+        executions.watch()
+        executions.tell(self.forget_snapshots)
 
     @property
     def lives_in(self) -> Optional[int]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Optional, Protocol, Union
 
 from gdbmem.errors import TargetError, UsageError
+from gdbmem.linux.writing import file_limit, why_unwritable
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
@@ -187,6 +189,23 @@ def no_snapshots(name: str) -> TargetError:
         slug="whole-run",
         hint="for snapshots leave gdb and launch with --massif, or --engine gperftools, jemalloc or memcheck",
     )
+
+
+def nothing_written(message: str, pid: int, target: str, *, hint: str) -> TargetError:
+    """Return the error *message* of a profiler that has not written to *target*, with the reason if one is found."""
+    obstacle = why_unwritable(pid, Path(target).parent.resolve())
+    if obstacle is not None:
+        message, hint = f"{message}: {obstacle.reason}", obstacle.hint
+    return TargetError(message, slug="no-snapshot-file", hint=hint)
+
+
+def refuse_limited(pid: int) -> None:
+    """Raise TargetError where process *pid* would be killed for writing a heap profile."""
+    obstacle = file_limit(pid)
+    if obstacle is not None:
+        raise TargetError(
+            f"no snapshot is taken: {obstacle.reason}", slug="no-snapshot-file", hint=obstacle.hint
+        )
 
 
 def inside_hint(library: Optional[str]) -> str:

@@ -7,9 +7,16 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from gdbmem.engines.engine import NATIVE, Call, Inferior, NativeOptions, Table
+from gdbmem.engines.engine import (
+    NATIVE,
+    Call,
+    Inferior,
+    NativeOptions,
+    Table,
+    nothing_written,
+    refuse_limited,
+)
 from gdbmem.engines.gperftools_table import complete
-from gdbmem.errors import TargetError
 
 TABLE = Table(
     name="gperftools",
@@ -32,18 +39,21 @@ _REASON = b"gdbmem\0"
 _NUMBER = re.compile(r"\.(\d{4,})\.heap$")
 # Dumps that gperftools takes by itself go by allocated bytes; these are out of any program's reach.
 _NEVER = str(1 << 60)
+_QUIET = "-1"  # word of each dump is level 0; info, warnings and errors are -1 and below
 
 
 def environment(prefix: str, options: NativeOptions) -> Mapping[str, str]:
     """Return what turns the profiler on; dumps are PREFIX.0001.heap and so on, taken only when asked for.
 
-    A user's own HEAP_PROFILE_… settings win: such dumps are collected too.
+    A user's own HEAP_PROFILE_… settings win: such dumps are collected too. Into the program's output goes what
+    went wrong, not word of each dump.
     """
     interval = _NEVER if options.dump_interval is None else str(options.dump_interval)
     found = {
         "HEAPPROFILE": prefix,
         "HEAP_PROFILE_ALLOCATION_INTERVAL": interval,
         "HEAP_PROFILE_INUSE_INTERVAL": _NEVER,
+        "PERFTOOLS_VERBOSE": _QUIET,
     }
     if _unwinds_without_locks():
         # Twice as fast as libunwind, which asks the kernel about each stack's memory. By frame pointers (generic_fp) it
@@ -63,6 +73,7 @@ def _unwinds_without_locks() -> bool:
 
 def snapshot(inferior: Inferior, prefix: str, target: str) -> Call:
     """Return the call after which the profiler has dumped, and its file is *target*."""
+    refuse_limited(inferior.process)
     before = _marks(prefix)
 
     def finish(result: int) -> None:
@@ -70,10 +81,11 @@ def snapshot(inferior: Inferior, prefix: str, target: str) -> Call:
         marks = _marks(prefix)
         new = [path for path in marks if marks[path] != before.get(path)]
         if not new:
-            raise TargetError(
+            raise nothing_written(
                 "gperftools wrote no heap profile",
-                slug="no-snapshot-file",
-                hint="is the disk full? was the program started by 'gdbmem launch --engine gperftools'?",
+                inferior.process,
+                target,
+                hint="was the program started by 'gdbmem launch --engine gperftools'?",
             )
         new[-1].rename(target)
         complete(Path(target), inferior.process)

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping
 
-from gdbmem.engines.engine import NATIVE, Call, Inferior, NativeOptions, Table
+from gdbmem.engines.engine import (
+    NATIVE,
+    Call,
+    Inferior,
+    NativeOptions,
+    Table,
+    nothing_written,
+    refuse_limited,
+)
 from gdbmem.errors import TargetError, UsageError
 
 TABLE = Table(
@@ -55,10 +64,15 @@ def snapshot(inferior: Inferior, prefix: str, target: str) -> Call:
 
 def request(inferior: Inferior, function: str, target: str) -> Call:
     """Return the call that has the profiler write to *target*; mallctl may be called otherwise (*function*)."""
+    refuse_limited(inferior.process)
     name = inferior.place(b"prof.dump\0")
     file = inferior.place(os.fsencode(target) + b"\0")
     pointer = inferior.place(file.to_bytes(8, "little"))
-    return Call(function, [name, 0, 0, pointer, 8], _check)
+    return Call(
+        function,
+        [name, 0, 0, pointer, 8],
+        lambda status: _check(status, inferior.process, target),
+    )
 
 
 def turn_on(inferior: Inferior, function: str, prefix: str) -> str:
@@ -84,11 +98,16 @@ def _flag(inferior: Inferior, function: str, name: bytes) -> bool:
     )
 
 
-def _check(status: int) -> None:
-    if status != 0:
-        reason = os.strerror(status) if 0 < status < 200 else f"status {status}"
-        raise TargetError(
-            f"jemalloc wrote no heap profile: {reason}",
-            slug="no-snapshot-file",
-            hint="is its profiler compiled in and on? 'gdbmem launch --engine jemalloc' turns it on",
-        )
+def _check(status: int, process: int, target: str) -> None:
+    if status == 0:
+        return
+    # It says EFAULT whatever went wrong with the file.
+    message = "jemalloc wrote no heap profile"
+    if status != errno.EFAULT:
+        message += f" ({os.strerror(status) if 0 < status < 200 else f'status {status}'})"
+    raise nothing_written(
+        message,
+        process,
+        target,
+        hint="is its profiler compiled in and on? 'gdbmem launch --engine jemalloc' turns it on",
+    )

@@ -32,7 +32,6 @@ class Machine(NamedTuple):
     outside_system_call: Mapping[
         str, int
     ]  # what keeps the kernel from restarting a call that was interrupted
-    frame_bytes: int  # below the stack pointer belong to the function that stands there (the red zone)
     home: bytes = (
         b""  # behind the nop: takes the general registers from SAVED behind `state`, should gdb have gone
     )
@@ -107,7 +106,6 @@ X86_64 = Machine(
     system_arguments=("rdi", "rsi", "rdx", "r10", "r8", "r9"),
     mmap=9,
     outside_system_call={"orig_rax": -1},
-    frame_bytes=128,
     home=_X86_HOME,
 )
 
@@ -165,7 +163,6 @@ AARCH64 = Machine(
     mmap=222,
     # The kernel has set the counter back to the instruction before gdb sees the stop.
     outside_system_call={},
-    frame_bytes=0,
 )
 
 

@@ -154,6 +154,23 @@ def test_a_snapshot_that_cannot_be_written_is_said_and_the_program_goes_on(
         assert "kept 300 blocks, sum 5.0000" in user.text
 
 
+def test_gperftools_says_nothing_between_the_programs_own_lines_but_its_errors(
+    program: Program, tmp_path: Path
+) -> None:
+    needs_library("gperftools")
+    recipe = f"program: {program('keeps')}\nengine: gperftools\npoints: [{{at: batch, name: b}}]\n"
+    played = Played(tmp_path, recipe)
+    assert len(played.result["points"][0]["snapshots"]) == 3
+    assert "Starting tracking" not in played.messages and "Dumping heap profile" not in played.messages
+    shutil.rmtree(tmp_path / "run")
+    prefix = f"{tmp_path}/nowhere/p"
+    played = Played(tmp_path, f"{recipe}env: {{HEAPPROFILE: {prefix}}}\n")
+    assert f"Failed dumping heap profile to {prefix}" in played.messages
+    shutil.rmtree(tmp_path / "run")
+    played = Played(tmp_path, f"{recipe}env: {{PERFTOOLS_VERBOSE: '0'}}\n")
+    assert "Starting tracking the heap" in played.messages, "who asks for them gets them"
+
+
 def test_profiling_signals_reach_the_program_and_stop_nothing(program: Program, tmp_path: Path) -> None:
     needs_library("gperftools")
     recipe = f"""
@@ -194,3 +211,39 @@ def test_a_program_that_was_built_anew_since_its_profile_is_warned_of(
     brief = f"{line[1]}-{line[2]}: {line[4]} (@{line[3]}) {'ab' * 20}\n"
     dump.write_text(text[:start] + "MAPPED_LIBRARIES:\n" + brief)
     assert "build-id-differs" in slugs(shell(GDBMEM, "show", dump, "--json", folder=tmp_path).stdout)
+
+
+def test_snapshots_do_not_depend_on_the_language_that_gdb_reads_expressions_in(
+    program: Program, tmp_path: Path
+) -> None:
+    needs_library("gperftools")
+    with at_terminal([GDBMEM, "launch", "--engine", "gperftools", str(program("keeps"))], tmp_path) as user:
+        user.prompt()
+        user.type("break batch")
+        user.type("continue")
+        user.type("delete 1")
+        # A program in Go, Fortran, Rust or Ada has gdb read them as its own language's.
+        for language in ("go", "fortran", "rust", "ada"):
+            user.type(f"set language {language}")
+            assert f"snapshot {language}: heap" in user.type(f"memsnap {language}")
+            assert f'is "{language}"' in user.type("show language"), "left as it was"
+        user.type("membreak --name passing mix")
+        shown = user.type("continue")
+        assert "snapshot passing#3: heap" in shown and "exited normally" in shown
+        assert "kept 300 blocks, sum 5.0000" in user.text
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_snapshot_on_a_coroutines_small_stack_writes_nothing_behind_it(
+    engine: str, program: Program, tmp_path: Path
+) -> None:
+    needs_library(engine)
+    recipe = f"""
+program: {program("small_stack")}
+engine: {engine}
+points: [{{at: deep, name: passing}}, {{at: deep, do: [snap, {{gdb: info program}}]}}]
+"""
+    played = Played(tmp_path, recipe)
+    assert played.status == 0, played.messages
+    assert [len(point["snapshots"]) for point in played.result["points"]] == [1, 1]
+    assert played.output == "0 bytes behind the stack have changed\n"

@@ -1,0 +1,19 @@
+"""Expressions of our own are C, whatever language the program stopped in is written in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import gdb
+
+
+@contextmanager
+def speaking(language: str) -> Iterator[None]:
+    """Have gdb read expressions as *language* ("c", "c++") during the block."""
+    before = str(gdb.parameter("language"))
+    gdb.execute(f"set language {language}", to_string=True)
+    try:
+        yield
+    finally:
+        gdb.execute(f"set language {before}", to_string=True)

@@ -1,0 +1,136 @@
+"""Calls whose return is awaited: `--after`."""
+
+from __future__ import annotations
+
+from typing import Callable, Optional
+
+import gdb
+
+from gdbmem.debugger.command import warn
+from gdbmem.debugger.execution import executions
+from gdbmem.debugger.session import session
+from gdbmem.errors import GdbmemError, UsageError, internal_error
+
+
+class Returns:
+    """Acts when the function that a thread has just entered returns.
+
+    A breakpoint at the caller's next instruction is made once and kept: gdb's own FinishBreakpoint, made
+    anew at each call, gets slower with each. Works for tail calls too, which have no return instruction. (An
+    exception that the caller catches and goes on from right behind the call looks like a return.)
+    """
+
+    def __init__(self, act: Callable[[int], bool], *, commands: Optional[str]) -> None:
+        """*act* gets the hit and tells whether to stop; where it does, gdb's *commands* are carried out."""
+        self._act = act
+        self._commands = commands
+        self._pending: list[_Call] = []  # innermost last, per thread
+        self._breakpoints: dict[int, _ReturnBreakpoint] = {}
+        self.left_calls = 0  # by an exception or longjmp: seen when the stack has passed them
+        executions.tell(self._leave_program)
+
+    def forget(self) -> None:
+        """Await no call any more."""
+        self._pending = []
+
+    def _leave_program(self) -> None:
+        # In the program that has taken its place anything may be at these addresses.
+        self.forget()
+        for point in self._breakpoints.values():
+            if point.is_valid():
+                point.delete()
+        self._breakpoints.clear()
+
+    def arm(self, hit: int) -> None:
+        address = _return_address()
+        thread, pointer = gdb.selected_thread().ptid, _stack_pointer(gdb.newest_frame())
+        # A call whose frame lies where a new one begins, or below, has been left.
+        self._leave([c for c in self._pending if c.thread == thread and c.stack_pointer <= pointer])
+        self._pending.append(_Call(thread, address, pointer, hit))
+        if address not in self._breakpoints:
+            self._breakpoints[address] = _ReturnBreakpoint(address, self, self._commands)
+
+    def _leave(self, calls: list[_Call]) -> None:
+        if not calls:
+            return
+        if not self.left_calls:
+            warn(
+                "a call was left by an exception or longjmp, so --after takes no snapshot of its return; "
+                "a breakpoint where the exception is caught would"
+            )
+        self.left_calls += len(calls)
+        self._pending = [call for call in self._pending if call not in calls]
+
+    def returned(self, address: int) -> bool:
+        """Act on the call of this thread that has returned to *address*, if one has; True: stop for it."""
+        thread = gdb.selected_thread().ptid
+        pointer = _stack_pointer(gdb.newest_frame())
+        for call in reversed(self._pending):
+            # An inner recursive call returns with the stack still below the entry of the outer one.
+            if call.thread == thread and call.address == address and pointer > call.stack_pointer:
+                self._pending.remove(call)
+                self._leave([c for c in self._pending if c.thread == thread and c.stack_pointer < pointer])
+                return self._act(call.hit)
+        return False
+
+
+class _Call:
+    """A call whose return is awaited."""
+
+    def __init__(self, thread: tuple[int, int, int], address: int, stack_pointer: int, hit: int) -> None:
+        self.thread = thread
+        self.address = address
+        self.stack_pointer = stack_pointer
+        self.hit = hit
+
+
+class _ReturnBreakpoint(gdb.Breakpoint):  # type: ignore[misc]
+    def __init__(self, address: int, returns: Returns, commands: Optional[str]) -> None:
+        super().__init__(f"*{address:#x}", internal=True)
+        self.silent = True
+        if commands is not None:
+            self.commands = commands
+        self._address = address
+        self._returns = returns
+
+    def stop(self) -> bool:
+        try:
+            stops = self._returns.returned(self._address)
+            return stops or session.interrupted()
+        except (GdbmemError, gdb.error) as error:
+            warn(str(error))
+        except KeyboardInterrupt:
+            pass
+        except Exception as error:  # noqa: BLE001  (a host: gdb calls this)
+            warn(internal_error(error))
+        return True
+
+
+def _return_address() -> int:
+    """Return where the function that was just entered returns to; raises UsageError where nothing called it."""
+    caller = _caller()
+    if caller is None:
+        # gdb hides who calls main.
+        hidden = gdb.parameter("backtrace past-main")
+        gdb.execute("set backtrace past-main on")
+        try:
+            caller = _caller()
+            if caller is not None:
+                return int(caller.pc())
+        finally:
+            gdb.execute(f"set backtrace past-main {'on' if hidden else 'off'}")
+        raise UsageError(
+            "--after needs a function that returns to a caller", hint="set it on a function's name"
+        )
+    return int(caller.pc())
+
+
+def _caller() -> Optional[gdb.Frame]:
+    caller = gdb.newest_frame().older()
+    while caller is not None and caller.type() == gdb.INLINE_FRAME:
+        caller = caller.older()
+    return caller
+
+
+def _stack_pointer(frame: gdb.Frame) -> int:
+    return int(frame.read_register("sp"))

@@ -1,0 +1,66 @@
+"""Programs that give up rights before their snapshot: it is right, or one sentence says why there is none."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Program
+from tests.live.test_native_engines import ENGINES, Played, needs_library
+
+pytestmark = [pytest.mark.needs("gdb", "gcc"), pytest.mark.usefixtures("no_process_left")]
+
+
+def played(engine: str, program: Program, folder: Path, lost: str) -> Played:
+    needs_library(engine)
+    recipe = f"""
+program: {program("loses_rights")}
+args: [{lost}, "{folder}"]
+engine: {engine}
+timeout: 60s
+points: [{{at: lost, name: lost}}]
+"""
+    return Played(folder, recipe)
+
+
+def said(one: Played) -> str:
+    assert one.result["points"][0]["snapshots"] == []
+    # 153: gperftools dumps by itself at the end, and SIGXFSZ ends a program that may not write so much.
+    assert one.status in (7, 153), "the program goes on to its end"
+    (warning,) = one.result["warnings"]
+    message: str = warning["message"]
+    return message
+
+
+@pytest.mark.parametrize("lost", ["folder", "descriptors"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_without_its_folder_or_its_descriptors_a_programs_snapshot_is_taken(
+    engine: str, lost: str, program: Program, tmp_path: Path
+) -> None:
+    one = played(engine, program, tmp_path, lost)
+    assert one.status == 7 and one.result["points"][0]["snapshots"] == ["lost"], one.messages
+    assert "most at loses_rights.c:12 (keep) (+400.0 KiB)" in one.messages
+
+
+def test_a_program_that_may_map_no_memory_goes_on_unharmed(program: Program, tmp_path: Path) -> None:
+    assert "no room for 1.2 MiB more" in said(played("gperftools", program, tmp_path, "memory"))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "lost, reason",
+    [
+        ("chroot", "(chroot), from where it can't reach"),
+        ("user", "the program is user 65534 by now, who may not write to"),
+        ("files", "the program has all 3 files open that it may"),
+        ("size", "the program may write files of 100 B at most, and would be killed"),
+    ],
+)
+def test_what_keeps_the_profiler_from_writing_is_said(
+    engine: str, lost: str, reason: str, program: Program, tmp_path: Path
+) -> None:
+    if os.geteuid():
+        pytest.skip("only root may change the root and the user")
+    assert reason in said(played(engine, program, tmp_path, lost))
