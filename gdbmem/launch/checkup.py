@@ -20,11 +20,11 @@ from gdbmem.launch.gdbpackages import import_problem
 from gdbmem.launch.gdbpython import GdbPython, find_gdb, gdb_python, private_folder, run_python_in_gdb
 from gdbmem.launch.native import find_library
 from gdbmem.launch.runtime import runtime_folder
+from gdbmem.linux.rights import NOBODY, asker
 
 _SECONDS = 60.0
 # The engines that are valgrind's, and the option that names the file each writes at its end.
 _TOOLS = (("massif", "--massif-out-file"), ("memcheck", ""), ("dhat", "--dhat-out-file"))
-_CAP_SYS_PTRACE = 1 << 19
 
 
 @dataclass(frozen=True)
@@ -177,28 +177,25 @@ def _starts_programs(found: GdbPython) -> Check:
 
 
 def _attach_rights() -> Check:
-    name = "attach rights"
-    if _has_ptrace_capability():
+    name, asks = "attach rights", asker()
+    if asks.scope == NOBODY:
+        mend = "take it out of /etc/sysctl.d and restart; needed only to attach to running programs"
+        return Check(name, False, "no process at all (ptrace_scope 3)", mend, needed=False)
+    if asks.may_trace_all:
         return Check(name, True, "this user may trace any process", needed=False)
-    try:
-        scope = Path("/proc/sys/kernel/yama/ptrace_scope").read_text(encoding="ascii").strip()
-    except OSError:
-        return Check(name, True, "own processes", needed=False)
-    if scope == "0":
-        return Check(name, True, "own processes (ptrace_scope 0)", needed=False)
-    mend = "type: sudo sysctl kernel.yama.ptrace_scope=0 (only to attach to running programs)"
-    if scope == "3":
-        mend = "ptrace_scope 3 lasts until the machine starts again"
-    return Check(name, False, f"only programs that gdb starts (ptrace_scope {scope})", mend, needed=False)
-
-
-def _has_ptrace_capability() -> bool:
-    try:
-        status = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
-    match = re.search(r"^CapEff:\s*([0-9a-f]+)$", status, re.MULTILINE)
-    return bool(match and int(match[1], 16) & _CAP_SYS_PTRACE)
+    if asks.uid == 0:
+        mend = "start the container with --cap-add=SYS_PTRACE; needed only to attach to running programs"
+        return Check(name, False, "root without the right to trace (CAP_SYS_PTRACE)", mend, needed=False)
+    if not asks.scope:
+        return Check(name, True, "own processes; others' as root", needed=False)
+    mend = "type: sudo sysctl kernel.yama.ptrace_scope=0; needed only to attach to running programs"
+    found = f"only programs that gdb starts (ptrace_scope {asks.scope})"
+    if asks.scope > 1:
+        found, mend = (
+            "none without root (ptrace_scope 2)",
+            mend.replace("attach", "start programs in gdb natively or attach"),
+        )
+    return Check(name, False, found, mend, needed=False)
 
 
 def _proc() -> Check:
