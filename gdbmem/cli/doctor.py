@@ -1,6 +1,6 @@
-"""Is everything here that gdbmem needs? One line a check: ok, or what to type.
+"""Is everything here that gdbmem needs? One line a check: ok, or what can't be done without it and what to type.
 
-Lines marked 'missing' stop 'gdbmem launch'; those marked '-' only make some commands say less.
+Lines marked 'missing' stop 'gdbmem launch --massif'; those marked '-' only the commands that they name.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ def _as_object(checks: Sequence[Check]) -> dict[str, object]:
                 "ok": check.ok,
                 "needed": check.needed,
                 "found": check.found,
+                "without": check.without or None,
                 "mend": check.mend or None,
             }
             for check in checks
@@ -62,6 +63,9 @@ def _as_object(checks: Sequence[Check]) -> dict[str, object]:
 
 
 def _line(check: Check) -> str:
-    word = "ok" if check.ok else "missing" if check.needed else "-"
-    mend = f"; {check.mend}" if check.mend and not check.ok else ""
-    return f"{word:<8} {check.name:<18} {printable(check.found)}{printable(mend)}\n"
+    if check.ok:
+        return f"{'ok':<8} {check.name:<18} {printable(check.found)}\n"
+    word = "missing" if check.needed else "-"
+    without = f"; without it {check.without}" if check.without else ""
+    mend = f"; {printable(check.mend)}" if check.mend else ""
+    return f"{word:<8} {check.name:<18} {printable(check.found)}{without}{mend}\n"

@@ -82,6 +82,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             _give_up_output()
             return _complain(InputError("the disk is full", slug="output-unwritable", hint="free some space"))
+        package = _missing_package(error)
+        if package is not None:
+            return _complain(package)
         if isinstance(error, MemoryError):
             return _complain(
                 InputError(
@@ -93,6 +96,22 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         print(f"gdbmem: {printable(internal_error(error))}", file=sys.stderr)
         return STATUS_ERROR
     return status
+
+
+def _missing_package(error: Exception) -> Optional[MissingToolError]:
+    """Return what to say where *error* is that a Python package of ours isn't there; None: it is not."""
+    if not isinstance(error, ImportError):
+        return None
+    from gdbmem.launch.requirements import pip_install, required
+
+    package = required(error.name)
+    if package is None:
+        return None
+    return MissingToolError(
+        f"the Python package {package.package} can't be imported: {error}",
+        slug="python-package-missing",
+        hint=pip_install(package.package),
+    )
 
 
 def _open_closed_streams() -> None:

@@ -26,6 +26,7 @@ from gdbmem.engines.engine import Call, profilers
 from gdbmem.errors import GdbmemError, TargetError, internal_error
 from gdbmem.text import printable
 
+_DELETED = " (deleted)"
 _TRIES = 200  # stops on the way out of the allocator
 
 
@@ -34,7 +35,10 @@ def connect(target: dict[str, Any]) -> None:
     if target["vgdb"] is not None:
         session.join(target)
         return
-    gdb.execute(f"attach {int(target['pid'])}", to_string=True)
+    pid = int(target["pid"])
+    if str(Path(f"/proc/{pid}/exe").readlink()).endswith(_DELETED):  # by its name gdb would find no symbols
+        gdb.execute(f"file /proc/{pid}/exe", to_string=True)
+    gdb.execute(f"attach {pid}", to_string=True)
     session.watch_executions()
     session.native = {**target, **_recognise(), "is_on": False}
     if session.native["engine"] != "none":
@@ -56,12 +60,11 @@ def greeting(name: str) -> str:
     if native is None:
         return f"{name} runs under valgrind's {session.run.facts.get('engine')}; leaving gdb lets it go on."
     who = f"{name} (process {native['pid']})"
+    end = "it was stopped before and stays so" if native["is_stopped"] else "leaving gdb lets it go on"
     if native["engine"] == "none":
-        return (
-            f"{who} has no heap profiler; 'memexplain' and 'memwatch' need none. Leaving gdb lets it go on."
-        )
+        return f"{who} has no heap profiler that could be asked for snapshots; {end}."
     where = native["library"] or "the program itself"
-    return f"{who} has the heap profiler of {native['engine']} ({where}); leaving gdb lets it go on."
+    return f"{who} has {native['engine']} ({where}), whose heap profiler 'memsnap' asks; {end}."
 
 
 def prepare() -> None:
@@ -69,11 +72,11 @@ def prepare() -> None:
     native = session.native
     assert native is not None
     if native["engine"] == "none":
+        other_way = native.get("other_way", "'memexplain'")
         raise TargetError(
-            f"process {native['pid']} has no heap profiler that could be asked",
+            f"process {native['pid']} has no heap profiler that could be asked{_malloc_there()}",
             slug="no-profiler",
-            hint="start the program by 'gdbmem launch', or with gperftools or jemalloc preloaded and their profiler on;"
-            " 'memexplain' needs none",
+            hint=f"{other_way} needs none; for snapshots start the program by 'gdbmem launch'",
         )
     if native["is_on"]:
         return
@@ -83,6 +86,12 @@ def prepare() -> None:
     if said:
         native.setdefault("notes", []).append(said)
         warn(said)
+
+
+def _malloc_there() -> str:
+    names = (objfile.filename or "" for objfile in gdb.objfiles())
+    minimal = any("libtcmalloc_minimal" in name for name in names)
+    return ": libtcmalloc_minimal is gperftools' malloc without it" if minimal else ""
 
 
 def request(native: dict[str, Any], target: Path) -> Call:
@@ -179,6 +188,7 @@ def _snap(target: dict[str, Any], name: Optional[str]) -> dict[str, Any]:
     with _attached(target):
         native = session.native
         assert native is not None
+        native["other_way"] = f"'gdbmem explain {native['pid']}'"
         if native["engine"] != "none":
             _to_a_safe_point(native["library"])
         prepare()

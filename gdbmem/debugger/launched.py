@@ -19,7 +19,9 @@ from gdbmem.launch.gdbcall import gdb_call
 from gdbmem.launch.wire import ATTACHED, NATIVE
 
 _WHAT_NEXT = {
-    "": "Set breakpoints, 'continue', 'massif-snap NAME', 'massif-diff'; 'help gdbmem' lists more.",
+    "": "Set breakpoints, 'continue', 'memsnap NAME', 'memdiff'; 'help gdbmem' lists more.",
+    "massif": "Set breakpoints, 'continue', 'massif-snap NAME', 'massif-diff'; 'help gdbmem' lists more.",
+    "none": "Set breakpoints, 'continue', 'memexplain', 'memwatch next'; 'help gdbmem' lists more.",
     "memcheck": "Set breakpoints, 'continue', 'memsnap NAME', 'memdiff', 'memleaks'; 'help gdbmem' lists more.",
     "dhat": "Set breakpoints, 'continue'; the profile of the whole run comes at the program's end.",
     "heaptrack": "Set breakpoints, 'continue'; the profile of the whole run comes at the program's end.",
@@ -116,7 +118,8 @@ def _greet() -> None:
     else:
         under = f"under {session.engine}" if session.engine != "none" else "without a heap profiler"
         say(f"{program} is stopped before its first instruction, {under}.")
-    say(
-        f"{'The profile goes' if table(session.engine).whole_run else 'Snapshots go'} to {session.run.folder}/"
-    )
-    say(_WHAT_NEXT.get(session.engine, _WHAT_NEXT[""]))
+    engine = session.engine
+    if engine != "none":
+        what = "The profile goes" if table(engine).whole_run else "Snapshots go"
+        say(f"{what} to {session.run.folder}/")
+    say(_WHAT_NEXT.get(engine, _WHAT_NEXT[""]))

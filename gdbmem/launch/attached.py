@@ -28,12 +28,13 @@ from gdbmem.launch.valgrind import present_program
 from gdbmem.launch.vgdb import RunningValgrind, find_running
 from gdbmem.launch.wire import ATTACHED, ENVIRONMENT
 from gdbmem.linux.clock import boot_id
-from gdbmem.linux.process import ProcessFacts, check_analysable
+from gdbmem.linux.process import ProcessFacts, check_analysable, process_of
 from gdbmem.linux.processes import stat_of
 from gdbmem.runs.process_runs import run_for_process
 from gdbmem.runs.run import Run, SnapshotRecord, current_folder
 from gdbmem.text import printable
 
+_SNAPPING = ("massif", "memcheck", "helgrind")  # valgrind's tools that write the heap when they are asked
 SNAP_SECONDS = 120.0  # gdb reads the symbols of a browser meanwhile
 _SNAP = gdb_call("attached", "snap()")
 
@@ -64,6 +65,7 @@ class Target:
 
 def find_target(pid: int) -> Target:
     """Return the process *pid*. Raises TargetError, with the reason, where gdb can't have it."""
+    pid = process_of(pid)  # that of a thread is as good
     if pid == os.getpid():
         raise TargetError(
             f"process {pid} is this gdbmem itself", slug="no-such-process", hint="'ps' lists the others"
@@ -71,11 +73,25 @@ def find_target(pid: int) -> Target:
     facts = check_analysable(pid)
     _refuse_elsewhere(facts)
     valgrind = find_running(pid)
+    if valgrind is not None and facts.state == "T":
+        raise _stopped(valgrind)
     words = _command_line(pid)
     program = present_program(pid) if valgrind is not None else None
-    if program is None:
-        program = Path(f"/proc/{pid}/exe").resolve()
-    return Target(facts, program, words[1:], valgrind)
+    return Target(facts, program or _program_of(pid), words[1:], valgrind)
+
+
+def _program_of(pid: int) -> Path:
+    path = Path(f"/proc/{pid}/exe").resolve()
+    return path if path.exists() else path.with_name(path.name.removesuffix(" (deleted)"))
+
+
+def _stopped(valgrind: RunningValgrind) -> TargetError:
+    return TargetError(
+        f"process {valgrind.pid} is stopped (by SIGSTOP or Ctrl-Z), and valgrind's {valgrind.tool}, which it runs"
+        " under, answers only while it runs",
+        slug="process-stopped",
+        hint=f"let it go on first: kill -CONT {valgrind.pid}",
+    )
 
 
 def _refuse_elsewhere(facts: ProcessFacts) -> None:
@@ -124,6 +140,7 @@ def open_attachment(
                 "vgdb": target.valgrind.words() if target.valgrind is not None else None,
                 "tool": target.valgrind.tool if target.valgrind is not None else None,
                 "own_terminal": False,
+                "is_stopped": target.facts.state == "T",
                 "here": here,
                 "there": there,
                 "prefix": _prefix(target.pid, run, there),
@@ -254,6 +271,7 @@ def take_one(
 ) -> Taken:
     """Take one snapshot of *target*, which goes on at once. Raises GdbmemError where none can be taken."""
     if target.valgrind is not None:
+        _refuse_tool(target.valgrind)
         run, is_new = _open_run(target, folder, command)
         before = run.snapshots[-1:]
         try:
@@ -273,6 +291,15 @@ def take_one(
             message["pause_seconds"],
             before[0] if before else None,
             message["notes"],
+        )
+
+
+def _refuse_tool(valgrind: RunningValgrind) -> None:
+    if valgrind.tool not in _SNAPPING:
+        raise TargetError(
+            f"process {valgrind.pid} runs under valgrind's {valgrind.tool}, which takes no heap snapshots",
+            slug="no-profiler",
+            hint="start the program by 'gdbmem launch', or under valgrind with --tool=massif or memcheck",
         )
 
 
@@ -316,7 +343,7 @@ def _wrote_nothing(valgrind: RunningValgrind, said: str) -> GdbmemError:
     return TargetError(
         f"valgrind's {valgrind.tool} (process {valgrind.pid}) wrote no snapshot: {last}",
         slug="no-snapshot-file",
-        hint="massif, memcheck and the other tools that replace malloc can; is the disk full?",
+        hint="is the disk full, or /tmp of the process?",
     )
 
 
@@ -355,5 +382,6 @@ def _unattended(attachment: Attachment, gdb: str, name: Optional[str]) -> dict[s
                 hint=f"try it by hand: gdbmem attach {attachment.target.pid}",
             )
     if message["tell"] == "failed":
-        raise TargetError(message["sentence"], slug=message["slug"], hint=message["hint"])
+        by_hand = f"try it by hand: gdbmem attach {attachment.target.pid}"
+        raise TargetError(message["sentence"], slug=message["slug"], hint=message["hint"] or by_hand)
     return message

@@ -19,12 +19,15 @@ from gdbmem.launch.distribution import how_to_install
 from gdbmem.launch.gdbpackages import import_problem
 from gdbmem.launch.gdbpython import GdbPython, find_gdb, gdb_python, private_folder, run_python_in_gdb
 from gdbmem.launch.native import find_library
+from gdbmem.launch.requirements import REQUIREMENTS, pip_install, problems
 from gdbmem.launch.runtime import runtime_folder
+from gdbmem.linux.rights import NOBODY, asker
 
 _SECONDS = 60.0
+_WITHOUT_GDB = "no launch, attach or snap, and addresses stay without names"
+_WITHOUT_VALGRIND = "no launch --massif, no engines memcheck and dhat"
 # The engines that are valgrind's, and the option that names the file each writes at its end.
 _TOOLS = (("massif", "--massif-out-file"), ("memcheck", ""), ("dhat", "--dhat-out-file"))
-_CAP_SYS_PTRACE = 1 << 19
 
 
 @dataclass(frozen=True)
@@ -37,11 +40,12 @@ class Check:
     mend: str = ""  # what to do or type
     needed: bool = True  # without it `gdbmem launch` does not work
     is_tool: bool = False  # a program that has to be installed
+    without: str = ""  # what can't be done without it
 
 
 def check_all() -> list[Check]:
     """Look at everything; each check is made even where an earlier one failed."""
-    checks = [Check("gdbmem", True, f"{__version__}, Python {platform.python_version()}")]
+    checks = [Check("gdbmem", True, f"{__version__}, Python {platform.python_version()}"), _packages()]
     found = _gdb(checks)
     if found is not None:
         checks += [_private_folder(found), _gdbinit(found)]
@@ -52,12 +56,26 @@ def check_all() -> list[Check]:
     return [*checks, _attach_rights(), _proc(), _runtime_folder()]
 
 
+def _packages() -> Check:
+    name, missing = "Python packages", problems()
+    if not missing:
+        return Check(name, True, f"{len(REQUIREMENTS)}, each can be imported")
+    return Check(
+        name,
+        False,
+        ", ".join(f"{one.package}: {reason}" for one, reason in missing),
+        pip_install(*(one.package for one, _ in missing)),
+        is_tool=True,
+        without=", ".join(one.without for one, _ in missing),
+    )
+
+
 def _gdb(checks: list[Check]) -> Optional[GdbPython]:
     try:
         found = gdb_python(find_gdb())
     except GdbmemError as error:
         # One that is there but has no Python has to be replaced: that is a missing tool, too.
-        checks.append(Check("gdb", False, error.message, error.hint, is_tool=True))
+        checks.append(Check("gdb", False, error.message, error.hint, is_tool=True, without=_WITHOUT_GDB))
         return None
     checks.append(Check("gdb", True, f"{found.version}, {found.gdb}", is_tool=True))
     checks.append(Check("gdb's Python", True, ".".join(map(str, found.python))))
@@ -88,38 +106,47 @@ def _gdbinit(found: GdbPython) -> Check:
         name,
         False,
         f"{path} does not name gdbmem",
-        "type: gdbmem install ('gdbmem launch' works without)",
+        "type: gdbmem install",
         needed=False,
+        without="no 'source gdbmem' in a gdb of your own ('gdbmem launch' works)",
     )
 
 
 def _valgrind() -> list[Check]:
     path, vgdb = shutil.which("valgrind"), shutil.which("vgdb")
     if path is None:
-        return [Check("valgrind", False, "not installed", how_to_install("valgrind"), is_tool=True)]
+        mend = how_to_install("valgrind")
+        return [Check("valgrind", False, "not installed", mend, is_tool=True, without=_WITHOUT_VALGRIND)]
     status, output = _run([path, "--version"])
     found = f"{output.replace('valgrind-', '', 1)}, {path}"
-    checks = [Check("valgrind", status == 0, found, "" if status == 0 else "install it again", is_tool=True)]
+    mend = "" if status == 0 else f"install it again: {how_to_install('valgrind')}"
+    checks = [Check("valgrind", status == 0, found, mend, is_tool=True, without=_WITHOUT_VALGRIND)]
     if status == 0:
         checks += [_tool(path, tool, option, needed=tool == "massif") for tool, option in _TOOLS]
     mend = "" if vgdb else how_to_install("valgrind")
-    return [*checks, Check("vgdb", vgdb is not None, vgdb or "not installed", mend, is_tool=True)]
+    lost = "no snapshots under valgrind"
+    return [
+        *checks,
+        Check("vgdb", vgdb is not None, vgdb or "not installed", mend, is_tool=True, without=lost),
+    ]
 
 
 def _tool(valgrind: str, engine: str, out_file: str, *, needed: bool) -> Check:
     """Run valgrind's tool *engine* on a program that does nothing; its file goes nowhere."""
     program = shutil.which("true") or "/bin/true"
     words = [valgrind, f"--tool={engine}", *([f"{out_file}=/dev/null"] if out_file else []), program]
+    lost = f"no --engine {engine}"
     status, output = _run(words)
     if status == 0:
         return Check(engine, True, f"ran {program}", needed=needed, is_tool=True)
     if "redirection" in output:
         # valgrind has to find some functions of ld.so by name, and it is stripped.
         mend = how_to_install("libc-symbols")
-        return Check(engine, False, "ld.so has no symbols", mend, needed=needed, is_tool=True)
+        return Check(engine, False, "ld.so has no symbols", mend, needed=needed, is_tool=True, without=lost)
     said = output.splitlines()[-1].strip() if output else f"status {status}"
-    mend = "install valgrind again"
-    return Check(engine, False, f"running {program}: {said}", mend, needed=needed, is_tool=True)
+    mend = f"install valgrind again: {how_to_install('valgrind')}"
+    found = f"running {program}: {said}"
+    return Check(engine, False, found, mend, needed=needed, is_tool=True, without=lost)
 
 
 def _engine(entry: Table) -> Check:
@@ -127,9 +154,8 @@ def _engine(entry: Table) -> Check:
     try:
         found = find_library(entry)
     except GdbmemError as error:
-        return Check(
-            name, False, error.message, f"{how_to_install(entry.package)} ({entry.summary})", needed=False
-        )
+        lost = f"no --engine {entry.name} ({entry.summary})"
+        return Check(name, False, error.message, how_to_install(entry.package), needed=False, without=lost)
     return Check(name, True, found, needed=False)
 
 
@@ -146,10 +172,8 @@ def _libc_symbols(found: GdbPython) -> Check:
         return Check(name, True, f"for {libc}", needed=False)
     if os.environ.get("DEBUGINFOD_URLS"):
         return Check(name, True, "from $DEBUGINFOD_URLS, when gdb asks for them", needed=False)
-    mend = (
-        f"{how_to_install('libc-symbols')} (names inside libc, heap walking; 'gdbmem launch' works without)"
-    )
-    return Check(name, False, f"none for {libc}", mend, needed=False)
+    lost = "no lines of libc in stacks; explain has to know its malloc by other marks"
+    return Check(name, False, f"none for {libc}", how_to_install("libc-symbols"), needed=False, without=lost)
 
 
 def _libc() -> Optional[str]:
@@ -172,33 +196,27 @@ def _starts_programs(found: GdbPython) -> Check:
     name = "gdb runs programs"
     if "gdbmem-ran 0" in output:
         return Check(name, True, f"ran {program}", needed=False)
-    mend = "a container needs --cap-add=SYS_PTRACE (a launch under valgrind works without)"
-    return Check(name, False, complaint or "the program did not end", mend, needed=False)
+    mend, lost = "start the container with --cap-add=SYS_PTRACE", "only engines under valgrind, no attach"
+    said = complaint or "the program did not end"
+    return Check(name, False, said, mend, needed=False, without=lost)
 
 
 def _attach_rights() -> Check:
-    name = "attach rights"
-    if _has_ptrace_capability():
+    name, asks = "attach rights", asker()
+    lost = "no attach, snap or explain of running programs"
+    if asks.scope == NOBODY:
+        found, mend = "no process at all (ptrace_scope 3)", "take it out of /etc/sysctl.d and restart"
+    elif asks.may_trace_all:
         return Check(name, True, "this user may trace any process", needed=False)
-    try:
-        scope = Path("/proc/sys/kernel/yama/ptrace_scope").read_text(encoding="ascii").strip()
-    except OSError:
-        return Check(name, True, "own processes", needed=False)
-    if scope == "0":
-        return Check(name, True, "own processes (ptrace_scope 0)", needed=False)
-    mend = "type: sudo sysctl kernel.yama.ptrace_scope=0 (only to attach to running programs)"
-    if scope == "3":
-        mend = "ptrace_scope 3 lasts until the machine starts again"
-    return Check(name, False, f"only programs that gdb starts (ptrace_scope {scope})", mend, needed=False)
-
-
-def _has_ptrace_capability() -> bool:
-    try:
-        status = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
-    match = re.search(r"^CapEff:\s*([0-9a-f]+)$", status, re.MULTILINE)
-    return bool(match and int(match[1], 16) & _CAP_SYS_PTRACE)
+    elif asks.uid == 0:
+        found, mend = "root has no CAP_SYS_PTRACE here", "start the container with --cap-add=SYS_PTRACE"
+    elif not asks.scope:
+        return Check(name, True, "own processes; others' as root", needed=False)
+    else:
+        found = "only programs that gdb starts" if asks.scope == 1 else "none without root"
+        found = f"{found} (ptrace_scope {asks.scope})"
+        mend = "type: sudo sysctl kernel.yama.ptrace_scope=0"
+    return Check(name, False, found, mend, needed=False, without=lost)
 
 
 def _proc() -> Check:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 _OS_RELEASE = ("/etc/os-release", "/usr/lib/os-release")
@@ -55,8 +56,10 @@ def how_to_install(what: str) -> str:
     """Return a hint: ``type: apt install gdb``, or that the package is to be installed."""
     command = install_command(what)
     if command:
-        return f"type: {command}"
-    return f"install your distribution's package of {'the C library’s symbols' if '-' in what else what}"
+        as_root = "" if os.geteuid() == 0 or command.startswith("export ") else "sudo "
+        return f"type: {as_root}{command}"
+    name = "the C library’s symbols" if what == "libc-symbols" else what
+    return f"install your distribution's package of {name}"
 
 
 def _read() -> str:

@@ -90,7 +90,7 @@ def gdb_python(gdb: str) -> GdbPython:
     raise ToolError(
         f"{printable(gdb)} has no working Python ({printable(complaint) or 'it says nothing'})",
         slug="gdb-without-python",
-        hint="install the full gdb (Debian's gdb-minimal lacks Python), or name another gdb in $GDBMEM_GDB",
+        hint=f"{how_to_install('gdb')} (the full one: gdb-minimal lacks Python), or name another gdb in $GDBMEM_GDB",
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Optional
 
 from gdbmem.errors import TargetError
+from gdbmem.linux.rights import asker, forbidden
 from gdbmem.text import printable
 
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD
@@ -47,11 +48,7 @@ def check_analysable(pid: int, *, may_be_traced: bool = False) -> ProcessFacts:
     facts = process_facts(pid)
     name = f"process {pid} ({printable(facts.name)})"
     if facts.state in "ZX":
-        raise TargetError(
-            f"{name} has ended and is a zombie: its memory is gone",
-            slug="process-zombie",
-            hint="its parent only has to collect its status",
-        )
+        raise _zombie(pid, name)
     if _is_kernel_thread(pid):
         raise TargetError(
             f"{name} is a kernel thread, which has no memory of its own",
@@ -59,7 +56,7 @@ def check_analysable(pid: int, *, may_be_traced: bool = False) -> ProcessFacts:
             hint="name another process",
         )
     if not _may_trace(pid) or not _opens(f"/proc/{pid}/maps"):
-        raise _forbidden(facts, name)
+        raise forbidden(facts, asker())
     if facts.tracer and not may_be_traced:
         raise TargetError(
             f"{name} is being traced by process {facts.tracer} ({_name_of(facts.tracer)}),"
@@ -67,21 +64,43 @@ def check_analysable(pid: int, *, may_be_traced: bool = False) -> ProcessFacts:
             slug="process-traced",
             hint="type 'memexplain' or 'memsnap' in that gdb, or let it go there first"
             if _name_of(facts.tracer).startswith("gdb")
-            else "end that first",
+            else f"end process {facts.tracer} first",
         )
     if _bits(pid) == 32:
         raise TargetError(
             f"{name} is a 32-bit program, which gdbmem can't analyse",
             slug="process-32-bit",
-            hint="only 64-bit ones can be",
+            hint="'gdbmem diff' compares the files of 'valgrind --tool=massif PROGRAM', which runs it",
         )
     return facts
+
+
+def _zombie(pid: int, name: str) -> TargetError:
+    if len(thread_ids(pid)) > 1:
+        return TargetError(
+            f"the main thread of {name} has ended, so that the kernel shows its memory to nobody, though others run on",
+            slug="process-zombie",
+            hint="have main wait for its threads, and start the program again",
+        )
+    return TargetError(
+        f"{name} has ended and is a zombie: its memory is gone",
+        slug="process-zombie",
+        hint="its parent only has to collect its status",
+    )
 
 
 def open_in(pid: int, name: str) -> Path:
     """Return a path to the file that *pid* knows as *name*: its root may be another (a container)."""
     through = Path(f"/proc/{pid}/root{name}")
     return through if through.exists() else Path(name)
+
+
+def process_of(thread: int) -> int:
+    """Return the process that the *thread* belongs to; its own number where it is one, or is gone."""
+    try:
+        return int(_status(thread).get("Tgid", thread))
+    except TargetError:
+        return thread
 
 
 def thread_ids(pid: int) -> list[int]:
@@ -137,35 +156,6 @@ def _opens(path: str) -> bool:
     except OSError:
         return False
     return True
-
-
-def _forbidden(facts: ProcessFacts, name: str) -> TargetError:
-    if facts.uid != os.getuid():
-        return TargetError(
-            f"{name} belongs to another user ({facts.uid}), so its memory can't be read",
-            slug="process-forbidden",
-            hint="type it with sudo",
-        )
-    scope = ptrace_scope()
-    if scope:
-        return TargetError(
-            f"this system lets no process look into another one (kernel.yama.ptrace_scope is {scope})",
-            slug="ptrace-scope",
-            hint="sudo sysctl kernel.yama.ptrace_scope=0, or type it with sudo",
-        )
-    return TargetError(
-        f"the kernel doesn't let {name} be looked into (it runs with other rights, or in a container)",
-        slug="process-forbidden",
-        hint="type it with sudo, outside the container",
-    )
-
-
-def ptrace_scope() -> int:
-    """Return kernel.yama.ptrace_scope; 0 where there is no Yama."""
-    try:
-        return int(Path("/proc/sys/kernel/yama/ptrace_scope").read_text())
-    except (OSError, ValueError):
-        return 0
 
 
 def _bits(pid: int) -> Optional[int]:

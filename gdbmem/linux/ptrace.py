@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Optional
 
 from gdbmem.errors import TargetError
-from gdbmem.linux.process import ptrace_scope, thread_ids
+from gdbmem.linux.process import thread_ids
+from gdbmem.linux.rights import AS_ROOT, asker
 from gdbmem.linux.threads import parse_syscall
 
 SEIZE, INTERRUPT, DETACH = 0x4206, 0x4207, 17
@@ -159,12 +160,12 @@ class Freeze:
         return True
 
     def _refused(self) -> TargetError:
-        scope = ptrace_scope()
-        why = f"kernel.yama.ptrace_scope is {scope}" if scope else "it is traced already, or in a container"
+        asks = asker()
+        why = f"ptrace_scope is {asks.scope}" if asks.scope else "it is traced already, or in a container"
         return TargetError(
             f"the kernel doesn't let process {self.pid} be stopped ({why})",
             slug="ptrace-refused",
-            hint="type it with sudo, outside the container",
+            hint="type it outside the container" if asks.uid == 0 else AS_ROOT,
         )
 
     def _await_stop(self, tid: int) -> None:

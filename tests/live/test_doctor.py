@@ -62,7 +62,7 @@ def test_each_engine_is_tried_and_a_missing_one_is_no_failure(tmp_path: Path) ->
     _, bare = checks(PATH=str(tmp_path))
     missing = bare["engine heaptrack"]
     assert (missing["ok"], missing["needed"]) == (False, False)
-    assert "heaptrack" in missing["mend"] and "the whole run" in missing["mend"]
+    assert "heaptrack" in missing["mend"] and "the whole run" in missing["without"]
 
 
 def test_without_gdb_and_valgrind_the_status_is_3_and_the_packages_are_named(tmp_path: Path) -> None:
@@ -120,3 +120,67 @@ def test_an_installation_is_seen(private_home: Path) -> None:
 def test_the_report_can_go_to_a_file(tmp_path: Path) -> None:
     doctor("-o", str(tmp_path / "report"), PATH=str(tmp_path))
     assert "missing" in (tmp_path / "report").read_text()
+
+
+def lines_without(folder: Path, **variables: str) -> dict[str, str]:
+    """Return the lines that are not ok, by their check."""
+    _, output = doctor(**variables)
+    return {line[9:27].strip(): line for line in output.splitlines() if not line.startswith("ok")}
+
+
+def test_each_missing_tool_says_what_it_costs_and_what_to_type(tmp_path: Path) -> None:
+    found = lines_without(tmp_path, PATH=str(tmp_path))
+    for name, lost in {
+        "gdb": "no launch, attach or snap",
+        "valgrind": "no launch --massif",
+        "engine heaptrack": "no --engine heaptrack",
+    }.items():
+        assert f"without it {lost}" in found[name], found[name]
+        assert "type: " in found[name] or "install" in found[name]
+
+
+@pytest.mark.needs("gdb")
+@pytest.mark.parametrize(
+    ("module", "package", "lost"),
+    [
+        ("numpy", "numpy", "heaps are read slowly"),
+        ("yaml", "pyyaml", "no recipes"),
+        ("google", "protobuf", "pprof"),
+    ],
+)
+def test_a_python_package_that_cannot_be_imported_is_a_line_with_its_command(
+    module: str, package: str, lost: str, tmp_path: Path
+) -> None:
+    (tmp_path / f"{module}.py").write_text("raise ImportError('hidden here')")
+    _, found = checks(PYTHONPATH=f"{tmp_path}:{ROOT}", PATH=str(tmp_path))
+    check = found["Python packages"]
+    assert not check["ok"] and f"{package}: hidden here" in check["found"]
+    assert f"-m pip install {package}" in check["mend"] and lost in check["without"]
+
+
+def test_a_command_whose_python_package_is_missing_says_what_to_type(tmp_path: Path) -> None:
+    (tmp_path / "yaml.py").write_text("raise ModuleNotFoundError(\"No module named 'yaml'\", name='yaml')")
+    done = subprocess.run(
+        [sys.executable, "-m", "gdbmem.cli.main", "recipe", "check", "x.yaml"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
+    )
+    assert done.returncode == 3
+    assert (
+        "the Python package pyyaml can't be imported" in done.stderr
+        and "-m pip install pyyaml" in done.stderr
+    )
+    assert "report this as a bug" not in done.stderr
+
+
+@pytest.mark.needs("valgrind")
+def test_a_gdb_without_python_is_named_with_the_package_that_has_one(tmp_path: Path) -> None:
+    fake = tmp_path / "gdb"
+    fake.write_text("#!/bin/sh\necho 'Python scripting is not supported in this copy of GDB.' >&2\nexit 1\n")
+    fake.chmod(0o755)
+    status, found = checks(PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert status == 3
+    assert "Python scripting is not supported" in found["gdb"]["found"]
+    assert "gdb-minimal" in found["gdb"]["mend"] and "no launch, attach or snap" in found["gdb"]["without"]
