@@ -7,9 +7,9 @@ itself count instructions, not memory, and are refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.massif_tree import Data
@@ -26,26 +26,44 @@ from gdbmem.formats.stacks import (
     choose_metric,
 )
 from gdbmem.model.calltree import Frame
+from gdbmem.model.leaks import DEFINITELY, INDIRECTLY, POSSIBLY, REACHABLE, SUPPRESSED
 from gdbmem.text import printable
 
 TRUNCATED = "profile-truncated"
 
-# Event of bytes → (metric, event of blocks). The first that a file has is its default.
+# Event of bytes → (metric, event of blocks). The first that a file has is its default. DB is what DIB is a part of, and
+# IB the same blocks once more where they were allocated: definitely lost is the difference, as memcheck's sums say it.
 _EVENTS = {
     "curB": (IN_USE, "curBk"),
     "totB": (ALLOCATED, "totBk"),
     "totFdB": (FREED, "totFdBk"),
-    "DB": ("definitely-lost", "DBk"),
-    "PB": ("possibly-lost", "PBk"),
-    "IB": ("indirectly-lost", "IBk"),
+    "DB": (DEFINITELY, "DBk"),
+    "PB": (POSSIBLY, "PBk"),
+    "IB": (INDIRECTLY, "IBk"),
     "DIB": ("definitely-indirectly-lost", "DIBk"),
-    "RB": ("reachable", "RBk"),
-    "SB": ("suppressed", "SBk"),
+    "RB": (REACHABLE, "RBk"),
+    "SB": (SUPPRESSED, "SBk"),
 }
 _LEAKS = ("D", "P", "I", "DI", "R", "S")
 _NAME = re.compile(rb"(cfi|cfl|cfn|fl|fn|fi|fe|ob|cob)=(?:\((\d{1,9})\) ?)?(.*)")
 _COST = re.compile(rb"(\+|-|\*)?(0x[0-9a-f]+|[0-9]*)((?: +[0-9]{1,25})*) *")
 _UNKNOWN = ("???", "UnknownFn???", "UnknownFile???", "")
+
+
+class _Column(NamedTuple):
+    # Where a metric stands: bytes are the sum of some numbers less that of others.
+    plus: tuple[int, ...]
+    less: tuple[int, ...]
+    blocks: Optional[int]
+    is_change: bool = False  # since the last search; what became less is no more of it
+
+    def bytes_of(self, costs: Sequence[int]) -> int:
+        found = sum(map(costs.__getitem__, self.plus)) - sum(map(costs.__getitem__, self.less))
+        return max(found, 0) if self.is_change else found
+
+    def stack(self, path: Sequence[int], costs: Sequence[int], source: str) -> Stack:
+        size = check_count(self.bytes_of(costs), source)
+        return Stack(path, size, costs[self.blocks] if self.blocks is not None else 0)
 
 
 @dataclass
@@ -71,12 +89,9 @@ def read_callgrind(data: Data, source: str, metric: Optional[str]) -> StackProfi
             hint="give one of valgrind's execution trees: --xtree-memory=full, or monitor xtmemory",
         )
     chosen = choose_metric(metric, list(columns), source)
-    bytes_at, blocks_at = columns[chosen]
-    stacks = [
-        Stack(path, costs[bytes_at], costs[blocks_at] if blocks_at is not None else 0)
-        for path, costs in text.stacks
-        if costs[bytes_at] or (blocks_at is not None and costs[blocks_at])
-    ]
+    column = columns[chosen]
+    found = (column.stack(path, costs, source) for path, costs in text.stacks)
+    stacks = [stack for stack in found if stack.bytes or stack.blocks]
     total = sum(stack.bytes for stack in stacks)
     return StackProfile(
         source=source,
@@ -85,36 +100,50 @@ def read_callgrind(data: Data, source: str, metric: Optional[str]) -> StackProfi
         metrics=list(columns),
         total_bytes=total,
         load=lambda profile: Content(
-            stacks, [(frame,) for frame in text.frames], has_blocks=blocks_at is not None
+            stacks, [(frame,) for frame in text.frames], has_blocks=column.blocks is not None
         ),
         command=text.command,
-        notices=_notices(text, bytes_at, total, source),
+        notices=_notices(text, {*column.plus, *column.less}, source),
     )
 
 
-def _columns(events: Sequence[str]) -> dict[str, tuple[int, Optional[int]]]:
+def _columns(events: Sequence[str]) -> dict[str, _Column]:
     """Return where the bytes and blocks of each metric stand."""
     at = {event: index for index, event in enumerate(events)}
-    known = dict(_EVENTS)
+
+    def column(event: str, blocks: str, opposite: str = "") -> _Column:
+        plus, less = [event], [opposite] if opposite else []
+        if event.lstrip("id") == "DB":
+            less.append(event[:-1] + "IB")
+            plus += [opposite[:-1] + "IB"] if opposite else []
+        where = [tuple(at[name] for name in names if name in at) for names in (plus, less)]
+        return _Column(where[0], where[1], at.get(blocks), is_change=bool(opposite))
+
+    found = {metric: column(event, blocks) for event, (metric, blocks) in _EVENTS.items() if event in at}
     for letters in _LEAKS:  # what became more or less since the last leak search
         metric = _EVENTS[f"{letters}B"][0]
-        known[f"i{letters}B"] = (f"increased-{metric}", f"i{letters}Bk")
-        known[f"d{letters}B"] = (f"decreased-{metric}", f"d{letters}Bk")
-    return {metric: (at[event], at.get(blocks)) for event, (metric, blocks) in known.items() if event in at}
+        for sign, other, word in (("i", "d", "increased"), ("d", "i", "decreased")):
+            event = f"{sign}{letters}B"
+            if event in at:
+                opposite = f"{other}{letters}B" if letters == "D" else ""
+                found[f"{word}-{metric}"] = column(event, f"{event}k", opposite)
+    return found
 
 
-def _notices(text: _Text, bytes_at: int, total: int, source: str) -> list[Notice]:
+def _notices(text: _Text, columns: Iterable[int], source: str) -> list[Notice]:
     name = printable(source)
     if text.totals is None:
         return [
             Notice(TRUNCATED, f"{name} was cut at line {text.cut_at}: it lacks its totals, and maybe stacks")
         ]
-    if text.totals[bytes_at] != total:
-        raise InputError(
-            f"the stacks of {name} hold {total} bytes, its totals say {text.totals[bytes_at]}",
-            slug="totals-differ",
-            hint="the file is damaged, or two were joined",
-        )
+    for at in columns:
+        total = sum(costs[at] for _, costs in text.stacks)
+        if text.totals[at] != total:
+            raise InputError(
+                f"the stacks of {name} hold {total} bytes, its totals say {text.totals[at]}",
+                slug="totals-differ",
+                hint="the file is damaged, or two were joined",
+            )
     return []
 
 

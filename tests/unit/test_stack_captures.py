@@ -20,7 +20,7 @@ from tests.unit.stack_files import CAPTURES, capture, flat, read, tree
 FILES = [
     "tc.0001.heap", "tc.0002.heap", "many.0001.heap.gz", "exact-first.jeheap", "exact-second.jeheap",
     "sampled-first.jeheap", "sampled-second.jeheap", "xtree.kcg", "xtleak.kcg", "dhat.json",
-    "dhat-1.json", "ht.zst",
+    "dhat-1.json", "ht.zst", "lost.kcg", "lost.log",
     "go1.pb.gz", "go2.pb.gz", "go1.txt", "go2.txt", "tc.raw", "growth.heap", "samples.heap.gz", "by-hand.heapz",
 ]  # fmt: skip
 
@@ -129,6 +129,53 @@ def test_a_leak_search_tells_what_is_lost() -> None:
     assert set(flat(found)) == {"operator new[](unsigned long)"}
     callers = {frame.function for node in range(1, len(found)) if (frame := found.frame_of(node))}
     assert "keep(unsigned long)" in callers and "churn(unsigned long)" not in callers
+
+
+@pytest.mark.parametrize("kind", ["definitely", "indirectly", "possibly", "still reachable"])
+@pytest.mark.parametrize("name", ["lost.kcg", "lost.log"])
+def test_each_kind_of_lost_blocks_has_the_sums_that_memcheck_printed(name: str, kind: str) -> None:
+    said = re.search(rf"{kind}(?: lost)?: ([\d,]+) bytes in (\d+) blocks\n", capture("lost.log").decode())
+    assert said
+    found = tree(read(CAPTURES / name, "reachable" if kind == "still reachable" else f"{kind}-lost"))
+    assert found.blocks is not None
+    assert (found.bytes[0], found.blocks[0]) == (int(said[1].replace(",", "")), int(said[2]))
+
+
+@pytest.mark.parametrize("metric", ["definitely-lost", "indirectly-lost", "possibly-lost", "reachable"])
+def test_memchecks_log_and_its_execution_tree_name_the_same_lines(metric: str) -> None:
+    sides = [
+        load_from_profile(open_profile(CAPTURES / name, Reading(metric=metric)), None).snapshot
+        for name in ("lost.log", "lost.kcg")
+    ]
+    diff = diff_snapshots(*sides)
+    diff.check()
+    assert rank(diff, Query(by="line")).rows == [] and diff.after[0]
+
+
+def test_what_the_lost_blocks_alone_point_to_is_told_by_who_held_it() -> None:
+    said = re.findall(r"\(([\d,]+) direct, ([\d,]+) indirect\)", capture("lost.log").decode())
+    found = tree(read(CAPTURES / "lost.kcg", "definitely-indirectly-lost"))
+    assert found.bytes[0] == sum(int(indirect.replace(",", "")) for _, indirect in said) == 936
+
+
+@pytest.mark.parametrize(
+    ("costs", "increased", "decreased"),
+    [
+        ("50 40 50 40 0 0", 10, 0),  # all is new, most of it behind the block
+        ("50 40 0 0 0 0", 0, 0),
+        ("60 40 10 0 0 0", 10, 0),  # the block itself grew
+        ("50 45 0 5 0 0", 0, 5),  # as much as before, more of it behind the block
+        ("30 10 0 0 20 30", 10, 0),  # less, and it was all behind the block
+    ],
+)
+def test_a_change_of_what_is_lost_directly_leaves_out_what_lies_behind_it(
+    costs: str, increased: int, decreased: int, tmp_path: Path
+) -> None:
+    file = tmp_path / "by-hand.kcg"
+    head = "# callgrind format\nversion: 1\ncreator: xtree-1\nevents: DB DIB iDB iDIB dDB dDIB\n"
+    file.write_text(f"{head}fn=f\n1 {costs}\ntotals: {costs}\n")
+    changes = [tree(read(file, f"{word}-definitely-lost")).bytes[0] for word in ("increased", "decreased")]
+    assert changes == [increased, decreased]
 
 
 def test_a_file_that_gperftools_cut_says_what_share_is_missing() -> None:
