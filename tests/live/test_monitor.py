@@ -204,10 +204,10 @@ time.sleep(2.5)
     words = ["-q", "--json", "--interval", "500ms", "--run", "run", "--", sys.executable, "-c", code]
     document = json.loads(monitor(*words, folder=scratch).stdout)
     truth = float((scratch / "run" / "stdout").read_text())
-    assert truth > 0.6
+    assert truth > 0.5
     assert document["cpu_seconds"] == pytest.approx(truth, abs=0.1)
     text = monitor("run", folder=scratch).stdout
-    assert re.search(r"^CPU: (at least )?0\.\d s, \d+ % of one$", text, re.M), text
+    assert re.search(r"^CPU: (at least )?\d\.\d s, \d+ % of one$", text, re.M), text
 
 
 def test_kill_9_of_the_monitor_loses_one_interval_and_resume_goes_on(
