@@ -20,7 +20,7 @@ from gdbmem.model.series import TREE, Line, Reading
 _FIND_EVERY_SECONDS = 1.0  # processes by name, user or cgroup are looked for this often
 _MAPPINGS_EVERY = 4  # one sweep in so many reads all mappings too: that costs several times as much
 # The looks between two whole ones read RSS only; the more a whole one costs, the fewer there are.
-_WHOLE_EVERY_SECONDS, _WHOLE_AT_LEAST_EVERY = 1.95, 4.95
+_WHOLE_EVERY_SECONDS, _WHOLE_AT_LEAST_EVERY = 1.95, 9.95
 _WHOLE_BUDGET = 0.0001  # of a CPU
 _SEARCH_BUDGET = 0.01  # of a CPU, for finding processes and children where the kernel doesn't report them
 
