@@ -247,3 +247,20 @@ points: [{{at: deep, name: passing}}, {{at: deep, do: [snap, {{gdb: info program
     assert played.status == 0, played.messages
     assert [len(point["snapshots"]) for point in played.result["points"]] == [1, 1]
     assert played.output == "0 bytes behind the stack have changed\n"
+
+
+def test_a_program_that_jemalloc_is_linked_into_is_counted_at_its_own_lines(
+    program: Program, tmp_path: Path
+) -> None:
+    words = ["gcc", "-print-file-name=libjemalloc.a"]
+    archive = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+    if not Path(archive).is_absolute():
+        pytest.skip("libjemalloc-dev missing: scripts/setup installs it")
+    linked = program("keeps", "-Wl,--whole-archive", archive, "-Wl,--no-whole-archive", "-lm", "-ldl")
+    played = Played(tmp_path, f"program: {linked}\nengine: jemalloc\npoints: [{{at: mix, name: mixed}}]\n")
+    assert played.result["warnings"] == []
+    assert "mixed#2: heap" in played.messages and "grew most at keeps.cpp:10 (keep)" in played.messages
+    other = tmp_path / "other"
+    other.mkdir()
+    played = Played(other, f"program: {linked}\nengine: gperftools\npoints: [{{at: mix}}]\n")
+    assert [warning["slug"] for warning in played.result["warnings"]] == ["own-allocator"]
