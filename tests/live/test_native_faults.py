@@ -136,6 +136,35 @@ def test_a_child_that_dumps_to_the_same_file_does_not_take_the_place_of_the_pare
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+def test_a_forked_childs_own_dumps_are_told_apart_or_said_to_be_mixed(
+    engine: str, program: Program, tmp_path: Path
+) -> None:
+    needs_library(engine)
+    recipe = f"""
+program: {program("forks", "-DPARENT_GOES_ON")}
+engine: {engine}
+options: {{dump-interval: 4KiB}}
+points: [{{at: reaped, name: reaped}}]
+"""
+    played = Played(tmp_path, recipe)
+    (warnings, shown) = (
+        played.result["warnings"],
+        shell(GDBMEM, "show", played.run, "--json", folder=tmp_path),
+    )
+    snapshots = json.loads(shown.stdout)["snapshots"]
+    times = [one["seconds"] for one in snapshots]
+    assert times == sorted(times), "one time line"
+    (program_itself,) = {one["process"] for one in snapshots if one["name"] == "reaped"}
+    of_child = [one for one in snapshots if one["process"] not in (program_itself, None)]
+    if engine == "gperftools":
+        assert [warning["slug"] for warning in warnings] == ["mixed-dumps"] and not of_child
+    else:
+        assert not warnings and max(one["heap_bytes"] for one in of_child) > 150_000, "it keeps 200,000 bytes"
+        own = [one for one in snapshots if one["process"] == program_itself]
+        assert max(one["heap_bytes"] for one in own) < 150_000
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_snapshot_that_cannot_be_written_is_said_and_the_program_goes_on(
     engine: str, program: Program, tmp_path: Path
 ) -> None:
