@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,6 +136,7 @@ class _Player:
         self._points = points
         self._progress = progress
         self.outcome: Optional[Outcome] = None
+        self._failed: Counter[str] = Counter()  # actions, by what is said of them
         self._counts = False  # whether a snapshot has counted anything
 
     def hear(self, message: dict[str, Any]) -> None:
@@ -156,12 +158,8 @@ class _Player:
             if label:
                 point.recorded(result["action"]).append(label)
             if "error" in result:
-                outcome.notices.append(
-                    Notice(
-                        "action-failed",
-                        f"{point.place}: {result['action']} at {point.name}: {result['error']}",
-                    )
-                )
+                text = f"{point.place}: {result['action']} at {point.name}: {result['error']}"
+                self._on_failed_action(text, outcome)
             if "warning" in result:
                 self._on_blind(result["warning"], outcome)
             if result.get("heap_bytes") and not self._counts:
@@ -174,6 +172,17 @@ class _Player:
                 if "snapshot" in result
                 else f"{label or point.name}: {result['action']}: {said.rstrip()}"
             )
+
+    def _on_failed_action(self, text: str, outcome: Outcome) -> None:
+        """Have *text* said once, with how often it was so."""
+        self._failed[text] += 1
+        times = self._failed[text]
+        if times == 1:
+            outcome.notices.append(Notice("action-failed", text))
+            return
+        before = text if times == 2 else f"{text} ({times - 1:,} times)"
+        at = outcome.notices.index(Notice("action-failed", before))
+        outcome.notices[at] = Notice("action-failed", f"{text} ({times:,} times)")
 
     def _on_blind(self, text: str, outcome: Outcome) -> None:
         under_massif = outcome.run.facts.get("engine") == "massif"
