@@ -1,0 +1,49 @@
+"""What the launcher hears from the gdb that plays a recipe, and what it makes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Optional
+
+from gdbmem.launch.unattended import Outcome, PlayedPoint, _Player
+from gdbmem.runs.run import Run
+
+
+def player(folder: Path, engine: str = "gperftools") -> tuple[_Player, Outcome]:
+    run = Run.create("program", parent=folder, pid=1)
+    run.update(engine=engine)
+    points = [PlayedPoint("here", "here", "r.yaml:4:5")]
+    found = _Player(points, lambda line: None)
+    found.outcome = Outcome(run, points)
+    return found, found.outcome
+
+
+def hit(**result: Any) -> dict[str, Any]:
+    return {"tell": "hit", "point": 0, "results": [{"action": "snap", **result}]}
+
+
+def snapped(heap_bytes: int, warning: Optional[str] = None) -> dict[str, Any]:
+    said = {"warning": warning} if warning else {}
+    return hit(snapshot="here", heap_bytes=heap_bytes, text="snapshot", **said)
+
+
+def test_what_fails_in_the_same_way_at_each_hit_is_said_once_with_how_often(tmp_path: Path) -> None:
+    heard, outcome = player(tmp_path)
+    for _ in range(1000):
+        heard.hear(hit(error="no snapshot can be taken here"))
+    heard.hear(hit(error="the disk is full"))
+    assert [notice.message for notice in outcome.notices] == [
+        "r.yaml:4:5: snap at here: no snapshot can be taken here (1,000 times)",
+        "r.yaml:4:5: snap at here: the disk is full",
+    ]
+
+
+def test_a_program_that_had_allocated_nothing_yet_is_not_said_to_bring_its_own_allocator(
+    tmp_path: Path,
+) -> None:
+    heard, outcome = player(tmp_path)
+    heard.hear(snapped(0, "it counts 0 bytes"))
+    assert [notice.slug for notice in outcome.notices] == ["own-allocator"], "it may be so"
+    heard.hear(snapped(4096))
+    heard.hear(snapped(0, "it counts 0 bytes"))
+    assert outcome.notices == []
