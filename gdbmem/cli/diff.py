@@ -52,7 +52,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--fail-on",
         type=value(parse_size, "SIZE"),
         metavar="SIZE",
-        help="exit with status 4 when it grew by more than SIZE; what is known does not count",
+        help="exit with status 4 when it grew by more than SIZE, with 125 where samples can't tell; what is known does"
+        " not count",
     )
     group = parser.add_argument_group("how to compare")
     group.add_argument(
@@ -143,17 +144,23 @@ def _load(arguments: argparse.Namespace) -> Sequence[Loaded]:
 
 def _judge(diff: Diff, query: Query, limit_bytes: int) -> int:
     from gdbmem.analysis.ranking import rank
+    from gdbmem.analysis.samples import is_met, samples_off, sampling_error
 
     ranking = rank(diff, replace(query, by="line", top=None, min_bytes=0))
-    grown = ranking.delta_matched_bytes
+    grown, rows = ranking.delta_matched_bytes, ranking.rows
     # The total is exact; what is left of it beside known or unmatched paths may be more than it looks.
     divided = bool(ranking.known.paths or query.filters)
-    doubt = sum(row.amount.uncertain_bytes for row in ranking.rows) if divided else 0
-    if grown + doubt <= limit_bytes:
+    hidden = sum(row.amount.hidden_bytes for row in rows) if divided else 0
+    sampling = sampling_error(
+        sum(row.amount.error_bytes**2 for row in rows) if divided else sum(diff.variance or ())
+    )
+    met = is_met(grown - limit_bytes, hidden=hidden, sampling=sampling)
+    if met:
         return 0
     text = f"it grew by {format_size(grown)}" if grown > 0 else f"it changed by {format_delta(grown)}"
-    give_or_take = f", give or take {format_size(doubt)}" if doubt else ""
-    print(
-        f"gdbmem: not met: {text}{give_or_take}; --fail-on allows {format_size(limit_bytes)}", file=sys.stderr
-    )
-    return STATUS_NOT_MET
+    text += f", give or take {format_size(hidden)}" if hidden else ""
+    text += f", and {samples_off(sampling)}" if sampling else ""
+    more = "; sample more often (MALLOC_CONF's lg_prof_sample, Go's MemProfileRate)" if met is None else ""
+    verdict = "not judged" if met is None else "not met"
+    print(f"gdbmem: {verdict}: {text}; --fail-on allows {format_size(limit_bytes)}{more}", file=sys.stderr)
+    return STATUS_NOT_JUDGED if met is None else STATUS_NOT_MET
