@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from gdbmem.analysis.ledger_answer import retained_bytes
 from gdbmem.analysis.query import frame_text
-from gdbmem.analysis.samples import is_met, samples_off, sampling_error
+from gdbmem.analysis.samples import is_met, of_one_process, samples_off, sampling_error
 from gdbmem.model.calltree import PRUNED, Frame
 from gdbmem.model.diff import Diff
 from gdbmem.model.expectation import BLOCKS, Expectation, Verdict
@@ -35,7 +35,7 @@ class _Measured:
 
 
 def judge(expectation: Expectation, diff: Diff, known: Sequence[re.Pattern[str]] = ()) -> Verdict:
-    """Compare *diff*, less the *known* and accepted paths, with *expectation*.
+    """Compare *diff* of one program's snapshots, less the *known* and accepted paths, with *expectation*.
 
     What may be hidden counts against it; what samples can't tell is not judged. Where no path matches
     the expectation's there is nothing to judge: a misspelt name must not pass for ever.
@@ -45,6 +45,7 @@ def judge(expectation: Expectation, diff: Diff, known: Sequence[re.Pattern[str]]
         if uncounted:
             return unjudged(expectation, uncounted)
         diff = _of_blocks(diff)
+    diff = of_one_process(diff)
     measured = _measure(diff, expectation.path)
     if not measured.matches:
         return unjudged(expectation, _no_match(expectation, measured))

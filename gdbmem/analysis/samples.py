@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Optional
 
+from gdbmem.model.diff import Diff
 from gdbmem.units import format_size
 
 STANDARD_ERRORS = 3  # so far from the estimate of samples the truth is once in 370 times
@@ -25,6 +27,17 @@ def is_met(excess: int, *, hidden: int, sampling: int) -> Optional[bool]:
     if worst + sampling <= 0:
         return True
     return None if worst - sampling <= 0 else False
+
+
+def of_one_process(diff: Diff) -> Diff:
+    """Return *diff*, whose sides are one process's, with no error where a path's samples are the same on both.
+
+    They are the same blocks there, by all that can be seen. In two processes equal numbers are chance.
+    """
+    if diff.variance is None:
+        return diff
+    pairs = zip(diff.own_before, diff.own_after, diff.variance)
+    return replace(diff, variance=[0.0 if before == after else variance for before, after, variance in pairs])
 
 
 def samples_off(sampling: int) -> str:

@@ -27,6 +27,7 @@ from gdbmem.errors import GdbmemError, UsageError
 from gdbmem.model.diff import Diff
 from gdbmem.report.output import open_output
 from gdbmem.runs.operand import find_operand
+from gdbmem.runs.run import Run
 from gdbmem.text import printable
 from gdbmem.units import format_delta, format_size, parse_size
 
@@ -91,7 +92,18 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
             raise
         print(f"gdbmem: not judged: {printable(str(error))}", file=sys.stderr)
         return STATUS_NOT_JUDGED
-    return 0 if arguments.fail_on is None else _judge(diff, query, arguments.fail_on)
+    if arguments.fail_on is None:
+        return 0
+    from gdbmem.analysis.samples import of_one_process
+
+    return _judge(of_one_process(diff) if _is_of_one_run(arguments) else diff, query, arguments.fail_on)
+
+
+def _is_of_one_run(arguments: argparse.Namespace) -> bool:
+    places = [find_operand(text)[0] for text in arguments.operands]
+    return isinstance(places[0], Run) and all(
+        isinstance(place, Run) and place.folder == places[0].folder for place in places
+    )
 
 
 def _compare_kept(kind: str, arguments: argparse.Namespace) -> int:
@@ -129,7 +141,6 @@ def _report(arguments: argparse.Namespace, query: Query) -> Diff:
 
 def _load(arguments: argparse.Namespace) -> Sequence[Loaded]:
     from gdbmem.runs.operand import find_operand, last_two, load_all, load_series
-    from gdbmem.runs.run import Run
 
     operands, reading = arguments.operands, reading_from(arguments)
     if arguments.series:

@@ -148,6 +148,19 @@ def test_fail_on_is_no_verdict_within_what_samples_may_be_off(
     assert ("sample more often" in " ".join(said)) == (status == 125)
 
 
+def test_of_one_run_samples_that_stay_the_same_are_no_doubt(capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run.create("server", parent=Path.cwd(), pid=2, folder=Path("sampled").absolute())
+    run.update(program="server")
+    for name in ("one", "two"):
+        file = run.next_file("jemalloc")
+        sampled(str(run.folder / file), 16)
+        run.append(name, file=file, engine="jemalloc", heap_bytes=16 << 19)
+    assert main(["diff", "sampled", "--fail-on", "0"]) == 0
+    assert main(["diff", "sampled:one", "sampled:two", "--fail-on", "0"]) == 0
+    sampled("one.heap", 16)
+    assert main(["diff", "one.heap", "sampled:two", "--fail-on", "0"]) == 125, "of two processes it is chance"
+
+
 def test_fail_on_says_when_it_could_not_judge(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diff", "before.ms", "gone.ms", "--fail-on", "1KiB"]) == 125
     assert capsys.readouterr().err.startswith("gdbmem: not judged: there is no file or run 'gone.ms'")
