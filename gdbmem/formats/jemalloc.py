@@ -170,7 +170,8 @@ def _load(
         _is_library(memory_map.find(address - 1)) or all(_is_own(frame) for frame in chain)
         for address, chain in zip(addresses, chains)
     ]
-    stripped = [Stack(_strip(stack[0], own), *stack[1:]) for stack in stacks]
+    nameless = [all(_is_address(frame) for frame in chain) for chain in chains]
+    stripped = [Stack(_strip(stack[0], own, nameless), *stack[1:]) for stack in stacks]
     return Content(stripped, chains, is_sampled=rate > 1)
 
 
@@ -182,9 +183,16 @@ def _is_library(place: Optional[tuple[Binary, int]]) -> bool:
     return place is not None and "libjemalloc" in place[0].path.rpartition("/")[2]
 
 
-def _strip(frames: Sequence[int], own: Sequence[bool]) -> Sequence[int]:
-    # The outermost of them is the function that the program called: malloc, operator new.
+def _is_address(frame: Frame) -> bool:
+    return (frame.function or "0x").startswith("0x")
+
+
+def _strip(frames: Sequence[int], own: Sequence[bool], nameless: Sequence[bool]) -> Sequence[int]:
+    # The outermost of them is the function that the program called: malloc, operator new. Debian's library is without
+    # symbols for the part of it that samples: an address tells nobody anything.
     start = 0
-    while start < len(frames) - 1 and own[frames[start]] and own[frames[start + 1]]:
+    while (
+        start < len(frames) - 1 and own[frames[start]] and (own[frames[start + 1]] or nameless[frames[start]])
+    ):
         start += 1
     return frames[start:]
