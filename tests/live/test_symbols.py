@@ -77,6 +77,21 @@ def test_a_binary_that_was_rebuilt_since_is_warned_of(heap: Path) -> None:
     assert "binary-newer" in {warning["slug"] for warning in show(heap)["warnings"]}
 
 
+def test_a_binary_that_was_replaced_by_one_with_an_older_date_is_warned_of(heap: Path) -> None:
+    import os
+
+    binary = heap.parent / "keeps"
+    os.utime(heap, (heap.stat().st_mtime - 3600,) * 2)
+    os.utime(binary, (heap.stat().st_mtime - 3600,) * 2)
+    assert "binary-newer" not in {warning["slug"] for warning in show(heap)["warnings"]}
+    shutil.copy2(binary, heap.parent / "new")  # as a package brings it: with the date of its build
+    (heap.parent / "new").rename(binary)
+    before = [warning["message"] for warning in show(heap)["warnings"] if warning["slug"] == "binary-newer"]
+    assert len(before) == 1 and "was changed after the profile was written" in before[0]
+    heap.write_bytes(heap.read_bytes().replace(b"/keeps\n", b"/keeps (deleted)\n"))
+    assert "while that ran" in str(show(heap)["warnings"])
+
+
 @pytest.mark.needs("objcopy", "strip")
 def test_debug_information_that_is_installed_later_is_seen(heap: Path) -> None:
     binary, debug = heap.parent / "keeps", heap.parent / "keeps.debug"
