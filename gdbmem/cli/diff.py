@@ -117,7 +117,9 @@ def _compare_kept(kind: str, arguments: argparse.Namespace) -> int:
 
 def _report(arguments: argparse.Namespace, query: Query) -> Diff:
     from gdbmem.analysis.diff import diff_series
+    from gdbmem.analysis.kinship import stranger_notices
     from gdbmem.analysis.normalizing import normalized, scaling_notices
+    from gdbmem.runs.ordering import order_notices
 
     with collector_paused(), open_output(arguments.output, force=arguments.force) as stream:
         sides = _load(arguments)
@@ -126,6 +128,8 @@ def _report(arguments: argparse.Namespace, query: Query) -> Diff:
         diff.check()
         said = list(dict.fromkeys(notice for side in sides for notice in side.notices))
         said += scaling_notices(snapshots) if arguments.normalize else []
+        said += order_notices(arguments.operands) if len(sides) > 2 else []
+        said += stranger_notices(diff)
         if arguments.json:
             from gdbmem.report.diff_json import diff_json
 

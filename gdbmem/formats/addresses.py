@@ -13,7 +13,7 @@ from gdbmem.model.calltree import Frame
 
 # start-end perms offset dev inode path, as /proc/PID/maps has it
 _MAPS_LINE = re.compile(
-    rb"\s*([0-9a-f]{1,16})-([0-9a-f]{1,16}):? +([-rwxsp]{4}) +([0-9a-f]{1,16}) +\S+ +\d+ *(.*?)\s*$"
+    rb"\s*([0-9a-f]{1,16})-([0-9a-f]{1,16}):? +([-rwxsp]{4}) +([0-9a-f]{1,16}) +\S+ +(\d{1,20}) *(.*?)\s*$"
 )
 # older gperftools: start-end: path (@offset) build-id
 _BRIEF_LINE = re.compile(
@@ -27,6 +27,8 @@ class Binary(NamedTuple):
 
     path: str
     build_id: str = ""  # hexadecimal; "": the profile does not tell
+    inode: int = 0  # of the file that was mapped; 0: the profile does not tell
+    was_deleted: bool = False  # or replaced, while it was mapped
 
 
 class Region(NamedTuple):
@@ -88,10 +90,12 @@ def parse_maps(lines: Iterable[bytes]) -> MemoryMap:
 def _region(line: bytes) -> Optional[Region]:
     match = _MAPS_LINE.match(line)
     if match:
-        if b"x" not in match[3] or not match[5]:
+        if b"x" not in match[3] or not match[6]:
             return None
-        path = match[5].decode("utf-8", "surrogateescape").removesuffix(" (deleted)")
-        return Region(int(match[1], 16), int(match[2], 16), int(match[4], 16), Binary(path))
+        name = match[6].decode("utf-8", "surrogateescape")
+        path = name.removesuffix(" (deleted)")
+        binary = Binary(path, inode=int(match[5]), was_deleted=path != name)
+        return Region(int(match[1], 16), int(match[2], 16), int(match[4], 16), binary)
     match = _BRIEF_LINE.match(line)
     if match:
         path, build_id = match[3].decode("utf-8", "surrogateescape"), (match[5] or b"").decode()

@@ -188,7 +188,8 @@ def _load(
     profile.notices += [notice for notice in notices if notice not in profile.notices]
     linked_in = [all(_is_own(frame) for frame in chain) for chain in chains]
     own = [named or _is_library(memory_map.find(address - 1)) for address, named in zip(addresses, linked_in)]
-    stripped = [Stack(_strip(stack[0], own, linked_in), *stack[1:]) for stack in stacks]
+    nameless = [all(_is_address(frame) for frame in chain) for chain in chains]
+    stripped = [Stack(_strip(stack[0], own, linked_in, nameless), *stack[1:]) for stack in stacks]
     return Content(stripped, chains, is_sampled=rate > 1)
 
 
@@ -200,10 +201,17 @@ def _is_library(place: Optional[tuple[Binary, int]]) -> bool:
     return place is not None and "libjemalloc" in place[0].path.rpartition("/")[2]
 
 
-def _strip(frames: Sequence[int], own: Sequence[bool], linked_in: Sequence[bool]) -> Sequence[int]:
+def _is_address(frame: Frame) -> bool:
+    return (frame.function or "0x").startswith("0x")
+
+
+def _strip(
+    frames: Sequence[int], own: Sequence[bool], linked_in: Sequence[bool], nameless: Sequence[bool]
+) -> Sequence[int]:
     # The outermost of them is the function that the program called: malloc, operator new. Linked into the program
-    # it may be one of jemalloc's own, where malloc ends in a jump.
+    # it may be one of jemalloc's own, where malloc ends in a jump. Debian's library is without symbols for the part
+    # of it that samples: an address tells nobody anything.
     last, start = len(frames) - 1, 0
-    while start < last and own[frames[start]] and own[frames[start + 1]]:
+    while start < last and own[frames[start]] and (own[frames[start + 1]] or nameless[frames[start]]):
         start += 1
     return frames[start + 1 :] if start < last and linked_in[frames[start]] else frames[start:]

@@ -108,13 +108,19 @@ class GdbSymbols:
 
         for task in tasks:
             self._announce(task)
-        questions = [(task.elf.path, task.missing) for task in tasks]
-        for task, answer in zip(tasks, ask_gdb(None, questions)):
+        # Two dumps may have mapped one file under two inodes.
+        questions: dict[Path, set[int]] = {}
+        for task in tasks:
+            questions.setdefault(task.elf.path, set()).update(task.missing)
+        asked = {task.elf.path: task for task in tasks}
+        for path, answer in zip(
+            questions, ask_gdb(None, [(path, sorted(where)) for path, where in questions.items()])
+        ):
             if isinstance(answer, Notice):
                 notices.append(answer)
-                self._unreadable[task.elf.path] = answer
+                self._unreadable[path] = answer
             else:
-                task.learn(answer)
+                asked[path].learn(answer)
 
     def _announce(self, task: _Task) -> None:
         with contextlib.suppress(OSError):
@@ -125,14 +131,22 @@ class GdbSymbols:
 
 def _warn_of_newer(elf: Elf, binary: Binary, recorded: float, notices: list[Notice]) -> None:
     with contextlib.suppress(OSError):
-        if recorded and not binary.build_id and elf.path.stat().st_mtime > recorded + 1:
-            notices.append(
-                Notice(
-                    "binary-newer",
-                    f"{printable(str(elf.path))} was changed after the profile was written: names and lines may"
-                    " be wrong; name the folder of the old one with --binaries",
-                )
-            )
+        if binary.build_id:
+            return
+        found = elf.path.stat()
+        is_at_its_path = str(elf.path) == binary.path
+        if is_at_its_path and binary.was_deleted:
+            what = "took the place of the file that was profiled while that ran"
+        # What a package or rsync installs is as old as it was where it was built: when it came here tells the inode.
+        elif recorded and (
+            found.st_mtime > recorded + 1
+            or (is_at_its_path and binary.inode not in (0, found.st_ino) and found.st_ctime > recorded + 1)
+        ):
+            what = "was changed after the profile was written"
+        else:
+            return
+        text = f"{printable(str(elf.path))} {what}: names and lines may be wrong;"
+        notices.append(Notice("binary-newer", f"{text} name the folder of the old one with --binaries"))
 
 
 def _stripped(path: Path) -> Notice:

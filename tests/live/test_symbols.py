@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import http.server
 import json
+import os
 import re
 import shutil
 import subprocess
+import threading
 from ctypes.util import find_library
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
+from gdbmem.formats.addresses import Binary
+from gdbmem.launch import symbols
+from gdbmem.launch.elf import read_elf
 from tests.conftest import Program
 from tests.live.user import GDBMEM, environment
 
@@ -69,12 +75,23 @@ def test_a_binary_that_is_gone_is_a_warning_and_a_folder_of_binaries_mends_it(he
 
 
 def test_a_binary_that_was_rebuilt_since_is_warned_of(heap: Path) -> None:
-    import os
-
     binary = heap.parent / "keeps"
     later = heap.stat().st_mtime + 60
     os.utime(binary, (later, later))
     assert "binary-newer" in {warning["slug"] for warning in show(heap)["warnings"]}
+
+
+def test_a_binary_that_was_replaced_by_one_with_an_older_date_is_warned_of(heap: Path) -> None:
+    binary = heap.parent / "keeps"
+    os.utime(heap, (heap.stat().st_mtime - 3600,) * 2)
+    os.utime(binary, (heap.stat().st_mtime - 3600,) * 2)
+    assert "binary-newer" not in {warning["slug"] for warning in show(heap)["warnings"]}
+    shutil.copy2(binary, heap.parent / "new")  # as a package brings it: with the date of its build
+    (heap.parent / "new").rename(binary)
+    before = [warning["message"] for warning in show(heap)["warnings"] if warning["slug"] == "binary-newer"]
+    assert len(before) == 1 and "was changed after the profile was written" in before[0]
+    heap.write_bytes(heap.read_bytes().replace(b"/keeps\n", b"/keeps (deleted)\n"))
+    assert "while that ran" in str(show(heap)["warnings"])
 
 
 @pytest.mark.needs("objcopy", "strip")
@@ -91,6 +108,84 @@ def test_debug_information_that_is_installed_later_is_seen(heap: Path) -> None:
     assert "stripped" not in {warning["slug"] for warning in found["warnings"]}
     functions = {frame["function"] for path in found["sites"]["paths"] for frame in path["frames"]}
     assert any((function or "").startswith("keep(") for function in functions)
+
+
+def test_names_that_were_found_once_are_kept_by_build_id_and_need_no_gdb_again(
+    heap: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(heap.parent / "cache"))
+    found = show(heap, "--by", "path")
+    assert "keep" in named(found)
+    build_id = read_elf(heap.parent / "keeps").build_id  # type: ignore[union-attr]
+    kept = heap.parent / "cache/gdbmem/symbols"
+    assert len(list(kept.glob(f"{build_id[:16]}-*.json"))) == 1
+    (heap.parent / "bin").mkdir()
+    for name in ("gdb", "gdb-multiarch"):
+        (heap.parent / "bin" / name).write_text("#!/bin/sh\nexit 1\n")
+        (heap.parent / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(heap.parent / "bin"), prepend=os.pathsep)
+    assert show(heap, "--by", "path")["sites"] == found["sites"]
+    for file in kept.iterdir():
+        file.write_text("{")  # damaged: asked anew, which this gdb cannot answer
+    without = show(heap, "--by", "path")
+    assert named(without) == set() and "no-symbols" in {warning["slug"] for warning in without["warnings"]}
+
+
+def test_a_large_binary_is_announced_while_gdb_reads_it(heap: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(heap.parent / "cache"))
+    monkeypatch.setattr(symbols, "_BIG_BYTES", 10_000)
+    said: list[str] = []
+    offset = next(start for start, size, _ in read_elf(heap.parent / "keeps").segments if size)  # type: ignore[union-attr]
+    symbols.GdbSymbols(progress=said.append).frames({Binary(str(heap.parent / "keeps")): [offset]})
+    assert len(said) == 1 and said[0].startswith(f"reading the symbols of {heap.parent / 'keeps'} (")
+
+
+class _DebugServer(http.server.BaseHTTPRequestHandler):
+    # What debuginfod serves: the debug information of one build-id.
+    files: ClassVar[dict[str, bytes]] = {}
+
+    def do_GET(self) -> None:
+        data = self.files.get(self.path)
+        self.send_response(404 if data is None else 200)
+        self.send_header("Content-Length", str(len(data or b"")))
+        self.end_headers()
+        self.wfile.write(data or b"")
+
+    def log_message(self, format: str, *args: Any) -> None: ...  # noqa: A002
+
+
+@pytest.mark.needs("objcopy", "strip", "readelf")
+def test_names_come_from_a_server_of_debug_information_where_one_is_set(
+    heap: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configured = subprocess.run(["gdb", "--configuration"], capture_output=True, text=True, check=True).stdout
+    if "--with-debuginfod" not in configured:
+        pytest.skip("this gdb is built without debuginfod")
+    binary, debug = heap.parent / "keeps", heap.parent / "keeps.debug"
+    notes = subprocess.run(["readelf", "-n", str(binary)], capture_output=True, text=True, check=True).stdout
+    build_id = re.search(r"Build ID: (\w+)", notes)
+    assert build_id
+    subprocess.run(["objcopy", "--only-keep-debug", str(binary), str(debug)], check=True)
+    subprocess.run(["strip", str(binary)], check=True)
+    monkeypatch.setattr(_DebugServer, "files", {f"/buildid/{build_id[1]}/debuginfo": debug.read_bytes()})
+    debug.unlink()
+    assert named(show(heap, "--by", "path")) == set()
+    monkeypatch.setenv("DEBUGINFOD_CACHE_PATH", str(heap.parent / "debuginfod"))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _DebugServer) as server:
+        monkeypatch.setenv("DEBUGINFOD_URLS", f"http://127.0.0.1:{server.server_port}")
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            assert {"keep", "batch", "main"} <= named(show(heap, "--by", "path"))
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def named(found: dict[str, Any]) -> set[str]:
+    """Return the program's own functions of which a line is known."""
+    frames = (frame for path in found["sites"]["paths"] for frame in path["frames"])
+    return {f["function"].partition("(")[0] for f in frames if (f["file"] or "").endswith("keeps.cpp")}
 
 
 @pytest.mark.needs("strip")

@@ -51,6 +51,53 @@ def test_every_grouping_of_every_format_adds_up(pair: tuple[str, str], by: str) 
     assert listed == diff.delta_bytes == after.tree.bytes[0] - before.tree.bytes[0]
 
 
+# A pair of each format; where there is one capture only, with one of another format.
+EVERY = [
+    *PAIRS, ("tc.raw", "xtree.kcg"), ("growth.heap", "samples.heap.gz"), ("by-hand.heapz", "go1.txt"),
+    ("ht.zst", "dhat.json"), ("xtleak.kcg", "lost.kcg"), ("lost.log", "xtleak.kcg"),
+    ("../massif/perl.massif.gz", "../massif/python.massif.gz"), ("../massif/xtree.ms.gz", "ht.zst"),
+]  # fmt: skip
+
+
+def listed(found: Any) -> int:
+    """Return what the rows of *found* and all that it leaves out of them come to."""
+    parts = [*found["paths"], *(found.get(key) for key in ("rest", "unmatched", "known"))]
+    return sum(part["delta_bytes"] for part in parts if part)
+
+
+@pytest.mark.parametrize("pair", EVERY)
+def test_no_option_loses_a_byte_in_any_format(
+    pair: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [str(CAPTURES / name) for name in pair]
+    whole = document(capsys, "diff", *files)
+    change = whole["delta_bytes"]
+    assert change == whole["after"]["total_bytes"] - whole["before"]["total_bytes"]
+    for words in (
+        ["--min", "1KiB"], ["--hide", "a"], ["--focus", "main"], ["--ignore", "main"], ["--compare"], ["--top", "1"],
+        *(["--by", by] for by in GROUPINGS if by != "size"),
+    ):  # fmt: skip
+        found = document(capsys, "diff", *files, *words)
+        assert (found["delta_bytes"], listed(found)) == (change, change), words
+    focused, ignored = (document(capsys, "diff", *files, word, "main") for word in ("--focus", "--ignore"))
+    assert focused["unmatched"]["delta_bytes"] == sum(row["delta_bytes"] for row in ignored["paths"])
+    scaled = document(capsys, "diff", *files, "--normalize")
+    assert scaled["delta_bytes"] == listed(scaled) == 0
+    based = document(capsys, "show", files[1], "--base", files[0])
+    assert based["delta_bytes"] == listed(based) == change
+
+
+@pytest.mark.parametrize("pair", EVERY)
+def test_a_series_of_any_format_adds_up_at_each_snapshot(
+    pair: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = document(capsys, "diff", *(str(CAPTURES / pair[at]) for at in (0, 1, 0, 1)), "--top", "2")
+    totals = [side["total_bytes"] for side in found["snapshots"]]
+    rows = [*found["paths"], found["rest"]]
+    assert [sum(column) for column in zip(*(row["course_bytes"] for row in rows if row))] == totals
+    assert totals[:2] == totals[2:] and "named-twice" in {warning["slug"] for warning in found["warnings"]}
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_hidden_frames_hide_no_bytes(name: str) -> None:
     growth = as_growth(load_operand(str(CAPTURES / name)).snapshot)

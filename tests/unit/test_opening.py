@@ -6,6 +6,7 @@ import bz2
 import gzip
 import os
 import re
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -85,9 +86,15 @@ def test_a_small_file_that_unpacks_without_end_is_given_up(
 ) -> None:
     monkeypatch.setattr(opening, "_UNPACKED_LIMIT_BYTES", 10 << 20)
     path = tmp_path / "bomb.bz2"
-    path.write_bytes(bz2.compress(b"desc: x\n" + bytes(40 << 20)))
+    path.write_bytes(bz2.compress(b"desc: x\n" + bytes(90 << 20)))
     assert path.stat().st_size < 10_000
-    error = refusal(path)
+    tracemalloc.start()
+    try:
+        error = refusal(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 45 << 20, "a few times what it may unpack to, not what it would"
     assert error.slug == "compressed-file-too-big"
     assert "unpacks to more than 10.0 MiB" in error.message
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,10 @@ from gdbmem.analysis.diff import as_growth, diff_snapshots
 from gdbmem.analysis.query import Query
 from gdbmem.analysis.ranking import rank
 from gdbmem.cli.main import main
-from gdbmem.errors import InputError
+from gdbmem.errors import InputError, Notice
+from gdbmem.formats.addresses import Binary
 from gdbmem.formats.opening import Reading, open_profile
-from gdbmem.model.calltree import PRUNED
+from gdbmem.model.calltree import PRUNED, Frame
 from gdbmem.runs.operand import load_from_profile
 from tests.unit.stack_files import CAPTURES, capture, flat, read, tree
 
@@ -247,8 +249,34 @@ def test_sampled_paths_carry_their_standard_error() -> None:
 
 def test_the_profilers_own_frames_are_stripped_from_jemallocs_stacks() -> None:
     found = tree(read(CAPTURES / "exact-second.jeheap"))
-    inner = [found.frame_of(node) for node in range(1, len(found)) if found.parent[node] > 0]
-    assert not [frame for frame in inner if frame and "jemalloc" in (frame.object or "")]
+    frames = [found.frame_of(node) for node in range(1, len(found))]
+    assert not [frame for frame in frames if frame and "jemalloc" in (frame.object or "")]
+
+
+def test_what_the_program_called_of_jemalloc_stays_where_it_has_a_name(tmp_path: Path) -> None:
+    class Named:
+        def frames(
+            self, wanted: Mapping[Binary, Iterable[int]], *, recorded: float = 0.0
+        ) -> tuple[Mapping[tuple[Binary, int], Sequence[Frame]], Sequence[Notice]]:
+            names = {0x10: "prof_backtrace", 0x20: "malloc"}
+            places = [(binary, offset) for binary, offsets in wanted.items() for offset in offsets]
+            return {
+                place: [Frame(names[place[1] + 1], object=place[0].path)]
+                for place in places
+                if place[1] + 1 in names
+            }, []
+
+        def prepare(self, wanted: Mapping[Binary, Iterable[int]]) -> None: ...
+
+    file = tmp_path / "by-hand.jeheap"
+    file.write_text(
+        "heap_v2/1\n  t*: 2: 14 [0: 0]\n@ 0x1010 0x1020 0x5000\n  t*: 1: 7 [0: 0]\n"
+        "@ 0x1010 0x1030 0x5000\n  t*: 1: 7 [0: 0]\n\nMAPPED_LIBRARIES:\n"
+        "1000-2000 r-xp 00000000 00:00 1 /lib/libjemalloc.so.2\n"
+    )
+    found = tree(open_profile(file, Reading(symbols=Named())))  # type: ignore[arg-type]
+    paths = [[found.frames[found.frame[n]].function for n in found.path(node)] for node in found.ends or ()]
+    assert sorted(paths) == [["0x5000"], ["malloc", "0x5000"]]
 
 
 def test_an_unknown_metric_is_answered_with_those_that_there_are() -> None:

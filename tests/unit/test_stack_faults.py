@@ -30,6 +30,8 @@ CUT = [
     "tc.raw",
     "growth.heap",
     "by-hand.heapz",
+    "lost.kcg",
+    "lost.log",
 ]
 
 
@@ -60,7 +62,9 @@ def test_a_file_cut_after_any_line_is_never_taken_for_a_whole_one(tmp_path: Path
     data = capture(name)
     whole = totals(data, tmp_path)
     ends = [at for at, byte in enumerate(data) if byte == 10]
-    for end in ends[:: max(1, len(ends) // 150)]:
+    for end in ends[
+        :: max(1, len(ends) // 400)
+    ]:  # of most files each; of the longest two each other and each fifth
         if end + 1 < len(data):
             whole_or_said(data[: end + 1], tmp_path, whole)
 
@@ -135,6 +139,27 @@ def test_indices_outside_their_tables_are_refused(tmp_path: Path) -> None:
         assert refused(tmp_path, head + line + b"\n").slug == "unknown-line"
 
 
+@pytest.mark.parametrize("what", ["location", "function", "name", "file", "unit", "values", "mapping"])
+def test_what_a_protobuf_does_not_hold_is_refused(tmp_path: Path, what: str) -> None:
+    from gdbmem.formats.pprof_schema import profile_message
+
+    profile = profile_message()()
+    profile.string_table.extend([b"", b"space", b"bytes", b"f"])
+    profile.sample_type.add(type=1, unit=99 if what == "unit" else 2)
+    profile.function.add(id=1, name=-1 if what == "name" else 3, filename=99 if what == "file" else 0)
+    profile.location.add(id=1).line.add(function_id=9 if what == "function" else 1, line=1)
+    sample = profile.sample.add(location_id=[9 if what == "location" else 1])
+    sample.value.extend([7, 7] if what == "values" else [7])
+    if what == "mapping":
+        profile.mapping.add(id=1, filename=99)
+    assert refused(tmp_path, profile.SerializeToString(), "pprof").slug == "index-out-of-range"
+
+
+def test_a_name_that_an_execution_tree_never_gave_is_refused(tmp_path: Path) -> None:
+    text = b"# callgrind format\nversion: 1\ncreator: xtree-1\nevents: curB\nfn=(7)\n1 7\ntotals: 7\n"
+    assert "a name that was given before" in refused(tmp_path, text).message
+
+
 def test_a_trace_that_calls_itself_is_refused(tmp_path: Path) -> None:
     assert refused(tmp_path, b"v 10400 3\nX ./a\ns 1 f\ni 10 1 1\nt 1 1\na 8 1\n+ 0\n").slug == "unknown-line"
 
@@ -193,7 +218,14 @@ def test_a_zstd_bomb_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     from gdbmem.formats import opening
 
     monkeypatch.setattr(opening, "_UNPACKED_LIMIT_BYTES", 10 << 20)
-    assert refused(tmp_path, zstandard.compress(bytes(200 << 20))).slug == "compressed-file-too-big"
+    packed = zstandard.compress(bytes(200 << 20))
+    tracemalloc.start()
+    try:
+        assert refused(tmp_path, packed).slug == "compressed-file-too-big"
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 100 << 20, "a piece of it, not all that it would unpack to"
 
 
 def test_a_zstd_file_that_was_cut_says_so(tmp_path: Path) -> None:

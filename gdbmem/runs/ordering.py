@@ -1,0 +1,36 @@
+"""Whether the files that a user names as a series are in the order in which they were written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from gdbmem.errors import Notice
+from gdbmem.text import plural, printable
+
+_SLACK_SECONDS = 1  # files that were copied or unpacked together
+
+
+def order_notices(operands: Sequence[str]) -> list[Notice]:
+    """Return what must be said of *operands* as a series, oldest first: those named twice, and those out of order."""
+    said = [
+        Notice(
+            "named-twice", f"{printable(name)} is named {plural(operands.count(name), 'time')}: each counts"
+        )
+        for name in dict.fromkeys(operands)
+        if operands.count(name) > 1
+    ]
+    files = [(name, written) for name in operands if (written := _written(name))]
+    for (earlier, before), (later, after) in zip(files, files[1:]):
+        if before > after + _SLACK_SECONDS:
+            text = f"{printable(earlier)} was written after {printable(later)}, which follows it"
+            said.append(Notice("out-of-order", f"{text}: name the oldest first ('ls -tr' lists files so)"))
+            break
+    return said
+
+
+def _written(name: str) -> float:
+    try:
+        return Path(name).stat().st_mtime if Path(name).is_file() else 0.0
+    except (OSError, ValueError):
+        return 0.0

@@ -1,0 +1,117 @@
+"""Numbers of pairs and of rarer kinds of files, against what the peers' own readers make of the same."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, Optional
+
+import pytest
+
+from tests.live.user import GDBMEM, environment
+
+STACKS = Path(__file__).parents[1] / "captures" / "stacks"
+GO = [STACKS / "go1.pb.gz", STACKS / "go2.pb.gz"]
+needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="go (a large package) is not here")
+
+pytestmark = pytest.mark.usefixtures("no_process_left")
+
+
+def document(*words: object) -> Any:
+    ended = subprocess.run(
+        [GDBMEM, *map(str, words), "--json"], env=environment(), capture_output=True, check=True
+    )
+    return json.loads(ended.stdout)
+
+
+def pprof(*words: object) -> tuple[int, dict[str, int]]:
+    """Return the total and the bytes of each function's own that Go's pprof shows."""
+    text = subprocess.run(
+        ["go", "tool", "pprof", "-top", "-unit=B", "-nodefraction=0", "-nodecount=100000", *map(str, words)],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    rows = re.findall(r"^ *(-?\d+)B? +-?[\d.]+% +-?[\d.]+% .*?%  (\S.*?)(?: \(inline\))?$", text, re.M)
+    return sum(int(size) for size, _ in rows), {name: int(size) for size, name in rows if int(size)}
+
+
+def inner(found: Any) -> dict[str, int]:
+    """Return the same of what gdbmem shows."""
+    sizes: dict[str, int] = {}
+    for row in found["paths"]:
+        name = row["frames"][0]["function"]
+        sizes[name] = sizes.get(name, 0) + row["delta_bytes"]
+    return {name: size for name, size in sizes.items() if size}
+
+
+@needs_go
+@pytest.mark.parametrize(("metric", "index"), [("in-use", "inuse_space"), ("allocated", "alloc_space")])
+def test_what_each_function_grew_by_is_what_go_tool_pprof_says(metric: str, index: str) -> None:
+    total, theirs = pprof(f"-sample_index={index}", f"-base={GO[0]}", GO[1])
+    found = document("diff", *GO, "--metric", metric, "--all-frames")
+    assert theirs and inner(found) == theirs and found["delta_bytes"] == total
+
+
+@needs_go
+def test_profiles_are_scaled_as_go_tool_pprof_scales_them() -> None:
+    # Which scales the last to the total of the first, where gdbmem scales the first to that of the last.
+    _, theirs = pprof("-sample_index=inuse_space", "-normalize", f"-base={GO[0]}", GO[1])
+    found = document("diff", *GO, "--metric", "in-use", "--all-frames", "--normalize")
+    true = document("diff", *GO, "--metric", "in-use")
+    scale = true["before"]["total_bytes"] / true["after"]["total_bytes"]
+    ours = inner(found)
+    assert found["delta_bytes"] == 0 and len(theirs) > 3
+    for name in {*ours, *theirs}:  # each rounds, pprof for each sample
+        assert abs(scale * ours.get(name, 0) - theirs.get(name, 0)) <= 1 + len(found["paths"]), name
+
+
+ROWS = (
+    (3, 3_000, 5, 5_000, 0x401000),
+    (2, 2_000_000, 2, 2_000_000, 0x402000),
+    (100, 1_600, 100, 1_600, 0x403000),
+)
+
+
+@needs_go
+@pytest.mark.parametrize(
+    "kind",
+    ["heapprofile", "heap_v2/524288", "heapz_v2/1048576", "heap/1048576", "heap_v2/1", "growth", "growthz"],
+)
+def test_each_kind_of_the_text_format_holds_what_go_tool_pprof_reads_in_it(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / "by-hand.heap"
+    sums = [sum(row[at] for row in ROWS) for at in range(4)]
+    head = "heap profile: {}: {} [{}: {}] @ {}\n".format(*sums, kind)
+    rows = "".join(f"{a}: {b} [{c}: {d}] @ 0x{pc:x} 0x404000\n" for a, b, c, d, pc in ROWS)
+    file.write_text(
+        f"{head}{rows}\nMAPPED_LIBRARIES:\n00400000-00500000 r-xp 00000000 00:00 0 /gone/program\n"
+    )
+    index: Optional[str] = "inuse_space" if "growth" not in kind else None
+    total, _ = pprof(*([f"-sample_index={index}"] if index else []), file)
+    found = document("show", file, "--by", "path")["sites"]
+    # Go's pprof cuts fractions of a byte off each stack.
+    assert total and abs(found["total_bytes"] - total) <= len(ROWS)
+
+
+@pytest.mark.needs("heaptrack", "heaptrack_print", "perl")
+def test_two_runs_of_perl_differ_by_what_heaptrack_print_says(tmp_path: Path) -> None:
+    files = []
+    for words in (2_000, 6_000):
+        script = f'my %seen; $seen{{$_}} = "x" x 50 for 1..{words}; my @order = sort keys %seen;'
+        out = tmp_path / f"words.{words}"
+        subprocess.run(["heaptrack", "-o", str(out), "perl", "-e", script], capture_output=True, check=True)
+        files += [next(tmp_path.glob(f"{out.name}.*"))]
+    text = subprocess.run(["heaptrack_print", "-d", str(files[0]), "-f", str(files[1])],
+                          capture_output=True, text=True, check=True).stdout  # fmt: skip
+    for metric, what in (("in-use", "total memory leaked"), ("peak", "peak heap memory consumption")):
+        said = re.search(rf"^{what}: (\S+)$", text, re.M)
+        assert said
+        assert said[1] == thousands(document("diff", *files, "--metric", metric)["delta_bytes"])
+
+
+def thousands(size_bytes: int) -> str:
+    for unit, factor in (("M", 1_000_000), ("K", 1_000)):
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:.2f}{unit}"
+    return f"{size_bytes}B"
