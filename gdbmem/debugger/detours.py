@@ -14,7 +14,6 @@ import gdb
 from gdbmem.debugger.command import warn
 from gdbmem.debugger.execution import executions
 from gdbmem.debugger.inferior import (
-    CALLS_ABREAST,
     address_of,
     general_registers,
     get_register,
@@ -29,6 +28,8 @@ from gdbmem.errors import GdbmemError, TargetError, internal_error
 Finish = Callable[[Optional[GdbmemError]], None]
 """Gets what went wrong with the call, None where all went well."""
 _PAUSE_MICROSECONDS = 2000
+_LONGEST_PAUSE = 250  # times that
+_MOST_ABREAST = 4096  # threads
 
 
 class _Detour:
@@ -43,8 +44,8 @@ class _Detour:
         self._finish = finish
 
     def send(self) -> None:
-        """Send the thread to our memory, by way of the kernel where there is none yet."""
-        if not program.stub:
+        """Send the thread to our memory, by way of the kernel where that has no room for it yet."""
+        if self.slot >= program.slots:
             registers, self.start, self.end = program.mapping(self.machine)
         else:
             self.start, self.end = program.stub, program.stub + self.machine.end
@@ -55,7 +56,9 @@ class _Detour:
     def _entry(self) -> dict[str, int]:
         if under_way():
             # Profilers take one snapshot at a time, and let a second one drop without a word.
-            function, arguments = "usleep", [_PAUSE_MICROSECONDS]
+            # The more wait, the more seldom each asks again.
+            pause = _PAUSE_MICROSECONDS * min(len(_ends.threads), _LONGEST_PAUSE)
+            function, arguments = "usleep", [pause]
         else:
             call = self._call = self._make()
             function, arguments = call.function, list(call.arguments)
@@ -71,7 +74,7 @@ class _Detour:
         error = None
         try:
             if self._call is None:
-                if not program.stub:
+                if self.slot >= program.slots:
                     program.adopt(get_register(self.machine.answer))
                 self.send()
                 return False
@@ -120,7 +123,7 @@ class _Ends:
 
     def free_slot(self) -> Optional[int]:
         used = {detour.slot for detour in self.threads.values()}
-        return next((slot for slot in range(1, CALLS_ABREAST) if slot not in used), None)
+        return next((slot for slot in range(1, _MOST_ABREAST) if slot not in used), None)
 
 
 class _End(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types

@@ -27,9 +27,8 @@ from gdbmem.units import format_size
 _TEXT_START, _TEXT_END = 512, 1 << 14  # of the texts that calls get; the instructions stand before them
 _STATE_BYTES = 1 << 14  # for saved registers: more than any processor's
 _STACK_BYTES = 1 << 16  # for the call: the program's own may have no room, as a coroutine's has none
-_SLOTS = 16  # of both; the first is the instructions'
-CALLS_ABREAST = _SLOTS - 1
-_MAP_BYTES = _SLOTS * (_STATE_BYTES + _STACK_BYTES)  # less than a huge page, which would all be resident
+_CALLS = 15  # that have room for both in one piece of our memory, behind the instructions
+_MAP_BYTES = (_CALLS + 1) * _STATE_BYTES + _CALLS * _STACK_BYTES  # less than a huge page, all of it resident
 _WORD = (1 << 64) - 1
 _ALLOCATOR = re.compile(
     r"(?:je_|_rjem_|rjem_|tc_)?(?:malloc\w*|calloc|realloc\w*|free|cfree|sdallocx|\w*allocx|posix_memalign|memalign"
@@ -45,7 +44,7 @@ class StoppedProgram:
 
     def __init__(self) -> None:
         self._owner = (0, b"")  # the program in which our memory is
-        self._base = 0  # of our memory there
+        self._pieces: list[int] = []  # of our memory there; the instructions that run stand in the first
         self._used = _TEXT_START
         self.lets_others_run = False  # during a call: one of them holds what the call needs
 
@@ -91,10 +90,11 @@ class StoppedProgram:
     ) -> dict[str, int]:
         """Return the registers for a call of the function at *address*; the counter goes to `self.stub`.
 
-        Calls at the same time need a *slot* each, below CALLS_ABREAST.
+        Calls at the same time need a *slot* each, below `self.slots`.
         """
-        state = self._base + (slot + 1) * _STATE_BYTES
-        stack = self._base + _SLOTS * _STATE_BYTES + (slot + 2) * _STACK_BYTES - 64
+        piece, place = self._pieces[slot // _CALLS], slot % _CALLS
+        state = piece + (place + 1) * _STATE_BYTES
+        stack = piece + (_CALLS + 1) * _STATE_BYTES + (place + 1) * _STACK_BYTES - 64
         saved = b"".join((before[name] & _WORD).to_bytes(8, "little") for name in machine.general)
         gdb.selected_inferior().write_memory(state + SAVED, saved)
         return {
@@ -124,7 +124,12 @@ class StoppedProgram:
     @property
     def stub(self) -> int:
         """Where the stub stands; 0 where this program has none yet."""
-        return self._base if self._base and self._owner == executions.here() else 0
+        return self._pieces[0] if self._pieces and self._owner == executions.here() else 0
+
+    @property
+    def slots(self) -> int:
+        """How many calls there is room for at the same time."""
+        return len(self._pieces) * _CALLS if self.stub else 0
 
     def prepare(self) -> None:
         """Get our memory in the program; it has to be stopped."""
@@ -138,7 +143,7 @@ class StoppedProgram:
     def _memory(self) -> int:
         if not self.stub:
             self.adopt(_map())
-        return self._base
+        return self._pieces[0]
 
     def mapping(self, machine: Machine) -> tuple[dict[str, int], int, int]:
         """Return the registers with which the kernel is asked for memory, where that begins, where it ends."""
@@ -146,11 +151,13 @@ class StoppedProgram:
 
     def adopt(self, answer: int) -> None:
         """Take the memory that the kernel has given, which is *answer*; raises TargetError where it gave none."""
-        machine = machine_here()
-        self._base, self._owner = _checked(answer), executions.here()
-        self._used = _TEXT_START
-        gdb.selected_inferior().write_memory(self._base, machine.stub + machine.home)
-        gdb.selected_inferior().write_memory(self._base + _JUMP, machine.jump)
+        machine, piece = machine_here(), _checked(answer)
+        if self.stub:
+            self._pieces.append(piece)
+            return
+        gdb.selected_inferior().write_memory(piece, machine.stub + machine.home)
+        gdb.selected_inferior().write_memory(piece + _JUMP, machine.jump)
+        self._pieces, self._owner, self._used = [piece], executions.here(), _TEXT_START
 
 
 def signed(word: int) -> int:

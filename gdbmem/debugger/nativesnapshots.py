@@ -66,6 +66,7 @@ class Snapshot:
             hit=self._hit,
             seconds=round(session.seconds, 3),
             heap_bytes=None if profile is None else profile.snapshots[0].total_bytes,
+            process=program.process,
         )
         return record, _summary(record, profile) if with_sites else ""
 

@@ -283,6 +283,10 @@ class Session:
 
     @property
     def seconds(self) -> float:
+        if (
+            self.native is not None and "began" in self.native
+        ):  # as the engine's own dumps, by their files' times
+            return time.time() - float(self.native["began"])
         return time.monotonic() - self.started
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Optional
 
 from gdbmem.errors import InputError, Notice
@@ -14,6 +15,7 @@ from gdbmem.formats.stacks import (
     ALLOCATED,
     IN_USE,
     Content,
+    Hidden,
     Numbers,
     Stack,
     StackProfile,
@@ -60,27 +62,28 @@ def read_jemalloc(data: Data, source: str, metric: Optional[str], symbols: Optio
     metrics = (IN_USE, ALLOCATED) if any(row[2][1] for row in rows) else (IN_USE,)
     chosen = choose_metric(metric, metrics, source)
     stacks = _stacks(rows, rate, chosen)
+    hidden = _hidden(reader, stacks, chosen) if rate <= 1 else None
     return StackProfile(
         source=source,
         source_format="jemalloc",
         metric=chosen,
         metrics=metrics,
-        total_bytes=total_of(stacks),
-        load=lambda profile: _load(profile, stacks, addresses, maps, rate, symbols),
+        total_bytes=total_of(stacks) + (hidden.bytes if hidden is not None else 0),
+        load=lambda profile: replace(_load(profile, stacks, addresses, maps, rate, symbols), hidden=hidden),
         wanted=lambda: wanted_of(addresses, parse_maps(maps)),
         notices=reader.notices,
     )
 
 
-_Parsed = tuple[
-    tuple[int, ...], tuple[int, int], tuple[int, int]
-]  # addresses by number, in use, since the start
+_Counts = tuple[tuple[int, int], tuple[int, int]]  # blocks and bytes, in use and since the start
+_Parsed = tuple[tuple[int, ...], tuple[int, int], tuple[int, int]]  # addresses by number, and counts
 
 
 class _Reader:
     def __init__(self, data: bytes, source: str) -> None:
         self.data, self.source = data, source
         self.rows: list[_Parsed] = []
+        self.whole: Optional[_Counts] = None
         self.maps: list[bytes] = []
         self.notices: list[Notice] = []
         self._words = Numbers()
@@ -136,9 +139,26 @@ class _Reader:
         if found is None:
             raise bad_line(self.source, number, line, _EXPECTED)
         # The lines of single threads repeat the sum; before the first stack stands the whole.
-        if found[1] == b"*" and self._stack is not None:
+        if found[1] == b"*":
             counts = [check_count(int(count), self.source, number) for count in found.groups()[1:]]
-            self.rows.append((self._stack, (counts[0], counts[1]), (counts[2], counts[3])))
+            of_both = (counts[0], counts[1]), (counts[2], counts[3])
+            if self._stack is None:
+                self.whole = of_both
+            else:
+                self.rows.append((self._stack, *of_both))
+
+
+def _hidden(reader: _Reader, stacks: Sequence[Stack], metric: str) -> Optional[Hidden]:
+    """Return what the stacks lack that a cut file leaves out, by the sum at its beginning."""
+    if not reader.notices or reader.whole is None:
+        return None
+    blocks, size = reader.whole[0 if metric == IN_USE else 1]
+    missing = size - total_of(stacks)
+    return (
+        Hidden(missing, blocks=max(blocks - sum(stack.blocks for stack in stacks), 0))
+        if missing > 0
+        else None
+    )
 
 
 def _stacks(rows: Sequence[_Parsed], rate: int, metric: str) -> list[Stack]:
@@ -166,11 +186,9 @@ def _load(
     memory_map = parse_maps(maps)
     chains, notices = frames_of(addresses, memory_map, symbols, profile.source)
     profile.notices += [notice for notice in notices if notice not in profile.notices]
-    own = [
-        _is_library(memory_map.find(address - 1)) or all(_is_own(frame) for frame in chain)
-        for address, chain in zip(addresses, chains)
-    ]
-    stripped = [Stack(_strip(stack[0], own), *stack[1:]) for stack in stacks]
+    linked_in = [all(_is_own(frame) for frame in chain) for chain in chains]
+    own = [named or _is_library(memory_map.find(address - 1)) for address, named in zip(addresses, linked_in)]
+    stripped = [Stack(_strip(stack[0], own, linked_in), *stack[1:]) for stack in stacks]
     return Content(stripped, chains, is_sampled=rate > 1)
 
 
@@ -182,9 +200,10 @@ def _is_library(place: Optional[tuple[Binary, int]]) -> bool:
     return place is not None and "libjemalloc" in place[0].path.rpartition("/")[2]
 
 
-def _strip(frames: Sequence[int], own: Sequence[bool]) -> Sequence[int]:
-    # The outermost of them is the function that the program called: malloc, operator new.
-    start = 0
-    while start < len(frames) - 1 and own[frames[start]] and own[frames[start + 1]]:
+def _strip(frames: Sequence[int], own: Sequence[bool], linked_in: Sequence[bool]) -> Sequence[int]:
+    # The outermost of them is the function that the program called: malloc, operator new. Linked into the program
+    # it may be one of jemalloc's own, where malloc ends in a jump.
+    last, start = len(frames) - 1, 0
+    while start < last and own[frames[start]] and own[frames[start + 1]]:
         start += 1
-    return frames[start:]
+    return frames[start + 1 :] if start < last and linked_in[frames[start]] else frames[start:]

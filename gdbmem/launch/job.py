@@ -18,7 +18,6 @@ from gdbmem.engines.engine import NATIVE_NAMES, EngineOptions, table, valgrind_e
 from gdbmem.errors import InputError, Notice
 from gdbmem.launch import valgrind
 from gdbmem.launch.native import (
-    collect_own_dumps,
     find_library,
     native_arguments,
     native_environment,
@@ -26,6 +25,7 @@ from gdbmem.launch.native import (
     now,
     refuse_unsuitable,
 )
+from gdbmem.launch.owndumps import collect_own_dumps
 from gdbmem.launch.program import Program
 from gdbmem.launch.runtime import runtime_folder
 from gdbmem.launch.supervisor import Supervisor
@@ -83,7 +83,7 @@ class Launch:
         self._valgrind = found
         self._streams = _open_streams(job, run)
         if job.is_native:
-            facts["native"] = native_facts(job, run, runtime, quiet="plan" in facts)
+            facts["native"] = native_facts(job, run, runtime, began=facts["began"], quiet="plan" in facts)
         self.supervisor = Supervisor(runtime, self._start_valgrind, tell, facts)
         self._terminal = self.supervisor.terminal = OwnTerminal() if job.own_terminal else None
 
@@ -156,7 +156,7 @@ def open_launch(
     try:
         _write_order(run, job, command)
         with runtime_folder(run.folder) as runtime:
-            launch = Launch(job, found, run, runtime, tell, dict(facts))
+            launch = Launch(job, found, run, runtime, tell, {**facts, "began": began})
             try:
                 with launch.supervisor:
                     yield launch
@@ -167,7 +167,7 @@ def open_launch(
                     launch.note_ends()
                 if job.is_native:
                     with contextlib.suppress(InputError, OSError):
-                        collect_own_dumps(run, job.engine, began)
+                        launch.notices += collect_own_dumps(run, job.engine, began)
                 with contextlib.suppress(InputError):
                     launch.notices += record_whole_runs(run, job.engine, launch.supervisor)
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 import time
@@ -12,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from gdbmem.engines import heaptrack
 from gdbmem.engines.engine import NativeOptions, Table, native_engine
-from gdbmem.errors import GdbmemError, InputError, MissingToolError
+from gdbmem.errors import InputError, MissingToolError
 from gdbmem.launch.distribution import how_to_install
 from gdbmem.launch.wire import ENVIRONMENT, NATIVE, NEWLINE
-from gdbmem.runs.run import OWN, Run
+from gdbmem.runs.run import Run
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
     from gdbmem.launch.job import Job
 
-_PREFIX = "own"  # dumps that the engine takes by itself: snapshots/own.0001.heap
+PREFIX = "own"  # dumps that the engine takes by itself: snapshots/own.0001.heap
 
 
 def find_library(table: Table) -> str:
@@ -64,12 +63,13 @@ def refuse_unsuitable(job: Job, table: Table) -> None:
 
 def prefix(run: str) -> str:
     """Return what the engine's own dumps begin with, in the run folder *run*."""
-    return f"{run}/snapshots/{_PREFIX}"
+    return f"{run}/snapshots/{PREFIX}"
 
 
-def native_facts(job: Job, run: Run, runtime: Path, *, quiet: bool) -> dict[str, Any]:
+def native_facts(job: Job, run: Run, runtime: Path, *, began: float, quiet: bool) -> dict[str, Any]:
     """Return what gdb has to know to start the program of *job* by itself.
 
+    Its snapshots and the engine's own count time from *began*, seconds since 1970.
     Paths that gdb puts into a shell's words are links in *runtime*, which are plain. *quiet*: nobody
     sits at gdb, so that the program's output has to be led past it.
     """
@@ -88,6 +88,7 @@ def native_facts(job: Job, run: Run, runtime: Path, *, quiet: bool) -> dict[str,
         (runtime / "cwd").symlink_to(job.folder)
     return {
         "engine": job.engine,
+        "began": began,
         "wrapper": shlex.join(words),
         "prefix": prefix(link),
         "library": library,
@@ -124,28 +125,6 @@ def native_arguments(job: Job) -> Sequence[str]:
 def native_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return gdb's *environment* with word that it starts the program itself."""
     return {**environment, NATIVE: "1"}
-
-
-def collect_own_dumps(run: Run, engine: str, began: float) -> int:
-    """Record the dumps that the engine took by itself; return how many. *began* is seconds since 1970."""
-    from gdbmem.formats.opening import open_profile
-
-    known = {record.file for record in run.snapshots if not record.base_name.startswith("unnamed-")}
-    count = 0
-    files = sorted(
-        (run.folder / "snapshots").glob(f"{_PREFIX}*.heap"), key=lambda path: path.stat().st_mtime_ns
-    )
-    for path in files:
-        file = f"snapshots/{path.name}"
-        if file in known or not path.stat().st_size:
-            continue
-        total = None
-        with contextlib.suppress(GdbmemError):
-            total = open_profile(path).snapshots[0].total_bytes
-        seconds = round(max(0.0, path.stat().st_mtime - began), 3)
-        run.append(OWN, file=file, engine=engine, seconds=seconds, heap_bytes=total)
-        count += 1
-    return count
 
 
 def now() -> float:

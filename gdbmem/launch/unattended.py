@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-from gdbmem.errors import Notice
+from gdbmem.errors import InputError, Notice
 from gdbmem.launch.gdbcall import gdb_call
 from gdbmem.launch.gdbpython import ensure_private_folder, loader_file
 from gdbmem.launch.job import Job, Launch, gdb_environment, gdb_program, open_launch, problems
@@ -79,11 +79,14 @@ def play_recipe(recipe: Recipe, job: Job, *, progress: Progress, command: Sequen
     if launch.supervisor.past and outcome.status is None:
         outcome.status = launch.supervisor.past[-1].child.status
     if launch.run.folder.is_dir():  # it is gone where nothing was recorded
-        launch.run.update(
-            recipe=recipe.to_plan(),
-            points=[vars(point) for point in points],
-            warnings=[{"slug": notice.slug, "message": notice.message} for notice in outcome.notices],
-        )
+        try:
+            launch.run.update(
+                recipe=recipe.to_plan(),
+                points=[vars(point) for point in points],
+                warnings=[{"slug": notice.slug, "message": notice.message} for notice in outcome.notices],
+            )
+        except InputError as error:  # a full disk: what was found out is told all the same
+            outcome.failure = outcome.failure or str(error)
     return outcome
 
 
@@ -132,6 +135,7 @@ class _Player:
         self._points = points
         self._progress = progress
         self.outcome: Optional[Outcome] = None
+        self._counts = False  # whether a snapshot has counted anything
 
     def hear(self, message: dict[str, Any]) -> None:
         kind = message.get("tell")
@@ -159,17 +163,24 @@ class _Player:
                     )
                 )
             if "warning" in result:
-                under_massif = outcome.run.facts.get("engine") == "massif"
-                text = result["warning"]
-                notice = Notice("massif-blind", text) if under_massif else Notice("own-allocator", text)
-                if not any(known.slug == notice.slug for known in outcome.notices):
-                    outcome.notices.append(notice)
+                self._on_blind(result["warning"], outcome)
+            if result.get("heap_bytes") and not self._counts:
+                # A program that had allocated nothing yet was no blind spot.
+                self._counts = True
+                outcome.notices[:] = [known for known in outcome.notices if known.slug != "own-allocator"]
             said = result.get("error") or result.get("text", "")
             self._progress(
                 said
                 if "snapshot" in result
                 else f"{label or point.name}: {result['action']}: {said.rstrip()}"
             )
+
+    def _on_blind(self, text: str, outcome: Outcome) -> None:
+        under_massif = outcome.run.facts.get("engine") == "massif"
+        notice = Notice("massif-blind" if under_massif else "own-allocator", text)
+        known = any(before.slug == notice.slug for before in outcome.notices)
+        if not known and (under_massif or not self._counts):
+            outcome.notices.append(notice)
 
     def _on_unresolved(self, message: dict[str, Any], outcome: Outcome) -> None:
         point = self._points[message["point"]]

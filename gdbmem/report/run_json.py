@@ -8,7 +8,7 @@ from gdbmem.errors import Notice
 from gdbmem.report.document import Document, head, to_json
 from gdbmem.report.run_text import KeptRecord, Record
 
-_FIELDS = ("name", "file", "engine", "place", "thread", "hit", "seconds", "heap_bytes")
+_FIELDS = ("name", "file", "engine", "place", "thread", "hit", "seconds", "heap_bytes", "process")
 
 
 def list_json(

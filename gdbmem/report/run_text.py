@@ -42,6 +42,8 @@ class Record(_Taken, Protocol):
     def engine(self) -> str: ...
     @property
     def heap_bytes(self) -> Optional[int]: ...
+    @property
+    def process(self) -> Optional[int]: ...
 
 
 class KeptRecord(_Taken, Protocol):
@@ -101,9 +103,12 @@ def print_snapshots(records: Sequence[Record], console: Console, *, unit: str = 
     titles = ("name", "mapped" if unit == PAGE_BYTES else "heap", "change", "after", "hit")
     is_narrow = console.width < _NARROW
     table = Stacked(titles) if is_narrow else _columns(titles)
-    former: Optional[int] = None
+    own = _program(records)
+    formers: dict[Optional[int], int] = {}  # by process
     for record in records:
         size_bytes = record.heap_bytes
+        process = record.process if record.process != own else None
+        former = formers.get(process)
         delta = None if size_bytes is None or former is None else size_bytes - former
         style = "red" if delta and delta > 0 else "green" if delta and delta < 0 else ""
         after, hit = ("after ", "hit ") if is_narrow else ("", "")  # what the titles of columns would say
@@ -113,10 +118,16 @@ def print_snapshots(records: Sequence[Record], console: Console, *, unit: str = 
             Text("" if delta is None else format_delta(delta), style),
             Text("" if record.seconds is None else f"{after}{format_duration(record.seconds)}"),
             Text("" if record.hit is None else f"{hit}{record.hit:,}"),
-            Text(_where(record)),
+            Text(_where(record) if process is None else f"process {process}"),
         )
-        former = size_bytes if size_bytes is not None else former
+        if size_bytes is not None:
+            formers[process] = size_bytes
     print_table(console, table)
+
+
+def _program(records: Sequence[Record]) -> Optional[int]:
+    """Return the process whose snapshots somebody asked for; what others took by themselves is told apart."""
+    return next((one.process for one in records if one.process is not None and one.thread is not None), None)
 
 
 def _columns(titles: Sequence[str]) -> Table:

@@ -43,6 +43,7 @@ class SnapshotRecord:
     hit: Optional[int] = None  # of the breakpoint that took it
     seconds: Optional[float] = None  # since the run began
     heap_bytes: Optional[int] = None
+    process: Optional[int] = None  # of a native program, or of another that the engine took it in by itself
     name: str = field(default="", compare=False)  # as memlist shows it: NAME, or NAME#2 where there are more
 
     @property
@@ -138,7 +139,7 @@ class Run:
             if file not in known and stray.is_file() and stray.stat().st_size:
                 engine = stray.suffix.lstrip(".")
                 records.append(SnapshotRecord(f"unnamed-{stray.stem}", 1, file, engine))
-        return _with_names(records)
+        return _with_names(_in_time(records))
 
     def record(self, name: str) -> SnapshotRecord:
         """Return the snapshot called *name*; ``NAME`` is the last of that name, ``NAME#1`` the first.
@@ -305,6 +306,13 @@ def _read_facts(path: Path) -> dict[str, Any]:
             f"{printable(str(path))} was written by a newer gdbmem", slug="run-newer", hint="upgrade gdbmem"
         )
     return facts
+
+
+def _in_time(records: Sequence[SnapshotRecord]) -> Sequence[SnapshotRecord]:
+    """Return *records*, those that the engine took by itself, which are noted at the end, where they belong."""
+    if not any(record.base_name == OWN for record in records):
+        return records
+    return sorted(records, key=lambda record: (record.seconds is None, record.seconds or 0.0))
 
 
 def _with_names(records: Sequence[SnapshotRecord]) -> list[SnapshotRecord]:

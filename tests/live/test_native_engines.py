@@ -221,6 +221,22 @@ def test_threads_that_come_to_a_point_at_the_same_time_each_take_their_snapshot(
     assert played.output == "12 meetings, sum 66.0\n"
 
 
+def test_a_hundred_threads_that_come_at_once_all_take_their_snapshot(
+    program: Program, tmp_path: Path
+) -> None:
+    needs_library("jemalloc")
+    recipe = f"""
+program: {program("meets", "-DTHREADS=100", "-DROUNDS=1")}
+engine: jemalloc
+timeout: 60s
+points: [{{at: meet, name: met}}]
+"""
+    played = Played(tmp_path, recipe)
+    assert played.status == 0, played.messages
+    assert len(played.result["points"][0]["snapshots"]) == played.result["points"][0]["hits"] == 100
+    assert played.output.startswith("100 meetings")
+
+
 def test_the_table_of_each_engine_says_what_it_costs_and_cannot_see() -> None:
     from gdbmem.engines.engine import NAMES, table
 

@@ -136,6 +136,35 @@ def test_a_child_that_dumps_to_the_same_file_does_not_take_the_place_of_the_pare
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+def test_a_forked_childs_own_dumps_are_told_apart_or_said_to_be_mixed(
+    engine: str, program: Program, tmp_path: Path
+) -> None:
+    needs_library(engine)
+    recipe = f"""
+program: {program("forks", "-DPARENT_GOES_ON")}
+engine: {engine}
+options: {{dump-interval: 4KiB}}
+points: [{{at: reaped, name: reaped}}]
+"""
+    played = Played(tmp_path, recipe)
+    (warnings, shown) = (
+        played.result["warnings"],
+        shell(GDBMEM, "show", played.run, "--json", folder=tmp_path),
+    )
+    snapshots = json.loads(shown.stdout)["snapshots"]
+    times = [one["seconds"] for one in snapshots]
+    assert times == sorted(times), "one time line"
+    (program_itself,) = {one["process"] for one in snapshots if one["name"] == "reaped"}
+    of_child = [one for one in snapshots if one["process"] not in (program_itself, None)]
+    if engine == "gperftools":
+        assert [warning["slug"] for warning in warnings] == ["mixed-dumps"] and not of_child
+    else:
+        assert not warnings and max(one["heap_bytes"] for one in of_child) > 150_000, "it keeps 200,000 bytes"
+        own = [one for one in snapshots if one["process"] == program_itself]
+        assert max(one["heap_bytes"] for one in own) < 150_000
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_snapshot_that_cannot_be_written_is_said_and_the_program_goes_on(
     engine: str, program: Program, tmp_path: Path
 ) -> None:
@@ -247,3 +276,20 @@ points: [{{at: deep, name: passing}}, {{at: deep, do: [snap, {{gdb: info program
     assert played.status == 0, played.messages
     assert [len(point["snapshots"]) for point in played.result["points"]] == [1, 1]
     assert played.output == "0 bytes behind the stack have changed\n"
+
+
+def test_a_program_that_jemalloc_is_linked_into_is_counted_at_its_own_lines(
+    program: Program, tmp_path: Path
+) -> None:
+    words = ["gcc", "-print-file-name=libjemalloc.a"]
+    archive = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+    if not Path(archive).is_absolute():
+        pytest.skip("libjemalloc-dev missing: scripts/setup installs it")
+    linked = program("keeps", "-Wl,--whole-archive", archive, "-Wl,--no-whole-archive", "-lm", "-ldl")
+    played = Played(tmp_path, f"program: {linked}\nengine: jemalloc\npoints: [{{at: mix, name: mixed}}]\n")
+    assert played.result["warnings"] == []
+    assert "mixed#2: heap" in played.messages and "grew most at keeps.cpp:10 (keep)" in played.messages
+    other = tmp_path / "other"
+    other.mkdir()
+    played = Played(other, f"program: {linked}\nengine: gperftools\npoints: [{{at: mix}}]\n")
+    assert [warning["slug"] for warning in played.result["warnings"]] == ["own-allocator"]

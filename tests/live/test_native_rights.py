@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Program
+from tests.live.test_launch_faults import small_disk
 from tests.live.test_native_engines import ENGINES, Played, needs_library
+from tests.live.user import GDBMEM, shell
 
 pytestmark = [pytest.mark.needs("gdb", "gcc"), pytest.mark.usefixtures("no_process_left")]
 
@@ -64,3 +67,37 @@ def test_what_keeps_the_profiler_from_writing_is_said(
     if os.geteuid():
         pytest.skip("only root may change the root and the user")
     assert reason in said(played(engine, program, tmp_path, lost))
+
+
+@pytest.mark.parametrize("engine", [*ENGINES, "heaptrack"])
+def test_on_a_full_disk_the_program_goes_on_and_what_was_written_is_kept(
+    engine: str, program: Program, tmp_path: Path
+) -> None:
+    if engine in ENGINES:
+        needs_library(engine)
+    elif shutil.which(engine) is None:
+        pytest.skip("heaptrack missing: scripts/setup installs it")
+    do = "snap" if engine in ENGINES else "backtrace"
+    recipe = f"""
+program: {program("many_paths")}
+args: ["2000", "2"]
+engine: {engine}
+timeout: 60s
+points: [{{at: built, name: built, do: [{do}]}}]
+"""
+    with small_disk(tmp_path, "64k") as disk:
+        one = Played(disk, recipe)
+        assert one.status == 125 and one.result["points"][0]["hits"] == 2
+        assert "No space left on device" in one.messages or "is full" in one.messages
+        assert "Traceback" not in one.messages
+        if engine == "heaptrack":
+            said = [warning["message"] for warning in one.result["warnings"]]
+            assert any("could not read" in text and "it is kept in the run" in text for text in said)
+            assert [path.suffix for path in one.run.iterdir() if path.name.startswith("heaptrack")] == [
+                ".raw"
+            ]
+        else:
+            raw = one.run / "snapshots" / f"0001.{engine}"
+            shown = shell(GDBMEM, "show", raw, "--json", folder=tmp_path)
+            assert shown.returncode == 0, shown.stderr
+            assert "profile-truncated" in shown.stdout, "a cut file is never taken for a whole one"

@@ -27,6 +27,9 @@ int main(void) {
   int status;
   waitpid(child, &status, 0);
   reaped();
+#ifdef PARENT_GOES_ON
+  work(100, 200);
+#endif
   puts("reaped");
   return WEXITSTATUS(status);
 }

@@ -1,11 +1,16 @@
 // flags: -pthread
-// Four threads that come to meet() together, three times, each with a number in a floating-point register.
+// Four threads (THREADS) that come to meet() together, three times (ROUNDS), each with a number in a floating-point register.
 #include <pthread.h>
 
 #include <atomic>
 #include <cstdio>
 #include <thread>
 #include <vector>
+
+#ifndef THREADS
+#define THREADS 4
+#define ROUNDS 3
+#endif
 
 static std::atomic<int> meetings{0};
 
@@ -16,17 +21,18 @@ __attribute__((noinline)) double meet(double number) {
 
 int main() {
   pthread_barrier_t together;
-  pthread_barrier_init(&together, nullptr, 4);
-  double sums[4] = {};
+  pthread_barrier_init(&together, nullptr, THREADS);
+  double sums[THREADS] = {}, sum = 0;
   std::vector<std::thread> threads;
-  for (int number = 0; number < 4; ++number) {
+  for (int number = 0; number < THREADS; ++number) {
     threads.emplace_back([&, number] {
-      for (int round = 0; round < 3; ++round) {
+      for (int round = 0; round < ROUNDS; ++round) {
         pthread_barrier_wait(&together);
         sums[number] += meet(number * 3.0);
       }
     });
   }
   for (auto& thread : threads) thread.join();
-  std::printf("%d meetings, sum %.1f\n", meetings.load(), sums[0] + sums[1] + sums[2] + sums[3]);
+  for (double one : sums) sum += one;
+  std::printf("%d meetings, sum %.1f\n", meetings.load(), sum);
 }

@@ -189,6 +189,21 @@ def test_a_file_that_gperftools_cut_says_what_share_is_missing() -> None:
     assert found.blocks is not None and (found.blocks[0], found.blocks[1]) == (8192, 4807)
 
 
+def test_what_a_full_disk_cut_off_an_exact_profile_of_jemallocs_is_counted(tmp_path: Path) -> None:
+    whole = (CAPTURES / "exact-second.jeheap").read_bytes()
+    lines = whole.split(b"\n")
+    of_all = re.search(rb"t\*: (\d+): (\d+) ", lines[1])
+    assert of_all is not None
+    cut = tmp_path / "cut.heap"
+    cut.write_bytes(whole[: whole.index(b"MAPPED_LIBRARIES:") * 2 // 3])
+    profile = read(cut)
+    assert [notice.slug for notice in profile.notices] == ["profile-truncated"]
+    found = tree(profile)
+    assert found.blocks is not None
+    assert (found.blocks[0], found.bytes[0]) == (int(of_all[1]), int(of_all[2])), "the program's own sum"
+    assert found.frame[1] == PRUNED and 0 < found.bytes[1] < found.bytes[0]
+
+
 def test_what_a_cut_file_leaves_out_is_not_said_to_be_under_a_threshold(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
