@@ -74,6 +74,11 @@ def replacement_among(files: Iterable[str]) -> Optional[str]:
     return _first(_REPLACEMENTS, files)
 
 
+def runtime_among(files: Iterable[str]) -> Optional[str]:
+    """Return the runtime with a heap of its own beside malloc's, where *files* are mapped; None: no known one."""
+    return _first(_RUNTIMES, files)
+
+
 def _first(table: Sequence[tuple[re.Pattern[str], str]], files: Iterable[str]) -> Optional[str]:
     files = list(files)
     return next((name for pattern, name in table if any(pattern.search(file) for file in files)), None)

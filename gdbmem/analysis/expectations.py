@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import warnings
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from gdbmem.analysis.ledger_answer import retained_bytes
 from gdbmem.analysis.query import frame_text
+from gdbmem.analysis.samples import is_met, of_one_process, samples_off, sampling_error
 from gdbmem.model.calltree import PRUNED, Frame
 from gdbmem.model.diff import Diff
 from gdbmem.model.expectation import BLOCKS, Expectation, Verdict
@@ -21,7 +21,6 @@ from gdbmem.units import format_delta, format_size
 _NOUNS = {"rss": "resident set", "retained": "freed memory that malloc keeps"}
 # What makes a ledger's count of free memory too doubtful to be judged, and why malloc wasn't read at all.
 _DOUBTS = ("heap-corrupt", "tcache-unread", "list-corrupt")
-_STANDARD_ERRORS = 3  # so far from the estimate of samples the truth is once in 370 times
 _UNREAD = ("malloc-unknown", "malloc-replaced", "other-libc")
 
 
@@ -36,16 +35,17 @@ class _Measured:
 
 
 def judge(expectation: Expectation, diff: Diff, known: Sequence[re.Pattern[str]] = ()) -> Verdict:
-    """Compare *diff*, less the *known* and accepted paths, with *expectation*.
+    """Compare *diff* of one program's snapshots, less the *known* and accepted paths, with *expectation*.
 
-    What the data can't tell counts against it. Where no path matches the expectation's there is nothing to
-    judge: a misspelt name must not pass for ever.
+    What may be hidden counts against it; what samples can't tell is not judged. Where no path matches
+    the expectation's there is nothing to judge: a misspelt name must not pass for ever.
     """
     if expectation.metric == BLOCKS:
         uncounted = _why_uncounted(diff)
         if uncounted:
             return unjudged(expectation, uncounted)
         diff = _of_blocks(diff)
+    diff = of_one_process(diff)
     measured = _measure(diff, expectation.path)
     if not measured.matches:
         return unjudged(expectation, _no_match(expectation, measured))
@@ -57,14 +57,14 @@ def judge(expectation: Expectation, diff: Diff, known: Sequence[re.Pattern[str]]
         excess, hidden = delta - limit, measured.hidden_after
     else:
         excess, hidden = limit - delta, measured.hidden_before
-    uncertain = hidden + measured.sampling
+    met = is_met(excess, hidden=hidden, sampling=measured.sampling)
     return Verdict(
         expectation,
-        met=excess + uncertain <= 0,
+        met=met,
         measured=delta,
         limit=limit,
-        uncertain=uncertain,
-        text=_sentence(expectation, measured, excess, uncertain, unit=diff.unit),
+        uncertain=hidden + measured.sampling,
+        text=_sentence(expectation, measured, excess, hidden, unit=diff.unit, can_tell=met is not None),
     )
 
 
@@ -110,13 +110,9 @@ def _of_blocks(diff: Diff) -> Diff:
     return replace(diff, before=diff.before_blocks, after=diff.after_blocks)
 
 
-def _sampling(variance: float) -> int:
-    return round(_STANDARD_ERRORS * math.sqrt(variance))
-
-
 def _measure(diff: Diff, pattern: str) -> _Measured:
     if not pattern:
-        doubt = _sampling(sum(diff.variance or ()))
+        doubt = sampling_error(sum(diff.variance or ()))
         return _Measured(diff.delta_bytes, diff.uncertain[0], diff.uncertain[0], sampling=doubt)
     matching = _matching_frames(diff.frames, pattern)
     covered = bytearray(len(diff))
@@ -136,7 +132,7 @@ def _measure(diff: Diff, pattern: str) -> _Measured:
     if not hidden_before and not hidden_after:
         # Whatever makes a path uncertain, it is not in these pruned nodes.
         hidden_before = hidden_after = uncertain
-    doubt = _sampling(sum(v for v, inside in zip(diff.variance or (), covered) if inside))
+    doubt = sampling_error(sum(v for v, inside in zip(diff.variance or (), covered) if inside))
     return _Measured(delta, hidden_before, hidden_after, any(covered), sampling=doubt)
 
 
@@ -189,7 +185,13 @@ def _subject(expectation: Expectation, unit: str = HEAP_BYTES) -> str:
 
 
 def _sentence(
-    expectation: Expectation, measured: _Measured, excess: int, uncertain: int, *, unit: str
+    expectation: Expectation,
+    measured: _Measured,
+    excess: int,
+    hidden: int,
+    *,
+    unit: str,
+    can_tell: bool = True,
 ) -> str:
     change, size = (_block_delta, _blocks) if expectation.metric == BLOCKS else (format_delta, format_size)
     most = expectation.at_most is not None
@@ -197,13 +199,13 @@ def _sentence(
     if measured.accepted:
         subject += f" beside {change(measured.accepted)} in known paths"
     limit = f"{'at most' if most else 'at least'} {change(expectation.limit)}"
+    if not can_tell:
+        doubt = f"{samples_off(measured.sampling)}, too far to tell ({limit})"
+        return f"{subject}, but {doubt}; take more of them with a smaller sample-rate"
     if excess > 0:
         return f"{subject}, {size(excess)} {'more' if most else 'less'} than expected ({limit})"
-    if excess + uncertain > 0 and measured.sampling:
-        doubt = f"samples may be {format_size(uncertain)} off ({_STANDARD_ERRORS} standard errors)"
-        return f"{subject}, as expected ({limit}), but {doubt}; take more of them with a smaller sample-rate"
-    if excess + uncertain > 0:
-        return f"{subject}, as expected ({limit}), but up to {_hiding(uncertain)}"
+    if excess + hidden > 0:
+        return f"{subject}, as expected ({limit}), but up to {_hiding(hidden)}"
     return f"{subject}, as expected ({limit})"
 
 

@@ -27,6 +27,7 @@ from gdbmem.errors import GdbmemError, UsageError
 from gdbmem.model.diff import Diff
 from gdbmem.report.output import open_output
 from gdbmem.runs.operand import find_operand
+from gdbmem.runs.run import Run
 from gdbmem.text import printable
 from gdbmem.units import format_delta, format_size, parse_size
 
@@ -52,7 +53,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--fail-on",
         type=value(parse_size, "SIZE"),
         metavar="SIZE",
-        help="exit with status 4 when it grew by more than SIZE; what is known does not count",
+        help="exit with status 4 when it grew by more than SIZE, with 125 where samples can't tell; what is known does"
+        " not count",
     )
     group = parser.add_argument_group("how to compare")
     group.add_argument(
@@ -90,7 +92,18 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
             raise
         print(f"gdbmem: not judged: {printable(str(error))}", file=sys.stderr)
         return STATUS_NOT_JUDGED
-    return 0 if arguments.fail_on is None else _judge(diff, query, arguments.fail_on)
+    if arguments.fail_on is None:
+        return 0
+    from gdbmem.analysis.samples import of_one_process
+
+    return _judge(of_one_process(diff) if _is_of_one_run(arguments) else diff, query, arguments.fail_on)
+
+
+def _is_of_one_run(arguments: argparse.Namespace) -> bool:
+    places = [find_operand(text)[0] for text in arguments.operands]
+    return isinstance(places[0], Run) and all(
+        isinstance(place, Run) and place.folder == places[0].folder for place in places
+    )
 
 
 def _compare_kept(kind: str, arguments: argparse.Namespace) -> int:
@@ -128,7 +141,6 @@ def _report(arguments: argparse.Namespace, query: Query) -> Diff:
 
 def _load(arguments: argparse.Namespace) -> Sequence[Loaded]:
     from gdbmem.runs.operand import find_operand, last_two, load_all, load_series
-    from gdbmem.runs.run import Run
 
     operands, reading = arguments.operands, reading_from(arguments)
     if arguments.series:
@@ -143,17 +155,23 @@ def _load(arguments: argparse.Namespace) -> Sequence[Loaded]:
 
 def _judge(diff: Diff, query: Query, limit_bytes: int) -> int:
     from gdbmem.analysis.ranking import rank
+    from gdbmem.analysis.samples import is_met, samples_off, sampling_error
 
     ranking = rank(diff, replace(query, by="line", top=None, min_bytes=0))
-    grown = ranking.delta_matched_bytes
+    grown, rows = ranking.delta_matched_bytes, ranking.rows
     # The total is exact; what is left of it beside known or unmatched paths may be more than it looks.
     divided = bool(ranking.known.paths or query.filters)
-    doubt = sum(row.amount.uncertain_bytes for row in ranking.rows) if divided else 0
-    if grown + doubt <= limit_bytes:
+    hidden = sum(row.amount.hidden_bytes for row in rows) if divided else 0
+    sampling = sampling_error(
+        sum(row.amount.error_bytes**2 for row in rows) if divided else sum(diff.variance or ())
+    )
+    met = is_met(grown - limit_bytes, hidden=hidden, sampling=sampling)
+    if met:
         return 0
     text = f"it grew by {format_size(grown)}" if grown > 0 else f"it changed by {format_delta(grown)}"
-    give_or_take = f", give or take {format_size(doubt)}" if doubt else ""
-    print(
-        f"gdbmem: not met: {text}{give_or_take}; --fail-on allows {format_size(limit_bytes)}", file=sys.stderr
-    )
-    return STATUS_NOT_MET
+    text += f", give or take {format_size(hidden)}" if hidden else ""
+    text += f", and {samples_off(sampling)}" if sampling else ""
+    more = "; sample more often (MALLOC_CONF's lg_prof_sample, Go's MemProfileRate)" if met is None else ""
+    verdict = "not judged" if met is None else "not met"
+    print(f"gdbmem: {verdict}: {text}; --fail-on allows {format_size(limit_bytes)}{more}", file=sys.stderr)
+    return STATUS_NOT_JUDGED if met is None else STATUS_NOT_MET

@@ -44,7 +44,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--massif", action="store_true", help="valgrind's massif takes the snapshots (the default)"
     )
     parser.add_argument(
-        "--engine", metavar="NAME", help=f"who takes the snapshots: {', '.join(NAMES)}; or auto"
+        "--engine",
+        metavar="NAME",
+        help=f"who takes the snapshots: {', '.join(NAMES)}; or auto:"
+        " what suits the program's libraries, with the reason",
     )
     parser.add_argument("--recipe", metavar="FILE", help="play this recipe, unattended")
     _add_massif_options(parser)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
+from gdbmem.allocators.others import runtime_among
 from gdbmem.engines.engine import table
 from gdbmem.errors import MissingToolError
 from gdbmem.launch.elf import needed_libraries
@@ -55,17 +56,28 @@ def choose_engine(program: Program) -> Choice:
     Rules, the first that holds: a static program; an allocator that it is linked to; a GPU, or threads that
     compute together; very much debug information; no valgrind.
     """
-    name = printable(program.path.name)
+    name = _name_of(program)
     if program.is_static:
         return _for_static(name)
     linked = needed_libraries(program.symbols)
     for pattern, engine in _OWN_ALLOCATORS:
         library = _first(pattern, linked)
         if library and _is_there(engine):
-            return Choice(engine, f"{name} is linked to {printable(library)}, whose own profiler it is")
+            sister = (
+                "in whose place its profiling sister comes"
+                if "_minimal" in library
+                else "whose own profiler it is"
+            )
+            return Choice(engine, f"{name} is linked to {printable(library)}, {sister}")
     against = _against_valgrind(program, linked)
     if not against:
-        return Choice("massif", f"it counts every byte, and nothing about {name} speaks against valgrind")
+        runtime = runtime_among([str(program.symbols), *(f"/{library}" for library in linked)])
+        if runtime is not None:
+            return Choice("massif", f"it counts all that malloc gives; {name} has a heap of its own beside malloc's"
+                          f" ({runtime}), which only --pages-as-heap counts")  # fmt: skip
+        return Choice(
+            "massif", f"it counts every byte of malloc's, and nothing about {name} speaks against valgrind"
+        )
     for engine in ("gperftools", "jemalloc"):
         if _is_there(engine):
             return Choice(engine, f"{name} {against}")
@@ -74,6 +86,13 @@ def choose_engine(program: Program) -> Choice:
     return Choice(
         "none", "neither valgrind nor a profiling allocator is installed ('gdbmem doctor' says what to type)"
     )
+
+
+def _name_of(program: Program) -> str:
+    name = printable(program.path.name)
+    if program.symbols == program.path:
+        return name
+    return f"{name}, a script for {printable(program.symbols.name)},"
 
 
 def _for_static(name: str) -> Choice:

@@ -44,8 +44,8 @@ def test_the_recipe_names_the_guilty_line_and_its_bytes_at_native_speed(engine: 
 
 def test_samples_name_the_guilty_line_within_three_standard_errors(tmp_path: Path) -> None:
     needs_library("jemalloc")
-    played = play(tmp_path, "--engine", "jemalloc", "--sample-rate", "2KiB", *SMALL)
-    assert played.status == 4, played.messages
+    played = play(tmp_path, "--engine", "jemalloc", "--sample-rate", "2KiB", *SMALL, "--utterances", "3000")
+    assert played.status == 4, played.messages  # it leaks far more than the limit and its samples' error
     (diff,) = played.result["diffs"]
     first, (blocks, size) = diff["paths"][0], left_behind(played)
     assert own_frames(first)[0][1] == line_of(GUILTY)

@@ -45,7 +45,13 @@ def program(tmp_path: Path, *, static: bool = False, size: int = 100) -> Program
     ("linked", "engine", "why"),
     [
         ("libc.so.6", "massif", "nothing about"),
-        ("libtcmalloc_minimal.so.4", "gperftools", "is linked to libtcmalloc"),
+        ("libtcmalloc.so.4", "gperftools", "is linked to libtcmalloc.so.4, whose own profiler it is"),
+        (
+            "libtcmalloc_minimal.so.4",
+            "gperftools",
+            "libtcmalloc_minimal.so.4, in whose place its profiling sister",
+        ),
+        ("libruby-3.1.so.3", "massif", "has a heap of its own beside malloc's (ruby)"),
         ("libjemalloc.so.2", "jemalloc", "is linked to libjemalloc"),
         ("libcudart.so.12", "gperftools", "drives a GPU, which valgrind can't follow (libcudart.so.12)"),
         ("libgomp.so.1", "gperftools", "valgrind runs one thread at a time (libgomp.so.1)"),
@@ -60,6 +66,28 @@ def test_what_a_program_is_linked_to_decides_and_is_named(
     choice = choosing.choose_engine(program(tmp_path))
     assert choice.engine == engine and why in choice.sentence
     assert choice.sentence.startswith(f"--engine auto takes {engine}: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "runtime"), [("cc1plus", "gcc-gc"), ("node", "v8"), ("postgres", "postgresql")]
+)
+def test_what_massif_will_not_see_of_a_program_is_said_at_the_choice(
+    name: str, runtime: str, machine: dict[str, set[str]], tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.touch()
+    sentence = choosing.choose_engine(Program(path, path, False)).sentence
+    assert "takes massif" in sentence and f"({runtime})" in sentence and "--pages-as-heap" in sentence
+    assert "every byte" not in sentence
+
+
+def test_a_script_is_not_taken_for_the_program_that_it_may_start(
+    machine: dict[str, set[str]], tmp_path: Path
+) -> None:
+    script, shell = tmp_path / "start", tmp_path / "dash"
+    for path in (script, shell):
+        path.touch()
+    assert "start, a script for dash," in choosing.choose_engine(Program(script, shell, False)).sentence
 
 
 def test_a_static_program_has_its_pages_counted(machine: dict[str, set[str]], tmp_path: Path) -> None:

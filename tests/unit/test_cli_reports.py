@@ -111,6 +111,56 @@ def test_fail_on_judges_what_is_not_known(capsys: pytest.CaptureFixture[str]) ->
     assert main(["diff", "after.ms", "before.ms", "--fail-on", "0"]) == 0
 
 
+def sampled(name: str, blocks: int) -> None:
+    """Write a profile of *blocks* sampled blocks of 512 KiB, at a sample each 512 KiB."""
+    size = blocks << 19
+    Path(name).write_text(
+        f"heap_v2/524288\n  t*: {blocks}: {size} [0: 0]\n@ 0x1000 0x2000\n  t*: {blocks}: {size} [0: 0]\n"
+    )
+
+
+# Each block stands for 512 KiB / (1 - 1/e) = 810 KiB; one's standard error is that times the root of 1/e, 491 KiB.
+@pytest.mark.parametrize(
+    ("blocks", "limit", "status", "verdict"),
+    [
+        (1, "3MiB", 0, ""),
+        (
+            1,
+            "2MiB",
+            125,
+            "not judged: it grew by 810.0 KiB, and samples may be 1.4 MiB off (3 standard errors)",
+        ),
+        (16, "12MiB", 125, "not judged: it grew by 12.7 MiB"),
+        (16, "6MiB", 4, "not met: it grew by 12.7 MiB, and samples may be 5.8 MiB off (3 standard errors)"),
+        (16, "19MiB", 0, ""),
+    ],
+)
+@pytest.mark.parametrize("filters", [[], ["--focus", "."]])
+def test_fail_on_is_no_verdict_within_what_samples_may_be_off(
+    blocks: int, limit: str, status: int, verdict: str, filters: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    sampled("before.heap", 0)
+    sampled("after.heap", blocks)
+    assert main(["diff", "before.heap", "after.heap", "--fail-on", limit, *filters]) == status
+    said = [line for line in capsys.readouterr().err.splitlines() if "judged" in line or "not met" in line]
+    assert len(said) == (1 if verdict else 0)
+    assert verdict in " ".join(said)
+    assert ("sample more often" in " ".join(said)) == (status == 125)
+
+
+def test_of_one_run_samples_that_stay_the_same_are_no_doubt(capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run.create("server", parent=Path.cwd(), pid=2, folder=Path("sampled").absolute())
+    run.update(program="server")
+    for name in ("one", "two"):
+        file = run.next_file("jemalloc")
+        sampled(str(run.folder / file), 16)
+        run.append(name, file=file, engine="jemalloc", heap_bytes=16 << 19)
+    assert main(["diff", "sampled", "--fail-on", "0"]) == 0
+    assert main(["diff", "sampled:one", "sampled:two", "--fail-on", "0"]) == 0
+    sampled("one.heap", 16)
+    assert main(["diff", "one.heap", "sampled:two", "--fail-on", "0"]) == 125, "of two processes it is chance"
+
+
 def test_fail_on_says_when_it_could_not_judge(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diff", "before.ms", "gone.ms", "--fail-on", "1KiB"]) == 125
     assert capsys.readouterr().err.startswith("gdbmem: not judged: there is no file or run 'gone.ms'")

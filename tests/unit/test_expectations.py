@@ -208,13 +208,23 @@ def test_blocks_that_nobody_counted_are_not_judged() -> None:
     assert "are sampled" in judge(expect(at_most=5, metric="blocks"), sampled).text
 
 
-def test_what_samples_cannot_tell_counts_against_the_expectation() -> None:
-    # Standard errors of 3 and 4 KiB, of the two paths: of 5 KiB together.
-    diff = replace(growing(), variance=[0.0, (3.0 * KIB) ** 2, 0.0, (4.0 * KIB) ** 2, 0.0])
+def test_of_one_program_a_path_whose_samples_stay_the_same_adds_no_doubt() -> None:
+    steady = replace(growing(), before=[11 * KIB, 9 * KIB, 9 * KIB, 2 * KIB, 2 * KIB],
+                     after=[11 * KIB, 9 * KIB, 9 * KIB, 2 * KIB, 2 * KIB])  # fmt: skip
+    sampled = replace(steady, variance=[0.0, 0.0, (90.0 * KIB) ** 2, 0.0, 0.0])
+    assert judge(expect(at_most=0), sampled).met is True
+
+
+def test_what_samples_cannot_tell_is_neither_met_nor_broken() -> None:
+    # Standard errors of 3 and 4 KiB, of the two paths: of 5 KiB together. It grew by 10 KiB.
+    diff = replace(growing(), variance=[0.0, 0.0, (3.0 * KIB) ** 2, 0.0, (4.0 * KIB) ** 2])
     assert judge(expect(at_most=25 * KIB), diff).met is True
     verdict = judge(expect(at_most=25 * KIB - 1), diff)
-    assert (verdict.met, verdict.uncertain) == (False, 15 * KIB)
-    assert "samples may be 15.0 KiB off (3 standard errors)" in verdict.text
+    assert (verdict.met, verdict.uncertain) == (None, 15 * KIB)
+    assert "samples may be 15.0 KiB off (3 standard errors), too far to tell" in verdict.text
+    assert judge(expect(at_most=-5 * KIB), diff).met is None
+    broken = judge(expect(at_most=-5 * KIB - 1), diff)
+    assert broken.met is False and "more than expected" in broken.text
     assert judge(expect(at_most=23 * KIB, path="insert"), diff).met is True
-    assert judge(expect(at_most=23 * KIB - 1, path="insert"), diff).met is False
-    assert judge(expect(at_least=4 * KIB, path="load"), diff).met is False
+    assert judge(expect(at_most=23 * KIB - 1, path="insert"), diff).met is None
+    assert judge(expect(at_least=4 * KIB, path="load"), diff).met is None
