@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Callable
 
+import pexpect
 import pytest
 
 from gdbmem.linux.procevents import listen
@@ -565,8 +566,9 @@ def test_after_a_stop_and_in_the_background_a_monitor_goes_on_and_its_keys_come_
         user.child.sendline(f"'{GDBMEM}' monitor --interval 50ms --run behind {os.getpid()} &")
         user.see("$ ")
         wait_until(lambda: samples_in(scratch / "behind") > 10)
-        user.child.sendline("kill -INT $!; wait")
+        user.child.sendline("kill -INT $!; wait; exit")
         user.see("recorded in behind")
+        user.child.expect(pexpect.EOF)
 
 
 def test_a_monitor_that_is_a_child_of_what_it_watches_leaves_itself_out(scratch: Path) -> None:
