@@ -22,11 +22,19 @@ class Figures:
     level_bytes: float
     slope: Optional[Slope]
     most_threads: float
-    threads_per_second: float
+    threads_started: float
+    threads_per_second: (
+        float  # the same work takes longer on a busy machine: then it falls, and the count stays
+    )
 
 
 def figures_of(
-    values: Sequence[float], slope: Optional[Slope], most_threads: float, threads_per_second: float
+    values: Sequence[float],
+    slope: Optional[Slope],
+    *,
+    most_threads: float,
+    threads_started: float,
+    threads_per_second: float,
 ) -> Figures:
     """Return the figures of a series of *values*: its peak, its floor (the lowest twentieth), its middle."""
     # The start of a program is no floor: every program begins small.
@@ -37,6 +45,7 @@ def figures_of(
         level_bytes=later[len(later) // 2],
         slope=slope,
         most_threads=most_threads,
+        threads_started=threads_started,
         threads_per_second=threads_per_second,
     )
 
@@ -47,18 +56,20 @@ def compare(first: Sequence[Figures], second: Sequence[Figures]) -> list[Differe
     With several runs on either side intervals come from the spread between runs (Welch's test); with one
     run only the slope has one, from within the run.
     """
+
+    def row(metric: str, unit: str, figure: str) -> Difference:
+        return _difference(
+            metric, unit, [getattr(f, figure) for f in first], [getattr(f, figure) for f in second]
+        )
+
     found = [
-        _difference("peak", "B", [f.peak_bytes for f in first], [f.peak_bytes for f in second]),
-        _difference("floor", "B", [f.floor_bytes for f in first], [f.floor_bytes for f in second]),
-        _difference("middle", "B", [f.level_bytes for f in first], [f.level_bytes for f in second]),
+        row("peak", "B", "peak_bytes"),
+        row("floor", "B", "floor_bytes"),
+        row("middle", "B", "level_bytes"),
         _slopes([f.slope for f in first], [f.slope for f in second]),
-        _difference("threads", "", [f.most_threads for f in first], [f.most_threads for f in second]),
-        _difference(
-            "threads started",
-            "1/s",
-            [f.threads_per_second for f in first],
-            [f.threads_per_second for f in second],
-        ),
+        row("threads", "", "most_threads"),
+        row("threads started", "", "threads_started"),
+        row("thread churn", "1/s", "threads_per_second"),
     ]
     return [difference for difference in found if difference is not None]
 

@@ -197,4 +197,10 @@ def _figures(recording: Recording, summary: SeriesSummary) -> Figures:
             hint="look more often (--interval 10ms), or give it more to do",
         )
     threads = max((count for _, count in recording.points(0, "threads")), default=0.0)
-    return figures_of(values, summary.verdict.slope, threads, summary.threads_per_second)
+    return figures_of(
+        values,
+        summary.verdict.slope,
+        most_threads=threads,
+        threads_started=summary.threads_started,
+        threads_per_second=summary.threads_per_second,
+    )

@@ -209,11 +209,13 @@ def _view(args: argparse.Namespace, name: str, *, starts_program: bool, hears: b
 
 @contextlib.contextmanager
 def _terminal_view(args: argparse.Namespace, name: str, *, starts_program: bool) -> Iterator[View]:
+    from gdbmem.report.keyboard import in_foreground
     from gdbmem.report.live import LiveView, PlainView
 
     # A program that prints to the same terminal would run into the chart.
     shared = starts_program and args.stdout is None and not _captures(args) and sys.stdout.isatty()
-    if args.plain or args.quiet or shared or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+    draws = sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and in_foreground()
+    if args.plain or args.quiet or shared or not draws:
         yield PlainView(sys.stderr, quiet=args.quiet)
         return
     from gdbmem.report.console import make_console

@@ -43,9 +43,8 @@ def print_comparison(comparison: Comparison, judged: Judged, console: Console) -
 
 def _cells(row: Difference) -> list[str]:
     shown = "" if row.low is None else "differs" if row.is_shown else "not shown"
-    name = row.metric + ("/s" if row.unit == "1/s" else "")
     return [
-        name,
+        _name(row),
         _amount(row.first, row),
         _amount(row.second, row),
         _change(row.value, row),
@@ -54,11 +53,15 @@ def _cells(row: Difference) -> list[str]:
     ]
 
 
+def _name(row: Difference) -> str:
+    return row.metric + ("/s" if row.unit == "1/s" else "")
+
+
 def conclusion(comparison: Comparison) -> str:
     """Return the sentence that sums the comparison up."""
     shown = [row for row in comparison.differences if row.is_shown]
     if shown:
-        return "they differ: " + ", ".join(f"{row.metric} {_change(row.value, row)}" for row in shown)
+        return "they differ: " + ", ".join(f"{_name(row)} {_change(row.value, row)}" for row in shown)
     if all(row.low is None for row in comparison.differences if row.metric != "slope"):
         return (
             "no difference in slope that these runs can show; one run on either side has no spread for the rest: "

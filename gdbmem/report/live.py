@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import select
 import sys
-import termios
 import time
-import tty
 from typing import TYPE_CHECKING, Any, Optional, TextIO
 
 from gdbmem.analysis.robust import thinned
 from gdbmem.linux.tree import Look
 from gdbmem.model.series import TREE, Line, Mark, Reading
 from gdbmem.report.console import columns_that_fit
+from gdbmem.report.keyboard import Keyboard, in_foreground
 from gdbmem.report.latest import Latest
 from gdbmem.text import plural, printable
 from gdbmem.units import format_duration, format_size
@@ -102,20 +100,17 @@ class LiveView:
         self._notes: list[str] = []
         self._drawn = 0.0
         self._look: Optional[Look] = None
-        self._old_terminal: Optional[list[Any]] = None
+        self._keyboard = Keyboard()
         self._live = Live(console=console, auto_refresh=False, transient=True, screen=False)
 
     def __enter__(self) -> LiveView:
-        if sys.stdin.isatty():
-            self._old_terminal = termios.tcgetattr(sys.stdin.fileno())
-            tty.setcbreak(sys.stdin.fileno())
+        self._keyboard.__enter__()
         self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._live.stop()
-        if self._old_terminal is not None:
-            termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._old_terminal)
+        self._keyboard.__exit__()
 
     def show(self, look: Look) -> None:
         """Remember *look*; draw at most four times a second."""
@@ -133,6 +128,9 @@ class LiveView:
 
     def _draw(self) -> None:
         self._drawn = time.monotonic()
+        if not in_foreground():
+            return  # somebody else's words stand there now
+        self._keyboard.keep()
         # The terminal may have been resized since.
         size = os.get_terminal_size(sys.stderr.fileno()) if sys.stderr.isatty() else self._console.size
         self._console.width, self._console.height = size
@@ -207,13 +205,13 @@ class LiveView:
 
     def keyboard(self) -> Optional[int]:
         """Return the terminal's descriptor."""
-        return sys.stdin.fileno() if self._old_terminal is not None else None
+        return self._keyboard.descriptor
 
     def key(self) -> str:
         """Return what the waiting key asks for."""
-        if not select.select([sys.stdin], [], [], 0)[0]:
+        typed = self._keyboard.read()
+        if typed is None:
             return ""
-        typed = os.read(sys.stdin.fileno(), 1).decode(errors="replace")
         wish = _KEYS.get(typed, "" if typed else "quit")
         if wish == "pause":
             self._paused = not self._paused

@@ -146,7 +146,9 @@ def _print_lines(lines: Sequence[LineSummary], console: Console) -> None:
 
     name = METRIC_NAMES[lines[0].metric]
     headings = ["process", "pid", f"{name} first", "last", "peak", "change", "private dirty", "threads"]
-    ranked = sorted(lines, key=lambda row: -(row.peak_bytes or 0))
+    ranked = sorted(
+        (row for row in lines if row.peak_bytes is not None), key=lambda row: -(row.peak_bytes or 0)
+    )
     rows = [_cells(row) for row in ranked[:_MOST_ROWS]]
     shown = columns_that_fit([headings, *rows], console.width, give_up=(7, 6, 2, 4, 1), shortest=8)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -158,9 +160,19 @@ def _print_lines(lines: Sequence[LineSummary], console: Console) -> None:
         table.add_row(first, *(Text(cells[column]) for column in shown[1:]))
     console.print()
     print_table(console, table)
-    if len(ranked) > _MOST_ROWS:
-        print_sentence(console, f"{glyphs_for(console).ellipsis} and {len(ranked) - _MOST_ROWS} more", "dim")
+    if len(lines) > len(rows):
+        print_sentence(console, f"{glyphs_for(console).ellipsis} and {_left_out(lines, len(rows))}", "dim")
     console.print()
+
+
+def _left_out(lines: Sequence[LineSummary], shown: int) -> str:
+    unread = sum(row.peak_bytes is None for row in lines)
+    smaller = len(lines) - unread - shown
+    parts = [f"{smaller:,} more"] * bool(smaller)
+    if unread:
+        name = METRIC_NAMES[lines[0].metric]
+        parts.append(f"{plural(unread, 'line')} of processes that had gone before their {name} was read")
+    return ", ".join(parts)
 
 
 def _cells(row: LineSummary) -> list[str]:

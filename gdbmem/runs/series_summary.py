@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Optional
 
 from gdbmem.analysis.robust import thinned
@@ -33,6 +34,8 @@ def summarize(recording: Recording) -> SeriesSummary:
     points, followed = judged_points(recording)
     times, values = thinned(points)
     verdict = judge(times, values, metric=metric, marks=recording.marks)
+    if not recording.lines:
+        verdict = replace(verdict, evidence="no process was there to be watched")
     lines = [_line(recording, number) for number in range(min(len(recording.lines), _MOST_LINES))]
     cgroup = _cgroup(recording)
     return SeriesSummary(
@@ -185,7 +188,7 @@ def _notices(recording: Recording, gaps: Sequence[tuple[float, float]]) -> list[
                 "(shared pages would count once for each): the biggest process is judged; run as root or as their user",
             )
         )
-    if gaps:
+    if gaps and recording.lines:
         longest = max(b - a for a, b in gaps)
         found.append(
             Notice(

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Callable
 
+import pexpect
 import pytest
 
 from gdbmem.linux.procevents import listen
@@ -543,6 +544,31 @@ def test_on_a_terminal_there_is_a_chart_that_survives_a_resize_and_keys_work(scr
         user.see("recorded in run")
         user.child.expect_exact(b"\n")
     assert [mark.text[:4] for mark in Recording(scratch / "run").marks] == ["key "]
+
+
+def test_after_a_stop_and_in_the_background_a_monitor_goes_on_and_its_keys_come_back(scratch: Path) -> None:
+    with at_terminal(["bash", "--norc"], scratch, environment(TERM="xterm", PS1="$ "), rows=40) as user:
+        user.see("$ ")
+        user.child.sendline(f"'{GDBMEM}' monitor --interval 50ms --run run {os.getpid()}")
+        user.see("q quit")
+        user.child.send("\x1a")
+        user.see("Stopped", "$ ")
+        user.child.sendline("bg")
+        user.see("$ ")
+        held = samples_in(scratch / "run")
+        wait_until(lambda: samples_in(scratch / "run") > held + 10)
+        user.child.sendline("jobs")
+        user.see("Running", "$ ")
+        user.child.sendline("fg")
+        user.see("q quit")
+        user.child.send("q")
+        user.see("recorded in run", "$ ")
+        user.child.sendline(f"'{GDBMEM}' monitor --interval 50ms --run behind {os.getpid()} &")
+        user.see("$ ")
+        wait_until(lambda: samples_in(scratch / "behind") > 10)
+        user.child.sendline("kill -INT $!; wait; exit")
+        user.see("recorded in behind")
+        user.child.expect(pexpect.EOF)
 
 
 def test_a_monitor_that_is_a_child_of_what_it_watches_leaves_itself_out(scratch: Path) -> None:

@@ -9,10 +9,11 @@ import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
+from typing import Optional
 
 import pytest
 
-from gdbmem.analysis.comparison import compare, figures_of
+from gdbmem.analysis.comparison import Figures, compare, figures_of
 from gdbmem.cli.main import main
 from gdbmem.cli.monitor import parse_fail_on
 from gdbmem.cli.monitor_report import _MOST_CURVES, exit_status, next_commands
@@ -189,25 +190,30 @@ def test_a_growing_program_that_has_ended_is_to_be_launched_under_a_profiler(rec
     assert commands == ["gdbmem launch --massif './a b' -- 'x;y'"]
 
 
+def figures(values: list[float], slope: Optional[Slope], *, started: float) -> Figures:
+    return figures_of(values, slope, most_threads=4, threads_started=started, threads_per_second=started / 2)
+
+
 def test_two_groups_that_differ_are_told_apart_and_two_that_do_not_are_not() -> None:
     def runs(level: float) -> list[float]:
         return [level * MIB] * 40
 
-    small = [figures_of(runs(level), None, 4, 0.0) for level in (50.0, 50.4, 49.7)]
-    large = [figures_of(runs(level), None, 4, 900.0) for level in (80.0, 80.9, 79.2)]
+    small = [figures(runs(level), None, started=0.0) for level in (50.0, 50.4, 49.7)]
+    large = [figures(runs(level), None, started=900.0) for level in (80.0, 80.9, 79.2)]
     found = {row.metric: row for row in compare(small, large)}
     assert found["peak"].is_shown
     assert found["peak"].low is not None
     assert found["peak"].low < 30 * MIB < (found["peak"].high or 0)
     assert found["threads started"].is_shown
-    same = compare(small, [figures_of(runs(level), None, 4, 0.0) for level in (50.1, 49.9, 50.2)])
+    assert found["thread churn"].is_shown
+    same = compare(small, [figures(runs(level), None, started=0.0) for level in (50.1, 49.9, 50.2)])
     assert not [row.metric for row in same if row.is_shown]
     assert conclusion(Comparison(["a"], ["b"], same)) == "no difference that these runs can show"
 
 
 def test_one_run_on_either_side_claims_no_difference_but_in_slope() -> None:
-    one = [figures_of([MIB] * 40, Slope(100, 90, 110), 4, 0.0)]
-    other = [figures_of([9 * MIB] * 40, Slope(10, 5, 15), 4, 0.0)]
+    one = [figures([MIB] * 40, Slope(100, 90, 110), started=0.0)]
+    other = [figures([9 * MIB] * 40, Slope(10, 5, 15), started=0.0)]
     assert [row.metric for row in compare(one, other) if row.is_shown] == ["slope"]
 
 
@@ -230,6 +236,39 @@ def test_in_a_narrow_terminal_a_long_name_is_cut_and_no_number(tmp_path: Path) -
         assert row.count("723.6 MiB") == 3
         assert "+406.6 MiB" in row
         assert "…" in row.split("31")[0]
+
+
+def test_a_process_too_short_lived_to_be_read_is_counted_below_the_table_and_no_empty_row(
+    tmp_path: Path,
+) -> None:
+    writer = SeriesWriter(tmp_path, SeriesFacts("t", 0.2, 1.7e9, "boot", 0.0, 8 << 30, "the machine"))
+    lines = [
+        Line(n, 100 + n, 1, name, "", 0, 0.0) for n, name in enumerate(("sh", "shim", "python3"), start=1)
+    ]
+    for t in range(20):
+        known = [(n, Reading(rss_bytes=MIB, pss_bytes=MIB, threads=1)) for n in (1, 3)]
+        total = (TREE, Reading(pss_bytes=2 * MIB))
+        writer.append(float(t), [*known, (2, Reading(threads=1)), total], lines if t == 0 else ())
+    writer.close()
+    text = printed(Recording(tmp_path))
+    assert not re.search(r"^shim\b", text, re.M), text
+    assert "1 line of processes that had gone before their PSS was read" in text
+
+
+def test_where_nothing_came_nothing_is_said_of_noise_or_gaps(tmp_path: Path) -> None:
+    writer = SeriesWriter(tmp_path, SeriesFacts("user x", 0.2, 1.7e9, "boot", 0.0, 8 << 30, "the machine"))
+    for t in (0.0, 2.0):
+        writer.append(t, [(TREE, Reading(cgroup_bytes=MIB))])
+    writer.close()
+    text = printed(Recording(tmp_path))
+    assert "inconclusive: no process was there to be watched" in text
+    assert "note: " not in text
+
+
+def printed(recording: Recording) -> str:
+    stream = io.StringIO()
+    print_summary(summarize(recording), make_console(stream, color=False))
+    return stream.getvalue()
 
 
 @pytest.mark.parametrize("width", [40, 50, 60, 70, 80, 100])

@@ -1,0 +1,61 @@
+"""Keys that are read as they are typed, by a process that a shell may send to the background and back."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from typing import Any, Optional
+
+_NOT_OURS_SECONDS = 0.05  # before it is asked again who may read what was typed for somebody else
+
+
+def in_foreground() -> bool:
+    """Tell whether the shell lets this process have the terminal; the kernel stops one that sets or reads it anyway."""
+    for descriptor in (0, 2):
+        with contextlib.suppress(OSError):  # no terminal, or not the one that we belong to
+            return os.tcgetpgrp(descriptor) == os.getpgrp()
+    return True
+
+
+class Keyboard:
+    """The terminal on the standard input, if it is one."""
+
+    def __init__(self) -> None:
+        """Change nothing yet."""
+        self._before: Optional[list[Any]] = None  # how the terminal was set
+
+    def __enter__(self) -> Keyboard:
+        if sys.stdin is not None and sys.stdin.isatty():
+            self._before = termios.tcgetattr(sys.stdin.fileno())
+            self.keep()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None and in_foreground():
+            termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._before)
+
+    def keep(self) -> None:
+        """Have keys read as they are typed; a shell that had the terminal meanwhile has set it as it likes."""
+        if self._before is not None and in_foreground():
+            local_modes = termios.tcgetattr(sys.stdin.fileno())[3]
+            if local_modes & termios.ICANON:
+                tty.setcbreak(sys.stdin.fileno())
+
+    @property
+    def descriptor(self) -> Optional[int]:
+        """What to wait for; None without a terminal."""
+        return sys.stdin.fileno() if self._before is not None else None
+
+    def read(self) -> Optional[str]:
+        """Return the key that waits, "" at the end of the input; None where there is none for this process."""
+        if not in_foreground():
+            time.sleep(_NOT_OURS_SECONDS)
+            return None
+        if not select.select([sys.stdin], [], [], 0)[0]:
+            return None
+        return os.read(sys.stdin.fileno(), 1).decode(errors="replace")

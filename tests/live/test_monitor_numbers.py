@@ -1,0 +1,259 @@
+"""The numbers of `gdbmem monitor` beside those of psutil and the kernel, and which processes they are of."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Callable
+
+import psutil
+import pytest
+
+from gdbmem.linux.procevents import listen
+from gdbmem.model.series import TREE
+from gdbmem.runs.series_store import Recording
+from tests.live.test_monitor import LEAKS, monitor, wait_until
+from tests.live.user import GDBMEM
+
+pytestmark = pytest.mark.usefixtures("no_process_left")
+
+OPENMP = Path(__file__).parents[2] / "examples" / "openmp"
+LLVM = sorted(Path("/usr/lib").glob("llvm-*/lib/libomp.so.5"))
+# Holds a heap, private and shared pages, open files and threads, then sleeps for good.
+HOLDS = f"""
+import mmap, threading, time
+shared = mmap.mmap(-1, 8 << 20); shared[:] = b's' * len(shared)
+private = mmap.mmap(-1, 12 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS); private[:] = b'p' * len(private)
+heap = [bytes({mmap.PAGESIZE // 4}) for _ in range(3000)]
+files = [open('/dev/null') for _ in range(17)]
+for _ in range(3): threading.Thread(target=threading.Event().wait, daemon=True).start()
+print('ready', flush=True)
+threading.Event().wait()
+"""
+
+
+@pytest.fixture
+def starts() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Return a function that starts a process and waits for its first line; it is killed afterwards."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*words: str, **options: Any) -> subprocess.Popen[str]:
+        started.append(subprocess.Popen(words, stdout=subprocess.PIPE, text=True, **options))
+        assert started[-1].stdout is not None
+        assert started[-1].stdout.readline()
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def recorded(scratch: Path, *words: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(monitor("-q", "--json", *words, folder=scratch).stdout)
+    return document
+
+
+def last_known(document: dict[str, Any], line: int, key: str) -> Any:
+    return [s[key] for s in document["samples"] if s["line"] == line and s[key] is not None][-1]
+
+
+@pytest.fixture(scope="module")
+def of_a_holder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, Any], psutil.Process]]:
+    with subprocess.Popen([sys.executable, "-c", HOLDS], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield (
+            recorded(tmp_path_factory.mktemp("holder"), "--for", "1s", str(process.pid)),
+            psutil.Process(process.pid),
+        )
+        process.kill()
+
+
+def sum_of(process: psutil.Process, name: str, field: str) -> int:
+    found = [m for m in process.memory_maps(grouped=False) if m.path == name]
+    return sum(getattr(m, field) for m in found)
+
+
+def status_of(process: psutil.Process, name: str) -> int:
+    text = Path(f"/proc/{process.pid}/status").read_text()
+    return int(text.partition(f"{name}:")[2].split()[0]) * 1024
+
+
+@pytest.mark.parametrize(
+    ("key", "truth"),
+    [
+        ("rss_bytes", lambda p: p.memory_info().rss),
+        ("shared_bytes", lambda p: p.memory_info().shared),
+        ("pss_bytes", lambda p: p.memory_full_info().pss),
+        ("uss_bytes", lambda p: p.memory_full_info().uss),
+        ("swap_bytes", lambda p: p.memory_full_info().swap),
+        ("anonymous_bytes", lambda p: status_of(p, "RssAnon")),
+        ("file_bytes", lambda p: status_of(p, "RssFile")),
+        ("shmem_bytes", lambda p: status_of(p, "RssShmem")),
+        ("private_dirty_bytes", lambda p: sum(m.private_dirty for m in p.memory_maps(grouped=False))),
+        ("heap_bytes", lambda p: sum_of(p, "[heap]", "rss")),
+        ("stack_bytes", lambda p: sum_of(p, "[stack]", "rss")),
+        ("threads", lambda p: p.num_threads()),
+        ("open_files", lambda p: p.num_fds()),
+        ("cpu_seconds", lambda p: sum(p.cpu_times()[:2])),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_each_number_of_a_process_is_what_psutil_reads(
+    of_a_holder: tuple[dict[str, Any], psutil.Process], key: str, truth: Callable[[psutil.Process], float]
+) -> None:
+    document, process = of_a_holder
+    expected = truth(process)
+    # The monitor, another Python, shared the interpreter's own pages while it looked.
+    shares = key in ("pss_bytes", "uss_bytes")
+    assert last_known(document, 1, key) == pytest.approx(expected, rel=0.05 if shares else 0.01, abs=0.011)
+    assert expected > 0 or key == "swap_bytes", "else nothing is compared"
+
+
+def test_page_faults_are_those_that_the_program_counts_itself(scratch: Path) -> None:
+    code = (
+        "import mmap, resource, time\n"
+        "pages = mmap.mmap(-1, 40 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS); pages[:] = b'x' * len(pages)\n"
+        "time.sleep(2.5); print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt, flush=True); time.sleep(0.5)\n"
+    )
+    document = recorded(scratch, "--run", "run", "--", sys.executable, "-c", code)
+    truth = int((scratch / "run" / "stdout").read_text())
+    assert last_known(document, 1, "minor_faults") == pytest.approx(truth, rel=0.05)
+
+
+def test_all_processes_of_a_user_are_found_and_no_others(
+    scratch: Path, starts: Callable[..., subprocess.Popen[str]]
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root has somebody else to be")
+    uid = 54_321  # nobody else's
+    words = ["sh", "-c", "echo ready; exec sleep 60"]
+    theirs = {starts(*words, preexec_fn=lambda: os.setuid(uid)).pid for _ in range(2)}
+    starts(*words)
+    document = recorded(scratch, "--for", "700ms", "--user", str(uid))
+    assert {line["pid"] for line in document["processes"]} == theirs
+
+
+def test_a_search_by_name_ends_with_the_last_of_them_when_it_is_asked_to(
+    scratch: Path, starts: Callable[..., subprocess.Popen[str]]
+) -> None:
+    named = starts("sh", "-c", "echo ready; read line; : only-this-one", stdin=subprocess.PIPE)
+    words = [GDBMEM, "monitor", "-q", "--name", ": only-this-one$", "--until-exit", "--run", "run"]
+    with subprocess.Popen(words, cwd=scratch, stdout=subprocess.DEVNULL) as watching:
+        wait_until(lambda: lines_of(scratch / "run") == [named.pid])
+        assert watching.poll() is None
+        named.communicate("\n")
+        assert watching.wait(20) == 0
+
+
+def lines_of(run: Path) -> list[int]:
+    if not (run / "series.sqlite").exists():
+        return []
+    return [line.pid for line in Recording(run).lines]
+
+
+def test_a_child_is_followed_when_its_parent_has_gone(
+    scratch: Path, starts: Callable[..., subprocess.Popen[str]]
+) -> None:
+    parent = starts("sh", "-c", "sleep 60 >/dev/null & echo $!; read line", stdin=subprocess.PIPE)
+    (child,) = psutil.Process(parent.pid).children()
+    words = [GDBMEM, "monitor", "-q", "--interval", "50ms", "--run", "run", str(parent.pid)]
+    with subprocess.Popen(words, cwd=scratch, stdout=subprocess.DEVNULL) as watching:
+        wait_until(lambda: child.pid in lines_of(scratch / "run"))
+        parent.communicate("\n")
+        assert child.ppid() != parent.pid
+        gone = len(list(Recording(scratch / "run").points(2, "rss_bytes")))
+        wait_until(lambda: len(list(Recording(scratch / "run").points(2, "rss_bytes"))) > gone + 5)
+        assert watching.poll() is None, "something is left to watch"
+        child.kill()
+        assert watching.wait(20) == 0
+
+
+def test_no_children_are_followed_when_none_are_wanted(
+    scratch: Path, starts: Callable[..., subprocess.Popen[str]]
+) -> None:
+    parent = starts("sh", "-c", "sleep 60 >/dev/null & echo $!; wait")
+    document = recorded(scratch, "--no-children", "--for", "500ms", str(parent.pid))
+    assert [line["pid"] for line in document["processes"]] == [parent.pid]
+    for child in psutil.Process(parent.pid).children():
+        child.kill()
+
+
+def test_a_process_that_executes_another_program_keeps_its_line_under_the_new_name(
+    scratch: Path, starts: Callable[..., subprocess.Popen[str]]
+) -> None:
+    shell = starts("sh", "-c", "echo ready; read line; exec sleep 60", stdin=subprocess.PIPE)
+    words = [GDBMEM, "monitor", "-q", "--interval", "50ms", "--run", "run", str(shell.pid)]
+    with subprocess.Popen(words, cwd=scratch, stdout=subprocess.DEVNULL) as watching:
+        wait_until(lambda: lines_of(scratch / "run") == [shell.pid])
+        assert shell.stdin is not None
+        shell.stdin.write("\n")
+        shell.stdin.flush()
+        wait_until(lambda: [line.name for line in Recording(scratch / "run").lines] == ["sleep"])
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(20) == 0
+    (line,) = Recording(scratch / "run").lines
+    assert (line.pid, line.command, line.respawns) == (shell.pid, "sleep 60", 0)
+
+
+@pytest.fixture(scope="module")
+def teams(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("openmp")
+    words = ["gcc", "-O1", "-fopenmp", "-o", str(folder / "teams"), str(OPENMP / "teams.c")]
+    if subprocess.run(words, capture_output=True, check=False).returncode:
+        pytest.skip("this compiler has no OpenMP")
+    return folder / "teams"
+
+
+ROUNDS = 300
+
+
+@pytest.mark.needs("gcc")
+@pytest.mark.parametrize(
+    ("sizes", "library", "started"),
+    # Four surplus threads end with each narrow team, and four more begin with the next wide one.
+    [((8, 4), "GNU", 4 * ROUNDS + 3), ((4, 4), "GNU", 3), ((8, 4), "LLVM", 7)],
+    ids=["GNU-8-4", "GNU-4-4", "LLVM-8-4"],
+)
+def test_the_churn_of_a_thread_team_that_changes_size_is_counted_and_what_it_costs_shown(
+    scratch: Path, teams: Path, sizes: tuple[int, int], library: str, started: int
+) -> None:
+    if library == "LLVM" and not LLVM:
+        pytest.skip("LLVM's OpenMP isn't installed")
+    if (events := listen()) is None:
+        pytest.skip("process events can't be read here: the count would be a lower bound")
+    events.close()
+    words = [str(teams), *map(str, sizes), str(ROUNDS)]
+    words = ["env", f"LD_PRELOAD={LLVM[0]}", *words] if library == "LLVM" else words
+    document = recorded(scratch, "--interval", "10ms", "--", *words)
+    assert document["threads_started"] == pytest.approx(started, abs=1), "LLVM's has a thread of its own"
+    assert document["threads_started_is_exact"]
+    sizes_seen = [s["rss_bytes"] for s in document["samples"] if s["line"] == TREE and s["rss_bytes"]]
+    lost = 4 * ROUNDS * 20_000  # the workspaces that ended threads leave behind
+    assert (max(sizes_seen) > lost / 2) is (started > ROUNDS)
+
+
+def test_compare_fails_a_build_by_the_second_group_only(scratch: Path) -> None:
+    grows = [sys.executable, "-c", LEAKS, "60"]
+    monitor(
+        "-q", "--interval", "20ms", "--stdout", "/dev/null", "--run", "grown", "--", *grows, folder=scratch
+    )
+    level = [sys.executable, "-c", "import time; time.sleep(1.5)"]
+    monitor("-q", "--interval", "20ms", "--run", "level", "--", *level, folder=scratch)
+
+    def status(*words: str) -> int:
+        return subprocess.run(
+            [GDBMEM, "compare", *words], cwd=scratch, capture_output=True, check=False
+        ).returncode
+
+    assert status("level", "grown", "--fail-on", "growing") == 4
+    assert status("grown", "level", "--fail-on", "growing") == 0
+    assert status("level", "grown", "--fail-on", "growing:1GiB/s") == 0
+    assert status("level", "grown") == 0
