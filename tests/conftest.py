@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import shutil
@@ -66,9 +67,10 @@ def _compile(name: str, *flags: str, compiler: str = "") -> Path:
     ]
     first, *standard = COMPILERS[source.suffix]
     command = [compiler or first, *standard, *own_flags, *flags]
-    version = subprocess.run([command[0], "--version"], capture_output=True, text=True, check=True).stdout
     headers = [path.read_text() for path in sorted(PROGRAMS.glob("*.h"))]
-    digest = hashlib.sha256("\0".join([text, *headers, *command, version]).encode()).hexdigest()[:12]
+    digest = hashlib.sha256("\0".join([text, *headers, *command, _version(command[0])]).encode()).hexdigest()[
+        :12
+    ]
     target = PROGRAMS / "build" / f"{name}-{digest}" / name
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -77,6 +79,11 @@ def _compile(name: str, *flags: str, compiler: str = "") -> Path:
         subprocess.run([*command, "-o", str(temporary), source.name], cwd=PROGRAMS, check=True)
         temporary.replace(target)
     return target
+
+
+@functools.cache
+def _version(compiler: str) -> str:
+    return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
 
 
 @pytest.fixture

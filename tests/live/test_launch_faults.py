@@ -412,14 +412,10 @@ def test_a_disk_that_is_full_from_the_start_stops_the_launch_with_one_sentence(
 # -- names -------------------------------------------------------------------------------------------------
 
 NASTY = [
-    b"two words",
-    b"quo'te\"s",
+    b"two words, quo'te\"s, #hash$HOME`id` 100%p%d",
     b"line\nbreak",
-    b"100%p%d",
-    b"#hash$HOME`id`",
-    b"\xff\xfe",
+    b"\x1b]0;x\x07 \xff\xfe",
     b"-dash",
-    b"\x1b]0;x\x07",
 ]
 
 
