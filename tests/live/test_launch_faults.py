@@ -227,6 +227,7 @@ def test_a_launcher_told_to_end_ends_everything_and_keeps_the_run(
     assert len(histories(only_run(scratch))) == 1
 
 
+@pytest.mark.usefixtures("orphans_are_ours")
 @pytest.mark.parametrize("stage", ["first-instruction", "breakpoint", "running", "deaf"])
 def test_a_killed_launcher_leaves_no_process_and_no_snapshot_is_lost(
     stage: str, program: Program, scratch: Path
