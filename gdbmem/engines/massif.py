@@ -1,4 +1,4 @@
-"""Valgrind's massif: exact heap bytes per call path, at the price of a program 20 to 50 times slower."""
+"""Valgrind's massif: exact heap bytes per call path, at the price of a program many times slower."""
 
 from __future__ import annotations
 
