@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import functools
 import hashlib
 import os
 import shutil
@@ -23,6 +25,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 _UNAVAILABLE = Path(__file__).parents[1] / ".cache/unavailable"  # written by scripts/setup
 # What scripts/setup only unpacks.
 os.environ["PATH"] += os.pathsep + str(Path(__file__).parents[1] / ".cache" / "prometheus" / "usr" / "bin")
+_SET_CHILD_SUBREAPER = 36  # prctl's
 COMPILERS = {
     ".c": ["gcc", "-g", "-O1", "-Wall", "-pthread"],
     ".cpp": ["g++", "-std=c++17", "-g", "-O1", "-Wall", "-pthread"],
@@ -66,9 +69,10 @@ def _compile(name: str, *flags: str, compiler: str = "") -> Path:
     ]
     first, *standard = COMPILERS[source.suffix]
     command = [compiler or first, *standard, *own_flags, *flags]
-    version = subprocess.run([command[0], "--version"], capture_output=True, text=True, check=True).stdout
     headers = [path.read_text() for path in sorted(PROGRAMS.glob("*.h"))]
-    digest = hashlib.sha256("\0".join([text, *headers, *command, version]).encode()).hexdigest()[:12]
+    digest = hashlib.sha256("\0".join([text, *headers, *command, _version(command[0])]).encode()).hexdigest()[
+        :12
+    ]
     target = PROGRAMS / "build" / f"{name}-{digest}" / name
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -77,6 +81,11 @@ def _compile(name: str, *flags: str, compiler: str = "") -> Path:
         subprocess.run([*command, "-o", str(temporary), source.name], cwd=PROGRAMS, check=True)
         temporary.replace(target)
     return target
+
+
+@functools.cache
+def _version(compiler: str) -> str:
+    return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
 
 
 @pytest.fixture
@@ -124,6 +133,15 @@ def _leave_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPa
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
     return home
+
+
+@pytest.fixture
+def orphans_are_ours() -> Iterator[None]:
+    """Have orphans become this process's children, reaped where a test waits for them: a container's init is slow."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+    yield
+    libc.prctl(_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 @pytest.fixture

@@ -79,23 +79,27 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     except GdbmemError as error:
         return _complain(error)
     except Exception as error:  # noqa: BLE001  (a host: nothing else may leave)
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            _give_up_output()
-            return _complain(InputError("the disk is full", slug="output-unwritable", hint="free some space"))
-        package = _missing_package(error)
-        if package is not None:
-            return _complain(package)
-        if isinstance(error, MemoryError):
-            return _complain(
-                InputError(
-                    "there is not enough memory to read that much",
-                    slug="out-of-memory",
-                    hint="give smaller files, or raise the limit (ulimit -v)",
-                )
-            )
-        print(f"gdbmem: {printable(internal_error(error))}", file=sys.stderr)
-        return STATUS_ERROR
+        return _unexpected(error)
     return status
+
+
+def _unexpected(error: Exception) -> int:
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        _give_up_output()
+        return _complain(InputError("the disk is full", slug="output-unwritable", hint="free some space"))
+    package = _missing_package(error)
+    if package is not None:
+        return _complain(package)
+    if isinstance(error, MemoryError):
+        return _complain(
+            InputError(
+                "there is not enough memory to read that much",
+                slug="out-of-memory",
+                hint="give smaller files, or raise the limit (ulimit -v)",
+            )
+        )
+    print(f"gdbmem: {printable(internal_error(error))}", file=sys.stderr)
+    return STATUS_ERROR
 
 
 def _missing_package(error: Exception) -> Optional[MissingToolError]:

@@ -123,14 +123,11 @@ def _show_run(
     arguments: argparse.Namespace,
     stream: TextIO,
 ) -> None:
-    from gdbmem.report.notices import print_notices
     from gdbmem.report.profile_text import print_sites
-    from gdbmem.report.run_text import print_kept, print_snapshots
-    from gdbmem.runs.kept import kept_records
-    from gdbmem.runs.operand import load_record, unit_of
-    from gdbmem.runs.run import asked_for, notices
+    from gdbmem.runs.operand import load_record
+    from gdbmem.runs.run import asked_for
 
-    records, kept = run.snapshots, kept_records(run)
+    records = run.snapshots
     kind = kept_kind(arguments, run, wanted)
     if kind:
         show_kept(run, kind, wanted, arguments, _console(arguments, stream))
@@ -140,6 +137,23 @@ def _show_run(
         _write_run(run, wanted, query, reading, stream)
         return
     console = _console(arguments, stream)
+    _list_run(run, console)
+    if record is not None:
+        console.print()
+        loaded = load_record(run, record, reading)
+        print_sites(
+            loaded.snapshot, query, console, moment=printable(record.name), known_from=arguments.known or ""
+        )
+
+
+def _list_run(run: Run, console: Console) -> None:
+    from gdbmem.report.notices import print_notices
+    from gdbmem.report.run_text import print_kept, print_snapshots
+    from gdbmem.runs.kept import kept_records
+    from gdbmem.runs.operand import unit_of
+    from gdbmem.runs.run import notices
+
+    records, kept = run.snapshots, kept_records(run)
     if records:
         print_snapshots(records, console, unit=unit_of(run, records[-1]))
     elif not kept:
@@ -147,12 +161,6 @@ def _show_run(
     print_kept(kept, console, after_others=bool(records))
     _name_histories(run, console)
     print_notices(notices(run), console)
-    if record is not None:
-        console.print()
-        loaded = load_record(run, record, reading)
-        print_sites(
-            loaded.snapshot, query, console, moment=printable(record.name), known_from=arguments.known or ""
-        )
 
 
 def _write_run(run: Run, wanted: Optional[str], query: Query, reading: Reading, stream: TextIO) -> None:

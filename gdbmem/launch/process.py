@@ -44,14 +44,6 @@ class Child:
         """
         self.name = os.path.basename(os.fsdecode(argv[0]))  # noqa: PTH119  (may be bytes)
         self._own_session = own_session
-
-        def prepare() -> None:
-            if dies_with_us is not None:
-                _libc.prctl(_PR_SET_PDEATHSIG, int(dies_with_us), 0, 0, 0)
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-            if before_exec is not None:
-                before_exec()
-
         try:
             self._process = subprocess.Popen(
                 list(argv),
@@ -61,7 +53,9 @@ class Child:
                 stdout=stdout,
                 stderr=stderr,
                 start_new_session=own_session,
-                preexec_fn=prepare,  # safe here: this process has one thread
+                preexec_fn=_preparation(
+                    dies_with_us, blocked, before_exec
+                ),  # safe here: this process has one thread
             )
         except OSError as error:
             raise ToolError(
@@ -126,6 +120,23 @@ class Child:
                 except (ProcessLookupError, PermissionError):
                     return
                 time.sleep(0.01)  # their parent is init now: there is no handle to wait on
+
+
+def _preparation(
+    dies_with_us: Optional[signal.Signals],
+    blocked: Collection[signal.Signals],
+    before_exec: Optional[Callable[[], None]],
+) -> Callable[[], None]:
+    """Return what the child itself does before it becomes the program."""
+
+    def prepare() -> None:
+        if dies_with_us is not None:
+            _libc.prctl(_PR_SET_PDEATHSIG, int(dies_with_us), 0, 0, 0)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        if before_exec is not None:
+            before_exec()
+
+    return prepare
 
 
 def _group_exists(group: int) -> bool:

@@ -23,24 +23,8 @@ def write_series_json(
     next_commands: Sequence[str] = (),
 ) -> None:
     """Write the document; the tree's own samples have the pid null."""
-    facts = summary.facts
     document = {
-        **head("series", summary.notices),
-        "target": facts.target,
-        "began": facts.began,
-        "interval_seconds": facts.interval_seconds,
-        "seconds": summary.seconds,
-        "metric": summary.metric,
-        "looks_by_rss": summary.looks_by_rss,
-        "limit_bytes": facts.limit_bytes,
-        "seconds_to_limit": summary.seconds_to_limit,
-        "cgroup": None if summary.cgroup is None else asdict(summary.cgroup),
-        "gpu_peak_bytes": summary.gpu_peak_bytes,
-        "cpu_seconds": summary.cpu_seconds,
-        "threads_started": summary.threads_started,
-        "threads_started_is_exact": facts.exact_threads,
-        "copied_bytes": summary.copied_bytes,
-        "verdict": verdict_json(summary.verdict),
+        **_summary(summary),
         "next": list(next_commands),
         "components": {part.name: part.change_bytes for part in summary.components},
         "processes": [_line(line) for line in lines],
@@ -60,6 +44,28 @@ def write_series_json(
         stream.write(separator + json.dumps(row))
         separator = ",\n  "
     stream.write("\n ]\n}\n")
+
+
+def _summary(summary: SeriesSummary) -> Document:
+    facts = summary.facts
+    return {
+        **head("series", summary.notices),
+        "target": facts.target,
+        "began": facts.began,
+        "interval_seconds": facts.interval_seconds,
+        "seconds": summary.seconds,
+        "metric": summary.metric,
+        "looks_by_rss": summary.looks_by_rss,
+        "limit_bytes": facts.limit_bytes,
+        "seconds_to_limit": summary.seconds_to_limit,
+        "cgroup": None if summary.cgroup is None else asdict(summary.cgroup),
+        "gpu_peak_bytes": summary.gpu_peak_bytes,
+        "cpu_seconds": summary.cpu_seconds,
+        "threads_started": summary.threads_started,
+        "threads_started_is_exact": facts.exact_threads,
+        "copied_bytes": summary.copied_bytes,
+        "verdict": verdict_json(summary.verdict),
+    }
 
 
 def verdict_json(verdict: Verdict) -> Document:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from gdbmem.errors import InputError
 from gdbmem.model.expectation import BLOCKS, LEDGER_METRICS, Position
@@ -18,44 +18,40 @@ _OWN_MALLOC = ("gperftools", "jemalloc")  # they take malloc's place
 _ORDINAL = re.compile(r"#[1-9]\d*$")
 
 
-def refusals(recipe: Recipe, engine: str) -> list[tuple[Position, str, str]]:
-    """Return (place, problem, hint) of all that can't be had of *recipe* with *engine*."""
-    found = []
+def refusals(recipe: Recipe, engine: str) -> Iterator[tuple[Position, str, str]]:
+    """Yield (place, problem, hint) of all that can't be had of *recipe* with *engine*."""
     for point in recipe.points:
-        if point.does("ledger") and engine in UNDER_VALGRIND:
-            found.append(
-                (
-                    point.position,
-                    f"under {engine} the ledger at '{printable(point.name)}' would be of valgrind's own memory",
-                    "take ledgers with 'engine: none' (or gperftools, jemalloc); snap and containers work here",
-                )
-            )
-        if point.does("snap") and engine in _NO_SNAPSHOTS:
-            found.append(
-                (
-                    point.position,
-                    f"engine {engine} takes no snapshot at '{printable(point.name)}'",
-                    "write do: [ledger] or [containers], or choose massif, gperftools or jemalloc",
-                )
-            )
+        for problem, hint in _at_point(point, engine):
+            yield point.position, problem, hint
     for expectation in recipe.expectations:
-        if expectation.metric == BLOCKS and engine in _BYTES_ONLY:
-            found.append(
-                (
-                    expectation.position,
-                    f"metric '{BLOCKS}' can't be judged: {engine} counts bytes only",
-                    "choose gperftools, jemalloc or memcheck",
-                )
-            )
-        if expectation.metric == "retained" and engine in _OWN_MALLOC:
-            found.append(
-                (
-                    expectation.position,
-                    f"metric 'retained' is what glibc's malloc keeps, and {engine} takes its place",
-                    "use 'engine: none', or metric rss",
-                )
-            )
-    return found
+        for problem, hint in _of_metric(expectation.metric, engine):
+            yield expectation.position, problem, hint
+
+
+def _at_point(point: Point, engine: str) -> Iterator[tuple[str, str]]:
+    if point.does("ledger") and engine in UNDER_VALGRIND:
+        yield (
+            f"under {engine} the ledger at '{printable(point.name)}' would be of valgrind's own memory",
+            "take ledgers with 'engine: none' (or gperftools, jemalloc); snap and containers work here",
+        )
+    if point.does("snap") and engine in _NO_SNAPSHOTS:
+        yield (
+            f"engine {engine} takes no snapshot at '{printable(point.name)}'",
+            "write do: [ledger] or [containers], or choose massif, gperftools or jemalloc",
+        )
+
+
+def _of_metric(metric: str, engine: str) -> Iterator[tuple[str, str]]:
+    if metric == BLOCKS and engine in _BYTES_ONLY:
+        yield (
+            f"metric '{BLOCKS}' can't be judged: {engine} counts bytes only",
+            "choose gperftools, jemalloc or memcheck",
+        )
+    if metric == "retained" and engine in _OWN_MALLOC:
+        yield (
+            f"metric 'retained' is what glibc's malloc keeps, and {engine} takes its place",
+            "use 'engine: none', or metric rss",
+        )
 
 
 def check_engine(recipe: Recipe, engine: str) -> None:

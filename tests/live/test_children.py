@@ -120,6 +120,7 @@ signal.pause()
 """
 
 
+@pytest.mark.usefixtures("orphans_are_ours")
 @pytest.mark.parametrize(("script", "state"), [
     ("exec sleep 1000", "reached"),
     (DEAF.format("TERM"), "reached"),

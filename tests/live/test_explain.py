@@ -6,86 +6,20 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Optional
 
 import pytest
 
 from gdbmem.allocators.glibc import walk
 from gdbmem.analysis.ledger_answer import answer_ledger
-from gdbmem.errors import TargetError
-from gdbmem.launch.inspection import explain_process
 from gdbmem.model.ledger import Heap, Ledger
 from tests.conftest import Program
+from tests.live.explaining import Running, explain, gdbmem, heap_of, running, slugs
 
 TCACHE_BYTES = (0x290 - 8, 0x300 - 8)
-
-
-class Running:
-    """A program that has said "ready" and waits."""
-
-    def __init__(self, process: subprocess.Popen[str], output: str) -> None:
-        self.process, self.output = process, output
-        found = re.search(r"^pid (\d+)", output, re.M)
-        self.pid = int(found[1]) if found else process.pid
-
-    def figure(self, pattern: str) -> tuple[int, ...]:
-        found = re.findall(pattern, self.output) or [("0", "0")]  # glibc 2.43 has no fastbins
-        return tuple(int(value) for value in found[-1])
-
-    def trim(self) -> None:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write("t\n")
-        self.process.stdin.flush()
-        assert self.process.stdout.readline() == "trimmed\n"
-
-
-@contextlib.contextmanager
-def running(command: Sequence[object], environment: Optional[dict[str, str]] = None) -> Iterator[Running]:
-    process = subprocess.Popen(
-        [str(word) for word in command],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **(environment or {})},
-    )
-    try:
-        output = ""
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line == "ready\n":
-                break
-            output += line
-        yield Running(process, output)
-    finally:
-        process.kill()
-        for stream in (process.stdin, process.stdout):
-            assert stream is not None
-            with contextlib.suppress(BrokenPipeError):
-                stream.close()
-        process.wait()
-
-
-def explain(pid: int, **options: object) -> Ledger:
-    ledger = explain_process(pid, **options)  # type: ignore[arg-type]
-    ledger.check()
-    return ledger
-
-
-def heap_of(ledger: Ledger) -> Heap:
-    assert ledger.heap is not None
-    return ledger.heap
-
-
-def slugs(ledger: Ledger) -> set[str]:
-    return {notice.slug for notice in ledger.notices}
 
 
 def own_blocks(heap: Heap, threads: int, header: int) -> tuple[int, int]:
@@ -425,145 +359,3 @@ def test_an_allocator_in_mallocs_place_is_named(program: Program, library: str, 
             refused = gdbmem("explain", target.pid, option)
             assert refused.returncode == 1
             assert f"no single blocks can be looked at: malloc is {name} here" in refused.stderr
-
-
-# -- refusals ---------------------------------------------------------------------------------------------
-
-
-def refusal(pid: int) -> str:
-    with pytest.raises(TargetError) as caught:
-        explain_process(pid)
-    return caught.value.slug
-
-
-def test_no_such_process() -> None:
-    assert refusal(4_190_001) == "no-such-process"
-
-
-def test_a_zombie() -> None:
-    process = subprocess.Popen(["true"])
-    deadline = time.monotonic() + 5
-    while "State:\tZ" not in Path(f"/proc/{process.pid}/status").read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    assert refusal(process.pid) == "process-zombie"
-    process.wait()
-
-
-def test_a_kernel_thread() -> None:
-    if Path("/proc/2/comm").exists() and Path("/proc/2/comm").read_text() == "kthreadd\n":
-        assert refusal(2) == "process-kernel"
-    else:
-        pytest.skip("no kernel thread is visible here")
-
-
-@pytest.mark.needs("gdb")
-def test_one_that_a_gdb_holds_is_refused_with_what_to_type_there(program: Program) -> None:
-    with running([program("heap_known"), "none"]) as target:
-        gdb = subprocess.Popen(
-            ["gdb", "-nx", "-q", "-p", str(target.pid)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
-        )
-        try:
-            deadline = time.monotonic() + 20
-            while "TracerPid:\t0" in Path(f"/proc/{target.pid}/status").read_text():
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-            assert refusal(target.pid) == "process-traced"
-        finally:
-            gdb.communicate(b"detach\nquit\n", timeout=60)  # killed, it would leave a child of its own behind
-
-
-def test_a_process_that_goes_away_is_an_error_in_a_sentence(program: Program) -> None:
-    def dies(*_: object) -> None:
-        os.kill(target.pid, signal.SIGKILL)
-        os.waitpid(target.pid, 0x40000000)  # __WALL: its tracer sees it end first
-        walk.walk(*_)  # type: ignore[arg-type]
-
-    with running([program("heap_known"), "none"]) as target, pytest.raises(TargetError) as caught:
-        explain_process(target.pid, walker=dies)
-    assert caught.value.slug in ("memory-unreadable", "process-ended", "no-such-process")
-
-
-# -- the command ------------------------------------------------------------------------------------------
-
-
-def gdbmem(*words: object) -> subprocess.CompletedProcess[str]:
-    installed = shutil.which("gdbmem", path=str(Path(sys.executable).parent))
-    assert installed, "install the package into this interpreter's environment"
-    return subprocess.run([installed, *map(str, words)], capture_output=True, text=True, check=False)
-
-
-def test_the_command_says_first_what_to_do(program: Program) -> None:
-    with running([program("heap_known"), "middle"]) as target:
-        done = gdbmem("explain", target.pid)
-    assert done.returncode == 0, done.stderr
-    first = done.stdout.splitlines()[0]
-    size = r"\d\.\d MiB"
-    assert re.fullmatch(
-        rf"{size} resident; {size} of it is freed memory that glibc keeps: malloc_trim\(0\) would return {size}",
-        first,
-    )
-    assert "100.0 %  total" in done.stdout
-
-
-def test_json_adds_up_and_can_be_compared_with_later(program: Program, tmp_path: Path) -> None:
-    with running([program("heap_known"), "middle"]) as target:
-        before = tmp_path / "before.json"
-        assert gdbmem("explain", target.pid, "--json", "-o", before).returncode == 0
-        target.trim()
-        grown = gdbmem("explain", target.pid, "--since", before, "--json")
-    document = json.loads(before.read_text())
-    assert document["kind"] == "ledger"
-    assert sum(entry["resident_bytes"] for entry in document["entries"]) == document["rss_bytes"]
-    changes = {e["category"]: e["delta_bytes"] for e in json.loads(grown.stdout)["entries"]}
-    assert changes["heap.free.releasable"] == -document["releasable_bytes"]
-
-
-@pytest.mark.parametrize(
-    "program", [["sleep", "100"], [sys.executable, "-c", "import ssl, time; time.sleep(100)"]]
-)
-def test_looking_at_a_process_brings_nothing_into_its_memory(program: list[str]) -> None:
-    # With a locale its file lies beside libc's data.
-    process = subprocess.Popen(program, env={**os.environ, "LC_ALL": "C.UTF-8"})
-    try:
-        while "nanosleep" not in Path(f"/proc/{process.pid}/wchan").read_text() and process.poll() is None:
-            time.sleep(0.01)
-        rollup = Path(f"/proc/{process.pid}/smaps_rollup")
-        before = re.findall("Rss: .*", rollup.read_text())
-        first, second = explain(process.pid), explain(process.pid)
-        assert re.findall("Rss: .*", rollup.read_text()) == before != []
-        assert first.rss_bytes == second.rss_bytes
-    finally:
-        process.kill()
-        process.wait()
-
-
-@pytest.mark.parametrize("option", ["--sizes", "--pinners", "--types", "--arena=0"])
-def test_what_a_comparison_would_leave_unheard_is_refused(option: str) -> None:
-    done = gdbmem("explain", os.getpid(), "--since", "before.json", option)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert f"--since can't be shown together with {option.partition('=')[0]}; " in done.stderr
-
-
-def test_a_full_disk_is_one_sentence() -> None:
-    with Path("/dev/full").open("w") as full:
-        words = [shutil.which("gdbmem", path=str(Path(sys.executable).parent)) or "", "--help"]
-        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert (done.returncode, done.stderr) == (1, "gdbmem: the disk is full; free some space\n")
-
-
-def test_a_pid_that_is_none_is_an_error_in_one_line() -> None:
-    done = gdbmem("explain", "4190001")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "gdbmem: there is no process 4190001; 'ps' lists them\n"
-
-
-def test_the_process_goes_on_as_if_nothing_had_been(program: Program) -> None:
-    with running([program("heap_known"), "none", 3]) as target:
-        for _ in range(3):
-            explain(target.pid)
-        assert "TracerPid:\t0" in Path(f"/proc/{target.pid}/status").read_text()
-        deadline = time.monotonic() + 30  # it has to be scheduled once more before it sleeps again
-        while "State:\tS" not in Path(f"/proc/{target.pid}/status").read_text():
-            assert time.monotonic() < deadline
-        target.trim()  # it still answers

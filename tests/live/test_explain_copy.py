@@ -16,7 +16,7 @@ from gdbmem.launch.inspection import explain_process, read_smaps
 from gdbmem.linux.pages import scan_resident
 from gdbmem.linux.ptrace import Freeze
 from tests.conftest import Program
-from tests.live.test_explain import Running, explain, heap_of, running
+from tests.live.explaining import Running, explain, heap_of, running
 
 TIMES = 60
 

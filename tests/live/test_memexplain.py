@@ -15,7 +15,7 @@ import pytest
 from gdbmem.errors import InputError
 from gdbmem.launch.inspection import explain_core
 from tests.conftest import Program
-from tests.live.test_explain import explain, heap_of, running
+from tests.live.explaining import explain, heap_of, running
 from tests.live.test_explain_copy import figures as figures_of
 from tests.live.user import packages
 

@@ -10,7 +10,7 @@ import pytest
 
 from gdbmem.formats.malloc_info import parse_malloc_info
 from tests.conftest import Program
-from tests.live.test_explain import running
+from tests.live.explaining import running
 from tests.live.test_memexplain import document, gdb
 
 pytestmark = pytest.mark.needs("gdb")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Program
-from tests.live.test_explain import running
+from tests.live.explaining import running
 from tests.live.test_memexplain import gdb
 from tests.live.test_native_engines import needs_library
 from tests.live.test_recipes_live import Played, play

@@ -1,0 +1,79 @@
+"""Programs that say what they hold, and wait to be explained."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
+from typing import Optional
+
+from gdbmem.launch.inspection import explain_process
+from gdbmem.model.ledger import Heap, Ledger
+from tests.live.user import GDBMEM
+
+
+class Running:
+    """A program that has said "ready" and waits."""
+
+    def __init__(self, process: subprocess.Popen[str], output: str) -> None:
+        self.process, self.output = process, output
+        found = re.search(r"^pid (\d+)", output, re.M)
+        self.pid = int(found[1]) if found else process.pid
+
+    def figure(self, pattern: str) -> tuple[int, ...]:
+        found = re.findall(pattern, self.output) or [("0", "0")]  # glibc 2.43 has no fastbins
+        return tuple(int(value) for value in found[-1])
+
+    def trim(self) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("t\n")
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == "trimmed\n"
+
+
+@contextlib.contextmanager
+def running(command: Sequence[object], environment: Optional[dict[str, str]] = None) -> Iterator[Running]:
+    process = subprocess.Popen(
+        [str(word) for word in command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **(environment or {})},
+    )
+    try:
+        output = ""
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line == "ready\n":
+                break
+            output += line
+        yield Running(process, output)
+    finally:
+        process.kill()
+        for stream in (process.stdin, process.stdout):
+            assert stream is not None
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
+        process.wait()
+
+
+def explain(pid: int, **options: object) -> Ledger:
+    ledger = explain_process(pid, **options)  # type: ignore[arg-type]
+    ledger.check()
+    return ledger
+
+
+def heap_of(ledger: Ledger) -> Heap:
+    assert ledger.heap is not None
+    return ledger.heap
+
+
+def slugs(ledger: Ledger) -> set[str]:
+    return {notice.slug for notice in ledger.notices}
+
+
+def gdbmem(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([GDBMEM, *map(str, words)], capture_output=True, text=True, check=False)

@@ -1,0 +1,107 @@
+"""Each message to the user has a paragraph in docs/messages.md, and each paragraph a message."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Optional
+
+from tests.unit.test_docs import DOCS, PACKAGE, SOURCES, called, page_name, read
+
+
+def slugs_in(tree: ast.Module) -> Iterator[ast.expr]:
+    """Every expression that names a paragraph of docs/messages.md."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg == "slug":
+            yield node.value
+        elif isinstance(node, ast.Call) and called(node) == "Notice" and node.args:
+            yield node.args[0]
+        elif isinstance(node, ast.FunctionDef):
+            arguments = [*node.args.posonlyargs, *node.args.args]
+            padding = [None] * (len(arguments) - len(node.args.defaults))
+            pairs = [
+                *zip(arguments, [*padding, *node.args.defaults]),
+                *zip(node.args.kwonlyargs, node.args.kw_defaults),
+            ]
+            yield from (value for name, value in pairs if name.arg == "slug" and value is not None)
+
+
+def words_of(value: ast.expr, tree: ast.Module) -> Optional[set[str]]:
+    """The slugs that *value* may be; None where the source does not tell."""
+    if isinstance(value, ast.Constant):
+        return {str(value.value)}
+    if isinstance(value, ast.IfExp):
+        return (words_of(value.body, tree) or set()) | (words_of(value.orelse, tree) or set())
+    if isinstance(value, ast.Call) and called(value) == "get":
+        return words_of(value.args[1], tree)
+    if isinstance(value, (ast.Attribute, ast.Subscript)):
+        return set()  # handed on: whoever made it is seen there
+    if isinstance(value, ast.Name):
+        return constants(value.id, tree) or column(value.id, tree) or None
+    return None
+
+
+def constants(name: str, tree: ast.Module) -> set[str]:
+    """What a module's global NAME = "…" holds, here or where it is imported from."""
+    found = set()
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Assign)
+            and [t.id for t in node.targets if isinstance(t, ast.Name)] == [name]
+            and isinstance(node.value, ast.Constant)
+        ):
+            found.add(str(node.value.value))
+        elif isinstance(node, ast.ImportFrom) and name in [alias.name for alias in node.names]:
+            source = PACKAGE.parent / f"{(node.module or '').replace('.', '/')}.py"
+            found |= constants(name, SOURCES[source])
+    return found
+
+
+def column(name: str, tree: ast.Module) -> set[str]:
+    """What `for …, NAME, … in TABLE` runs through, TABLE being a literal of this module."""
+    for loop in ast.walk(tree):
+        if not (isinstance(loop, ast.For) and isinstance(loop.target, ast.Tuple)):
+            continue
+        names = [target.id for target in loop.target.elts if isinstance(target, ast.Name)]
+        if name not in names or not isinstance(loop.iter, ast.Name):
+            continue
+        for node in tree.body:
+            target = node.target if isinstance(node, ast.AnnAssign) else None
+            if isinstance(target, ast.Name) and target.id == loop.iter.id:
+                assert isinstance(node, ast.AnnAssign)
+                rows = ast.literal_eval(node.value) if node.value is not None else ()
+                return {row[names.index(name)] for row in rows}
+    return set()
+
+
+def slugs() -> dict[str, str]:
+    """Every slug that the code can say → where."""
+    found = {}
+    for path, tree in SOURCES.items():
+        for value in slugs_in(tree):
+            if isinstance(value, ast.Name) and value.id == "slug" and path.name == "errors.py":
+                continue  # the tree of errors itself hands it on
+            place = f"{page_name(path)}:{value.lineno}"
+            words = words_of(value, tree)
+            assert words is not None, f"{place}: this test can't tell which slug that is"
+            found.update(dict.fromkeys(words, place))
+    return found
+
+
+def paragraphs() -> dict[str, str]:
+    _, *parts = re.split(r"^### `([\w-]+)`$", read(DOCS / "messages.md"), flags=re.MULTILINE)
+    return {slug: text.split("\n## ")[0].strip() for slug, text in zip(parts[::2], parts[1::2])}
+
+
+def test_every_message_has_its_paragraph() -> None:
+    missing = {slug: place for slug, place in slugs().items() if slug not in paragraphs()}
+    assert missing == {}, "add them to docs/messages.md"
+
+
+def test_every_paragraph_is_about_a_message_that_exists() -> None:
+    assert sorted(set(paragraphs()) - set(slugs())) == []
+
+
+def test_every_paragraph_says_more_than_the_message() -> None:
+    assert [slug for slug, text in paragraphs().items() if len(text.split()) < 15] == []
