@@ -13,7 +13,17 @@ TABLE = Table(
     name=NAME,
     runs=VALGRIND,
     summary="one profile of the whole run: allocated in all, at the peak, at the end",
+    cost="20 to 90 times slower; 200 and more where it computes with fused multiply-add, as matrix libraries do",
+    counts="bytes as they were requested, exact",
+    blind=(
+        "moments in between: it takes no snapshots",
+        "everything, when the program is killed with SIGKILL: it writes at the end",
+        "instructions that valgrind doesn't know (AVX-512)",
+        "a static program's heap",
+        "threads at the same time: valgrind runs one at a time",
+    ),
     package="valgrind",
+    takes_snapshots=False,
     whole_run=True,
 )
 

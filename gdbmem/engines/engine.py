@@ -1,4 +1,4 @@
-"""What an engine is: one table that says how it runs and what it needs."""
+"""What an engine is: one table that says how it runs, what it costs, what it can't see, what it needs."""
 
 from __future__ import annotations
 
@@ -21,14 +21,18 @@ EngineOptions = Union["ValgrindOptions", "NativeOptions"]
 
 @dataclass(frozen=True)
 class Table:
-    """One engine, declared for `gdbmem doctor` and --engine; docs/engines.md says what it costs and can't see."""
+    """One engine, declared: `gdbmem doctor`, the documentation and --engine read this."""
 
     name: str
     runs: str  # VALGRIND, or NATIVE: the program itself, under gdb
     summary: str
+    cost: str  # how much slower a program gets, measured on examples/decoder
+    counts: str  # which bytes
+    blind: Sequence[str]  # what it can't see
     library: str = ""  # that is preloaded, as the loader knows it: tcmalloc
     command: str = ""  # that has to be installed
     package: str = ""  # Debian's, that brings it
+    takes_snapshots: bool = True
     whole_run: bool = False  # it writes one profile, when the program ends
     options: Sequence[str] = ()  # of a native one: what it takes of NativeOptions, as the user writes it
 

@@ -21,6 +21,12 @@ TABLE = Table(
     name="jemalloc",
     runs=NATIVE,
     summary="native code; counts every allocation, or samples them for programs that run for days",
+    cost="as gperftools or more with every allocation counted; next to nothing with a sample each 512 KiB",
+    counts="bytes of the size class that a request is rounded up to; estimates when sampled",
+    blind=(
+        "single small allocations, when sampled: each path carries its standard error",
+        "a program that brings its own allocator, or is static or setuid",
+    ),
     library="jemalloc",
     package="libjemalloc2",
     options=("sample-rate", "dump-interval"),

@@ -17,6 +17,13 @@ TABLE = Table(
     name=NAME,
     runs=VALGRIND,
     summary="exact heap bytes per call path, for any dynamically linked program",
+    cost="10 to 50 times slower; 200 and more where it computes with fused multiply-add, as matrix libraries do",
+    counts="bytes as they were requested, exact; pages with --pages-as-heap",
+    blind=(
+        "instructions that valgrind doesn't know (AVX-512)",
+        "a static program's heap (use --pages-as-heap)",
+        "threads at the same time: valgrind runs one at a time",
+    ),
     package="valgrind",
 )
 

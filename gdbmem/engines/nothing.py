@@ -11,6 +11,10 @@ TABLE = Table(
     name="none",
     runs=NATIVE,
     summary="the program as it is, for what needs no heap profiler",
+    cost="none",
+    counts="nothing by itself",
+    blind=("call paths: there are no snapshots",),
+    takes_snapshots=False,
 )
 
 
