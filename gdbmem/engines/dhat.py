@@ -23,7 +23,6 @@ TABLE = Table(
         "threads at the same time: valgrind runs one at a time",
     ),
     package="valgrind",
-    takes_snapshots=False,
     whole_run=True,
 )
 

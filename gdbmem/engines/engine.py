@@ -32,7 +32,6 @@ class Table:
     library: str = ""  # that is preloaded, as the loader knows it: tcmalloc
     command: str = ""  # that has to be installed
     package: str = ""  # Debian's, that brings it
-    takes_snapshots: bool = True
     whole_run: bool = False  # it writes one profile, when the program ends
     options: Sequence[str] = ()  # of a native one: what it takes of NativeOptions, as the user writes it
 

@@ -25,7 +25,6 @@ TABLE = Table(
     ),
     command=NAME,
     package=NAME,
-    takes_snapshots=False,
     whole_run=True,
 )
 

@@ -14,7 +14,6 @@ TABLE = Table(
     cost="none",
     counts="nothing by itself",
     blind=("call paths: there are no snapshots",),
-    takes_snapshots=False,
 )
 
 

@@ -47,7 +47,7 @@ class Choice:
     @property
     def sentence(self) -> str:
         """What the user is told."""
-        return f"--engine auto takes {self.engine}: {self.reason}"
+        return f"--engine auto takes {self.engine}: {self.reason} (cost: {table(self.engine).cost})"
 
 
 def choose_engine(program: Program) -> Choice:

@@ -237,19 +237,6 @@ points: [{{at: meet, name: met}}]
     assert played.output.startswith("100 meetings")
 
 
-def test_the_table_of_each_engine_says_what_it_costs_and_cannot_see() -> None:
-    from gdbmem.engines.engine import NAMES, table
-
-    for name in NAMES:
-        found = table(name)
-        assert (found.name, bool(found.cost), bool(found.blind), bool(found.counts)) == (
-            name,
-            True,
-            True,
-            True,
-        )
-
-
 def test_a_missing_preload_library_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     from gdbmem.engines.engine import table
     from gdbmem.errors import MissingToolError

@@ -149,4 +149,3 @@ def test_each_engine_says_in_its_table_what_it_costs_needs_and_cannot_see() -> N
         found = table(name)
         assert found.name == name and found.cost and found.counts and found.blind and found.summary
         assert name == "none" or found.package
-        assert not (found.whole_run and found.takes_snapshots)
