@@ -21,8 +21,8 @@ TABLE = Table(
     name="jemalloc",
     runs=NATIVE,
     summary="native code; counts every allocation, or samples them for programs that run for days",
-    cost="by the rate of allocations: nothing where a program computes, 50 times and more slower where it allocates; next"
-    " to nothing with a sample each 512 KiB",
+    cost="by the rate of allocations: nothing where a program computes, 50 times and more slower where it allocates;"
+    " next to nothing with a sample each 512 KiB",
     counts="bytes of the size class that a request is rounded up to; estimates when sampled",
     blind=(
         "single small allocations, when sampled: each path carries its standard error",
