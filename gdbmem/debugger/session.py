@@ -113,6 +113,8 @@ class Session:
             return
         self._exited = hasattr(event, "exit_code")
         self._status = event.exit_code if self._exited else None
+        if self.native is not None:
+            self.forget_snapshots()
 
     def fate(self) -> dict[str, Any]:
         """Ask the launcher, or gdb, what has become of the program."""

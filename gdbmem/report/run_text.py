@@ -118,7 +118,7 @@ def print_snapshots(records: Sequence[Record], console: Console, *, unit: str = 
             Text("" if delta is None else format_delta(delta), style),
             Text("" if record.seconds is None else f"{after}{format_duration(record.seconds)}"),
             Text("" if record.hit is None else f"{hit}{record.hit:,}"),
-            Text(_where(record) if process is None else f"process {process}"),
+            Text(_where(record) if process is None or record.place else f"process {process}"),
         )
         if size_bytes is not None:
             formers[process] = size_bytes

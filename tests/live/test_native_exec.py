@@ -61,6 +61,10 @@ def test_at_the_prompt_a_snapshot_after_an_exec_is_the_new_programs(program: Pro
         shown = user.type("memsnap after")
         assert "snapshot after: heap 97.7 KiB" in shown and "since before" not in shown
         assert "exited normally" in user.type("continue")
+        user.type("run")
+        assert "since" not in user.type("memsnap again"), "it is another process"
+        (row,) = [line for line in user.type("memlist").splitlines() if line.startswith("again")]
+        assert row.rstrip().endswith("worked at becomes.c:13")
 
 
 def test_a_program_that_executes_one_without_the_profiler_is_said_to_have(

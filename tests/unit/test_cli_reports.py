@@ -273,6 +273,7 @@ def test_a_run_as_json_lists_what_is_known_and_null_for_the_rest(capsys: pytest.
         "hit": None,
         "seconds": None,
         "heap_bytes": 300,
+        "process": None,
     }
     assert document(capsys, "show", "run:reset")["kind"] == "profile"
 

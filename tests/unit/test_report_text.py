@@ -380,12 +380,16 @@ def test_what_another_process_dumped_is_told_apart_and_compared_with_its_own() -
         FakeRecord("own#1", 9 * MIB, seconds=0.6, process=8),
         FakeRecord("own#2", 3 * MIB, seconds=0.7, process=7),
         FakeRecord("own#3", 10 * MIB, seconds=0.8, process=8),
+        FakeRecord("here#2", 1 * MIB, "main at a.c:1", 1, 2, 0.9, process=9),
     ]
     print_snapshots(records, make_console(stream, width=100))
     lines = [line.split() for line in stream.getvalue().splitlines()[1:]]
     assert lines[1] == ["own#1", "9.0", "MiB", "600", "ms", "process", "8"]
     assert lines[2] == ["own#2", "3.0", "MiB", "+1.0", "MiB", "700", "ms"], "the program's, after its own"
     assert lines[3][3:5] == ["+1.0", "MiB"] and lines[3][-2:] == ["process", "8"]
+    assert lines[4][3:] == ["900", "ms", "2", "main", "at", "a.c:1"], (
+        "of the program started again, from anew"
+    )
 
 
 def test_a_run_on_a_narrow_screen_breaks_neither_names_nor_places() -> None:
