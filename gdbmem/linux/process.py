@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Optional
 
 from gdbmem.errors import TargetError
+from gdbmem.linux.processes import stat_of
 from gdbmem.linux.rights import asker, forbidden
 from gdbmem.text import printable
 
@@ -76,7 +77,8 @@ def check_analysable(pid: int, *, may_be_traced: bool = False) -> ProcessFacts:
 
 
 def _zombie(pid: int, name: str) -> TargetError:
-    if len(thread_ids(pid)) > 1:
+    others = (stat_of(thread) for thread in thread_ids(pid) if thread != pid)
+    if any(stat is not None and stat.state not in "ZX" for stat in others):
         return TargetError(
             f"the main thread of {name} has ended, so that the kernel shows its memory to nobody, though others run on",
             slug="process-zombie",
