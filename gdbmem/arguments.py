@@ -35,6 +35,13 @@ class ArgumentParser(argparse.ArgumentParser):
             raise self.unknown(unknown[0])
         return found
 
+    def parse_mixed(self, args: Sequence[str]) -> Any:
+        """As parse_args, with an operand that may be left out also behind options: `PID --run DIR NAME`."""
+        found, unknown = self.parse_known_intermixed_args(args)
+        if unknown:
+            raise self.unknown(unknown[0])
+        return found
+
     def unknown(self, word: str, hint: str = "") -> UsageError:
         """Return the error of a *word* too many, with the option that comes nearest, else *hint*."""
         import difflib

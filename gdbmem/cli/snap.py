@@ -35,7 +35,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
-    args = parser.parse_args(argv)
+    args = parser.parse_mixed(argv)
     from gdbmem.launch.attached import find_target, take_one
     from gdbmem.launch.gdbpython import find_gdb
     from gdbmem.runs.run import check_name

@@ -24,6 +24,7 @@ from gdbmem.debugger.inferior import (
 from gdbmem.debugger.session import session
 from gdbmem.engines.engine import Call, profilers
 from gdbmem.errors import GdbmemError, TargetError, internal_error
+from gdbmem.linux.process import process_facts
 from gdbmem.text import printable
 
 _DELETED = " (deleted)"
@@ -78,6 +79,7 @@ def prepare() -> None:
             slug="no-profiler",
             hint=f"{other_way} needs none; for snapshots start the program by 'gdbmem launch'",
         )
+    _refuse_ended(native["pid"])
     if native["is_on"]:
         return
     with outside_allocator(native["library"]):
@@ -86,6 +88,16 @@ def prepare() -> None:
     if said:
         native.setdefault("notes", []).append(said)
         warn(said)
+
+
+def _refuse_ended(pid: int) -> None:
+    # gdb, which hears of it only when it lets the process run, would speak of unreadable addresses.
+    if process_facts(pid).state in "ZX":
+        raise TargetError(
+            f"process {pid} has ended while gdb held it",
+            slug="process-ended",
+            hint="type 'continue', and gdb says how",
+        )
 
 
 def _malloc_there() -> str:

@@ -213,7 +213,7 @@ class ListCommand(Command):
 
                 stream.write(list_json(records, kept=kept))
             elif not records and not kept:
-                stream.write("No snapshot yet; 'massif-snap NAME' takes one.\n")
+                stream.write("No snapshot yet; 'memsnap NAME' takes one.\n")
             else:
                 from gdbmem.debugger.terminal import console_on
                 from gdbmem.report.run_text import print_kept, print_snapshots
@@ -272,7 +272,7 @@ class DiffCommand(Command):
             raise InputError(
                 "there are no two snapshots to compare yet",
                 slug="too-few-snapshots",
-                hint="take them with 'massif-snap NAME'",
+                hint="take them with 'memsnap NAME'",
             )
         if not names:
             return records[-2:]

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Optional
 
 from gdbmem.errors import TargetError
-from gdbmem.linux.rights import asker, forbidden
+from gdbmem.linux.processes import stat_of
+from gdbmem.linux.rights import AS_ROOT, asker, forbidden
 from gdbmem.text import printable
 
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD
@@ -76,7 +77,8 @@ def check_analysable(pid: int, *, may_be_traced: bool = False) -> ProcessFacts:
 
 
 def _zombie(pid: int, name: str) -> TargetError:
-    if len(thread_ids(pid)) > 1:
+    others = (stat_of(thread) for thread in thread_ids(pid) if thread != pid)
+    if any(stat is not None and stat.state not in "ZX" for stat in others):
         return TargetError(
             f"the main thread of {name} has ended, so that the kernel shows its memory to nobody, though others run on",
             slug="process-zombie",
@@ -114,11 +116,27 @@ def _status(pid: int) -> dict[str, str]:
     try:
         text = Path(f"/proc/{pid}/status").read_text(errors="surrogateescape")
     except OSError as error:
+        if _is_hidden(pid):
+            raise TargetError(
+                f"process {pid} is another user's and hidden (/proc is mounted with hidepid)",
+                slug="process-forbidden",
+                hint=AS_ROOT,
+            ) from error
         raise TargetError(
             f"there is no process {pid}", slug="no-such-process", hint="'ps' lists them"
         ) from error
     pairs = (line.split(":", 1) for line in text.splitlines() if ":" in line)
     return {key: value.strip() for key, value in pairs}
+
+
+def _is_hidden(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True  # there is one, whatever /proc says
+    except (OSError, OverflowError):
+        return False
+    return False
 
 
 def _kib(fields: dict[str, str], key: str) -> int:

@@ -145,6 +145,20 @@ def test_a_jemalloc_that_was_not_made_ready_is_refused_and_goes_on(program: Prog
         assert process.end() == 7
 
 
+def test_a_process_that_ends_while_gdb_holds_it_is_no_unreadable_address(
+    program: Program, tmp_path: Path
+) -> None:
+    needs_library("jemalloc")
+    with served(program, tmp_path, PRELOADS["jemalloc"]) as process:
+        done = attach(
+            tmp_path, process.pid, f"shell kill -KILL {process.pid}", "memsnap a", "memexplain", "continue"
+        )
+        said = done.stdout + done.stderr
+        assert f"process {process.pid} has ended while gdb held it; type 'continue'" in said
+        assert "has ended and is a zombie" in said and "Cannot access memory" not in said
+        assert "terminated with signal SIGKILL" in said
+
+
 def test_a_process_whose_main_thread_has_gone_is_no_mere_zombie() -> None:
     code = (
         "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(60,)).start();"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from gdbmem.linux.process import ProcessFacts
+from gdbmem.cli.main import parser_of
+from gdbmem.errors import TargetError, UsageError
+from gdbmem.linux.process import ProcessFacts, process_facts
 from gdbmem.linux.rights import Asker, asker, forbidden, has_ptrace_capability, ptrace_scope
 from gdbmem.runs.process_runs import run_for_process
 
@@ -71,6 +74,26 @@ def test_a_process_that_hides_its_memory_from_its_own_user_says_so() -> None:
     assert error.slug == "process-forbidden" and "its own user" in error.message and "sudo" in error.hint
 
 
+@pytest.mark.parametrize(
+    ("answer", "slug"),
+    [
+        (PermissionError, "process-forbidden"),
+        (ProcessLookupError, "no-such-process"),
+        (OverflowError, "no-such-process"),
+    ],
+)
+def test_a_process_that_proc_hides_is_not_called_missing(
+    answer: type[Exception], slug: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kill(pid: int, number: int) -> None:
+        raise answer
+
+    monkeypatch.setattr("os.kill", kill)
+    with pytest.raises(TargetError) as caught:
+        process_facts(4_190_001)
+    assert caught.value.slug == slug
+
+
 def test_a_later_process_of_the_same_number_gets_a_run_of_its_own(tmp_path: Path) -> None:
     first = {"pid": 4711, "start_ticks": 100, "boot_id": "b"}
     run, is_new = run_for_process("server", first, parent=tmp_path)
@@ -80,3 +103,17 @@ def test_a_later_process_of_the_same_number_gets_a_run_of_its_own(tmp_path: Path
     for later in ({**first, "start_ticks": 200}, {**first, "boot_id": "c"}):
         heir, is_new = run_for_process("server", later, parent=tmp_path)
         assert is_new and heir.folder != run.folder
+
+
+@pytest.mark.parametrize("words", [["9", "--run", "kept", "before"], ["--run", "kept", "9", "before"]])
+def test_the_name_of_a_snapshot_may_stand_behind_the_options(words: list[str]) -> None:
+    found = parser_of("snap").parse_mixed(words)
+    assert (found.pid, found.run, found.name) == (9, "kept", "before")
+
+
+@pytest.mark.parametrize(("words", "reason"), [
+    (["9", "a", "b"], "can't take 'b' too"), (["9", "--runn", "x"], "did you mean --run?"), ([], "required: PID"),
+])  # fmt: skip
+def test_words_too_many_or_too_few_are_named_as_everywhere(words: list[str], reason: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(reason)):
+        parser_of("snap").parse_mixed(words)
