@@ -81,7 +81,9 @@ def function_name(frame: Frame, *, room: int = 0, ellipsis: str = "…") -> str:
     if room and len(name) > room:
         name = _without_template_arguments(name, ellipsis)
     if room and len(name) > room:
-        name = ellipsis + name[len(name) - max(room, 8) + 1 :]
+        kept = max(room, 8) - 1
+        # One that no demangler could take begins with the function's name; others end with it.
+        name = name[:kept] + ellipsis if name.startswith("_Z") else ellipsis + name[-kept:]
     return name
 
 

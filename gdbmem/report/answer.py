@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gdbmem.analysis.query import Query
-from gdbmem.analysis.ranking import Ranking, Row, rank
+from gdbmem.analysis.ranking import Amount, Ranking, Row, rank
 from gdbmem.analysis.sites import describe_site
 from gdbmem.analysis.trend import STEADY
 from gdbmem.model.diff import Diff
@@ -76,18 +76,22 @@ def _trend(ranking: Ranking) -> str:
         if first is None:
             return "; nothing grew steadily"
         kind = trend_word(first.amount.trend.kind)
-        return (
-            f"; nothing grew steadily, the most is {format_delta(first.amount.delta_bytes)}"
-            f" at {site_name(first)} ({kind})"
-        )
+        return f"; nothing grew steadily, the most is {_grown(first.amount)} at {site_name(first)} ({kind})"
     steps = len(steady[0].amount.course) - 1
     named = [
-        f"{site_name(row)}, {format_delta(row.amount.delta_bytes)}, about"
-        f" {format_size(row.amount.delta_bytes // steps)} each time"
+        f"{site_name(row)}, {_grown(row.amount)}, about {format_size(row.amount.delta_bytes // steps)} each time"
         for row in steady[:_MOST_NAMED]
     ]
     more = len(steady) - len(named)
     return f"; steadily at {'; '.join(named)}{f'; and {more:,} more' if more else ''}"
+
+
+def _grown(amount: Amount) -> str:
+    return f"{format_delta(amount.delta_bytes)}{_doubt(amount)}"
+
+
+def _doubt(amount: Amount) -> str:
+    return f", give or take {format_size(amount.uncertain_bytes)}" if amount.uncertain_bytes else ""
 
 
 def trend_word(kind: str) -> str:
@@ -126,7 +130,7 @@ def _culprit(ranking: Ranking, query: Query) -> str:
             f"; no line can be named, for {name} may have changed by anything up to"
             f" {format_size(abs(amount.delta_bytes) + amount.uncertain_bytes)}"
         )
-    doubt = f", give or take {format_size(amount.uncertain_bytes)}" if amount.uncertain_bytes else ""
+    doubt = _doubt(amount)
     if whole == 0 or rest * whole < 0:
         verb = "grew" if amount.delta_bytes > 0 else "shrank"
         other = "grew" if rest > 0 else "shrank"

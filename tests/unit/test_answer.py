@@ -162,6 +162,10 @@ def test_a_snapshot_alone_says_where_its_memory_is() -> None:
         (at("(below main)", "libc_start_call_main.h:58"), "libc_start_call_main.h:58 (below main)"),
         (at("(anonymous namespace)::f(int)", "f.h:1"), "f.h:1 ((anonymous namespace)::f)"),
         (at(None, "/usr/bin/git"), "??? (in git)"),
+        (
+            at("_Z7leak_itI3BigIJ7WrapperILi0EES1_ILi1EEEEEvi" + "ILi9EE" * 900, "f.h:1"),
+            "f.h:1 (_Z7leak_itI3BigIJ7WrapperILi0EES1_ILi1EEEEEviILi9EEILi9EEIL…)",
+        ),
     ],
 )
 def test_a_site_is_named_in_few_words(site: Any, name: str) -> None:

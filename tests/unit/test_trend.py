@@ -17,7 +17,9 @@ from gdbmem.cli.main import main
 from gdbmem.model.diff import Diff
 from gdbmem.report.answer import answer_diff
 from gdbmem.runs.run import Run
+from gdbmem.units import format_delta, format_size
 from tests.unit.massif_texts import massif, path
+from tests.unit.stack_files import CAPTURES
 from tests.unit.trees import PRUNED_NODE, at, snapshot, tree
 
 LEAK, CACHE, MAIN = at("leak", "/src/a.cpp:1"), at("cache", "/src/a.cpp:2"), at("main", "/src/a.cpp:3")
@@ -106,6 +108,18 @@ def test_what_a_threshold_leaves_is_not_named_beside_what_grows_steadily() -> No
     sides = [tree(11 * n, (LEAK, 10 * n, (MAIN, 10 * n)), (PRUNED_NODE, n)) for n in (100, 200, 300)]
     answer = answer_diff(diff_series([snapshot(side) for side in sides]), Query())
     assert "steadily at a.cpp:1 (leak)" in answer and "threshold" not in answer
+
+
+@pytest.mark.parametrize("order", ["122", "112"])
+def test_what_grew_in_a_sampled_series_says_how_far_it_may_be_off(
+    order: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [str(CAPTURES / f"go{number}.pb.gz") for number in order]
+    assert main(["diff", *files, "--by", "line", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    most = max((row for row in found["paths"]), key=lambda row: int(row["delta_bytes"]))
+    said = f"{format_delta(most['delta_bytes'])}, give or take {format_size(most['uncertain_bytes'])}"
+    assert most["uncertain_bytes"] and f"the most is {said} at " in found["answer"]
 
 
 def test_a_series_of_two_is_their_diff() -> None:
