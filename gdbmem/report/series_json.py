@@ -23,8 +23,28 @@ def write_series_json(
     next_commands: Sequence[str] = (),
 ) -> None:
     """Write the document; the tree's own samples have the pid null."""
+    document = _document(summary, marks, lines, next_commands)
+    text = json.dumps(document, indent=1)
+    stream.write(text[: text.rindex("\n}")] + ',\n "samples": [')
+    pids = {line.number: line.pid for line in lines}
+    separator = "\n  "
+    for sample in samples:
+        row = {
+            "t": round(sample.t, 6),
+            "pid": pids.get(sample.line),
+            "line": sample.line,
+            **sample.reading._asdict(),
+        }
+        stream.write(separator + json.dumps(row))
+        separator = ",\n  "
+    stream.write("\n ]\n}\n")
+
+
+def _document(
+    summary: SeriesSummary, marks: Sequence[Mark], lines: Sequence[Line], next_commands: Sequence[str]
+) -> Document:
     facts = summary.facts
-    document = {
+    return {
         **head("series", summary.notices),
         "target": facts.target,
         "began": facts.began,
@@ -46,20 +66,6 @@ def write_series_json(
         "processes": [_line(line) for line in lines],
         "marks": [{"t": mark.t, "text": mark.text} for mark in marks],
     }
-    text = json.dumps(document, indent=1)
-    stream.write(text[: text.rindex("\n}")] + ',\n "samples": [')
-    pids = {line.number: line.pid for line in lines}
-    separator = "\n  "
-    for sample in samples:
-        row = {
-            "t": round(sample.t, 6),
-            "pid": pids.get(sample.line),
-            "line": sample.line,
-            **sample.reading._asdict(),
-        }
-        stream.write(separator + json.dumps(row))
-        separator = ",\n  "
-    stream.write("\n ]\n}\n")
 
 
 def verdict_json(verdict: Verdict) -> Document:
