@@ -42,13 +42,8 @@ def find_teeth(times: Sequence[float], values: Sequence[float], *, regular: bool
     smooth = _median_of_three(values)
     slope = theil_sen(times, smooth)
     level = [v - slope * (t - times[0]) for t, v in zip(times, smooth)]
-    ordered = sorted(level)
-    spread = ordered[int(0.98 * (len(ordered) - 1))] - ordered[int(0.02 * (len(ordered) - 1))]
     noise = noise_of(values)
-    turn = max(6 * noise, _SHARE_OF_RANGE * spread)
-    if turn <= 0:
-        return None
-    peaks, troughs = _turns(level, turn)
+    peaks, troughs = _turns(level, _least_turn(level, noise))
     # Where a program begins is no floor: a trough is what a fall has led to.
     troughs = [trough for trough in troughs if peaks and trough > peaks[0]]
     if len(peaks) < _FEWEST or len(troughs) < _FEWEST - 1:
@@ -59,9 +54,8 @@ def find_teeth(times: Sequence[float], values: Sequence[float], *, regular: bool
         return None
     lowest = [_lowest_near(values, trough) for trough in troughs]
     if regular:
-        holds = _are_alike(times, heights, peaks) and _is_clean(
-            level, sorted([*peaks, *troughs]), mean(heights)
-        )
+        turns = sorted([*peaks, *troughs])
+        holds = _are_alike(times, heights, peaks) and _is_clean(level, turns, mean(heights))
     else:
         floor = [times[i] for i in lowest], [values[i] for i in lowest]
         holds = _spacing(peaks) >= _FEWEST_SAMPLES_IRREGULAR and _have_one_floor(*floor, median(heights))
@@ -69,6 +63,12 @@ def find_teeth(times: Sequence[float], values: Sequence[float], *, regular: bool
         return None
     period = median(times[b] - times[a] for a, b in zip(peaks, peaks[1:]))
     return Teeth(peaks, lowest, period, median(heights), regular)
+
+
+def _least_turn(level: Sequence[float], noise: float) -> float:
+    ordered = sorted(level)
+    spread = ordered[int(0.98 * (len(ordered) - 1))] - ordered[int(0.02 * (len(ordered) - 1))]
+    return max(6 * noise, _SHARE_OF_RANGE * spread)
 
 
 def _lowest_near(values: Sequence[float], trough: int) -> int:
@@ -156,7 +156,9 @@ def _distance(left: Sequence[float], right: Sequence[float]) -> float:
 
 
 def _turns(level: Sequence[float], turn: float) -> tuple[list[int], list[int]]:
-    """Return the peaks and troughs between which the series moved by *turn* at least."""
+    """Return the peaks and troughs between which the series moved by *turn* at least; none where *turn* is 0."""
+    if turn <= 0:
+        return [], []
     peaks: list[int] = []
     troughs: list[int] = []
     low = high = 0

@@ -165,7 +165,10 @@ def _tree(ready: _Ready, args: argparse.Namespace) -> Tree:
 def _writer(run: Run, name: str, limit: Limit, args: argparse.Namespace, *, is_exact: bool) -> SeriesWriter:
     if args.resume:
         try:
-            return SeriesWriter(run.folder)
+            writer = SeriesWriter(run.folder)
+            if not is_exact:
+                writer.doubt_threads()
+            return writer
         except Damaged as error:
             aside = set_aside(run.folder)
             print(

@@ -81,8 +81,7 @@ class Recorder:
         self._next_thin = clock() + _THIN_EVERY_SECONDS
         self._must_check = True  # whether something may have ended
         self._troubled = False
-        self._denied_said = False
-        self._gone_said = False
+        self._noted: set[str] = set()
 
     def run(self) -> str:
         """Record; return what ended it: "exit", "time", "signal" or "quit"."""
@@ -148,7 +147,7 @@ class Recorder:
     def _tell(self, glance: Glance) -> None:
         self._take_marks()
         if self._view.shows_glances:
-            self._view.show(Look(glance.t, glance.readings(), (), False, self._tree.alive, 0))
+            self._view.show(Look(glance.t, glance.readings(), (), False, self._tree.alive))
 
     @property
     def _looks_on(self) -> bool:
@@ -159,8 +158,7 @@ class Recorder:
         if self._looks_on and self._tree.alive:
             self._look(self._clock(), sweep=self._tree.reads_pss)
 
-    def mark(self, text: str) -> None:
-        """Set a mark here and now; may be called from another thread's loop step."""
+    def _mark(self, text: str) -> None:
         self._trouble(self._writer.mark(Mark(self._clock(), text)))
 
     def _look(self, now: float, *, sweep: Optional[bool] = None) -> None:
@@ -174,20 +172,30 @@ class Recorder:
         if now >= self._next_thin:
             self._writer.thin(now)
             self._next_thin = now + _THIN_EVERY_SECONDS
-        if self._writer.has_gone and not self._gone_said:
-            self._gone_said = True
-            self._view.note(
+        self._warn()
+        self._view.show(look)
+
+    def _warn(self) -> None:
+        """Say, once each, what the user can't see in the numbers."""
+        if self._writer.has_gone:
+            self._note_once(
                 "the run folder has been removed or renamed: of a removed one nothing will be left"
             )
-        if self._tree.denied and not self._denied_said:
-            self._denied_said = True
-            self._view.note("some processes belong to other users: their PSS and USS can't be read, only RSS")
-        self._view.show(look)
+        if self._tree.denied:
+            self._note_once("some processes belong to other users: their PSS and USS can't be read, only RSS")
+        if self._tree.events_lost:
+            self._writer.doubt_threads()
+            self._note_once("the kernel has dropped process events: threads started are a lower bound")
+
+    def _note_once(self, text: str) -> None:
+        if text not in self._noted:
+            self._noted.add(text)
+            self._view.note(text)
 
     def _take_marks(self) -> None:
         if self._program is not None:
             for line in self._program.take_marks():
-                self.mark(line)
+                self._mark(line)
 
     def _trouble(self, reason: str) -> None:
         if reason and not self._troubled:
@@ -234,7 +242,7 @@ class Recorder:
 
     def _obey(self, number: int) -> None:
         if number == signal.SIGUSR1:
-            self.mark("SIGUSR1")
+            self._mark("SIGUSR1")
         elif number in (signal.SIGTERM, signal.SIGHUP):
             self._end_program("signal")
         elif number == signal.SIGINT and self._program is None:
@@ -244,7 +252,7 @@ class Recorder:
         if wish == "quit":
             self._end_program("quit")
         elif wish == "mark":
-            self.mark(time.strftime("key %H:%M:%S"))
+            self._mark(time.strftime("key %H:%M:%S"))
         elif wish == "pause":
             self._paused = not self._paused
 

@@ -34,7 +34,6 @@ class Look:
     changed_lines: Sequence[Line]
     swept: bool  # PSS and the like were read
     alive: int
-    processes_started: int  # since the look before, as far as they were seen
 
 
 class _Process:
@@ -87,10 +86,9 @@ class Tree:
         self._changed: dict[int, Line] = {}
         self._next_find = self._next_search = self._next_sweep = 0.0
         self._must_search = events is None
-        self._started = 0  # processes, since the last whole look
+        self._started = 0  # processes, as far as they were seen
         self.glances = Glances(0.0, b"", statm_reader([]))
         self.sweeps = 0
-        self.sweep_seconds = 0.0  # CPU time
         self.denied = 0  # processes whose PSS may not be read
         self.events_lost = False
         self._lists_children = True
@@ -138,16 +136,14 @@ class Tree:
         if sweep:
             seconds = time.thread_time() - begin
             self.sweeps += 1
-            self.sweep_seconds += seconds
             self._next_sweep = t + seconds / self._budget if self._budget > 0 else 0.0
         cgroup = self._surroundings.read_cgroup() if last_words else around.cgroup if around else {}
         if readings or cgroup:
             total = total_of([reading for _, reading in readings], self._shares, sweep=sweep)
             readings.append((TREE, total._replace(**self._counters(), **cgroup)))
         changed, self._changed = list(self._changed.values()), {}
-        started, self._started = self._started, 0
         self._plan_glances(t, 0.0 if sweep else time.thread_time() - began)
-        return Look(t, readings + last_words, changed, sweep, self.alive, started)
+        return Look(t, readings + last_words, changed, sweep, self.alive)
 
     @property
     def events(self) -> Optional[ProcessEvents]:

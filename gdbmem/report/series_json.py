@@ -23,13 +23,7 @@ def write_series_json(
     next_commands: Sequence[str] = (),
 ) -> None:
     """Write the document; the tree's own samples have the pid null."""
-    document = {
-        **_summary(summary),
-        "next": list(next_commands),
-        "components": {part.name: part.change_bytes for part in summary.components},
-        "processes": [_line(line) for line in lines],
-        "marks": [{"t": mark.t, "text": mark.text} for mark in marks],
-    }
+    document = _document(summary, marks, lines, next_commands)
     text = json.dumps(document, indent=1)
     stream.write(text[: text.rindex("\n}")] + ',\n "samples": [')
     pids = {line.number: line.pid for line in lines}
@@ -46,7 +40,9 @@ def write_series_json(
     stream.write("\n ]\n}\n")
 
 
-def _summary(summary: SeriesSummary) -> Document:
+def _document(
+    summary: SeriesSummary, marks: Sequence[Mark], lines: Sequence[Line], next_commands: Sequence[str]
+) -> Document:
     facts = summary.facts
     return {
         **head("series", summary.notices),
@@ -65,6 +61,10 @@ def _summary(summary: SeriesSummary) -> Document:
         "threads_started_is_exact": facts.exact_threads,
         "copied_bytes": summary.copied_bytes,
         "verdict": verdict_json(summary.verdict),
+        "next": list(next_commands),
+        "components": {part.name: part.change_bytes for part in summary.components},
+        "processes": [_line(line) for line in lines],
+        "marks": [{"t": mark.t, "text": mark.text} for mark in marks],
     }
 
 

@@ -79,29 +79,13 @@ def details(summary: SeriesSummary) -> list[str]:
     changed = [c for c in summary.components if abs(c.change_bytes) >= 1 << 20]
     if changed:
         found.append("by kind: " + ", ".join(f"{c.name} {format_delta(c.change_bytes)}" for c in changed))
-    heap = next((c.change_bytes for c in summary.components if c.name == "[heap]"), None)
-    anonymous = next((c.change_bytes for c in summary.components if c.name == "anonymous"), 0.0)
-    if summary.verdict.grows and heap is not None and anonymous > 4 * max(abs(heap), 1 << 18):
-        stays = (
-            "[heap] stays as it is, what grows" if abs(heap) < 1 << 20 else "little of that is [heap], most"
-        )
-        found.append(
-            f"{stays} is other anonymous memory: arenas of threads, large blocks, or freed memory that is kept"
-        )
+    found += _beside_the_heap(summary)
     if summary.copied_bytes >= 1 << 20:
         found.append(
             f"forked processes have copied {format_size(summary.copied_bytes)} of what they had inherited "
             "(copy-on-write: their RSS doesn't show it)"
         )
-    if summary.threads_per_second >= 1:
-        least = "" if summary.facts.exact_threads else "at least "
-        found.append(
-            f"threads started: {least}{summary.threads_started:,} ({summary.threads_per_second:,.0f}/s)"
-        )
-    if summary.cpu_seconds and summary.seconds:
-        least = "at least " if len(summary.lines) > 1 else ""
-        share = 100 * summary.cpu_seconds / summary.seconds
-        found.append(f"CPU: {least}{summary.cpu_seconds:,.1f} s, {share:,.0f} % of one")
+    found += _work(summary)
     if summary.gpu_peak_bytes is not None:
         found.append(f"on GPUs: {format_size(summary.gpu_peak_bytes)} at most")
     if summary.cgroup is not None and (summary.cgroup.limit_bytes is not None or summary.cgroup.limit_hits):
@@ -111,6 +95,31 @@ def details(summary: SeriesSummary) -> list[str]:
             f"at this rate the limit of {summary.facts.limit_of}, {format_size(summary.facts.limit_bytes)}, is "
             f"reached in {format_duration(summary.seconds_to_limit)}"
         )
+    return found
+
+
+def _beside_the_heap(summary: SeriesSummary) -> list[str]:
+    heap = next((c.change_bytes for c in summary.components if c.name == "[heap]"), None)
+    anonymous = next((c.change_bytes for c in summary.components if c.name == "anonymous"), 0.0)
+    if not summary.verdict.grows or heap is None or anonymous <= 4 * max(abs(heap), 1 << 18):
+        return []
+    stays = "[heap] stays as it is, what grows" if abs(heap) < 1 << 20 else "little of that is [heap], most"
+    return [
+        f"{stays} is other anonymous memory: arenas of threads, large blocks, or freed memory that is kept"
+    ]
+
+
+def _work(summary: SeriesSummary) -> list[str]:
+    found = []
+    if summary.threads_per_second >= 1:
+        least = "" if summary.facts.exact_threads else "at least "
+        found.append(
+            f"threads started: {least}{summary.threads_started:,} ({summary.threads_per_second:,.0f}/s)"
+        )
+    if summary.cpu_seconds and summary.seconds:
+        least = "at least " if len(summary.lines) > 1 else ""
+        share = 100 * summary.cpu_seconds / summary.seconds
+        found.append(f"CPU: {least}{summary.cpu_seconds:,.1f} s, {share:,.0f} % of one")
     return found
 
 

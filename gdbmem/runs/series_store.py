@@ -12,7 +12,7 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -114,6 +114,12 @@ class SeriesWriter:
         if not self._glances:
             self._journal.clear()
         return ""
+
+    def doubt_threads(self) -> None:
+        """Say of this recording that its count of threads is a lower bound."""
+        if self.facts.exact_threads:
+            self.facts = replace(self.facts, exact_threads=False)
+            self._waiting.append(("UPDATE fact SET value = ? WHERE name = 'exact_threads'", [(False,)]))
 
     def marks_since(self, count: int) -> list[Mark]:
         """Return the marks after the first *count*: others may have set some."""

@@ -51,7 +51,7 @@ def summarize(recording: Recording) -> SeriesSummary:
         verdict=verdict,
         lines=lines,
         components=_components(recording),
-        threads_started=sum(line.threads_started for line in lines),
+        threads_started=_threads_started(recording, lines),
         copied_bytes=_copied(recording, lines),
         gaps=gaps,
         seconds_to_limit=_time_left(recording, verdict, cgroup, values[-1] if values else None),
@@ -89,6 +89,12 @@ def _looks(recording: Recording) -> tuple[list[float], list[tuple[float, float]]
         and b - a > (150.0 if last - a > 86400 else 0.0)
     ]  # fmt: skip
     return looks, gaps
+
+
+def _threads_started(recording: Recording, lines: Sequence[LineSummary]) -> int:
+    # The tree's counter has those of all lines, but for the last words of those that died at the very end.
+    counter = max((value for _, value in recording.points(TREE, "threads_started")), default=0)
+    return max(sum(line.threads_started for line in lines), int(counter))
 
 
 def _line(recording: Recording, index: int) -> LineSummary:

@@ -44,8 +44,8 @@ def test_a_scrape_gets_the_last_look_and_what_was_last_known() -> None:
     view = PrometheusView(below, "127.0.0.1", 0)
     line = Line(1, 4711, 5, 'wor"ker\x1b', "", 0, 0.0)
     first = Reading(rss_bytes=4096, pss_bytes=2048, cpu_seconds=1.5)
-    view.show(Look(0.0, [(1, first), (TREE, first)], [line], True, 1, 0))
-    view.show(Look(0.2, [(1, Reading(rss_bytes=8192)), (TREE, Reading(rss_bytes=8192))], [], False, 1, 0))
+    view.show(Look(0.0, [(1, first), (TREE, first)], [line], True, 1))
+    view.show(Look(0.2, [(1, Reading(rss_bytes=8192)), (TREE, Reading(rss_bytes=8192))], [], False, 1))
     with urllib.request.urlopen(f"http://127.0.0.1:{view.port}/metrics") as answer:
         text = answer.read().decode()
     assert 'gdbmem_rss_bytes{line="0",name="(tree)",pid=""} 8192.0' in text
@@ -71,12 +71,12 @@ def test_a_process_that_has_gone_leaves_no_number_to_the_tree_or_to_its_heir() -
     view = PrometheusView(Silent(), "127.0.0.1", 0)
     parent, worker = Line(1, 10, 1, "p", "", 0, 0.0), Line(2, 20, 2, "w", "", 1, 0.0)
     alone = Reading(rss_bytes=4096, shared_bytes=4096, pss_bytes=4096)
-    view.show(Look(0.0, [(1, alone), (TREE, alone)], [parent], True, 1, 0))
+    view.show(Look(0.0, [(1, alone), (TREE, alone)], [parent], True, 1))
     both = [(1, alone), (2, alone), (TREE, Reading(pss_bytes=8192))]
-    view.show(Look(2.0, both, [worker], True, 2, 1))
+    view.show(Look(2.0, both, [worker], True, 2))
     assert f"gdbmem_rss_bytes{TREE_LABELS}" not in scraped(view), "the RSS of several has no honest sum"
     heir = replace(worker, pid=21, start_ticks=9, respawns=1)
-    view.show(Look(4.0, [(1, alone), (2, Reading(rss_bytes=8192)), (TREE, Reading())], [heir], False, 2, 1))
+    view.show(Look(4.0, [(1, alone), (2, Reading(rss_bytes=8192)), (TREE, Reading())], [heir], False, 2))
     of_the_heir = {name for name in scraped(view) if 'pid="21"' in name}
     assert of_the_heir == {'gdbmem_rss_bytes{line="2",name="w",pid="21"}'}
 
@@ -88,7 +88,7 @@ def exported() -> set[str]:
     """Return the names that a scrape has, of a look at which everything could be read."""
     view = PrometheusView(Silent(), "127.0.0.1", 0)
     reading = Reading._make([1] * len(READING_FIELDS))
-    view.show(Look(0.0, [(1, reading), (TREE, reading)], [Line(1, 2, 3, "x", "", 0, 0.0)], True, 1, 0))
+    view.show(Look(0.0, [(1, reading), (TREE, reading)], [Line(1, 2, 3, "x", "", 0, 0.0)], True, 1))
     with urllib.request.urlopen(f"http://127.0.0.1:{view.port}/metrics") as answer:
         text = answer.read().decode()
     return set(re.findall(r"^(gdbmem_\w+)\{", text, re.MULTILINE))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import time
@@ -11,13 +12,17 @@ from pathlib import Path
 
 import pytest
 
+from gdbmem.launch.recorder import Plan, Recorder
 from gdbmem.linux import cgroup, processes
 from gdbmem.linux.clock import clock_of, series_clock
+from gdbmem.linux.procevents import Started
 from gdbmem.linux.rollup import parse_rollup
 from gdbmem.linux.sampling import Counts, ProcessFiles, ProcessGone, Stat, Statm, parse_stat
 from gdbmem.linux.tally import Tally
 from gdbmem.linux.tree import Tree
 from gdbmem.model.series import TREE, SeriesFacts
+from gdbmem.report.live import PlainView
+from gdbmem.runs.series_store import Recording, SeriesWriter
 
 STAT = (
     b"4711 (a) b (c) S 1 4711 4711 0 -1 4194560 53 21 7 4 225 968 67 11 20 0 3 0 987654 50798592 4675 "
@@ -191,6 +196,32 @@ def test_forbidden_pss_is_told_once_and_rss_goes_on(monkeypatch: pytest.MonkeyPa
             assert reading.anonymous_bytes is not None, "status is readable for everybody"
         assert tree.denied == 1
         tree.close()
+
+
+def test_a_count_of_threads_is_not_called_exact_once_the_kernel_has_dropped_events(tmp_path: Path) -> None:
+    class Overrun:
+        lost = False
+
+        def drain(self) -> list[Started]:
+            self.lost = True
+            return []
+
+        def fileno(self) -> int:
+            return silent
+
+    silent, other = os.pipe()
+    tree = Tree(lambda: {os.getpid()}, events=Overrun())  # type: ignore[arg-type]  # plays ProcessEvents
+    began = time.clock_gettime(time.CLOCK_BOOTTIME)
+    exact = SeriesFacts("x", 0.2, 0.0, "", began, exact_threads=True)
+    writer, said = SeriesWriter(tmp_path, exact), io.StringIO()
+    plan, view = Plan(0.01, 0.05), PlainView(said, quiet=True)
+    Recorder(tree, writer, plan, view, clock=series_clock(began)).run()
+    tree.close()
+    writer.close()
+    os.close(silent)
+    os.close(other)
+    assert not Recording(tmp_path).facts.exact_threads
+    assert said.getvalue().count("dropped process events") == 1
 
 
 def test_time_in_a_series_does_not_jump_with_the_calendar(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -328,7 +328,7 @@ def test_what_is_drawn_while_it_runs_never_takes_more_than_the_terminal_has(size
     for t in range(9):
         reading = Reading(rss_bytes=1023 * MIB, pss_bytes=1000 * MIB + t, uss_bytes=999 * MIB, threads=12)
         readings = [(line.number, reading) for line in lines] + [(TREE, reading)]
-        view.show(Look(float(t), readings, lines if t == 0 else [], True, len(lines), 0))
+        view.show(Look(float(t), readings, lines if t == 0 else [], True, len(lines)))
     console.width = size[0]
     drawn = [
         "".join(segment.text for segment in line).rstrip()

@@ -204,6 +204,15 @@ def test_a_counter_that_begins_anew_with_the_next_process_never_counts_down() ->
     assert counted([0, 10, 20, 3, 5]) == 25
 
 
+def test_threads_of_more_processes_than_get_a_row_are_counted(tmp_path: Path) -> None:
+    writer = SeriesWriter(tmp_path, facts())
+    lines = [Line(n, 100 + n, 1, "worker", "", 0, 0.0) for n in range(1, 301)]
+    each = [(line.number, Reading(threads_started=2, pss_bytes=MIB)) for line in lines]
+    writer.append(1.0, [*each, (TREE, Reading(threads_started=600, pss_bytes=300 * MIB))], lines)
+    writer.close()
+    assert summarize(Recording(tmp_path)).threads_started == 600
+
+
 def test_a_tree_without_readable_pss_is_judged_by_its_biggest_process(tmp_path: Path) -> None:
     writer = SeriesWriter(tmp_path, facts())
     for number in range(60):
