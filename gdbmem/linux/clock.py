@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Callable
+from typing import TYPE_CHECKING, Callable
 
-from gdbmem.model.series import SeriesFacts
+if TYPE_CHECKING:
+    from gdbmem.model.series import SeriesFacts
 
 
 def series_clock(boot_seconds: float) -> Callable[[], float]:

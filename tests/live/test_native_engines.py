@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+from collections.abc import Sequence
 from ctypes.util import find_library
 from pathlib import Path
 from typing import Any
@@ -210,31 +211,21 @@ def test_a_snapshot_in_passing_leaves_next_and_the_users_own_breakpoints_as_they
         assert "kept 300 blocks, sum 5.0000" in user.text
 
 
+@pytest.mark.parametrize(
+    ("engine", "flags", "meetings", "total"),
+    [("gperftools", (), 12, 66.0), ("jemalloc", ("-DTHREADS=100", "-DROUNDS=1"), 100, 14950.0)],
+    ids=["a-few", "a-hundred"],
+)
 def test_threads_that_come_to_a_point_at_the_same_time_each_take_their_snapshot(
-    program: Program, tmp_path: Path
+    engine: str, flags: Sequence[str], meetings: int, total: float, program: Program, tmp_path: Path
 ) -> None:
-    needs_library("gperftools")
-    recipe = f"program: {program('meets')}\nengine: gperftools\npoints: [{{at: meet, name: met}}]\n"
+    needs_library(engine)
+    recipe = f"program: {program('meets', *flags)}\nengine: {engine}\ntimeout: 60s\npoints: [{{at: meet, name: met}}]\n"
     played = Played(tmp_path, recipe)
     assert played.status == 0, played.messages
-    assert len(played.result["points"][0]["snapshots"]) == played.result["points"][0]["hits"] == 12
-    assert played.output == "12 meetings, sum 66.0\n"
-
-
-def test_a_hundred_threads_that_come_at_once_all_take_their_snapshot(
-    program: Program, tmp_path: Path
-) -> None:
-    needs_library("jemalloc")
-    recipe = f"""
-program: {program("meets", "-DTHREADS=100", "-DROUNDS=1")}
-engine: jemalloc
-timeout: 60s
-points: [{{at: meet, name: met}}]
-"""
-    played = Played(tmp_path, recipe)
-    assert played.status == 0, played.messages
-    assert len(played.result["points"][0]["snapshots"]) == played.result["points"][0]["hits"] == 100
-    assert played.output.startswith("100 meetings")
+    (point,) = played.result["points"]
+    assert len(point["snapshots"]) == point["hits"] == meetings
+    assert played.output == f"{meetings} meetings, sum {total}\n"
 
 
 def test_a_missing_preload_library_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

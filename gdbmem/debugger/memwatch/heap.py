@@ -23,15 +23,11 @@ PATIENT_CHUNKS = 2_000_000  # free chunks that are walked for one command at the
 
 
 class _Place(NamedTuple):
-    """Where a C library keeps malloc's state: addresses, or offsets from where its file begins."""
+    """Where a C library keeps malloc's state."""
 
     main_arena: int
     state: Struct
     mmapped_mem: Optional[int]
-
-    def moved(self, by: int) -> _Place:
-        mapped = None if self.mmapped_mem is None else self.mmapped_mem + by
-        return _Place(self.main_arena + by, self.state, mapped)
 
 
 class HeapReader:
@@ -76,7 +72,9 @@ class HeapReader:
         if replacement is not None:
             self.problem = f"malloc is {replacement} here, and only glibc's is read"
             return False
-        found = _known(mappings) or _by_symbols(mappings) or self._by_shape(mappings)
+        found = self._by_shape(mappings)
+        if found is None or found.mmapped_mem is None:
+            found = _by_symbols() or found  # may have gdb read libc's debug information, 30 ms
         if found is None:
             self.problem = "no glibc malloc was found in this process (not loaded yet, or another C library)"
             self.nothing_yet = all(mapping.name != "[heap]" for mapping in mappings)
@@ -117,24 +115,11 @@ class HeapReader:
         return [self._pointers[number] for number in numbers if number in self._pointers]
 
 
-# (library, inode) → offsets of its malloc's state: looking symbols up takes gdb 30 ms.
-_offsets: dict[tuple[str, int], _Place] = {}
-
-
 def _mappings(pid: int) -> list[Mapping]:
     return parse_smaps(Path(f"/proc/{pid}/maps").read_bytes())
 
 
-def _known(mappings: Sequence[Mapping]) -> Optional[_Place]:
-    """Return what an earlier process with the same C library has taught."""
-    for mapping in mappings:
-        place = _offsets.get((mapping.name, mapping.inode))
-        if place is not None:
-            return place.moved(mapping.start)
-    return None
-
-
-def _by_symbols(mappings: Sequence[Mapping]) -> Optional[_Place]:
+def _by_symbols() -> Optional[_Place]:
     """Find the main arena by libc's own debug information."""
     try:
         arena = gdb.parse_and_eval("&main_arena")
@@ -148,9 +133,4 @@ def _by_symbols(mappings: Sequence[Mapping]) -> Optional[_Place]:
         mapped: Optional[int] = int(gdb.parse_and_eval("&mp_.mmapped_mem"))
     except gdb.error:
         mapped = None
-    found = _Place(int(arena), state, mapped)
-    library = str(Path(gdb.solib_name(found.main_arena) or "").resolve())
-    first = next((mapping for mapping in mappings if mapping.name == library), None)
-    if first is not None:
-        _offsets[library, first.inode] = found.moved(-first.start)
-    return found
+    return _Place(int(arena), state, mapped)
