@@ -31,7 +31,6 @@ _MAPPED_FROM_BYTES = 16 << 20
 _UNPACKED_LIMIT_BYTES = 1 << 30
 _HELD_BYTES = 64 << 20  # more than that is unpacked to a file
 _STEP_BYTES = 1 << 20
-_HEAD_BYTES = 64  # more than a heaptrack file's first line
 
 _GZIP = b"\x1f\x8b"
 _BZIP2 = b"BZh"
@@ -177,7 +176,7 @@ def is_heaptrack(path: Union[str, os.PathLike[str]], reading: Optional[Reading] 
     source = os.fspath(path)
     with _opened(source) as (file, packing):
         if packing is None:
-            return FORMATS["heaptrack"].start.match(file.read(_HEAD_BYTES)) is not None
+            return FORMATS["heaptrack"].start.match(file.read(64)) is not None
     return _Unpacking(source).is_heaptrack()
 
 
