@@ -14,13 +14,13 @@ import gdb
 
 from gdbmem.debugger.command import warn
 from gdbmem.debugger.inferior import (
-    address_of,
     get_register,
     is_inside,
     machine_here,
     outside_allocator,
     program,
 )
+from gdbmem.debugger.loaded import address_of
 from gdbmem.debugger.session import session
 from gdbmem.engines.engine import Call, profilers
 from gdbmem.errors import GdbmemError, TargetError, internal_error

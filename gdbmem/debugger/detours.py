@@ -14,13 +14,13 @@ import gdb
 from gdbmem.debugger.command import warn
 from gdbmem.debugger.execution import executions
 from gdbmem.debugger.inferior import (
-    address_of,
     general_registers,
     get_register,
     machine_here,
     program,
     set_registers,
 )
+from gdbmem.debugger.loaded import address_of
 from gdbmem.engines.engine import Call
 from gdbmem.engines.machines import Machine
 from gdbmem.errors import GdbmemError, TargetError, internal_error

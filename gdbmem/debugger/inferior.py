@@ -18,10 +18,9 @@ import gdb
 from gdbmem.debugger.command import warn
 from gdbmem.debugger.execution import executions
 from gdbmem.debugger.language import speaking
-from gdbmem.debugger.place import program_file
+from gdbmem.debugger.loaded import address_of
 from gdbmem.engines.machines import SAVED, Machine, machine_of
 from gdbmem.errors import TargetError
-from gdbmem.text import printable
 from gdbmem.units import format_size
 
 _TEXT_START, _TEXT_END = 512, 1 << 14  # of the texts that calls get; the instructions stand before them
@@ -311,24 +310,6 @@ def _run_to(end: int, function: str, *, start: int) -> None:
             )
     finally:
         stop.delete()
-
-
-def address_of(function: str) -> int:
-    """Return where *function* is; raises TargetError where the program has none of that name."""
-    try:
-        with speaking("c"):
-            return int(gdb.parse_and_eval(f"(unsigned long) &{function}"))
-    except gdb.error:
-        raise _not_loaded(function) from None
-
-
-def _not_loaded(function: str) -> TargetError:
-    hint = "set a breakpoint (break main) and type 'continue' first; a static or setuid program loads none"
-    reason = f"the program has no {function}: the profiling allocator is not loaded (yet)"
-    if executions.replaced:
-        name = printable(program_file())
-        reason = f"the program has executed another one, {name}, into which the profiling allocator is not loaded (yet)"
-    return TargetError(reason, slug="profiler-not-loaded", hint=hint)
 
 
 @contextmanager
