@@ -76,7 +76,8 @@ def _trend(ranking: Ranking) -> str:
         if first is None:
             return "; nothing grew steadily"
         kind = trend_word(first.amount.trend.kind)
-        return f"; nothing grew steadily, the most is {_grown(first.amount)} at {site_name(first)} ({kind})"
+        comma = "," if first.amount.uncertain_bytes else ""
+        return f"; nothing grew steadily, the most is {_grown(first.amount)}{comma} at {site_name(first)} ({kind})"
     steps = len(steady[0].amount.course) - 1
     named = [
         f"{site_name(row)}, {_grown(row.amount)}, about {format_size(row.amount.delta_bytes // steps)} each time"

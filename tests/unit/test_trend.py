@@ -119,7 +119,7 @@ def test_what_grew_in_a_sampled_series_says_how_far_it_may_be_off(
     found = json.loads(capsys.readouterr().out)
     most = max((row for row in found["paths"]), key=lambda row: int(row["delta_bytes"]))
     said = f"{format_delta(most['delta_bytes'])}, give or take {format_size(most['uncertain_bytes'])}"
-    assert most["uncertain_bytes"] and f"the most is {said} at " in found["answer"]
+    assert most["uncertain_bytes"] and f"the most is {said}, at " in found["answer"]
 
 
 def test_a_series_of_two_is_their_diff() -> None:
