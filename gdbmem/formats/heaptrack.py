@@ -38,11 +38,13 @@ from gdbmem.formats.stacks import (
 )
 from gdbmem.model.calltree import Frame
 from gdbmem.text import printable
+from gdbmem.units import format_size
 
 TRUNCATED = "profile-truncated"
 
 METRICS = (IN_USE, PEAK, ALLOCATED)
 _VERSIONS = (1, 2, 3)
+_LONGEST_LINE_BYTES = 64 << 20
 _PIECE_BYTES = 128 << 10  # what is worked out of a piece then stays in the processor's cache
 
 Blocks = Callable[[], Iterator[bytes]]  # what a file holds, from its start each time
@@ -243,9 +245,13 @@ class _Reader:
     def _pieces(self) -> Iterator[bytes]:
         """Yield whole lines, some at a time; what stands behind the last of them is a cut."""
         waiting: list[bytes] = []  # of a line that goes on
+        start = 0  # where that line begins, bytes
         for block in self.blocks():
             if b"\n" not in block:
                 waiting.append(block)
+                if sum(map(len, waiting)) > _LONGEST_LINE_BYTES:
+                    expected = f"a line of up to {format_size(_LONGEST_LINE_BYTES)}"
+                    raise bad_line(self.source, self._line_at(start), waiting[0], expected)
                 continue
             block = b"".join([*waiting, block])
             at = 0
@@ -253,10 +259,20 @@ class _Reader:
                 yield block[at:stop]
                 at = stop
             waiting = [block[at:]]
-        if any(waiting):
-            text = f"{printable(self.source)} was cut at line {self._lines + 1}"
-            notice = Notice(TRUNCATED, text)
-            self.notices += [notice] if not self.notices else []
+            start += at
+        if any(waiting) and not self.notices:
+            text = f"{printable(self.source)} was cut at line {self._line_at(start)}"
+            self.notices.append(Notice(TRUNCATED, text))
+
+    def _line_at(self, offset: int) -> int:
+        """Return the number of the line that begins after *offset* bytes; only of a damaged file anybody asks."""
+        number = 1
+        for block in self.blocks():
+            number += block.count(b"\n", 0, offset)
+            offset -= len(block)
+            if offset <= 0:
+                break
+        return number
 
     def events_until(self, count: int) -> Events:
         """Return the events among the first *count* lines of the counting."""

@@ -150,6 +150,28 @@ def test_a_compressed_file_that_ends_early_gives_what_is_there_and_says_so_once(
     assert slugs.count("compressed-file-truncated") == 1 and len(set(slugs)) == len(slugs)
 
 
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("events", [1, 700_000])
+def test_where_a_file_was_cut_is_said_by_the_number_of_its_line(
+    tmp_path: Path, events: int, *, packed: bool
+) -> None:
+    data = HEAD + b"+ 0\n" * events + b"+"
+    file = tmp_path / "cut"
+    file.write_bytes(gzip.compress(data, 1) if packed else data)
+    (notice,) = read(file).notices
+    assert notice.message.endswith(f"cut was cut at line {6 + events + 1}")
+
+
+def test_a_line_without_end_is_refused_before_it_fills_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heaptrack, "_LONGEST_LINE_BYTES", 3 << 20)
+    file = tmp_path / "endless.gz"
+    file.write_bytes(gzip.compress(HEAD + b"s 9 " + b"x" * (9 << 20), 1))
+    with pytest.raises(InputError, match=r"endless\.gz:7: expected a line of up to 3\.0 MiB, found 's 9 xxx"):
+        tree(read(file))
+
+
 def test_damaged_compressed_data_is_a_sentence(tmp_path: Path) -> None:
     whole = bytearray(gzip.compress(HEAD + MANY, 1))
     whole[-8] ^= 1  # of the checksum
