@@ -71,13 +71,7 @@ def choose_engine(program: Program) -> Choice:
             return Choice(engine, f"{name} is linked to {printable(library)}, {sister}")
     against = _against_valgrind(program, linked)
     if not against:
-        runtime = runtime_among([str(program.symbols), *(f"/{library}" for library in linked)])
-        if runtime is not None:
-            return Choice("massif", f"it counts all that malloc gives; {name} has a heap of its own beside malloc's"
-                          f" ({runtime}), which only --pages-as-heap counts")  # fmt: skip
-        return Choice(
-            "massif", f"it counts every byte of malloc's, and nothing about {name} speaks against valgrind"
-        )
+        return _massif(name, runtime_among([str(program.symbols), *(f"/{library}" for library in linked)]))
     for engine in ("gperftools", "jemalloc"):
         if _is_there(engine):
             return Choice(engine, f"{name} {against}")
@@ -86,6 +80,15 @@ def choose_engine(program: Program) -> Choice:
     return Choice(
         "none", "neither valgrind nor a profiling allocator is installed ('gdbmem doctor' says what to type)"
     )
+
+
+def _massif(name: str, runtime: Optional[str]) -> Choice:
+    if runtime is None:
+        reason = f"it counts every byte of malloc's, and nothing about {name} speaks against valgrind"
+    else:
+        own = f"{name} has a heap of its own beside malloc's ({runtime})"
+        reason = f"it counts all that malloc gives; {own}, which only --pages-as-heap counts"
+    return Choice("massif", reason)
 
 
 def _name_of(program: Program) -> str:
