@@ -234,16 +234,11 @@ def next_commands(
     line = max(lines, key=lambda row: (row.last_bytes or 0) - (row.first_bytes or 0)).line
     stat = stat_of(line.pid)
     alive = stat is not None and stat.start_ticks == line.start_ticks
-    is_python = line.name.startswith("python")
-    found = []
-    if alive and is_python and "python" in SUBCOMMANDS:
-        found.append(f"gdbmem python {line.pid}")
-    if alive and "explain" in SUBCOMMANDS:
-        found.append(f"gdbmem explain {line.pid}")
-    if not found and program:
-        words = [shlex.quote(word) for word in program]
-        arguments = f" -- {' '.join(words[1:])}" if words[1:] else ""
-        found.append(f"gdbmem launch --massif {words[0]}{arguments}")
-    if not found and alive:
-        found.append(f"gdb -p {line.pid}")
-    return found
+    if alive:
+        python = [f"gdbmem python {line.pid}"] if "python" in SUBCOMMANDS else []
+        return [*python * line.name.startswith("python"), f"gdbmem explain {line.pid}"]
+    if not program:
+        return []
+    words = [shlex.quote(word) for word in program]
+    arguments = f" -- {' '.join(words[1:])}" if words[1:] else ""
+    return [f"gdbmem launch --massif {words[0]}{arguments}"]

@@ -68,6 +68,14 @@ def starts(scratch: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
                 stream.close()
 
 
+def awake(starts: Callable[..., subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+    """Start one of SLEEPS and wait for it to have started: its beginning is not level."""
+    target = starts(SLEEPS[0], "-c", "print('ready', flush=True)\n" + SLEEPS[2], stdout=subprocess.PIPE)
+    assert target.stdout is not None
+    assert target.stdout.readline() == b"ready\n"
+    return target
+
+
 def wait_until(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 20
     while not holds():
@@ -259,7 +267,7 @@ def test_a_damaged_series_is_set_aside_and_a_new_one_begins(
 def test_a_signal_ends_the_monitor_with_a_verdict_and_leaves_the_target_alone(
     scratch: Path, starts: Callable[..., subprocess.Popen[bytes]], number: signal.Signals
 ) -> None:
-    target = starts(*SLEEPS)
+    target = awake(starts)
     watching = starts(
         GDBMEM, "monitor", "-q", "--interval", "50ms", "--run", "run", str(target.pid), stdout=subprocess.PIPE
     )
@@ -430,7 +438,7 @@ def test_processes_are_found_by_name_whenever_they_come_and_a_new_one_takes_the_
 def test_a_run_is_drawn_and_judged_again_and_exported(
     scratch: Path, starts: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
-    target = starts(*SLEEPS)
+    target = awake(starts)
     for name in ("one", "two"):
         monitor("-q", "--interval", "50ms", "--for", "1500ms", "--run", name, str(target.pid), folder=scratch)
     done = monitor("--plot", "both.html", "one", "two", folder=scratch)

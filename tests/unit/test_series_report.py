@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -18,6 +19,7 @@ from gdbmem.cli.main import main
 from gdbmem.cli.monitor import parse_fail_on
 from gdbmem.cli.monitor_report import _MOST_CURVES, exit_status, next_commands
 from gdbmem.errors import InputError
+from gdbmem.linux.processes import stat_of
 from gdbmem.linux.tree import Look
 from gdbmem.model.comparison import Comparison
 from gdbmem.model.series import TREE, Line, Mark, Reading, SeriesFacts
@@ -188,6 +190,22 @@ def test_fail_on_is_4_when_met_125_when_nobody_could_tell_else_0() -> None:
 def test_a_growing_program_that_has_ended_is_to_be_launched_under_a_profiler(recording: Recording) -> None:
     commands = next_commands(recording, summarize(recording), ["./a b", "x;y"])
     assert commands == ["gdbmem launch --massif './a b' -- 'x;y'"]
+
+
+def test_a_growing_process_that_lives_is_handed_over_by_its_number(tmp_path: Path) -> None:
+    stat = stat_of(os.getpid())
+    assert stat is not None
+    lines = [Line(1, os.getpid(), stat.start_ticks, "server", "", 0, 0.0), Line(2, 1, 0, "other", "", 1, 0.0)]
+    writer = SeriesWriter(tmp_path, SeriesFacts("t", 1.0, 1.7e9, "boot", 0.0, 8 << 30, "the machine"))
+    for t in range(120):
+        grown = Reading(rss_bytes=(50 + t) * MIB, pss_bytes=(50 + t) * MIB)
+        level = Reading(rss_bytes=900 * MIB, pss_bytes=900 * MIB)
+        total = Reading(pss_bytes=(950 + t) * MIB)
+        writer.append(float(t), [(1, grown), (2, level), (TREE, total)], lines if t == 0 else ())
+    writer.close()
+    recording = Recording(tmp_path)
+    commands = next_commands(recording, summarize(recording), ["./server"])
+    assert commands == [f"gdbmem explain {os.getpid()}"], "what grew, not what is big"
 
 
 def figures(values: list[float], slope: Optional[Slope], *, started: float) -> Figures:
