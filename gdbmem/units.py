@@ -78,15 +78,15 @@ def parse_duration(text: str) -> float:
     )
 
 
-def format_rate(bytes_per_second: float, *, signed: bool = True) -> str:
+def format_rate(bytes_per_second: float) -> str:
     """Return a rate for people, per the unit that keeps it readable: ``+1.5 MiB/s``, ``+40 MiB/min``, ``+3 KiB/h``."""
-    return _format_rate(bytes_per_second, *_time_of_rate(bytes_per_second), signed=signed)
+    return format_rates(bytes_per_second)[0]
 
 
 def format_rates(*rates: float) -> list[str]:
     """Return *rates* (bytes per second) that are read together, all per the same unit of time."""
-    per = _time_of_rate(max(rates, key=abs))
-    return [_format_rate(rate, *per, signed=True) for rate in rates]
+    unit, seconds = _time_of_rate(max(rates, key=abs))
+    return [f"{format_delta(round(rate * seconds))}/{unit}" for rate in rates]
 
 
 def _time_of_rate(bytes_per_second: float) -> tuple[str, int]:
@@ -94,11 +94,6 @@ def _time_of_rate(bytes_per_second: float) -> tuple[str, int]:
         if abs(bytes_per_second) * seconds >= 1 << 20:
             return unit, seconds
     return "h", 3600
-
-
-def _format_rate(bytes_per_second: float, per: str, seconds: int, *, signed: bool) -> str:
-    size = round(bytes_per_second * seconds)
-    return f"{format_delta(size) if signed else format_size(size)}/{per}"
 
 
 def format_duration(seconds: float) -> str:
