@@ -144,15 +144,18 @@ def _quietly(*command: str) -> Action:
 
 
 def peak_mib(command: Sequence[str]) -> float:
-    """Run *command* and return the most memory that the kernel says it and its children held, each at its peak."""
-    peaks: dict[int, int] = {}
+    """Run *command* and return the most memory that it and its children held at a time, each counted at its peak."""
+    most = 0
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None:
-            for pid in (process.pid, *descendants({process.pid}, parents())):
-                found = re.search(r"^VmHWM:\s*(\d+) kB", _status(pid), re.MULTILINE)
-                peaks[pid] = max(peaks.get(pid, 0), int(found[1]) if found else 0)
+            most = max(most, sum(map(_peak_kib, (process.pid, *descendants({process.pid}, parents())))))
             time.sleep(0.002)
-    return sum(peaks.values()) / 1024
+    return most / 1024
+
+
+def _peak_kib(pid: int) -> int:
+    found = re.search(r"^VmHWM:\s*(\d+) kB", _status(pid), re.MULTILINE)
+    return int(found[1]) if found else 0
 
 
 def _status(pid: int) -> str:
