@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Callable
 
@@ -60,7 +61,10 @@ def test_a_process_that_outlived_its_parent_is_found_by_its_mark(monkeypatch: py
     )
     pid = int(started.stdout)
     try:
-        assert "sleep 60" in marked_processes("test-of-the-guard")[pid]
+        deadline = time.monotonic() + 10
+        while "sleep 60" not in marked_processes("test-of-the-guard").get(pid, ""):  # between fork and exec
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
     finally:
         os.kill(pid, signal.SIGKILL)
 
