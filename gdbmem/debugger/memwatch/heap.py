@@ -37,6 +37,7 @@ class HeapReader:
         self._pid = pid  # on this machine; None: elsewhere
         self._memory: Union[ProcMemory, GdbMemory, None] = None
         self._heap: Optional[GlibcHeap] = None
+        self._is_early = False  # found before malloc had a heap: not all of it can be told by its shape yet
         self._offset: Optional[int] = None  # of the tcache pointer below the thread pointer
         self._pointers: dict[int, int] = {}  # by gdb's thread number
         self.problem = ""
@@ -50,7 +51,7 @@ class HeapReader:
     def read(self, *, most_chunks: int = PATIENT_CHUNKS) -> Optional[InUse]:
         """Return the bytes in use; None where there is no glibc malloc to read, with the reason in `problem`."""
         try:
-            if self._heap is None and not self._find():
+            if (self._heap is None or self._is_early) and not self._find():
                 return None
             assert self._heap is not None
             return self._heap.in_use(self._tcaches(), most_chunks=most_chunks)
@@ -72,13 +73,15 @@ class HeapReader:
         if replacement is not None:
             self.problem = f"malloc is {replacement} here, and only glibc's is read"
             return False
+        has_heap = any(mapping.name == "[heap]" for mapping in mappings)
         found = self._by_shape(mappings)
         if found is None or found.mmapped_mem is None:
             found = _by_symbols() or found  # may have gdb read libc's debug information, 30 ms
         if found is None:
             self.problem = "no glibc malloc was found in this process (not loaded yet, or another C library)"
-            self.nothing_yet = all(mapping.name != "[heap]" for mapping in mappings)
+            self.nothing_yet = not has_heap
             return False
+        self._is_early = bool(mappings) and not has_heap and found.mmapped_mem is None
         self._heap = GlibcHeap(self._memory, *found)
         return True
 
