@@ -83,6 +83,11 @@ def wait_until(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def wait_for(words: bytes, process: subprocess.Popen[bytes]) -> None:
+    assert process.stderr is not None
+    assert any(words in line for line in process.stderr), f"it never said {words!r}"
+
+
 def samples_in(folder: Path) -> int:
     if not (folder / DATABASE).exists():
         return 0
@@ -369,17 +374,10 @@ def test_a_full_disk_is_said_once_and_the_samples_wait(
         GDBMEM, "monitor", "--plain", "--interval", "5ms", "--run", "run", str(target.pid),
         preexec_fn=small_files, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
-    assert watching.stderr is not None
-    for line in watching.stderr:
-        if b"can't be written now" in line:
-            break
-    else:
-        pytest.fail("it never said that the disk is full")
+    wait_for(b"can't be written now", watching)
     held = samples_in(scratch / "run")
     resource.prlimit(watching.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    for line in watching.stderr:
-        if b"is being written again; no writes were lost" in line:
-            break
+    wait_for(b"is being written again; no writes were lost", watching)
     wait_until(lambda: samples_in(scratch / "run") > held)
     watching.send_signal(signal.SIGINT)
     watching.communicate(timeout=20)
@@ -508,12 +506,7 @@ def test_a_run_folder_that_goes_is_said_at_once_and_not_called_a_full_disk(
     (scratch / "run").rename(scratch / "renamed")
     if how == "removed":
         shutil.rmtree(scratch / "renamed")
-    assert watching.stderr is not None
-    for line in watching.stderr:
-        if b"the run folder has been removed or renamed" in line:
-            break
-    else:
-        pytest.fail("it never said so")
+    wait_for(b"the run folder has been removed or renamed", watching)
     watching.send_signal(signal.SIGINT)
     _, said = watching.communicate(timeout=20)
     assert watching.returncode == 1
