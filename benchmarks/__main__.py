@@ -63,8 +63,9 @@ def table(title: str, rows: Sequence[Row]) -> str:
     for row in rows:
         met = {None: "", True: "yes", False: "**no**"}[row.met]
         has_peer = row.peer_seconds > 0  # else the bar speaks of ours alone
-        peer, ratio = (seconds(row.peer_seconds), f"{row.ratio:.2f}") if has_peer else ("", "")
-        lines.append(f"| {row.name} | {seconds(row.ours_seconds)} | {peer} | {ratio} | {row.bar} | {met} |")
+        peer, ratio = (amount(row.peer_seconds, row.unit), f"{row.ratio:.2f}") if has_peer else ("", "")
+        ours = amount(row.ours_seconds, row.unit)
+        lines.append(f"| {row.name} | {ours} | {peer} | {ratio} | {row.bar} | {met} |")
     return "\n".join(lines) + "\n"
 
 
@@ -77,7 +78,9 @@ def keep(tables: Mapping[str, str]) -> None:
     RESULTS.write_text("\n\n".join([HEADING, *parts]) + "\n", encoding="utf-8")
 
 
-def seconds(value: float) -> str:
+def amount(value: float, unit: str) -> str:
+    if unit != "s":
+        return f"{value:.2f} {unit}"
     return f"{value * 1000:.2f} ms" if value < 1 else f"{value:.2f} s"
 
 

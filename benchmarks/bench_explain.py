@@ -22,34 +22,61 @@ from benchmarks.racing import Pair, Row, race_pair, seconds_of
 from gdbmem.allocators.glibc import lockstep, walk
 from gdbmem.allocators.glibc.heap import Walker
 from gdbmem.allocators.glibc.tally import ENDED, Cached, Tally
-from gdbmem.launch.inspection import explain_process
+from gdbmem.launch.live_process import explain_process
 from gdbmem.linux.procmemory import ProcMemory
 
 TITLE = "explain: walking heaps, and the pause of --fork"
 ROOT = Path(__file__).parents[1]
 PROGRAMS = ROOT / "tests" / "programs"
-# hold COUNT SIZE KIND: KIND is equal (all of SIZE), or mixed (up to twice SIZE, two of four freed again)
+# hold COUNT SIZE KIND: KIND is equal (all of SIZE), mixed (up to twice SIZE, two of four freed again), scattered
+# (all of SIZE, every second one freed, in random order), or threads (so many wait, each with a block of SIZE)
 HOLD = r"""
-#include <stdio.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+static long size;
+static pthread_barrier_t all_wait;
+static void *hold_one(void *unused) {
+    memset(malloc(size), 0x21, size);
+    pthread_barrier_wait(&all_wait);
+    for (;;) pause();
+    return unused;
+}
+static void hold_threads(long count) {
+    pthread_t thread;
+    pthread_barrier_init(&all_wait, NULL, count + 1);
+    for (long i = 0; i < count; i++) pthread_create(&thread, NULL, hold_one, NULL);
+    pthread_barrier_wait(&all_wait);
+}
+static void free_scattered(char **kept, long blocks) {
+    unsigned long long seed = 88172645463325252ull;
+    for (long i = blocks / 2 - 1; i > 0; i--) {
+        seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
+        long other = seed % (i + 1);
+        char *block = kept[2 * i];
+        kept[2 * i] = kept[2 * other];
+        kept[2 * other] = block;
+    }
+    for (long i = 0; i < blocks / 2; i++) free(kept[2 * i]);
+}
 int main(int count, char **words) {
-    long blocks = atol(words[1]), size = atol(words[2]);
-    int mixed = strcmp(words[3], "mixed") == 0;
-    char **kept = mixed ? malloc(blocks * sizeof *kept) : NULL;
+    long blocks = atol(words[1]);
+    int mixed = strcmp(words[3], "mixed") == 0, scattered = strcmp(words[3], "scattered") == 0;
+    char **kept = mixed || scattered ? malloc(blocks * sizeof *kept) : NULL;
+    size = atol(words[2]);
+    if (strcmp(words[3], "threads") == 0) hold_threads(blocks), blocks = 0;
     unsigned seed = 1;
     for (long i = 0; i < blocks; i++) {
         seed = seed * 1103515245u + 12345u;
         size_t bytes = mixed ? 8 + (seed >> 16) % (2 * size) : size;
         char *block = memset(malloc(bytes), 0x21, bytes);
-        if (mixed) kept[i] = block;
+        if (kept) kept[i] = block;
     }
     for (long i = 0; mixed && i < blocks; i++)
         if (i % 4 < 2) free(kept[i]);
-    puts("ready");
-    fflush(stdout);
-    pause();
+    if (scattered) free_scattered(kept, blocks);
+    if (write(1, "ready\n", 6) == 6) pause(); /* stdio would allocate, and empty the fastbins by that */
     return count;
 }
 """
@@ -101,6 +128,8 @@ def race() -> Sequence[Row]:
         return [
             *(against_reading(folder, *heap) for heap in HEAPS),
             *whole_commands(folder),
+            *scattered_blocks(folder),
+            many_threads(folder),
             *against_gef(folder),
             pause(folder),
         ]
@@ -158,7 +187,7 @@ def whole_commands(folder: Path) -> Iterator[Row]:
             return
         with running(folder / "hold", count, 88, "equal") as process:
             runs = [explain(process.pid, count, folder) for _ in range(5 if exponent == 6 else 1)]
-        seconds, mib = statistics.median(s for s, _ in runs), max(m for _, m in runs)
+        seconds, mib = statistics.median(run.seconds for run in runs), max(run.mib for run in runs)
         each[exponent] = seconds / count
         name = f"`gdbmem explain`, whole, 10^{exponent} blocks of 88 bytes, with {mib:.0f} MiB"
         if exponent == 6:
@@ -173,8 +202,17 @@ def whole_commands(folder: Path) -> Iterator[Row]:
             )
 
 
-def explain(pid: int, count: int, folder: Path) -> tuple[float, float]:
-    """Return the seconds and the peak of memory (MiB) of one `gdbmem explain`, whose count must be right."""
+@dataclass(frozen=True)
+class Whole:
+    """One run of `gdbmem explain`."""
+
+    seconds: float
+    mib: float  # its peak of memory
+    pause_seconds: float  # of the process
+
+
+def explain(pid: int, count: int, folder: Path) -> Whole:
+    """Return what one `gdbmem explain` took, whose count of live blocks must be right."""
     output = folder / "ledger.json"
     command = [str(Path(sys.executable).with_name("gdbmem")), "explain", str(pid), "--json", "--force"]
     usage: list[float] = []
@@ -186,11 +224,34 @@ def explain(pid: int, count: int, folder: Path) -> tuple[float, float]:
         usage.append(used.ru_maxrss / 1024)
 
     seconds = seconds_of(run)
-    heap = json.loads(output.read_text())["heap"]
-    live = sum(arena["live_chunks"] for arena in heap["arenas"])
-    if not heap["is_exact"] or not count <= live <= count + 10:
+    ledger = json.loads(output.read_text())
+    live = sum(arena["live_chunks"] for arena in ledger["heap"]["arenas"])
+    if not ledger["heap"]["is_exact"] or not count <= live <= count + 10:
         raise RuntimeError(f"{live:,} live blocks were found, of {count:,}")
-    return seconds, usage[0]
+    return Whole(seconds, usage[0], ledger["pause_seconds"])
+
+
+def scattered_blocks(folder: Path) -> Iterator[Row]:
+    """Half of 10^7 blocks in fastbins, freed in random order."""
+    with running(folder / "hold", 10**7, 40, "scattered") as process:
+        runs = [explain(process.pid, 10**7 // 2, folder) for _ in range(3)]
+    seconds, paused = (
+        statistics.median(values) for values in zip(*((r.seconds, r.pause_seconds) for r in runs))
+    )
+    mib = max(run.mib for run in runs)
+    name = "`gdbmem explain`, whole, 10^7 blocks, half of them in fastbins in random order"
+    yield Row(f"{name}, with {mib:.0f} MiB", seconds, 0, "at most 3 s", at_most=3, value=seconds)
+    yield Row(f"{name}: memory", mib, 0, "at most 250 MB", at_most=250e6 / 2**20, value=mib, unit="MiB")
+    yield Row(f"{name}: pause", paused, 0, "at most 50 ms", at_most=0.05, value=paused)
+
+
+def many_threads(folder: Path) -> Row:
+    """500 threads, each of which has to be stopped."""
+    with running(folder / "hold", 500, 100, "threads") as process:
+        paused = statistics.median(explain_process(process.pid).pause_seconds or 0 for _ in range(PAUSES))
+    return Row(
+        "pause of `gdbmem explain`, 500 threads", paused, 0, "at most 50 ms", at_most=0.05, value=paused
+    )
 
 
 def available_bytes() -> int:

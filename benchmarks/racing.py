@@ -27,6 +27,7 @@ class Row:
     at_most: Optional[float] = None
     at_least: Optional[float] = None
     value: Optional[float] = None
+    unit: str = "s"  # of ours and the peer's, whatever their names say
 
     @property
     def ratio(self) -> float:

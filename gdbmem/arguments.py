@@ -134,6 +134,26 @@ def check_alone(args: argparse.Namespace, option: str, others: Sequence[str]) ->
         )
 
 
+def check_views_apart(args: argparse.Namespace) -> None:
+    """Refuse views of a ledger that can't be shown at once."""
+    views = ("sizes", "pinners", "paths", "types", "arena")
+    check_alone(args, "since", (*views, "remedies", "chunk", "bins"))
+    check_alone(args, "remedies", (*views, "chunk", "bins"))
+    check_alone(args, "chunk", (*views, "bins"))
+    check_alone(args, "bins", views)
+
+
+def read_address(text: str) -> int:
+    """Return the address *text*, as gdb prints it. Raises UsageError where it is none."""
+    try:
+        address = int(text, 0)
+    except ValueError:
+        address = -1
+    if not 0 <= address < 1 << 64:
+        raise UsageError(f"{printable(text)} is not an address", hint="write it as 0x55d0c0ffee10")
+    return address
+
+
 def split_program(words: Sequence[str]) -> tuple[list[str], Optional[list[str]]]:
     """Split *words* at the first ``--``: gdbmem's own, and the program's (None without ``--``)."""
     if "--" not in words:

@@ -29,4 +29,7 @@ def _escape(char: str) -> str:
 
 def plural(count: int, noun: str, plural_noun: str = "") -> str:
     """Return ``1 snapshot`` or ``2 snapshots``."""
-    return f"{count:,} {noun if count == 1 else plural_noun or noun + 's'}"
+    if count == 1:
+        return f"1 {noun}"
+    ends_in_y = noun.endswith("y") and noun[-2:-1] not in "aeiou"
+    return f"{count:,} {plural_noun or (noun[:-1] + 'ies' if ends_in_y else noun + 's')}"

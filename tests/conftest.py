@@ -34,6 +34,15 @@ COMPILERS = {
 Program = Callable[..., Path]
 
 
+def pytest_configure() -> None:
+    # A background job, nohup and some CI runners hand down ignored signals, which every child would inherit.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     tools = [tool for marker in item.iter_markers("needs") for tool in marker.args]
     missing = [tool for tool in tools if shutil.which(tool) is None]

@@ -71,7 +71,9 @@ def _nodes(tree: CallTree) -> list[Node]:
 def show_frame(frame: Frame) -> str:
     """Return *frame* as massif writes it."""
     if frame.file is None:
-        return (frame.function or "???") + (f" (in {frame.object})" if frame.object else "")
+        return ("???" if frame.is_nameless else frame.function or "") + (
+            f" (in {frame.object})" if frame.object else ""
+        )
     return f"{frame.function or '???'} ({frame.file}:{frame.line})"
 
 

@@ -38,7 +38,7 @@ def make_set(seed: int) -> list[Labelled]:
     return [*_flat(rng), *_growing(rng), *_sawtooth(rng), *_other(rng), *_irregular(rng)]
 
 
-def _series(
+def sampled(
     rng: random.Random,
     name: str,
     right: str,
@@ -61,45 +61,49 @@ def _series(
 
 
 def _flat(rng: random.Random) -> Iterator[Labelled]:
-    yield _series(rng, "constant", "plateau", lambda t: 50 * MIB, noise=0)
-    yield _series(rng, "quiet", "plateau", lambda t: 50 * MIB)
-    yield _series(rng, "noisy", "plateau", lambda t: 200 * MIB, noise=2 * MIB)
-    yield _series(rng, "wandering noise", "plateau", lambda t: 200 * MIB, noise=MIB, likeness=0.9)
-    yield _series(
+    yield sampled(rng, "constant", "plateau", lambda t: 50 * MIB, noise=0)
+    yield sampled(rng, "quiet", "plateau", lambda t: 50 * MIB)
+    yield sampled(rng, "noisy", "plateau", lambda t: 200 * MIB, noise=2 * MIB)
+    yield sampled(rng, "wandering noise", "plateau", lambda t: 200 * MIB, noise=MIB, likeness=0.9)
+    yield sampled(
         rng, "slow wandering noise", "plateau inconclusive", lambda t: 200 * MIB, noise=MIB, likeness=0.98
     )
-    yield _series(rng, "short and quiet", "plateau", lambda t: 30 * MIB, seconds=30, interval=0.2)
-    yield _series(rng, "warm-up", "plateau", lambda t: (80 - 60 * math.exp(-t / 20)) * MIB, noise=64 * KIB)
-    yield _series(
+    yield sampled(rng, "short and quiet", "plateau", lambda t: 30 * MIB, seconds=30, interval=0.2)
+    yield sampled(rng, "warm-up", "plateau", lambda t: (80 - 60 * math.exp(-t / 20)) * MIB, noise=64 * KIB)
+    yield sampled(
         rng, "slow warm-up", "plateau", lambda t: (80 - 60 * math.exp(-t / 120)) * MIB, noise=64 * KIB
     )
-    yield _series(rng, "ramp, then level", "plateau", lambda t: min(20 + t / 2, 120) * MIB, noise=64 * KIB)
-    yield _series(rng, "bounded cache", "plateau", lambda t: (30 + 100 * (1 - math.exp(-t / 150))) * MIB)
-    yield _series(
-        rng, "like a logarithm", "plateau", lambda t: (40 + 5 * math.log1p(t / 2)) * MIB, noise=32 * KIB
+    yield sampled(rng, "ramp, then level", "plateau", lambda t: min(20 + t / 2, 120) * MIB, noise=64 * KIB)
+    yield sampled(rng, "bounded cache", "plateau", lambda t: (30 + 100 * (1 - math.exp(-t / 150))) * MIB)
+    yield sampled(
+        rng,
+        "like a logarithm",
+        "plateau inconclusive",
+        lambda t: (40 + 5 * math.log1p(t / 2)) * MIB,
+        noise=32 * KIB,
     )
-    yield _series(
+    yield sampled(
         rng,
         "like a logarithm, noisy",
-        "plateau",
+        "plateau inconclusive",
         lambda t: (40 + 3 * math.log1p(t / 5)) * MIB,
         noise=256 * KIB,
     )
     spikes = {rng.randrange(1200) for _ in range(12)}
-    yield _series(rng, "spikes", "plateau", lambda t: (60 + (40 if int(t) in spikes else 0)) * MIB)
-    yield _series(rng, "two levels", "plateau", lambda t: (60 + 4 * rng.randrange(2)) * MIB)
-    yield _series(rng, "hours", "plateau", lambda t: 27 * MIB, seconds=4 * HOUR, interval=10, noise=40 * KIB)
+    yield sampled(rng, "spikes", "plateau", lambda t: (60 + (40 if int(t) in spikes else 0)) * MIB)
+    yield sampled(rng, "two levels", "plateau", lambda t: (60 + 4 * rng.randrange(2)) * MIB)
+    yield sampled(rng, "hours", "plateau", lambda t: 27 * MIB, seconds=4 * HOUR, interval=10, noise=40 * KIB)
     walk = _walk(rng, 1200, 8 * KIB, 0)
-    yield _series(
+    yield sampled(
         rng, "random walk", "plateau inconclusive step", lambda t: 90 * MIB + walk[int(t)], noise=8 * KIB
     )
 
 
 def _growing(rng: random.Random) -> Iterator[Labelled]:
-    yield _series(rng, "leak", "growing", lambda t: 50 * MIB + t * 100 * KIB)
-    yield _series(rng, "leak, noisy", "growing", lambda t: 200 * MIB + t * 40 * KIB, noise=2 * MIB)
+    yield sampled(rng, "leak", "growing", lambda t: 50 * MIB + t * 100 * KIB)
+    yield sampled(rng, "leak, noisy", "growing", lambda t: 200 * MIB + t * 40 * KIB, noise=2 * MIB)
     slow = 0.5 * MIB / HOUR
-    yield _series(
+    yield sampled(
         rng,
         "slow leak",
         "growing",
@@ -108,7 +112,7 @@ def _growing(rng: random.Random) -> Iterator[Labelled]:
         interval=5,
         noise=24 * KIB,
     )
-    yield _series(
+    yield sampled(
         rng,
         "slow leak, quiet",
         "growing",
@@ -117,18 +121,18 @@ def _growing(rng: random.Random) -> Iterator[Labelled]:
         interval=2,
         noise=8 * KIB,
     )
-    yield _series(
+    yield sampled(
         rng, "slow leak after warm-up", "growing", lambda t: (27 - 12 * math.exp(-t / 200)) * MIB + t * slow,
         seconds=3 * HOUR, interval=10, noise=24 * KIB,
     )  # fmt: skip
-    yield _series(
+    yield sampled(
         rng,
         "leak after warm-up",
         "growing",
         lambda t: (80 - 60 * math.exp(-t / 20)) * MIB + t * 30 * KIB,
         noise=64 * KIB,
     )
-    yield _series(
+    yield sampled(
         rng,
         "leak, wandering noise",
         "growing",
@@ -136,20 +140,20 @@ def _growing(rng: random.Random) -> Iterator[Labelled]:
         noise=512 * KIB,
         likeness=0.8,
     )
-    yield _series(rng, "short leak", "growing", lambda t: 20 * MIB + t * 200 * KIB, seconds=30, interval=0.2)
-    yield _series(
+    yield sampled(rng, "short leak", "growing", lambda t: 20 * MIB + t * 200 * KIB, seconds=30, interval=0.2)
+    yield sampled(
         rng, "accelerating", "growing", lambda t: 30 * MIB + (t * t) * 40 + t * 10 * KIB, noise=64 * KIB
     )
     doubling = rng.uniform(70, 200)
-    yield _series(
+    yield sampled(
         rng, "doubling", "growing", lambda t: (30 + 1000 * 2 ** ((t - 1200) / doubling)) * MIB, noise=64 * KIB
     )
     begin = rng.uniform(400, 700)
-    yield _series(rng, "late leak", "growing", lambda t: (50 + max(t - begin, 0) / 10) * MIB, noise=64 * KIB)
+    yield sampled(rng, "late leak", "growing", lambda t: (50 + max(t - begin, 0) / 10) * MIB, noise=64 * KIB)
     creep = _walk(rng, 1200, 0, 0.06, jump=600 * KIB)
-    yield _series(rng, "fragmentation creep", "growing", lambda t: 60 * MIB + creep[int(t)])
-    yield _series(rng, "staircase", "growing", lambda t: (40 + 4 * (t // 60)) * MIB)
-    yield _series(
+    yield sampled(rng, "fragmentation creep", "growing", lambda t: 60 * MIB + creep[int(t)])
+    yield sampled(rng, "staircase", "growing", lambda t: (40 + 4 * (t // 60)) * MIB)
+    yield sampled(
         rng,
         "leak with spikes",
         "growing",
@@ -162,11 +166,11 @@ def _sawtooth(rng: random.Random) -> Iterator[Labelled]:
         return t % period / period * height * MIB
 
     flat, rising = "sawtooth/flat", "sawtooth/rising"
-    yield _series(rng, "sawtooth", flat, lambda t: 40 * MIB + saw(t, 60, 100), noise=256 * KIB)
-    yield _series(rng, "short teeth", flat, lambda t: 40 * MIB + saw(t, 12, 30), noise=128 * KIB)
-    yield _series(rng, "few teeth", flat, lambda t: 40 * MIB + saw(t, 220, 100), noise=256 * KIB)
-    yield _series(rng, "sawtooth, noisy", flat, lambda t: 90 * MIB + saw(t, 80, 60), noise=2 * MIB)
-    yield _series(
+    yield sampled(rng, "sawtooth", flat, lambda t: 40 * MIB + saw(t, 60, 100), noise=256 * KIB)
+    yield sampled(rng, "short teeth", flat, lambda t: 40 * MIB + saw(t, 12, 30), noise=128 * KIB)
+    yield sampled(rng, "few teeth", flat, lambda t: 40 * MIB + saw(t, 220, 100), noise=256 * KIB)
+    yield sampled(rng, "sawtooth, noisy", flat, lambda t: 90 * MIB + saw(t, 80, 60), noise=2 * MIB)
+    yield sampled(
         rng,
         "sawtooth after warm-up",
         flat,
@@ -174,14 +178,14 @@ def _sawtooth(rng: random.Random) -> Iterator[Labelled]:
         noise=256 * KIB,
     )
     loading = rng.uniform(60, 150)
-    yield _series(
+    yield sampled(
         rng,
         "sawtooth after a long start",
         flat,
         lambda t: min(t / loading, 1) * 600 * MIB + (saw(t, 60, 150) if t > loading else 0.0),
         noise=256 * KIB,
     )
-    yield _series(
+    yield sampled(
         rng,
         "rising floor after a long start",
         rising,
@@ -196,10 +200,10 @@ def _sawtooth(rng: random.Random) -> Iterator[Labelled]:
         begin = max(edge for edge in edges if edge <= t)
         return (t - begin) * MIB
 
-    yield _series(rng, "periodic collection", flat, lambda t: 120 * MIB + collected(t), noise=512 * KIB)
-    yield _series(rng, "waves", flat, lambda t: (200 + 50 * math.sin(t / 20)) * MIB, noise=MIB)
+    yield sampled(rng, "periodic collection", flat, lambda t: 120 * MIB + collected(t), noise=512 * KIB)
+    yield sampled(rng, "waves", flat, lambda t: (200 + 50 * math.sin(t / 20)) * MIB, noise=MIB)
     epochs = _epochs(rng, 10)
-    yield _series(
+    yield sampled(
         rng,
         "epochs",
         flat,
@@ -208,7 +212,7 @@ def _sawtooth(rng: random.Random) -> Iterator[Labelled]:
         interval=0.4,
         noise=128 * KIB,
     )
-    yield _series(
+    yield sampled(
         rng,
         "epochs, rising floor",
         rising,
@@ -217,30 +221,30 @@ def _sawtooth(rng: random.Random) -> Iterator[Labelled]:
         interval=0.4,
         noise=128 * KIB,
     )
-    yield _series(
+    yield sampled(
         rng, "square wave", flat, lambda t: (50 + (80 if t % 100 > 60 else 0)) * MIB, noise=256 * KIB
     )
-    yield _series(
+    yield sampled(
         rng, "rising floor", rising, lambda t: 40 * MIB + saw(t, 60, 100) + t * 30 * KIB, noise=256 * KIB
     )
-    yield _series(
+    yield sampled(
         rng,
         "rising floor, few teeth",
         rising,
         lambda t: 40 * MIB + saw(t, 150, 100) + t * 60 * KIB,
         noise=256 * KIB,
     )
-    yield _series(
+    yield sampled(
         rng, "slowly rising floor", rising, lambda t: 40 * MIB + saw(t, 30, 40) + t * 6 * KIB, noise=128 * KIB
     )
-    yield _series(
+    yield sampled(
         rng,
         "collection, rising floor",
         rising,
         lambda t: 120 * MIB + collected(t) + t * 40 * KIB,
         noise=512 * KIB,
     )
-    yield _series(
+    yield sampled(
         rng,
         "falling floor",
         "sawtooth/falling",
@@ -264,7 +268,7 @@ def _irregular(rng: random.Random) -> Iterator[Labelled]:
             number = bisect.bisect_right(edges, t)
             return (t - edges[number - 1]) / (edges[number] - edges[number - 1]) * heights[number]
 
-        yield _series(
+        yield sampled(
             rng, name, right, lambda t, leak=leak, teeth=teeth: 100 * MIB + teeth(t) + t * leak,  # type: ignore[misc]
             noise=256 * KIB,
         )  # fmt: skip
@@ -287,15 +291,15 @@ def _epochs(rng: random.Random, seconds: float) -> Course:
 
 
 def _other(rng: random.Random) -> Iterator[Labelled]:
-    yield _series(rng, "one step", "step", lambda t: (50 + (30 if t > 500 else 0)) * MIB)
-    yield _series(rng, "one small step", "step", lambda t: (50 + (2 if t > 800 else 0)) * MIB, noise=64 * KIB)
-    yield _series(rng, "one step down", "step", lambda t: (50 - (20 if t > 600 else 0)) * MIB)
-    yield _series(rng, "early step", "step plateau", lambda t: (50 + (20 if t > 200 else 0)) * MIB)
-    yield _series(rng, "shrinking", "shrinking", lambda t: 150 * MIB - t * 60 * KIB)
-    yield _series(rng, "stairs down", "shrinking", lambda t: (200 - 8 * (t // 60)) * MIB)
-    yield _series(rng, "shrinking, noisy", "shrinking", lambda t: 150 * MIB - t * 60 * KIB, noise=MIB)
-    yield _series(rng, "ten samples", "inconclusive", lambda t: 50 * MIB, seconds=10)
-    yield _series(rng, "too noisy to tell", "inconclusive", lambda t: 100 * MIB, seconds=20, noise=30 * MIB)
+    yield sampled(rng, "one step", "step", lambda t: (50 + (30 if t > 500 else 0)) * MIB)
+    yield sampled(rng, "one small step", "step", lambda t: (50 + (2 if t > 800 else 0)) * MIB, noise=64 * KIB)
+    yield sampled(rng, "one step down", "step", lambda t: (50 - (20 if t > 600 else 0)) * MIB)
+    yield sampled(rng, "early step", "step plateau", lambda t: (50 + (20 if t > 200 else 0)) * MIB)
+    yield sampled(rng, "shrinking", "shrinking", lambda t: 150 * MIB - t * 60 * KIB)
+    yield sampled(rng, "stairs down", "shrinking", lambda t: (200 - 8 * (t // 60)) * MIB)
+    yield sampled(rng, "shrinking, noisy", "shrinking", lambda t: 150 * MIB - t * 60 * KIB, noise=MIB)
+    yield sampled(rng, "ten samples", "inconclusive", lambda t: 50 * MIB, seconds=10)
+    yield sampled(rng, "too noisy to tell", "inconclusive", lambda t: 100 * MIB, seconds=20, noise=30 * MIB)
 
 
 def _walk(rng: random.Random, count: int, step: float, chance: float, *, jump: float = 0.0) -> list[float]:

@@ -6,9 +6,10 @@ import re
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Optional
+from typing import BinaryIO, Optional
 
 from gdbmem.linux.maps import Mapping
+from gdbmem.linux.pages import Ranges
 from gdbmem.model.memory import Memory, MemoryUnreadable
 
 # What replaces malloc: all anonymous memory that nobody else claims is theirs.
@@ -16,7 +17,17 @@ _REPLACEMENTS = (
     (re.compile(r"/libtcmalloc[^/]*\.so"), "tcmalloc"),
     (re.compile(r"/libjemalloc[^/]*\.so"), "jemalloc"),
     (re.compile(r"/libmimalloc[^/]*\.so"), "mimalloc"),
+    (re.compile(r"/libc_malloc_debug\.so"), "glibc's libc_malloc_debug"),
 )
+# What their messages begin with, in a file that one of them is linked into.
+_MARKS = (
+    (b"<jemalloc>: ", "jemalloc"),
+    (b"tcmalloc: large alloc", "tcmalloc"),
+    (b"tcmalloc/internal/", "tcmalloc"),
+    (b"mimalloc: ", "mimalloc"),
+    (b"Scudo ERROR: ", "scudo"),
+)
+_PIECE, _PIECES = 1 << 22, 256  # of a file that is searched
 # Runtimes with a heap of their own beside malloc.
 _RUNTIMES = (
     (re.compile(r"/libjvm\.so"), "jvm"),
@@ -44,6 +55,8 @@ _NAMES = (
     ("JS", "spidermonkey"),
 )
 _GO_ARENAS = (0xC000000000, 0xE000000000)
+_PIECE = 1 << 20  # that is read at once; pools don't reach from one into the next
+_POOL_HEADER = struct.Struct("<IxxxxQQQIIII")
 _POOLS = (1 << 14, 1 << 12)  # pymalloc's, since Python 3.10 and before
 
 
@@ -54,6 +67,7 @@ class Recognised:
     replacement: Optional[str] = None  # took malloc's place
     runtime: Optional[str] = None
     is_go: bool = False
+    linked_into: str = ""  # the file that the replacement is part of
     areas: list[tuple[int, int, str]] = field(default_factory=list)  # start, end, allocator
 
 
@@ -72,6 +86,19 @@ def recognise(memory: Memory, mappings: Sequence[Mapping]) -> Recognised:
 def replacement_among(files: Iterable[str]) -> Optional[str]:
     """Return the allocator that has taken malloc's place where *files* are mapped; None: no known one has."""
     return _first(_REPLACEMENTS, files)
+
+
+def linked_in(program: BinaryIO) -> Optional[str]:
+    """Return the allocator that is linked into the file *program*; None: no known one is, in its first GiB."""
+    found: set[str] = set()
+    text = b""
+    for _ in range(_PIECES):
+        piece = program.read(_PIECE)
+        if not piece:
+            break
+        text = text[-64:] + piece
+        found.update(name for mark, name in _MARKS if mark in text)
+    return next((name for _, name in _MARKS if name in found), None)
 
 
 def runtime_among(files: Iterable[str]) -> Optional[str]:
@@ -103,26 +130,27 @@ def owner_of(mapping: Mapping, recognised: Recognised) -> Optional[str]:
 
 
 def _pymalloc_pools(memory: Memory, mapping: Mapping) -> list[tuple[int, int]]:
-    """Return the pools of Python's small-object allocator in *mapping*, each known by its header."""
-    best: list[tuple[int, int]] = []
-    for pool_size in _POOLS:
-        found = []
-        start = (mapping.start + pool_size - 1) & -pool_size
-        for pool in range(start, mapping.end - pool_size + 1, pool_size):
-            try:
-                raw = memory.read(pool, 48)
-            except MemoryUnreadable:
-                break
-            if _is_pool(raw, pool, pool_size):
-                found.append((pool, pool + pool_size))
-        if len(found) * pool_size > sum(end - begin for begin, end in best):
-            best = found
-    return best
+    """Return the pools of Python's small-object allocator in *mapping*, each known by its header; neighbours joined."""
+    found: dict[int, list[tuple[int, int]]] = {size: [] for size in _POOLS}
+    for start in range(mapping.start, mapping.end, _PIECE):
+        try:
+            data = memory.read(start, min(_PIECE, mapping.end - start))
+        except MemoryUnreadable:
+            continue
+        for size, pools in found.items():
+            first = -start % size
+            pools += [
+                (start + at, start + at + size)
+                for at in range(first, len(data) - size + 1, size)
+                if _is_pool(data, at, start + at, size)
+            ]
+    best = max(found, key=lambda size: size * len(found[size]))
+    return Ranges(found[best]).items
 
 
-def _is_pool(raw: bytes, pool: int, pool_size: int) -> bool:
-    """Tell whether a pool_header (CPython Objects/obmalloc.c) stands in *raw*."""
-    fields: tuple[int, ...] = struct.unpack("<IxxxxQQQIIII", raw)
+def _is_pool(data: bytes, at: int, pool: int, pool_size: int) -> bool:
+    """Tell whether a pool_header (CPython Objects/obmalloc.c) stands at *at* in *data*."""
+    fields: tuple[int, ...] = _POOL_HEADER.unpack_from(data, at)
     count, free, following, before, _, size_class, offset, most = fields
     size = (size_class + 1) * 16
     return (

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from gdbmem.allocators.glibc.tally import FASTBIN, FREE, LIVE, TCACHE, Tally
 from gdbmem.linux.maps import Mapping
 from gdbmem.linux.pages import PAGE, Ranges
-from gdbmem.model.ledger import Share
+from gdbmem.model.ledger import LAZILY_FREED, Share
 
 Key = tuple[str, str]
 
@@ -18,7 +18,8 @@ class Division:
 
     def __init__(self, mappings: Sequence[Mapping], resident: Ranges) -> None:
         self.mappings = sorted(mappings, key=lambda m: m.start)
-        self.resident = resident
+        # Pages of hugetlbfs are present, and not part of Rss.
+        self.resident = _without_hugetlb(self.mappings, resident)
         self.parts: list[dict[Key, int]] = [{} for _ in self.mappings]
         self._starts = [m.start for m in self.mappings]
         self._taken: list[tuple[int, int]] = []
@@ -110,12 +111,16 @@ class Division:
     def settle(self, number: int, key: Key) -> int:
         """Give the rest of mapping *number* to *key*; return by how much its claims exceeded its Rss.
 
-        Claims exceed it where the kernel can't tell zero pages, or where the process wasn't held still.
+        What of the rest is freed lazily has an entry of its own. Claims exceed the Rss where the kernel can't tell zero
+        pages, or where the process wasn't held still.
         """
         mapping, parts = self.mappings[number], self.parts[number]
         rest = mapping.rss_bytes - sum(parts.values())
         if rest >= 0:
-            self._add(number, key, rest)
+            # The kernel counts these pages, and shows of none whether it is one of them.
+            lazy = min(rest, mapping.lazily_freed_bytes)
+            self._add(number, (LAZILY_FREED, key[0].partition("allocator.")[2]), lazy)
+            self._add(number, key, rest - lazy)
             return 0
         # The largest give way first: the sum is right, and the caller says by how much they may be off.
         excess = -rest
@@ -129,6 +134,13 @@ class Division:
         return [
             Share(m.start, m.end, m.name, m.rss_bytes, parts) for m, parts in zip(self.mappings, self.parts)
         ]
+
+
+def _without_hugetlb(mappings: Sequence[Mapping], resident: Ranges) -> Ranges:
+    if not any(mapping.hugetlb_bytes for mapping in mappings):
+        return resident
+    counted = [mapping for mapping in mappings if mapping.rss_bytes]
+    return Ranges(piece for m in counted for piece in resident.overlaps(m.start, m.end))
 
 
 def areas_to_scan(mappings: Sequence[Mapping]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:

@@ -6,17 +6,22 @@ from dataclasses import dataclass, field
 from typing import Callable, Optional
 
 
+class Unsound(Exception):  # noqa: N818  (it is counted)
+    """An object that can't be a container of its type: not made yet, destroyed, or overwritten."""
+
+
 @dataclass
 class Plan:
     """What a type is made of; *kind* says how it is read."""
 
-    # struct, vector, bits, string, deque, list, tree, hash, unique, shared, optional, array, pointer, variant, any
+    # struct, vector, bits, string, deque, list, forward, tree, hash, unique, owned_array, shared, optional, array,
+    # pointer, variant, any, unread (a container of a library that is not known)
     kind: str
     type_name: str
     size: int  # of an object of this type
     element: Optional[Plan] = None  # what elements hold; None where that is nothing of interest
     element_size: int = 0
-    element_offset: int = 0  # of the value in a node
+    element_offset: int = 0  # of the value in a node; of an owned array the bytes before its first element
     node_size: int = 0
     count: int = 0  # of an array; of a shared_ptr the bytes of its counts
     fields: list[tuple[int, str, Plan]] = field(

@@ -3,21 +3,22 @@
 A plan is made once for each type (gdb knows the types); reading goes by offsets over blocks of bytes, so that
 a vector of a million vectors costs one read and a million steps.
 Source of the layouts: libstdc++ bits/stl_vector.h, stl_bvector.h, basic_string.h, stl_deque.h, stl_list.h, stl_tree.h,
-hashtable.h, unique_ptr.h, shared_ptr_base.h; the same since GCC 5.
+hashtable.h; the same since GCC 5.
 """
 
 from __future__ import annotations
 
-import contextlib
 import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
-from gdbmem.analysis.containerplans import Plan
+from gdbmem.analysis.containerplans import Plan, Unsound
 from gdbmem.analysis.libcxx import READERS
 from gdbmem.analysis.oneof import ONE_OF_READERS
+from gdbmem.analysis.owners import OWNER_READERS
+from gdbmem.analysis.uncounted import not_read, not_sound, ranked
 from gdbmem.errors import Notice
 from gdbmem.model.containers import Container, Survey
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
@@ -29,6 +30,9 @@ _DEQUE_NODE = 512
 _PROBES, _PROBED = 32, 1 << 20  # of what is larger, one word in so many bytes is read, or a 32nd
 _LEAST_LOAD = 1 / 1024  # elements that a bucket may have
 _LOAD_CHANGED = 8  # a table isn't made anew when that is changed
+_NO_CONTAINERS = {"struct", "pointer", "array", "optional", "variant", "any", "unread"}
+_OTHERS = {**READERS, **ONE_OF_READERS, **OWNER_READERS}
+_OBJECT_WORDS = 8  # of an object that are looked at for whether it was made at all
 
 
 @dataclass
@@ -38,6 +42,13 @@ class _Sum:
     capacity: int = 0
     held: int = 0
     slack: int = 0
+
+    def add(self, other: _Sum, times: int = 1) -> None:
+        self.containers += times * other.containers
+        self.size += times * other.size
+        self.capacity += times * other.capacity
+        self.held += times * other.held
+        self.slack += times * other.slack
 
 
 class Surveyor:
@@ -50,15 +61,19 @@ class Surveyor:
         self._seen: dict[str, set[int]] = {}  # addresses by type
         self._cut: set[str] = set()
         self._cut_deep = False
+        self._noted = _Sum()  # what was added last
+        # Objects by path and type: of a layout that is not known, and those that can't be what they are said to be.
+        self._unread_objects: dict[tuple[str, str], int] = {}
+        self._unsound_objects: dict[tuple[str, str], int] = {}
         # What is to be looked into when all that is nearer to a variable has been: of several ways to an object
         # the shortest names it, and the depth of lists and trees is no recursion.
         self._later: deque[tuple[Any, ...]] = deque()  # what is to be called, and its arguments
         self._paths: dict[str, str] = {}  # one string for each, not one for each object
         self._readers = {
-            "struct": self._struct, "array": self._array, "pointer": self._pointer, "unique": self._unique,
-            "shared": self._shared, "optional": self._optional, "vector": self._vector, "bits": self._bits,
-            "string": self._string, "deque": self._deque, "list": self._list, "tree": self._tree,
-            "hash": self._hash,
+            "struct": self._struct, "array": self._array, "pointer": self._pointer, "optional": self._optional,
+            "vector": self._vector, "bits": self._bits, "string": self._string, "deque": self._deque,
+            "list": self._list, "forward": self._forward, "tree": self._tree, "hash": self._hash,
+            "unread": self._unread,
         }  # fmt: skip
 
     def visit(self, path: str, plan: Plan, address: int, *, is_target: bool = False) -> None:
@@ -74,11 +89,11 @@ class Surveyor:
         """Return what was found, the largest first, with *notices* before its own."""
         while self._later:
             look, *arguments = self._later.popleft()
-            with contextlib.suppress(MemoryUnreadable):  # a variable that isn't initialised yet
-                look(*arguments)
+            look(*arguments)
         found = [
             Container(path, name, s.containers, s.size, s.capacity, s.held, s.slack)
             for (path, name), s in self._sums.items()
+            if s.containers
         ]
         cut = [
             Notice("containers-cut", f"only the first {MOST_ELEMENTS:,} elements of {path} were looked into")
@@ -87,10 +102,16 @@ class Surveyor:
         if self._cut_deep:
             text = f"what lies behind more than {DEEPEST} containers and pointers was not looked into"
             cut.append(Notice("containers-cut", text))
-        return Survey(sorted(found, key=lambda c: (-c.held_bytes, c.path)), [*notices, *cut])
+        unread, unsound = ranked(self._unread_objects), ranked(self._unsound_objects)
+        if unread:
+            cut.append(not_read(unread))
+        if unsound:
+            cut.append(not_sound(unsound))
+        found.sort(key=lambda c: (-c.held_bytes, c.path))
+        return Survey(found, [*notices, *cut], unread=unread, unsound=unsound)
 
     def _visit(self, path: str, plan: Plan, address: int, depth: int) -> None:
-        if plan.kind not in ("pointer", "array", "optional") and not self._is_new(address, plan.type_name):
+        if plan.kind not in ("pointer", "array", "optional") and not self.is_new(address, plan.type_name):
             return  # reached before: from another variable, or by a cycle
         if depth > DEEPEST:
             self._cut_deep = True
@@ -99,14 +120,24 @@ class Surveyor:
             reader = self._readers.get(plan.kind)
             if reader is not None:
                 reader(path, plan, address, depth)
-            elif plan.kind in READERS:
-                READERS[plan.kind](self, path, plan, address, depth)
             else:
-                ONE_OF_READERS[plan.kind](self, path, plan, address, depth)
-        except MemoryUnreadable:
-            return  # a variable that isn't initialised yet
+                _OTHERS[plan.kind](self, path, plan, address, depth)
+        except (Unsound, MemoryUnreadable):
+            if plan.kind not in _NO_CONTAINERS and self._is_made(plan, address):
+                self._note_unsound(path, plan)
 
-    def _is_new(self, address: int, type_name: str) -> bool:
+    def _is_made(self, plan: Plan, address: int) -> bool:
+        """Tell whether anything is in the object: before they are made globals are all zeros."""
+        try:
+            return any(self.words(address, max(min(plan.size // 8, _OBJECT_WORDS), 1)))
+        except MemoryUnreadable:
+            return False  # there is no object at all
+
+    def _note_unsound(self, path: str, plan: Plan) -> None:
+        key = path, plan.type_name
+        self._unsound_objects[key] = self._unsound_objects.get(key, 0) + 1
+
+    def is_new(self, address: int, type_name: str) -> bool:
         """Tell whether the object of that type was not met before, and remember it."""
         seen = self._seen.setdefault(type_name, set())
         count = len(seen)
@@ -142,12 +173,14 @@ class Surveyor:
 
     def note(self, path: str, plan: Plan, size: int, capacity: int, held: int, slack: int) -> None:
         """Add one container; *held* and *slack* are bytes."""
-        total = self._sums.setdefault((path, plan.type_name), _Sum())
-        total.containers += 1
-        total.size += size
-        total.capacity += capacity
-        total.held += held
-        total.slack += slack
+        self._noted = _Sum(1, size, capacity, held, slack)
+        self._sums.setdefault((path, plan.type_name), _Sum()).add(self._noted)
+
+    def _take_back(self, path: str, plan: Plan, noted: _Sum) -> None:
+        """Count what was *noted* as unsound instead: its nodes lead nowhere."""
+        path = path.removesuffix("[*]")
+        self._sums[path, plan.type_name].add(noted, -1)
+        self._note_unsound(path, plan)
 
     def object_at(self, path: str, plan: Plan, address: int) -> Optional[tuple[str, Plan, int]]:
         """Return path, plan and address of the whole object whose part of type *plan* is at *address*.
@@ -194,7 +227,7 @@ class Surveyor:
             self._visit(f"{path}.{name}" if name else path, inner, address + offset, depth)
         # Where a virtual base lies only the whole object tells, which is looked into then, once.
         whole = self.object_at(path, plan, address) if plan.has_virtual_base else None
-        if whole is not None and self._is_new(whole[2], "whole"):
+        if whole is not None and self.is_new(whole[2], "whole"):
             self._struct(path, whole[1], whole[2], depth)
 
     def _array(self, path: str, plan: Plan, address: int, depth: int) -> None:
@@ -206,38 +239,6 @@ class Surveyor:
         if found is not None and self.readable(found[2], found[1].size):
             self.later(self._visit, *found, depth + 1)
 
-    def _unique(self, path: str, plan: Plan, address: int, depth: int) -> None:
-        self._owned(path, plan, self.words(address, 1)[0], 0, depth)
-
-    def _owned(self, path: str, plan: Plan, target: int, control: int, depth: int) -> None:
-        """Add the object at *target* that a smart pointer owns, and look into it; *control*: its counts' address."""
-        if not target:
-            return
-        size, found = plan.element_size, None
-        if plan.element is not None:
-            found = self.object_at(f"*{path}", plan.element, target)
-            if found is None:
-                return
-            _, whole, target = found
-            size = whole.size if plan.element.kind == "struct" else size
-        if not self.readable(target, max(size, 1)):
-            return
-        if control:
-            # make_shared puts the object behind the counts; else they have a block and a pointer of their own.
-            inside = target - control
-            size += plan.count if plan.count <= inside < plan.count + 64 else plan.count + 8
-        self.note(path, plan, 1, 1, size, 0)
-        if found is not None:
-            self.later(self._visit, *found, depth + 1)
-
-    def _shared(self, path: str, plan: Plan, address: int, depth: int) -> None:
-        target, control = self.words(address, 2)
-        if not target or not control or not self.readable(control, 16):
-            return
-        if not self._is_new(target, "shared"):
-            return  # many may share it: it is counted once
-        self._owned(path, plan, target, control, depth)
-
     def _optional(self, path: str, plan: Plan, address: int, depth: int) -> None:
         if plan.element is not None and self._memory.read(address + plan.element.size, 1) == b"\1":
             self._visit(path, plan.element, address, depth)
@@ -246,9 +247,9 @@ class Surveyor:
         begin, end, limit = self.words(address, 3)
         size = plan.element_size
         if not begin <= end <= limit < begin + _MOST_BYTES or (end - begin) % size or (limit - begin) % size:
-            return
+            raise Unsound
         if begin and not self.readable(begin, max(limit - begin, 1)):
-            return
+            raise Unsound
         count, capacity = (end - begin) // size, (limit - begin) // size
         self.note(path, plan, count, capacity, limit - begin, limit - end)
         self.elements(path, plan, begin, count, depth)
@@ -258,12 +259,13 @@ class Surveyor:
         begin, first, last_word, last, limit = self.words(address, 5)
         first, last = first & 0xFFFFFFFF, last & 0xFFFFFFFF
         if not begin <= last_word <= limit < begin + _MOST_BYTES or first > 63 or last > 63:
-            return
+            raise Unsound
         if begin and not self.readable(begin, max(limit - begin, 1)):
-            return
+            raise Unsound
         count = 8 * (last_word - begin) + last - first
-        if count >= 0:
-            self.note_bits(path, plan, count, limit - begin)
+        if count < 0:
+            raise Unsound
+        self.note_bits(path, plan, count, limit - begin)
 
     def note_bits(self, path: str, plan: Plan, count: int, held: int) -> None:
         """Add a vector<bool> of *count* bits in *held* bytes of whole words."""
@@ -273,12 +275,14 @@ class Surveyor:
         data, length, capacity = self.words(address, 3)
         width = plan.element_size
         if data == address + 16:  # short: it is in the object itself
-            if length < 16 // width:
-                self.note(path, plan, length, 16 // width - 1, 0, 0)
+            if length >= 16 // width:
+                raise Unsound
+            self.note(path, plan, length, 16 // width - 1, 0, 0)
             return
-        if length <= capacity < _MOST_BYTES and data and self.readable(data, (capacity + 1) * width):
-            held = (capacity + 1) * width
-            self.note(path, plan, length, capacity, held, (capacity - length) * width)
+        held = (capacity + 1) * width
+        if not length <= capacity < _MOST_BYTES or not data or not self.readable(data, held):
+            raise Unsound
+        self.note(path, plan, length, capacity, held, (capacity - length) * width)
 
     def _deque(self, path: str, plan: Plan, address: int, depth: int) -> None:
         table, slots, *ends = self.words(address, 10)
@@ -287,9 +291,9 @@ class Surveyor:
         per_node = max(_DEQUE_NODE // size, 1)
         nodes = (last_node - first_node) // 8 + 1
         if not table or not 0 < nodes <= slots < 1 << 40 or not self.readable(table, slots * 8):
-            return
+            raise Unsound
         if not table <= first_node <= last_node < table + 8 * slots or (first_end - first) % size:
-            return
+            raise Unsound
         inner = (nodes - 2) * per_node if nodes > 1 else 0
         count = (
             inner + ((first_end - first) + (last - last_begin)) // size
@@ -309,90 +313,95 @@ class Surveyor:
     def _list(self, path: str, plan: Plan, address: int, depth: int) -> None:
         following, before, count = self.words(address, 3)
         if not following or count > 1 << 40 or (following == address) != (count == 0):
-            return
+            raise Unsound
         if count and (self.words(following + 8, 1)[0] != address or self.words(before, 1)[0] != address):
-            return
+            raise Unsound
         self.note(path, plan, count, count, count * plan.node_size, 0)
         self.chain(path, plan, following, address, count, depth)
+
+    def _forward(self, path: str, plan: Plan, address: int, depth: int) -> None:
+        first = node = self.words(address, 1)[0]
+        seen: set[int] = set()
+        while node and node not in seen and len(seen) < MOST_ELEMENTS:
+            seen.add(node)
+            node = self.words(node, 1)[0]
+        if node in seen:
+            raise Unsound  # it leads back into itself: this is no list
+        if node:
+            self._cut.add(path)
+        self.note(path, plan, len(seen), len(seen), len(seen) * plan.node_size, 0)
+        self.chain(path, plan, first, 0, len(seen), depth)
+
+    def _unread(self, path: str, plan: Plan, address: int, depth: int) -> None:
+        if plan.element is not None and not plan.element.holds():
+            return  # it may hold numbers and the like, in itself
+        if self._is_made(plan, address):
+            self.unread_object(path, plan)
+
+    def unread_object(self, path: str, plan: Plan) -> None:
+        key = path, plan.type_name
+        self._unread_objects[key] = self._unread_objects.get(key, 0) + 1
 
     def chain(
         self, path: str, plan: Plan, node: int, end: int, count: int, depth: int, *, link: int = 0
     ) -> None:
-        """Look into *count* nodes from *node* on, each with a pointer to the next one at *link*."""
+        """Look into *count* nodes, just noted, from *node* on, each with a pointer to the next one at *link*."""
         if self._looks_into(path, plan, count):
-            self.later(self._chain, f"{path}[*]", plan, node, end, min(count, MOST_ELEMENTS), depth + 1, link)
+            nodes = self._chained(node, end, min(count, MOST_ELEMENTS), link)
+            self.later(self._each, f"{path}[*]", plan, nodes, depth + 1, self._noted)
 
-    def _chain(self, path: str, plan: Plan, node: int, end: int, count: int, depth: int, link: int) -> None:
-        assert plan.element is not None
+    def _chained(self, node: int, end: int, count: int, link: int) -> Iterator[int]:
         for _ in range(count):
             if node in (0, end):
-                return
-            self._visit(path, plan.element, node + plan.element_offset, depth)
+                raise Unsound  # fewer than it says
+            yield node
             node = self.words(node + link, 1)[0]
 
     def nodes(self, path: str, plan: Plan, root: int, count: int, depth: int, *, children: int) -> None:
-        """Look into a tree of *count* nodes, each with two pointers to its children at *children*."""
+        """Look into a tree of *count* nodes, just noted, each with two pointers to its children at *children*."""
         if self._looks_into(path, plan, count):
-            self.later(self._nodes, f"{path}[*]", plan, root, min(count, MOST_ELEMENTS), depth + 1, children)
+            nodes = self._branching(root, min(count, MOST_ELEMENTS), children)
+            self.later(self._each, f"{path}[*]", plan, nodes, depth + 1, self._noted)
 
-    def _nodes(self, path: str, plan: Plan, root: int, count: int, depth: int, children: int) -> None:
-        assert plan.element is not None
-        stack, visited = [root], 0
-        while stack and visited < count:
+    def _branching(self, root: int, count: int, children: int) -> Iterator[int]:
+        stack = [root]
+        for _ in range(count):
+            if not stack:
+                raise Unsound  # fewer than it says
             node = stack.pop()
-            if not node:
-                continue
-            visited += 1
-            self._visit(path, plan.element, node + plan.element_offset, depth)
-            stack += self.words(node + children, 2)
+            yield node
+            stack += [child for child in self.words(node + children, 2) if child]
+
+    def _each(self, path: str, plan: Plan, nodes: Iterator[int], depth: int, noted: _Sum) -> None:
+        assert plan.element is not None
+        try:
+            for node in nodes:
+                self._visit(path, plan.element, node + plan.element_offset, depth)
+        except (Unsound, MemoryUnreadable):
+            self._take_back(path, plan, noted)
 
     def _tree(self, path: str, plan: Plan, address: int, depth: int) -> None:
         # address: comparator (padded), then the header node: color, parent, left, right; then the count.
         header = address + 8
         _, root, leftmost, _, count = self.words(header, 5)
         if count > 1 << 40 or (root == 0) != (count == 0) or (not root and leftmost != header):
-            return
+            raise Unsound
         if root and self.words(root + 8, 1)[0] != header:
-            return
+            raise Unsound
         self.note(path, plan, count, count, count * plan.node_size, 0)
         self.nodes(path, plan, root, count, depth, children=16)
 
     def _hash(self, path: str, plan: Plan, address: int, depth: int) -> None:
         table, buckets, first, count = self.words(address, 4)
         if not buckets or buckets > 1 << 40 or count > 1 << 40 or (first == 0) != (count == 0):
-            return
+            raise Unsound
         # Both libraries keep behind the count how many elements a bucket may have.
         load = struct.unpack("<f", self._memory.read(address + 32, 4))[0]
         if not _LEAST_LOAD <= load <= 1 / _LEAST_LOAD or count > _LOAD_CHANGED * max(load, 1) * buckets:
-            return
+            raise Unsound
         if not self.readable(table, buckets * 8) or (first and not self.readable(first, plan.node_size)):
-            return
+            raise Unsound
         single = table == address + 48  # one bucket, kept in the object
         held = (0 if single else buckets * 8) + count * plan.node_size
         self.note(path, plan, count, max(buckets, count), held, 0)
         self.chain(path, plan, first, 0, count, depth)
-
-
-@dataclass(frozen=True)
-class Growth:
-    """What became of one path between two surveys."""
-
-    path: str
-    type_name: str
-    before_size: int
-    after_size: int
-    delta_bytes: int
-
-
-def growth(before: Survey, after: Survey) -> list[Growth]:
-    """Return the paths whose size or bytes changed, the largest change first."""
-    old = {(c.path, c.type_name): c for c in before.containers}
-    new = {(c.path, c.type_name): c for c in after.containers}
-    rows = []
-    for key in {**old, **new}:
-        was, now = old.get(key), new.get(key)
-        delta = (now.held_bytes if now else 0) - (was.held_bytes if was else 0)
-        sizes = was.size if was else 0, now.size if now else 0
-        if delta or sizes[0] != sizes[1]:
-            rows.append(Growth(*key, *sizes, delta))
-    return sorted(rows, key=lambda row: -abs(row.delta_bytes))

@@ -10,8 +10,8 @@ from typing import Optional
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.model.calltree import PRUNED, ROOT, CallTree, Frame
-from gdbmem.model.diff import Diff, Side
-from gdbmem.model.snapshot import PAGE_BYTES, Snapshot
+from gdbmem.model.diff import Diff, OutsideHeap, Side
+from gdbmem.model.snapshot import PAGE_BYTES, Snapshot, Totals
 from gdbmem.text import printable
 from gdbmem.units import format_size
 
@@ -58,6 +58,8 @@ def diff_series(snapshots: Sequence[Snapshot]) -> Diff:
         notices=_notices(snapshots, base_names=table.base_names, hides=any(uncertain)),
         unit=after.unit,
         is_cut=any(tree.scattered for tree in trees),
+        outside=_outside(before.totals, after.totals),
+        has_addresses=all(tree.address is not None for tree in (trees[0], trees[-1])),
         variance=_variance(merged, trees),
         course=columns if len(columns) > 2 else (),
         sides=sides,
@@ -81,7 +83,21 @@ def as_growth(snapshot: Snapshot) -> Diff:
     """Return *snapshot* as a diff against nothing, so that one ranking serves both."""
     blocks = None if snapshot.tree.blocks is None else [0]
     empty = CallTree(frames=(), parent=[-1], frame=[ROOT], bytes=[0], blocks=blocks, ends=())
-    return diff_snapshots(replace(snapshot, name="nothing", tree=empty), snapshot)
+    nothing = replace(snapshot.totals, heap_bytes=0, extra_bytes=0, stacks_bytes=0)
+    return diff_snapshots(replace(snapshot, name="nothing", totals=nothing, tree=empty), snapshot)
+
+
+def _outside(before: Totals, after: Totals) -> list[OutsideHeap]:
+    found = [
+        OutsideHeap("stacks", before.stacks_bytes, after.stacks_bytes),
+        OutsideHeap("the allocator's own", before.extra_bytes, after.extra_bytes),
+    ]
+    return [one for one in found if one.before_bytes or one.after_bytes]
+
+
+def as_difference(went: Snapshot, came: Snapshot) -> Diff:
+    """Return the diff that a file holds which is a difference already: what was there before is not known."""
+    return replace(diff_snapshots(went, came), is_relative=True)
 
 
 class _FrameTable:
@@ -98,7 +114,8 @@ class _FrameTable:
         return [self._number(frame) for frame in frames]
 
     def _number(self, frame: Frame) -> int:
-        key = frame.key
+        function, file, line, place, _ = frame
+        key = (function, file, line, None if file else place)  # as Frame.key, many times
         if self.base_names and frame.file is not None:
             key = (frame.function, PurePosixPath(frame.file).name, frame.line, None)
         elif frame.file is None and frame.object is not None:
@@ -108,7 +125,7 @@ class _FrameTable:
         if number == len(self.frames):
             self.frames.append(frame)
             self.inlined.append(frame.inlined)
-            self.nameless.append(frame.is_nameless)
+            self.nameless.append(function is None and file is None)
             return number
         if "/" in (frame.file or "") and "/" not in (self.frames[number].file or ""):
             self.frames[number] = frame
@@ -116,6 +133,9 @@ class _FrameTable:
             self.inlined[number] = True
             self.frames[number] = self.frames[number]._replace(inlined=True)
         return number
+
+
+_ANY_NUMBER = 1 << 20  # of call sites
 
 
 @dataclass(frozen=True)
@@ -228,15 +248,34 @@ def _uncertainty(
     # shows and the other does not may be hidden on the other side: in the pruned node beside it, or beside
     # an ancestor, as far up as that ancestor may itself stand for another call site there. Each hidden
     # site is smaller than the threshold, all of them together no bigger than those pruned nodes. Under a
-    # frame without a name nothing says that two sites are the same.
+    # frame without a name nothing says that two sites are the same. Where addresses are known, sites are what has
+    # one of its own, and a frame that has several somewhere may have one hidden wherever it doesn't show them all.
     result = array("q", [0]) * len(merged.parent)
     ends = (0, len(trees) - 1)
-    for side, other in (ends, ends[::-1]):
-        pruned = _pruned_children(merged, columns[side])
+    both = [_pruned_children(merged, columns[side]) for side in ends]
+    known = _known_sites(merged, table, trees) if any(both) else None
+    for (side, other), pruned in zip((ends, ends[::-1]), both):
         if pruned:
             sites = (merged.sites(side), merged.sites(other))
-            _add_hidden(result, merged, table, sites, pruned, trees[side])
+            _add_hidden(result, merged, table, sites, pruned, trees[side], known)
     return result
+
+
+def _known_sites(merged: _Merged, table: _FrameTable, trees: Sequence[CallTree]) -> Optional[array[int]]:
+    """Return for each merged frame how many call sites it is known to stand for; None where a tree has no addresses.
+
+    Of a function without a source line it may be any number.
+    """
+    found: list[set[int]] = [set() for _ in table.frames]
+    for side in (0, len(trees) - 1):
+        addresses = trees[side].address
+        if addresses is None:
+            return None
+        for place, address in zip(merged.targets[side], addresses):
+            if merged.frame[place] >= 0:
+                found[merged.frame[place]].add(address)
+    any_number = [frame.file is None and not frame.is_nameless for frame in table.frames]
+    return array("q", [_ANY_NUMBER if many else len(one) for one, many in zip(found, any_number)])
 
 
 def _pruned_children(merged: _Merged, sizes: array[int]) -> dict[int, int]:
@@ -256,13 +295,14 @@ def _add_hidden(
     sites: tuple[array[int], array[int]],
     pruned: Mapping[int, int],
     tree: CallTree,
+    known: Optional[Sequence[int]],
 ) -> None:
     threshold_bytes = tree.threshold_bytes
     here, there = sites
     count = len(merged.parent)
     largest, total = array("q", [0]) * count, array("q", [0]) * count  # hidden in a child of this node
     nameless, parting = bytearray(count), _parting(merged, table)
-    inner = bytearray(count)
+    inner, own = bytearray(count), array("q", [0]) * count
     for parent in merged.parent[1:]:
         inner[parent] = 1
     for node in range(count):
@@ -274,10 +314,18 @@ def _add_hidden(
         # One address on each side is the same call site; of several, each may be one that is hidden here.
         plain = here[node] <= 1 and there[node] <= 1 and not nameless[node] and not parting[node]
         missing = there[node] - here[node] if plain else there[node]
+        if known is not None and node:
+            # Where each call site has its address, another of this frame may be hidden on both sides.
+            others = known[frame] * max(here[parent], 1) - here[node]
+            plain = plain and others <= 0
+            missing = max(missing, others)
         if missing > 0 and above_total:
             # Of a cut file any number of stacks may be hidden behind a node that leads on to others.
             many = tree.scattered and inner[node]
-            result[node] += above_total if many else min(above_total, missing * above_largest)
+            own[node] = above_total if many else min(above_total, missing * above_largest)
+        if known is not None and node:
+            own[node] = max(own[node], own[parent])  # what is hidden of a caller may go on as this path does
+        result[node] += own[node]
         hidden = pruned.get(node, 0)
         single = node == 0 or (plain and here[node] == there[node] and not table.inlined[frame])
         single = single and not tree.scattered

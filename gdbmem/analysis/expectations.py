@@ -7,8 +7,8 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gdbmem.analysis.ledger_answer import retained_bytes
-from gdbmem.analysis.query import frame_text
+from gdbmem.analysis.ledger_answer import DAMAGES, retained_bytes
+from gdbmem.analysis.query import matches
 from gdbmem.analysis.samples import is_met, of_one_process, samples_off, sampling_error
 from gdbmem.model.calltree import PRUNED, Frame
 from gdbmem.model.diff import Diff
@@ -20,7 +20,7 @@ from gdbmem.units import format_delta, format_size
 
 _NOUNS = {"rss": "resident set", "retained": "freed memory that malloc keeps"}
 # What makes a ledger's count of free memory too doubtful to be judged, and why malloc wasn't read at all.
-_DOUBTS = ("heap-corrupt", "tcache-unread", "list-corrupt")
+_DOUBTS = (*DAMAGES, "tcache-unread")
 _UNREAD = ("malloc-unknown", "malloc-replaced", "other-libc")
 
 
@@ -151,7 +151,7 @@ def _hiding(size_bytes: int) -> str:
 def _accepted(diff: Diff, pattern: str, known: Sequence[re.Pattern[str]]) -> int:
     """Return by how much the known paths, of those that *pattern* asks for, have changed."""
     wanted_frames = _matching_frames(diff.frames, pattern)
-    known_frames = [any(one.search(frame_text(frame)) for one in known) for frame in diff.frames]
+    known_frames = [any(matches(one, frame) for one in known) for frame in diff.frames]
     wanted, accepted = bytearray(len(diff)), bytearray(len(diff))
     wanted[0] = not pattern
     own_before, own_after = diff.own(diff.before), diff.own(diff.after)
@@ -169,7 +169,7 @@ def _matching_frames(frames: Sequence[Frame], pattern: str) -> list[bool]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expression = re.compile(pattern)
-    return [any(expression.search(part) for part in (frame.function, frame.file) if part) for frame in frames]
+    return [matches(expression, frame) for frame in frames]
 
 
 def _subject(expectation: Expectation, unit: str = HEAP_BYTES) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping as MappingType
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Optional
+from dataclasses import dataclass, field, replace
+from typing import Any, BinaryIO, Callable, Optional
 
 from gdbmem.allocators.glibc.caches import ThreadPointers
 from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
@@ -13,7 +13,9 @@ from gdbmem.allocators.glibc.stacks import Stack
 from gdbmem.allocators.glibc.tally import FASTBIN, FREE, LIVE, TCACHE
 from gdbmem.allocators.others import Recognised, owner_of
 from gdbmem.analysis.claims import Division, Key
+from gdbmem.analysis.remedies import simulate_remedies
 from gdbmem.errors import Notice
+from gdbmem.files import open_regular
 from gdbmem.linux.elf import Image
 from gdbmem.linux.maps import Mapping
 from gdbmem.linux.pages import Ranges
@@ -40,6 +42,7 @@ class Reading:
     others: Recognised = field(default_factory=Recognised)
     beside: MappingType[str, int] = field(default_factory=dict)
     notices: list[Notice] = field(default_factory=list)
+    open: Callable[[str], BinaryIO] = open_regular  # a file that is loaded
 
 
 def build_ledger(reading: Reading, *, pause_seconds: Optional[float] = None) -> Ledger:
@@ -69,19 +72,24 @@ class _Builder:
         self._settle()
         entries = self._entries()
         used = heap if heap is not None and heap.is_used else None
-        return Ledger(
+        ledger = Ledger(
             program=self.reading.program,
             pid=self.reading.pid,
             rss_bytes=sum(m.rss_bytes for m in self.reading.mappings),
             entries=entries,
             shares=self.division.shares(),
-            releasable_bytes=sum(a.releasable_bytes for a in self.arenas) if used else None,
+            releasable_bytes=sum(a.releasable_bytes for a in self.arenas)
+            if used and not used.damages
+            else None,
             threads=self._threads(),
             heap=self._heap(used) if used else None,
             beside=self.reading.beside,
             pause_seconds=pause_seconds,
             notices=self.notices,
         )
+        if used is None:
+            return ledger
+        return replace(ledger, remedies=simulate_remedies(used, self.reading.resident, ledger))
 
     # -- the heap -----------------------------------------------------------------------------------------
 
@@ -123,7 +131,9 @@ class _Builder:
         self._allocate(keys["live"], live - 8 * live_chunks)
         self._allocate(keys["cached"], cached)
         if arena.top is not None and not arena.state.is_main:
-            self.details.setdefault(keys["pinned"], {})["top_bytes"] = arena.top[1] - arena.top[0]
+            self.details.setdefault(keys["pinned"], {})["top_bytes"] = self.division.resident.within(
+                *arena.top
+            )
         counts = {"tcache_blocks": total("chunks", TCACHE), "fastbin_blocks": total("chunks", FASTBIN)}
         self.details.setdefault(keys["live"], {})["blocks"] = live_chunks
         self.details.setdefault(keys["cached"], {}).update(counts)

@@ -6,29 +6,47 @@ from collections.abc import Sequence
 from typing import Optional
 
 from gdbmem.analysis.pinners import PinnerPaths, likely_site
+from gdbmem.errors import Notice
 from gdbmem.model import ledger as names
 from gdbmem.model.ledger import Ledger, SizeClass
+from gdbmem.model.remedies import TRIM, best_remedy
 from gdbmem.text import plural, printable
 from gdbmem.units import format_size
 
+# What makes every figure of the heap doubtful, and what makes some of them so.
+DAMAGES = ("heap-corrupt", "heap-changing")
+PARTIAL = ("malloc-unknown", "arena-locked", "tcache-unread", "heap-pieces-missing", "mmapped-chunks-differ")
 _WORTH = 0.1  # of the resident set: less is no advice
 _WORTH_BYTES = 1 << 20
-_MANY_ARENAS = 8
+_LAZY = "freed already (MADV_FREE): the kernel takes it when memory is short, and counts it as resident until then"
 
 
 def answer_ledger(ledger: Ledger, paths: Optional[PinnerPaths] = None) -> str:
     """Return where the resident set is and what would make it smaller; *paths* tell who allocates what pins."""
     size = format_size(ledger.rss_bytes)
     noun = "resident" if ledger.pid is not None else "of data in the core"
+    cut = ledger.beside.get("cut_from_core", 0)
+    if cut:
+        noun += f", which is cut: {format_size(cut)} are missing from its end"
+    damage = doubt_of(ledger, DAMAGES)
+    if damage is not None:
+        return f"{size} {noun}; {damage.message}; what is free and what malloc_trim(0) would do is not known"
     advice = (
-        _releasable(ledger)
+        _remedied(ledger)
+        or _lazily_freed(ledger)
         or _pinned(ledger, paths)
         or _in_vectors(ledger)
-        or _arenas(ledger)
+        or _unsure(ledger)
         or _stacks(ledger)
         or _largest(ledger)
     )
-    return f"{size} {noun}; {advice}"
+    doubt = doubt_of(ledger, PARTIAL)
+    return f"{size} {noun}; {advice}" + (f"; in doubt: {doubt.message}" if doubt is not None else "")
+
+
+def doubt_of(ledger: Ledger, slugs: Sequence[str]) -> Optional[Notice]:
+    """Return the gravest notice about the heap with one of *slugs*, which come in that order; None: there is none."""
+    return next((n for slug in slugs for n in ledger.notices if n.slug == slug), None)
 
 
 def freed_bytes(ledger: Ledger) -> int:
@@ -46,12 +64,31 @@ def _matters(ledger: Ledger, size: int) -> bool:
     return size >= _WORTH_BYTES and size >= _WORTH * ledger.rss_bytes
 
 
-def _releasable(ledger: Ledger) -> str:
+def _remedied(ledger: Ledger) -> str:
+    """Return what the best remedy would give back, as simulated; "may" where the heap is in doubt."""
+    best = best_remedy(ledger.remedies)
     releasable = ledger.releasable_bytes or 0
-    if not _matters(ledger, releasable):
+    text = f"{format_size(freed_bytes(ledger))} of it is freed memory that glibc keeps"
+    if best is None:
+        return (
+            f"{text}: {TRIM} may return up to {format_size(releasable)}"
+            if _matters(ledger, releasable)
+            else ""
+        )
+    gain = best.predicted_bytes or 0
+    if not _matters(ledger, gain):
         return ""
-    freed = format_size(freed_bytes(ledger))
-    return f"{freed} of it is freed memory that glibc keeps: malloc_trim(0) would return {format_size(releasable)}"
+    if best.is_call:
+        return f"{text}: {TRIM} would return {format_size(gain)} ({best.cost})"
+    return (
+        f"{text}: GLIBC_TUNABLES={best.setting} would save about {format_size(gain)}"
+        f" ({format_size(best.low_bytes)} to {format_size(best.high_bytes)}; {best.cost})"
+    )
+
+
+def _lazily_freed(ledger: Ledger) -> str:
+    lazy = ledger.total(names.LAZILY_FREED)
+    return f"{format_size(lazy)} of it is {_LAZY}" if _matters(ledger, lazy) else ""
 
 
 def _pinned(ledger: Ledger, paths: Optional[PinnerPaths]) -> str:
@@ -103,16 +140,15 @@ def _culprits(ledger: Ledger, pinned: int) -> list[SizeClass]:
     return []
 
 
-def _arenas(ledger: Ledger) -> str:
-    if ledger.heap is None or len(ledger.heap.arenas) <= _MANY_ARENAS:
+def _unsure(ledger: Ledger) -> str:
+    """Return which remedies might help as far as the walk tells, and how to find out."""
+    open_ones = [r for r in ledger.remedies if r.predicted_bytes is None and _matters(ledger, r.high_bytes)]
+    if not open_ones:
         return ""
-    held = ledger.total("arena")
-    if not _matters(ledger, held) or held * 2 < ledger.rss_bytes:
-        return ""
-    count, threads = len(ledger.heap.arenas), len(ledger.threads)
+    settings = " or ".join(remedy.setting for remedy in open_ones)
     return (
-        f"{format_size(held)} of it is in {count} arenas for {plural(threads, 'thread')}:"
-        " MALLOC_ARENA_MAX=2 in the environment makes them fewer"
+        f"{format_size(freed_bytes(ledger))} of it is freed memory that glibc keeps: whether {settings} gives it back"
+        " only measuring tells (gdbmem compare --remedies -- PROGRAM)"
     )
 
 
@@ -135,12 +171,11 @@ def _largest(ledger: Ledger) -> str:
         "shared memory": ("shared",),
         "stacks": ("stack",),
         "device memory": ("device",),
-        "anonymous memory that nobody claims: its mappings are listed below": ("anonymous",),
+        _LAZY: (names.LAZILY_FREED,),
+        "anonymous memory that nobody claims: its mappings are listed below": (names.NAMED, names.OTHER),
     }
-    groups.update(
-        {f"memory of {entry.category[10:]}": (entry.category,) for entry in ledger.entries
-         if entry.category.startswith("allocator.")}
-    )  # fmt: skip
+    for name in {entry.category for entry in ledger.entries if entry.category.startswith("allocator.")}:
+        groups[f"memory of {name[10:]}, and how much of that is free inside is not known"] = (name,)
     sums = {text: ledger.total(*categories) for text, categories in groups.items()}
     text = max(sums, key=lambda name: sums[name])
     share = 100 * sums[text] / ledger.rss_bytes if ledger.rss_bytes else 0

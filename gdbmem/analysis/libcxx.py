@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable
 
+from gdbmem.analysis.containerplans import Unsound
+
 if TYPE_CHECKING:
     from gdbmem.analysis.containerplans import Plan
     from gdbmem.analysis.containers import Surveyor
@@ -48,21 +50,24 @@ def read_other_string(survey: Surveyor, path: str, plan: Plan, address: int, dep
 
 def _long_string(survey: Surveyor, path: str, plan: Plan, data: int, size: int, room: int) -> None:
     width = plan.element_size
-    if size < room < _MOST_BYTES and data and survey.readable(data, room * width):
-        survey.note(path, plan, size, room - 1, room * width, (room - 1 - size) * width)
+    if not size < room < _MOST_BYTES or not data or not survey.readable(data, room * width):
+        raise Unsound
+    survey.note(path, plan, size, room - 1, room * width, (room - 1 - size) * width)
 
 
 def _short_string(survey: Surveyor, path: str, plan: Plan, size: int) -> None:
     room = min_capacity(plan.element_size)
-    if size < room:
-        survey.note(path, plan, size, room - 1, 0, 0)
+    if size >= room:
+        raise Unsound
+    survey.note(path, plan, size, room - 1, 0, 0)
 
 
 def read_bits(survey: Surveyor, path: str, plan: Plan, address: int, depth: int) -> None:
     """Read a vector<bool>: its words, how many bits it has, how many words there is room for."""
     begin, count, words = survey.words(address, 3)
-    if words < _MOST_BYTES >> 3 and count <= 64 * words and (not words or survey.readable(begin, 8 * words)):
-        survey.note_bits(path, plan, count, 8 * words)
+    if words >= _MOST_BYTES >> 3 or count > 64 * words or (words and not survey.readable(begin, 8 * words)):
+        raise Unsound
+    survey.note_bits(path, plan, count, 8 * words)
 
 
 def read_deque(survey: Surveyor, path: str, plan: Plan, address: int, depth: int) -> None:
@@ -70,10 +75,10 @@ def read_deque(survey: Surveyor, path: str, plan: Plan, address: int, depth: int
     first, begin, end, limit, start, count = survey.words(address, 6)
     size, each = plan.element_size, block_elements(plan.element_size)
     if not first <= begin <= end <= limit < first + _MOST_BYTES or (end - begin) % 8:
-        return
+        raise Unsound
     blocks = (end - begin) // 8
     if start + count > blocks * each or (first and not survey.readable(first, max(limit - first, 1))):
-        return
+        raise Unsound
     held = limit - first + blocks * each * size
     survey.note(path, plan, count, blocks * each, held, held - count * size)
     if plan.element is None or not plan.element.holds():
@@ -88,9 +93,9 @@ def read_list(survey: Surveyor, path: str, plan: Plan, address: int, depth: int)
     """Read a list: the node before the first (previous, next), and its size."""
     before, following, count = survey.words(address, 3)
     if not following or count > _MOST or (following == address) != (count == 0):
-        return
+        raise Unsound
     if count and (survey.words(following, 1)[0] != address or survey.words(before + 8, 1)[0] != address):
-        return
+        raise Unsound
     survey.note(path, plan, count, count, count * plan.node_size, 0)
     survey.chain(path, plan, following, address, count, depth, link=8)
 
@@ -100,9 +105,9 @@ def read_tree(survey: Surveyor, path: str, plan: Plan, address: int, depth: int)
     leftmost, root, count = survey.words(address, 3)
     header = address + 8
     if count > _MOST or (root == 0) != (count == 0) or (not root and leftmost != header):
-        return
+        raise Unsound
     if root and survey.words(root + 16, 1)[0] != header:
-        return
+        raise Unsound
     survey.note(path, plan, count, count, count * plan.node_size, 0)
     survey.nodes(path, plan, root, count, depth, children=0)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from functools import lru_cache
 
 from gdbmem.model.calltree import Frame
@@ -30,7 +29,10 @@ _LIBRARY_NAME = re.compile(
     r"|allocate_at_least|uses_allocator(?:_args)?|stl_\w+|uninitialized_\w+)\.h"
     r"|(?:vector|deque|list|basic_string|sstream|fstream|locale_classes|forward_list|regex\w*)\.tcc"
     r"|new_op\w*\.cc|eh_alloc\.cc|vg_replace_malloc\.c"
-    r"|(?:rtld-malloc|dl-map-segments|libc_start_call_main)\.h|clone3?\.S|(?:dl-[\w-]+|rtld|libc-start|mmap64|iofopen|iofdopen|ioputs|iogetdelim|iopopen|filedoalloc|wfiledoalloc|fileops"
+    r"|(?:rtld-malloc|dl-map-segments|libc_start_call_main|libioP)\.h|clone3?\.S"
+    r"|(?:dl-[\w-]+|rtld|libc-start|mmap64|iof(?:dopen|(?:open|write|read|puts|gets|close|flush)(?:64|_u)?)"
+    r"|io(?:puts|gets|getdelim|getline|popen|setvbuf|setbuffer)|iov\w*(?:printf|scanf)|filedoalloc|wfiledoalloc|fileops"
+    r"|nss_(?:module|action|action_parse|database|hash|readline|files_\w+)|getXXbyYY(?:_r)?"
     r"|wfileops|genops|wgenops|memstream|wmemstream|allocatestack|pthread_create"
     r"|setlocale|loadlocale|loadarchive|findlocale|l10nflist|explodename|bindtextdom|textdomain|tzfile|tzset|localealias|loadmsgcat|dcigettext)\.c"
 )
@@ -78,10 +80,10 @@ def is_library(frame: Frame) -> bool:
     function, file = frame.function, frame.file
     if function is not None and (_ALLOCATOR.fullmatch(function) or _SYSTEM.fullmatch(function)):
         return True
+    if frame.object is not None and _LIBRARY_OBJECT.fullmatch(frame.object):
+        return True
     if file is None:
-        if frame.object is not None and _LIBRARY_OBJECT.fullmatch(frame.object):
-            return True
-        return frame.object is None if function is None else _is_standard(function)
+        return frame.object is None if function is None or frame.is_nameless else _is_standard(function)
     if "/" in file:
         return _LIBRARY_PATH.search(file) is not None or _LIBC_PATH.match(file) is not None
     if _LIBRARY_NAME.fullmatch(file):
@@ -93,30 +95,9 @@ def is_library(frame: Frame) -> bool:
     return _RESERVED_FUNCTION.match(function) is not None and _SHARED_NAME.fullmatch(file) is not None
 
 
-def own_frame(frames: Sequence[Frame]) -> int:
-    """Return the index of the user's own innermost frame of a path (allocation site first).
-
-    The first that is no library's; one without a name only where no other is left. Else the first of all.
-    -1 for an empty path. `formats.massif.read_sites` follows the same rule.
-    """
-    best, best_rank = -1, -1
-    for index, frame in enumerate(frames):
-        rank = own_rank(frame)
-        if rank > best_rank:
-            best, best_rank = index, rank
-        if rank == OWN:
-            break
-    return best
-
-
-OWN, NAMELESS, OTHER = 2, 1, 0
-
-
-def own_rank(frame: Frame) -> int:
-    """Return how well *frame* does as the user's own of its path; the first with the highest rank is it."""
-    if is_library(frame):
-        return OTHER
-    return NAMELESS if frame.is_nameless else OWN
+def is_allocator(function: str) -> bool:
+    """Tell whether *function* is malloc, operator new or another that hands out memory itself."""
+    return _ALLOCATOR.fullmatch(function) is not None
 
 
 def qualified_name(function: str) -> str:

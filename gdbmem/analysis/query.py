@@ -32,6 +32,7 @@ class Query:
     min_bytes: int = 0
     focus: Optional[re.Pattern[str]] = None
     ignore: Optional[re.Pattern[str]] = None
+    mine: Optional[re.Pattern[str]] = None  # frames that are the user's own, whatever the rules say
     hide: Optional[re.Pattern[str]] = None  # frames to leave out of the paths
     by_blocks: bool = False  # largest by the number of blocks, not of bytes
     compare: bool = False  # in a text: each change also in percent of what was there before
@@ -40,6 +41,7 @@ class Query:
     all_frames: bool = False
     known: Sequence[re.Pattern[str]] = ()
     source_folders: Sequence[str] = ()  # where to look for sources whose folder the profile does not tell
+    source_roots: Optional[Sequence[str]] = None  # beneath which sources may be read; None: anywhere
 
     @property
     def filters(self) -> bool:
@@ -70,6 +72,7 @@ def add_query_options(parser: argparse.ArgumentParser, *, by: str = "path") -> N
     group.add_argument(
         "--hide", metavar="REGEX", help="leave frames like it out of the paths; their bytes go to the callers"
     )
+    add_mine_option(group)
     group.add_argument("--inverted", action="store_true", help="as a tree, from main outward")
     group.add_argument(
         "--all-frames", action="store_true", help="show the allocator's and the C++ library's frames too"
@@ -94,9 +97,10 @@ def query_from(arguments: argparse.Namespace) -> Query:
         top=arguments.top,
         by=by,
         min_bytes=abs(arguments.min or 0),
-        focus=_compile(arguments.focus, "--focus"),
-        ignore=_compile(arguments.ignore, "--ignore"),
-        hide=_compile(arguments.hide, "--hide"),
+        focus=compile_regex(arguments.focus, "--focus"),
+        ignore=compile_regex(arguments.ignore, "--ignore"),
+        hide=compile_regex(arguments.hide, "--hide"),
+        mine=compile_regex(arguments.mine, "--mine"),
         by_blocks=counts_blocks(getattr(arguments, "metric", None)),
         compare=getattr(arguments, "compare", False),
         normalized=getattr(arguments, "normalize", False),
@@ -119,6 +123,16 @@ def frame_text(frame: Frame) -> str:
     else:
         place = f"in {frame.object or '???'}"
     return f"{frame.function or '???'} ({place})"
+
+
+def matches(pattern: re.Pattern[str], frame: Frame) -> bool:
+    """Tell whether *pattern* is found in *frame*: the one rule of --focus, --ignore, --hide, --known, --mine and path:.
+
+    It is looked for in ``function (file:line)``, and in each part alone, so that ``^`` and ``$`` mean a part's ends.
+    """
+    place = f"{frame.file}:{frame.line}" if frame.file and frame.line is not None else None
+    parts = (frame_text(frame), frame.function, frame.file, place, frame.object)
+    return any(pattern.search(part) is not None for part in parts if part)
 
 
 def read_known(path: str) -> list[re.Pattern[str]]:
@@ -156,7 +170,18 @@ def parse_known(text: str, source: str) -> list[re.Pattern[str]]:
     return patterns
 
 
-def _compile(regex: Optional[str], option: str) -> Optional[re.Pattern[str]]:
+def add_mine_option(parser: argparse._ActionsContainer) -> None:
+    """Declare --mine, which overrules whose code a frame is."""
+    parser.add_argument(
+        "--mine",
+        metavar="REGEX",
+        help="frames like it, with their library, are your own code, whatever the rules of whose code is whose say;"
+        " --mine . turns them off",
+    )
+
+
+def compile_regex(regex: Optional[str], option: str) -> Optional[re.Pattern[str]]:
+    """Return *regex*, the value of *option*, compiled; raises UsageError for a bad one."""
     if regex is None:
         return None
     try:

@@ -2,84 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import PurePosixPath
-from typing import Optional
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Union, overload
 
-from gdbmem.analysis.paths import FOCUSED, IGNORED, KNOWN_PATH, walk
+from gdbmem.analysis.amounts import Amount, Row
+from gdbmem.analysis.grouping import FIRST, KNOWN, UNMATCHED, GroupedPaths, grouped
 from gdbmem.analysis.query import Query
-from gdbmem.analysis.trend import TRENDS, Trend, change_of, judge
 from gdbmem.errors import InputError
 from gdbmem.formats.sizes import no_block_sizes
-from gdbmem.model.calltree import PRUNED, Frame
 from gdbmem.model.diff import Diff
 from gdbmem.text import printable
 
-_LISTED, _UNMATCHED, _KNOWN = range(3)
+__all__ = ["Amount", "Ranking", "Row", "Rows", "paths_of_lines", "rank"]
 
 
-@dataclass(frozen=True)
-class Amount:
-    """What a number of paths hold together."""
+class Rows(Sequence[Row]):
+    """The rows of a ranking, each made when it is asked for: a file may have hundreds of thousands."""
 
-    paths: int
-    before_bytes: int
-    after_bytes: int
-    hidden_bytes: int = 0  # a threshold or a cut may hide as much of delta_bytes
-    error_bytes: int = 0  # the standard error of delta_bytes where it is sampled
-    delta_blocks: Optional[int] = None
-    course: Sequence[int] = ()  # of a series: the bytes at each snapshot
+    def __init__(self, paths: GroupedPaths, groups: Sequence[int]) -> None:
+        self._paths = paths
+        self.groups = groups
 
-    @property
-    def delta_bytes(self) -> int:
-        return self.after_bytes - self.before_bytes
+    def __len__(self) -> int:
+        return len(self.groups)
 
-    @property
-    def uncertain_bytes(self) -> int:
-        """How far delta_bytes may be off."""
-        return self.hidden_bytes + self.error_bytes
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
 
-    @property
-    def change(self) -> str:
-        """What became of it between the two: a word of analysis.trend."""
-        return change_of(
-            self.before_bytes,
-            self.after_bytes,
-            hidden_bytes=self.hidden_bytes,
-            error_bytes=self.error_bytes,
-        )
+    @overload
+    def __getitem__(self, index: slice) -> Rows: ...
 
-    @property
-    def trend(self) -> Trend:
-        """What became of it in a series."""
-        return judge(self.course, uncertain_bytes=self.uncertain_bytes)
+    def __getitem__(self, index: Union[int, slice]) -> Union[Row, Rows]:
+        if isinstance(index, slice):
+            return Rows(self._paths, self.groups[index])
+        return self._paths.row(self.groups[index])
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
 
-@dataclass(frozen=True)
-class Row:
-    """Paths that count as one; *amount* is theirs together, the frames are the largest one's."""
+    __hash__ = None  # type: ignore[assignment]  # as a list's
 
-    amount: Amount
-    site: Optional[Frame]  # the user's own innermost frame; None: only known to be under the threshold
-    call: Optional[Frame]  # the library's function that the site called, if it called one
-    allocator: Optional[Frame]  # where the path's memory was allocated
-    frames: Sequence[Frame]  # from the allocation site outward, folded unless the query wants all
-    folded: int  # how many frames of the library are left out of frames
-    is_pruned: bool  # stands for places that the tool did not list
-    is_cut: bool = False  # … since the file was cut, not since they lie under a threshold
+    def amounts(self) -> Iterator[Amount]:
+        """Yield what each row holds, without making it."""
+        return map(self._paths.amount, self.groups)
+
+    def together(self) -> Amount:
+        """Return what all rows hold: what is hidden is counted once, however many of them may have it."""
+        return self._paths.together(self.groups)
+
+    def deltas(self) -> Iterator[int]:
+        """Yield by how many bytes each row changed, without making it."""
+        return map(self._paths.sums.delta, self.groups)
 
 
 @dataclass(frozen=True)
 class Ranking:
     """Rows, and what is in none of them: rows + rest + unmatched + known = total."""
 
-    rows: Sequence[Row]
+    rows: Rows
     rest: Amount  # beyond --top or under --min; its paths are rows
     unmatched: Amount  # left out by --focus or --ignore
     known: Amount
     total: Amount
     delta_matched_bytes: int  # of rows and rest together
+    outside: Sequence[tuple[Amount, str]] = ()  # what is counted beside the heap, in no other amount
+    moved: int = 0  # how many rows, those of the rest among them, changed in bytes
+    via_bytes: Mapping[str, int] = field(default_factory=dict)  # the same by the wrapper that allocated it
+    wrappers: frozenset[str] = frozenset()  # the functions that count as allocation wrappers
 
 
 def rank(diff: Diff, query: Query) -> Ranking:
@@ -95,196 +85,45 @@ def rank(diff: Diff, query: Query) -> Ranking:
         )
     if query.by == "size" and len(diff) > 1 and not any(frame.is_size_class for frame in diff.frames):
         raise no_block_sizes(diff.after_side.source)
-    paths = _Paths(diff, query)
-    groups: dict[object, _Sum] = {}
-    outside = {_UNMATCHED: _Sum(), _KNOWN: _Sum()}
-    for node in paths.holders():
-        fate = paths.fate(node)
-        group = groups.setdefault(paths.key(node), _Sum()) if fate == _LISTED else outside[fate]
-        group.add(paths, node)
-    changed = [group for group in groups.values() if group.has_changed]
-    changed.sort(key=paths.order)
-    big = [group for group in changed if abs(group.delta) >= query.min_bytes][: query.top]
-    rest = _Sum()
-    chosen = {id(group) for group in big}
-    for group in groups.values():
-        if id(group) not in chosen:
-            rest.absorb(group)
-    rest.paths = len(changed) - len(big)
+    paths = grouped(diff, query)
+    sums = paths.sums
+    changed = sorted(filter(sums.has_changed, range(FIRST, len(sums))), key=paths.order(query))
+    least = query.min_bytes
+    big = [group for group in changed if abs(sums.delta(group)) >= least] if least else changed
+    big = big[: query.top]
     return Ranking(
-        rows=[paths.row(group) for group in big],
-        rest=paths.amount(rest),
-        unmatched=paths.amount(outside[_UNMATCHED]),
-        known=paths.amount(outside[_KNOWN]),
+        rows=Rows(paths, big),
+        rest=paths.rest(big, len(changed) - len(big)),
+        unmatched=paths.amount(UNMATCHED),
+        known=paths.amount(KNOWN),
         total=paths.total(),
-        delta_matched_bytes=sum(group.delta for group in groups.values()),
+        delta_matched_bytes=sum(sums.after) - sum(sums.before) - sum(map(sums.delta, range(FIRST))),
+        outside=[(Amount(0, one.before_bytes, one.after_bytes), one.name) for one in diff.outside],
+        moved=sum(1 for group in changed if sums.before[group] != sums.after[group]),
+        via_bytes=_sum_by_name(via for group, via in sums.via.items() if group >= FIRST),
+        wrappers=paths.walk.wrappers,
     )
 
 
-class _Sum:
-    # Adds paths up. Paths that one call site hides share one bound: `origins` keeps, for each node at which
-    # the uncertainty begins, what the paths under it could claim of it.
-    __slots__ = (
-        "after", "before", "blocks", "course", "heaviest", "heaviest_change", "origins", "paths", "variance",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.paths = self.before = self.after = self.blocks = 0
-        self.heaviest, self.heaviest_change = -1, -1
-        self.origins: dict[int, int] = {}
-        self.variance = 0.0
-        self.course: list[int] = []
-
-    @property
-    def delta(self) -> int:
-        return self.after - self.before
-
-    @property
-    def has_changed(self) -> bool:
-        return self.before != self.after or self.blocks != 0 or len(set(self.course)) > 1
-
-    def add(self, paths: _Paths, node: int) -> None:
-        before, after = paths.before[node], paths.after[node]
-        self.paths += 1
-        self.before += before
-        self.after += after
-        if paths.course:
-            self._extend([column[node] for column in paths.course])
-        if paths.blocks is not None:
-            self.blocks += paths.blocks[node]
-        change = abs(after - before)
-        if change > self.heaviest_change:
-            self.heaviest, self.heaviest_change = node, change
-        bound = paths.diff.uncertain[node]
-        if bound:
-            origin = paths.walk.origin[node]
-            self.origins[origin] = min(self.origins.get(origin, 0) + bound, paths.diff.uncertain[origin])
-        if paths.diff.variance is not None:
-            self.variance += paths.diff.variance[node]
-
-    def _extend(self, course: Sequence[int]) -> None:
-        self.course = [a + b for a, b in zip(self.course, course)] if self.course else list(course)
-
-    def absorb(self, other: _Sum) -> None:
-        self.before += other.before
-        self.after += other.after
-        if other.course:
-            self._extend(other.course)
-        self.blocks += other.blocks
-        self.variance += other.variance
-        for origin, bound in other.origins.items():
-            self.origins[origin] = max(self.origins.get(origin, 0), bound)
+def _sum_by_name(parts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
+    total: dict[str, int] = {}
+    for part in parts:
+        for name, size_bytes in part.items():
+            total[name] = total.get(name, 0) + size_bytes
+    return total
 
 
-class _Paths:
-    # The paths of a diff as one query sees them.
-    def __init__(self, diff: Diff, query: Query) -> None:
-        self.diff, self.query = diff, query
-        self.before, self.after, self.course = diff.own_before, diff.own_after, diff.own_course
-        self.blocks = diff.own_delta_blocks
-        self.walk = walk(diff, query)
-
-    def holders(self) -> Sequence[int]:
-        # The nodes at which a path of its own ends.
-        memo = self.diff.memo
-        if "holders" not in memo:
-            memo["holders"] = self._find_holders()
-        found: Sequence[int] = memo["holders"]
-        return found
-
-    def _find_holders(self) -> list[int]:
-        ends = self.diff.ends
-        if ends is not None:
-            columns = self.course or (self.before, self.after)
-            return [node for node in ends if any(column[node] for column in columns)]
-        if self.course:
-            return [node for node, held in enumerate(zip(*self.course)) if any(held)]
-        return [node for node, (a, b) in enumerate(zip(self.before, self.after)) if a or b]
-
-    def order(self, group: _Sum) -> tuple[int, int, int]:
-        rank_of_trend = TRENDS.index(self.amount(group).trend.kind) if group.course else 0
-        return rank_of_trend, -abs(group.blocks if self.query.by_blocks else group.delta), group.heaviest
-
-    def fate(self, node: int) -> int:
-        marks = self.walk.marks[node] if self.walk.marks else 0
-        if marks & IGNORED or (self.query.focus is not None and not marks & FOCUSED):
-            return _UNMATCHED
-        return _KNOWN if marks & KNOWN_PATH else _LISTED
-
-    def key(self, node: int) -> object:
-        by, site = self.query.by, self._site_frame(node)
-        if by == "path":
-            if self.query.all_frames and self.query.hide is None:
-                return node
-            folded = self.walk.folded[node]
-            if folded or site is None:
-                return folded
-            return site.key
-        if site is None:
-            return None
-        if by == "function":
-            return site.function or site.object
-        if by == "size":
-            return site.line
-        if by == "library":
-            return site.object and PurePosixPath(site.object).name
-        if by == "file":
-            return site.file or site.object
-        return (site.file, site.line) if site.file is not None else (site.object, site.function)
-
-    def _site_frame(self, node: int) -> Optional[Frame]:
-        # With all frames asked for nothing is folded, so that the allocation site itself is the place.
-        if self.query.by == "size" or (self.query.all_frames and self.query.by != "path"):
-            node = next(iter(self._path(node)), 0)
-        else:
-            node = self.walk.site[node]
-        number = self.diff.frame[node]
-        return self.diff.frames[number] if number >= 0 else None
-
-    def _path(self, node: int) -> list[int]:
-        nodes = []
-        while node > 0:
-            nodes.append(node)
-            node = self.diff.parent[node]
-        nodes.reverse()
-        return nodes
-
-    def row(self, group: _Sum) -> Row:
-        node, query, frames = group.heaviest, self.query, self.diff.frames
-        numbers = [self.diff.frame[n] for n in self._path(node)]
-        is_pruned = bool(numbers) and numbers[-1] == PRUNED
-        listed = [n for n in numbers if n >= 0 and not self.walk.hidden[n]]
-        shown = [n for n in listed if not self.walk.left_out[n]]
-        site = self._site_frame(node)
-        if not shown and site is not None and not site.is_size_class:
-            shown = [next(n for n in listed if frames[n] is site)]
-        at = next((i for i, n in enumerate(listed) if frames[n] is site), 0)
-        return Row(
-            amount=self.amount(group),
-            site=site,
-            call=frames[listed[at - 1]] if at else None,
-            allocator=frames[listed[0]] if listed else None,
-            frames=[frames[n] for n in shown],
-            folded=len(listed) - len(shown),
-            is_pruned=is_pruned and (query.by == "path" or site is None),
-            is_cut=self.diff.is_cut,
-        )
-
-    def amount(self, group: _Sum) -> Amount:
-        return Amount(
-            paths=group.paths,
-            before_bytes=group.before,
-            after_bytes=group.after,
-            hidden_bytes=sum(group.origins.values()),
-            error_bytes=round(group.variance**0.5),
-            delta_blocks=None if self.blocks is None else group.blocks,
-            course=tuple(group.course),
-        )
-
-    def total(self) -> Amount:
-        diff = self.diff
-        blocks = None
-        if diff.before_blocks is not None and diff.after_blocks is not None:
-            blocks = diff.after_blocks[0] - diff.before_blocks[0]
-        course = tuple([column[0] for column in diff.course])
-        return Amount(len(self.holders()), diff.before[0], diff.after[0], delta_blocks=blocks, course=course)
+def paths_of_lines(
+    diff: Diff, query: Query, ranking: Ranking, most: int
+) -> list[tuple[Sequence[Row], Amount]]:
+    """Return, for each row of *ranking*, which is by line, its *most* largest paths, and the others together."""
+    by_path = grouped(diff, replace(query, by="path"))
+    lines = grouped(diff, replace(query, by="line"))
+    wanted = {group: number for number, group in enumerate(ranking.rows.groups)}
+    found: list[list[int]] = [[] for _ in wanted]
+    sums = by_path.sums
+    for group in sorted(filter(sums.has_changed, range(FIRST, len(sums))), key=by_path.order(query)):
+        number = wanted.get(lines.group_of(sums.heaviest[group]))
+        if number is not None:
+            found[number].append(group)
+    return [(Rows(by_path, groups[:most]), by_path.together(groups[most:])) for groups in found]

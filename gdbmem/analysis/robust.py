@@ -45,8 +45,8 @@ def noise_of(values: Sequence[float]) -> float:
 
 
 def theil_sen(xs: Sequence[float], ys: Sequence[float]) -> float:
-    """Return the median of the slopes of all pairs (of 300 points at most, evenly chosen)."""
-    stride = max(len(xs) // 300, 1)
+    """Return the median of the slopes of all pairs (of 150 points at most, evenly chosen)."""
+    stride = -(-len(xs) // 150) or 1
     points = list(zip(xs[::stride], ys[::stride]))
     slopes = [
         (y2 - y1) / (x2 - x1) for i, (x1, y1) in enumerate(points) for x2, y2 in points[i + 1 :] if x2 > x1
@@ -102,7 +102,7 @@ def bins(times: Sequence[float], values: Sequence[float], count: int) -> tuple[l
     span = covered[-1] or 1.0
     members: list[list[int]] = [[] for _ in range(count)]
     for index, t in enumerate(covered):
-        members[min(int(t / span * count), count - 1)].append(index)
+        members[max(0, min(int(t / span * count), count - 1))].append(index)
     xs, ys = [], []
     for group in members:
         if group:

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Optional, TypeVar, Union
 
-from gdbmem.analysis.library import OWN, own_rank, qualified_name
+from gdbmem.analysis.library import qualified_name
+from gdbmem.analysis.own_code import OWN, own_rank
 from gdbmem.model.calltree import Frame
 from gdbmem.text import printable
 
@@ -37,7 +38,7 @@ def growing_site(before: Mapping[Key, int], after: Mapping[Key, int]) -> Optiona
 def stack_sites(stacks: Iterable[Stack], chains: Sequence[Sequence[Frame]]) -> dict[SiteKey, int]:
     """Return the bytes of each user site in *stacks*, whose numbers stand for *chains* of frames.
 
-    The site of a stack is as `analysis.library.own_frame` has it.
+    The site of a stack is as `analysis.own_code.own_frame` has it.
     """
     found: dict[SiteKey, int] = {}
     for stack in stacks:

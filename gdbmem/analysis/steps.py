@@ -23,13 +23,26 @@ class StepSum:
     own_bytes: int = 0  # in steps during which no other thread ran
     shared_bytes: int = 0
     shared_hits: int = 0
+    others_bytes: int = 0  # what other threads changed meanwhile; not part of the others
+    doubtful_hits: int = 0  # steps of which other threads may have done some
     heap_bytes: Optional[int] = None
     inexact_hits: int = 0  # steps whose delta is known, and not exact
     unknown_hits: int = 0  # steps whose delta is unknown: the process had gone
 
     @property
     def delta_bytes(self) -> int:
+        """The sum of the known changes."""
         return self.own_bytes + self.shared_bytes
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether nothing is known of what the steps did."""
+        return self.hits == self.unknown_hits
+
+    @property
+    def changed_anything(self) -> bool:
+        """Whether it is known to have changed something, or what it did isn't known."""
+        return bool(self.delta_bytes or self.heap_bytes or self.others_bytes or self.unknown_hits)
 
 
 def sum_steps(steps: Iterable[Step], by: str = "line") -> list[StepSum]:
@@ -71,6 +84,8 @@ def _add(found: StepSum, step: Step) -> None:
         found.unknown_hits += 1
         return
     found.inexact_hits += not step.exact
+    found.doubtful_hits += step.is_doubtful
+    found.others_bytes += step.others_bytes or 0
     if step.lock == SHARED:
         found.shared_bytes += step.delta_bytes
         found.shared_hits += 1

@@ -41,3 +41,19 @@ def columns_of(snapshots: Sequence[Totals], count: int) -> list[Column]:
         last = held or last
         columns.append(Column(last.heap_bytes, last.total_bytes, bool(trees[number])))
     return columns
+
+
+def outline(course: Sequence[int], count: int) -> list[int]:
+    """Return about *count* indices of *course*: both ends, and the least and the largest of each stretch between.
+
+    A stretch without its extremes would draw a spike, or a fall, as if it had not been.
+    """
+    if len(course) <= count:
+        return list(range(len(course)))
+    stretches = max(count // 2, 1)
+    chosen = {0, len(course) - 1}
+    for number in range(stretches):
+        stretch = range(number * len(course) // stretches, (number + 1) * len(course) // stretches)
+        chosen.add(max(stretch, key=course.__getitem__))
+        chosen.add(min(stretch, key=course.__getitem__))
+    return sorted(chosen)

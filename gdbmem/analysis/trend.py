@@ -33,13 +33,21 @@ class Trend(NamedTuple):
     kept_bytes: int  # what was added and, up to the last snapshot, never given back
 
 
-def change_of(before_bytes: int, after_bytes: int, *, hidden_bytes: int = 0, error_bytes: int = 0) -> str:
+def change_of(
+    before_bytes: int,
+    after_bytes: int,
+    *,
+    hidden_bytes: int = 0,
+    error_bytes: int = 0,
+    is_relative: bool = False,
+) -> str:
     """Return which of the five words between two snapshots fits.
 
-    What one side may only hide, or may not have sampled, neither appeared nor vanished.
+    What one side may only hide, or may not have sampled, neither appeared nor vanished; nor did anything where it
+    isn't known what was there before (*is_relative*).
     """
     delta = after_bytes - before_bytes
-    sure = not hidden_bytes and _SURE * error_bytes <= abs(delta)
+    sure = not is_relative and not hidden_bytes and _SURE * error_bytes <= abs(delta)
     if delta == 0:
         return UNCHANGED
     if delta > 0:

@@ -3,6 +3,7 @@
   gdbmem compare gdbmem.server.100 gdbmem.server.200
   gdbmem compare OLD1 OLD2 OLD3 --vs NEW1 NEW2 NEW3
   gdbmem compare --runs 3 -- './omp 8 4' --vs './omp 4 4'     runs them in turn, records, compares
+  gdbmem compare --remedies -- ./omp 8 4                      what malloc's settings give back
 
 A command behind '--' is one quoted word; no shell reads it. Status 4: --fail-on holds for a second run.
 """
@@ -34,13 +35,20 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the options of `gdbmem compare`."""
-    parser.usage = "%(prog)s [OPTIONS] RUN… [--vs RUN…]\n       %(prog)s [OPTIONS] -- COMMAND --vs COMMAND"
+    parser.usage = "%(prog)s [OPTIONS] RUN… [--vs RUN…]\n       %(prog)s [OPTIONS] -- COMMAND --vs COMMAND\n"
+    parser.usage += "       %(prog)s [OPTIONS] --remedies -- PROGRAM [ARGS]"
     parser.add_argument(
         "first", metavar="RUN", nargs="*", help="runs; without --vs the first against the others"
     )
     parser.add_argument("--vs", dest="second", metavar="RUN", nargs="+", help="the runs of the second group")
     parser.add_argument(
-        "--runs", type=int, metavar="N", default=3, help="how often to run each command (default: 3)"
+        "--runs", type=int, metavar="N", help="how often to run each command (default: 3, with --remedies 5)"
+    )
+    parser.add_argument(
+        "--remedies",
+        action="store_true",
+        help="run PROGRAM with and without each of malloc's settings that may give memory back, and measure"
+        " its resident set as it rests for a second or ends; with --for after TIME",
     )
     parser.add_argument(
         "--interval",
@@ -63,7 +71,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--fail-on",
         metavar="VERDICT[:SLOPE]",
         type=value(parse_fail_on, "verdict"),
-        help="exit with 4 when a run of the second group has this verdict",
+        help="exit with 4 when a run of the second group has this verdict, else with its program's status where"
+        " that failed",
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress on the standard error")
     parser.add_argument("--no-color", action="store_true", help="no colours (as NO_COLOR does)")
@@ -74,15 +83,24 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     """Record if need be, compare, print."""
     own, commands = split_program(argv)
     args = parser.parse_args(own)
+    if args.runs is None:
+        args.runs = 5 if args.remedies else 3
     if args.runs < 1:
         raise UsageError("--runs has to be at least 1")
+    if args.remedies:
+        from gdbmem.cli.compare_remedies import run_remedies
+
+        return run_remedies(args, commands)
     if args.plot:
         plot_kind(args.plot)
     with contextlib.ExitStack() as stack:
         stream = stack.enter_context(open_output(args.output, force=args.force))
         plot = stack.enter_context(open_output(args.plot, force=args.force)) if args.plot else None
         first, second = _given(args) if commands is None else _record(args, commands)
-        return _compare(first, second, args, stream, plot)
+        from gdbmem.runs.series_import import recorded
+
+        folders = stack.enter_context(recorded([*first, *second]))
+        return _compare(folders[: len(first)], folders[len(first) :], args, stream, plot)
 
 
 def _given(args: argparse.Namespace) -> tuple[list[Path], list[Path]]:
@@ -154,7 +172,7 @@ def _compare(
     plot: Optional[TextIO],
 ) -> int:
     from gdbmem.analysis.comparison import compare
-    from gdbmem.cli.monitor_report import exit_status, picture_of
+    from gdbmem.cli.monitor_report import judged_status, picture_of
     from gdbmem.model.comparison import Comparison
     from gdbmem.runs.series_store import Recording
     from gdbmem.runs.series_summary import summarize
@@ -171,7 +189,7 @@ def _compare(
         from gdbmem.report import series_plot
 
         draw = series_plot.svg if plot_kind(args.plot) == "svg" else series_plot.html
-        plot.write(draw(picture_of(recordings, summaries)))
+        plot.write(draw(picture_of(recordings, summaries, first_group=cut)))
     if args.json:
         from gdbmem.report.comparison import comparison_json
 
@@ -181,7 +199,7 @@ def _compare(
         from gdbmem.report.console import make_console
 
         print_comparison(comparison, judged, make_console(stream, color=False if args.no_color else None))
-    return exit_status([summary.verdict for summary in summaries[cut:]], args.fail_on, 0)
+    return judged_status(recordings[cut:], summaries[cut:], args.fail_on, 0)
 
 
 def _figures(recording: Recording, summary: SeriesSummary) -> Figures:
@@ -203,4 +221,12 @@ def _figures(recording: Recording, summary: SeriesSummary) -> Figures:
         most_threads=threads,
         threads_started=summary.threads_started,
         threads_per_second=summary.threads_per_second,
+        wall_seconds=summary.seconds,
+        cpu_seconds=summary.cpu_seconds,
+        page_faults=_faults(recording),
     )
+
+
+def _faults(recording: Recording) -> Optional[float]:
+    values = [value for _, value in recording.points(0, "minor_faults")]
+    return max(values) if values else None

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from gdbmem.analysis.query import Query, add_query_options, query_from
 from gdbmem.arguments import ArgumentParser, add_output_options, value
 from gdbmem.cli.kept import add_kind_options, diff_kept, judge_kept, kept_kind
-from gdbmem.cli.reading import add_reading_options, collector_paused, reading_from
+from gdbmem.cli.reading import add_reading_options, collector_paused, reading_from, source_roots
 from gdbmem.errors import GdbmemError, UsageError
 from gdbmem.model.diff import Diff
 from gdbmem.report.output import open_output
@@ -32,6 +32,7 @@ from gdbmem.text import printable
 from gdbmem.units import format_delta, format_size, parse_size
 
 if TYPE_CHECKING:
+    from gdbmem.model.holding import Holding
     from gdbmem.runs.operand import Loaded
 
 STATUS_NOT_MET = 4
@@ -75,7 +76,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     """Compare, print, and judge where --fail-on asks for it."""
     arguments = parser.parse_args(argv)
-    query = query_from(arguments)
+    query = replace(query_from(arguments), source_roots=source_roots())
     if arguments.series and len(arguments.operands) > 1:
         raise UsageError("--series takes one run, RUN:NAME or file", hint="leave --series out")
     if arguments.normalize and (query.by_blocks or arguments.fail_on is not None):
@@ -119,6 +120,7 @@ def _report(arguments: argparse.Namespace, query: Query) -> Diff:
     from gdbmem.analysis.diff import diff_series
     from gdbmem.analysis.kinship import stranger_notices
     from gdbmem.analysis.normalizing import normalized, scaling_notices
+    from gdbmem.runs.operand import same_run_notices
     from gdbmem.runs.ordering import order_notices
 
     with collector_paused(), open_output(arguments.output, force=arguments.force) as stream:
@@ -126,21 +128,39 @@ def _report(arguments: argparse.Namespace, query: Query) -> Diff:
         snapshots = [side.snapshot for side in sides]
         diff = diff_series(normalized(snapshots) if arguments.normalize else snapshots)
         diff.check()
+        if arguments.normalize:
+            diff = replace(diff, outside=())  # the heap alone is scaled
         said = list(dict.fromkeys(notice for side in sides for notice in side.notices))
         said += scaling_notices(snapshots) if arguments.normalize else []
+        said += same_run_notices(sides)
         said += order_notices(arguments.operands) if len(sides) > 2 else []
         said += stranger_notices(diff)
         if arguments.json:
             from gdbmem.report.diff_json import diff_json
 
-            stream.write(diff_json(diff, query, notices=said))
+            stream.write(diff_json(diff, query, notices=said, held=_holdings(arguments, diff, query)))
         else:
             from gdbmem.report.console import make_console
             from gdbmem.report.diff_text import print_diff
 
             console = make_console(stream, color=False if arguments.no_color else None)
-            print_diff(diff, query, console, notices=said, known_from=arguments.known or "")
+            held = _holdings(arguments, diff, query)
+            print_diff(diff, query, console, notices=said, known_from=arguments.known or "", held=held)
     return diff
+
+
+def _holdings(arguments: argparse.Namespace, diff: Diff, query: Query) -> Sequence[Holding]:
+    from gdbmem.launch.holdings import holdings
+    from gdbmem.runs.run import asked_for
+
+    places = [find_operand(text) for text in arguments.operands]
+    run = places[0][0]
+    if arguments.series or arguments.normalize or not isinstance(run, Run) or not _is_of_one_run(arguments):
+        return []
+    if len(places) == 1:
+        return holdings(run, asked_for(run.snapshots)[-2:], diff, query)
+    chosen = [run.record(name) if name is not None else asked_for(run.snapshots)[-1] for _, name in places]
+    return holdings(run, chosen, diff, query)
 
 
 def _load(arguments: argparse.Namespace) -> Sequence[Loaded]:
@@ -157,6 +177,14 @@ def _load(arguments: argparse.Namespace) -> Sequence[Loaded]:
     return last_two(place, reading)
 
 
+def _unlisted(diff: Diff) -> tuple[int, int]:
+    """Return the bytes that each side counts without naming their paths: all of them may be known, or none."""
+    from gdbmem.model.calltree import PRUNED
+
+    places = [number for number, frame in enumerate(diff.frame) if frame == PRUNED] if diff.is_cut else []
+    return sum(diff.before[place] for place in places), sum(diff.after[place] for place in places)
+
+
 def _judge(diff: Diff, query: Query, limit_bytes: int) -> int:
     from gdbmem.analysis.ranking import rank
     from gdbmem.analysis.samples import is_met, samples_off, sampling_error
@@ -164,15 +192,23 @@ def _judge(diff: Diff, query: Query, limit_bytes: int) -> int:
     ranking = rank(diff, replace(query, by="line", top=None, min_bytes=0))
     grown, rows = ranking.delta_matched_bytes, ranking.rows
     # The total is exact; what is left of it beside known or unmatched paths may be more than it looks.
-    divided = bool(ranking.known.paths or query.filters)
-    hidden = sum(row.amount.hidden_bytes for row in rows) if divided else 0
+    divided = bool(query.known or query.filters)
+    hidden = rows.together().hidden_bytes if divided else 0
+    if divided:
+        before, after = _unlisted(diff)
+        # Of these it grew by anything from -before to +after.
+        grown -= (after - before) // 2
+        hidden += (after + before) // 2
     sampling = sampling_error(
-        sum(row.amount.error_bytes**2 for row in rows) if divided else sum(diff.variance or ())
+        sum(amount.error_bytes**2 for amount in rows.amounts()) if divided else sum(diff.variance or ())
     )
+    outside = 0 if query.filters else sum(one.delta_bytes for one in diff.outside)
+    grown += outside
     met = is_met(grown - limit_bytes, hidden=hidden, sampling=sampling)
     if met:
         return 0
     text = f"it grew by {format_size(grown)}" if grown > 0 else f"it changed by {format_delta(grown)}"
+    text += f", {format_delta(outside)} of it outside the heap" if outside else ""
     text += f", give or take {format_size(hidden)}" if hidden else ""
     text += f", and {samples_off(sampling)}" if sampling else ""
     more = "; sample more often (MALLOC_CONF's lg_prof_sample, Go's MemProfileRate)" if met is None else ""

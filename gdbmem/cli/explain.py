@@ -1,7 +1,7 @@
 """Where a process's resident memory is, and what would give it back: a ledger that adds up to RSS.
 
-The process is held still while it is looked at (with --fork only while a copy of it is made), and goes
-on as if nothing had been; nothing runs in it.
+The process waits while a copy of it is made, which is then analysed; where none can be made, while it is read itself.
+It goes on as if nothing had been, and where it has to wait longer than 50 ms this is said before.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
-from gdbmem.arguments import ArgumentParser, add_output_options, check_alone
+from gdbmem.arguments import ArgumentParser, add_output_options, check_views_apart, read_address
 from gdbmem.errors import UsageError
 from gdbmem.report.heapmap import check_map_name, open_picture, render_map
 from gdbmem.report.output import open_output
@@ -36,8 +36,24 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="the process; with --core the file of the program that left it",
     )
     parser.add_argument("--core", metavar="CORE", help="explain this core file instead of a process")
+    way = parser.add_mutually_exclusive_group()
+    way.add_argument(
+        "--fork",
+        action="store_const",
+        const=True,
+        help="analyse a motionless copy, which takes some 50 ms per GiB to make; fail where none can be made",
+    )
+    way.add_argument(
+        "--hold",
+        dest="fork",
+        action="store_const",
+        const=False,
+        help="make no copy: the process waits until it has been read",
+    )
     parser.add_argument(
-        "--fork", action="store_true", help="analyse a motionless copy: the process waits some 20 ms per GiB"
+        "--swapped",
+        action="store_true",
+        help="read what is swapped out although it comes back into memory by that (a copy needs no such option)",
     )
     _add_questions(parser)
     parser.add_argument(
@@ -72,17 +88,31 @@ def _add_questions(parser: ArgumentParser) -> None:
         "--types", action="store_true", help="live blocks by C++ class, and nodes of maps, lists, vectors"
     )
     parser.add_argument(
+        "--chunk",
+        metavar="ADDRESS",
+        help="the block of malloc that ADDRESS lies in, its neighbours, and what points to it",
+    )
+    parser.add_argument(
+        "--bins", action="store_true", help="malloc's lists of free blocks, and whether they are sound"
+    )
+    parser.add_argument(
         "--map", metavar="FILE", help="draw the heap into FILE, .html (which can be zoomed) or .svg"
     )
     parser.add_argument("--arena", metavar="N", type=int, help="show arena N")
+    parser.add_argument(
+        "--remedies",
+        action="store_true",
+        help="what each of malloc's settings would give back, and what it costs",
+    )
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     args = parser.parse_args(argv)
     pid = _checked_pid(args.target, core=args.core)
-    if args.core is not None and args.fork:
-        raise UsageError("a core is a copy already", hint="leave out --fork")
-    check_alone(args, "since", ("sizes", "pinners", "paths", "types", "arena"))
+    if args.core is not None and (args.fork is not None or args.swapped):
+        raise UsageError("a core is a copy already", hint="leave out --fork, --hold and --swapped")
+    check_views_apart(args)
+    chunk_at = read_address(args.chunk) if args.chunk is not None else None
     _unwind_when_ended()
     earlier = _earlier(args.since) if args.since is not None else None
     kept_in = _place_to_save(args.save) if args.save is not None else None
@@ -91,9 +121,9 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         from gdbmem.launch.looks import Looks
         from gdbmem.report.console import make_console
         from gdbmem.report.ledger_text import View
-        from gdbmem.report.ledger_view import print_all, write_growth, write_json
+        from gdbmem.report.ledger_view import print_all, write_growth, write_json, write_remedies
 
-        looks = Looks.asked(types=args.types, map=args.map is not None)
+        looks = Looks.asked(chunk_at, types=args.types, map=args.map is not None, bins=args.bins)
         ledger = _explain(args, pid, looks)
         beside = _beside(ledger, looks, args.paths)
         if picture is not None and looks is not None and looks.map is not None:
@@ -102,6 +132,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
             _save(*kept_in, ledger)
         if earlier is not None:
             write_growth(earlier, ledger, (args.since, "now"), stream, make_console, as_json=args.json)
+        elif args.remedies:
+            write_remedies(ledger, stream, make_console, as_json=args.json)
         elif args.json:
             write_json(ledger, beside, stream)
         else:
@@ -110,15 +142,20 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 
 
 def _explain(args: argparse.Namespace, pid: Optional[int], looks: Optional[Looks]) -> Ledger:
-    from gdbmem.launch.inspection import explain_core, explain_process
+    from gdbmem.launch.inspection import explain_core
+    from gdbmem.launch.live_process import explain_process
 
     if pid is not None:
-        ledger = explain_process(pid, fork=args.fork, look=looks)
+        ledger = explain_process(pid, fork=args.fork, look=looks, say=_say, swapped=args.swapped)
     else:
         program = Path(args.target) if args.target else None
         ledger = explain_core(Path(args.core), program=program, look=looks)
     ledger.check()
     return ledger
+
+
+def _say(sentence: str) -> None:
+    print(f"gdbmem: {sentence}", file=sys.stderr, flush=True)
 
 
 def _unwind_when_ended() -> None:
@@ -149,6 +186,8 @@ def _beside(ledger: Ledger, looks: Optional[Looks], paths: Optional[str]) -> Bes
     return Beside(
         paths=paths_of_pinners(paths, ledger, GdbSymbols()) if paths else None,
         types=looks.types if looks is not None else None,
+        chunk=looks.chunk if looks is not None else None,
+        bins=looks.bins if looks is not None else None,
         class_names=class_names(looks.class_names()) if looks is not None else {},
     )
 

@@ -57,13 +57,15 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 
 
 def _converted(arguments: argparse.Namespace) -> bytes:
-    from gdbmem.analysis.diff import as_growth, diff_snapshots
-    from gdbmem.runs.operand import load_all
+    from gdbmem.analysis.diff import as_difference, as_growth, diff_snapshots
+    from gdbmem.runs.operand import load_all, load_peak
 
-    sides = load_all(arguments.operands, reading_from(arguments))
+    reading, operands = reading_from(arguments), arguments.operands
+    sides = load_all(operands, reading) if len(operands) > 1 else load_peak(operands[0], reading)
     is_change = len(sides) == 2
     snapshots = [side.snapshot for side in sides]
-    diff = diff_snapshots(*snapshots) if is_change else as_growth(snapshots[0])
+    compare = diff_snapshots if len(operands) > 1 else as_difference
+    diff = compare(*snapshots) if is_change else as_growth(snapshots[0])
     diff.check()
     for notice in dict.fromkeys([n for side in sides for n in side.notices] + list(diff.notices)):
         print(f"gdbmem: {printable(notice.message)}", file=sys.stderr)

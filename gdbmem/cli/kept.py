@@ -63,7 +63,7 @@ def show_kept(
 
 def diff_kept(kind: str, operands: Sequence[str], arguments: argparse.Namespace, console: Console) -> int:
     """Print what changed between two ledgers or surveys; return by how many bytes the whole did."""
-    from gdbmem.analysis.containers import growth
+    from gdbmem.analysis.containergrowth import growth
     from gdbmem.report import containers, ledger_json, ledger_text
     from gdbmem.report.document import to_json
 

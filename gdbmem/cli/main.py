@@ -40,6 +40,7 @@ READERS = ("show", "diff")
 STATUS_ERROR = 1
 STATUS_USAGE = 2
 STATUS_MISSING_TOOL = 3
+STATUS_FAILED = 125
 STATUS_INTERRUPTED = 130
 
 
@@ -79,8 +80,14 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     except GdbmemError as error:
         return _complain(error)
     except Exception as error:  # noqa: BLE001  (a host: nothing else may leave)
-        return _unexpected(error)
+        status = _unexpected(error)
+        return STATUS_FAILED if _is_judge_or_runner(words) else status
     return status
+
+
+def _is_judge_or_runner(words: list[str]) -> bool:
+    # Where the exit status is a program's own or a verdict, 1 would be mistaken for that.
+    return words[:1] == ["launch"] or (words[:1] == ["monitor"] and "--" in words) or "--fail-on" in words
 
 
 def _unexpected(error: Exception) -> int:

@@ -34,9 +34,11 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     if not args.text.strip() or len(args.text) > _LONGEST:
         raise UsageError(f"a mark has 1 to {_LONGEST} characters")
     from gdbmem.linux.clock import clock_of
+    from gdbmem.runs.distrust import check_own
     from gdbmem.runs.series_store import Recording, add_mark
 
     folder = _find(args.run)
+    check_own(folder)
     recording = Recording(folder)
     recording.close()
     add_mark(folder, args.text, clock_of(recording.facts)())

@@ -25,6 +25,8 @@ from gdbmem.units import parse_duration, parse_size
 if TYPE_CHECKING:
     import argparse
 
+    from gdbmem.launch.triggers import Condition
+
 STATUS_NOT_MET = 4
 
 
@@ -41,6 +43,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     _add_target_options(parser)
     _add_time_options(parser)
     _add_run_options(parser)
+    _add_trigger_options(parser)
     _add_result_options(parser)
     add_output_options(parser)
 
@@ -77,7 +80,8 @@ def _add_time_options(parser: ArgumentParser) -> None:
         metavar="PERCENT",
         type=value(_percent, "percent"),
         default=1.0,
-        help="how much of one CPU reading PSS and USS may take (default: 1; 0 reads RSS only)",
+        help="how much of one CPU reading PSS and USS may take at most (default: 1; 0 reads RSS only); a quarter is"
+        " enough for a single process",
     )
 
 
@@ -93,6 +97,27 @@ def _add_run_options(parser: ArgumentParser) -> None:
     )
 
 
+def _add_trigger_options(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("triggers")
+    group.add_argument(
+        "--when",
+        metavar="CONDITION",
+        action="append",
+        default=[],
+        type=value(_condition, "condition"),
+        help="do something when this comes true, once until it was false again: 'growing', or a comparison as in "
+        "'rss > 2GiB' (rss, uss of one process; pss, swap, cgroup, threads, files of the tree); may be given again",
+    )
+    group.add_argument(
+        "--do",
+        metavar="ACTION",
+        action="append",
+        default=[],
+        choices=("snap", "explain", "bundle"),
+        help="what: snap, explain, or bundle (explain, smaps, stacks, the series so far; the default); one a --when",
+    )
+
+
 def _add_result_options(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("result")
     group.add_argument("--plot", metavar="FILE", help="draw the series into FILE.svg or FILE.html")
@@ -101,7 +126,13 @@ def _add_result_options(parser: ArgumentParser) -> None:
         metavar="VERDICT[:SLOPE]",
         type=value(parse_fail_on, "verdict"),
         help="exit with 4 on this verdict; 'growing' counts a sawtooth whose floor rises too, SLOPE (as in 1MiB/h) "
-        "is the least that counts",
+        "is the least that counts; else with the program's own status where it failed, or 125 where nobody can tell",
+    )
+    group.add_argument(
+        "--resolve",
+        metavar="SLOPE",
+        type=value(parse_slope, "slope"),
+        help="say how long to watch until a slope as small as this (1MiB/h) would show, by the noise that was seen",
     )
     group.add_argument("--plain", action="store_true", help="lines instead of a chart while it runs")
     group.add_argument("-q", "--quiet", action="store_true", help="show nothing while it runs")
@@ -111,6 +142,11 @@ def _add_result_options(parser: ArgumentParser) -> None:
         metavar=":PORT",
         type=value(_port, "port"),
         help="serve the numbers to Prometheus (needs the package prometheus_client)",
+    )
+    group.add_argument(
+        "--tree-only",
+        action="store_true",
+        help="serve the numbers of the whole tree only, not of each process",
     )
 
 
@@ -138,18 +174,20 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 def _judge_again(args: argparse.Namespace, runs: Sequence[str], program: Optional[list[str]]) -> int:
     from gdbmem.cli.monitor_report import report
     from gdbmem.runs.run import is_run
+    from gdbmem.runs.series_import import is_series_file, recorded
 
     for operand in runs:
-        if not is_run(operand):
+        if not is_run(operand) and not is_series_file(Path(operand)):
             raise UsageError(
-                f"'{printable(operand)}' is neither a process id nor a run folder",
+                f"'{printable(operand)}' is neither a process id nor a run folder nor a series of another tool",
                 hint="to watch by name: --name; to start a program: gdbmem monitor -- PROGRAM",
             )
     if program is not None or len(runs) < len(args.targets):
         raise UsageError("recorded runs and processes don't go together", hint="give one or the other")
     if len(runs) > 1 and args.plot is None:
         raise UsageError("several runs are overlaid with --plot", hint="to compare them: gdbmem compare")
-    return report([Path(operand) for operand in runs], args)
+    with recorded([Path(operand) for operand in runs]) as folders:
+        return report(folders, args)
 
 
 def _check(args: argparse.Namespace, program: Optional[list[str]]) -> None:
@@ -167,6 +205,8 @@ def _check(args: argparse.Namespace, program: Optional[list[str]]) -> None:
         raise UsageError(
             "name one thing to watch", hint="process ids, --name, --user, --cgroup, or '-- PROGRAM ARGUMENTS'"
         )
+    if len(args.do) > max(len(args.when), 1) or (args.do and not args.when):
+        raise UsageError("each --do belongs to a --when", hint="--when 'rss > 2GiB' --do explain")
     if args.interval <= 0:
         raise UsageError("--interval has to be longer than 0", hint="--interval 200ms")
     if args.mark is not None and program is None:
@@ -198,13 +238,16 @@ def parse_fail_on(text: str) -> tuple[str, float]:
         )
     if not slope:
         return kind, 0.0
-    size, slash, per = slope.partition("/")
+    return kind, parse_slope(slope)
+
+
+def parse_slope(text: str) -> float:
+    """Return the bytes per second of ``1MiB/h`` and the like."""
+    size, slash, per = text.partition("/")
     units = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-    if not slash or per not in units:
-        raise InputError(
-            f"'{printable(slope)}' is no slope", slug="bad-fail-on", hint="write it as in 1MiB/h"
-        )
-    return kind, parse_size(size) / units[per]
+    if not slash or per not in units or parse_size(size) <= 0:
+        raise InputError(f"'{printable(text)}' is no slope", slug="bad-fail-on", hint="write it as in 1MiB/h")
+    return parse_size(size) / units[per]
 
 
 def _pattern(text: str) -> re.Pattern[str]:
@@ -212,6 +255,12 @@ def _pattern(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except re.error as error:
         raise InputError(f"'{printable(text)}' is no regular expression: {error}", slug="bad-regex") from None
+
+
+def _condition(text: str) -> Condition:
+    from gdbmem.launch.triggers import parse_condition
+
+    return parse_condition(text)
 
 
 def _percent(text: str) -> float:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import platform
 import shlex
-from collections.abc import Iterator, Sequence
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Optional, TextIO
+from typing import TYPE_CHECKING, Any, Optional, TextIO
 
 from gdbmem.cli.launch import STATUS_FAILED
 from gdbmem.cli.monitor import STATUS_NOT_MET, plot_kind
+from gdbmem.launch.triggers import trigger_text, triggers_of
 from gdbmem.model.series import TREE
-from gdbmem.model.series_summary import SeriesSummary
+from gdbmem.model.series_summary import LineSummary, SeriesSummary
 from gdbmem.model.verdict import Verdict
 from gdbmem.report.output import open_output
 from gdbmem.runs.series_store import Recording
@@ -20,11 +26,11 @@ from gdbmem.runs.series_summary import judged_points, summarize
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
-    import argparse
-
     from gdbmem.report.series_plot import Curve, Picture
     from gdbmem.runs.run import Run
 
+_OUR_ENDINGS = ("time", "quit", None)  # after which we end the program; a run of before says nothing of it
+_OUR_STATUSES = (128 + signal.SIGTERM, 128 + signal.SIGKILL)
 _MOST_CURVES = 7
 _MOST_ABOVE = 3
 _THINNED_FROM_SECONDS = 3600.0
@@ -55,6 +61,16 @@ def report(folders: Sequence[Path], args: argparse.Namespace) -> int:
         return _report(recordings, args, outputs, status=0)
 
 
+def show_series(folder: Path, args: argparse.Namespace, stream: TextIO) -> None:
+    """Print the series in *folder* as *args*, those of `gdbmem show`, say."""
+    _report(
+        [Recording(folder)],
+        argparse.Namespace(**{**vars(args), "fail_on": None, "resolve": None}),
+        Outputs(stream, None),
+        status=0,
+    )
+
+
 def report_recorded(
     run: Run,
     args: argparse.Namespace,
@@ -75,7 +91,9 @@ def _report(
     status: int,
     program: Optional[Sequence[str]] = None,
 ) -> int:
-    summaries = [summarize(recording) for recording in recordings]
+    summaries = [
+        replace(summarize(recording), resolve_bytes_per_second=args.resolve) for recording in recordings
+    ]
     if outputs.plot is not None:
         from gdbmem.report import series_plot
 
@@ -99,11 +117,12 @@ def _report(
                 recording.marks,
                 recording.lines,
                 next_commands=commands,
+                triggers=triggers_of(recording.folder),
             )
         else:
             _print(recording, summary, args, outputs.text, commands)
     outputs.text.write("]\n" * several)
-    return exit_status([summary.verdict for summary in summaries], args.fail_on, status)
+    return judged_status(recordings, summaries, args.fail_on, status)
 
 
 def _print(
@@ -121,15 +140,51 @@ def _print(
     times, values = thinned(judged_points(recording)[0], 1000)
     print_course(times, values, console, marks=recording.marks)
     print_summary(summary, console, next_commands=commands)
+    for trigger in triggers_of(recording.folder):
+        print_sentence(console, trigger_text(trigger))
     print_sentence(console, f"recorded in {printable(recording.folder.name)}", "dim")
 
 
-def exit_status(verdicts: Sequence[Verdict], fail_on: Optional[tuple[str, float]], status: int) -> int:
-    """Return 4 where *fail_on* is met, 125 where no verdict could be reached, else 0; *status* without it."""
+def judged_status(
+    recordings: Sequence[Recording],
+    summaries: Sequence[SeriesSummary],
+    fail_on: Optional[tuple[str, float]],
+    status: int,
+) -> int:
+    """Return the exit status for what was recorded; of a program that failed it is said on the standard error."""
+    from gdbmem.runs.run import open_run
+
+    known = {"status": status}  # where the run could not be written to
+    failures = [failure_of({**known, **open_run(recording.folder).facts}) for recording in recordings]
+    failure = next((failure for failure in failures if failure), 0)
+    result = exit_status([summary.verdict for summary in summaries], fail_on, status, failure=failure)
+    if fail_on is not None and failure:
+        name = printable(recordings[failures.index(failure)].facts.target)
+        print(f"gdbmem: {name} failed: it ended with status {failure}", file=sys.stderr)
+    return result
+
+
+def failure_of(facts: Mapping[str, Any]) -> int:
+    """Return the status of the program of a run, by the *facts* of that, where it failed by itself, else 0."""
+    status = facts.get("status")
+    if not isinstance(status, int) or (facts.get("ending") in _OUR_ENDINGS and status in _OUR_STATUSES):
+        return 0
+    return status
+
+
+def exit_status(
+    verdicts: Sequence[Verdict], fail_on: Optional[tuple[str, float]], status: int, *, failure: int = 0
+) -> int:
+    """Return 4 where *fail_on* is met, else *failure*, else 125 where no verdict could be reached, else 0.
+
+    Without *fail_on* it is *status*.
+    """
     if fail_on is None:
         return status
     if any(is_met(verdict, *fail_on) for verdict in verdicts):
         return STATUS_NOT_MET
+    if failure:
+        return failure
     if fail_on[0] != "inconclusive" and any(_leaves_open(verdict, fail_on[0]) for verdict in verdicts):
         return STATUS_FAILED
     return 0
@@ -146,16 +201,26 @@ def is_met(verdict: Verdict, kind: str, least: float) -> bool:
     return hit and steep
 
 
-def picture_of(recordings: Sequence[Recording], summaries: Sequence[SeriesSummary]) -> Picture:
-    """Return the picture of one recording with its processes, or of several, overlaid."""
+def picture_of(
+    recordings: Sequence[Recording], summaries: Sequence[SeriesSummary], *, first_group: int = 0
+) -> Picture:
+    """Return the picture of one recording with its processes, or of several, overlaid.
+
+    With *first_group* the first so many recordings are one group, the others another one.
+    """
     from gdbmem.analysis.robust import thinned
     from gdbmem.report.series_plot import Curve, Picture
     from gdbmem.report.series_text import METRIC_NAMES, headline
 
-    curves = []
-    for recording, summary in zip(recordings, summaries):
+    curves, threads = [], []
+    for number, (recording, summary) in enumerate(zip(recordings, summaries)):
         name = METRIC_NAMES[summary.metric] if len(recordings) == 1 else recording.folder.name
-        curves.append(Curve(name, *thinned(judged_points(recording)[0], 2000)))
+        group = int(number >= first_group) if first_group else None
+        if group is not None:
+            name = summary.facts.target
+        curves.append(Curve(name, *thinned(judged_points(recording)[0], 2000), group=group))
+        counts = thinned(recording.points(TREE, "threads"), 2000)
+        threads.append(Curve(name, *counts, is_thin=True, group=group))
     if len(recordings) == 1:
         curves += _curves_of_processes(recordings[0], summaries[0])
         curves += _curves_of_cgroup(recordings[0], summaries[0])
@@ -165,9 +230,26 @@ def picture_of(recordings: Sequence[Recording], summaries: Sequence[SeriesSummar
     marks = recordings[0].marks if len(recordings) == 1 else ()
     interval = max(summary.facts.interval_seconds for summary in summaries)
     gaps = any(summary.gaps for summary in summaries)
+    gap = max(5 * interval, 0.5, *_spacing(curves)) if gaps else 1e18
     return Picture(
-        title, curves, marks, sentences, max(5 * interval, 0.5, *_spacing(curves)) if gaps else 1e18
+        title, curves, marks, sentences, gap, _origin(summaries), threads if _differ(threads) else ()
     )
+
+
+def _differ(threads: Sequence[Curve]) -> bool:
+    """Tell whether the number of threads is worth a panel: it changes, or differs from run to run."""
+    return len({count for curve in threads for count in curve.values}) > 1
+
+
+def _origin(summaries: Sequence[SeriesSummary]) -> str:
+    """Return when the first was recorded, and where if that was since this machine started."""
+    from gdbmem.linux.clock import boot_id
+
+    facts = summaries[0].facts
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(facts.began))
+    here = facts.boot_id and facts.boot_id == boot_id()
+    machine = f"{platform.node()}, Linux {platform.release()}, " if here else ""
+    return f"{machine}{when}"
 
 
 def _spacing(curves: Sequence[Curve]) -> list[float]:
@@ -178,15 +260,49 @@ def _spacing(curves: Sequence[Curve]) -> list[float]:
 def _curves_of_processes(recording: Recording, summary: SeriesSummary) -> list[Curve]:
     if len(summary.lines) <= 1:
         return [_curve(recording, TREE, "private_dirty_bytes", "private dirty")]
-    biggest = sorted(summary.lines, key=lambda row: -(row.peak_bytes or 0))[:_MOST_CURVES]
     metric = "uss_bytes" if summary.metric == "pss_bytes" else "rss_bytes"
-    curves = [
+    workers = _workers(summary.lines)
+    alone = [row for row in summary.lines if row not in workers]
+    biggest = sorted(alone, key=lambda row: -(row.peak_bytes or 0))[:_MOST_CURVES]
+    curves = [_band(recording, workers, metric)] if workers else []
+    curves += [
         _curve(recording, row.line.number, metric, f"{row.line.name} {row.line.pid}") for row in biggest
     ]
+    absent = {
+        f"{r.line.name} {r.line.pid}": _absences(recording, r.line.number) for r in biggest if r.line.respawns
+    }
     return [
-        replace(curve, absences=_absences(recording, row.line.number)) if row.line.respawns else curve
-        for row, curve in zip(biggest, curves)
+        replace(curve, absences=absent[curve.name]) if curve.name in absent else curve for curve in curves
     ]
+
+
+def _workers(rows: Sequence[LineSummary]) -> list[LineSummary]:
+    """Return the children of one process that have one name, where there are several: the largest such group."""
+    groups: dict[tuple[int, str], list[LineSummary]] = {}
+    for row in rows:
+        if row.line.parent != TREE:
+            groups.setdefault((row.line.parent, row.line.name), []).append(row)
+    largest = max(groups.values(), key=len, default=[])
+    return largest if len(largest) > 1 else []
+
+
+def _band(recording: Recording, workers: Sequence[LineSummary], metric: str) -> Curve:
+    """Return what *workers* hold of their own together; nothing where there is none of them."""
+    from gdbmem.analysis.robust import thinned
+    from gdbmem.report.series_plot import Curve
+
+    sizes = {t: 0.0 for t, _ in recording.points(TREE, "pss_bytes" if metric == "uss_bytes" else "threads")}
+    for row in workers:
+        for t, size in recording.points(row.line.number, metric):
+            if t in sizes:
+                sizes[t] += size
+    most = max(row.line.respawns for row in workers)
+    name = (
+        f"{workers[0].line.name}, {len(workers)} at a time"
+        if most
+        else f"{workers[0].line.name}, {len(workers)}"
+    )
+    return Curve(name, *thinned(sorted(sizes.items()), 2000), is_thin=True)
 
 
 def _absences(recording: Recording, line: int) -> list[float]:

@@ -21,17 +21,21 @@ from gdbmem.launch.watched import WatchedProgram
 from gdbmem.linux import processes
 from gdbmem.linux.cgroup import Limit, tightest_limit, tightest_over
 from gdbmem.linux.clock import boot_id, clock_of
+from gdbmem.linux.family import Family, make_family
 from gdbmem.linux.gpu import find_gpus
 from gdbmem.linux.procevents import ProcessEvents, listen
 from gdbmem.linux.surroundings import Surroundings
 from gdbmem.linux.tree import Tree
 from gdbmem.model.series import Line, SeriesFacts
+from gdbmem.runs.distrust import check_own
 from gdbmem.runs.run import Run, current_folder, open_run
 from gdbmem.runs.series_store import Damaged, Recording, SeriesWriter, set_aside
 from gdbmem.text import plural, printable
 
 if TYPE_CHECKING:
     import argparse
+
+    from gdbmem.model.verdict import Verdict
 
 _DESCRIPTORS_WANTED = 65536
 
@@ -77,20 +81,49 @@ def record_series(args: argparse.Namespace, words: Optional[list[str]]) -> Recor
         duration = math.inf if args.duration is None else args.duration
         plan = Plan(args.interval, duration, stays=target.may_return and not args.until_exit)
         clock = clock_of(ready.writer.facts)
-        Recorder(tree, ready.writer, plan, ready.view, clock=clock, program=program).run()
+        view = _watched(ready, args, stack)
+        ending = Recorder(tree, ready.writer, plan, view, clock=clock, program=program).run()
         status = program.finish() if program is not None else 0
-        _finish(ready, status if program else None)
+        _finish(ready, ending, status if program else None)
         return Recorded(run, status, words)
 
 
-def _finish(ready: _Ready, status: Optional[int]) -> None:
+def _watched(ready: _Ready, args: argparse.Namespace, stack: contextlib.ExitStack) -> View:
+    """Return the view, and have what --when asks for done."""
+    if not args.when:
+        return ready.view
+    from gdbmem.launch.triggers import Triggers
+    from gdbmem.report.watching import WatchedView
+    from gdbmem.runs.series_store import add_mark
+
+    folder = ready.run.folder
+    actions = args.do * len(args.when) if len(args.do) == 1 else [*args.do, *["bundle"] * len(args.when)]
+    triggers = Triggers(
+        ready.run,
+        list(zip(args.when, actions)),
+        judge=lambda: _verdict(folder).grows,
+        note=ready.view.note,
+        mark=lambda mark: add_mark(folder, mark.text, mark.t),
+    )
+    stack.callback(triggers.close)
+    return WatchedView(ready.view, triggers.see, glances=True)
+
+
+def _verdict(folder: Path) -> Verdict:
+    from gdbmem.runs.series_summary import summarize
+
+    with contextlib.closing(Recording(folder)) as recording:
+        return summarize(recording).verdict
+
+
+def _finish(ready: _Ready, ending: str, status: Optional[int]) -> None:
     """Write what is left to write; where that can't be, what was written before is still to be reported."""
     ready.writer.close()
     if ready.writer.lost_writes:
         writes = plural(ready.writer.lost_writes, "write")
         ready.view.note(f"the last samples could not be written and are lost ({writes})")
     try:
-        ready.run.update(ended=_now(), status=status)
+        ready.run.update(ended=_now(), ending=ending, status=status)
     except InputError as error:
         if not ready.run.folder.exists():
             raise
@@ -108,6 +141,7 @@ class _Ready:
     limit: Limit
     events: Optional[ProcessEvents]
     program: Optional[WatchedProgram]
+    family: Optional[Family]
 
 
 def _prepare(args: argparse.Namespace, words: Optional[list[str]], stack: contextlib.ExitStack) -> _Ready:
@@ -115,6 +149,8 @@ def _prepare(args: argparse.Namespace, words: Optional[list[str]], stack: contex
     events = None if args.no_children else listen()
     if events is not None:
         stack.callback(events.close)
+    if args.resume:
+        check_own(Path(args.resume))
     resumed = open_run(args.resume) if args.resume else None
     target = _again(resumed) if resumed else _target(args) if words is None else None
     limit = _limit(target)
@@ -125,13 +161,19 @@ def _prepare(args: argparse.Namespace, words: Optional[list[str]], stack: contex
         undo.callback(shutil.rmtree, run.folder)
     writer = _writer(run, name, limit, args, is_exact=events is not None)
     stack.callback(writer.close)
-    view = stack.enter_context(_view(args, name, starts_program=bool(words), hears=events is not None))
-    program = None if words is None else _start(args, words, run)
+    view = stack.enter_context(
+        _view(args, name, run.folder, starts_program=bool(words), hears=events is not None)
+    )
+    # Where PSS is not wanted, nobody asks for a total.
+    family = make_family() if words is not None and args.pss_budget and not args.no_children else None
+    if family is not None:
+        stack.callback(family.close)
+    program = None if words is None else _start(args, words, run, family)
     undo.pop_all()
     if program is not None:
         target = _program_target(program)
     assert target is not None
-    return _Ready(target, run, writer, view, limit, events, program)
+    return _Ready(target, run, writer, view, limit, events, program, family)
 
 
 def _now() -> str:
@@ -158,7 +200,8 @@ def _tree(ready: _Ready, args: argparse.Namespace) -> Tree:
         budget=args.pss_budget / 100,
         roots_are_known=not ready.target.may_return,
         leave_out={os.getpid()},  # a child of the shell that is watched
-        surroundings=Surroundings(cgroup=ready.limit.folder, gpu=find_gpus()),
+        surroundings=Surroundings(cgroup=ready.limit.folder, gpu=find_gpus(), family=ready.family),
+        family=ready.family,
     )
 
 
@@ -193,7 +236,9 @@ def _limit(target: Optional[Target]) -> Limit:
 
 
 @contextlib.contextmanager
-def _view(args: argparse.Namespace, name: str, *, starts_program: bool, hears: bool) -> Iterator[View]:
+def _view(
+    args: argparse.Namespace, name: str, folder: Path, *, starts_program: bool, hears: bool
+) -> Iterator[View]:
     with _terminal_view(args, name, starts_program=starts_program) as shown:
         view: View = shown
         if not hears and not args.no_children:
@@ -206,7 +251,9 @@ def _view(args: argparse.Namespace, name: str, *, starts_program: bool, hears: b
         if args.prometheus:
             from gdbmem.report.prometheus import PrometheusView
 
-            view = PrometheusView(view, *args.prometheus)
+            view = PrometheusView(
+                view, *args.prometheus, tree_only=args.tree_only, judge=lambda: _verdict(folder)
+            )
         yield view
 
 
@@ -219,7 +266,12 @@ def _terminal_view(args: argparse.Namespace, name: str, *, starts_program: bool)
     shared = starts_program and args.stdout is None and not _captures(args) and sys.stdout.isatty()
     draws = sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and in_foreground()
     if args.plain or args.quiet or shared or not draws:
-        yield PlainView(sys.stderr, quiet=args.quiet)
+        plain = PlainView(sys.stderr, quiet=args.quiet)
+        if shared and draws and not args.plain and not args.quiet:
+            plain.note(
+                "no chart, since the program prints to this terminal: --stdout FILE makes room for one"
+            )
+        yield plain
         return
     from gdbmem.report.console import make_console
 
@@ -332,9 +384,15 @@ def _again(run: Run) -> Target:
     return _pids({int(pid): ticks for pid, ticks in words["pids"].items()})
 
 
-def _start(args: argparse.Namespace, words: list[str], run: Run) -> WatchedProgram:
+def _start(args: argparse.Namespace, words: list[str], run: Run, family: Optional[Family]) -> WatchedProgram:
     stdout = args.stdout or (str(run.folder / "stdout") if _captures(args) else None)
-    return WatchedProgram(words, stdout=stdout, marks=args.mark, environment={"GDBMEM_RUN": str(run.folder)})
+    return WatchedProgram(
+        words,
+        stdout=stdout,
+        marks=args.mark,
+        environment={"GDBMEM_RUN": str(run.folder)},
+        before_exec=family.enter if family is not None else None,
+    )
 
 
 def _captures(args: argparse.Namespace) -> bool:

@@ -6,12 +6,22 @@ import argparse
 import contextlib
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gdbmem.arguments import ArgumentParser
 from gdbmem.formats.opening import FORMATS, Reading
 from gdbmem.text import printable
+
+if TYPE_CHECKING:
+    from gdbmem.errors import Notice
+    from gdbmem.formats.addresses import Binary
+    from gdbmem.launch.symbols import GdbSymbols
+    from gdbmem.model.calltree import Frame
+
+_CHECKOUTS = (".git", ".hg", ".svn", ".jj")
 
 
 def add_reading_options(parser: ArgumentParser) -> None:
@@ -39,15 +49,48 @@ def add_reading_options(parser: ArgumentParser) -> None:
 def reading_from(arguments: argparse.Namespace) -> Reading:
     """Return the Reading that the options of add_reading_options() stand for."""
     from gdbmem.analysis.query import BLOCKS, counts_blocks
-    from gdbmem.launch.symbols import GdbSymbols
 
     folders = [str(Path(folder)) for folder in arguments.binaries or ()]
-    symbols = GdbSymbols(folders=folders, progress=_say)
+    symbols = _LateSymbols(folders)
     metric = arguments.metric
     if counts_blocks(metric):  # of whichever bytes are counted
         metric = metric[: -len(BLOCKS)].rstrip("-") or None
     by_size = getattr(arguments, "by", None) == "size"
     return Reading(arguments.format, metric, symbols, by_size=by_size)
+
+
+class _LateSymbols:
+    """Names addresses through gdb (formats.addresses.Symbols); what that takes is imported where a file has some."""
+
+    def __init__(self, folders: list[str]) -> None:
+        self._folders = folders
+
+    @cached_property
+    def _symbols(self) -> GdbSymbols:
+        from gdbmem.launch.symbols import GdbSymbols
+
+        return GdbSymbols(folders=self._folders, progress=_say)
+
+    def frames(
+        self, wanted: Mapping[Binary, Iterable[int]], *, recorded: float = 0.0
+    ) -> tuple[Mapping[tuple[Binary, int], Sequence[Frame]], Sequence[Notice]]:
+        return self._symbols.frames(wanted, recorded=recorded)
+
+    def prepare(self, wanted: Mapping[Binary, Iterable[int]]) -> None:
+        self._symbols.prepare(wanted)
+
+    def look_in(self, folder: str) -> None:
+        self._symbols.look_in(folder)
+
+
+def source_roots() -> Sequence[str]:
+    """Return the current folder, or the checkout that it is in: what a profile names elsewhere is not shown."""
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:  # it was deleted
+        return []
+    found = [one for one in (here, *here.parents) if any((one / name).exists() for name in _CHECKOUTS)]
+    return [str(one) for one in [*found, here][:1] if one != Path("/")]
 
 
 @contextlib.contextmanager

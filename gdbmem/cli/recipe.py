@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gdbmem.arguments import ArgumentParser, add_output_options
 from gdbmem.errors import InputError
 from gdbmem.report.output import open_output
 from gdbmem.text import plural, printable
+
+if TYPE_CHECKING:
+    from gdbmem.runs.recipe import Recipe
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -57,6 +60,7 @@ def _check(file: str) -> dict[str, Any]:
         if recipe.engine != AUTO:  # which has no options of its own
             options_of(recipe.engine, recipe.options)
         summary = f"{plural(len(recipe.points), 'point')}, {plural(len(recipe.expectations), 'expectation')}"
+        summary += _missing_program(recipe)
     except RecipeError as error:
         problems += [
             {"line": p.position.line, "column": p.position.column, "message": p.message, "hint": p.hint}
@@ -65,6 +69,18 @@ def _check(file: str) -> dict[str, Any]:
     except InputError as error:
         problems.append({"line": None, "column": None, "message": error.message, "hint": error.hint})
     return {"file": file, "ok": not problems, "problems": problems, "summary": summary}
+
+
+def _missing_program(recipe: Recipe) -> str:
+    """Return what to say of a program that isn't there: it may be built later, so that this is no problem yet."""
+    from gdbmem.errors import GdbmemError
+    from gdbmem.launch.program import find_program
+
+    try:
+        find_program(recipe.program, folder=recipe.folder)
+    except GdbmemError as error:
+        return f"; as yet {printable(error.message)}"
+    return ""
 
 
 def _as_object(checked: Sequence[dict[str, Any]]) -> dict[str, Any]:

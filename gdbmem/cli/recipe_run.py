@@ -157,7 +157,7 @@ def _write_json(result: Compared, outcome: Outcome, query: Query, stream: TextIO
 
 
 def _print(result: Compared, query: Query, stream: TextIO) -> None:
-    from gdbmem.analysis.containers import growth
+    from gdbmem.analysis.containergrowth import growth
     from gdbmem.report.console import make_console
     from gdbmem.report.containers import print_container_growth
     from gdbmem.report.diff_text import print_diff

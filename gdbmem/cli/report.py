@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
-from gdbmem.analysis.query import Query, counts_blocks, read_known
+from gdbmem.analysis.query import Query, add_mine_option, compile_regex, counts_blocks, read_known
 from gdbmem.arguments import ArgumentParser
-from gdbmem.cli.reading import add_reading_options, reading_from
+from gdbmem.cli.reading import add_reading_options, reading_from, source_roots
 from gdbmem.errors import InputError, Notice
 from gdbmem.report.output import open_output
 from gdbmem.text import printable
@@ -46,6 +46,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--known", metavar="FILE", help="paths that are known and accepted: a regex on each line, # comments"
     )
+    add_mine_option(parser)
     parser.add_argument(
         "--source", metavar="FOLDER", action="append", help="where to look for source files (may be repeated)"
     )
@@ -60,6 +61,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     query = Query(
         known=tuple(read_known(arguments.known)) if arguments.known else (),
         source_folders=arguments.source or (),
+        source_roots=source_roots(),
+        mine=compile_regex(arguments.mine, "--mine"),
         by_blocks=counts_blocks(arguments.metric),
     )
     from gdbmem.report.page import render
@@ -111,34 +114,46 @@ def _page_of_difference(operands: Sequence[str], query: Query, reading: Reading)
 
 
 def _page_of_profile(path: Path, selector: Optional[str], query: Query, reading: Reading) -> Page:
-    from gdbmem.analysis.diff import as_growth
+    from gdbmem.analysis.diff import as_difference, as_growth
     from gdbmem.formats.opening import open_profile
-    from gdbmem.report.page import Page, course_section, diff_section
-    from gdbmem.runs.operand import load_from_profile
+    from gdbmem.report.page import Page, Section, course_section, diff_section
+    from gdbmem.report.profile_text import peak_sentence
+    from gdbmem.runs.operand import difference_in, load_from_profile
 
     profile = open_profile(path, reading)
     page = Page(title=printable(Path(profile.source).name), subtitle=printable(profile.command))
+    pair = difference_in(profile)
+    if pair is not None:
+        page.sections.append(diff_section("what came and what went", as_difference(*pair), query))
+        _add_notices(page, profile.notices)
+        return page
     if len(profile.snapshots) > 1:
         page.sections.append(course_section(_picture(profile)))
-    loaded = load_from_profile(profile, selector or ("peak" if profile.peak_tree_index is not None else None))
-    growth = as_growth(loaded.snapshot)
-    page.sections.append(diff_section(loaded.snapshot.name, growth, query, is_change=False))
-    _add_notices(page, [*loaded.notices, *profile.notices])
+    elif profile.peak_tree_index is None:
+        page.sections.append(Section("The heap", sentence=peak_sentence(profile)))
+    said = profile.notices
+    if selector is not None or profile.peak_tree_index is not None:
+        loaded = load_from_profile(profile, selector or "peak")
+        growth = as_growth(loaded.snapshot)
+        page.sections.append(diff_section(loaded.snapshot.name, growth, query, is_change=False))
+        said = [*loaded.notices, *profile.notices]
+    _add_notices(page, said)
     return page
 
 
 def _picture(profile: Profile) -> Picture:
-    from gdbmem.report.profile_text import peak_sentence
+    from gdbmem.analysis.timeline import outline
+    from gdbmem.report.profile_text import course_sentence, peak_sentence
     from gdbmem.report.series_plot import Curve, Picture
 
-    totals = list(profile.snapshots)
-    stride = -(-len(totals) // _MOST_POINTS)
-    shown = [t for n, t in enumerate(totals) if n % stride == 0 or t.index == profile.peak_index]
+    totals = profile.snapshots
+    shown = [totals[index] for index in outline([t.total_bytes for t in totals], _MOST_POINTS)]
     times = [t.time for t in shown]
     curves = [Curve("heap", times, [float(t.heap_bytes) for t in shown])]
     if any(t.total_bytes > t.heap_bytes for t in shown):
         curves.append(Curve("with overhead and stacks", times, [float(t.total_bytes) for t in shown], True))
-    return Picture("", curves, sentences=[peak_sentence(profile)], time_unit=profile.time_unit)
+    sentences = list(filter(None, (peak_sentence(profile), course_sentence(profile))))
+    return Picture("", curves, sentences=sentences, time_unit=profile.time_unit)
 
 
 def _page_of_series(folder: Path) -> Page:
@@ -171,7 +186,7 @@ def _known_size(size_bytes: Optional[float]) -> str:
 
 def _page_of_run(run: Run, selector: Optional[str], query: Query, reading: Reading) -> Page:
     from gdbmem.report.page import Page
-    from gdbmem.runs.run import asked_for, notices
+    from gdbmem.runs.run import asked_for
 
     facts = run.facts
     words = [str(facts.get("program", "")), *map(str, facts.get("arguments") or [])]
@@ -183,7 +198,7 @@ def _page_of_run(run: Run, selector: Optional[str], query: Query, reading: Readi
     page.sections += _expectations(run)
     if len(records) > 1:
         page.sections += _snapshots(run, records)
-    said = list(notices(run))
+    said = list(run.notices)
     for before, after in _pairs(run, records):
         page.sections.append(_pair_section(run, before, after, query, reading, said))
     if records and len(records) < 2:
@@ -217,10 +232,14 @@ def _expectations(run: Run) -> list[Section]:
     from gdbmem.report.page import Section
 
     rows = [
-        ({True: "ok", False: "NOT MET"}.get(found.get("met"), "NOT JUDGED"), str(found.get("text", "")))
+        (_judged(found.get("met")), str(found.get("text", "")))
         for found in run.facts.get("expectations") or []
     ]
     return [Section("Expectations", header=("", ""), table=_printable(rows))] if rows else []
+
+
+def _judged(met: object) -> str:
+    return "ok" if met is True else "NOT MET" if met is False else "NOT JUDGED"
 
 
 def _snapshots(run: Run, records: Sequence[SnapshotRecord]) -> list[Section]:
@@ -253,7 +272,9 @@ def _snapshots(run: Run, records: Sequence[SnapshotRecord]) -> list[Section]:
 
 def _pairs(run: Run, records: Sequence[SnapshotRecord]) -> list[tuple[str, str]]:
     """Return which snapshots to compare: as the recipe asked, else the first and the last, then each with the next."""
-    asked = [(pair[0], pair[1]) for pair in (run.facts.get("recipe") or {}).get("diffs") or []]
+    from gdbmem.runs.run import recipe_diffs
+
+    asked = recipe_diffs(run)
     if asked and len(records) > 1:
         return asked[:_MOST_DIFFS]
     names = [record.name for record in records]

@@ -3,18 +3,21 @@
 gdbmem show massif.out.4711                 the timeline, and where the memory is at the peak
 gdbmem show massif.out.4711 --snapshot 12   … at snapshot 12
 gdbmem show gdbmem.decoder.4711             the snapshots of a run
+gdbmem show mprofile_20260101.dat           memory over time, of mprof, psrecord, a CSV, Prometheus: with a verdict
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Optional, TextIO
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Optional, TextIO, Union
 
 from gdbmem.analysis.query import Query, add_query_options, query_from
 from gdbmem.arguments import ArgumentParser, add_output_options
 from gdbmem.cli.kept import add_kind_options, kept_kind, show_kept
-from gdbmem.cli.reading import add_reading_options, collector_paused, reading_from
+from gdbmem.cli.reading import add_reading_options, collector_paused, reading_from, source_roots
 from gdbmem.errors import UsageError
 from gdbmem.report.output import open_output
 from gdbmem.text import printable
@@ -22,7 +25,9 @@ from gdbmem.text import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from gdbmem.errors import Notice
     from gdbmem.formats.opening import Reading
+    from gdbmem.model.diff import Diff
     from gdbmem.model.snapshot import Profile
     from gdbmem.runs.run import Run
 
@@ -47,7 +52,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     from gdbmem.runs.run import Run
 
     arguments = parser.parse_args(argv)
-    query = query_from(arguments)
+    query = replace(query_from(arguments), source_roots=source_roots())
     reading = reading_from(arguments)
     with collector_paused(), open_output(arguments.output, force=arguments.force) as stream:
         place, selector = find_operand(arguments.operand)
@@ -59,28 +64,69 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         if arguments.base is not None:
             _show_difference(arguments, wanted, query, reading, stream)
             return 0
+        if _shows_series(place, wanted, arguments, stream):
+            return 0
         if isinstance(place, Run):
             _show_run(place, wanted, query, reading, arguments, stream)
         else:
+            from gdbmem.analysis.diff import as_difference
             from gdbmem.formats.opening import open_profile
+            from gdbmem.runs.operand import difference_in
 
-            _show_profile(open_profile(place, reading), wanted, query, arguments, stream)
+            profile = open_profile(place, reading)
+            pair = difference_in(profile)
+            if pair is not None:
+                _write_difference(as_difference(*pair), profile.notices, query, arguments, stream)
+            else:
+                _show_profile(profile, wanted, query, arguments, stream)
     return 0
+
+
+def _shows_series(
+    place: Union[Path, Run], wanted: Optional[str], arguments: argparse.Namespace, stream: TextIO
+) -> bool:
+    """Print what is a recording of memory over time; return False for anything else."""
+    from gdbmem.runs.run import Run, has_series
+
+    if wanted is not None:
+        return False
+    if isinstance(place, Run):
+        if place.snapshots or not has_series(place.folder):
+            return False
+        place = place.folder
+    else:
+        from gdbmem.formats.series import series_tool
+
+        if series_tool(place) is None:
+            return False
+    from gdbmem.cli.monitor_report import show_series
+    from gdbmem.runs.series_import import recorded
+
+    with recorded([place]) as (folder,):
+        show_series(folder, arguments, stream)
+    return True
 
 
 def _show_difference(
     arguments: argparse.Namespace, wanted: Optional[str], query: Query, reading: Reading, stream: TextIO
 ) -> None:
     from gdbmem.analysis.diff import diff_snapshots
-    from gdbmem.report.diff_json import diff_json
-    from gdbmem.report.diff_text import print_diff
     from gdbmem.runs.operand import load_all
 
     named = arguments.operand if arguments.snapshot is None else f"{arguments.operand}:{wanted}"
     sides = load_all([arguments.base, named], reading)
     diff = diff_snapshots(*(side.snapshot for side in sides))
-    diff.check()
     said = list(dict.fromkeys(notice for side in sides for notice in side.notices))
+    _write_difference(diff, said, query, arguments, stream)
+
+
+def _write_difference(
+    diff: Diff, said: Sequence[Notice], query: Query, arguments: argparse.Namespace, stream: TextIO
+) -> None:
+    from gdbmem.report.diff_json import diff_json
+    from gdbmem.report.diff_text import print_diff
+
+    diff.check()
     if arguments.json:
         stream.write(diff_json(diff, query, notices=said))
     else:
@@ -104,14 +150,15 @@ def _show_profile(
         stream.write(profile_json(profile, query, snapshot=snapshot))
         return
     console = _console(arguments, stream)
-    if len(profile.snapshots) > 1:
+    if len(profile.snapshots) > 1 or snapshot is None:
         print_timeline(profile, console)
-        console.print()
     if snapshot is not None:
+        if len(profile.snapshots) > 1:
+            console.print()
         moment = f"snapshot {snapshot.totals.index}" if len(profile.snapshots) > 1 else snapshot.source
         moment = f"the peak of {moment}" if snapshot.totals.name == PEAK else moment
         print_sites(snapshot, query, console, moment=moment, known_from=arguments.known or "")
-    if len(profile.snapshots) == 1:
+    if len(profile.snapshots) == 1 and snapshot is not None:
         print_notices(profile.notices, console)
 
 
@@ -151,7 +198,6 @@ def _list_run(run: Run, console: Console) -> None:
     from gdbmem.report.run_text import print_kept, print_snapshots
     from gdbmem.runs.kept import kept_records
     from gdbmem.runs.operand import unit_of
-    from gdbmem.runs.run import notices
 
     records, kept = run.snapshots, kept_records(run)
     if records:
@@ -160,7 +206,7 @@ def _list_run(run: Run, console: Console) -> None:
         console.print("The run holds no snapshot.")
     print_kept(kept, console, after_others=bool(records))
     _name_histories(run, console)
-    print_notices(notices(run), console)
+    print_notices(run.notices, console)
 
 
 def _write_run(run: Run, wanted: Optional[str], query: Query, reading: Reading, stream: TextIO) -> None:
@@ -169,10 +215,9 @@ def _write_run(run: Run, wanted: Optional[str], query: Query, reading: Reading, 
     from gdbmem.report.run_json import list_json
     from gdbmem.runs.kept import kept_records
     from gdbmem.runs.operand import load_record
-    from gdbmem.runs.run import notices
 
     if wanted is None:
-        stream.write(list_json(run.snapshots, notices(run), kept_records(run)))
+        stream.write(list_json(run.snapshots, run.notices, kept_records(run)))
         return
     record = run.record(wanted)
     loaded = load_record(run, record, reading)
@@ -186,7 +231,7 @@ def _name_histories(run: Run, console: Console) -> None:
     from gdbmem.runs.operand import histories
 
     words = end_of(str(run.facts.get("engine") or ""))
-    recorded = {run.path(record) for record in run.snapshots}
+    recorded = {run.folder / record.file for record in run.snapshots}
     for history in histories(run):
         if history in recorded:
             continue

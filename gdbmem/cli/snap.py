@@ -49,9 +49,10 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
             gdb=find_gdb(args.gdb),
             folder=Path(args.run) if args.run else None,
             command=["gdbmem", "snap", *argv],
+            say=_say,
         )
         for note in taken.notes:
-            print(f"gdbmem: {printable(note)}", file=sys.stderr)
+            _say(printable(note))
         if args.json:
             from gdbmem.report.snap_json import snap_json
 
@@ -60,6 +61,10 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
             stream.write(_line(taken) + "\n")
             _say_next(taken)
     return 0
+
+
+def _say(sentence: str) -> None:
+    print(f"gdbmem: {sentence}", file=sys.stderr, flush=True)
 
 
 def _line(taken: Taken) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, Optional
 import gdb
 
 from gdbmem.debugger.command import warn
+from gdbmem.debugger.hooks import execute_despite_hooks
 from gdbmem.debugger.inferior import (
     get_register,
     is_inside,
@@ -21,10 +21,11 @@ from gdbmem.debugger.inferior import (
     program,
 )
 from gdbmem.debugger.loaded import address_of
+from gdbmem.debugger.place import program_runs
 from gdbmem.debugger.session import session
 from gdbmem.engines.engine import Call, profilers
 from gdbmem.errors import GdbmemError, TargetError, internal_error
-from gdbmem.linux.process import process_facts
+from gdbmem.linux.process import ended, process_facts
 from gdbmem.text import printable
 
 _DELETED = " (deleted)"
@@ -36,14 +37,28 @@ def connect(target: dict[str, Any]) -> None:
     if target["vgdb"] is not None:
         session.join(target)
         return
-    pid = int(target["pid"])
-    if str(Path(f"/proc/{pid}/exe").readlink()).endswith(_DELETED):  # by its name gdb would find no symbols
+    pid, program.lock = int(target["pid"]), target["calls"]
+    try:
+        program_file = str(Path(f"/proc/{pid}/exe").readlink())
+    except FileNotFoundError:
+        raise ended(pid) from None
+    if target["sysroot"] is not None:
+        _look_in(target["sysroot"], target["program"])
+    elif program_file.endswith(_DELETED):  # by its name gdb would find no symbols
         gdb.execute(f"file /proc/{pid}/exe", to_string=True)
-    gdb.execute(f"attach {pid}", to_string=True)
+    execute_despite_hooks(f"attach {pid}", happened=program_runs)
     session.watch_executions()
     session.native = {**target, **_recognise(), "is_on": False}
     if session.native["engine"] != "none":
         session.run.update(engine=session.native["engine"])
+
+
+def _look_in(sysroot: str, program: str) -> None:
+    """Have gdb look for the process's files in the launcher's folder *sysroot*, and nowhere else."""
+    # Another C library's libthread_db doesn't fit ours, and in a PID namespace threads have other numbers.
+    for words in (f"set sysroot {sysroot}", "set auto-load libthread-db off", "set exec-file-mismatch off"):
+        gdb.execute(words, to_string=True)
+    gdb.execute(f"file {program}", to_string=True)
 
 
 def _recognise() -> dict[str, Any]:
@@ -108,24 +123,18 @@ def _malloc_there() -> str:
 
 def request(native: dict[str, Any], target: Path) -> Call:
     """Return the call after which the profile is *target*, in our run: the process may not write there itself."""
-    name = f"{target.stem}.heap"
-    call = profilers()[native["engine"]].request(program, native["function"], f"{native['there']}/{name}")
+    path = f"{native['there']}/{target.stem}.heap"
+    call = profilers()[native["engine"]].request(program, native["function"], path)
     watch = _Opens() if native["engine"] == "gperftools" else None
 
     def finish(result: int) -> None:
         call.finish(result)
-        found = Path(native["here"]) / name
+        found = path
         if watch is not None:
             watch.enabled = False
-            found = watch.dump(native["pid"])
-        try:
-            shutil.move(str(found), str(target))
-        except OSError as error:
-            raise TargetError(
-                f"the profiler wrote no heap profile: {error.strerror or error}",
-                slug="no-snapshot-file",
-                hint="is the disk full?",
-            ) from None
+            found = watch.dump()
+        # The path is the process's word: the launcher has it opened with the process's own rights.
+        session.ask("collect", path=found, file=str(target.relative_to(session.run.folder)))
         if native["engine"] == "gperftools":
             from gdbmem.engines.gperftools_table import complete
 
@@ -155,7 +164,8 @@ class _Opens(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
             self._paths.append(path)
         return False
 
-    def dump(self, pid: int) -> Path:
+    def dump(self) -> str:
+        """Return the path of the dump, as the program gave it."""
         from gdbmem.engines.gperftools import is_dump
 
         found = [os.fsdecode(path) for path in self._paths if is_dump(os.fsdecode(path))]
@@ -165,8 +175,7 @@ class _Opens(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
                 slug="no-snapshot-file",
                 hint="does another thread dump at this moment? then try again",
             )
-        base = f"/proc/{pid}/root" if found[-1].startswith("/") else f"/proc/{pid}/cwd/"
-        return Path(f"{base}{found[-1]}")
+        return found[-1]
 
 
 # -- one snapshot, with nobody at gdb ---------------------------------------------------------------------
@@ -195,7 +204,8 @@ def _snap(target: dict[str, Any], name: Optional[str]) -> dict[str, Any]:
         gdb.execute(f"set {setting}", to_string=True)
     gdb.execute("handle all nostop noprint pass", to_string=True)
     # The symbols of the program itself are read while it still runs.
-    gdb.execute(f"file /proc/{int(target['pid'])}/exe", to_string=True)
+    if target["sysroot"] is None:
+        gdb.execute(f"file /proc/{int(target['pid'])}/exe", to_string=True)
     began = time.monotonic()
     with _attached(target):
         native = session.native

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from gdbmem.arguments import ArgumentParser
 
 
+_PACKAGES = ("rich", "pygments")  # gdb's Python gets them from `gdbmem install`
+
+
 class Declared:
     """A gdb command as data. (No dataclass: importing that module takes gdb longer than all of these do.)"""
 
@@ -81,16 +84,45 @@ class Command:
         self.run(self.parser().parse_args(self.words(argument)))
 
 
-def completions(command: Command, text: str, word: str) -> list[str]:
-    """Return what may stand for *word*, the part behind gdb's last word break of what was typed, *text*."""
-    typed = text.split(" ")[-1]
+def completions(
+    command: Command, text: str, word: str | None, completer: int | None = None
+) -> list[str] | int:
+    """Return what may stand for *word*, the part behind gdb's last word break of what was typed, *text*.
+
+    *completer* is gdb's for the command's operands, which completes them itself where no option stands before.
+    """
+    *before, typed = text.split(" ")
+    choices = _choices(command, before[-1]) if before else None
     if typed.startswith("-"):
         options = (option for action in command.parser()._actions for option in action.option_strings)
         known = [option for option in options if option.startswith("--")]
-    else:
+    elif choices is not None:
+        known = choices
+    elif completer is None:
         known = command.operands()
+    elif not any(one.startswith("-") for one in before):
+        return completer
+    else:
+        known = _operands_by_gdb(typed, completer)
     # gdb breaks words at a dash or a hash too, and wants what follows from there.
-    return [name[len(typed) - len(word) :] for name in known if name.startswith(typed)]
+    return [name[len(typed) - len(word or "") :] for name in known if name.startswith(typed)]
+
+
+def _choices(command: Command, option: str) -> list[str] | None:
+    """Return the words that *option* takes; [] where it takes any, None where it takes none."""
+    for action in command.parser()._actions if option.startswith("-") else ():
+        if option in action.option_strings and action.nargs != 0:
+            return [str(choice) for choice in action.choices or ()]
+    return None
+
+
+def _operands_by_gdb(typed: str, completer: int) -> list[str]:
+    """Return what gdb itself completes *typed* to, in a command of its own that takes such operands."""
+    like = {gdb.COMPLETE_LOCATION: "break", gdb.COMPLETE_EXPRESSION: "print"}.get(completer)
+    if like is None:
+        return []
+    lines = str(gdb.execute(f"complete {like} {typed}", to_string=True)).splitlines()
+    return [line[len(like) + 1 :] for line in lines]
 
 
 class GdbCommand(gdb.Command):  # type: ignore[misc]  # gdb's module has no types
@@ -100,15 +132,15 @@ class GdbCommand(gdb.Command):  # type: ignore[misc]  # gdb's module has no type
         self.__doc__ = declared.help_for(name)
         self._declared = declared
         self._name = name
-        if declared.completer is None:
+        if declared.is_prefix and declared.completer is not None:  # what follows is another command
+            super().__init__(name, declared.category, declared.completer, True)
+        else:
             self.complete = self._complete
             super().__init__(name, declared.category, prefix=declared.is_prefix)
-        else:
-            super().__init__(name, declared.category, declared.completer, declared.is_prefix)
 
-    def _complete(self, text: str, word: str) -> list[str]:
+    def _complete(self, text: str, word: str | None) -> list[str] | int:
         try:
-            return completions(self._declared.load()(self._name), text, word)
+            return completions(self._declared.load()(self._name), text, word, self._declared.completer)
         except Exception:  # noqa: BLE001  (a host: Tab must not print a traceback)
             return []
 
@@ -131,6 +163,11 @@ class GdbCommand(gdb.Command):  # type: ignore[misc]  # gdb's module has no type
         except KeyboardInterrupt:
             raise gdb.GdbError(f"{self._name}: interrupted") from None
         except Exception as error:  # noqa: BLE001  (a host: nothing else may leave)
+            if isinstance(error, ImportError) and error.name and error.name.split(".")[0] in _PACKAGES:
+                raise gdb.GdbError(
+                    f"{self._name} needs the Python package {error.name.split('.')[0]}, which gdb's own Python "
+                    "doesn't have; type 'gdbmem install' in a shell and load gdbmem in a new gdb"
+                ) from None
             raise gdb.GdbError(printable(internal_error(error))) from None
 
 

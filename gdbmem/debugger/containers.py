@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Optional
 
 import gdb
 
-from gdbmem.analysis.containers import Surveyor, growth
+from gdbmem.analysis.containergrowth import growth
+from gdbmem.analysis.containers import Surveyor
 from gdbmem.analysis.library import qualified_name
 from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.everywhere import show_everywhere
 from gdbmem.debugger.kept import keep_survey, kept_survey
 from gdbmem.debugger.language import speaking
+from gdbmem.debugger.memwatch.heap import HeapReader
 from gdbmem.debugger.place import program_runs, real_pid
 from gdbmem.debugger.target import GdbMemory
 from gdbmem.debugger.typeplans import Planner
@@ -102,7 +106,24 @@ def _survey(expression: str) -> Survey:
                 )
         except (gdb.error, RuntimeError, OverflowError):
             continue  # a variable that can't be read here
-    return surveyor.survey(_notices(planner.unknown_classes))
+    found = surveyor.survey(_notices(planner.unknown_classes))
+    return found if expression else replace(found, live_heap_bytes=_live_heap_bytes(memory))
+
+
+def _live_heap_bytes(memory: Memory) -> Optional[int]:
+    """Return what malloc has given out in this process; None where that is not known, as under valgrind."""
+    from gdbmem.linux.process import process_facts
+    from gdbmem.linux.procmemory import ProcMemory
+
+    pid = real_pid()
+    if pid is None or not isinstance(memory, ProcMemory) or process_facts(pid).tracer != os.getpid():
+        return None
+    heap = HeapReader(pid)
+    try:
+        found = heap.read()
+    finally:
+        heap.close()
+    return None if found is None else found.bytes
 
 
 def _notices(unknown_classes: set[str]) -> list[Notice]:

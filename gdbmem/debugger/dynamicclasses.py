@@ -18,7 +18,9 @@ import gdb
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
 
 _VTABLE = re.compile(r"^vtable for (.+) \+ (\d+) in section ", re.M)
-_ANY = re.compile(r"^std::(?:__\w+::)?(?:any::_Manager|__any_imp::_)(\w+?)(?:Handler)?<(.+)>::\w+\(", re.M)
+_ANY = re.compile(  # libc++ 15 and later put a tag after the name: __handle[abi:ne190107](
+    r"^std::(?:__\w+::)?(?:any::_Manager|__any_imp::_)(\w+?)(?:Handler)?<(.+)>::\w+(?:\[abi:\w+\])*\(", re.M
+)
 _OUTSIDE = {"_external": True, "_internal": False, "Large": True, "Small": False}
 _LIBRARY = ("std::", "__gnu_cxx::", "__cxxabiv1::")  # whose files few have debug information of
 _FUNCTIONS = 16  # virtual functions of a class that are looked at

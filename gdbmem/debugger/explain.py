@@ -13,7 +13,8 @@ from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.kept import keep_ledger, kept_ledger
 from gdbmem.debugger.place import program_runs, real_pid
 from gdbmem.debugger.selection import register, selection_kept, thread_pointer
-from gdbmem.errors import TargetError
+from gdbmem.errors import TargetError, UsageError
+from gdbmem.text import printable
 
 if TYPE_CHECKING:
     import argparse
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from gdbmem.allocators.glibc.caches import ThreadPointers
     from gdbmem.arguments import ArgumentParser
     from gdbmem.launch.looks import Looks
+    from gdbmem.linux.process import ProcessFacts
     from gdbmem.model.ledger import Ledger
     from gdbmem.report.ledger_view import Beside
 
@@ -45,8 +47,22 @@ class ExplainCommand(Command):
             help="who allocates blocks of these sizes, by a snapshot of another run",
         )
         parser.add_argument("--types", action="store_true", help="live blocks by C++ class")
+        parser.add_argument(
+            "--chunk",
+            metavar="ADDRESS",
+            help="the block of malloc at an address or where an expression points",
+        )
+        parser.add_argument("--bins", action="store_true", help="malloc's lists of free blocks")
         parser.add_argument("--map", metavar="FILE", help="draw the heap into FILE, .html or .svg")
         parser.add_argument("--arena", metavar="N", type=int, help="show arena N")
+        parser.add_argument(
+            "--swapped",
+            action="store_true",
+            help="read what is swapped out although it comes back into memory by that",
+        )
+        parser.add_argument(
+            "--remedies", action="store_true", help="what each of malloc's settings would give back"
+        )
         parser.add_argument(
             "--mallinfo", action="store_true", help="call mallinfo2 in the process, and compare"
         )
@@ -77,10 +93,22 @@ class ExplainCommand(Command):
 
 
 def _check_together(args: argparse.Namespace) -> None:
-    from gdbmem.arguments import check_alone
+    from gdbmem.arguments import check_alone, check_views_apart
 
-    check_alone(args, "since", ("sizes", "pinners", "paths", "types", "arena"))
-    others = ("save", "since", "sizes", "pinners", "paths", "types", "map", "arena")
+    check_views_apart(args)
+    others = (
+        "save",
+        "since",
+        "sizes",
+        "pinners",
+        "paths",
+        "types",
+        "map",
+        "arena",
+        "remedies",
+        "chunk",
+        "bins",
+    )
     check_alone(args, "mallinfo", (*others, "malloc_info"))
     check_alone(args, "malloc_info", others)
 
@@ -97,10 +125,11 @@ def _write_ledger(
     from gdbmem.launch.looks import Looks
     from gdbmem.report.heapmap import render_map
     from gdbmem.report.ledger_text import View
-    from gdbmem.report.ledger_view import print_all, write_growth, write_json
+    from gdbmem.report.ledger_view import print_all, write_growth, write_json, write_remedies
 
-    looks = Looks.asked(types=args.types, map=args.map is not None)
-    ledger = read_ledger_here(looks)
+    chunk_at = _address_of(args.chunk) if args.chunk is not None else None
+    looks = Looks.asked(chunk_at, types=args.types, map=args.map is not None, bins=args.bins)
+    ledger = read_ledger_here(looks, swapped=args.swapped)
     if args.save is not None:
         say(f"ledger kept as {keep_ledger(args.save, ledger).label}")
     beside = beside_of(ledger, looks, args.paths)
@@ -110,10 +139,24 @@ def _write_ledger(
     names = (args.since, args.save or "now")
     if earlier is not None:
         write_growth(earlier, ledger, names, stream, console_on, as_json=args.json)
+    elif args.remedies:
+        write_remedies(ledger, stream, console_on, as_json=args.json)
     elif args.json:
         write_json(ledger, beside, stream)
     else:
         print_all(ledger, beside, console_on(stream), View(args.sizes, args.pinners, args.arena))
+
+
+def _address_of(text: str) -> int:
+    """Return the address that gdb's expression *text* gives: a number, or where a pointer points to."""
+    try:
+        value = gdb.parse_and_eval(text)
+        return int(value.cast(gdb.lookup_type("unsigned long")))
+    except gdb.error as error:
+        raise UsageError(
+            f"--chunk can't use {printable(text)}: {printable(str(error))}",
+            hint="give an address, or an expression of a pointer without blanks",
+        ) from error
 
 
 def beside_of(ledger: Ledger, looks: Optional[Looks], paths: Optional[str]) -> Beside:
@@ -126,6 +169,8 @@ def beside_of(ledger: Ledger, looks: Optional[Looks], paths: Optional[str]) -> B
     return Beside(
         paths=paths_of_pinners(paths, ledger, GdbSymbols(progress=warn)) if paths else None,
         types=looks.types if looks is not None else None,
+        chunk=looks.chunk if looks is not None else None,
+        bins=looks.bins if looks is not None else None,
         class_names=class_names(looks.class_names()) if looks is not None else {},
     )
 
@@ -148,9 +193,10 @@ def write_mallinfo(ledger: Ledger, stream: TextIO, *, as_json: bool) -> None:
         print_mallinfo(theirs, mallinfo_of(ledger), console_on(stream))
 
 
-def read_ledger_here(looks: Optional[Looks] = None) -> Ledger:
+def read_ledger_here(looks: Optional[Looks] = None, *, swapped: bool = False) -> Ledger:
     """Return the ledger of the stopped process or core, and fill *looks*.
 
+    What is swapped out is read only if *swapped*: it comes back into the process's memory then.
     Raises TargetError with the reason where there is none.
     """
     core = core_path()
@@ -168,15 +214,28 @@ def read_ledger_here(looks: Optional[Looks] = None) -> Ledger:
 
     facts = check_analysable(pid, may_be_traced=True)
     threads = threads_here()
+    _announce(facts, len(threads))
     with ProcMemory(pid) as memory:
         if looks is None:
-            ledger = explain_for_gdb(pid, facts.name, memory.descriptor, threads)
+            ledger = explain_for_gdb(pid, facts.name, memory.descriptor, threads, swapped=swapped)
         else:
-            ledger = look_for_gdb(pid, facts.name, memory.descriptor, threads, looks)
+            ledger = look_for_gdb(pid, facts.name, memory.descriptor, threads, looks, swapped=swapped)
         if ledger is None:
-            ledger = explain_stopped(pid, facts.name, memory, threads, look=looks)
+            ledger = explain_stopped(pid, facts.name, memory, threads, look=looks, swapped=swapped)
     ledger.check()
     return ledger
+
+
+def _announce(facts: ProcessFacts, threads: int) -> None:
+    """Say how long it takes where that is noticed: the process waits meanwhile, and the prompt too."""
+    from gdbmem.launch.inspection import read_maps
+    from gdbmem.launch.pause import expected_hold, is_long, wait_text
+    from gdbmem.units import format_size
+
+    expected = expected_hold(facts, read_maps(facts.pid), threads)
+    if is_long(expected):
+        size = format_size(facts.anonymous_bytes)
+        warn(f"reading its {size} takes {wait_text(expected)}")
 
 
 def core_path() -> Optional[Path]:
@@ -220,6 +279,13 @@ def threads_here() -> list[ThreadPointers]:
         for thread in sorted(gdb.selected_inferior().threads(), key=lambda t: int(t.num)):
             thread.switch()
             threads.append(
-                ThreadPointers(int(thread.ptid[1]), thread_pointer(), register("$sp"), str(thread.name or ""))
+                ThreadPointers(
+                    int(thread.ptid[1]),
+                    thread_pointer(),
+                    register("$sp"),
+                    str(thread.name or ""),
+                    register("$pc"),
+                    register("$orig_rax") or register("$x8"),
+                )
             )
     return threads

@@ -21,6 +21,8 @@ from gdbmem.debugger.language import speaking
 from gdbmem.debugger.loaded import address_of
 from gdbmem.engines.machines import SAVED, Machine, machine_of
 from gdbmem.errors import TargetError
+from gdbmem.launch.calling import calling
+from gdbmem.linux.seccomp import may_end_for_a_call
 from gdbmem.units import format_size
 
 _TEXT_START, _TEXT_END = 512, 1 << 14  # of the texts that calls get; the instructions stand before them
@@ -45,6 +47,7 @@ class StoppedProgram:
         self._owner = (0, b"")  # the program in which our memory is
         self._pieces: list[int] = []  # of our memory there; the instructions that run stand in the first
         self._used = _TEXT_START
+        self.lock: Optional[str] = None  # its file, for calls into a process that outlives gdb
         self.lets_others_run = False  # during a call: one of them holds what the call needs
 
     @property
@@ -72,7 +75,7 @@ class StoppedProgram:
         """Call *function* likewise; return all 64 bits of its result."""
         machine, base = machine_here(), self._memory()
         address = address_of(function)
-        with _registers(base) as before, _breakpoints_off():
+        with calling(self.lock), _registers(base) as before, _breakpoints_off():
             set_registers(self.entry(machine, before, address, arguments))
             with self._others_running():
                 _run_to(base + machine.end, function, start=base)
@@ -140,12 +143,14 @@ class StoppedProgram:
             yield
 
     def _memory(self) -> int:
+        refuse_filtered()
         if not self.stub:
             self.adopt(_map())
         return self._pieces[0]
 
     def mapping(self, machine: Machine) -> tuple[dict[str, int], int, int]:
         """Return the registers with which the kernel is asked for memory, where that begins, where it ends."""
+        refuse_filtered()
         return _mapping(machine)
 
     def adopt(self, answer: int) -> None:
@@ -157,6 +162,16 @@ class StoppedProgram:
         gdb.selected_inferior().write_memory(piece, machine.stub + machine.home)
         gdb.selected_inferior().write_memory(piece + _JUMP, machine.jump)
         self._pieces, self._owner, self._used = [piece], executions.here(), _TEXT_START
+
+
+def refuse_filtered() -> None:
+    """Raise TargetError where a seccomp filter could end the program for what it is made to call."""
+    if may_end_for_a_call(int(gdb.selected_thread().ptid[1])):
+        raise TargetError(
+            "the program can't be made to call anything: its seccomp filter could end it for that",
+            slug="seccomp-filter",
+            hint="'memexplain' only reads its memory",
+        )
 
 
 def signed(word: int) -> int:
@@ -183,7 +198,7 @@ def _map() -> int:
     """Have the kernel map memory into the stopped program; return its answer."""
     machine = machine_here()
     registers, start, end = _mapping(machine)
-    with _registers():
+    with calling(program.lock), _registers():
         set_registers(registers)
         _run_to(end, "mmap", start=start)
         return get_register(machine.answer)

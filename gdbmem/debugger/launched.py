@@ -9,6 +9,7 @@ import signal
 import gdb
 
 from gdbmem.debugger.command import say, warn
+from gdbmem.debugger.ctrlc import ctrl_c
 from gdbmem.debugger.place import program_runs
 from gdbmem.debugger.registry import LAUNCHED_COMMANDS, register
 from gdbmem.debugger.session import session
@@ -61,13 +62,27 @@ def _continuing(event: gdb.ContinueEvent) -> None:
     try:
         with contextlib.suppress(GdbmemError):  # the launcher has gone: the next prompt says so
             session.give_keyboard()
+            ctrl_c.on_continue(session.presses)
     except KeyboardInterrupt:
         # It is meant for the program; gdb would only print it.
         os.kill(os.getpid(), signal.SIGINT)
 
 
+def _calling(event: gdb.Event) -> None:
+    """Watch over a call that gdb makes the program do, as over what it does by itself."""
+    if session.native is None:
+        return
+    if isinstance(event, gdb.InferiorCallPreEvent):
+        with contextlib.suppress(GdbmemError):
+            session.give_keyboard()
+            ctrl_c.on_call(session.presses)
+    else:
+        ctrl_c.on_call_over()
+
+
 def _before_prompt() -> None:
     try:
+        ctrl_c.on_prompt()
         session.take_keyboard()
         session.notice_end()
     except GdbmemError as error:
@@ -80,7 +95,7 @@ def save_before_kill() -> None:
     if program_runs():
         with contextlib.suppress(GdbmemError):
             what = "massif's own history" if session.engine == "massif" else "the heap as it was"
-            say(f"{what} is saved in {save_history()}")
+            say(f"{what} up to here is kept in {save_history()}, whatever you answer")
 
 
 def note_farewell(sentence: str) -> None:
@@ -96,6 +111,7 @@ def connect() -> None:
         session.open_wire()
         session.connect()
         gdb.events.cont.connect(_continuing)
+        gdb.events.inferior_call.connect(_calling)
         if NATIVE not in os.environ:  # there gdb has them from its command line, redirections too
             session.arguments.show(list(session.run.facts["arguments"]))
         session.ask("ready")
@@ -103,7 +119,7 @@ def connect() -> None:
         warn(f"could not connect to the program: {error}")
         return
     finally:
-        # The launcher started this gdb with them blocked; what was pressed meanwhile found nothing to interrupt.
+        # They have been blocked since this gdb began to load; what was pressed meanwhile found nothing to interrupt.
         with contextlib.suppress(KeyboardInterrupt):
             signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGQUIT))
     _greet()

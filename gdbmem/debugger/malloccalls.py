@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import gdb
 
+from gdbmem.analysis.ledger_answer import DAMAGES, doubt_of
 from gdbmem.errors import TargetError
 
 if TYPE_CHECKING:
@@ -30,12 +31,21 @@ _FIELDS = (
 
 def check_callable(ledger: Ledger, function: str) -> None:
     """Raise TargetError where calling malloc's *function* would be useless or dangerous."""
+    if any(notice.slug == "swapped-unread" for notice in ledger.notices):
+        raise TargetError(
+            f"part of malloc's memory is swapped out, so that it isn't known what {function} would do",
+            slug="trim-refused",
+            hint="'memexplain --swapped' reads it, which brings it back into memory",
+        )
     if ledger.heap is None:
         raise TargetError(
             f"glibc's malloc holds nothing here, or not yet, so {function} would do nothing",
             slug="trim-refused",
             hint="'memexplain' shows what it uses",
         )
+    damage = doubt_of(ledger, DAMAGES)
+    if damage is not None:
+        raise refused(f"{damage.message}: {function} might end the program")
     if any(notice.slug == "arena-locked" for notice in ledger.notices):
         raise refused(f"a thread stands inside malloc with an arena locked: {function} would wait for ever")
     try:
@@ -97,7 +107,7 @@ def _translated(error: TargetError, function: str) -> TargetError:
 @contextmanager
 def alone() -> Iterator[None]:
     """Hold the other threads, have gdb ask nothing, and keep the selected frame."""
-    from gdbmem.debugger.memwatch.locking import scheduler_locking
+    from gdbmem.debugger.scheduler import scheduler_locking
 
     level, frame = 0, gdb.selected_frame().newer()
     while frame is not None:

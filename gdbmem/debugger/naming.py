@@ -9,6 +9,8 @@ from typing import Optional
 
 import gdb
 
+from gdbmem.debugger.functionblocks import function_blocks
+
 _SYMBOL = re.compile(r"(.+?)(?: \+ \d+)? in section \S+(?: of .*)?", re.DOTALL)
 
 # function, file, line, is it inlined
@@ -34,7 +36,7 @@ class Namer:
     def frames(self, address: int) -> list[Named]:
         """Return the frames at *address*, innermost first; none where nothing is known."""
         position = gdb.find_pc_line(address)
-        functions = _functions(address)
+        functions = [block.function for block in function_blocks(address)]
         if position.symtab is None or not functions:
             return self._symbol(address)
         file, line = self._file(position.symtab), position.line or None
@@ -56,13 +58,3 @@ class Namer:
             # A distribution's relative folders lead nowhere here: then the name as the compiler had it.
             self._files[name] = full if os.path.exists(full) else name  # noqa: PTH110
         return self._files[name]
-
-
-def _functions(address: int) -> list[gdb.Symbol]:
-    functions = []
-    block = gdb.block_for_pc(address)
-    while block is not None and not block.is_static and not block.is_global:
-        if block.function is not None:
-            functions.append(block.function)
-        block = block.superblock
-    return functions

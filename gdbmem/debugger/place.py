@@ -17,7 +17,7 @@ def current_place() -> Optional[str]:
         frame = newest = gdb.newest_frame()
         while frame is not None and "/vgpreload_" in (gdb.solib_name(frame.pc()) or ""):
             frame = frame.older()
-        return _place(frame or newest)
+        return frame_place(frame or newest)
     except gdb.error:
         return None
 
@@ -31,12 +31,13 @@ def users_place() -> Optional[str]:
         frame = newest = gdb.newest_frame()
         while frame is not None and (frame.name() is None or gdb.solib_name(frame.pc()) is not None):
             frame = frame.older()
-        return _place(frame or newest)
+        return frame_place(frame or newest)
     except gdb.error:
         return current_place()
 
 
-def _place(frame: gdb.Frame) -> str:
+def frame_place(frame: gdb.Frame) -> str:
+    """Return where *frame* stands: ``function at file:line``, or as much of it as is known."""
     name = frame.name()
     position = frame.find_sal()
     if position.symtab is not None and position.line:

@@ -213,7 +213,7 @@ class _PlayedPoint:
             elif action.kind == "backtrace":
                 result["text"] = _backtrace()
             elif action.kind == "print":
-                result["text"] = str(gdb.parse_and_eval(action.argument))
+                result["text"] = f"{action.argument} = {gdb.parse_and_eval(action.argument)}"
             elif action.kind == "gdb":
                 result["text"] = str(gdb.execute(action.argument, to_string=True))
         except (GdbmemError, gdb.error) as error:

@@ -20,10 +20,12 @@ SNAP = Declared(
     completer=None,
     text="""\
 Take a heap snapshot here and keep it in the run folder.
-Usage: COMMAND [NAME]
+Usage: COMMAND [--containers] [NAME]
 
 Prints one line: the heap's size, what changed since the last snapshot, and the source line that grew
 most. NAME is for massif-diff and massif-list; a name used again is NAME#2. Without NAME it is numbered.
+  --containers        survey the containers too (as memcontainers does): the diff then names those that
+                      hold what grew
 
 Example:
   (gdb) COMMAND loaded
@@ -51,6 +53,7 @@ of its name, NAME#1 the first. Of three or more it tells which paths grow steadi
   --focus REGEX       only paths with a frame that matches
   --ignore REGEX      no paths with a frame that matches
   --hide REGEX        leave frames that match out of the paths
+  --mine REGEX        frames that match are your own code; --mine . turns the rules of whose code is whose off
   --inverted          from main inwards, instead of from the allocation outwards
   --all-frames        show the allocator's and the standard library's frames too
   --known FILE        paths that are known and accepted, a regex a line
@@ -136,15 +139,21 @@ Nothing runs in the process, but with --mallinfo and --malloc-info.
   --pinners           which live blocks keep free pages from being returned, by size
   --paths RUN:NAME    … and which call paths allocate blocks of these sizes, by a snapshot of another run
   --types             live blocks by C++ class (by their vtables), nodes of maps and lists, vectors' elements
+  --chunk ADDRESS     the block that ADDRESS, or where an expression points, lies in: its size, state and list, its
+                      neighbours, what contradicts them, its class, and what points to it
+  --bins              malloc's lists of free blocks (tcaches, fastbins, bins): blocks, bytes, and whether each is sound
   --map FILE          draw the heap into FILE: .html, which can be zoomed into, or .svg
   --arena N           arena N
+  --swapped           read what is swapped out too, which brings it back into memory
+  --remedies          what each of malloc's settings would give back, and what it costs
   --mallinfo          what malloc says of itself beside it: calls mallinfo2 in the process (see memtrim)
   --malloc-info       the same with malloc_info, arena by arena; it needs a FILE, which is freed again
   --json, -o FILE, --force
 
 Example:
   (gdb) COMMAND
-  146.0 MiB resident; 142.1 MiB of it is freed memory that glibc keeps: malloc_trim(0) would return 141.0 MiB
+  146.0 MiB resident; 142.1 MiB of it is freed memory that glibc keeps: malloc_trim(0) would return 141.0 MiB (helps
+  once, and what is used again is faulted in again)
 """,
 )
 

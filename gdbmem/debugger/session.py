@@ -11,14 +11,15 @@ from typing import Any, Optional
 import gdb
 
 from gdbmem.debugger.command import say, warn
+from gdbmem.debugger.deafness import deafness
 from gdbmem.debugger.execution import executions
+from gdbmem.debugger.hooks import execute_despite_hooks
 from gdbmem.debugger.place import program_file, program_runs, real_pid
 from gdbmem.debugger.shownarguments import ShownArguments, one_line
 from gdbmem.debugger.target import valgrind_tool
 from gdbmem.engines.engine import no_snapshots, table
 from gdbmem.errors import TargetError, ToolError
 from gdbmem.launch.wire import ATTACHED, ENVIRONMENT, NATIVE, Wire
-from gdbmem.linux.process import process_facts
 from gdbmem.runs.run import Run, current_folder, open_run
 
 _LOOK_SECONDS = 0.1  # at most, between Ctrl-C and its effect
@@ -37,7 +38,6 @@ class Session:
         self.last_label = ""
         self.last_leaked_bytes: Optional[int] = None
         self.last_leak_search = ""  # what asked memcheck for it last, in words
-        self.baseline_rss_bytes = 0  # anonymous, of valgrind before the program's first instruction
         self.farewell = ""  # what to say of a program that the user has killed or let go
         # How gdb starts the program itself; None: it is valgrind's.
         self.native: Optional[dict[str, Any]] = None
@@ -86,6 +86,11 @@ class Session:
             self._keyboard = True
             self.ask("keyboard", running=True)
 
+    @property
+    def presses(self) -> Optional[int]:
+        """How often Ctrl-C had been pressed when the program went on, as the launcher counts."""
+        return self._interrupts
+
     def interrupted(self) -> bool:
         """Tell whether Ctrl-C was pressed since the program went on.
 
@@ -98,7 +103,10 @@ class Session:
         self._next_look = now + _LOOK_SECONDS
         count = self.ask("interrupts")["count"]
         before, self._interrupts = self._interrupts, count
-        return before is not None and count > before
+        if before is None or count <= before:
+            return False
+        deafness.take()  # it has its effect by what asks here
+        return True
 
     def take_keyboard(self) -> None:
         """gdb is about to read the keyboard."""
@@ -147,7 +155,7 @@ class Session:
         if self._inferior in others:
             gdb.execute(f"inferior {self._inferior}", to_string=True)
         if program_runs():
-            gdb.execute("disconnect", to_string=True)
+            execute_despite_hooks("disconnect", happened=lambda: not program_runs())
         self._connected = False
         self.forget_snapshots()
         self.join(self.ask("restart", arguments=arguments))
@@ -160,12 +168,12 @@ class Session:
             # Otherwise gdb asks valgrind for every library's file, which it doesn't serve.
             gdb.execute("set sysroot", to_string=True)
         log = shlex.quote(f"{self._link}/vgdb.log")
-        gdb.execute(f"target remote | exec {one_line(shlex.join(target['vgdb']))} 2>>{log}", to_string=True)
+        command = f"target remote | exec {one_line(shlex.join(target['vgdb']))} 2>>{log}"
+        execute_despite_hooks(command, happened=program_runs)
         self.arguments.show_again()
         self._connected, self._inferior = True, gdb.selected_inferior().num
         self._exited, self.farewell = False, ""
         self._keyboard = False if target["own_terminal"] else None
-        self.baseline_rss_bytes = process_facts(target["pid"]).anonymous_bytes
 
     def _start(self, native: dict[str, Any]) -> None:
         """Start the program, stopped before its first instruction; *native* is the launcher's word for how."""
@@ -179,7 +187,7 @@ class Session:
             shown = str(gdb.execute("show args", to_string=True))
             arguments = shown[shown.index('"') + 1 : shown.rindex('"')]
             gdb.execute(f"set args {one_line(arguments)} {native['streams']}", to_string=True)
-        gdb.execute("starti", to_string=True)
+        execute_despite_hooks("starti", happened=program_runs)
         self.watch_executions()
         self._exited = False
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
+import gdb
+
 from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.leaksnap import Captured, capture_leaks
 from gdbmem.debugger.monitor import monitor
@@ -20,7 +22,7 @@ from gdbmem.debugger.stops import hits_here
 from gdbmem.engines import massif, memcheck
 from gdbmem.engines.engine import no_snapshots, valgrind_engine
 from gdbmem.errors import GdbmemError, InputError, TargetError
-from gdbmem.linux.process import process_facts
+from gdbmem.linux.under_valgrind import program_mapped_bytes
 from gdbmem.model.snapshot import HEAP_BYTES, memory_noun
 from gdbmem.runs.kept import kept_records
 from gdbmem.runs.run import SnapshotRecord, check_name
@@ -64,6 +66,7 @@ def take_snapshot(name: Optional[str] = None, *, hit: Optional[int] = None) -> t
         hit=hit if hit is not None else hits_here(),
         seconds=round(session.seconds, 3),
         heap_bytes=captured.heap_bytes,
+        process=real_pid(),
     )
     return record, _summary(record, captured)
 
@@ -80,10 +83,10 @@ def _capture_massif() -> Captured:
     heap_bytes = _heap_bytes(data, str(path))
     if heap_bytes is None:
         return Captured(file, None)
-    from gdbmem.analysis.library import is_library
+    from gdbmem.analysis.own_code import OWN, own_rank
     from gdbmem.formats.massif import read_sites, read_unit
 
-    return Captured(file, heap_bytes, read_sites(data, is_library), unit=read_unit(data))
+    return Captured(file, heap_bytes, read_sites(data, own_rank, own=OWN), unit=read_unit(data))
 
 
 def take_in_passing(name: Optional[str], hit: int, taken: Taken) -> bool:
@@ -140,7 +143,8 @@ def summary_line(
     text = f"snapshot {record.label}: {memory_noun(unit)} {format_size(size_bytes)}"
     if session.last_heap_bytes is not None:
         text += f", {format_delta(size_bytes - session.last_heap_bytes)} since {session.last_label}"
-    text += remark
+    unseen = "" if size_bytes else _unseen_malloc()
+    text += f": {session.engine} sees nothing of {unseen}" if unseen else remark
     grown = growing_site(session.last_sites, sites)
     if grown is not None:
         site, delta = grown
@@ -148,6 +152,15 @@ def summary_line(
         text += f"; {verb} {describe_site(site)} ({format_delta(delta)})"
     session.last_sites, session.last_heap_bytes, session.last_label = sites, record.heap_bytes, record.label
     return text
+
+
+def _unseen_malloc() -> str:
+    """Return in words the malloc that valgrind can't replace, if the program has such a one; else ""."""
+    if any(entry.get("slug") == "static-binary" for entry in session.run.facts.get("warnings", [])):
+        return "the malloc that is linked into the program"
+    # valgrind looks for malloc in libc.so*; musl's is in its dynamic linker.
+    is_musl = any("/ld-musl-" in (objfile.filename or "") for objfile in gdb.objfiles())
+    return "musl's malloc" if is_musl and session.native is None else ""
 
 
 def blind_spot(heap_bytes: Optional[int]) -> Optional[str]:
@@ -160,14 +173,14 @@ def blind_spot(heap_bytes: Optional[int]) -> Optional[str]:
         return "it counts 0 bytes: does the program bring an allocator of its own? then try --massif"
     pid = real_pid()
     # Other tools of valgrind's grow by themselves: memcheck remembers of each byte whether it is defined.
-    if heap_bytes is None or pid is None or not session.baseline_rss_bytes or session.engine != massif.NAME:
+    if heap_bytes is None or pid is None or session.engine != massif.NAME:
         return None
-    grown = process_facts(pid).anonymous_bytes - session.baseline_rss_bytes
+    grown = program_mapped_bytes(pid)
     if grown < _BLIND_BYTES or heap_bytes > grown // 20:
         return None
     return (
-        f"massif counts {format_size(heap_bytes)} of heap while the process has grown by {format_size(grown)}: this "
-        "memory doesn't come from malloc (a static binary? an allocator of its own over mmap?); "
+        f"massif counts {format_size(heap_bytes)} of heap while the program holds {format_size(grown)} that it mapped:"
+        " this memory doesn't come from malloc (a static binary? an allocator of its own over mmap?); "
         "launch with --pages-as-heap to count pages"
     )
 
@@ -177,13 +190,29 @@ class SnapCommand(Command):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("snapshot", metavar="NAME", nargs="?", help="what to call it")
+        parser.add_argument(
+            "--containers",
+            action="store_true",
+            help="survey the containers too: the diff names those that grew",
+        )
 
     def run(self, args: argparse.Namespace) -> None:
         record, summary = take_snapshot(args.snapshot)
         say(summary)
+        if args.containers:
+            self._survey(record)
         warning = blind_spot(record.heap_bytes)
         if warning:
             warn(warning)
+
+    @staticmethod
+    def _survey(record: SnapshotRecord) -> None:
+        from gdbmem.debugger.containers import survey_here
+        from gdbmem.debugger.kept import keep_survey
+
+        survey = survey_here()
+        survey.check()
+        say(f"containers kept as {keep_survey(record.base_name, survey, hit=record.hit).label}")
 
 
 def _records() -> Sequence[SnapshotRecord]:
@@ -244,7 +273,9 @@ class DiffCommand(Command):
     def run(self, args: argparse.Namespace) -> None:
         from gdbmem.analysis.diff import diff_series
         from gdbmem.analysis.query import query_from
+        from gdbmem.launch.holdings import holdings
         from gdbmem.report.output import open_output
+        from gdbmem.runs.ordering import process_notices
 
         query = query_from(args)
         by_size = query.by == "size"
@@ -252,15 +283,17 @@ class DiffCommand(Command):
         snapshots = [self._load(record, by_size=by_size, metric=args.metric) for record in chosen]
         with open_output(args.output, force=args.force) as stream:
             diff = diff_series(snapshots)
+            held = holdings(session.run, chosen, diff, query)
+            said = process_notices([(record.name, record.process) for record in chosen])
             if args.json:
                 from gdbmem.report.diff_json import diff_json
 
-                stream.write(diff_json(diff, query))
+                stream.write(diff_json(diff, query, notices=said, held=held))
             else:
                 from gdbmem.debugger.terminal import console_on
                 from gdbmem.report.diff_text import print_diff
 
-                print_diff(diff, query, console_on(stream))
+                print_diff(diff, query, console_on(stream), notices=said, held=held)
 
     def operands(self) -> list[str]:
         return [record.name for record in session.run.snapshots] if session.has_run else []

@@ -11,7 +11,8 @@ _signals: list[str] = []  # the one that stopped the program here
 def note_stop(event: gdb.Event) -> None:
     """Remember how often the breakpoint of this stop was hit, or which signal it was."""
     breakpoints = getattr(event, "breakpoints", None)
-    _hits[:] = [breakpoints[0].hit_count] if breakpoints else []
+    # Another extension may have deleted it.
+    _hits[:] = [breakpoints[0].hit_count] if breakpoints and breakpoints[0].is_valid() else []
     name = getattr(event, "stop_signal", None)
     _signals[:] = [name] if name else []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Optional
 
 import gdb
@@ -30,6 +31,27 @@ _ITERATOR = re.compile(
 )
 _TREES = {"map", "multimap", "set", "multiset"}
 _HASHES = {"unordered_map", "unordered_multimap", "unordered_set", "unordered_multiset"}
+# Where libstdc++ has a container's first pointer, unless its allocator has a state (std::pmr) that comes before it.
+_FIRST_FIELDS = {
+    "vector": ("_M_start", 0),
+    "bits": ("_M_start", 0),
+    "string": ("_M_p", 0),
+    "deque": ("_M_map", 0),
+    "list": ("_M_node", 0),
+    "forward": ("_M_head", 0),
+    "tree": ("_M_header", 8),
+    "hash": ("_M_buckets", 0),
+}
+# Containers of other libraries, which lay their elements out in ways of their own.
+_UNREAD = re.compile(
+    r"^(absl::(\w+::)?(flat_hash_|node_hash_|btree_|InlinedVector|FixedArray|Cord$)"
+    r"|boost::(container|unordered|intrusive|multi_index|multi_array|circular_buffer|unordered_\w+|\w+_array)\b"
+    r"|folly::(F14|fb|small_vector|sorted_vector)|google::(dense|sparse)_hash|tbb::|robin_hood::|tsl::"
+    r"|Q(Vector|List|Map|Hash|Set|String|ByteArray)\b|Eigen::(Matrix|Array)<)"
+)
+_UNREAD_VALUES = re.compile(
+    r"^(absl::(\w+::)?StatusOr|boost::(optional|variant))<"
+)  # hold values in themselves
 _POINTER_DEPTH = 3  # plain pointers that are followed from a variable
 
 
@@ -111,10 +133,16 @@ class Planner:
         kind = found[2] if found else ""
         fillers = (self._fill_libcxx, self._fill_container, self._fill_compound)
         try:
-            if not _ITERATOR.match(made.type_name) and not any(
+            if _UNREAD.match(made.type_name):
+                made.kind = "unread"
+            elif _UNREAD_VALUES.match(made.type_name):
+                made.kind = "unread"
+                made.element = self._values_of(type_, pointers)
+            elif not _ITERATOR.match(made.type_name) and not any(
                 fill(made, type_, kind, pointers) for fill in fillers
             ):
                 self._fill_struct(made, type_, pointers)
+            _shift(made, type_)
         except (gdb.error, RuntimeError):
             made.kind, made.fields = "struct", []  # a layout that is nobody's
         # Of a class that is only declared the object's own class may be known.
@@ -157,6 +185,17 @@ class Planner:
             if inner is not None:
                 made.fields.append((number, "", inner))
 
+    def _values_of(self, type_: gdb.Type, pointers: int) -> Optional[Plan]:
+        """Return a plan of all that an object of template *type_* may hold; it is asked only whether it holds any.
+
+        None where gdb doesn't list all of the arguments.
+        """
+        count = _template_arguments(type_)
+        if "variant<" in str(type_) and count < 2:
+            return None
+        plans = [self._plan(type_.template_argument(number), pointers) for number in range(count)]
+        return Plan("struct", "", 0, fields=[(0, "", plan) for plan in plans if plan is not None])
+
     def _in_any(self, pointers: int) -> Resolve:
         def resolve(manager: int, address: int) -> Optional[Resolved]:
             held = held_in_any(manager)
@@ -183,6 +222,9 @@ class Planner:
             self._elements(made, "list", type_.template_argument(0), pointers)
             made.element_offset = _align(16, type_.template_argument(0))
             made.node_size = _round(made.element_offset + made.element_size, 8)
+        elif kind == "forward_list" and "_M_impl" in _names(type_):
+            self._elements(made, "forward", type_.template_argument(0), pointers)
+            _place_in_node(made, 8, _alignment(type_.template_argument(0)))
         elif kind in _TREES:
             self._elements(made, "tree", _value_type(type_, kind), pointers)
             made.element_offset = _align(32, _value_type(type_, kind))
@@ -215,6 +257,9 @@ class Planner:
         elif kind == "list" and "__end_" in names:
             self._elements(made, "libcxx_list", value, pointers)
             _place_in_node(made, 16, _alignment(value))
+        elif kind == "forward_list" and "__before_begin_" in names:
+            self._elements(made, "forward", type_.template_argument(0), pointers)
+            _place_in_node(made, 8, _alignment(type_.template_argument(0)))
         elif kind in _TREES and "__tree_" in names:
             # The value may begin right behind the colour, which is one byte.
             _place_in_node(made, 25, self._values(made, "libcxx_tree", type_, kind, pointers))
@@ -249,8 +294,9 @@ class Planner:
         target = type_.template_argument(0).strip_typedefs()
         made.kind = kind.partition("_")[0]
         made.count = 16  # bytes of libstdc++'s counts
-        if kind == "unique_ptr" and target.code == gdb.TYPE_CODE_ARRAY:
-            made.kind = "struct"  # how many elements it has is not known
+        if kind == "unique_ptr" and target.code == gdb.TYPE_CODE_ARRAY and made.size == 8:
+            self._elements(made, "owned_array", target.target(), pointers)
+            made.element_offset = max(_alignment(target.target()), 8)
             return
         if kind == "unique_ptr" and made.size != 8:
             made.kind = "struct"  # a deleter with a state of its own
@@ -286,6 +332,36 @@ class Planner:
         if inner is None or not size:
             return None
         return Plan("array", "", int(type_.sizeof), inner, size, count=int(type_.sizeof) // size)
+
+
+def _shift(made: Plan, type_: gdb.Type) -> None:
+    """Let *made* read its container from where its first pointer is, behind an allocator with a state."""
+    name, usual = _FIRST_FIELDS.get(made.kind, ("", 0))
+    if not name or name not in _all_names(type_):
+        return
+    offset = _find_field(type_, name)[0] - usual
+    if offset > 0:
+        inner = replace(made, fields=[])
+        made.kind, made.fields = "struct", [(offset, "", inner)]
+
+
+def _all_names(type_: gdb.Type) -> set[str]:
+    """Return the names of the fields of *type_*, of its bases and of its members without further containers."""
+    names: set[str] = set()
+    for field in fields_of(type_):
+        if field.name and not field.is_base_class:
+            names.add(str(field.name))
+        inner = field.type.strip_typedefs() if field.type is not None else None
+        if (
+            inner is not None
+            and inner.code == gdb.TYPE_CODE_STRUCT
+            and (field.is_base_class or field.name in _INNER)
+        ):
+            names |= _all_names(inner)
+    return names
+
+
+_INNER = ("_M_impl", "_M_dataplus", "_M_t", "_M_h", "_M_node")
 
 
 def _find_field(type_: gdb.Type, name: str) -> tuple[int, gdb.Type]:

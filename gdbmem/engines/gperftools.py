@@ -23,8 +23,9 @@ TABLE = Table(
     runs=NATIVE,
     summary="native code, every allocation counted",
     cost="by the rate of allocations: nothing where a program computes, 25 times and more slower where it allocates",
-    counts="bytes as they were requested, exact",
+    counts="bytes as they were requested, exact from the moment that its profiler starts",
     blind=(
+        "blocks that libraries allocate before the profiler starts, while they are loaded (some 77 KiB with libstdc++)",
         "stacks beyond the first 1 MiB of the dumps that gperftools 2.10 takes by itself (the missing share is said)",
         "a program that brings its own allocator, or is static or setuid",
         "frames where the unwinder fails (build with -fno-omit-frame-pointer, or use a newer gperftools)",

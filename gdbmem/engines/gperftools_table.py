@@ -48,6 +48,7 @@ def complete(path: Path, pid: int) -> bool:
     A dump that is whole already, or that can't be completed, is left as it is.
     """
     if path.stat().st_size < _CUT_FROM:
+        _add_maps(path, pid)
         return True
     data = path.read_bytes()
     first = _FIRST.match(data)
@@ -66,6 +67,14 @@ def complete(path: Path, pid: int) -> bool:
             temporary.replace(path)
             return True
     return False
+
+
+def _add_maps(path: Path, pid: int) -> None:
+    """Add the files that the addresses in the dump at *path* lie in, where its process has no /proc to see them by."""
+    with contextlib.suppress(OSError):
+        if path.read_bytes().endswith(b"\nMAPPED_LIBRARIES:\n"):
+            with path.open("ab") as stream:
+                stream.write(Path(f"/proc/{pid}/maps").read_bytes())
 
 
 _Row = tuple[_Bucket, tuple[int, ...]]

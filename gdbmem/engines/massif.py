@@ -82,6 +82,7 @@ def valgrind_arguments(options: MassifOptions, history: Path) -> list[str]:
         f"--pages-as-heap={yes(options.pages_as_heap)}",
         f"--stacks={yes(options.stacks)}",
         f"--time-unit={options.time_unit}",
+        "--depth=100",  # massif's 30 end within a library of templates or Rust's
         *shared_arguments(options),
     ]
     arguments += [f"--alloc-fn={name}" for name in options.alloc_fns]

@@ -56,6 +56,10 @@ class Symbols(Protocol):
         """Look up together what several profiles will want one by one."""
         ...
 
+    def look_in(self, folder: str) -> None:
+        """Search *folder* too for binaries that are not where a profile says."""
+        ...
+
 
 class MemoryMap:
     """The executable regions of one process."""

@@ -31,9 +31,7 @@ _KEYS = {PEAK: ("gb", "gbk"), IN_USE: ("eb", "ebk"), ALLOCATED: ("tb", "tbk"), O
 _KEYS_1 = {**_KEYS, IN_USE: ("fb", "fbk")}
 # valgrind's own malloc stands at the top of each stack; no other tool's files have it.
 _OWN = re.compile(r"\(in (?:.*/)?vgpreload_[\w.-]+\)$|/vg_replace_malloc\.c:[0-9]+\)$")
-_FRAME = re.compile(
-    r"(?:0x[0-9A-Fa-f]+: )?(.*) \((?:in (.*)|(.*):(\d{1,9}))\)|(?:0x[0-9A-Fa-f]+: )?(.*)", re.DOTALL
-)
+_FRAME = re.compile(r"(?:(0x[0-9A-Fa-f]+): )?(?:(.*) \((?:in (.*)|(.*):(\d{1,9}))\)|(.*))", re.DOTALL)
 
 
 def read_dhat(data: Data, source: str, metric: Optional[str]) -> StackProfile:
@@ -42,7 +40,7 @@ def read_dhat(data: Data, source: str, metric: Optional[str]) -> StackProfile:
 
     try:
         found = json.loads(bytes(data))
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError, OverflowError) as error:
         reason = str(error) if isinstance(error, ValueError) else "it nests without end"
         raise InputError(
             f"{printable(source)} is no whole JSON: {printable(reason)}",
@@ -51,7 +49,7 @@ def read_dhat(data: Data, source: str, metric: Optional[str]) -> StackProfile:
         ) from None
     try:
         return _profile(found, source, metric)
-    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
         raise InputError(
             f"{printable(source)} is not what DHAT writes: {type(error).__name__} at {printable(str(error))}",
             slug="json-damaged",
@@ -109,9 +107,9 @@ def _chains(table: Sequence[str]) -> list[tuple[Frame, ...]]:
 def _frame(text: str) -> Frame:
     match = _FRAME.fullmatch(text)
     assert match is not None  # the last branch takes anything
-    if match[5] is not None:
-        return Frame(function=match[5])
-    function = None if match[1] == "???" else match[1]
-    if match[2] is not None:
-        return Frame(function, object=None if match[2] == "???" else match[2])
-    return Frame(function, match[3], int(match[4]))
+    address, function, place, file, line, alone = match.groups()
+    # Nameless calls are told apart by where they are, which under valgrind is the same in each run.
+    name = address if (alone or function) == "???" else alone or function
+    if place is not None:
+        return Frame(name, object=None if place == "???" else place)
+    return Frame(name) if file is None else Frame(None if name == address else name, file, int(line))

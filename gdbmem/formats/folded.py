@@ -12,6 +12,7 @@ from gdbmem.formats.stacks import (
     DEEPEST,
     IN_USE,
     Content,
+    Singles,
     Stack,
     StackProfile,
     bad_line,
@@ -38,13 +39,13 @@ def read_folded(data: Data, source: str, metric: Optional[str]) -> StackProfile:
         metric=choose_metric(metric, (IN_USE,), source),
         metrics=(IN_USE,),
         total_bytes=total_of(stacks),
-        load=lambda profile: Content(stacks, [(frame,) for frame in frames], has_blocks=False),
+        load=lambda profile: Content(stacks, Singles(frames), has_blocks=False),
         notices=notices,
     )
 
 
 def _parse(data: bytes, source: str) -> tuple[list[Stack], list[Frame], list[Notice]]:
-    index: dict[bytes, int] = {}
+    index: dict[str, int] = {}
     sums: dict[tuple[int, ...], int] = {}  # equal lines are one stack: a packed file may hold very many
     notices: list[Notice] = []
     for number, line in enumerate(io.BytesIO(data), start=1):
@@ -56,7 +57,7 @@ def _parse(data: bytes, source: str) -> tuple[list[Stack], list[Frame], list[Not
                 notices.append(Notice(TRUNCATED, f"{printable(source)} was cut at line {number}"))
                 break
             raise bad_line(source, number, line, "'main;…;function BYTES'")
-        words = match[1].split(b";")
+        words = match[1].decode("utf-8", "surrogateescape").split(";")
         if len(words) > DEEPEST:
             raise InputError(
                 f"{printable(source)}:{number}: a stack of {len(words)} frames", slug="stack-too-deep"
@@ -69,8 +70,9 @@ def _parse(data: bytes, source: str) -> tuple[list[Stack], list[Frame], list[Not
     return stacks, [_frame(word) for word in index], notices
 
 
-def _frame(word: bytes) -> Frame:
-    text = word.decode("utf-8", "surrogateescape")
+def _frame(text: str) -> Frame:
+    if not text.endswith(")"):
+        return Frame(function=text)
     match = _PLACE.fullmatch(text)
     if match:
         return Frame(match[1], match[2], int(match[3]))

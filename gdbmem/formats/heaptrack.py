@@ -10,7 +10,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from typing import Callable, Optional, Union
 
 from gdbmem.errors import InputError, Notice
@@ -46,6 +46,9 @@ METRICS = (IN_USE, PEAK, ALLOCATED)
 _VERSIONS = (1, 2, 3)
 _LONGEST_LINE_BYTES = 64 << 20
 _PIECE_BYTES = 128 << 10  # what is worked out of a piece then stays in the processor's cache
+
+_LONGEST_STACK = 64  # frames that heaptrack itself records of one
+_MOST_FRAMES = 1 << 20  # of all stacks together, should some be longer
 
 Blocks = Callable[[], Iterator[bytes]]  # what a file holds, from its start each time
 
@@ -109,7 +112,13 @@ def read_heaptrack(data: Union[Data, Blocks], source: str, metric: Optional[str]
 def _load(profile: StackProfile, stacks: Sequence[Stack], tables: _Tables, events: Events) -> Content:
     if profile.by_size:
         stacks = _stacks(tables, events, profile.metric, profile.source, by_size=True)
-    return Content(_with_paths(_merged(stacks, tables), tables, profile.source), tables.chains)
+    merged = _merged(stacks, tables)
+    deepest = _deepest(merged, tables)
+    if deepest < DEEPEST:
+        text = f"{printable(profile.source)} holds stacks that together are far longer than the file;"
+        notice = Notice("stacks-cut", f"{text} {deepest} frames of each are shown, from the allocation on")
+        profile.notices += [notice] if notice not in profile.notices else []
+    return Content(_with_paths(merged, tables, profile.source, deepest), tables.chains)
 
 
 def _stacks(tables: _Tables, events: Events, metric: str, source: str, *, by_size: bool) -> list[Stack]:
@@ -162,12 +171,22 @@ def _merged(stacks: Sequence[Stack], tables: _Tables) -> list[Stack]:
     return list(sums.values())
 
 
-def _with_paths(stacks: Sequence[Stack], tables: _Tables, source: str) -> list[Stack]:
+def _deepest(stacks: Sequence[Stack], tables: _Tables) -> int:
+    """Return how many frames of each stack to list: a chain of traces stands for the square of its length."""
+    depth = _column(0)
+    for caller in islice(tables.trace_caller, 1, None):
+        depth.append(depth[caller] + 1)
+    together = sum(depth[stack.frames[0]] for stack in stacks)
+    return DEEPEST if together <= _MOST_FRAMES + _LONGEST_STACK * len(stacks) else _LONGEST_STACK
+
+
+def _with_paths(stacks: Sequence[Stack], tables: _Tables, source: str, deepest: int) -> list[Stack]:
     addresses, callers = tables.trace_address, tables.trace_caller
     found = []
     for stack in stacks:
-        trace, path = stack.frames[0], []
-        while trace:
+        trace = stack.frames[0]
+        path: list[int] = []
+        while trace and (len(path) < deepest or deepest == DEEPEST):
             path.append(addresses[trace])
             trace = callers[trace]
         if len(path) > DEEPEST:

@@ -54,7 +54,8 @@ def parse_malloc_info(text: str) -> MallocInfo:
 
 def _sums(text: str) -> Sums:
     figures = _figures(text)
-    return Sums(*figures["total", "fast"], *figures["total", "rest"], figures["system", "current"][1])
+    fast = figures.get(("total", "fast"), (0, 0))  # glibc 2.43 has no fastbins
+    return Sums(*fast, *figures["total", "rest"], figures["system", "current"][1])
 
 
 def _figures(text: str) -> Mapping[tuple[str, str], tuple[int, int]]:

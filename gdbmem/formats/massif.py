@@ -31,6 +31,7 @@ _PAGES = b"--pages-as-heap=yes"
 HEAPTRACK = b"heaptrack"  # what it gives as the description
 
 _HEADER_BYTES = 8 << 20  # Linux gives a program at most 6 MiB of arguments
+_KEPT_TEXTS = 50_000  # decoded, for the trees to come
 _TIME_UNITS = (b"i", b"ms", b"B", b"s")
 _NUMBER = rb"([0-9]{1,18})"
 _HEAD_LINES = (
@@ -85,7 +86,12 @@ class MassifProfile:
         Raises InputError, naming the line, when it is damaged.
         """
         area = self._areas[index]
-        return None if area is None else parse_tree(area, self._texts)
+        if area is None:
+            return None
+        tree = parse_tree(area, self._texts)
+        if len(self._texts) > _KEPT_TEXTS:
+            self._texts = NodeTexts()
+        return tree
 
 
 class _Header(NamedTuple):

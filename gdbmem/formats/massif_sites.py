@@ -17,25 +17,26 @@ _TREE = re.compile(rb"^heap_tree=(?:detailed|peak)\n", re.MULTILINE)
 _LINE = re.compile(rb" *n([0-9]{1,18}): ([0-9]{1,18}) (.*)\n")
 
 
-_PRUNED, _LIBRARY, _NAMELESS, _OWN = range(-1, 3)
+_PRUNED, _LIBRARY = -1, 0  # ranks below those of the user's own frames
 
 
 class _Site(NamedTuple):
     key: FrameKey
-    rank: int  # _OWN: nothing below it matters
+    rank: int  # of those that the caller's function gives, or _PRUNED
 
 
 class _Sites(dict[bytes, _Site]):
     """Node text → the site it is."""
 
-    def __init__(self, is_library: Callable[[Frame], bool]) -> None:
+    def __init__(self, rank: Callable[[Frame], int]) -> None:
         super().__init__()
-        self._is_library = is_library
+        self._rank = rank
         self._places: dict[bytes, _Site] = {}  # the same, without the address: far fewer
 
     def __missing__(self, text: bytes) -> _Site:
         address, _, place = text.partition(b": ")
-        known = self._places.get(place) if address.startswith(b"0x") else None
+        is_named = address.startswith(b"0x") and not place.startswith(b"???")
+        known = self._places.get(place) if is_named else None
         site = self[text] = self._places[place] = known or self._read(text)
         return site
 
@@ -43,17 +44,14 @@ class _Sites(dict[bytes, _Site]):
         frame = read_node_text(text).frame
         if frame is None:
             return _Site(UNKNOWN_SITE, _PRUNED)
-        if self._is_library(frame):
-            return _Site(frame.key, _LIBRARY)
-        return _Site(frame.key, _NAMELESS if frame.is_nameless else _OWN)
+        return _Site(frame.key, self._rank(frame))
 
 
-def read_sites(data: bytes, is_library: Callable[[Frame], bool]) -> dict[FrameKey, int]:
+def read_sites(data: bytes, rank: Callable[[Frame], int], *, own: int) -> dict[FrameKey, int]:
     """Return the bytes of each user site in the first tree of *data*; they add up to the tree's.
 
-    A user site is the first frame on a path, from the allocation outward, for which *is_library* is
-    False, and that has a name; else the first without one; else the first of all. Merged places below
-    libraries only are UNKNOWN_SITE. What lies below a named site is skipped, not parsed.
+    A user site is the first frame on a path, from the allocation outward, with the highest *rank*. 0 is the lowest, a
+    library's: merged places below those only are UNKNOWN_SITE. *own* is the highest: what lies below is not parsed.
     Raises InputError when there is no tree or when it ends early.
     """
     if data.find(b"\r\n", 0, 4096) >= 0:
@@ -63,12 +61,12 @@ def read_sites(data: bytes, is_library: Callable[[Frame], bool]) -> dict[FrameKe
     if root is None:
         raise _cut("holds no tree")
     try:
-        return _descend(data, root, _Sites(is_library))
+        return _descend(data, root, _Sites(rank), own)
     except UnknownTextError as error:
         raise _bad(f"is none of massif's: {error}") from None
 
 
-def _descend(data: bytes, root: re.Match[bytes], sites: _Sites) -> dict[FrameKey, int]:
+def _descend(data: bytes, root: re.Match[bytes], sites: _Sites, own: int) -> dict[FrameKey, int]:
     found: dict[FrameKey, int] = {}
     # Level by level: children still to come, bytes that no child has claimed yet, and the best site so far.
     children, unclaimed, bests = [int(root[1])], [int(root[2])], [_Site(UNKNOWN_SITE, _PRUNED)]
@@ -98,7 +96,7 @@ def _descend(data: bytes, root: re.Match[bytes], sites: _Sites) -> dict[FrameKey
             site = best
         children[-1] -= 1
         unclaimed[-1] -= size
-        if count and site.rank != _OWN:
+        if count and site.rank != own:
             children.append(count)
             unclaimed.append(size)
             bests.append(site)

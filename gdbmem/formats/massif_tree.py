@@ -22,7 +22,9 @@ NODE = re.compile(rb"^( *)n([0-9]+): ([0-9]+) (.*)$", re.MULTILINE)
 _PRUNED_TEXT = re.compile(
     rb"in ([0-9]{1,18}) places?, (?:all )?below massif's threshold \(([0-9.]+(?:e[-+]?[0-9]+)?)%?\)"
 )
-_FRAME_TEXT = re.compile(rb"(0x[0-9A-Fa-f]+): (.+)")
+_FRAME_TEXT = re.compile(rb"0x([0-9A-Fa-f]{1,16}): (.+)")
+# Most are so: nothing that is in parentheses but a file and a line.
+_ORDINARY_TEXT = re.compile(rb"0x([0-9A-F]{1,16}): ([^()?]+) \(([^():]+):([0-9]{1,9})\)")
 _BLOCK_BYTES = 1 << 20  # lines are parsed by the block: rows of a whole tree would take ten times its size
 
 
@@ -30,7 +32,7 @@ class NodeText(NamedTuple):
     """What the text behind a node's bytes says."""
 
     frame: Optional[Frame]  # None: merged places
-    address: bytes = b""  # lines with one address after another are one call, inlined
+    address: int = 0  # lines with one address after another are one call, inlined
     places: int = 0  # how many places are merged
     percent: float = 0.0  # … and below which share of the total each of them is
 
@@ -39,12 +41,31 @@ class UnknownTextError(ValueError):
     """A node's text of none of massif's kinds."""
 
 
-class NodeTexts(dict[bytes, NodeText]):
-    """Texts decoded so far: a file repeats the same few thousand in all its trees."""
+class NodeTexts(dict[bytes, int]):
+    """A number for each text read so far, and what it says: a file repeats the same few thousand in all its trees."""
 
-    def __missing__(self, text: bytes) -> NodeText:
-        entry = self[text] = read_node_text(text)
-        return entry
+    def __init__(self) -> None:
+        super().__init__()
+        self.frames: list[Optional[Frame]] = []  # None: merged places
+        self.address = array("Q")
+        self.merged: dict[int, NodeText] = {}
+        self._files: dict[bytes, str] = {}
+
+    def __missing__(self, text: bytes) -> int:
+        match = _ORDINARY_TEXT.fullmatch(text)
+        if match is not None:
+            address, function, file, line = match.groups()
+            name = self._files.get(file) or self._files.setdefault(file, _decode(file))
+            self.frames.append(Frame(_decode(function), name, int(line) or None))
+            self.address.append(int(address, 16))
+        else:
+            entry = read_node_text(text)
+            if entry.frame is None:
+                self.merged[len(self.frames)] = entry
+            self.frames.append(entry.frame)
+            self.address.append(entry.address)
+        number = self[text] = len(self.frames) - 1
+        return number
 
 
 def read_node_text(text: bytes) -> NodeText:
@@ -54,12 +75,16 @@ def read_node_text(text: bytes) -> NodeText:
     """
     match = _FRAME_TEXT.fullmatch(text)
     if match is not None:
-        return NodeText(_read_frame(match[2]), match[1])
+        frame = _read_frame(match[2])
+        if frame.function is None and frame.file is None:
+            # Nameless calls are told apart by where they are, which under valgrind is the same in each run.
+            frame = frame._replace(function=f"0x{match[1].decode('ascii').lstrip('0') or '0'}")
+        return NodeText(frame, int(match[1], 16))
     match = _PRUNED_TEXT.fullmatch(text)
     if match is None:
         raise UnknownTextError(printable(_decode(text)))
     try:
-        return NodeText(None, places=int(match[1]), percent=float(match[2]))
+        return NodeText(None, places=int(match[1]), percent=min(float(match[2]), 100.0))
     except ValueError:  # "1.2.3"
         raise UnknownTextError(printable(_decode(text))) from None
 
@@ -141,15 +166,14 @@ def unknown_line(data: Data, offset: int, source: str, expected: str) -> InputEr
 
 
 class _Columns:
-    """A tree's lines, column by column, its texts numbered."""
+    """A tree's lines, column by column."""
 
     def __init__(self, texts: NodeTexts) -> None:
-        self.depths: list[int] = []
-        self.children: list[int] = []
+        self.depths = array("i")
+        self.children = array("q")
         self.bytes = array("q")
-        self.texts: list[int] = []  # node → number of its text; the root has none
-        self.entries: list[NodeText] = []  # number → text
-        self._numbers = _Numbers(texts, self.entries)
+        self.texts = array("i")  # node → number of its text; the root's is -1
+        self.known = texts
 
     def add(self, rows: Sequence[tuple[bytes, bytes, bytes, bytes]]) -> None:
         """Append lines. Raises OverflowError, UnknownTextError."""
@@ -160,19 +184,7 @@ class _Columns:
         if not self.texts:
             next(texts)
             self.texts.append(-1)
-        self.texts.extend(map(self._numbers.__getitem__, texts))
-
-
-class _Numbers(dict[bytes, int]):
-    def __init__(self, texts: NodeTexts, entries: list[NodeText]) -> None:
-        super().__init__()
-        self._texts = texts
-        self._entries = entries
-
-    def __missing__(self, text: bytes) -> int:
-        self._entries.append(self._texts[text])
-        number = self[text] = len(self._entries) - 1
-        return number
+        self.texts.extend(map(self.known.__getitem__, texts))
 
 
 def parse_tree(area: TreeArea, texts: NodeTexts) -> CallTree:
@@ -254,7 +266,7 @@ def _offset_of(area: TreeArea, node: int) -> int:
     return at
 
 
-def _check_depths(depths: list[int], area: TreeArea) -> None:
+def _check_depths(depths: array[int], area: TreeArea) -> None:
     if not depths or depths[0] != 0:
         raise area.error(area.start, "the root of the tree, not indented")
     deepest = max(map(sub, islice(depths, 1, None), depths), default=0)
@@ -263,45 +275,50 @@ def _check_depths(depths: list[int], area: TreeArea) -> None:
         raise area.error(_offset_of(area, node), f"a node indented by 1 to {depths[node - 1] + 1} blanks")
 
 
-def _link(columns: _Columns) -> tuple[array[int], list[int], list[int]]:
+def _link(columns: _Columns) -> tuple[array[int], array[int], array[int]]:
     """Return each node's parent, its number of children and the bytes that these leave to it."""
     depths = columns.depths
     parent = array("q", bytes(8 * len(depths)))
-    children = [0] * (len(depths) + 1)  # one more: the root's parent is -1, the last
-    own = [*columns.bytes, 0]
+    children = array("q", bytes(8 * (len(depths) + 1)))  # one more: the root's parent is -1, the last
+    own = array("q", columns.bytes)
+    own.append(0)
     at = [-1] * (max(depths) + 2)
-    for node, depth in enumerate(depths):
+    for node, (depth, size) in enumerate(zip(depths, columns.bytes)):
         above = at[depth]
         at[depth + 1] = node
         parent[node] = above
         children[above] += 1
-        own[above] -= columns.bytes[node]
+        own[above] -= size
     children.pop()
     own.pop()
     return parent, children, own
 
 
 def _build(columns: _Columns, parent: array[int], total_bytes: int) -> CallTree:
+    known = columns.known
     frames: dict[Frame, int] = {}
-    numbers = [
-        frames.setdefault(entry.frame, len(frames)) if entry.frame is not None else PRUNED
-        for entry in columns.entries
-    ]
+    unseen = len(columns.texts)
+    numbers = array("q", [unseen]) * len(known.frames)
     numbers.append(ROOT)  # the root's text is number -1
-    frame = array("i", map(numbers.__getitem__, columns.texts))
+    for text in columns.texts:
+        if numbers[text] == unseen:
+            frame = known.frames[text]
+            numbers[text] = PRUNED if frame is None else frames.setdefault(frame, len(frames))
+    frame_column = array("i", map(numbers.__getitem__, columns.texts))
     for node in _inlined_nodes(columns):
-        inlined = columns.entries[columns.texts[node]].frame
+        inlined = known.frames[columns.texts[node]]
         if inlined is not None:
-            frame[node] = frames.setdefault(inlined._replace(inlined=True), len(frames))
-    pruned = [entry for entry in columns.entries if entry.frame is None]
+            frame_column[node] = frames.setdefault(inlined._replace(inlined=True), len(frames))
+    pruned = [known.merged[text] for text in columns.texts if text in known.merged] if known.merged else []
+    address = array("Q", [0])
+    address.extend(map(known.address.__getitem__, islice(columns.texts, 1, None)))
     return CallTree(
         frames=tuple(frames),
         parent=parent,
-        frame=frame,
+        frame=frame_column,
         bytes=columns.bytes,
-        places=[columns.entries[columns.texts[n]].places for n, f in enumerate(frame) if f == PRUNED]
-        if pruned
-        else (),
+        address=address,
+        places=[entry.places for entry in pruned],
         threshold_bytes=threshold_bytes(total_bytes, max(entry.percent for entry in pruned)) if pruned else 0,
     )
 
@@ -322,16 +339,14 @@ def _inlined_nodes(columns: _Columns) -> Iterator[int]:
     massif repeats the address for each function inlined at it. Recursion repeats the address, too: then
     a text comes again, and with it the next call starts.
     """
-    addresses: dict[bytes, int] = {}
-    # Merged places have no address: a negative number of their own never equals the one before.
-    numbers = [addresses.setdefault(entry.address, len(addresses)) for entry in columns.entries]
-    numbers.append(-1)
-    at = list(map(numbers.__getitem__, columns.texts))
+    known = columns.known
+    at = array("Q", [0])
+    at.extend(map(known.address.__getitem__, islice(columns.texts, 1, None)))
     texts, depths, children = columns.texts, columns.depths, columns.children
     group: set[int] = set()
     last = -1
     for node, same in enumerate(map(eq, at, islice(at, 1, None))):
-        if not same or children[node] != 1 or depths[node + 1] <= depths[node]:
+        if not same or not at[node] or children[node] != 1 or depths[node + 1] <= depths[node]:
             continue
         if last != node - 1 or not group:
             group = {texts[node]}

@@ -10,17 +10,18 @@ from gdbmem.formats.massif_tree import UnknownTextError, read_node_text
 from gdbmem.model.calltree import Frame
 from gdbmem.model.leaks import Block
 
+_SIZE = r"([0-9][0-9,]{0,25})"
 _PREFIX = re.compile(r"(?:==|--)[0-9]+(?:==|--) ?")
-_BLOCK = re.compile(r"( *)(0x[0-9A-Fa-f]+)\[([0-9,]+)\](?: indirect loss record ([0-9,]+))?.*")
+_BLOCK = re.compile(rf"( *)(0x[0-9A-Fa-f]+)\[{_SIZE}\](?: indirect loss record {_SIZE})?.*")
 _POINTER = re.compile(
-    r"\*(0x[0-9a-fA-F]+) (?:points at 0x|interior points at ([0-9,]+) bytes inside 0x)[0-9a-fA-F]+"
+    rf"\*(0x[0-9a-fA-F]+) (?:points at 0x|interior points at {_SIZE} bytes inside 0x)[0-9a-fA-F]+"
 )
 _REGISTER = re.compile(
-    r"tid ([0-9]+) register (\S+) (?:pointing at 0x|interior pointing (?:at )?([0-9,]+) bytes inside 0x)[0-9a-fA-F]+"
+    rf"tid ([0-9]+) register (\S+) (?:pointing at 0x|interior pointing (?:at )?{_SIZE} bytes inside 0x)[0-9a-fA-F]+"
 )
 _PLACE = re.compile(r" *(?:Address|Location) (0x[0-9a-fA-F]+) (.*)")
 _IN_BLOCK = re.compile(
-    r"is ([0-9,]+) bytes inside (?:a|an unallocated|a recently re-allocated) block of size ([0-9,]+) (\S+)"
+    rf"is {_SIZE} bytes inside (?:a|an unallocated|a recently re-allocated) block of size {_SIZE} (\S+)"
 )
 _FRAME = re.compile(r" +(?:at|by) (0x[0-9A-F]+: .*)")
 _ALLOCATORS = re.compile(r"vgpreload_[\w.-]+$|vg_replace_malloc\.c$")

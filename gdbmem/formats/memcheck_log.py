@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from gdbmem.errors import InputError, Notice
@@ -11,10 +11,12 @@ from gdbmem.formats.massif_tree import Data, UnknownTextError, read_node_text
 from gdbmem.formats.stacks import (
     DEEPEST,
     Content,
+    Hidden,
     Stack,
     StackProfile,
     check_count,
     choose_metric,
+    total_of,
 )
 from gdbmem.model.calltree import Frame
 from gdbmem.model.leaks import (
@@ -59,9 +61,10 @@ def read_memcheck_log(data: Data, source: str, metric: Optional[str]) -> StackPr
     """Read the last leak search in *data*; raises InputError where there is none, or a line of it is damaged."""
     search = read_leak_search(bytes(data), source)
     held = {record.kind for record in search.records}
-    metrics = [kind for kind in KINDS if kind in held or (kind in LOST and kind in search.sums)]
-    if not metrics:
+    if not held and not any(kind in search.sums for kind in LOST):
         raise _no_leak_search(source)
+    counted = {kind for kind, found in search.sums.items() if kind in LOST or found.bytes}
+    metrics = [kind for kind in KINDS if kind in held or kind in counted]
     chosen = choose_metric(metric, metrics, source)
     numbers: dict[Frame, int] = {}
     stacks = [
@@ -73,24 +76,34 @@ def read_memcheck_log(data: Data, source: str, metric: Optional[str]) -> StackPr
         for record in search.records
         if record.kind == chosen
     ]
-    total = sum(stack.bytes for stack in stacks)
+    hidden = _unlisted(search, chosen, stacks)
+    total = total_of(stacks) + hidden.bytes
     return StackProfile(
         source=source,
         source_format="memcheck",
         metric=chosen,
         metrics=metrics,
         total_bytes=total,
-        load=lambda profile: Content(stacks, [(frame,) for frame in numbers]),
+        load=lambda profile: Content(stacks, [(frame,) for frame in numbers], hidden=hidden),
         command=search.command,
-        notices=[*search.notices, *_unlisted(search, chosen, total, source)],
+        notices=[*search.notices, *_notices(hidden, chosen, total, source)],
     )
 
 
-def _unlisted(search: LeakSearch, kind: str, total: int, source: str) -> list[Notice]:
-    if kind not in search.sums or search.sums[kind].bytes == total:
+def _unlisted(search: LeakSearch, kind: str, stacks: Sequence[Stack]) -> Hidden:
+    """Return the bytes of *kind* that the sums count and no record lists, as with --leak-check=summary."""
+    if kind not in search.sums:
+        return Hidden(0)
+    counted, listed = search.sums[kind], total_of(stacks)
+    blocks = sum(stack.blocks for stack in stacks)
+    return Hidden(max(0, counted.bytes - listed), blocks=max(0, counted.blocks - blocks))
+
+
+def _notices(hidden: Hidden, kind: str, total: int, source: str) -> list[Notice]:
+    if not hidden.bytes:
         return []
-    text = f"{printable(source)} lists {total} of the {search.sums[kind].bytes} bytes that are {kind}"
-    return [Notice(TRUNCATED, text)]
+    text = f"{printable(source)} lists {total - hidden.bytes} of the {total} bytes that are {kind}"
+    return [Notice(TRUNCATED, f"{text}: the places of the others are unknown (--leak-check=full lists them)")]
 
 
 def read_leak_search(data: bytes, source: str = "memcheck's answer") -> LeakSearch:
@@ -108,7 +121,7 @@ class _Reader:
         self._records: list[LeakRecord] = []
         self._sums: dict[str, Sum] = {}
         self._command = ""
-        self._address = b""  # of the last frame
+        self._address = 0  # of the last frame
         self._stack: Optional[list[Frame]] = None  # of the last record, while it is read
 
     def read(self) -> LeakSearch:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 # Smaller files are read whole: their reader then doesn't care when someone writes the file anew.
 _MAPPED_FROM_BYTES = 16 << 20
-# What a compressed file may unpack to. A bomb of some MiB would fill any disk.
-_UNPACKED_LIMIT_BYTES = 1 << 30
+# What a compressed file may unpack to, and what is read whole may be. A bomb of some MiB would fill any disk.
+_LIMIT_BYTES = 1 << 30
 _HELD_BYTES = 64 << 20  # more than that is unpacked to a file
 _STEP_BYTES = 1 << 20
 
@@ -118,6 +118,9 @@ FORMATS = {
 }
 
 
+_PIECEWISE = ("massif", "heaptrack")  # formats of which a file's size costs no memory
+
+
 class _Other(NamedTuple):
     start: re.Pattern[bytes]
     name: str
@@ -194,6 +197,12 @@ def _read_as(
             raise no_block_sizes(source)
         return read_massif(data, source, notices)
     entry = FORMATS[name]
+    if not isinstance(data, _Unpacking) and len(data) > _LIMIT_BYTES and name not in _PIECEWISE:
+        raise InputError(
+            f"{printable(source)} is larger than {format_size(_LIMIT_BYTES)}, and {name} files are read as a whole",
+            slug="file-too-big",
+            hint="no tool writes such a file of a heap: is it damaged?",
+        )
     module, _, function = entry.reader.partition(":")
     read = getattr(importlib.import_module(f"gdbmem.formats.{module}"), function)
     symbols = (reading.symbols,) if entry.has_addresses else ()
@@ -333,9 +342,9 @@ def _unpacked_blocks(file: IO[bytes], path: str, packing: bytes) -> Iterator[byt
             if not block:
                 return
             total += len(block)
-            if total > _UNPACKED_LIMIT_BYTES:
+            if total > _LIMIT_BYTES:
                 raise InputError(
-                    f"{printable(path)} unpacks to more than {format_size(_UNPACKED_LIMIT_BYTES)}",
+                    f"{printable(path)} unpacks to more than {format_size(_LIMIT_BYTES)}",
                     slug="compressed-file-too-big",
                     hint="unpack it yourself and give the file that comes out",
                 )

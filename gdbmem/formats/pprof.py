@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Optional
 
 from gdbmem.errors import InputError
@@ -60,14 +61,17 @@ class _Reader:
         columns = self._columns()
         chosen = choose_metric(metric, self._order(columns), self.source)
         numbers = self._location_numbers()
-        stacks = self._stacks(columns[chosen], numbers)
+        stacks, taken = self._stacks(columns[chosen], numbers)
         return StackProfile(
             source=self.source,
             source_format="pprof",
             metric=chosen,
             metrics=self._order(columns),
-            total_bytes=total_of(stacks),
-            load=lambda profile: self._content(profile, stacks, columns[chosen], symbols),
+            total_bytes=total_of(stacks) - total_of(taken),
+            load=lambda profile: replace(
+                self._content(profile, stacks, columns[chosen], symbols), taken=taken
+            ),
+            is_difference=bool(taken),
         )
 
     def _text(self, index: int) -> str:
@@ -109,23 +113,31 @@ class _Reader:
     def _location_numbers(self) -> dict[int, int]:
         return {location.id: number for number, location in enumerate(self.profile.location)}
 
-    def _stacks(self, column: _Column, numbers: dict[int, int]) -> list[Stack]:
-        stacks = []
+    def _stacks(self, column: _Column, numbers: dict[int, int]) -> tuple[list[Stack], list[Stack]]:
+        """Return the stacks, and those of what went away: a difference of two profiles counts that below zero."""
+        stacks: list[Stack] = []
+        taken: list[Stack] = []
         rate = self._rate()
         for sample in self.profile.sample:
             values = sample.value
             if len(values) != len(self.profile.sample_type) or len(sample.location_id) > DEEPEST:
                 raise self._out_of_range("values or a stack")
-            size = check_count(values[column.bytes_at], self.source)
-            blocks = 0 if column.blocks_at is None else check_count(values[column.blocks_at], self.source)
+            size = values[column.bytes_at]
+            blocks = 0 if column.blocks_at is None else values[column.blocks_at]
+            check_count(abs(size), self.source)
+            check_count(abs(blocks), self.source)
             if not size and not blocks:
                 continue
             try:
                 path = tuple([numbers[number] for number in sample.location_id])
             except KeyError:
                 raise self._out_of_range("a location") from None
-            stacks.append(Stack(path, size, blocks, _variance(blocks, size, rate)))
-        return stacks
+            variance = _variance(abs(blocks), abs(size), rate)
+            if size > 0 or blocks > 0:
+                stacks.append(Stack(path, max(size, 0), max(blocks, 0), variance))
+            if size < 0 or blocks < 0:
+                taken.append(Stack(path, max(-size, 0), max(-blocks, 0), 0.0 if size > 0 else variance))
+        return stacks, taken
 
     def _rate(self) -> int:
         kind = self.profile.period_type

@@ -7,7 +7,8 @@ from array import array
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Callable, NamedTuple, Optional
+from operator import eq
+from typing import Callable, NamedTuple, Optional, Union, overload
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.addresses import Binary
@@ -44,6 +45,25 @@ class Stack(NamedTuple):
     block_bytes: int = -1  # of each of its blocks; -1: only their mean is known
 
 
+class Singles(Sequence[Sequence[Frame]]):
+    """Chains of one frame each, of which there may be hundreds of thousands."""
+
+    def __init__(self, frames: Sequence[Frame]) -> None:
+        self.frames = frames
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    @overload
+    def __getitem__(self, index: int) -> Sequence[Frame]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Singles: ...
+
+    def __getitem__(self, index: Union[int, slice]) -> Sequence[Frame] | Singles:
+        return Singles(self.frames[index]) if isinstance(index, slice) else (self.frames[index],)
+
+
 @dataclass(frozen=True)
 class Hidden:
     """Bytes that a file counts in its total but does not list."""
@@ -65,6 +85,7 @@ class Content:
     has_blocks: bool = True
     is_sampled: bool = False
     hidden: Optional[Hidden] = None
+    taken: Sequence[Stack] = ()  # of a difference: what went away, counted from nought up
 
 
 @dataclass
@@ -83,6 +104,7 @@ class StackProfile:
     time: float = 0.0
     marked_peak_index: Optional[int] = None
     by_size: bool = False  # trees begin with the size of the blocks
+    is_difference: bool = False  # what came and what went between two moments, which it does not hold
     wanted: Callable[[], Mapping[Binary, set[int]]] = field(
         repr=False, default=dict
     )  # places that lack names
@@ -110,6 +132,11 @@ class StackProfile:
         if self.by_size:
             content = self._with_sizes(content)
         return build_tree(content, self.source)
+
+    def tree_before(self) -> CallTree:
+        """Return, of a difference, what went away as a call tree; tree() is what came."""
+        content = self.load(self)
+        return build_tree(replace(content, stacks=content.taken), self.source)
 
     def _say_that_nothing_is_in_use(self) -> None:
         others = [name for name in self.metrics if name != self.metric]
@@ -194,18 +221,20 @@ def bad_line(source: str, number: int, text: bytes, expected: str) -> InputError
 
 def build_tree(content: Content, source: str) -> CallTree:
     """Merge the stacks of *content* into a call tree in pre-order. Raises InputError for absurd totals."""
-    frames, numbers = _intern(content.chains)
+    frames, numbers, starts = _intern(content.chains)
     mains = {number for number, frame in enumerate(frames) if frame.function == "main"}
-    rows = sorted(
-        (_within_main(list(chain.from_iterable(map(numbers.__getitem__, stack.frames))), mains), index)
-        for index, stack in enumerate(content.stacks)
-    )
+    if starts is None:
+        paths = (tuple(map(numbers.__getitem__, stack.frames)) for stack in content.stacks)
+    else:
+        spans = [numbers[start:end] for start, end in zip(starts, starts[1:])]
+        paths = (tuple(chain.from_iterable(map(spans.__getitem__, stack.frames))) for stack in content.stacks)
+    rows = sorted((_within_main(path, mains), index) for index, path in enumerate(paths))
     builder = _Builder(is_sampled=content.is_sampled)
     if content.hidden is not None and content.hidden.bytes > 0:
         builder.add([PRUNED], Stack((), content.hidden.bytes, content.hidden.blocks))
-    for path, index in rows:
-        builder.add(path, content.stacks[index])
     try:
+        for path, index in rows:
+            builder.add(path, content.stacks[index])
         return builder.finish(frames, content)
     except OverflowError:
         raise InputError(
@@ -213,10 +242,19 @@ def build_tree(content: Content, source: str) -> CallTree:
         ) from None
 
 
-def _intern(chains: Sequence[Sequence[Frame]]) -> tuple[list[Frame], list[list[int]]]:
+def _intern(chains: Sequence[Sequence[Frame]]) -> tuple[list[Frame], array[int], Optional[array[int]]]:
+    """Return the frames, their numbers chain by chain, and where each chain starts; None: each is one frame."""
     index: dict[Frame, int] = {}
-    numbers = [[index.setdefault(_plain_main(frame), len(index)) for frame in frames] for frames in chains]
-    return list(index), numbers
+    numbers, starts = array("q"), array("q", [0])
+    if isinstance(chains, Singles):
+        numbers.extend([index.setdefault(_plain_main(frame), len(index)) for frame in chains.frames])
+        return list(index), numbers, None
+    for frames in chains:
+        for frame in frames:
+            numbers.append(index.setdefault(_plain_main(frame), len(index)))
+        starts.append(len(numbers))
+    singles = all(map(eq, starts, range(len(starts))))
+    return list(index), numbers, None if singles else starts
 
 
 def _plain_main(frame: Frame) -> Frame:
@@ -224,7 +262,7 @@ def _plain_main(frame: Frame) -> Frame:
     return frame._replace(function="main") if (frame.function or "").startswith("main(") else frame
 
 
-def _within_main(path: list[int], mains: Container[int]) -> list[int]:
+def _within_main(path: tuple[int, ...], mains: Container[int]) -> tuple[int, ...]:
     # What calls main is the C library's start: valgrind leaves it out, and so it is left out of all.
     for at in range(len(path) - 1, -1, -1):
         if path[at] in mains:
@@ -237,14 +275,17 @@ def _within_main(path: list[int], mains: Container[int]) -> list[int]:
 _Run = tuple[int, int, int, int]
 
 
+_ZERO = array("q", [0])
+
+
 class _Builder:
     # Sorted paths come one after the other: what a path shares with the last one is still on the stack, and a node
     # holds all that is counted until a path comes that doesn't share it. There are many more nodes than stacks, so
     # what is done for each node is done by the slice.
     def __init__(self, *, is_sampled: bool) -> None:
-        self.parent, self.frame = [-1], [ROOT]
-        self.bytes, self.blocks = [0], [0]
-        self.ends: list[int] = []
+        self.parent, self.frame = array("q", [-1]), array("q", [ROOT])
+        self.bytes, self.blocks = array("q", [0]), array("q", [0])
+        self.ends = array("q")
         self.variance = [0.0] if is_sampled else None
         self._last: Sequence[int] = ()
         self._runs: list[_Run] = []
@@ -264,7 +305,7 @@ class _Builder:
             self.ends.append(node)
         else:  # the same path once more, or one without frames
             node = self._node(depth)
-            if not depth and self.ends[-1:] != [0]:
+            if not depth and not (self.ends and self.ends[-1] == 0):
                 self.ends.append(0)
         self._last = path
         size, blocks = self._counted
@@ -280,9 +321,9 @@ class _Builder:
         first, count = len(self.parent), len(numbers)
         self.parent.append(self._node(depth))
         self._runs.append((first, depth, *self._counted))
-        self.parent += range(first, first + count - 1)
-        self.frame += numbers
-        zeros = [0] * count
+        self.parent.extend(range(first, first + count - 1))
+        self.frame.extend(numbers)
+        zeros = _ZERO * count
         self.bytes += zeros
         self.blocks += zeros
         if self.variance is not None:
@@ -297,8 +338,8 @@ class _Builder:
             first, start, bytes_before, blocks_before = runs[-1]
             kept = max(start, depth)
             nodes, count = slice(first + kept - start, first + end - start), end - kept
-            self.bytes[nodes] = [size - bytes_before] * count
-            self.blocks[nodes] = [blocks - blocks_before] * count
+            self.bytes[nodes] = array("q", (size - bytes_before,)) * count
+            self.blocks[nodes] = array("q", (blocks - blocks_before,)) * count
             end = kept
             if kept == start:
                 runs.pop()
@@ -309,10 +350,10 @@ class _Builder:
         hidden = content.hidden
         return CallTree(
             frames=frames,
-            parent=array("q", self.parent),
-            frame=array("q", self.frame),
-            bytes=array("q", self.bytes),
-            blocks=array("q", self.blocks) if content.has_blocks else None,
+            parent=self.parent,
+            frame=self.frame,
+            bytes=self.bytes,
+            blocks=self.blocks if content.has_blocks else None,
             places=[0] if hidden is not None and hidden.bytes > 0 else (),
             threshold_bytes=hidden.largest_bytes if hidden is not None else 0,
             scattered=hidden is not None,

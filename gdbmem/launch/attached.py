@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,25 +13,31 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from gdbmem import __version__
 from gdbmem.errors import GdbmemError, TargetError, ToolError
+from gdbmem.launch.calling import NAME as CALLS
 from gdbmem.launch.gdbcall import gdb_call
 from gdbmem.launch.gdbpython import ensure_private_folder, loader_file
-from gdbmem.launch.interactive import CONNECT, QUIET, say_run
+from gdbmem.launch.guard import KILLED, Guard
+from gdbmem.launch.interactive import CONNECT, DEAF, QUIET, say_run
 from gdbmem.launch.process import Child
 from gdbmem.launch.runtime import runtime_folder
 from gdbmem.launch.supervisor import Interrupted, Supervisor, saved_terminal
+from gdbmem.launch.sysroot import Sysroot, open_sysroot
 from gdbmem.launch.valgrind import present_program
 from gdbmem.launch.vgdb import RunningValgrind, find_running
 from gdbmem.launch.wire import ATTACHED, ENVIRONMENT
 from gdbmem.linux.clock import boot_id
 from gdbmem.linux.process import ProcessFacts, check_analysable, process_of
 from gdbmem.linux.processes import stat_of
+from gdbmem.linux.target_files import has_our_view
+from gdbmem.linux.target_side import TargetSide
+from gdbmem.linux.terminal_modes import TerminalModes
 from gdbmem.runs.process_runs import run_for_process
-from gdbmem.runs.run import Run, SnapshotRecord, current_folder
-from gdbmem.text import printable
+from gdbmem.runs.run import BINARIES, Run, SnapshotRecord, current_folder
+from gdbmem.text import plural, printable
 
 _SNAPPING = ("massif", "memcheck", "helgrind")  # valgrind's tools that write the heap when they are asked
 SNAP_SECONDS = 120.0  # gdb reads the symbols of a browser meanwhile
@@ -71,13 +76,26 @@ def find_target(pid: int) -> Target:
             f"process {pid} is this gdbmem itself", slug="no-such-process", hint="'ps' lists the others"
         )
     facts = check_analysable(pid)
-    _refuse_elsewhere(facts)
     valgrind = find_running(pid)
+    if valgrind is not None:
+        _refuse_elsewhere(facts)
     if valgrind is not None and facts.state == "T":
         raise _stopped(valgrind)
     words = _command_line(pid)
     program = present_program(pid) if valgrind is not None else None
-    return Target(facts, program or _program_of(pid), words[1:], valgrind)
+    return Target(facts, program or called(_program_of(pid), words[0] if words else ""), words[1:], valgrind)
+
+
+def called(program: Path, word: str) -> Path:
+    """Return *program* by the name that it was started by, *word*, where that is a link to it beside it: redis-server.
+
+    Some programs write more into that word: "redis-server *:6379".
+    """
+    name = Path(word.split(" ")[0].rstrip(":")).name
+    link = program.with_name(name) if name else program
+    with contextlib.suppress(OSError):
+        return link if link.samefile(program) else program
+    return program
 
 
 def _program_of(pid: int) -> Path:
@@ -95,7 +113,7 @@ def _stopped(valgrind: RunningValgrind) -> TargetError:
 
 
 def _refuse_elsewhere(facts: ProcessFacts) -> None:
-    """Refuse a process with another root: its files are not those that stand here under the same names."""
+    """Refuse a valgrind with another root: vgdb would look for its FIFOs here."""
     with contextlib.suppress(OSError):
         here, there = Path("/").stat(), Path(f"/proc/{facts.pid}/root/").stat()
         if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
@@ -122,36 +140,95 @@ class Attachment:
     run: Run
     is_new: bool
     supervisor: Supervisor
+    guard: Optional[Guard]  # over a process that gdb traces
     told: list[dict[str, Any]] = field(default_factory=list)
 
 
 @contextlib.contextmanager
 def open_attachment(
-    target: Target, *, folder: Optional[Path], command: Sequence[str], gdb: str
+    target: Target, *, folder: Optional[Path], command: Sequence[str], gdb: str, is_unattended: bool = False
 ) -> Iterator[Attachment]:
-    """Yield an Attachment; at the end gdb has gone, and a new run that holds nothing too."""
+    """Yield an Attachment; at the end gdb has gone, and a new run that holds nothing too.
+
+    An unattended gdb opens no file by a name that another user's process gives.
+    """
     ensure_private_folder(gdb)
     run, is_new = _open_run(target, folder, command)
     told: list[dict[str, Any]] = []
     try:
-        with runtime_folder(run.folder) as runtime, _drop_folder(target.pid) as (here, there):
+        with (
+            TargetSide(target.pid) as side,
+            runtime_folder(run.folder) as runtime,
+            _sysroot(target, runtime, side, is_unattended=is_unattended) as sysroot,
+        ):
+            there = side.make_folder()
+
+            def collect(message: Mapping[str, Any]) -> None:
+                _collect(side, message["path"], run.folder / message["file"])
+                if sysroot is not None and not has_our_view(target.pid):
+                    sysroot.keep(run.folder / BINARIES)
+
             answer = {
                 "pid": target.pid,
                 "vgdb": target.valgrind.words() if target.valgrind is not None else None,
                 "tool": target.valgrind.tool if target.valgrind is not None else None,
                 "own_terminal": False,
                 "is_stopped": target.facts.state == "T",
-                "here": here,
                 "there": there,
-                "prefix": _prefix(target.pid, run, there),
+                "sysroot": str(sysroot.folder) if sysroot else None,
+                "program": str(sysroot.program) if sysroot else None,
+                "calls": str(runtime / CALLS) if target.valgrind is None else None,
+                "prefix": _prefix(side, run, there),
             }
-            supervisor = Supervisor(runtime, _start_nothing, told.append, {"attached": answer})
+            supervisor = Supervisor(
+                runtime, _start_nothing, told.append, {"attached": answer, "collect": collect}
+            )
             with supervisor:
-                yield Attachment(target, run, is_new, supervisor, told)
+                guard = None
+                if target.valgrind is None:
+                    guard = Guard(
+                        target.pid, side, supervisor.calls, run, is_stopped=target.facts.state == "T"
+                    )
+                attachment = Attachment(target, run, is_new, supervisor, guard, told)
+                try:
+                    yield attachment
+                finally:
+                    supervisor.end()
+                    _see_to(attachment)
     finally:
         if is_new:
             with contextlib.suppress(OSError):
                 run.remove_if_empty()
+
+
+@contextlib.contextmanager
+def _sysroot(
+    target: Target, runtime: Path, side: TargetSide, *, is_unattended: bool
+) -> Iterator[Optional[Sysroot]]:
+    """Yield the files of a process to which paths don't mean what they mean here, or must not; None elsewhere.
+
+    Of another user's process here a user's gdb finds more by itself: libthread_db, printers of the libraries.
+    """
+    is_strange = is_unattended and target.facts.uid != os.geteuid()
+    if target.valgrind is not None or (has_our_view(target.pid) and not is_strange):
+        yield None
+        return
+    with open_sysroot(runtime, target.pid, side) as sysroot:
+        yield sysroot
+
+
+def _see_to(attachment: Attachment) -> None:
+    """Have a process that a killed gdb left go on as it was, and say so."""
+    gdb, guard = attachment.supervisor.gdb, attachment.guard
+    if guard is None:
+        return
+    if gdb is None or not gdb.fatal_signal:
+        guard.dismiss()
+        return
+    count = guard.let_go()
+    if count:
+        left = plural(count, "breakpoint")
+        print(f"gdbmem: gdb left {left} in process {attachment.target.pid}, taken out now", file=sys.stderr)
 
 
 def _start_nothing(serial: int, arguments: Optional[list[str]]) -> Any:
@@ -166,6 +243,9 @@ def _open_run(target: Target, folder: Optional[Path], command: Sequence[str]) ->
     run, is_new = run_for_process(
         str(target.program), target.identity, parent=current_folder(), folder=folder
     )
+    for notice in run.notices:
+        if notice.slug == KILLED:
+            print(f"gdbmem: {printable(notice.message)}", file=sys.stderr)
     if is_new:
         run.update(
             program=str(target.program),
@@ -180,55 +260,34 @@ def _open_run(target: Target, folder: Optional[Path], command: Sequence[str]) ->
     return run, is_new
 
 
-@contextlib.contextmanager
-def _drop_folder(pid: int) -> Iterator[tuple[str, str]]:
-    """Yield a new folder that the process may write to: its path for us, and for the process.
-
-    The process may belong to somebody else, who can't enter our run, or have a /tmp of its own. What is held
-    open can be removed also when the process has gone.
-    """
-    parent = os.open(f"/proc/{pid}/root/tmp", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    base = f"/proc/{os.getpid()}/fd/{parent}"
-    name = ""
-    try:
-        name = Path(tempfile.mkdtemp(prefix="gdbmem-", dir=base)).name
-        owner = Path(f"/proc/{pid}").stat()
-        if owner.st_uid != os.getuid():
-            # Not through a link: the process's own /tmp may let its owner put one there meanwhile.
-            os.chown(name, owner.st_uid, owner.st_gid, dir_fd=parent, follow_symlinks=False)
-        yield f"{base}/{name}", f"/tmp/{name}"
-    except OSError as error:
-        raise TargetError(
-            f"no folder could be made for process {pid} to write to: {error.strerror}",
-            slug="run-unwritable",
-            hint="free some space in /tmp",
-        ) from error
-    finally:
-        if name:
-            shutil.rmtree(f"{base}/{name}", ignore_errors=True)
-        os.close(parent)
-
-
-def _prefix(pid: int, run: Run, there: str) -> str:
+def _prefix(side: TargetSide, run: Run, there: str) -> str:
     """Return what a profiler that is turned on now is to begin its files with."""
     snapshots = run.folder / "snapshots"
-    with contextlib.suppress(OSError):
-        seen = Path(f"/proc/{pid}/root{snapshots}").stat()
-        owner = Path(f"/proc/{pid}").stat().st_uid
-        if seen.st_ino == snapshots.stat().st_ino and owner in (0, os.getuid()):
-            return f"{snapshots}/own"
-    return f"{there}/own"
+    facts = snapshots.stat()
+    is_writable = side.may_write(str(snapshots), (facts.st_dev, facts.st_ino))
+    return f"{snapshots if is_writable else there}/own"
+
+
+def _collect(side: TargetSide, path: str, file: Path) -> None:
+    """Make *file* of what the process has written to its *path*. Raises TargetError where it wrote nothing."""
+    part = file.with_name(f".{file.name}.part")
+    try:
+        with open(part, "xb") as stream:  # noqa: PTH123  (exclusive: nobody's link is followed)
+            side.collect(path, stream)
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def run_attached(
     target: Target, *, gdb: str, folder: Optional[Path], gdb_arguments: Sequence[str], command: Sequence[str]
 ) -> int:
     """Run the user's gdb at *target* until it is left; the process then goes on. Return 0."""
-    with saved_terminal():
+    with saved_terminal() as modes:
         attachment = None
         try:
             with open_attachment(target, folder=folder, command=command, gdb=gdb) as attachment:
-                _foreground(attachment, gdb, gdb_arguments)
+                _foreground(attachment, gdb, gdb_arguments, modes)
         except Interrupted as interrupted:
             print("gdbmem: interrupted", file=sys.stderr)
             return 128 + interrupted.number
@@ -238,17 +297,28 @@ def run_attached(
     return 0
 
 
-def _foreground(attachment: Attachment, gdb: str, gdb_arguments: Sequence[str]) -> None:
+def _foreground(
+    attachment: Attachment, gdb: str, gdb_arguments: Sequence[str], modes: Optional[TerminalModes]
+) -> None:
     symbols = str(attachment.target.program)
     quiet = QUIET if printable(symbols) != symbols else ()
     program = ["--", symbols] if attachment.target.valgrind is not None else []
     child = Child(
-        [gdb, "-q", *quiet, "-x", str(loader_file()), "-ex", CONNECT, *gdb_arguments, *program],
+        [gdb, "-q", *DEAF, *quiet, "-x", str(loader_file()), "-ex", CONNECT, *gdb_arguments, *program],
         environment=_environment(attachment),
         own_session=False,
-        blocked=(signal.SIGINT, signal.SIGQUIT),
+        native_signals=True,
+        dies_with_us=None if attachment.guard is not None else signal.SIGTERM,
     )
-    attachment.supervisor.watch_gdb(child)
+    if attachment.guard is not None:
+        attachment.guard.watch(child.pid)
+    attachment.supervisor.watch_gdb(child, modes)
+    if child.fatal_signal:
+        raise ToolError(
+            f"gdb was ended by {child.fatal_signal}",
+            slug="gdb-died",
+            hint="what was captured before is in the run folder",
+        )
 
 
 def _environment(attachment: Attachment) -> dict[str, str]:
@@ -267,11 +337,24 @@ class Taken:
 
 
 def take_one(
-    target: Target, name: Optional[str], *, gdb: str, folder: Optional[Path], command: Sequence[str]
+    target: Target,
+    name: Optional[str],
+    *,
+    gdb: str,
+    folder: Optional[Path],
+    command: Sequence[str],
+    say: Callable[[str], None],
 ) -> Taken:
-    """Take one snapshot of *target*, which goes on at once. Raises GdbmemError where none can be taken."""
+    """Take one snapshot of *target*, which goes on at once; *say* is told of its wait before that begins.
+
+    Raises GdbmemError where none can be taken.
+    """
+    waits = (
+        f"process {target.pid} ({printable(target.facts.name)}) waits now, mostly less than a second, while"
+    )
     if target.valgrind is not None:
         _refuse_tool(target.valgrind)
+        say(f"{waits} valgrind's {target.valgrind.tool} writes its snapshot")
         run, is_new = _open_run(target, folder, command)
         before = run.snapshots[-1:]
         try:
@@ -281,8 +364,9 @@ def take_one(
                 run.remove_if_empty()
             raise
         return Taken(record, run, pause, before[0] if before else None)
-    with open_attachment(target, folder=folder, command=command, gdb=gdb) as attachment:
+    with open_attachment(target, folder=folder, command=command, gdb=gdb, is_unattended=True) as attachment:
         before = attachment.run.snapshots[-1:]
+        say(f"{waits} gdb reads its symbols and its profiler writes the heap")
         message = _unattended(attachment, gdb, name)
         record = attachment.run.record(message["label"])
         return Taken(
@@ -311,13 +395,14 @@ def _by_vgdb(
     command = "detailed_snapshot" if valgrind.tool == "massif" else "xtmemory"
     name_there = "snapshot.ms"  # with that ending an execution tree comes in massif's format, which names inlined calls
     file = run.next_file(valgrind.tool)
-    with _drop_folder(target.pid) as (here, there):
+    with TargetSide(target.pid) as side:
+        there = side.make_folder()
         began = time.monotonic()
         said = valgrind.ask(command, f"{there}/{name_there}")
         pause = time.monotonic() - began
         try:
-            shutil.move(f"{here}/{name_there}", run.folder / file)
-        except OSError:
+            _collect(side, f"{there}/{name_there}", run.folder / file)
+        except TargetError:
             raise _wrote_nothing(valgrind, said) from None
     total = None
     with contextlib.suppress(GdbmemError):
@@ -367,7 +452,10 @@ def _unattended(attachment: Attachment, gdb: str, name: Optional[str]) -> dict[s
             stdin=subprocess.DEVNULL,
             stdout=log.fileno(),
             stderr=subprocess.STDOUT,
+            dies_with_us=None if attachment.guard is not None else signal.SIGTERM,
         )  # fmt: skip
+        if attachment.guard is not None:
+            attachment.guard.watch(child.pid)
         if not supervisor.wait(lambda: not child.alive, SNAP_SECONDS):
             # On SIGINT gdb lets go of the process first.
             child.stop(((signal.SIGINT, 10.0), (signal.SIGHUP, 10.0), (signal.SIGKILL, 5.0)))

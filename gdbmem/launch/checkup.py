@@ -21,6 +21,7 @@ from gdbmem.launch.gdbpython import GdbPython, find_gdb, gdb_python, private_fol
 from gdbmem.launch.native import find_library
 from gdbmem.launch.requirements import REQUIREMENTS, pip_install, problems
 from gdbmem.launch.runtime import runtime_folder
+from gdbmem.launch.valgrind import own_settings
 from gdbmem.linux.rights import NOBODY, asker
 
 _SECONDS = 60.0
@@ -134,7 +135,13 @@ def _valgrind() -> list[Check]:
 def _tool(valgrind: str, engine: str, out_file: str, *, needed: bool) -> Check:
     """Run valgrind's tool *engine* on a program that does nothing; its file goes nowhere."""
     program = shutil.which("true") or "/bin/true"
-    words = [valgrind, f"--tool={engine}", *([f"{out_file}=/dev/null"] if out_file else []), program]
+    words = [
+        valgrind,
+        *own_settings(),
+        f"--tool={engine}",
+        *([f"{out_file}=/dev/null"] if out_file else []),
+        program,
+    ]
     lost = f"no --engine {engine}"
     status, output = _run(words)
     if status == 0:

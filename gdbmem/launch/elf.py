@@ -7,7 +7,9 @@ import struct
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Optional
+from typing import IO, Callable, Optional
+
+from gdbmem.files import open_regular
 
 _PT_LOAD, _PT_DYNAMIC, _PT_NOTE = 1, 2, 4
 _DT_NEEDED, _DT_STRTAB = 1, 5
@@ -46,18 +48,26 @@ class Elf:
 def read_elf(path: str | os.PathLike[str]) -> Optional[Elf]:
     """Return what *path* is as an ELF file; None where it is none, or can't be read."""
     try:
-        with Path(path).open("rb") as stream:
-            header = stream.read(64)
-            if header[:4] != b"\x7fELF" or header[4] != 2 or header[5] != 1:
-                return None
-            offset, size, count = _table(header, 32, 54)
-            segments = [struct.unpack("<IIQQQQQQ", row) for row in _rows(stream, offset, size, count)]
-            notes = [_at(stream, row[2], min(row[5], 1 << 16)) for row in segments if row[0] == _PT_NOTE]
+        with open_regular(path) as stream:
+            return elf_in(stream, Path(path))
+    except OSError:
+        return None
+
+
+def elf_in(stream: IO[bytes], path: Path) -> Optional[Elf]:
+    """Return what the file *stream*, *path* by its name, is as an ELF file; None where it is none."""
+    try:
+        header = stream.read(64)
+        if header[:4] != b"\x7fELF" or header[4] != 2 or header[5] != 1:
+            return None
+        offset, size, count = _table(header, 32, 54)
+        segments = [struct.unpack("<IIQQQQQQ", row) for row in _rows(stream, offset, size, count)]
+        notes = [_at(stream, row[2], min(row[5], 1 << 16)) for row in segments if row[0] == _PT_NOTE]
     except (OSError, struct.error, IndexError):
         return None
     build_id = next(filter(None, map(_build_id, notes)), "")
     loads = tuple((row[2], row[5], row[3]) for row in segments if row[0] == _PT_LOAD)
-    return Elf(Path(path), build_id, loads)
+    return Elf(path, build_id, loads)
 
 
 def needed_libraries(path: str | os.PathLike[str]) -> list[str]:
@@ -66,7 +76,7 @@ def needed_libraries(path: str | os.PathLike[str]) -> list[str]:
     if elf is None:
         return []
     try:
-        with Path(path).open("rb") as stream:
+        with open_regular(path) as stream:
             segments = [
                 struct.unpack("<IIQQQQQQ", r) for r in _rows(stream, *_table(stream.read(64), 32, 54))
             ]
@@ -91,6 +101,8 @@ def _rows(stream: IO[bytes], offset: int, size: int, count: int) -> list[bytes]:
 
 
 def _at(stream: IO[bytes], offset: int, size: int) -> bytes:
+    if offset >= 1 << 63:
+        return b""  # as of what lies behind the end
     stream.seek(offset)
     return stream.read(min(size, _LARGEST_TABLE))
 
@@ -107,17 +119,23 @@ def _build_id(notes: bytes) -> str:
     return ""
 
 
-def symbol_tables(path: Path) -> list[tuple[bytes, bytes]]:
-    """Return (entries of 24 bytes, their names) of each symbol table of the file; [] where it can't be read."""
+def symbol_tables(
+    opened: Callable[[], IO[bytes]], limit_bytes: int = _LARGEST_TABLE
+) -> list[tuple[bytes, bytes]]:
+    """Return (entries of 24 bytes, their names) of each symbol table of a file; [] where it can't be read.
+
+    Of larger ones only *limit_bytes* are read in all: no compiler makes them.
+    """
     try:
-        with path.open("rb") as stream:
+        with opened() as stream:
             sections = _sections(stream, stream.read(64))
             found = []
-            for section in sections:
-                if section[1] in (_SHT_SYMTAB, _SHT_DYNSYM):
-                    table = _at(stream, section[4], section[5])
-                    names = sections[section[6]]
-                    found.append((table[: len(table) // 24 * 24], _at(stream, names[4], names[5]) + b"\0"))
+            for section in [one for one in sections if one[1] in (_SHT_SYMTAB, _SHT_DYNSYM)]:
+                table = _at(stream, section[4], min(section[5], limit_bytes))
+                names = sections[section[6]]
+                texts = _at(stream, names[4], min(names[5], limit_bytes - len(table)))
+                limit_bytes -= len(table) + len(texts)
+                found.append((table[: len(table) // 24 * 24], texts + b"\0"))
     except (OSError, struct.error, IndexError):
         return []
     return found
@@ -126,7 +144,7 @@ def symbol_tables(path: Path) -> list[tuple[bytes, bytes]]:
 def debug_link(path: Path) -> str:
     """Return the name of the separate debug file that the ELF file at *path* names; "" where it names none."""
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             header = stream.read(64)
             sections = _sections(stream, header)
             names = sections[struct.unpack_from("<H", header, 62)[0]]
@@ -144,6 +162,6 @@ def _sections(stream: IO[bytes], header: bytes) -> list[tuple[int, ...]]:
 
 def _symbols(path: Path) -> list[tuple[int, int]]:
     found: set[tuple[int, int]] = set()
-    for table, _ in symbol_tables(path):
+    for table, _ in symbol_tables(lambda: open_regular(path)):
         found.update((s[4], s[4] + s[5]) for s in struct.iter_unpack("<IBBHQQ", table) if s[5])
     return sorted(found)

@@ -14,10 +14,11 @@ import tempfile
 from pathlib import Path
 
 from gdbmem.errors import InputError, ToolError
+from gdbmem.files import NEUTRAL_FOLDER
 from gdbmem.launch.gdbpython import GdbPython, data_folder, gdb_python, private_folder, run_python_in_gdb
 from gdbmem.text import printable
 
-WANTED = ("rich>=13.4", "pygments>=2.15")
+WANTED = ("rich>=13.4", "pygments>=2.20")
 _MANIFEST = "gdbmem-packages.json"
 _STAMPS = "gdbs.json"
 _PIP_SECONDS = 600.0
@@ -209,7 +210,12 @@ def _install_with_pip(target: Path, python: tuple[int, int], reason: str) -> dic
     command += ["--implementation", "py", "--abi", "none", "--platform", "any", *WANTED]
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PIP_SECONDS, check=False
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PIP_SECONDS,
+            cwd=NEUTRAL_FOLDER,
+            check=False,
         )
         failure = done.stderr.decode("utf-8", "replace").strip().splitlines() if done.returncode else []
         failed = done.returncode != 0

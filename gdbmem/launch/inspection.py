@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Callable, Optional
 
 from gdbmem.allocators.glibc.arenas import HeapCorrupt
 from gdbmem.allocators.glibc.caches import Known, ThreadPointers
-from gdbmem.allocators.glibc.heap import HeapReading, Walker, choose_walker, read_heap
+from gdbmem.allocators.glibc.heap import HeapReading, Walker, read_heap
+from gdbmem.allocators.glibc.inside import threads_inside
 from gdbmem.allocators.glibc.layout import LibcFacts
 from gdbmem.allocators.glibc.stacks import Stack, find_stacks
 from gdbmem.allocators.others import recognise
@@ -18,15 +19,18 @@ from gdbmem.analysis.claims import areas_to_scan
 from gdbmem.analysis.ledger import Reading, build_ledger
 from gdbmem.errors import Notice, TargetError
 from gdbmem.launch.libcfacts import libc_facts
-from gdbmem.launch.vectorslack import AT_PROMPT, WHEN_STILL, WHILE_HELD, add_unused_in_vectors
+from gdbmem.launch.linked_in import find_linked_in
+from gdbmem.launch.vectorslack import AT_PROMPT, WHEN_STILL, add_unused_in_vectors
 from gdbmem.linux.elf import Image, images
 from gdbmem.linux.maps import Mapping, parse_smaps
-from gdbmem.linux.pages import Ranges, resident_ranges, scan_resident
-from gdbmem.linux.process import check_analysable, open_in, process_facts
-from gdbmem.linux.procmemory import CarefulMemory, ProcMemory
-from gdbmem.linux.ptrace import Freeze, held_threads
+from gdbmem.linux.pages import Ranges, resident_ranges
+from gdbmem.linux.process import check_analysable, ended, process_facts
+from gdbmem.linux.procmemory import CarefulMemory, PageAbsent, absent_pages
+from gdbmem.linux.ptrace import HeldThread
+from gdbmem.linux.target_files import TargetFiles
 from gdbmem.model.ledger import Ledger
 from gdbmem.model.memory import Memory
+from gdbmem.text import printable
 from gdbmem.units import format_size
 
 _LIBC = re.compile(r"/libc(-[\d.]+\.so|\.so\.6(\.1)?)( \(deleted\))?$")
@@ -44,83 +48,8 @@ class Malloc:
 
     image: Optional[Image]
     facts: LibcFacts
+    files: TargetFiles
     notice: Optional[Notice] = None
-
-
-def explain_process(
-    pid: int, *, walker: Optional[Walker] = None, fork: bool = False, look: Optional[Look] = None
-) -> Ledger:
-    """Return the ledger of live process *pid*, which is held still meanwhile; *look* gets what was read.
-
-    With *fork* a motionless copy of it is analysed, and the process waits only while that is made.
-    Raises TargetError with the reason where it can't be looked into.
-    """
-    facts = check_analysable(pid)
-    with ProcMemory(pid) as memory:
-        mappings = read_maps(pid)
-        malloc = find_malloc(memory, mappings, pid)
-        walker = walker or choose_walker()  # loads numpy, before the process is made to wait
-        if fork:
-            return _explain_copy(pid, facts.name, memory, mappings, malloc, walker, look)
-        with Freeze(pid) as freeze:
-            threads = thread_pointers(pid, freeze)
-            reading = read_process(
-                pid, facts.name, memory, threads, malloc, walker=walker, look=look, searched=WHILE_HELD
-            )
-    return build_ledger(reading, pause_seconds=freeze.pause_seconds)
-
-
-def _explain_copy(
-    pid: int,
-    name: str,
-    memory: ProcMemory,
-    mappings: list[Mapping],
-    malloc: Malloc,
-    walker: Walker,
-    look: Optional[Look],
-) -> Ledger:
-    from gdbmem.linux.copying import make_copy
-
-    view: Optional[Reading] = None
-    with Freeze(pid) as freeze:
-        copy = make_copy(freeze, memory, mappings)
-        try:
-            threads = thread_pointers(pid, freeze)
-            held = read_maps(pid)
-            present = scan_resident(pid, [(held[0].start, held[-1].end)])
-            if present is None:
-                view = _kernels_view(pid, name, threads)  # only smaps tells here: the process waits longer
-        except BaseException:
-            freeze.release()
-            copy.kill()
-            raise
-    try:
-        if view is None and present is not None:
-            mappings = _as_in_original(held, read_smaps(copy.pid), present)
-            view = Reading(name, pid, mappings, present, True, threads)
-            _look_beside(view)
-        assert view is not None
-        with ProcMemory(copy.pid) as still:
-            fill_reading(view, still, malloc, main=pid, walker=walker, look=look, searched=WHEN_STILL)
-    finally:
-        copy.kill()
-    return build_ledger(view, pause_seconds=freeze.pause_seconds)
-
-
-def _as_in_original(held: Sequence[Mapping], copied: Sequence[Mapping], present: Ranges) -> list[Mapping]:
-    """Return the mappings *held* with smaps' figures; Rss is the count of the original's present pages.
-
-    The two are the same number (a test compares them), but smaps takes as long as the copy itself. The copy's
-    own Rss is smaller: pages of files aren't copied. Its other figures are the original's.
-    """
-    figures = {mapping.start: mapping for mapping in copied}
-    result = []
-    for mapping in held:
-        known = figures.get(mapping.start, mapping)
-        in_hugetlb = known.hugetlb_bytes or "ht" in known.flags.split()
-        rss = 0 if in_hugetlb else present.within(mapping.start, mapping.end)
-        result.append(replace(known, end=mapping.end, name=mapping.name, rss_bytes=rss))
-    return result
 
 
 def explain_stopped(
@@ -130,11 +59,16 @@ def explain_stopped(
     threads: Sequence[ThreadPointers],
     *,
     look: Optional[Look] = None,
+    swapped: bool = False,
 ) -> Ledger:
-    """Return the ledger of process *pid*, which somebody else (gdb) holds still."""
+    """Return the ledger of process *pid*, which somebody else (gdb) holds still.
+
+    What is swapped out is read only if *swapped*: it comes back into memory then.
+    """
     check_analysable(pid, may_be_traced=True)
-    malloc = find_malloc(memory, read_maps(pid), pid)
-    return build_ledger(read_process(pid, name, memory, threads, malloc, look=look))
+    with TargetFiles(pid) as files:
+        malloc = find_malloc(memory, read_maps(pid), files)
+        return build_ledger(read_process(pid, name, memory, threads, malloc, look=look, swapped=swapped))
 
 
 def explain_core(
@@ -152,18 +86,32 @@ def explain_core(
 
     core = CoreFile(path, program)
     mappings = core.mappings()
-    threads = [ThreadPointers(t.tid, t.thread_pointer, t.stack_pointer) for t in core.threads]
+    threads = [
+        ThreadPointers(t.tid, t.thread_pointer, t.stack_pointer, "", t.program_counter, t.system_call)
+        for t in core.threads
+    ]
     reading = Reading(core.program, None, mappings, core.written, True, threads)
     zeros = core.present_bytes - core.written.size_bytes
-    reading.beside = {"zeros_in_core": zeros, "omitted_from_core": core.omitted_bytes}
-    reading.notices += _of_core(zeros, core.omitted_bytes)
-    malloc = find_malloc(core, mappings, None)
+    beside = {"zeros_in_core": zeros, "omitted_from_core": core.omitted_bytes}
+    if core.cut_bytes:
+        beside["cut_from_core"] = core.cut_bytes
+    reading.beside = beside
+    reading.notices += _of_core(zeros, core.omitted_bytes, core.cut_bytes)
+    malloc = find_malloc(core, mappings, TargetFiles())
+    if core.cut_bytes and malloc.notice is not None:
+        malloc = replace(malloc, notice=_BEHIND_THE_CUT)
     main = min((t.tid for t in threads), default=0)
     fill_reading(reading, core, malloc, main=main, look=look, searched=WHEN_STILL)
     return build_ledger(reading)
 
 
-def _of_core(zero_bytes: int, omitted_bytes: int) -> list[Notice]:
+_BEHIND_THE_CUT = Notice(
+    "malloc-unknown",
+    "glibc's malloc could not be read in what is left of this core: only the kernel's view is given",
+)
+
+
+def _of_core(zero_bytes: int, omitted_bytes: int, cut_bytes: int) -> list[Notice]:
     """Return what has to be said of a core beside its ledger."""
     notices = [
         Notice(
@@ -172,6 +120,12 @@ def _of_core(zero_bytes: int, omitted_bytes: int) -> list[Notice]:
             f" ({format_size(zero_bytes)} more are zeros, touched or not)",
         )
     ]
+    if cut_bytes:
+        text = (
+            f"the core is cut: {format_size(cut_bytes)} that it was written with are missing from its end"
+            " (a full disk, a limit of its size, a copy that broke off)"
+        )
+        notices.insert(0, Notice("core-cut", text))
     if omitted_bytes:
         text = (
             f"{format_size(omitted_bytes)} of the process's mappings are not in the core"
@@ -181,15 +135,22 @@ def _of_core(zero_bytes: int, omitted_bytes: int) -> list[Notice]:
     return notices
 
 
-def thread_pointers(pid: int, freeze: Freeze) -> list[ThreadPointers]:
-    """Return the threads that *freeze* holds."""
+def named_threads(pid: int, threads: Iterable[HeldThread]) -> list[ThreadPointers]:
+    """Return *threads*, which are or were held, with their names."""
     return [
-        ThreadPointers(held.tid, held.thread_pointer, held.stack_pointer, thread_name(pid, held.tid))
-        for held in held_threads(freeze)
+        ThreadPointers(
+            held.tid,
+            held.thread_pointer,
+            held.stack_pointer,
+            _thread_name(pid, held.tid),
+            held.program_counter,
+            held.system_call,
+        )
+        for held in threads
     ]
 
 
-def thread_name(pid: int, tid: int) -> str:
+def _thread_name(pid: int, tid: int) -> str:
     try:
         return Path(f"/proc/{pid}/task/{tid}/comm").read_text(errors="surrogateescape").rstrip("\n")
     except OSError:
@@ -206,25 +167,23 @@ def read_process(
     walker: Optional[Walker] = None,
     look: Optional[Look] = None,
     searched: int = AT_PROMPT,
+    swapped: bool = False,
 ) -> Reading:
-    """Read everything of stopped process *pid*; the kernel's figures first, as reading may swap pages in."""
-    reading = _kernels_view(pid, name, threads)
-    fill_reading(reading, memory, malloc, main=pid, walker=walker, look=look, searched=searched)
-    return reading
-
-
-def _kernels_view(pid: int, name: str, threads: Sequence[ThreadPointers]) -> Reading:
+    """Read everything of stopped process *pid*; what is swapped out only if *swapped*."""
     mappings, resident, zero_known = read_residency(pid)
     reading = Reading(name, pid, mappings, resident, zero_known, threads)
-    _look_beside(reading)
+    look_beside(reading, process_facts(pid).page_table_bytes)
+    fill_reading(
+        reading, memory, malloc, main=pid, walker=walker, look=look, searched=searched, swapped=swapped
+    )
     return reading
 
 
-def _look_beside(reading: Reading) -> None:
+def look_beside(reading: Reading, page_table_bytes: int) -> None:
+    """Add the kernel's figures that stand beside the ledger."""
     mappings = reading.mappings
-    facts = process_facts(reading.pid or 0)
     reading.beside = {
-        "page_tables": facts.page_table_bytes,
+        "page_tables": page_table_bytes,
         "swap": sum(m.swap_bytes for m in mappings),
         "huge_pages": sum(m.huge_bytes for m in mappings),
         "hugetlb": sum(m.hugetlb_bytes for m in mappings),
@@ -249,13 +208,18 @@ def fill_reading(
     walker: Optional[Walker] = None,
     look: Optional[Look] = None,
     searched: int = AT_PROMPT,
+    swapped: bool = True,
 ) -> None:
     """Add what can be learnt from the process's memory: malloc, stacks, other allocators; then *look*.
 
-    A heap of no more than *searched* bytes is searched for vectors too.
+    A heap of no more than *searched* bytes is searched for vectors too. Unless *swapped*, pages that the process would
+    get back into memory by being read are not.
     """
-    careful = CarefulMemory(memory, reading.mappings) if reading.pid is not None else memory
-    _fill(reading, careful, malloc, main, walker)
+    reading.open = malloc.files.open
+    if reading.pid is not None:
+        absent = absent_pages(reading.pid, reading.mappings, swapped=swapped)
+        memory = CarefulMemory(memory, reading.mappings, absent)
+    _fill(reading, memory, malloc, main, walker)
     if look is not None:
         look(reading, memory)
     add_unused_in_vectors(reading, memory, most_bytes=searched)
@@ -268,6 +232,8 @@ def _fill(reading: Reading, memory: Memory, malloc: Malloc, main: int, walker: O
         reading.notices.append(malloc.notice)
     reading.stacks = _stacks(reading, memory, main)
     if malloc.image is None:
+        if find_linked_in(reading):
+            reading.notices.append(_replaced(reading))
         return
     try:
         reading.heap = read_heap(
@@ -277,18 +243,40 @@ def _fill(reading: Reading, memory: Memory, malloc: Malloc, main: int, walker: O
             malloc.image.writable,
             malloc.image.bias,
             malloc.facts,
+            tls_bytes=malloc.image.thread_local_bytes,
+            threads_inside=threads_inside(memory, malloc.image, reading.threads),
             walker=walker,
         )
     except HeapCorrupt as error:
         reading.notices.append(Notice(error.slug, f"{error.message}: only the kernel's view is given"))
         return
+    except PageAbsent:
+        reading.notices.append(_absent(reading))
+        return
+    find_linked_in(reading)
     notice = _silent_heap(reading, reading.heap)
     if notice is not None:
         reading.notices.append(notice)
 
 
+def _absent(reading: Reading) -> Notice:
+    size = sum(mapping.swap_bytes for mapping in reading.mappings)
+    which = f"swapped out ({format_size(size)} of the process are)" if size else "supplied by a userfaultfd"
+    remedy = " (memexplain --swapped and gdbmem explain --swapped read it all the same)" if size else ""
+    return Notice(
+        "swapped-unread",
+        f"part of malloc's memory is {which}, and reading would bring it into memory:"
+        f" only the kernel's view is given{remedy}",
+    )
+
+
 def _silent_heap(reading: Reading, heap: Optional[HeapReading]) -> Optional[Notice]:
     replacement = reading.others.replacement
+    if heap is None and not replacement and reading.others.is_go:
+        return Notice(
+            "malloc-unknown",
+            "the heap is that of Go's runtime, which gdbmem can't read: only the kernel's view is given",
+        )
     if heap is None and not replacement:
         return Notice(
             "malloc-unknown",
@@ -297,11 +285,18 @@ def _silent_heap(reading: Reading, heap: Optional[HeapReading]) -> Optional[Noti
     if heap is not None and heap.is_used and not replacement:
         return None
     if replacement:
-        return Notice(
-            "malloc-replaced",
-            f"malloc is {replacement} here: its memory is one entry, and what is free in it is not known",
-        )
+        return _replaced(reading)
     return Notice("malloc-unused", "this process has allocated nothing through glibc's malloc")
+
+
+def _replaced(reading: Reading) -> Notice:
+    others = reading.others
+    where = (
+        f"{others.replacement} is linked into {printable(others.linked_into)}"
+        if others.linked_into
+        else (f"malloc is {others.replacement} here")
+    )
+    return Notice("malloc-replaced", f"{where}: its memory is one entry, and what is free in it is not known")
 
 
 def _stacks(reading: Reading, memory: Memory, main: int) -> list[Stack]:
@@ -316,32 +311,20 @@ def _small(areas: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return sorted({(start, min(end, start + (16 << 20))) for start, end in areas})
 
 
-def find_malloc(memory: Memory, mappings: Sequence[Mapping], pid: Optional[int]) -> Malloc:
+def find_malloc(memory: Memory, mappings: Sequence[Mapping], files: TargetFiles) -> Malloc:
     """Return where the process's malloc is, and what the file of that object tells (gdb is asked once)."""
     loaded = images(memory, mappings)
     libc = next((image for image in loaded if _LIBC.search(image.name)), None)
     if libc is None:
         musl = next((m for m in mappings if _MUSL.search(m.name)), None)
         if musl is not None:
-            return Malloc(None, LibcFacts({}, None), _other_libc("musl"))
+            return Malloc(None, LibcFacts({}, None), files, _other_libc("musl"))
         # A static program has its malloc in itself; one that has an interpreter will load, or has loaded, its libc.
         is_static = not any(image.has_interpreter for image in loaded)
         libc = next(iter(loaded), None) if is_static else None
         if libc is None:
-            return Malloc(None, LibcFacts({}, None), _NO_LIBC)
-    path = open_in(pid, libc.name) if pid is not None else Path(libc.name)
-    return Malloc(libc, libc_facts(path, libc.build_id, root=_other_root(pid)))
-
-
-def _other_root(pid: Optional[int]) -> Optional[Path]:
-    """Return the process's root folder when it is not this one's: a container, a chroot."""
-    if pid is None:
-        return None
-    root = Path(f"/proc/{pid}/root")
-    try:
-        return None if root.samefile("/") else root
-    except OSError:
-        return None
+            return Malloc(None, LibcFacts({}, None), files, _NO_LIBC)
+    return Malloc(libc, libc_facts(files, libc.name, libc.build_id), files)
 
 
 _NO_LIBC = Notice(
@@ -359,7 +342,15 @@ def _other_libc(what: str) -> Notice:
 
 
 def read_maps(pid: int) -> list[Mapping]:
-    return _of_user(parse_smaps(_read(pid, "maps")))
+    return parse_maps(read_maps_text(pid))
+
+
+def read_maps_text(pid: int) -> bytes:
+    return _read(pid, "maps")
+
+
+def parse_maps(text: bytes) -> list[Mapping]:
+    return _of_user(parse_smaps(text))
 
 
 def _of_user(mappings: list[Mapping]) -> list[Mapping]:
@@ -370,18 +361,14 @@ def _of_user(mappings: list[Mapping]) -> list[Mapping]:
 def read_smaps(pid: int) -> list[Mapping]:
     mappings = parse_smaps(_read(pid, "smaps"))
     if not mappings:
-        raise TargetError(
-            f"process {pid} ended before it could be looked at",
-            slug="process-ended",
-            hint="name one that still runs",
-        )
+        raise ended(pid)
     return _of_user(mappings)
 
 
 def _read(pid: int, name: str) -> bytes:
     try:
         return Path(f"/proc/{pid}/{name}").read_bytes()
-    except ProcessLookupError:
+    except (ProcessLookupError, FileNotFoundError):
         return b""
     except OSError as error:
         raise TargetError(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Optional
 
 from gdbmem.engines.engine import NAMES, end_of, table
 from gdbmem.errors import ToolError
@@ -20,7 +20,13 @@ from gdbmem.runs.operand import histories
 from gdbmem.runs.run import Run
 from gdbmem.text import plural, printable
 
+if TYPE_CHECKING:
+    from gdbmem.linux.terminal_modes import TerminalModes
+
 CONNECT = gdb_call("launched", "connect()")
+# While gdb loads, Ctrl-C would only break what it is loading: it reaches the launcher, which ends both. Typed here, as
+# gdb starts programs with the signals blocked with which it was started itself. connect() lets them through again.
+DEAF = ("-iex", "python __import__('signal').pthread_sigmask(0, (2, 3))")
 QUIET = ("-iex", "set print symbol-loading off", "-iex", "set print inferior-events off")
 
 
@@ -30,7 +36,7 @@ def run_interactive(job: Job, *, gdb_arguments: Sequence[str], finish: bool, com
     With *finish* the program then runs on to its own end; otherwise it is ended, its history saved.
     """
     ensure_private_folder(job.gdb)
-    with saved_terminal():
+    with saved_terminal() as modes:
         launch = None
         try:
             with open_launch(job, tell=lambda message: None, facts={}, command=command) as launch:
@@ -38,7 +44,7 @@ def run_interactive(job: Job, *, gdb_arguments: Sequence[str], finish: bool, com
                     print(f"gdbmem: {notice.message}", file=sys.stderr)
                 if not job.is_native:
                     launch.supervisor.start_valgrind()
-                _run_gdb(launch, gdb_arguments)
+                _run_gdb(launch, gdb_arguments, modes)
                 if finish:
                     _let_finish(launch)
         except Interrupted as interrupted:
@@ -53,19 +59,18 @@ def run_interactive(job: Job, *, gdb_arguments: Sequence[str], finish: bool, com
     return 0
 
 
-def _run_gdb(launch: Launch, gdb_arguments: Sequence[str]) -> None:
+def _run_gdb(launch: Launch, gdb_arguments: Sequence[str], modes: Optional[TerminalModes]) -> None:
     symbols = str(launch.job.program.symbols)
     # gdb would print the path as it is, escape sequences and all.
     quiet = QUIET if printable(symbols) != symbols else ()
-    argv = [launch.job.gdb, "-q", *quiet, "-x", str(loader_file()), "-ex", CONNECT, *gdb_arguments]
-    # While gdb loads, Ctrl-C would only break what it is loading: it reaches the launcher, which ends both.
+    argv = [launch.job.gdb, "-q", *DEAF, *quiet, "-x", str(loader_file()), "-ex", CONNECT, *gdb_arguments]
     child = Child(
         [*argv, *gdb_program(launch.job)],
         environment=gdb_environment(launch),
         own_session=False,
-        blocked=(signal.SIGINT, signal.SIGQUIT),
+        native_signals=True,
     )
-    launch.supervisor.watch_gdb(child)
+    launch.supervisor.watch_gdb(child, modes)
     if child.fatal_signal:
         raise ToolError(
             f"gdb was ended by {child.fatal_signal}",

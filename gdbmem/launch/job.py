@@ -153,26 +153,31 @@ def open_launch(
         found = valgrind.find_valgrind()
     began = now()
     run = Run.create(str(job.program.path), parent=current_folder(), pid=os.getpid(), folder=job.run_folder)
+    launch = None
     try:
         _write_order(run, job, command)
         with runtime_folder(run.folder) as runtime:
             launch = Launch(job, found, run, runtime, tell, {**facts, "began": began})
-            try:
-                with launch.supervisor:
-                    yield launch
-            finally:
-                launch.close()
-                # A full disk must not hide what the launch itself has to say.
-                with contextlib.suppress(InputError):
-                    launch.note_ends()
-                if job.is_native:
-                    with contextlib.suppress(InputError, OSError):
-                        launch.notices += collect_own_dumps(run, job.engine, began)
-                with contextlib.suppress(InputError):
-                    launch.notices += record_whole_runs(run, job.engine, launch.supervisor)
+            with launch.supervisor:
+                yield launch
     finally:
+        # What takes long comes after the folder in /tmp has gone: nobody would remove it any more.
+        if launch is not None:
+            _finish(launch, began)
         with contextlib.suppress(OSError):
             run.remove_if_empty()
+
+
+def _finish(launch: Launch, began: float) -> None:
+    """Write down what the launch came to; a full disk must not hide what it itself has to say."""
+    launch.close()
+    with contextlib.suppress(InputError):
+        launch.note_ends()
+    if launch.job.is_native:
+        with contextlib.suppress(InputError, OSError):
+            launch.notices += collect_own_dumps(launch.run, launch.job.engine, began)
+    with contextlib.suppress(InputError):
+        launch.notices += record_whole_runs(launch.run, launch.job.engine, launch.supervisor)
 
 
 def _write_order(run: Run, job: Job, command: Sequence[str]) -> None:

@@ -1,21 +1,29 @@
-"""What libc's own file says of its malloc, asked of a batch gdb once and kept by build-id.
+"""What libc's own file says of its malloc, asked of a batch gdb once and kept by the file's content.
 
-No process is attached to: gdb reads the file and, where installed or served, its debug information.
+No process is attached to: gdb reads the file and, where installed or served, its debug information. A file that
+anybody but root and us can have made is read by a gdb with the process's rights, and what that says is not kept.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import os
 import re
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, BinaryIO, Optional
 
 from gdbmem.allocators.glibc.layout import Layout, LibcFacts, Struct, parse_ptype
 from gdbmem.errors import GdbmemError
+from gdbmem.files import NEUTRAL_FOLDER
+from gdbmem.launch.elf import Elf, elf_in
 from gdbmem.launch.gdbpython import find_gdb
+from gdbmem.linux.target_files import TargetFiles
+from gdbmem.linux.target_side import LARGEST_BYTES
+from gdbmem.linux.target_side_helper import Rights
 
 _NOTHING = LibcFacts({}, None)
 _FORMAT = 1
@@ -23,48 +31,82 @@ _SECONDS = 60.0
 _SYMBOLS = ("main_arena", "mp_")
 _STRUCTS = ("malloc_state", "malloc_par")
 _ADDRESS = re.compile(r'Symbol "(\w+)" is (?:static storage )?at (?:address )?0x([0-9a-f]+)')
-_BUILD_ID = re.compile(r"[0-9a-f]{8,}")
 
 
-def libc_facts(path: Path, build_id: str, *, root: Optional[Path] = None) -> LibcFacts:
-    """Return what gdb knows of the malloc in the object file at *path*; nothing is no error.
+def libc_facts(files: TargetFiles, name: str, build_id: str) -> LibcFacts:
+    """Return what gdb knows of the malloc in the file *name* of *files*; nothing is no error.
 
-    *root* is the process's root folder, when it is another: its debug files are searched too.
+    Nothing is known of a file with another build-id than *build_id*, that of what is loaded.
     """
     if os.environ.get("GDBMEM_NO_DEBUG_INFO"):
         return _NOTHING
-    cache = _cache_file(build_id)
-    cached = _load(cache) if cache else None
-    if cached is not None:
-        return cached
     try:
-        facts = _parse(_ask(path, root))
+        with files.open(name) as stream:
+            return _known_or_asked(files, name, build_id, stream)
     except (OSError, subprocess.SubprocessError, GdbmemError):
         return _NOTHING  # no gdb here: the table of layouts remains
-    if cache and facts.layout is not None:
+
+
+def _known_or_asked(files: TargetFiles, name: str, build_id: str, stream: BinaryIO) -> LibcFacts:
+    elf = elf_in(stream, Path(name))
+    if elf is None or (build_id and elf.build_id != build_id):
+        return _NOTHING
+    stream.seek(0)
+    if not files.is_trusted(name):
+        return _parse(_ask_of_copy(files, elf, stream))
+    cache = _cache_file(_digest(stream))
+    facts = _load(cache)
+    if facts is None:
+        facts = _parse(_ask(f"/proc/self/fd/{stream.fileno()}", stream.fileno()))
         _store(cache, facts)
     return facts
 
 
-def _ask(path: Path, root: Optional[Path]) -> str:
-    folders = ["/usr/lib/debug"] + ([str(root / "usr/lib/debug")] if root else [])
+def _ask_of_copy(files: TargetFiles, elf: Elf, stream: BinaryIO) -> str:
+    """Return what gdb says of a file that anybody may have made, which it reads with the rights of the process."""
+    debug = f"/usr/lib/debug/.build-id/{elf.build_id[:2]}/{elf.build_id[2:]}.debug"
+    with contextlib.ExitStack() as opened:
+        wanted = stream
+        if files.is_elsewhere and elf.build_id:
+            with contextlib.suppress(OSError):
+                wanted = opened.enter_context(files.open(debug))
+        copy = opened.enter_context(tempfile.TemporaryFile())
+        for piece in iter(lambda: wanted.read(1 << 20), b""):
+            copy.write(piece)
+            if copy.tell() > LARGEST_BYTES:
+                return ""
+        copy.flush()
+        number = os.open(f"/proc/self/fd/{copy.fileno()}", os.O_RDONLY | os.O_CLOEXEC)
+        opened.callback(os.close, number)
+        os.fchmod(copy.fileno(), 0o444)  # gdb opens it anew; nobody else has a name for it
+        return _ask(f"/proc/self/fd/{number}", number, files.rights)
+
+
+def _ask(path: str, descriptor: int, rights: Optional[Rights] = None) -> str:
     command = [find_gdb(), "-nx", "-nh", "-batch", "-iex", "set auto-load off"]
-    command += ["-iex", f"set debug-file-directory {':'.join(folders)}"]
-    if not os.environ.get("DEBUGINFOD_URLS"):
+    command += ["-iex", "set debug-file-directory /usr/lib/debug"]
+    others: Any = {}
+    if rights is not None and os.geteuid() == 0:
+        others = {"user": rights.uid, "group": rights.gid, "extra_groups": rights.groups, "env": {}}
+    if rights is not None or not os.environ.get("DEBUGINFOD_URLS"):
         command += ["-iex", "set debuginfod enabled off"]
-    command += ["-ex", f"file {_quoted(path)}"]
+    command += ["-ex", f"file {path}"]
     for symbol in _SYMBOLS:
         command += ["-ex", f"info address {symbol}"]
     for struct in _STRUCTS:
         command += ["-ex", f"echo \\n==={struct}\\n", "-ex", f"ptype /o struct {struct}"]
     done = subprocess.run(
-        command, capture_output=True, text=True, errors="replace", timeout=_SECONDS, stdin=subprocess.DEVNULL
-    )
-    return done.stdout
+        command, capture_output=True, text=True, errors="replace", timeout=_SECONDS, stdin=subprocess.DEVNULL,
+        cwd=NEUTRAL_FOLDER, pass_fds=[descriptor], **others,
+    )  # fmt: skip
+    return str(done.stdout)
 
 
-def _quoted(path: Path) -> str:
-    return '"' + str(path).replace("\\", "\\\\").replace('"', '\\"') + '"'
+def _digest(stream: BinaryIO) -> str:
+    found = hashlib.sha256()
+    for piece in iter(lambda: stream.read(1 << 20), b""):
+        found.update(piece)
+    return found.hexdigest()
 
 
 def _parse(text: str) -> LibcFacts:
@@ -77,12 +119,10 @@ def _parse(text: str) -> LibcFacts:
     return LibcFacts(symbols, Layout(state, parameters))
 
 
-def _cache_file(build_id: str) -> Optional[Path]:
-    if not _BUILD_ID.fullmatch(build_id):
-        return None
+def _cache_file(digest: str) -> Path:
     configured = os.environ.get("XDG_CACHE_HOME", "")
     folder = Path(configured) if configured.startswith("/") else Path("~/.cache").expanduser()
-    return folder / "gdbmem" / "libc" / f"{build_id}.json"
+    return folder / "gdbmem" / "libc" / f"{digest}.json"
 
 
 def _load(path: Path) -> Optional[LibcFacts]:

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Optional
 
+from gdbmem.allocators.glibc.bins import read_free_lists
 from gdbmem.allocators.glibc.blocktypes import sort_blocks
 from gdbmem.allocators.glibc.chunks import ChunkTable, chunk_tables
 from gdbmem.allocators.glibc.heap import HeapReading
 from gdbmem.allocators.glibc.vectors import find_vectors
-from gdbmem.analysis.blocktypes import class_of, name_types
+from gdbmem.analysis.blocktypes import name_types
 from gdbmem.analysis.heapmap import map_heap
 from gdbmem.analysis.ledger import Reading
 from gdbmem.analysis.vectors import sum_vectors
 from gdbmem.errors import Notice, TargetError
+from gdbmem.launch.blockowners import look_at_chunk, namer
 from gdbmem.launch.vectorslack import note_unused, resident_bytes, variable_areas
-from gdbmem.launch.vtables import VtableSymbols
 from gdbmem.model.blocktypes import BlockType, BlockTypes
+from gdbmem.model.chunks import ArenaLists, Chunk, ChunkView, FreeList, FreeLists, Pointer, ThreadLists
 from gdbmem.model.heapmap import HeapMap, MapRegion
 from gdbmem.model.memory import Memory
 from gdbmem.model.vectors import FoundVector, FoundVectors
 
-VECTORS, TYPES, MAP = "vectors", "types", "map"
+VECTORS, TYPES, MAP, BINS = "vectors", "types", "map", "bins"
 
 
 @dataclass
@@ -35,24 +36,28 @@ class Looks:
     vectors: Optional[FoundVectors] = None
     types: Optional[BlockTypes] = None
     map: Optional[HeapMap] = None
+    chunk_at: Optional[int] = None  # an address
+    chunk: Optional[ChunkView] = None  # that lies there
+    bins: Optional[FreeLists] = None
 
     @classmethod
-    def asked(cls, **wanted: bool) -> Optional[Looks]:
-        """Return the looks whose names are true; None where there is none."""
+    def asked(cls, chunk_at: Optional[int] = None, **wanted: bool) -> Optional[Looks]:
+        """Return the looks whose names are true, and at the chunk at *chunk_at*; None where there is none."""
         names = frozenset(name for name, asked in wanted.items() if asked)
-        return cls(names) if names else None
+        return cls(names, chunk_at=chunk_at) if names or chunk_at is not None else None
 
     def class_names(self) -> list[str]:
         """Return the mangled names of the classes that were found."""
-        return [one.name for one in self.types.types if one.name] if self.types is not None else []
+        names = [one.name for one in self.types.types if one.name] if self.types is not None else []
+        return names + (list(self.chunk.class_names()) if self.chunk is not None else [])
 
     def order(self) -> dict[str, Any]:
         """Return what is asked for as JSON values, for `ordered` in another interpreter."""
-        return {"wanted": sorted(self.wanted)}
+        return {"wanted": sorted(self.wanted), "chunk_at": self.chunk_at}
 
     @classmethod
     def ordered(cls, order: Mapping[str, Any]) -> Looks:
-        return cls(frozenset(order["wanted"]))
+        return cls(frozenset(order["wanted"]), chunk_at=order["chunk_at"])
 
     def document(self) -> dict[str, Any]:
         """Return what was found as JSON values, for `fill`."""
@@ -60,6 +65,8 @@ class Looks:
             "vectors": None if self.vectors is None else asdict(self.vectors),
             "types": None if self.types is None else asdict(self.types),
             "map": None if self.map is None else asdict(self.map),
+            "chunk": None if self.chunk is None else asdict(self.chunk),
+            "bins": None if self.bins is None else asdict(self.bins),
         }
 
     def fill(self, document: Mapping[str, Any]) -> None:
@@ -73,6 +80,10 @@ class Looks:
         drawn = document["map"]
         if drawn is not None:
             self.map = HeapMap(drawn["cell_bytes"], [MapRegion(**one) for one in drawn["regions"]])
+        if document["chunk"] is not None:
+            self.chunk = _chunk_view(document["chunk"])
+        if document["bins"] is not None:
+            self.bins = _free_lists(document["bins"])
 
     def __call__(self, reading: Reading, memory: Memory) -> None:
         """Look into the blocks of the heap. Raises TargetError where malloc could not be read."""
@@ -86,9 +97,19 @@ class Looks:
             )
         if MAP in self.wanted:
             self.map = map_heap(heap, reading.resident)
-        if not self.wanted & {VECTORS, TYPES}:
+        if BINS in self.wanted:
+            self.bins = read_free_lists(memory, heap)
+        if not self.wanted & {VECTORS, TYPES} and self.chunk_at is None:
             return
         tables = chunk_tables(memory, heap, pure=self.pure)
+        if self.chunk_at is not None:
+            self.chunk = look_at_chunk(reading, memory, heap, tables, self.chunk_at, pure=self.pure)
+        if self.wanted & {VECTORS, TYPES}:
+            self._find_types(reading, memory, heap, tables)
+
+    def _find_types(
+        self, reading: Reading, memory: Memory, heap: HeapReading, tables: Sequence[ChunkTable]
+    ) -> None:
         found = find_vectors(memory, tables, heap.mmapped, variable_areas(reading), pure=self.pure)
         pieces = ((vector.end, vector.limit) for vector in found)
         note_unused(reading, resident_bytes(reading.resident, pieces))
@@ -110,17 +131,25 @@ class Looks:
         files = sorted((m.start, m.end) for m in reading.mappings if m.is_file and "w" not in m.permissions)
         pairs = [(table, tallies[table.start]) for table in tables]
         sums = sort_blocks(memory, pairs, heap.mmapped, vectors, files, pure=self.pure)
-        symbols = VtableSymbols(reading.images, f"/proc/{reading.pid}/root" if reading.pid else "")
-
-        def in_file(address: int) -> bool:
-            at = bisect_right(files, (address, 1 << 64)) - 1
-            return at >= 0 and address < files[at][1]
-
-        def name_of(vtable: int) -> Optional[str]:
-            return class_of(memory, vtable, in_file, symbols.name)
-
-        return BlockTypes(name_types(sums.blocks, sums.bytes, sums.pinned, name_of), heap.notices)
+        named = name_types(sums.blocks, sums.bytes, sums.pinned, namer(reading, memory))
+        return BlockTypes(named, heap.notices)
 
 
 def _notices(document: Mapping[str, Any]) -> list[Notice]:
     return [Notice(**one) for one in document["notices"]]
+
+
+def _chunk_view(document: Mapping[str, Any]) -> ChunkView:
+    before, after = ([Chunk(**one) for one in document[side]] for side in ("before", "after"))
+    pointers = [Pointer(**one) for one in document["pointers"]]
+    chunk = Chunk(**document["chunk"])
+    parts = {"chunk": chunk, "before": before, "after": after, "pointers": pointers}
+    return ChunkView(**{**document, **parts})
+
+
+def _free_lists(document: Mapping[str, Any]) -> FreeLists:
+    def with_lists(one: Mapping[str, Any]) -> dict[str, Any]:
+        return {**one, "lists": [FreeList(**entry) for entry in one["lists"]]}
+
+    tcaches = [ThreadLists(**with_lists(one)) for one in document["tcaches"]]
+    return FreeLists(tcaches, [ArenaLists(**with_lists(one)) for one in document["arenas"]])

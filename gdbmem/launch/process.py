@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Callable, Optional
 
 from gdbmem.errors import ToolError
@@ -18,6 +18,10 @@ Ladder = Sequence[tuple[signal.Signals, float]]
 GENTLE: Ladder = ((signal.SIGTERM, 10.0), (signal.SIGKILL, 10.0))
 
 _PR_SET_PDEATHSIG = 1
+# As this process was started: a program that the user launches through us gets the same.
+_MASK = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+_PYTHONS = (signal.SIGPIPE, signal.SIGXFSZ)  # which Python itself ignores
+_IGNORED = [n for n in signal.valid_signals() if n not in _PYTHONS and signal.getsignal(n) == signal.SIG_IGN]
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -35,12 +39,13 @@ class Child:
         stderr: Optional[int] = None,
         own_session: bool = True,
         dies_with_us: Optional[signal.Signals] = signal.SIGTERM,
-        blocked: Collection[signal.Signals] = (),
+        native_signals: bool = False,
         before_exec: Optional[Callable[[], None]] = None,
     ) -> None:
         """Start *argv*; should this process be killed, the child gets *dies_with_us* (None: no signal).
 
-        Signals that are *blocked* wait until the child itself lets them through.
+        With *native_signals* it blocks and ignores the signals that this process did when it was started, as if the
+        user had started it, otherwise none.
         """
         self.name = os.path.basename(os.fsdecode(argv[0]))  # noqa: PTH119  (may be bytes)
         self._own_session = own_session
@@ -53,9 +58,8 @@ class Child:
                 stdout=stdout,
                 stderr=stderr,
                 start_new_session=own_session,
-                preexec_fn=_preparation(
-                    dies_with_us, blocked, before_exec
-                ),  # safe here: this process has one thread
+                # Safe here: this process has one thread.
+                preexec_fn=_preparation(dies_with_us, before_exec, native_signals=native_signals),
             )
         except OSError as error:
             raise ToolError(
@@ -124,19 +128,27 @@ class Child:
 
 def _preparation(
     dies_with_us: Optional[signal.Signals],
-    blocked: Collection[signal.Signals],
     before_exec: Optional[Callable[[], None]],
+    *,
+    native_signals: bool,
 ) -> Callable[[], None]:
     """Return what the child itself does before it becomes the program."""
 
     def prepare() -> None:
         if dies_with_us is not None:
-            _libc.prctl(_PR_SET_PDEATHSIG, int(dies_with_us), 0, 0, 0)
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+            die_with_parent(dies_with_us)
+        signal.pthread_sigmask(signal.SIG_SETMASK, _MASK if native_signals else ())
+        for number in _IGNORED:
+            signal.signal(number, signal.SIG_IGN if native_signals else signal.SIG_DFL)
         if before_exec is not None:
             before_exec()
 
     return prepare
+
+
+def die_with_parent(number: signal.Signals) -> None:
+    """Have this process get *number* when its parent has gone."""
+    _libc.prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
 
 
 def _group_exists(group: int) -> bool:

@@ -155,6 +155,6 @@ def _has_interpreter(path: Path) -> bool:
             stream.seek(offset)
             table = stream.read(size * count)
             types = [struct.unpack_from(order + "I", table, i * size)[0] for i in range(count)]
-    except (OSError, struct.error, IndexError):
+    except (OSError, struct.error, IndexError, ValueError):
         return True
     return _PT_INTERP in types

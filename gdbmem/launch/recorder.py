@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Callable, Optional, Protocol
 
 from gdbmem.launch.watched import WatchedProgram
-from gdbmem.linux.glance import Glance
+from gdbmem.linux.glance import Glance, family_row
 from gdbmem.linux.tree import Look, Tree
-from gdbmem.model.series import Mark
+from gdbmem.model.series import TREE, Mark, Reading
 from gdbmem.runs.series_store import SeriesWriter
 
 _THIN_EVERY_SECONDS = 60.0
-_GRACE_SECONDS = 10.0  # that a program gets between SIGTERM and SIGKILL
+_GRACE_SECONDS = 10.0  # that a program gets to end after a signal
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,7 @@ class Recorder:
         self._poll = select.poll()  # signals and keys
         self._listening = select.poll()  # and births
         self._kill_at: Optional[float] = None
+        self._passed_on = 0  # the signal that we were sent, and the program after us
         self._paused = False
         self._marks_seen = len(writer.marks_since(0))
         self._next_thin = clock() + _THIN_EVERY_SECONDS
@@ -102,6 +103,12 @@ class Recorder:
                 if not self._ending:
                     self._sleep(max(min(next_look, end) - self._clock(), 0.0))
             self._look_last()
+        if self._program is not None:
+            self._program.finish()
+            self._take_marks()
+            peak = self._program.peak_bytes
+            if peak is not None:
+                self._trouble(self._writer.append(self._clock(), [(TREE, Reading(peak_rss_bytes=peak))]))
         return self._ending
 
     def _after(self, look: float, now: float) -> float:
@@ -114,7 +121,7 @@ class Recorder:
 
         After each sleep the processor's caches are cold: the cost is whatever is touched here.
         """
-        until, lines, read = self._tree.glances
+        until, lines, read, read_family = self._tree.glances
         clock, keep, interval = self._clock, self._writer.glance, self._plan.interval_seconds
         searches = self._tree.events is None
         tells = self._program is not None or self._view.shows_glances
@@ -130,7 +137,7 @@ class Recorder:
                 continue
             if now >= last or (searches and self._tree.has_grown(now)) or not (statm := read()):
                 break
-            glance = Glance(now, lines, statm)
+            glance = Glance(now, lines, statm, family_row(read_family()) if read_family is not None else b"")
             keep(glance)
             if tells:
                 self._tell(glance)
@@ -194,8 +201,9 @@ class Recorder:
 
     def _take_marks(self) -> None:
         if self._program is not None:
-            for line in self._program.take_marks():
-                self._mark(line)
+            for boottime, line in self._program.take_marks():
+                ago = time.clock_gettime(time.CLOCK_BOOTTIME) - boottime
+                self._trouble(self._writer.mark(Mark(self._clock() - ago, line)))
 
     def _trouble(self, reason: str) -> None:
         if reason and not self._troubled:
@@ -212,20 +220,30 @@ class Recorder:
             if self._program.poll() is not None:
                 self._ending = self._ending or "exit"
             elif self._kill_at is not None and self._clock() >= self._kill_at:
-                self._program.signal(signal.SIGKILL)
+                self._end_or_leave(self._program)
         elif not self._tree.alive and not self._plan.stays:
             self._ending = "exit"
         self._must_check = self._kill_at is not None
         if elapsed >= self._plan.duration_seconds:
             self._end_program("time")
 
-    def _end_program(self, reason: str) -> None:
+    def _end_program(self, reason: str, number: signal.Signals = signal.SIGTERM) -> None:
         if self._program is None or self._program.poll() is not None:
             self._ending = reason
         elif self._kill_at is None:
             self._look_last()
-            self._program.signal(signal.SIGTERM)
+            self._program.signal(number)
             self._kill_at = self._clock() + _GRACE_SECONDS
+            self._passed_on = number if reason == "signal" else 0
+
+    def _end_or_leave(self, program: WatchedProgram) -> None:
+        if not self._passed_on:
+            program.signal(signal.SIGKILL)
+            return
+        name = signal.Signals(self._passed_on).name
+        self._view.note(f"the program, pid {program.pid}, has not ended at {name}, and is left running")
+        program.leave(128 + self._passed_on)
+        self._ending = "signal"
 
     def _sleep(self, seconds: float) -> None:
         if self._kill_at is not None:
@@ -244,7 +262,7 @@ class Recorder:
         if number == signal.SIGUSR1:
             self._mark("SIGUSR1")
         elif number in (signal.SIGTERM, signal.SIGHUP):
-            self._end_program("signal")
+            self._end_program("signal", signal.Signals(number))
         elif number == signal.SIGINT and self._program is None:
             self._ending = "signal"  # a program of ours has got it from the terminal too: its end is ours
 
@@ -269,6 +287,8 @@ class Recorder:
                 self._listening.register(descriptor, select.POLLIN)
         if self._tree.events is not None:
             self._listening.register(self._tree.events, select.POLLIN)
+        if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # nohup
+            numbers = [number for number in numbers if number != signal.SIGHUP]
         before = {number: signal.signal(number, lambda *_: None) for number in numbers}
         old_wake = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
         try:

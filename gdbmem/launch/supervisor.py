@@ -7,17 +7,19 @@ tool write its file. The other way round gdb would hang on a dead connection.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import socket
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from gdbmem.engines.engine import valgrind_engine
 from gdbmem.errors import GdbmemError, ToolError
-from gdbmem.launch import valgrind
+from gdbmem.launch import calling, valgrind
+from gdbmem.launch.ear import Ear
 from gdbmem.launch.process import Child
 from gdbmem.launch.program import examine
 from gdbmem.launch.sentinel import Sentinel
@@ -25,9 +27,16 @@ from gdbmem.launch.terminal import OwnTerminal
 from gdbmem.launch.wire import Wire
 from gdbmem.text import printable
 
+if TYPE_CHECKING:
+    from inotify_simple import INotify
+
+    from gdbmem.linux.terminal_modes import TerminalModes
+
 READY_SECONDS = 300.0  # reading the debug information of a very large program takes minutes
 TERM_PAUSES = (0.1, 0.2, 0.4, 0.8, 1.5, 2.0)  # between one SIGTERM and the next, in seconds
 WRITE_SECONDS = 120.0  # for a tool to write its file
+ANSWER_SECONDS = 10.0
+CALL_SECONDS = 5.0  # for a call that gdb has a thread make to come to its end
 FATE_SECONDS = 3.0  # for a process to go whose connection to gdb has closed
 # A gdb that loads waits for this process's answers, deaf to all but the last; it has captured nothing yet.
 _GDB_SIGNALS = ((signal.SIGHUP, 3.0), (signal.SIGTERM, 3.0), (signal.SIGKILL, 5.0))
@@ -57,11 +66,15 @@ class Supervisor:
         tell: Callable[[dict[str, Any]], None],
         facts: Mapping[str, Any],
     ) -> None:
-        """*facts* answer gdb's questions of those names; *tell* gets what gdb tells without asking."""
+        """*facts* answer gdb's questions of those names, functions among them by what they return for the message.
+
+        *tell* gets what gdb tells without asking.
+        """
         self.process: Optional[valgrind.Process] = None
         self.past: list[valgrind.Process] = []  # that have ended, oldest first
         self.gdb: Optional[Child] = None
         self.socket_path = runtime / "session"
+        self.calls = runtime / calling.NAME
         self._runtime = runtime
         self._start_valgrind = start_valgrind
         self._tell = tell
@@ -74,24 +87,29 @@ class Supervisor:
         self._foreground = self._keyboard_is_gdbs = False
         self._gdb_loads = True  # until it says that it is ready
         self._interrupts = 0  # that were gdb's, not ours
+        self._ear = Ear()
         self.terminal: Optional[OwnTerminal] = None  # of the program, when it has one of its own
 
     def __enter__(self) -> Supervisor:
-        from inotify_simple import INotify, flags
-
+        self._inotify = _watch_for_files(self._runtime)
         self._sentinel = Sentinel(self._runtime)
+        self.calls.touch(0o600)
         self._wake_in, self._wake_out = socket.socketpair()
         self._wake_in.setblocking(False)
         self._wake_out.setblocking(False)
-        self._inotify = INotify(nonblocking=True)
-        self._inotify.add_watch(self._runtime, flags.CREATE)
-        self._inotify.add_watch(self._runtime / "run", flags.CREATE | flags.MODIFY)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(os.fspath(self.socket_path))
         self._listener.listen(4)
-        self._old_handlers = {s: signal.signal(s, lambda *_: None) for s in (*_ENDING, *_NOTED)}
+        self._old_handlers: dict[signal.Signals, Any] = {}
+        # Started by nohup, or by a script in the background, it is not to be ended by what they have it ignore.
+        self._note(*(s for s in (*_ENDING, *_NOTED) if signal.getsignal(s) != signal.SIG_IGN))
         self._old_wakeup = signal.set_wakeup_fd(self._wake_out.fileno(), warn_on_full_buffer=False)
         return self
+
+    def _note(self, *numbers: signal.Signals) -> None:
+        for number in numbers:
+            before = signal.signal(number, lambda *_: None)
+            self._old_handlers.setdefault(number, before)
 
     def __exit__(self, *_: object) -> None:
         try:
@@ -185,6 +203,9 @@ class Supervisor:
             self._gdb_loads = False
             self._keyboard_is_gdbs = self._foreground
             return {}
+        if question == "hear":
+            self._ear.move_to(int(message["pid"]))
+            return {}
         if question == "interrupts":
             return {"count": self._interrupts}
         if question == "keyboard":
@@ -193,7 +214,8 @@ class Supervisor:
                 self.terminal.hear(message["running"])
             return {}
         if question in self._facts:
-            return {"answer": self._facts[question]}
+            answer = self._facts[question]
+            return {"answer": answer(message) if callable(answer) else answer}
         raise ToolError(f"the launcher doesn't know the question '{printable(question)}'", slug="launcher")
 
     def _target(self) -> dict[str, Any]:
@@ -270,16 +292,20 @@ class Supervisor:
             hint=f"its log is {printable(str(process.log))}" if text else "its message stands above",
         )
 
-    def watch_gdb(self, child: Child) -> None:
-        """Take *child* as this launch's gdb and wait for its end.
+    def watch_gdb(self, child: Child, modes: Optional[TerminalModes]) -> None:
+        """Take *child*, which may change the terminal's *modes*, as this launch's gdb and wait for its end.
 
         Ctrl-C is gdb's from the moment it says that it is ready; before, it ends the launch.
         """
         self.gdb = child
         self._foreground = True
+        if modes is not None:
+            modes.await_gdb(child.pid)
+        self._note(*_KEYBOARD)  # somebody sits there
         try:
             self.wait(lambda: not child.alive)
         finally:
+            self._ear.close()
             self._foreground = self._keyboard_is_gdbs = False
 
     def _note_file(self, name: str) -> None:
@@ -307,8 +333,10 @@ class Supervisor:
         """End gdb, then valgrind, then whatever the program left running."""
         for wire in self._wires:
             wire.hang_up()  # a gdb that waits for an answer hears no signal
-        if self.gdb is not None:
-            self.gdb.stop(_GDB_SIGNALS[-1:] if self._gdb_loads else _GDB_SIGNALS)
+        if self.gdb is not None and self.gdb.alive:
+            with self.calls.open("rb") as lock:
+                calling.hold_calls(lock.fileno(), CALL_SECONDS)
+                self.gdb.stop(_GDB_SIGNALS[-1:] if self._gdb_loads else _GDB_SIGNALS)
         self.end_valgrind()
 
     def end_valgrind(self) -> None:
@@ -334,8 +362,28 @@ class Supervisor:
         command = engine.rescue_command(f"{self._runtime}/run/{process.history.name}")
         if command is not None:
             asked = process.monitor(*command.split())
-            asked.wait(WRITE_SECONDS)
+            # A valgrind whose gdb was killed in the middle of a command may never answer anybody else.
+            was_killed = self.gdb is not None and self.gdb.fatal_signal
+            asked.wait(ANSWER_SECONDS if was_killed else WRITE_SECONDS)
             asked.stop()
+
+
+def _watch_for_files(runtime: Path) -> INotify:
+    """Return an INotify of what appears in *runtime* and in its run; raises ToolError where the kernel gives none."""
+    from inotify_simple import INotify, flags
+
+    try:
+        inotify = INotify(nonblocking=True)
+        inotify.add_watch(runtime, flags.CREATE)
+        inotify.add_watch(runtime / "run", flags.CREATE | flags.MODIFY)
+    except OSError as error:
+        limit = "max_user_watches=524288" if error.errno == errno.ENOSPC else "max_user_instances=1024"
+        raise ToolError(
+            f"the kernel refuses inotify, by which a launch learns of valgrind's files: {error.strerror}",
+            slug="no-inotify",
+            hint=f"end programs that watch many files, or type: sudo sysctl fs.inotify.{limit}",
+        ) from error
+    return inotify
 
 
 def _terminate(process: valgrind.Process) -> bool:
@@ -374,19 +422,22 @@ def _exists(pid: int) -> bool:
 
 
 @contextlib.contextmanager
-def saved_terminal() -> Iterator[None]:
-    """Put the terminal's settings back at the end: a gdb that was killed leaves it without echo."""
+def saved_terminal() -> Iterator[Optional[TerminalModes]]:
+    """Put the terminal's modes back at the end: a gdb that was killed leaves it without echo. Yield them."""
     import termios
 
-    settings = None
+    from gdbmem.linux.terminal_modes import TerminalModes
+
+    modes = None
     with contextlib.suppress(termios.error, OSError):
-        settings = termios.tcgetattr(0)
+        modes = TerminalModes(0)
     try:
-        yield
+        yield modes
     finally:
-        if settings is not None:
+        if modes is not None:
             # From the background tcsetattr would stop us.
             old = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
             with contextlib.suppress(termios.error):
-                termios.tcsetattr(0, termios.TCSADRAIN, settings)
+                modes.restore()
             signal.signal(signal.SIGTTOU, old)
+            modes.close()

@@ -18,6 +18,7 @@ from gdbmem.text import plural, printable
 from gdbmem.units import format_size
 
 _BIG_BYTES = 200 << 20
+_MANNER = "2"  # of naming: what an earlier one found is not taken from the cache
 _DEBUG = Path("/usr/lib/debug")
 
 Place = tuple[Binary, int]
@@ -40,7 +41,7 @@ class GdbSymbols:
         progress: Callable[[str], None] = lambda text: None,
     ) -> None:
         """*folders* are searched for binaries that are not where the profile says."""
-        self._folders = folders
+        self._folders = list(folders)
         self._progress = progress
         self._known: dict[Path, dict[str, Any]] = {}  # what the files of the cache say, or would
         self._unreadable: dict[Path, Notice] = {}  # binaries that gdb could not read
@@ -48,6 +49,11 @@ class GdbSymbols:
     def prepare(self, wanted: Mapping[Binary, Iterable[int]]) -> None:
         """Find the names that several profiles will want: one gdb a binary then serves all of them."""
         self.frames(wanted)
+
+    def look_in(self, folder: str) -> None:
+        """Search *folder* too, after those that the user named."""
+        if folder not in self._folders:
+            self._folders.append(folder)
 
     def frames(
         self, wanted: Mapping[Binary, Iterable[int]], *, recorded: float = 0.0
@@ -208,8 +214,9 @@ def _identity(elf: Elf) -> str:
     """Return what the names of *elf* depend on: the file, and its separate debug information."""
     import hashlib
 
-    parts = [elf.build_id or str(elf.path)]
-    for file in [*([] if elf.build_id else [elf.path]), *_debug_files(elf)]:
+    # Not by its build-id alone: any file can have that of another one.
+    parts = [_MANNER, elf.build_id, str(elf.path)]
+    for file in [elf.path, *_debug_files(elf)]:
         with contextlib.suppress(OSError):
             found = file.stat()
             parts += [str(found.st_size), str(found.st_mtime_ns)]
@@ -241,7 +248,7 @@ def _write_cache(path: Path, names: Mapping[str, Any]) -> None:
     import tempfile
 
     with contextlib.suppress(OSError):  # it only saves time
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor, temporary = tempfile.mkstemp(prefix=".new-", dir=path.parent)
         with open(descriptor, "w", encoding="ascii") as stream:  # noqa: PTH123  (a descriptor)
             json.dump(names, stream)

@@ -103,6 +103,7 @@ def _play(launch: Launch, timeout: Optional[float], outcome: Outcome) -> None:
             stdin=subprocess.DEVNULL,
             stdout=stream.fileno(),
             stderr=subprocess.STDOUT,
+            native_signals=True,
         )  # fmt: skip
     supervisor.gdb = child
     if not supervisor.wait(lambda: not child.alive, timeout):

@@ -44,6 +44,18 @@ def find_valgrind() -> Valgrind:
     return Valgrind(path, vgdb)
 
 
+def own_settings() -> list[str]:
+    """Return valgrind's options for this user: $VALGRIND_OPTS and ~/.valgrindrc, never ./.valgrindrc.
+
+    The current folder may be anybody's. Later options win, as valgrind has it.
+    """
+    try:
+        written = (Path.home() / ".valgrindrc").read_text(errors="surrogateescape")
+    except (OSError, RuntimeError):  # RuntimeError: this user has no home
+        written = ""
+    return ["--command-line-only=yes", *written.split(), *os.environ.get("VALGRIND_OPTS", "").split()]
+
+
 @dataclass(frozen=True)
 class Order:
     """One program to be run under valgrind."""
@@ -69,6 +81,7 @@ class Order:
         log = f"{_percent(self.run)}/valgrind.{self.serial}.%p.log"
         return [
             self.valgrind.path,
+            *own_settings(),
             *self.tool_arguments,
             "--vgdb=yes",
             # Not --vgdb-error=0: that one makes valgrind deaf to SIGTERM once gdb has gone.
@@ -191,6 +204,9 @@ def executable(pid: int) -> str:
         return ""
 
 
+_FOLLOW = "launch with --trace-children to follow it"
+
+
 def replacement(pid: int) -> str:
     """Return the program that has taken valgrind's place in process *pid*, by an exec that it did not follow.
 
@@ -210,13 +226,12 @@ def fate(process: Process, *, exited: bool) -> str:
         return notice.message
     status, engine = process.child.status, process.order.engine
     end = valgrind_engine(engine).END
-    follow = "launch with --trace-children to follow it"
     if status is None:
         now = replacement(process.pid)
         if now:
             return (
                 f"the program has replaced itself by {printable(now)} (exec), which runs on outside {engine}; "
-                f"{follow}"
+                f"{_FOLLOW}"
             )
         if exited:
             return f"{engine} still writes its end, {printable(str(process.history))}"
@@ -227,12 +242,25 @@ def fate(process: Process, *, exited: bool) -> str:
         return "gdb has killed the program; 'run' starts it again"
     if status == 128 + signal.SIGKILL:
         return f"valgrind was killed (SIGKILL): {end} is lost, the snapshots are kept"
-    if status < 128:
+    return _gone_elsewhere(process.order, status) if status < 128 else ""
+
+
+def _gone_elsewhere(order: Order, status: int) -> str:
+    """Return what to say of a program that executed another, which ended with *status* where no gdb saw it."""
+    # To the program /proc/self/exe is itself; to the kernel, which executes it, valgrind.
+    itself = "valgrind can't start itself, which is what a program under it executes by /proc/self/exe"
+    if "--trace-children=yes" in order.tool_arguments:
         return (
-            f"the program ran another in its place (exec), which ended with status {status} outside {engine}; "
-            f"{follow}"
+            f"the program ran another in its place (exec), which valgrind could not start (status {status}): "
+            f"{itself}; have it execute its own path"
         )
-    return ""
+    sentence = (
+        f"the program ran another in its place (exec), which ended with status {status} outside {order.engine}; "
+        f"{_FOLLOW}"
+    )
+    if status != 1:
+        return sentence
+    return f"{sentence} (if it executed /proc/self/exe, have it execute its own path: {itself})"
 
 
 def start(
@@ -254,6 +282,7 @@ def start(
         stdin=slave if slave is not None else stdin,
         stdout=slave if slave is not None else stdout,
         stderr=slave,
+        native_signals=True,
         before_exec=terminal.become_controlling if terminal is not None else None,
     )
     return Process(order, child)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +14,14 @@ from typing import Optional
 
 from gdbmem.errors import TargetError, ToolError
 from gdbmem.launch.valgrind import executable, find_valgrind
+from gdbmem.linux.process import ended, has_ended
 from gdbmem.text import printable
 
 _TOOL = re.compile(r"/([a-z]+)-(?:amd64|x86|arm64|arm|ppc64\w*|s390x|mips\w*|riscv64)-\w+$")
 # Valgrind keeps the memory that it shares with vgdb mapped: its name holds all that vgdb has to know.
 _SHARED = re.compile(rb" (/[^\n]*)-shared-mem-vgdb-(\d+)-by-([^\n]*)-on-([^\n]*?)(?: \(deleted\))?\n")
 _SECONDS = 120.0  # a program of many gigabytes takes its time
+_PAUSE_SECONDS = 1.0  # between two looks whether valgrind still lives
 
 
 @dataclass(frozen=True)
@@ -44,20 +48,35 @@ class RunningValgrind:
 
     def ask(self, *command: str) -> str:
         """Run a monitor command and return what it said. Raises ToolError where it can't be reached."""
-        try:
-            done = subprocess.run(self.words(*command), stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS,
-                                  check=False)  # fmt: skip
-        except subprocess.TimeoutExpired:
-            raise ToolError(
-                f"valgrind (process {self.pid}) did not answer within {_SECONDS:.0f} s",
-                slug="vgdb-failed",
-                hint="does the program stand in a gdb of its own?",
-            ) from None
-        said = os.fsdecode(done.stdout).strip()
-        if done.returncode != 0:
-            complaint = os.fsdecode(done.stderr).strip().splitlines()
+        with subprocess.Popen(
+            self.words(*command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as vgdb:
+            try:
+                output, messages = self._answer(vgdb)
+            except BaseException:
+                vgdb.kill()
+                raise
+        said = os.fsdecode(output).strip()
+        if vgdb.returncode != 0:
+            complaint = os.fsdecode(messages).strip().splitlines()
             raise _unreachable(self.pid, complaint)
         return said
+
+    def _answer(self, vgdb: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+        """Return what *vgdb* writes; it waits for ever where valgrind has been killed."""
+        deadline = time.monotonic() + _SECONDS
+        while time.monotonic() < deadline:
+            is_last = has_ended(self.pid)
+            try:
+                return vgdb.communicate(timeout=_PAUSE_SECONDS)
+            except subprocess.TimeoutExpired:
+                if is_last:
+                    raise ended(self.pid) from None
+        raise ToolError(
+            f"valgrind (process {self.pid}) did not answer within {_SECONDS:.0f} s",
+            slug="vgdb-failed",
+            hint="does the program stand in a gdb of its own?",
+        )
 
 
 def find_running(pid: int) -> Optional[RunningValgrind]:
@@ -81,13 +100,34 @@ def find_running(pid: int) -> Optional[RunningValgrind]:
             hint="type this inside the container",
         )
     if shared is None:
-        raise TargetError(
-            f"process {pid} runs under valgrind's {found[1]} without its gdbserver (--vgdb=no)",
+        raise _without_gdbserver(pid, found[1])
+    prefix, user, host = (os.fsdecode(shared[number]) for number in (1, 3, 4))
+    return RunningValgrind(pid, found[1], prefix, user, host, _owner(pid))
+
+
+def _without_gdbserver(pid: int, tool: str) -> TargetError:
+    # What a process forks has its command line, but FIFOs of its own only where valgrind follows children.
+    if _was_told(pid, b"--vgdb=no"):
+        return TargetError(
+            f"process {pid} runs under valgrind's {tool} without its gdbserver (--vgdb=no)",
             slug="no-vgdb",
             hint="start it with --vgdb=yes, or by 'gdbmem launch'",
         )
-    prefix, user, host = (os.fsdecode(shared[number]) for number in (1, 3, 4))
-    return RunningValgrind(pid, found[1], prefix, user, host, _owner(pid))
+    return TargetError(
+        f"process {pid} was forked by a program under valgrind's {tool}, which gives what that forks no gdbserver",
+        slug="no-vgdb",
+        hint="launch the program with --trace-children",
+    )
+
+
+def _was_told(pid: int, option: bytes) -> bool:
+    """Tell whether *option* stands on the command line of the valgrind *pid*, or in its environment."""
+    for file in ("cmdline", "environ"):
+        with contextlib.suppress(OSError):
+            for word in Path(f"/proc/{pid}/{file}").read_bytes().split(b"\0"):
+                if word == option or (word.startswith(b"VALGRIND_OPTS=") and option in word):
+                    return True
+    return False
 
 
 def _number_inside(pid: int) -> int:

@@ -64,7 +64,7 @@ def _interpret(raw: Path, run: Run, notices: list[Notice]) -> Optional[Path]:
         raw.unlink()
         notices.append(Notice("whole-run", "heaptrack had written nothing yet: the program was killed early"))
         return None
-    target = run.folder / run.next_file(heaptrack.NAME)
+    target = run.folder / run.next_file(heaptrack.NAME, packed=True)
     temporary = run.folder / f".{target.name}"
     try:
         reason = _run_interpreter(raw, temporary)

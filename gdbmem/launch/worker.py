@@ -12,10 +12,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
 from gdbmem.allocators.glibc.caches import ThreadPointers
+from gdbmem.files import NEUTRAL_FOLDER
 from gdbmem.model.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -25,13 +27,13 @@ _SECONDS = 3600.0
 
 
 def explain_for_gdb(
-    pid: int, name: str, descriptor: int, threads: Sequence[ThreadPointers]
+    pid: int, name: str, descriptor: int, threads: Sequence[ThreadPointers], *, swapped: bool = False
 ) -> Optional[Ledger]:
     """Return the ledger of stopped process *pid*, made by a worker; None where there is none to be had."""
     from gdbmem.errors import InputError
     from gdbmem.report.ledger_json import read_ledger
 
-    for answer in _answers(_request(pid, name, descriptor, threads)):
+    for answer in _answers({**_request(pid, name, descriptor, threads), "swapped": swapped}):
         try:
             return read_ledger(answer, "the worker's answer")
         except InputError:
@@ -40,13 +42,19 @@ def explain_for_gdb(
 
 
 def look_for_gdb(
-    pid: int, name: str, descriptor: int, threads: Sequence[ThreadPointers], looks: Looks
+    pid: int,
+    name: str,
+    descriptor: int,
+    threads: Sequence[ThreadPointers],
+    looks: Looks,
+    *,
+    swapped: bool = False,
 ) -> Optional[Ledger]:
     """Return the ledger, and fill *looks*, likewise."""
     from gdbmem.errors import InputError
     from gdbmem.report.ledger_json import read_ledger
 
-    request = {**_request(pid, name, descriptor, threads), "looks": looks.order()}
+    request = {**_request(pid, name, descriptor, threads), "looks": looks.order(), "swapped": swapped}
     for answer in _answers(request):
         try:
             document = json.loads(answer)
@@ -63,7 +71,7 @@ def _request(pid: int, name: str, descriptor: int, threads: Sequence[ThreadPoint
         "pid": pid,
         "name": name,
         "descriptor": descriptor,
-        "threads": [[t.tid, t.thread_pointer, t.stack_pointer, t.name] for t in threads],
+        "threads": [list(astuple(thread)) for thread in threads],
     }
 
 
@@ -98,6 +106,7 @@ def _run(
             errors="surrogateescape",
             pass_fds=(descriptor,),
             env=environment,
+            cwd=NEUTRAL_FOLDER,
             timeout=_SECONDS,
         )
     except (OSError, subprocess.SubprocessError):
@@ -109,7 +118,7 @@ def interpreters() -> Iterator[Path]:
     named = os.environ.get("GDBMEM_PYTHON")
     if named is not None:
         if named:
-            yield Path(named)
+            yield Path(named).absolute()  # it is started in another folder
         return
     package = Path(__file__).resolve().parent.parent
     # A checkout's environment; an installed package's prefix (PREFIX/lib/python3.x/site-packages/gdbmem).
@@ -140,7 +149,10 @@ def main() -> int:
     memory = ProcMemory(request["pid"], request["descriptor"])
     try:
         looks = Looks.ordered(request["looks"]) if "looks" in request else None
-        ledger = explain_stopped(request["pid"], request["name"], memory, threads, look=looks)
+        swapped = bool(request.get("swapped"))
+        ledger = explain_stopped(
+            request["pid"], request["name"], memory, threads, look=looks, swapped=swapped
+        )
     except GdbmemError as error:
         json.dump({"message": error.message, "slug": error.slug, "hint": error.hint}, sys.stdout)
         return 1

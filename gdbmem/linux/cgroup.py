@@ -18,6 +18,7 @@ class CgroupMemory:
 
     folder: Path
     usage_bytes: Optional[int]
+    peak_bytes: Optional[int]  # since it was made
     limit_bytes: Optional[int]
     cache_bytes: Optional[int]  # what the kernel can drop at once: inactive pages of files
     events: dict[str, int]  # how often: low, high, max, oom, oom_kill
@@ -44,13 +45,15 @@ def cgroup_of(pid: int) -> Optional[Path]:
 def read_cgroup(folder: Path) -> CgroupMemory:
     """Read the cgroup at *folder* (version 1 or 2)."""
     usage = _number(folder / "memory.current")
+    peak = _number(folder / "memory.peak")  # since Linux 5.19
     limit = _number(folder / "memory.max")
     if usage is None:
         usage = _number(folder / "memory.usage_in_bytes")
+        peak = _number(folder / "memory.max_usage_in_bytes")
         limit = _number(folder / "memory.limit_in_bytes")
     if limit is not None and limit >= _NO_LIMIT:
         limit = None
-    return CgroupMemory(folder, usage, limit, _cache(folder), _events(folder))
+    return CgroupMemory(folder, usage, peak, limit, _cache(folder), _events(folder))
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,7 @@ def cgroup_reading(folder: Path) -> dict[str, Optional[int]]:
     memory = read_cgroup(folder)
     return {
         "cgroup_bytes": memory.usage_bytes,
+        "cgroup_peak_bytes": memory.peak_bytes,
         "cgroup_cache_bytes": memory.cache_bytes,
         "cgroup_limit_bytes": memory.limit_bytes,
         "cgroup_limit_hits": memory.events.get("max"),

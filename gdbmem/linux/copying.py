@@ -2,7 +2,8 @@
 
 A stopped thread is made to call clone, with no signal at the copy's end; the copy never runs an instruction
 of its own, is killed after use, and is collected by the process itself (an injected wait4), so that it sees
-neither SIGCHLD nor a zombie.
+neither SIGCHLD nor a zombie. Seccomp filters that could end the process for these calls are suspended while
+they are made, and where they can't be no call is made. What else speaks against a copy: copy_obstacles.py.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ import contextlib
 import ctypes
 import os
 import signal
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
 from gdbmem.errors import TargetError
-from gdbmem.linux.maps import Mapping
-from gdbmem.linux.process import process_facts, thread_ids
+from gdbmem.linux.maps import Mapping, parse_smaps
+from gdbmem.linux.process import thread_ids
+from gdbmem.linux.procmemory import ProcMemory
 from gdbmem.linux.ptrace import (
     AARCH64,
     Freeze,
@@ -28,6 +32,7 @@ from gdbmem.linux.ptrace import (
     ptrace,
     set_registers,
 )
+from gdbmem.linux.seccomp import SUSPEND, may_end_for_a_call
 from gdbmem.model.memory import Memory, MemoryUnreadable
 
 _SINGLESTEP, _SETOPTIONS, _GETEVENTMSG = 9, 0x4200, 0x4201
@@ -36,6 +41,8 @@ _CLONE_EVENT = 3
 _WALL, _NO_HANG = 0x40000000, 1
 _NEGATIVE = 1 << 63
 _WORD = (1 << 64) - 1
+_PATIENCE_SECONDS, _PAUSE_SECONDS = 5.0, 0.01
+_TRIES = 8  # threads of which one is to make a call
 
 
 @dataclass(frozen=True)
@@ -55,9 +62,10 @@ _AARCH64_CALLS = _Calls(b"\x01\x00\x00\xd4", 220, 260, (0, 1, 2, 3))
 class Copy:
     """A stopped copy of the process that *freeze* holds; kill() ends it."""
 
-    def __init__(self, freeze: Freeze, pid: int, thread: HeldThread) -> None:
+    def __init__(self, freeze: Freeze, pid: int, inner: int, thread: HeldThread) -> None:
         self.parent = freeze.pid
         self.pid = pid
+        self._inner = inner  # its pid as the process itself sees it: that may live in another namespace
         self._thread = thread.tid
 
     def kill(self) -> None:
@@ -66,47 +74,73 @@ class Copy:
             os.kill(self.pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, _WALL)
-        if not Path(f"/proc/{self.pid}").exists() or self.parent not in _living(self.parent):
+        if not Path(f"/proc/{self.pid}").exists():
             return
-        with contextlib.suppress(TargetError, OSError):
-            self._collect()
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while not self._is_collected() and thread_ids(self.parent) and time.monotonic() < deadline:
+            time.sleep(_PAUSE_SECONDS)  # another gdbmem holds it
 
-    def _collect(self) -> None:
+    def _is_collected(self) -> bool:
         # One thread is enough: any thread of the parent may wait for the parent's child.
-        freeze = Freeze(self.parent, only=self._thread)
-        with freeze:
-            thread = next(iter(freeze.threads.values()))
-            calls, known = _calls()
-            site = _find_instruction(self.parent, calls)
-            if site:
-                _inject(thread, known, calls, site, calls.wait4, (self.pid, 0, _WALL | _NO_HANG, 0))
+        living = thread_ids(self.parent)
+        for tid in sorted(living, key=lambda tid: tid != self._thread)[:_TRIES]:
+            with contextlib.suppress(TargetError, OSError):
+                if self._collected_by(tid):
+                    return True
+        return not Path(f"/proc/{self.pid}").exists()
 
-
-def _living(pid: int) -> set[int]:
-    return {pid} if thread_ids(pid) else set()
+    def _collected_by(self, tid: int) -> bool:
+        calls, known = _calls()
+        with ProcMemory(self.parent) as memory, Freeze(self.parent, only=tid) as freeze:
+            thread = _suitable(freeze)
+            site = _find_instruction(thread, known, calls, memory) if thread else 0
+            if thread is None or not site:
+                return False
+            arguments = (self._inner, 0, _WALL | _NO_HANG, 0)
+            with _call_prepared(freeze.pid, thread):
+                result, _ = _inject(thread, known, calls, site, calls.wait4, arguments)
+        return result == self._inner
 
 
 def make_copy(freeze: Freeze, memory: Memory, mappings: list[Mapping]) -> Copy:
     """Return a copy of the process that *freeze* holds; raises TargetError where none can be made."""
     calls, known = _calls()
-    _check_headroom(freeze.pid)
-    site = _find_instruction(freeze.pid, calls, memory, mappings)
     thread = _suitable(freeze)
+    site = _find_instruction(thread, known, calls, memory, mappings) if thread else 0
     if not site or thread is None:
-        raise _refused(freeze.pid, "no thread of it can make a system call now")
-    ptrace(_SETOPTIONS, thread.tid, 0, _TRACE_CLONE)
-    try:
-        pid = _clone(thread, known, calls, site)
-    finally:
-        with contextlib.suppress(OSError):
-            ptrace(_SETOPTIONS, thread.tid, 0, 0)
+        raise refused(freeze.pid, "no thread of it can make a system call now")
+    with _call_prepared(freeze.pid, thread):
+        inner, pid = _inject(thread, known, calls, site, calls.clone, (0, 0, 0, 0))
+    if not pid:
+        why = os.strerror(_WORD + 1 - inner) if inner >= _NEGATIVE else "it was not made"
+        raise refused(freeze.pid, f"the kernel said: {why}")
     # The copy is ours already: it stops by itself before its first instruction.
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, _WALL)
     with contextlib.suppress(OSError):
         Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
         ptrace(_SETOPTIONS, pid, 0, _EXIT_KILL)
-    return Copy(freeze, pid, thread)
+    return Copy(freeze, pid, inner, thread)
+
+
+@contextlib.contextmanager
+def _call_prepared(pid: int, thread: HeldThread) -> Iterator[None]:
+    """Have a copy that *thread* makes stop, and its filters let the calls pass; refuse where they might not."""
+    options = _TRACE_CLONE
+    if may_end_for_a_call(thread.tid):
+        options |= SUSPEND
+    try:
+        ptrace(_SETOPTIONS, thread.tid, 0, options)
+    except ProcessLookupError:
+        raise refused(pid, "it ended meanwhile") from None
+    except OSError:
+        why = "its seccomp filter could end it for that, and only root can suspend a filter"
+        raise refused(pid, why) from None
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            ptrace(_SETOPTIONS, thread.tid, 0, 0)
 
 
 def _calls() -> tuple[_Calls, Machine]:
@@ -121,21 +155,30 @@ def _calls() -> tuple[_Calls, Machine]:
 
 
 def _suitable(freeze: Freeze) -> Optional[HeldThread]:
-    """Return a thread that is stopped plainly, not on its way to a signal handler."""
+    """Return a thread that is stopped plainly, not on its way to a signal handler; one without filters if any."""
     plain = [held for held in freeze.threads.values() if not held.signal and held.registers]
-    return min(plain, key=lambda held: (held.tid != freeze.pid, held.tid), default=None)
+    plain.sort(key=lambda held: (held.tid != freeze.pid, held.tid))
+    harmless = (held for held in plain[:_TRIES] if not may_end_for_a_call(held.tid))
+    return next(harmless, plain[0] if plain else None)
 
 
 def _find_instruction(
-    pid: int, calls: _Calls, memory: Optional[Memory] = None, mappings: Optional[list[Mapping]] = None
+    thread: HeldThread,
+    known: Machine,
+    calls: _Calls,
+    memory: Memory,
+    mappings: Optional[list[Mapping]] = None,
 ) -> int:
-    """Return the address of a system call instruction in the process's libraries; 0 where there is none."""
-    if memory is None or mappings is None:
-        from gdbmem.linux.maps import parse_smaps
-        from gdbmem.linux.procmemory import ProcMemory
+    """Return the address of a system call instruction in the process; 0 where there is none.
 
-        with ProcMemory(pid) as opened:
-            return _search(opened, parse_smaps(Path(f"/proc/{pid}/maps").read_bytes()), calls)
+    The one that *thread* has come from is best: its page is resident already.
+    """
+    before = thread.registers[known.program_counter] - len(calls.instruction)
+    with contextlib.suppress(MemoryUnreadable):
+        if memory.read(before, len(calls.instruction)) == calls.instruction:
+            return before
+    if mappings is None:
+        mappings = parse_smaps(Path(f"/proc/{thread.tid}/maps").read_bytes())
     return _search(memory, mappings, calls)
 
 
@@ -156,19 +199,12 @@ def _search(memory: Memory, mappings: list[Mapping], calls: _Calls) -> int:
     return 0
 
 
-def _clone(thread: HeldThread, known: Machine, calls: _Calls, site: int) -> int:
-    result = _inject(thread, known, calls, site, calls.clone, (0, 0, 0, 0))
-    if result >= _NEGATIVE or result == 0:
-        raise _refused(thread.tid, f"the kernel said: {os.strerror((1 << 64) - result)}")
-    return result
-
-
 def _inject(
     thread: HeldThread, known: Machine, calls: _Calls, site: int, number: int, arguments: tuple[int, ...]
-) -> int:
-    """Have *thread* make one system call at *site*, put its registers back, and return the result.
+) -> tuple[int, int]:
+    """Have *thread* make one system call at *site*, and put its registers back.
 
-    For clone the copy's pid is the one in our own process namespace, from the event.
+    Return the call's result, and the pid of a copy that it made, as we see it (else 0).
     """
     saved = get_registers(thread.tid)
     values = list(saved)
@@ -187,7 +223,7 @@ def _inject(
     finally:
         with contextlib.suppress(ProcessLookupError):
             set_registers(thread.tid, saved)
-    return child or result
+    return result, child
 
 
 def _step_over(thread: HeldThread) -> int:
@@ -197,12 +233,14 @@ def _step_over(thread: HeldThread) -> int:
         ptrace(_SINGLESTEP, thread.tid)
         _, status = os.waitpid(thread.tid, _WALL)
         if not os.WIFSTOPPED(status):
-            raise _refused(thread.tid, "it ended meanwhile")
+            raise refused(thread.tid, "it ended meanwhile")
         event = status >> 16
         if event == _CLONE_EVENT:
             child = _event_message(thread.tid)
         elif event == 0 and os.WSTOPSIG(status) == signal.SIGTRAP:
             return child
+        elif event == 0 and os.WSTOPSIG(status) == signal.SIGSYS:
+            return child  # a filter refused our call: the program made none
         elif event == 0:
             thread.signal = os.WSTOPSIG(status)  # it is delivered when the thread goes on
 
@@ -213,28 +251,8 @@ def _event_message(tid: int) -> int:
     return value.value
 
 
-def _check_headroom(pid: int) -> None:
-    """Raise TargetError where the copy's pages could take the process's cgroup over its limit.
-
-    While the copy lives, each page that the process writes is duplicated.
-    """
-    try:
-        path = next(
-            line.split(":", 2)[2].strip()
-            for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines()
-            if line.startswith("0::")
-        )
-        folder = Path(f"/sys/fs/cgroup{path}")
-        limit = (folder / "memory.max").read_text().strip()
-        used = int((folder / "memory.current").read_text())
-        anonymous = process_facts(pid).anonymous_bytes
-    except (OSError, StopIteration, ValueError):
-        return
-    if limit != "max" and int(limit) - used < min(anonymous, int(limit) // 10):
-        raise _refused(pid, "its control group has too little memory left for the pages it writes meanwhile")
-
-
-def _refused(pid: int, why: str) -> TargetError:
+def refused(pid: int, why: str) -> TargetError:
+    """Return the error for a process of which no copy can be made."""
     return TargetError(
         f"no copy of process {pid} can be made: {why}", slug="copy-refused", hint="leave out --fork"
     )

@@ -23,6 +23,7 @@ _NT_PRSTATUS, _NT_PRPSINFO, _NT_FILE, _NT_ARM_TLS = 1, 3, 0x46494C45, 0x401
 _X86_64, _AARCH64 = 62, 183
 _REGISTERS = 112  # where they begin in struct elf_prstatus
 _CODE = 5  # flags: readable, executable
+_HEADER = 64  # bytes of an ELF header
 _EXTENDED = 0xFFFF  # more segments than the header's field holds
 
 
@@ -33,13 +34,16 @@ class CoreThread:
     tid: int
     thread_pointer: int
     stack_pointer: int
+    program_counter: int = 0
+    system_call: int = -1  # its number, where the thread stands in one; -1: unknown
 
 
 @dataclass(frozen=True)
 class _Segment:
     start: int
     size: int  # in the process
-    present: int  # bytes in the core
+    stored: int  # bytes that the core was written with
+    present: int  # of these, what is still there where it was cut
     offset: int
     flags: int
 
@@ -121,6 +125,8 @@ class CoreFile:
             data = self._data[at : at + min(size, segment.present - within)]
             if data:
                 return data
+        elif within < segment.stored:  # the process's own, which no file has
+            raise MemoryUnreadable(address, "the core is cut before it")
         elif within < segment.size:
             return self._from_file(address, min(size, segment.start + segment.size - address))
         raise MemoryUnreadable(address, "the core doesn't hold it")
@@ -178,7 +184,12 @@ class CoreFile:
     @property
     def omitted_bytes(self) -> int:
         """How much of the process's memory the core leaves out."""
-        return sum(segment.size - segment.present for segment in self._segments)
+        return sum(segment.size - segment.stored for segment in self._segments)
+
+    @property
+    def cut_bytes(self) -> int:
+        """How much was written into the core and is missing from its end."""
+        return sum(segment.stored - segment.present for segment in self._segments)
 
     @property
     def present_bytes(self) -> int:
@@ -217,12 +228,14 @@ class CoreFile:
 
     def _read_segments(self) -> list[_Segment]:
         data = self._data
+        if len(data) < _HEADER:
+            raise self._bad("it is shorter than a core's header")
         if data[:5] != b"\x7fELF\x02" or struct.unpack_from("<H", data, 16)[0] != _CORE:
             raise self._bad("it is no 64-bit core file")
         try:
             return self._parse()
-        except struct.error as error:
-            raise self._bad("it is cut in its headers") from error
+        except (struct.error, IndexError, OverflowError) as error:
+            raise self._bad(f"it is cut in its headers, after {self._size:,} bytes") from error
 
     def _parse(self) -> list[_Segment]:
         data = self._data
@@ -237,10 +250,15 @@ class CoreFile:
                 "<IIQQQQQQ", data, offset + number * size
             )
             if kind == _PT_NOTE:
+                if at + present > self._size:  # gcore writes them last
+                    raise self._bad(
+                        f"it is cut: of the {at + present:,} bytes up to the notes that name its threads and files"
+                        f" {self._size:,} are there"
+                    )
                 self._read_notes(at, at + present, machine)
             elif kind == _PT_LOAD and whole:
                 there = max(min(present, self._size - at), 0)  # a core may be cut
-                segments.append(_Segment(address, whole, there, at, flags))
+                segments.append(_Segment(address, whole, present, there, at, flags))
         return sorted([*segments, *self._left_out(segments)], key=lambda segment: segment.start)
 
     def _left_out(self, segments: list[_Segment]) -> Iterator[_Segment]:
@@ -249,7 +267,7 @@ class CoreFile:
         for start, end, _, _ in self._files:
             number = bisect_left(held, (end, 0))  # those before it begin below the end
             if number == 0 or held[number - 1][1] <= start:
-                yield _Segment(start, end - start, 0, 0, _CODE)
+                yield _Segment(start, end - start, 0, 0, 0, _CODE)
 
     def _read_notes(self, position: int, end: int, machine: int) -> None:
         data = self._data
@@ -271,9 +289,9 @@ class CoreFile:
         tid = struct.unpack_from("<I", self._data, at + 32)[0]
         registers = struct.unpack_from("<34Q", self._data, at + _REGISTERS)
         if machine == _X86_64:
-            self.threads.append(CoreThread(tid, registers[21], registers[19]))
+            self.threads.append(CoreThread(tid, *(registers[known] for known in (21, 19, 16, 15))))
         elif machine == _AARCH64:
-            self.threads.append(CoreThread(tid, 0, registers[31]))
+            self.threads.append(CoreThread(tid, 0, registers[31], registers[32], registers[8]))
 
     def _add_files(self, at: int, end: int) -> None:
         count, page = struct.unpack_from("<QQ", self._data, at)

@@ -10,7 +10,7 @@ from typing import Optional
 from gdbmem.linux.maps import Mapping
 from gdbmem.model.memory import Memory, MemoryUnreadable
 
-_PT_LOAD, _PT_NOTE, _PT_INTERP = 1, 4, 3
+_PT_LOAD, _PT_NOTE, _PT_INTERP, _PT_TLS = 1, 4, 3, 7
 _PF_W = 2
 _NT_GNU_BUILD_ID = 3
 _PAGE = 4096
@@ -26,6 +26,7 @@ class Image:
     writable: Sequence[tuple[int, int]]  # data and zeroed data, whole pages
     build_id: str  # hexadecimal; "" where there is none
     has_interpreter: bool
+    thread_local_bytes: int = 0  # of its variables that each thread has
 
 
 def images(memory: Memory, mappings: Sequence[Mapping]) -> list[Image]:
@@ -73,7 +74,9 @@ def read_image(memory: Memory, start: int, name: str) -> Optional[Image]:
         ),
         "",
     )
-    return Image(name, bias, start, writable, build_id, any(p[0] == _PT_INTERP for p in programs))
+    interpreted = any(p[0] == _PT_INTERP for p in programs)
+    thread_local = next((p[6] for p in programs if p[0] == _PT_TLS), 0)
+    return Image(name, bias, start, writable, build_id, interpreted, thread_local)
 
 
 def _build_id(memory: Memory, address: int, size: int) -> str:

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
 
+from gdbmem.files import NEUTRAL_FOLDER
 from gdbmem.linux.clock import boot_id
 from gdbmem.linux.resident import PAGE_BYTES, ProcessMemory
 
@@ -140,6 +141,7 @@ def _probe_in_child() -> Optional[Exactness]:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_SECONDS,
+            cwd=NEUTRAL_FOLDER,
             start_new_session=True,  # Ctrl-C is for gdb
             check=False,
         )

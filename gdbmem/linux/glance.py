@@ -7,15 +7,16 @@ have gone cold.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
-from typing import Callable, NamedTuple
+from typing import Callable, NamedTuple, Optional
 
 from gdbmem.model.series import TREE, Reading
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _WORDS_IN_STATM = 7
-FRAME = b"@%a %b\n%b"  # a Glance as text; any number of them can follow each other
+FRAME = b"@%a %b\n%b%b"  # a Glance as text; any number of them can follow each other
+_FAMILY = b"family "
 
 
 class Glance(NamedTuple):
@@ -23,19 +24,22 @@ class Glance(NamedTuple):
 
     t: float
     lines: bytes  # their lines' numbers, with blanks between
-    statm: bytes  # a text line for each of them
+    statm: bytes  # a text line for each of them, which may have its minor faults as an eighth word
+    family: bytes = b""  # a text line: what the cgroup of the program's own holds
 
-    def sizes(self) -> Iterator[tuple[int, float, int, int]]:
-        """Yield line, time, resident and shared pages of each process."""
-        return sizes_of([self])
+    @property
+    def family_bytes(self) -> Optional[int]:
+        """What the cgroup of the program's own holds; None where it has none."""
+        return int(self.family[len(_FAMILY) :]) if self.family else None
 
     def readings(self) -> list[tuple[int, Reading]]:
         """Return it decoded; the tree's own is that of its only process, else empty: RSS has no sum."""
         found = [
             (line, Reading(rss_bytes=resident * PAGE_BYTES, shared_bytes=shared * PAGE_BYTES))
-            for line, _, resident, shared in self.sizes()
+            for line, _, resident, shared, _ in sizes_of([self])
         ]
-        return [*found, (TREE, found[0][1] if len(found) == 1 else Reading())]
+        total = found[0][1] if len(found) == 1 else Reading()
+        return [*found, (TREE, total._replace(family_bytes=self.family_bytes))]
 
 
 class Glances(NamedTuple):
@@ -44,21 +48,54 @@ class Glances(NamedTuple):
     until: float  # when the next whole look is due
     lines: bytes  # of the processes, as a Glance has them
     read: Callable[[], bytes]  # what their statm say; b"" where one of them has gone
+    read_family: Optional[Callable[[], Optional[int]]] = None
 
 
-def sizes_of(glances: Sequence[Glance]) -> Iterator[tuple[int, float, int, int]]:
-    """Yield line, time, resident and shared pages, line by line; the *glances* are at the same lines.
+def family_row(size_bytes: Optional[int]) -> bytes:
+    """Return the text line of a Glance's family."""
+    return b"" if size_bytes is None else b"%b%d\n" % (_FAMILY, size_bytes)
+
+
+def sizes_of(glances: Sequence[Glance]) -> Iterator[tuple[int, float, int, int, Optional[int]]]:
+    """Yield line, time, resident and shared pages, minor faults, line by line; the *glances* are at the same lines.
 
     No loop of Python's own: this is most of what storing a glance costs.
     """
     numbers = glances[0].lines.split()
     words = b"".join([glance.statm for glance in glances]).split()
-    resident, shared = words[1::_WORDS_IN_STATM], words[2::_WORDS_IN_STATM]
     times, count = [glance.t for glance in glances], len(numbers)
+    width = len(words) // (count * len(times))
+    resident, shared = words[1::width], words[2::width]
+    faults: Iterable[Optional[int]] = repeat(None)
     for place, number in enumerate(numbers):
+        if width > _WORDS_IN_STATM:
+            faults = map(int, words[_WORDS_IN_STATM + place * width :: count * width])
         yield from zip(
-            repeat(int(number)), times, map(int, resident[place::count]), map(int, shared[place::count])
+            repeat(int(number)),
+            times,
+            map(int, resident[place::count]),
+            map(int, shared[place::count]),
+            faults,
         )
+
+
+def faults_reader(descriptors: Sequence[tuple[int, int]]) -> Callable[[], bytes]:
+    """Return what statm_reader() does, with minor faults, for the (statm, stat) of several processes."""
+    pread = os.pread
+
+    def read_all() -> bytes:
+        try:
+            found = [
+                b"%b %b\n"
+                % (pread(statm, 128, 0)[:-1], pread(stat, 512, 0).rpartition(b")")[2].split(None, 8)[7])
+                for statm, stat in descriptors
+            ]
+        except (ProcessLookupError, IndexError):
+            return b""
+        rows = b"".join(found)
+        return b"" if rows.startswith((b"0 ", b" ")) or b"\n0 " in rows or b"\n " in rows else rows
+
+    return read_all
 
 
 def statm_reader(descriptors: Sequence[int]) -> Callable[[], bytes]:
@@ -91,8 +128,9 @@ def unpack_glances(data: bytes) -> list[Glance]:
     for frame in data.split(b"@")[1:]:
         head, _, statm = frame.partition(b"\n")
         t, _, lines = head.partition(b" ")
-        if _is_whole(lines.split(), statm):
-            found.append(Glance(float(t), lines, statm))
+        statm, family, size = statm.partition(_FAMILY)
+        if _is_whole(lines.split(), statm) and (not family or size[-1:] == b"\n"):
+            found.append(Glance(float(t), lines, statm, family + size))
     return found
 
 
@@ -102,5 +140,5 @@ def _is_whole(lines: Sequence[bytes], statm: bytes) -> bool:
         bool(lines)
         and rows.pop() == b""
         and len(rows) == len(lines)
-        and all(len(row.split()) == _WORDS_IN_STATM for row in rows)
+        and {len(row.split()) for row in rows} in ({_WORDS_IN_STATM}, {_WORDS_IN_STATM + 1})
     )

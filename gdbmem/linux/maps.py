@@ -9,11 +9,12 @@ _HEADER = re.compile(
     rb"^([0-9a-f]+)-([0-9a-f]+) (\S{4}) ([0-9a-f]+) ([0-9a-f]+:[0-9a-f]+) (\d+)[ ]*([^\n]*)\n", re.M
 )
 _FIELDS = re.compile(
-    rb"^(Rss|Pss|Anonymous|AnonHugePages|ShmemPmdMapped|FilePmdMapped|Swap|KSM|Shared_Hugetlb|Private_Hugetlb):"
+    rb"^(Rss|Pss|Anonymous|AnonHugePages|LazyFree|ShmemPmdMapped|FilePmdMapped|Swap|KSM|Shared_Hugetlb|Private_Hugetlb):"
     rb"\s+(\d+) kB",
     re.M,
 )
 _FLAGS = re.compile(rb"^VmFlags: ([^\n]*)", re.M)
+_HUGETLB = "/anon_hugepage"  # the kernel's name of memory from mmap(MAP_HUGETLB), "(deleted)" behind it
 _SHARED_NAMES = ("/dev/shm/", "/SYSV", "/memfd:", "/dev/zero", "[anon_shmem", "/i915", "/drm")
 
 
@@ -35,6 +36,7 @@ class Mapping:
     swap_bytes: int = 0
     ksm_bytes: int = 0
     hugetlb_bytes: int = 0  # not part of Rss
+    lazily_freed_bytes: int = 0  # by MADV_FREE: part of Rss until the kernel needs them
     flags: str = ""
 
     @property
@@ -44,10 +46,14 @@ class Mapping:
     @property
     def is_file(self) -> bool:
         """Whether pages come from a file in a file system (not from shared memory)."""
-        return self.name.startswith("/") and not self.is_shared_memory and not self.is_device
+        if self.is_shared_memory or self.is_device:
+            return False
+        return self.name.startswith("/") and not self.name.startswith(_HUGETLB)
 
     @property
     def is_shared_memory(self) -> bool:
+        if self.permissions[3] == "s" and self.name.startswith(_HUGETLB):
+            return True
         return self.name.startswith(_SHARED_NAMES) or (not self.name and self.permissions[3] == "s")
 
     @property
@@ -60,7 +66,9 @@ class Mapping:
     @property
     def is_anonymous(self) -> bool:
         """Whether it is private memory without a file: where heaps, stacks and allocators live."""
-        return self.permissions[3] == "p" and not self.name.startswith(("/", "anon_inode:", "[v"))
+        if self.permissions[3] != "p" or self.name.startswith(("anon_inode:", "[v")):
+            return False
+        return not self.name.startswith("/") or self.name.startswith(_HUGETLB)
 
     @property
     def grows_down(self) -> bool:
@@ -97,5 +105,6 @@ def _mapping(header: re.Match[bytes], data: bytes, end: int) -> Mapping:
         swap_bytes=values.get(b"Swap", 0),
         ksm_bytes=values.get(b"KSM", 0),
         hugetlb_bytes=values.get(b"Shared_Hugetlb", 0) + values.get(b"Private_Hugetlb", 0),
+        lazily_freed_bytes=values.get(b"LazyFree", 0),
         flags=flags[1].decode() if flags else "",
     )

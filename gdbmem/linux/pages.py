@@ -11,11 +11,11 @@ from typing import Optional
 
 from gdbmem.errors import TargetError
 
-PAGE = 4096
+PAGE = os.sysconf("SC_PAGE_SIZE")  # 16 or 64 KiB on some aarch64 kernels
 _SCAN = 0xC0606610  # _IOWR('f', 16, struct pm_scan_arg)
 _PRESENT, _ZERO = 1 << 3, 1 << 5
 _REGIONS = 1 << 14
-_PAGEMAP_PRESENT = 1 << 63
+_PAGEMAP_PRESENT, _PAGEMAP_SWAPPED = 1 << 63, 1 << 62
 
 
 class Ranges:
@@ -58,6 +58,15 @@ class Ranges:
                 yield low, high
             number += 1
 
+    def gaps(self, start: int, end: int) -> Iterable[tuple[int, int]]:
+        """Yield the pieces of ``[start, end)`` that are not in these ranges."""
+        for low, high in self.overlaps(start, end):
+            if low > start:
+                yield start, low
+            start = high
+        if start < end:
+            yield start, end
+
 
 class _ScanArguments(ctypes.Structure):
     _fields_ = [
@@ -99,6 +108,17 @@ def scan_resident(pid: int, areas: Sequence[tuple[int, int]]) -> Optional[Ranges
         os.close(descriptor)
 
 
+def swapped_ranges(pid: int, areas: Sequence[tuple[int, int]]) -> Iterable[tuple[int, int]]:
+    """Return the pages of *pid* in *areas* that are swapped out."""
+    descriptor = _open(pid)
+    try:
+        return [
+            piece for start, end in areas for piece in _read(descriptor, start, end, bit=_PAGEMAP_SWAPPED)
+        ]
+    finally:
+        os.close(descriptor)
+
+
 def _open(pid: int) -> int:
     try:
         return os.open(f"/proc/{pid}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
@@ -131,7 +151,7 @@ def _scan(descriptor: int, start: int, end: int) -> Iterable[tuple[int, int]]:
         start = arguments.walk_end
 
 
-def _read(descriptor: int, start: int, end: int) -> Iterable[tuple[int, int]]:
+def _read(descriptor: int, start: int, end: int, *, bit: int = _PAGEMAP_PRESENT) -> Iterable[tuple[int, int]]:
     step = 1 << 17  # pages a read: 1 MiB of pagemap
     first, last = start // PAGE, -(-end // PAGE)
     while first < last:
@@ -141,7 +161,7 @@ def _read(descriptor: int, start: int, end: int) -> Iterable[tuple[int, int]]:
         begun = -1
         entries = memoryview(data).cast("Q")
         for number, entry in enumerate(entries):
-            if entry & _PAGEMAP_PRESENT:
+            if entry & bit:
                 if begun < 0:
                     begun = number
             elif begun >= 0:

@@ -59,14 +59,7 @@ def check_analysable(pid: int, *, may_be_traced: bool = False) -> ProcessFacts:
     if not _may_trace(pid) or not _opens(f"/proc/{pid}/maps"):
         raise forbidden(facts, asker())
     if facts.tracer and not may_be_traced:
-        raise TargetError(
-            f"{name} is being traced by process {facts.tracer} ({_name_of(facts.tracer)}),"
-            " and the kernel allows one tracer",
-            slug="process-traced",
-            hint="type 'memexplain' or 'memsnap' in that gdb, or let it go there first"
-            if _name_of(facts.tracer).startswith("gdb")
-            else f"end process {facts.tracer} first",
-        )
+        raise traced(facts)
     if _bits(pid) == 32:
         raise TargetError(
             f"{name} is a 32-bit program, which gdbmem can't analyse",
@@ -74,6 +67,45 @@ def check_analysable(pid: int, *, may_be_traced: bool = False) -> ProcessFacts:
             hint="'gdbmem diff' compares the files of 'valgrind --tool=massif PROGRAM', which runs it",
         )
     return facts
+
+
+def traced(facts: ProcessFacts) -> TargetError:
+    """Return the error for a process that another one traces."""
+    tracer = _name_of(facts.tracer)
+    return TargetError(
+        f"process {facts.pid} ({printable(facts.name)}) is being traced by process {facts.tracer} ({tracer}),"
+        " and the kernel allows one tracer",
+        slug="process-traced",
+        hint="type 'memexplain' or 'memsnap' in that gdb, or let it go there first"
+        if tracer.startswith("gdb") and tracer != "gdbmem"
+        else f"end process {facts.tracer} first, or wait until it lets go",
+    )
+
+
+def has_ended(pid: int) -> bool:
+    """Tell whether *pid* is gone, or a zombie."""
+    try:
+        return process_facts(pid).state in "ZX"
+    except TargetError as error:
+        return error.slug == "no-such-process"
+
+
+def ended(pid: int) -> TargetError:
+    """Return the error for a process that has gone meanwhile."""
+    return TargetError(
+        f"process {pid} ended before it could be looked at",
+        slug="process-ended",
+        hint="name one that still runs",
+    )
+
+
+def tracer_is_gdbmem(pid: int) -> bool:
+    """Tell whether another `gdbmem explain` holds *pid*, which will let it go soon."""
+    try:
+        words = Path(f"/proc/{process_facts(pid).tracer}/cmdline").read_bytes().split(b"\0")
+    except (OSError, TargetError):
+        return True  # it has let go just now
+    return b"explain" in words and any(word.endswith(b"gdbmem") for word in words)
 
 
 def _zombie(pid: int, name: str) -> TargetError:
@@ -89,12 +121,6 @@ def _zombie(pid: int, name: str) -> TargetError:
         slug="process-zombie",
         hint="its parent only has to collect its status",
     )
-
-
-def open_in(pid: int, name: str) -> Path:
-    """Return a path to the file that *pid* knows as *name*: its root may be another (a container)."""
-    through = Path(f"/proc/{pid}/root{name}")
-    return through if through.exists() else Path(name)
 
 
 def process_of(thread: int) -> int:

@@ -8,24 +8,58 @@ from typing import Optional
 
 from gdbmem.errors import TargetError
 from gdbmem.linux.maps import Mapping
-from gdbmem.linux.pages import Ranges
+from gdbmem.linux.pages import Ranges, resident_ranges, swapped_ranges
 from gdbmem.model.memory import Buffer, Memory, MemoryUnreadable
 
 
-class CarefulMemory:
-    """A `Memory` that is read around an address only where no file is mapped.
+class PageAbsent(MemoryUnreadable):
+    """An address whose page would have to come back into memory to be read."""
 
-    A page of a file that is read comes to be resident: looking at a process would make it larger.
+
+class CarefulMemory:
+    """A `Memory` whose reading makes the process no larger.
+
+    A page of a file that is read comes to be resident: around an address nothing is read where a file is mapped.
+    *absent* pages would come back from swap, or by whoever watches them: they are not read at all.
     """
 
-    def __init__(self, memory: Memory, mappings: Iterable[Mapping]) -> None:
-        self.read, self.read_into = memory.read, memory.read_into
+    def __init__(self, memory: Memory, mappings: Iterable[Mapping], absent: Ranges) -> None:
+        self._memory = memory
         self._files = Ranges((m.start, m.end) for m in mappings if m.is_file)
+        self._absent = absent
+        if not absent.items:
+            self.read, self.read_into = memory.read, memory.read_into  # type: ignore[method-assign]
+
+    def read(self, address: int, size: int) -> bytes:
+        self._check(address, size)
+        return self._memory.read(address, size)
+
+    def read_into(self, address: int, buffer: Buffer) -> None:
+        self._check(address, memoryview(buffer).nbytes)
+        self._memory.read_into(address, buffer)
 
     def read_around(self, address: int, size: int) -> bytes:
         if self._files.within(address, address + size):
             raise MemoryUnreadable(address, "a file is mapped there")
         return self.read(address, size)
+
+    def _check(self, address: int, size: int) -> None:
+        if self._absent.within(address, address + size):
+            raise PageAbsent(address, "it is swapped out, or another process has to supply it")
+
+
+def absent_pages(pid: int, mappings: Iterable[Mapping], *, swapped: bool) -> Ranges:
+    """Return the pages of *pid* whose reading would bring them into memory, or wait for another thread.
+
+    Those that are swapped out don't count if *swapped*; missing ones that a userfaultfd supplies always do.
+    """
+    watched = [(m.start, m.end) for m in mappings if "um" in m.flags.split()]
+    areas = [] if swapped else [(m.start, m.end) for m in mappings if m.is_anonymous and m.swap_bytes]
+    missing: list[tuple[int, int]] = []
+    if watched:
+        present = resident_ranges(pid, watched)[0]
+        missing = [piece for start, end in watched for piece in present.gaps(start, end)]
+    return Ranges([*missing, *(swapped_ranges(pid, areas) if areas else ())])
 
 
 class ProcMemory:

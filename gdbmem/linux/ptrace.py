@@ -7,13 +7,13 @@ import errno
 import os
 import platform
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional
 
 from gdbmem.errors import TargetError
-from gdbmem.linux.process import thread_ids
+from gdbmem.linux.process import ended, process_facts, thread_ids, traced
 from gdbmem.linux.rights import AS_ROOT, asker
 from gdbmem.linux.threads import parse_syscall
 
@@ -63,6 +63,8 @@ class HeldThread:
     registers: list[int] = field(default_factory=list)
     thread_pointer: int = 0
     stack_pointer: int = 0
+    program_counter: int = 0
+    system_call: int = -1  # its number, where the thread stands in one; -1: unknown
     first_argument: Optional[int] = (
         None  # of a call that our stop broke off, where its result takes that place
     )
@@ -107,8 +109,10 @@ class Freeze:
     is made again, so that the process never sees an EINTR of ours.
     """
 
-    def __init__(self, pid: int, *, only: Optional[int] = None) -> None:
+    def __init__(self, pid: int, *, only: Optional[int] = None, seized: Collection[int] = ()) -> None:
+        """Hold all threads of *pid*, or *only* one; this thread traces those that are *seized* already."""
         self.pid = pid
+        self._seized = seized
         self._only = only  # hold this one thread and let the others run
         self.threads: dict[int, HeldThread] = {}
         self.started = 0.0
@@ -126,6 +130,11 @@ class Freeze:
     def __exit__(self, *exception: object) -> None:
         self.release()
 
+    def adopt(self, tid: int) -> None:
+        """Take in thread *tid*, which this thread traces and which has stopped."""
+        self.threads[tid] = HeldThread(tid)
+        self._read_registers(self.threads[tid])
+
     def _hold_all(self) -> None:
         while True:
             every = thread_ids(self.pid) if self._only is None else [self._only]
@@ -138,15 +147,12 @@ class Freeze:
             for tid in seized:
                 self._await_stop(tid)
         if not self.threads:
-            raise TargetError(
-                f"process {self.pid} ended before it could be looked at",
-                slug="process-ended",
-                hint="name one that still runs",
-            )
+            raise ended(self.pid)
 
     def _seize(self, tid: int) -> bool:
         try:
-            ptrace(SEIZE, tid)
+            if tid not in self._seized:
+                ptrace(SEIZE, tid)
         except ProcessLookupError:
             return False
         except PermissionError:
@@ -160,6 +166,9 @@ class Freeze:
         return True
 
     def _refused(self) -> TargetError:
+        facts = process_facts(self.pid)
+        if facts.tracer not in (0, os.getpid()):
+            return traced(facts)
         asks = asker()
         why = f"ptrace_scope is {asks.scope}" if asks.scope else "it is traced already, or in a container"
         return TargetError(
@@ -205,6 +214,8 @@ class Freeze:
                 return  # a 32-bit thread
             held.registers = values
             held.stack_pointer = values[known.stack_pointer]
+            held.program_counter = values[known.program_counter]
+            held.system_call = values[known.number if known.original is None else known.original]
             if known.thread_pointer is not None:
                 held.thread_pointer = values[known.thread_pointer]
             else:

@@ -13,6 +13,8 @@ _SUMMED = (
     "pss_bytes", "uss_bytes", "swap_bytes", "private_dirty_bytes", "shared_dirty_bytes", "open_files",
 )  # fmt: skip
 
+_SHARED = ("pss_bytes", "uss_bytes", "private_dirty_bytes", "shared_dirty_bytes")
+
 
 def quick_reading(files: ProcessFiles, stat: Stat, threads_started: int) -> Reading:
     """Return what costs little to read; raises ProcessGone."""
@@ -35,6 +37,7 @@ def with_sizes(reading: Reading, files: ProcessFiles) -> Reading:
         file_bytes=sizes.get("RssFile"),
         shmem_bytes=sizes.get("RssShmem"),
         swap_bytes=sizes.get("VmSwap"),
+        peak_rss_bytes=sizes.get("VmHWM"),
     )
 
 
@@ -72,16 +75,23 @@ def with_pss(reading: Reading, files: ProcessFiles, *, mappings: bool) -> tuple[
     return full, Shares(*parts, heap[1], stack[1])
 
 
-def total_of(readings: Sequence[Reading], shares: Sequence[Shares], *, sweep: bool) -> Reading:
-    """Return what *readings* come to, but for counters; without a *sweep* only what is read each time."""
+def total_of(
+    readings: Sequence[Reading], shares: Sequence[Shares], *, sweep: bool, is_torn: bool = False
+) -> Reading:
+    """Return what *readings* come to, but for counters; without a *sweep* only what is read each time.
+
+    Where they are *torn* apart by a birth or a death, what depends on who shares a page has no total.
+    """
     if len(readings) <= 1:
-        return readings[0] if readings else Reading()
+        total = readings[0]._replace(peak_rss_bytes=None) if readings else Reading()
+        return total._replace(**dict.fromkeys((*_SHARED, *Shares._fields))) if is_torn else total
     # A sum of what is resident would count a shared page once for each process: RSS has no total, and each
     # kind of memory has that of its shares.
     sums = {name: _sum([getattr(reading, name) for reading in readings]) for name in _EACH_TIME}
     if sweep:
-        sums.update((name, _sum([getattr(reading, name) for reading in readings])) for name in _SUMMED)
-        complete = len(shares) == len(readings)
+        known = [name for name in _SUMMED if not (is_torn and name in _SHARED)]
+        sums.update((name, _sum([getattr(reading, name) for reading in readings])) for name in known)
+        complete = len(shares) == len(readings) and not is_torn
         sums.update(
             (name, _sum([getattr(each, name) for each in shares]) if complete else None)
             for name in Shares._fields

@@ -131,6 +131,15 @@ class ProcessMemory:
             return None
         return pages * PAGE_BYTES
 
+    def present_in(self, start: int, end: int) -> int:
+        """Return the bytes of pages present between two addresses; 0 when it can't be read."""
+        try:
+            with open(f"/proc/{self.pid}/pagemap", "rb", buffering=0) as pagemap:  # noqa: PTH123
+                pages = _present(pagemap.fileno(), start // PAGE_BYTES, -(-end // PAGE_BYTES))
+        except OSError:
+            return 0
+        return pages * PAGE_BYTES
+
     def _spans(self) -> Iterator[tuple[int, int]]:
         with open(f"/proc/{self.pid}/maps", "rb") as maps:  # noqa: PTH123
             for line in maps:

@@ -92,12 +92,27 @@ class ProcessFiles:
             raise ProcessGone
         return self._statm
 
+    @property
+    def stat_descriptor(self) -> int:
+        """The descriptor of stat; raises ProcessGone when it has been closed."""
+        if self._stat is None:
+            raise ProcessGone
+        return self._stat
+
     def stat(self) -> Stat:
         """Read stat; raises ProcessGone, for a zombie too."""
         stat = parse_stat(self._read(self._stat))
         if stat.state in "ZX":
             raise ProcessGone
         return stat
+
+    def image(self) -> tuple[bytes, ...]:
+        """Return where its program and its first stack lie: a forked process has them from its parent.
+
+        Raises ProcessGone. Executing anything changes them, but where addresses are not randomised.
+        """
+        data = self._read(self._stat)
+        return tuple(data[data.rindex(b")") + 2 :].split(None, 26)[23:26])
 
     def statm(self) -> Statm:
         """Read statm; raises ProcessGone."""
@@ -115,10 +130,10 @@ class ProcessFiles:
         return parse_rollup(data)
 
     def status_sizes(self) -> dict[str, int]:
-        """Return the RssAnon, RssFile, RssShmem and VmSwap of status, bytes; readable for everybody."""
+        """Return the RssAnon, RssFile, RssShmem, VmSwap and VmHWM of status, bytes; readable for everybody."""
         sizes = {}
         for line in self._read_file("status").split(b"\n"):
-            if line.startswith((b"Rss", b"VmSwap")):
+            if line.startswith((b"Rss", b"VmSwap", b"VmHWM")):
                 name, value, _ = line.split(None, 2)
                 sizes[name[:-1].decode()] = int(value) * 1024
         return sizes

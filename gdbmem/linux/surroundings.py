@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 
 from gdbmem.linux.cgroup import cgroup_reading
+from gdbmem.linux.family import Family
 from gdbmem.linux.gpu import GpuMemory
 
 _EVERY_SECONDS, _AT_LEAST_EVERY = 0.95, 9.95
@@ -23,9 +24,16 @@ class Around(NamedTuple):
 class Surroundings:
     """Looks around, from once a second to once in ten, by what it costs."""
 
-    def __init__(self, *, cgroup: Optional[Path] = None, gpu: Optional[GpuMemory] = None) -> None:
+    def __init__(
+        self,
+        *,
+        cgroup: Optional[Path] = None,
+        gpu: Optional[GpuMemory] = None,
+        family: Optional[Family] = None,
+    ) -> None:
         self._cgroup = cgroup
         self._gpu = gpu
+        self._family = family
         self._next = 0.0
 
     def read(self, t: float) -> Optional[Around]:
@@ -40,4 +48,7 @@ class Surroundings:
 
     def read_cgroup(self) -> dict[str, Optional[int]]:
         """Return what the cgroup says now: after a death it may say who did it."""
-        return cgroup_reading(self._cgroup) if self._cgroup else {}
+        if self._cgroup is None:
+            return {}
+        found = cgroup_reading(self._cgroup)
+        return found if self._family is None else self._family.with_events(found, self._cgroup)

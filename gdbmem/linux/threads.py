@@ -18,6 +18,7 @@ _RESTART = {"x86_64": 219, "aarch64": 128}  # how the kernel goes on with a slee
 _FUTEX = {"x86_64": 202, "aarch64": 98}
 _SWITCHES = re.compile(r"ctxt_switches:\s+(\d+)")
 _MACHINE = platform.machine()
+_STAT_BYTES = 1024
 
 
 class Blocked(NamedTuple):
@@ -112,7 +113,7 @@ def activities(pid: int) -> dict[int, Activity]:
         try:
             status = Path(f"{folder}/status").read_text()
             switches = sum(map(int, _SWITCHES.findall(status)))
-            faults = _minor_faults(Path(f"{folder}/stat").read_text())
+            faults = page_faults(pid, tid) or 0
             found[tid] = Activity(switches, Path(f"{folder}/syscall").read_text(), faults)
         except (OSError, ValueError, IndexError):
             continue
@@ -183,6 +184,25 @@ def minor_faults(pid: int) -> dict[int, int]:
         except (OSError, ValueError, IndexError):
             continue
     return found
+
+
+def page_faults(pid: int, tid: Optional[int] = None) -> Optional[int]:
+    """Return how many pages thread *tid* of *pid* has been given; without *tid* all threads, also those that ended.
+
+    None when it has gone.
+    """
+    path = f"/proc/{pid}/stat" if tid is None else f"/proc/{pid}/task/{tid}/stat"
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        words = os.read(descriptor, _STAT_BYTES).rpartition(b")")[2].split(None, 10)
+        return int(words[7]) + int(words[9])  # with those that were read from a disk or swapped in
+    except (OSError, ValueError, IndexError):
+        return None
+    finally:
+        os.close(descriptor)
 
 
 def _minor_faults(stat: str) -> int:

@@ -13,7 +13,10 @@ SIZE_CLASS = "size class"  # the object of a frame whose line is the largest siz
 
 
 class Frame(NamedTuple):
-    """One function on a call path; absent parts are None. Frames are equal across runs: no address."""
+    """One function on a call path; absent parts are None. Frames are equal across runs: no address.
+
+    What has no name is called by its address in the program or library, ``0x39161B``, where a file tells that.
+    """
 
     function: Optional[str] = None
     file: Optional[str] = None
@@ -36,8 +39,8 @@ class Frame(NamedTuple):
 
     @property
     def is_nameless(self) -> bool:
-        """Only its program or library is known."""
-        return self.function is None and self.file is None
+        """Only its program or library is known, and perhaps where in that it is."""
+        return self.file is None and (self.function is None or self.function.startswith("0x"))
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,9 @@ class CallTree:
     threshold_bytes: int = 0  # every place merged in a PRUNED node is smaller than this
     scattered: bool = False  # what is merged in a PRUNED node may lie under any node, not only beside it
     variance: Optional[Sequence[float]] = None  # bytes², of each node's own bytes; None: nothing is sampled
+    address: Optional[Sequence[int]] = (
+        None  # where each node's call is in memory; 0: unknown; None: of none known
+    )
     # All nodes at which a path of its own ends, in order; no two siblings have the same frame then. None: any may.
     ends: Optional[Sequence[int]] = None
 

@@ -9,15 +9,20 @@ from typing import Optional
 
 @dataclass(frozen=True)
 class Difference:
-    """One number, the second group's minus the first's, with its 95 % interval where one is known."""
+    """One number, the second group's minus the first's, with its interval where one is known.
+
+    The intervals of all differences of a comparison leave out zero by chance once in twenty comparisons, not rows.
+    """
 
     metric: str
-    unit: str  # "B", "B/s", "1/s", or "" for a count
+    unit: str  # "B", "B/s", "1/s", "s", or "" for a count
     first: float
     second: float
     value: float
     low: Optional[float] = None
     high: Optional[float] = None
+    chance: Optional[float] = None  # how probable so large a difference is between runs of the same thing
+    dof: Optional[float] = None  # degrees of freedom of the interval
 
     @property
     def is_shown(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Optional
 
 from gdbmem.errors import Notice
 
@@ -22,11 +23,25 @@ class Container:
 
 
 @dataclass(frozen=True)
+class Uncounted:
+    """Objects of one type at one path that were reached, and of which is not known what they hold."""
+
+    path: str
+    type_name: str
+    objects: int
+
+
+@dataclass(frozen=True)
 class Survey:
     """All containers that were reached."""
 
     containers: Sequence[Container]
     notices: Sequence[Notice] = ()
+    live_heap_bytes: Optional[int] = (
+        None  # all that malloc has given out; None: not known, or not all was asked for
+    )
+    unread: Sequence[Uncounted] = ()  # their layout is not known
+    unsound: Sequence[Uncounted] = ()  # they can't be what their type says
 
     @property
     def held_bytes(self) -> int:

@@ -23,6 +23,19 @@ class Side:
 
 
 @dataclass(frozen=True)
+class OutsideHeap:
+    """Memory that a file counts beside the heap, and of which no call path is known."""
+
+    name: str  # as reports call it
+    before_bytes: int
+    after_bytes: int
+
+    @property
+    def delta_bytes(self) -> int:
+        return self.after_bytes - self.before_bytes
+
+
+@dataclass(frozen=True)
 class Diff:
     """Two call trees merged on (function, file, line): nodes in pre-order, node 0 the root.
 
@@ -42,6 +55,9 @@ class Diff:
     after_blocks: Optional[Sequence[int]] = None
     notices: Sequence[Notice] = ()
     unit: str = HEAP_BYTES
+    outside: Sequence[OutsideHeap] = ()  # what is counted beside the heap; in no path, and not in the total
+    has_addresses: bool = False  # whether two call sites are one is known
+    is_relative: bool = False  # what was there before is not known, only what came and what went
     is_cut: bool = False  # what is PRUNED is what a side's file left out, not what lies under a threshold
     variance: Optional[Sequence[float]] = None  # bytes², of each node's own delta; None: nothing is sampled
     # Of a series of more than two: what each node held at each snapshot (inclusive bytes), the ends among them.

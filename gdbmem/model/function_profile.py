@@ -14,7 +14,7 @@ class LineProfile(NamedTuple):
     hits: int
     delta_bytes: int
     total_bytes: Optional[int]  # of the process when the line was last left; None: it was never left
-    shared_hits: int  # hits during which other threads existed
+    shared_hits: int  # changes that were divided among threads, and may be off
 
 
 @dataclass(frozen=True)
@@ -23,16 +23,29 @@ class FunctionProfile:
 
     function: str
     file: Optional[str]
-    calls: int  # that have returned
+    calls: int  # that are over
     lines: Sequence[LineProfile]
     source: str  # statm, smaps, heap, massif, …
     own_only: bool  # what the calls made by a line did is left out
-    abandoned_calls: int = 0  # left by an exception or longjmp
+    abandoned_calls: int = 0  # of the calls, recursive ones included, left by an exception or longjmp
+    unseen_calls: int = (
+        0  # of the abandoned: it wasn't seen when, and what their last lines did is not counted
+    )
     recursive_calls: int = 0
-    has_inlined: bool = False  # other functions are inlined into it: their lines count for the line before
+    has_inlined: bool = False  # other functions are inlined into it: they count for the line that calls them
     outside_bytes: int = 0  # with own_only: what the calls made by the lines did
+    is_outside_shared: bool = False
+    under_way_from: Optional[int] = None  # the line that a call was on which had begun before
+    process_bytes: Optional[int] = (
+        None  # by which the process changed meanwhile, other code and threads included
+    )
 
     @property
     def delta_bytes(self) -> int:
         """What all lines did together."""
         return sum(line.delta_bytes for line in self.lines)
+
+    @property
+    def shared_hits(self) -> int:
+        """How many of the lines' changes were divided among threads."""
+        return sum(line.shared_hits for line in self.lines)

@@ -15,8 +15,15 @@ class GrowthPath(NamedTuple):
     thread: int  # gdb's number
     calls: int
     mapped_bytes: int  # by which the address space changed
-    resident_bytes: int  # by which the resident set changed until the next event
+    resident_bytes: int  # by which its thread changed the resident set until the thread's next request
     frames: Sequence[Frame]  # from the call outward to main
+    resident_is_exact: bool = True  # False: divided among threads, or between what was seen and what was not
+    unsettled: int = 0  # calls whose effect is unknown: the process had ended
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether nothing is known of what its calls did."""
+        return self.unsettled == self.calls > 0
 
 
 class Growth(NamedTuple):
@@ -27,5 +34,13 @@ class Growth(NamedTuple):
     left_out: int  # smaller than asked for
     seconds: float
     cost_seconds: float  # what gdb spent on it
-    mapped_bytes: int
+    mapped_bytes: int  # by which the process changed from the first request to the last
     resident_bytes: int
+    unseen_mapped_bytes: int = 0  # by no request that was seen
+    unseen_resident_bytes: int = 0  # not after a request of the thread that did it
+    unsettled: int = 0  # requests whose effect is unknown: the process had ended
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether no row was divided."""
+        return all(path.resident_is_exact for path in self.paths)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from gdbmem.errors import Notice
+from gdbmem.model.remedies import Remedy
 
 # In the order in which a report lists them.
 HEAP_LIVE = "heap.live"
@@ -23,6 +24,7 @@ FILE_CODE = "file.code"
 FILE_DATA = "file.data"
 SHARED = "shared"
 DEVICE = "device"
+LAZILY_FREED = "anonymous.lazyfree"  # by MADV_FREE: resident until the kernel needs it
 NAMED = "anonymous.named"
 OTHER = "anonymous.other"
 
@@ -139,6 +141,7 @@ class Ledger:
     beside: MappingType[str, int] = field(default_factory=dict)  # page tables, swap, huge pages…: bytes
     pause_seconds: Optional[float] = None
     notices: Sequence[Notice] = ()
+    remedies: tuple[Remedy, ...] = ()  # the best first; none where malloc could not be read
 
     def check(self) -> None:
         """Raise ValueError unless entries add up to each mapping's Rss, and all of them to the total."""

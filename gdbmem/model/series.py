@@ -33,9 +33,22 @@ class Reading(NamedTuple):
     threads_started: Optional[int] = None
     open_files: Optional[int] = None
     cpu_seconds: Optional[float] = None
+    peak_rss_bytes: Optional[int] = (
+        None  # by the kernel's own count, where it was reached during the recording
+    )
     gpu_bytes: Optional[int] = None  # on all GPUs, as NVML counts it
-    # Of the tree only: the cgroup whose limit is the tightest, with whoever else is in it.
+    # Of the tree only.
+    family_bytes: Optional[int] = None  # anonymous and shared memory in a cgroup of the program's own
+    copied_bytes: Optional[int] = (
+        None  # by which forked processes have un-shared what they had inherited, a counter
+    )
+    copiers: Optional[int] = None  # processes that have, a counter
+    torn_rounds: Optional[int] = (
+        None  # reads of PSS whose total is left out, as a process was born or died meanwhile
+    )
+    # The cgroup whose limit is the tightest, with whoever else is in it.
     cgroup_bytes: Optional[int] = None
+    cgroup_peak_bytes: Optional[int] = None  # ever, by the kernel's own count
     cgroup_cache_bytes: Optional[int] = None  # the part that the kernel can drop at once: inactive file pages
     cgroup_limit_bytes: Optional[int] = None
     cgroup_limit_hits: Optional[int] = None

@@ -53,6 +53,14 @@ class CgroupSummary:
 
 
 @dataclass(frozen=True)
+class Spike:
+    """A peak between two looks that only the kernel's own count knows, bytes."""
+
+    line: Optional[Line]  # None: of a process that had ended before it was read
+    rss_bytes: float
+
+
+@dataclass(frozen=True)
 class SeriesSummary:
     """A recording, judged."""
 
@@ -68,14 +76,25 @@ class SeriesSummary:
     lines: Sequence[LineSummary]
     components: Sequence[Component]  # what changed most first
     threads_started: int
-    copied_bytes: float  # by which forked processes have un-shared what they had inherited
+    copied_bytes: Optional[
+        int
+    ]  # by which forked processes have un-shared what they had inherited; None is unknown
     gaps: Sequence[tuple[float, float]]  # stretches without samples: the monitor or the machine was stopped
     seconds_to_limit: Optional[float]
     notices: Sequence[Notice]
-    looks_by_rss: int = 0  # at which the tree's total follows RSS from one read of PSS to the next
+    looks_by_rss: int = (
+        0  # at which the tree's total follows RSS and page faults from one read of PSS to the next
+    )
+    looks_by_cgroup: int = 0  # at which it follows what the program's own cgroup holds
+    copiers: Optional[int] = None  # processes that have
+    torn_rounds: int = 0  # reads of PSS that are left out: a process was born or died meanwhile
     cgroup: Optional[CgroupSummary] = None
+    spikes: Sequence[Spike] = ()  # of the processes of a tree
     gpu_peak_bytes: Optional[float] = None  # of the tree
     cpu_seconds: Optional[float] = None  # that the tree used meanwhile; with several processes a lower bound
+
+    left_by_thread_bytes: Optional[float] = None  # by each that was started; None where that isn't proven
+    resolve_bytes_per_second: Optional[float] = None  # the slope that somebody wants to be able to see
 
     @property
     def threads_per_second(self) -> float:

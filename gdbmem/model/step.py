@@ -19,7 +19,7 @@ class Step(NamedTuple):
     file: Optional[str]
     line: Optional[int]
     thread: Optional[int]  # gdb's number
-    delta_bytes: Optional[int]  # of what `source` measures; None: the process has gone
+    delta_bytes: Optional[int]  # of what `source` measures, by this thread; None: the process has gone
     total_bytes: Optional[int]  # since the account began
     source: str  # statm, smaps, pagemap, heap, massif, …
     exact: bool
@@ -27,9 +27,16 @@ class Step(NamedTuple):
     parts: Optional[Mapping[str, int]] = None  # what changed: heap, mmap, stack, file → bytes
     lock: str = FREE  # LOCKED: no other thread ran; SHARED: those of shared_threads did
     shared_threads: tuple[int, ...] = ()
+    others_bytes: Optional[int] = None  # what they changed; None: not told apart, and part of delta_bytes
+    divided_exactly: bool = True  # False: the two were told apart by page faults that don't explain all
     seconds: float = 0.0
     ended: str = ""  # why it ended where it did; "" for the ordinary end of the command
     note: str = ""
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether other threads may have done some of it."""
+        return self.lock == SHARED and (self.others_bytes is None or not self.divided_exactly)
 
     @property
     def key(self) -> tuple[Optional[str], Optional[int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
 
@@ -18,14 +19,25 @@ class Slope:
 
 
 @dataclass(frozen=True)
+class Regime:
+    """A stretch of a series in which it did one thing; a step lasts from the sample before it to the one after."""
+
+    begin: float  # seconds since the series began, as end
+    end: float
+    kind: str  # one of KINDS
+    change_bytes: float
+    slope: Optional[Slope] = None  # bytes per second; None of a step
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The judgement on one series."""
 
-    kind: str  # one of KINDS
+    kind: str  # one of KINDS: what the last regime is, with a step where that came before a level
     metric: str
     evidence: str  # one sentence that can be checked against the plot
     samples: int
-    slope: Optional[Slope] = None  # bytes per second; of a sawtooth: of its floor
+    slope: Optional[Slope] = None  # bytes per second, of the last regime; of a sawtooth: of its floor
     resolution: Optional[float] = None  # the smallest slope this window could have shown, bytes per second
     warmup_seconds: float = 0.0  # left out at the beginning
     floor: str = ""  # of a sawtooth: rising, flat, falling, or unclear
@@ -36,6 +48,8 @@ class Verdict:
     per_mark: Optional[Slope] = None  # bytes from one mark to the next
     first_bytes: Optional[float] = None
     last_bytes: Optional[float] = None
+    regimes: Sequence[Regime] = ()  # in order of time; the last one is judged
+    needs_seconds: Optional[float] = None  # how much longer to watch until an open question is decided
 
     @property
     def grows(self) -> bool:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import takewhile
+from typing import Optional
 
 from gdbmem.analysis.query import Query
 from gdbmem.analysis.ranking import Amount, Ranking, Row, rank
 from gdbmem.analysis.sites import describe_site
-from gdbmem.analysis.trend import STEADY
+from gdbmem.analysis.trend import STEADY, WENT_BACK
 from gdbmem.model.diff import Diff
 from gdbmem.model.snapshot import holds, memory_noun
 from gdbmem.report.naming import share
@@ -15,6 +17,8 @@ from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_size
 
 _MOST_NAMED = 3
+# Some may be left of what went back: "+4.0 MiB, went back" would deny itself.
+_TREND_WORDS = {WENT_BACK: "most went back"}
 _SPREAD = 0.05  # a line with less than this share is no answer
 
 
@@ -51,6 +55,19 @@ def site_name(row: Row) -> str:
 
 
 def _change(diff: Diff, query: Query, ranking: Ranking) -> str:
+    return f"{_heap_change(diff, query, ranking)}{_outside(diff)}"
+
+
+def _outside(diff: Diff) -> str:
+    parts = [
+        f", {one.name} {'grew' if one.delta_bytes > 0 else 'shrank'} by {format_size(abs(one.delta_bytes))}"
+        for one in diff.outside
+        if one.delta_bytes
+    ]
+    return "".join(parts)
+
+
+def _heap_change(diff: Diff, query: Query, ranking: Ranking) -> str:
     noun = memory_noun(diff.unit)
     before, after = printable(diff.before_side.name), printable(diff.after_side.name)
     delta = diff.delta_bytes
@@ -67,14 +84,14 @@ def _change(diff: Diff, query: Query, ranking: Ranking) -> str:
 
 
 def _trend(ranking: Ranking) -> str:
-    steady = [row for row in ranking.rows if row.amount.trend.kind == STEADY]
+    steady = list(takewhile(lambda row: row.amount.trend.kind == STEADY, ranking.rows))  # they come first
     # What a threshold leaves is no place, and grows with the total that the threshold is a part of.
     steady = [row for row in steady if row.site is not None] or steady
     if not steady:
-        grown = [row for row in ranking.rows if row.amount.delta_bytes > 0]
-        first = max(grown, key=lambda row: row.amount.delta_bytes, default=None)
-        if first is None:
+        grown = list(ranking.rows.deltas())
+        if max(grown, default=0) <= 0:
             return "; nothing grew steadily"
+        first = ranking.rows[grown.index(max(grown))]
         kind = trend_word(first.amount.trend.kind)
         comma = "," if first.amount.uncertain_bytes else ""
         return f"; nothing grew steadily, the most is {_grown(first.amount)}{comma} at {site_name(first)} ({kind})"
@@ -97,16 +114,17 @@ def _doubt(amount: Amount) -> str:
 
 def trend_word(kind: str) -> str:
     """Return what to call a trend in a text."""
-    return kind.replace("-", " ")
+    return _TREND_WORDS.get(kind, kind.replace("-", " "))
 
 
 def _most_blocks(ranking: Ranking, *, sign: str) -> str:
-    rows = [row for row in ranking.rows if row.amount.delta_blocks]
+    blocks = [amount.delta_blocks or 0 for amount in ranking.rows.amounts()]
     total = ranking.total.delta_blocks or 0
-    same_way = [row for row in rows if (row.amount.delta_blocks or 0) * total > 0] or rows
-    if not same_way:
+    same_way = next((at for at, count in enumerate(blocks) if count * total > 0), None)
+    first = same_way if same_way is not None else next((at for at, count in enumerate(blocks) if count), None)
+    if first is None:
         return ""
-    return f"; most blocks at {site_name(same_way[0])}, {same_way[0].amount.delta_blocks or 0:{sign},}"
+    return f"; most blocks at {site_name(ranking.rows[first])}, {blocks[first]:{sign},}"
 
 
 def _left_out(ranking: Ranking, query: Query) -> str:
@@ -120,10 +138,9 @@ def _left_out(ranking: Ranking, query: Query) -> str:
 
 def _culprit(ranking: Ranking, query: Query) -> str:
     whole = ranking.delta_matched_bytes
-    rows = [row for row in ranking.rows if row.amount.delta_bytes]
-    if not rows:
+    if not ranking.moved:
         return ""
-    first = _first(rows, whole)
+    first = _first(ranking, whole)
     amount, name = first.amount, site_name(first)
     rest = whole - amount.delta_bytes
     if amount.uncertain_bytes >= abs(amount.delta_bytes):
@@ -137,18 +154,44 @@ def _culprit(ranking: Ranking, query: Query) -> str:
         other = "grew" if rest > 0 else "shrank"
         size = format_size(abs(amount.delta_bytes))
         return f"; {name} {verb} by {size}{doubt}, the rest {other} by {format_size(abs(rest))}"
-    portion = share(amount.delta_bytes, whole)
-    if amount.delta_bytes / whole < _SPREAD:
-        return f"; spread over {plural(len(rows), 'line')}, most at {name}: {portion}{doubt}"
     of_what = "that" if query.filters else "the rest" if ranking.known.paths else "it"
+    portion = share(amount.delta_bytes, whole)
+    via = _via(first, ranking)
+    if amount.delta_bytes / whole < _SPREAD:
+        return f"{via and f'; {via}'}; spread over {plural(ranking.moved, 'line')}, most at {name}: {portion}{doubt}"
+    if via and first.via_bytes == amount.delta_bytes:
+        portion = share(amount.delta_bytes, ranking.via_bytes[_wrapper(first)])
+        return f"; {via}, {portion} of that from {name}{doubt}"
     return f"; {portion} of {of_what} from {name}{doubt}"
 
 
-def _first(rows: list[Row], whole: int) -> Row:
+def _wrapper(row: Row) -> str:
+    return row.via.function or "" if row.via is not None else ""
+
+
+def _via(first: Row, ranking: Ranking) -> str:
+    # The wrapper through which most of a row's bytes came, with its own part of the whole.
+    if first.via is None:
+        return ""
+    whole, part = ranking.delta_matched_bytes, ranking.via_bytes[_wrapper(first)]
+    if part * whole <= 0 or abs(part) > abs(whole) or first.via_bytes * 2 < first.amount.delta_bytes:
+        return ""
+    return f"{share(part, whole)} via {describe_site(first.via)}"
+
+
+def _first(ranking: Ranking, whole: int) -> Row:
     # The line that explains the change goes the same way as the change, and surely so; a threshold's remainder
     # explains nothing while there is a line to name.
-    same_way = [row for row in rows if row.amount.delta_bytes * whole > 0] if whole else rows
-    large = [row for row in same_way if row.amount.delta_bytes / (whole or 1) >= _SPREAD]
-    named = [row for row in large if row.site is not None]
-    sure = [row for row in named if row.amount.uncertain_bytes < abs(row.amount.delta_bytes)]
-    return (sure or named or same_way or rows)[0]
+    deltas = list(ranking.rows.deltas())
+    same_way = [at for at, delta in enumerate(deltas) if delta and (delta * whole > 0 or not whole)]
+    named: Optional[Row] = None
+    for at in same_way:
+        if deltas[at] / (whole or 1) < _SPREAD:
+            continue
+        row = ranking.rows[at]
+        if row.site is None:
+            continue
+        if row.amount.uncertain_bytes < abs(row.amount.delta_bytes):
+            return row
+        named = named or row
+    return named or ranking.rows[(same_way or [0])[0]]

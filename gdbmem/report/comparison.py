@@ -17,6 +17,8 @@ from gdbmem.units import format_delta, format_rate, format_rates, format_size
 if TYPE_CHECKING:
     from rich.console import Console
 
+_TOGETHER = "the intervals are for all rows together: by chance one comparison in twenty differs"
+
 Judged = Sequence[tuple[str, Verdict]]  # run's name, its verdict
 
 
@@ -27,7 +29,7 @@ def print_comparison(comparison: Comparison, judged: Judged, console: Console) -
 
     for name, verdict in judged:
         print_sentence(console, f"{printable(name)}: {headline(verdict)}: {verdict.evidence}")
-    headings = ["", "first", "second", "difference", "95 % interval", ""]
+    headings = ["", "first", "second", "difference", "interval", ""]
     rows = [_cells(row) for row in comparison.differences]
     shown = columns_that_fit([headings, *rows], console.width, give_up=(4, 1, 2))
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -38,6 +40,12 @@ def print_comparison(comparison: Comparison, judged: Judged, console: Console) -
     console.print()
     print_table(console, table)
     console.print()
+    if any(row.low is not None for row in comparison.differences):
+        print_sentence(
+            console,
+            "the intervals are for all rows together: by chance one in twenty comparisons differs",
+            "dim",
+        )
     print_sentence(console, conclusion(comparison), "bold")
 
 
@@ -82,6 +90,7 @@ def comparison_json(comparison: Comparison, judged: Judged) -> str:
                 {
                     "metric": row.metric, "unit": row.unit, "first": row.first, "second": row.second,
                     "value": row.value, "low": row.low, "high": row.high, "is_shown": row.is_shown,
+                    "chance": row.chance,
                 }
                 for row in comparison.differences
             ],
@@ -93,12 +102,16 @@ def comparison_json(comparison: Comparison, judged: Judged) -> str:
 def _amount(value: float, row: Difference) -> str:
     if row.unit == "B":
         return format_size(value)
+    if row.unit == "s":
+        return f"{value:,.2f} s"
     return format_rate(value) if row.unit == "B/s" else f"{value:,.0f}"
 
 
 def _change(value: float, row: Difference) -> str:
     if row.unit == "B":
         return format_delta(value)
+    if row.unit == "s":
+        return f"{value:+,.2f} s"
     return format_rate(value) if row.unit == "B/s" else f"{value:+,.0f}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Optional
+from typing import IO, TYPE_CHECKING, Optional, cast
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -38,8 +38,16 @@ ASCII = Glyphs("~", "~", "<", "|", "`", "-", "|", "  ...:::#", ".", "'", "^", "-
 def make_console(stream: IO[str], *, width: Optional[int] = None, color: Optional[bool] = None) -> Console:
     """Return a rich console that writes to *stream*; what is None is found out from the stream and the environment.
 
-    Colour needs a terminal, and no NO_COLOR. A pipe is 100 columns wide unless COLUMNS says otherwise.
+    Colour needs a terminal, and no NO_COLOR. A pipe is 100 columns wide unless COLUMNS says otherwise. Where there is
+    no rich, the console prints what `drawing` makes, and nothing else.
     """
+    from gdbmem.report.drawing import HAS_RICH
+
+    columns = max(width or _width_of(stream), _NARROWEST)
+    if not HAS_RICH:
+        from gdbmem.report.plain import PlainConsole
+
+        return cast("Console", PlainConsole(stream, columns))
     from rich.console import Console
 
     class PipedConsole(Console):
@@ -52,7 +60,7 @@ def make_console(stream: IO[str], *, width: Optional[int] = None, color: Optiona
         color = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return PipedConsole(
         file=stream,
-        width=max(width or _width_of(stream), _NARROWEST),
+        width=columns,
         height=25,  # without one rich measures the terminal itself, and takes a dumb one for 80 columns
         force_terminal=is_terminal or color,
         no_color=not color,
@@ -102,7 +110,7 @@ def print_table(console: Console, table: RenderableType) -> None:
 
 def print_sentence(console: Console, text: str, style: str = "", *, label: str = "") -> None:
     """Print *text*, broken into lines on a terminal only: elsewhere a sentence is a line."""
-    from rich.text import Text
+    from gdbmem.report.drawing import Text
 
     glyphs = glyphs_for(console)
     shown = text.replace("…", glyphs.ellipsis).replace("±", glyphs.plus_minus)

@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional
 
-from gdbmem.analysis.containers import Growth, growth
+from gdbmem.analysis.containergrowth import Growth, growth
 from gdbmem.errors import InputError, Notice
-from gdbmem.model.containers import Container, Survey
+from gdbmem.model.containers import Container, Survey, Uncounted
 from gdbmem.report.document import FORMAT_VERSION, Document, head, to_json
 from gdbmem.report.notices import print_notices
 from gdbmem.text import plural, printable
@@ -64,8 +64,15 @@ def containers_json(survey: Survey, before: Optional[Survey] = None) -> str:
             "containers": rows,
             "held_bytes": survey.held_bytes,
             "slack_bytes": survey.slack_bytes,
+            "live_heap_bytes": survey.live_heap_bytes,
+            "unread": [_uncounted(one) for one in survey.unread],
+            "unsound": [_uncounted(one) for one in survey.unsound],
         }
     )
+
+
+def _uncounted(one: Uncounted) -> dict[str, object]:
+    return {"path": one.path, "type": one.type_name, "objects": one.objects}
 
 
 def read_survey(text: str, name: str) -> Survey:
@@ -86,8 +93,13 @@ def read_survey(text: str, name: str) -> Survey:
             )
             for c in document["containers"]
         ]
-        return Survey(containers, [Notice(n["slug"], n["message"]) for n in document["warnings"]])
-    except (ValueError, KeyError, TypeError) as error:
+        notices = [Notice(n["slug"], n["message"]) for n in document["warnings"]]
+        unread, unsound = (
+            tuple(Uncounted(one["path"], one["type"], one["objects"]) for one in document.get(key, ()))
+            for key in ("unread", "unsound")
+        )
+        return Survey(containers, notices, document.get("live_heap_bytes"), unread, unsound)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
             f"{printable(name)} holds no survey of containers that this gdbmem can read",
             slug="bad-survey",
@@ -134,6 +146,16 @@ def print_containers(survey: Survey, console: Console, top: int, expression: str
     console.print(table)
     if len(survey.containers) > top:
         console.print(f"and {plural(len(survey.containers) - top, 'smaller one')} (--top)")
+    live = survey.live_heap_bytes
+    if live is not None:
+        held = f"\nThat is {format_size(survey.held_bytes)}"
+        beyond = "they have memory from elsewhere too, or some of them were overwritten"
+        text = (
+            f" of {format_size(live)}"
+            if survey.held_bytes <= live
+            else f"; {beyond}: malloc has given out {format_size(live)}"
+        )
+        console.print(f"{held}{text} of live heap.", soft_wrap=True)
     print_notices(survey.notices, console)
 
 
@@ -144,7 +166,9 @@ def answer_survey(survey: Survey, expression: str = "") -> str:
     if not survey.containers:
         return "no container was reached from the program's variables (was it compiled with -g?)"
     count = sum(container.containers for container in survey.containers)
-    text = f"{plural(count, 'container')} hold{'s' if count == 1 else ''} {format_size(survey.held_bytes)}"
+    unsound = sum(one.objects for one in survey.unsound)
+    doubt = f" ({plural(unsound, 'more object')} can't be containers)" if unsound else ""
+    text = f"{plural(count, 'container')} hold{'s' if count == 1 else ''} {format_size(survey.held_bytes)}{doubt}"
     slack = max(survey.containers, key=lambda c: c.slack_bytes)
     if slack.slack_bytes * 10 > survey.held_bytes:
         return (

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
 
 from gdbmem.analysis.query import Query
 from gdbmem.analysis.ranking import rank
 from gdbmem.errors import Notice
 from gdbmem.model.diff import Diff, Side
+from gdbmem.model.holding import Holding
 from gdbmem.report.answer import answer_diff, answer_snapshot
 from gdbmem.report.document import Document, head, rows, to_json
+from gdbmem.report.holdings import holdings_document
+from gdbmem.report.own_code import unused_known
 from gdbmem.text import printable
 
 
-def diff_json(diff: Diff, query: Query, *, notices: Iterable[Notice] = (), is_change: bool = True) -> str:
-    """Return the text of diff_document(); not *is_change*: *diff* is one snapshot, against nothing."""
+def diff_json(
+    diff: Diff,
+    query: Query,
+    *,
+    notices: Iterable[Notice] = (),
+    is_change: bool = True,
+    held: Sequence[Holding] = (),
+) -> str:
+    """Return the text of diff_document(); not *is_change*: *diff* is one snapshot, against nothing.
+
+    *held* are the containers that hold what grew.
+    """
     document = diff_document(diff, query, notices=notices)
+    if held:
+        document["containers"] = holdings_document(held)
     if not is_change:
         document["answer"] = answer_snapshot(diff, query, moment=printable(diff.after_side.name))
     return to_json(document)
@@ -27,10 +42,12 @@ def diff_document(diff: Diff, query: Query, *, notices: Iterable[Notice] = ()) -
 
     ``paths`` plus ``rest``, ``unmatched`` and ``known`` add up to ``delta_bytes``.
     """
-    said = [*notices, *diff.notices]
+    said = [*unused_known(diff, query), *notices, *diff.notices]
     if diff.course:
         return {**head("trend", said), **_change(diff, query), "snapshots": [_side(s) for s in diff.sides]}
     sides = {"before": _side(diff.before_side), "after": _side(diff.after_side)}
+    if diff.is_relative:
+        sides = {name: {**side, "total_bytes": None} for name, side in sides.items()}
     return {**head("diff", said), **sides, **_change(diff, query)}
 
 
@@ -41,6 +58,7 @@ def _change(diff: Diff, query: Query) -> Document:
         "unit": diff.unit,
         "delta_bytes": diff.delta_bytes,
         "delta_blocks": ranking.total.delta_blocks,
+        "outside_heap": [{**asdict(one), "delta_bytes": one.delta_bytes} for one in diff.outside],
         "by": query.by,
         **rows(ranking, is_change=True),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,9 +10,12 @@ from gdbmem.analysis.query import DEFAULT_TOP, Query
 from gdbmem.analysis.ranking import rank
 from gdbmem.errors import Notice
 from gdbmem.model.diff import Diff
+from gdbmem.model.holding import Holding
 from gdbmem.report.answer import answer_diff
 from gdbmem.report.console import print_sentence, print_table
+from gdbmem.report.holdings import print_holdings
 from gdbmem.report.notices import print_notices
+from gdbmem.report.own_code import own_code_notices, unused_known
 from gdbmem.report.rows import Layout, rows_table
 from gdbmem.report.source import SourceLines
 from gdbmem.report.tree import inverted_table
@@ -28,16 +31,29 @@ def print_diff(
     *,
     notices: Iterable[Notice] = (),
     known_from: str = "",
+    held: Sequence[Holding] = (),
 ) -> None:
-    """Print *diff* as *query* asks, on *console*; *known_from* is the file of the paths that are known."""
+    """Print *diff* as *query* asks, on *console*; *known_from* is the file of the paths that are known.
+
+    *held* are the containers that hold what grew.
+    """
     print_sentence(console, answer_diff(diff, query), "bold")
+    sources = SourceLines(query.source_folders, query.source_roots)
     ranking = rank(diff, replace(query, top=query.top or DEFAULT_TOP))
-    if ranking.rows or ranking.rest.paths or ranking.known.paths or ranking.unmatched.paths:
+    grew = any(one.delta_bytes for one in diff.outside)
+    if ranking.rows or ranking.rest.paths or ranking.known.paths or ranking.unmatched.paths or grew:
         layout = Layout(
-            console, query, SourceLines(query.source_folders), is_change=True, known_from=known_from
+            console,
+            query,
+            sources,
+            is_change=True,
+            known_from=known_from,
+            is_relative=diff.is_relative,
         )
         console.print()
         print_table(
             console, inverted_table(ranking, layout) if query.inverted else rows_table(ranking, layout)
         )
-    print_notices([*notices, *diff.notices], console)
+    print_holdings(held, console)
+    said = [*own_code_notices(ranking), *unused_known(diff, query), *notices, *diff.notices]
+    print_notices([*said, *sources.notices()], console)

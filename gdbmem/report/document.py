@@ -9,6 +9,7 @@ from typing import Any, Optional
 from gdbmem.analysis.ranking import Amount, Ranking, Row
 from gdbmem.errors import Notice
 from gdbmem.model.calltree import Frame
+from gdbmem.report.own_code import applied_rules, applied_wrappers
 
 # 1: first version.
 FORMAT_VERSION = 1
@@ -40,6 +41,7 @@ def rows(ranking: Ranking, *, is_change: bool = False) -> Document:
         "rest": _amount(ranking.rest, "paths"),
         "unmatched": _amount(ranking.unmatched, "paths"),
         "known": _amount(ranking.known, "paths"),
+        "own_code": {"rules": applied_rules(ranking), "wrappers": applied_wrappers(ranking)},
     }
 
 
@@ -63,7 +65,9 @@ def _became(amount: Amount) -> Document:
 
 
 def _percent(amount: Amount) -> Optional[float]:
-    return round(100 * amount.delta_bytes / amount.before_bytes, 3) if amount.before_bytes else None
+    if amount.is_relative or not amount.before_bytes:
+        return None
+    return round(100 * amount.delta_bytes / amount.before_bytes, 3)
 
 
 def _amount(amount: Amount, count: str = "") -> Document:
@@ -71,8 +75,8 @@ def _amount(amount: Amount, count: str = "") -> Document:
     return {
         **counted,
         "delta_bytes": amount.delta_bytes,
-        "before_bytes": amount.before_bytes,
-        "after_bytes": amount.after_bytes,
+        "before_bytes": None if amount.is_relative else amount.before_bytes,
+        "after_bytes": None if amount.is_relative else amount.after_bytes,
         "delta_blocks": amount.delta_blocks,
         "uncertain_bytes": amount.uncertain_bytes,
         "standard_error_bytes": amount.error_bytes,

@@ -13,6 +13,7 @@ from gdbmem.errors import InputError
 from gdbmem.model.calltree import PRUNED, Frame
 from gdbmem.model.diff import Diff
 from gdbmem.model.snapshot import ALLOCATED_BYTES
+from gdbmem.text import printable
 
 NAMES = ("folded", "speedscope", "pprof", "massif", "csv", "json")
 NEGATIVE = ("pprof", "csv", "json")  # formats that can hold what shrank
@@ -81,8 +82,8 @@ def _label(frame: Frame) -> str:
 
 
 def _safe(text: str) -> str:
-    # One path a line, frames between semicolons.
-    return " ".join(text.replace(";", ":").split()) or "???"
+    # One path a line, frames between semicolons; whoever prints the file is not to be driven by it.
+    return printable(" ".join(text.replace(";", ":").split())) or "???"
 
 
 def _bytes(text: str) -> bytes:
@@ -181,7 +182,8 @@ def _csv(diff: Diff, paths: list[Path]) -> bytes:
 
 def _plain(text: str) -> str:
     # A spreadsheet takes what begins so for a formula.
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+    is_formula = text.lstrip().startswith(("=", "+", "-", "@")) or text.startswith(("\t", "\r", "\n"))
+    return f"'{printable(text)}" if is_formula else printable(text)
 
 
 def _massif(diff: Diff, paths: list[Path]) -> bytes:
@@ -213,4 +215,4 @@ def _massif_text(diff: Diff, node: int) -> str:
         return "in 1 place, below massif's threshold (0.00%)"
     frame = diff.frames[number]
     place = f"{frame.file}:{frame.line or 0}" if frame.file else f"in {frame.object or '???'}"
-    return " ".join(f"0x{number + 1:X}: {frame.function or '???'} ({place})".split())
+    return printable(" ".join(f"0x{number + 1:X}: {frame.function or '???'} ({place})".split()))

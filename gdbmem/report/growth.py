@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gdbmem.model.growth import Growth
+from gdbmem.report.console import print_sentence
 from gdbmem.report.path_text import path_text
 from gdbmem.text import plural
 from gdbmem.units import format_delta, format_duration
@@ -20,8 +21,7 @@ _TELLING = 50  # requests; with fewer, starting and ending weigh more than they 
 
 def print_growth(growth: Growth, console: Console, sources: SourceLines, *, top: int) -> None:
     """Print the *top* paths of *growth*, each at the user's own line, and what recording cost."""
-    from rich.table import Table
-    from rich.text import Text
+    from gdbmem.report.drawing import Table, Text
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for title in ("mapped", "resident", "calls"):
@@ -30,21 +30,38 @@ def print_growth(growth: Growth, console: Console, sources: SourceLines, *, top:
     table.add_column("where", overflow="fold")
     for path in growth.paths[:top]:
         by = path.call if path.thread == 1 else f"{path.call}, thread {path.thread}"
-        cells = (_delta(path.mapped_bytes), _delta(path.resident_bytes), f"{path.calls:,}", by)
-        table.add_row(*cells, path_text(path.frames, sources))
+        resident = _delta(path.resident_bytes, "" if path.resident_is_exact else "~")
+        mapped = Text("?", "dim") if path.is_unknown else _delta(path.mapped_bytes)
+        table.add_row(mapped, resident, f"{path.calls:,}", by, path_text(path.frames, sources))
     if growth.paths:
         console.print(table)
     rest = len(growth.paths) - top
     if rest > 0:
         console.print(Text(f"{plural(rest, 'path')} more; --top N lists more", "dim"))
     for line in summary(growth):
-        console.print(Text(line))
+        print_sentence(console, line)
 
 
 def summary(growth: Growth) -> list[str]:
     """Return what was recorded in all, and what it cost."""
     mapped, resident = format_delta(growth.mapped_bytes), format_delta(growth.resident_bytes)
     lines = [f"{mapped} mapped, {resident} resident since the first of {plural(growth.events, 'request')}"]
+    if growth.unseen_mapped_bytes:
+        lines.append(
+            f"{format_delta(growth.unseen_mapped_bytes)} of it mapped by no request that was seen: "
+            "a system call past the C library (--raw), the dynamic loader, or a stack that grew"
+        )
+    if growth.unseen_resident_bytes:
+        lines.append(f"{format_delta(growth.unseen_resident_bytes)} resident belongs to no listed request")
+    if not growth.is_exact:
+        lines.append(
+            "~ several threads took memory, or some that nobody asked for: divided by their page faults"
+        )
+    if growth.unsettled:
+        lines.append(
+            f"unknown: the effect of {plural(growth.unsettled, 'request')}, "
+            "as the program ended or executed another right after"
+        )
     if growth.left_out:
         lines.append(f"{plural(growth.left_out, 'request')} smaller than asked for left out")
     each = ""
@@ -54,10 +71,12 @@ def summary(growth: Growth) -> list[str]:
     return lines
 
 
-def _delta(size_bytes: int) -> Text:
-    from rich.text import Text
+def _delta(size_bytes: int, mark: str = "") -> Text:
+    from gdbmem.report.drawing import Text
 
-    return Text(format_delta(size_bytes), "red" if size_bytes > 0 else "green" if size_bytes < 0 else "dim")
+    return Text(
+        mark + format_delta(size_bytes), "red" if size_bytes > 0 else "green" if size_bytes < 0 else "dim"
+    )
 
 
 def growth_json(growth: Growth) -> str:
@@ -69,13 +88,17 @@ def growth_json(growth: Growth) -> str:
         "total_bytes": growth.mapped_bytes,
         "resident_bytes": growth.resident_bytes,
         "events": growth.events,
+        "unseen_bytes": growth.unseen_mapped_bytes,
+        "unseen_resident_bytes": growth.unseen_resident_bytes,
+        "unsettled": growth.unsettled,
         "left_out": growth.left_out,
         "seconds": round(growth.seconds, 6),
         "cost_seconds": round(growth.cost_seconds, 6),
         "paths": [
             {
-                "bytes": path.mapped_bytes,
+                "bytes": None if path.is_unknown else path.mapped_bytes,
                 "resident_bytes": path.resident_bytes,
+                "resident_is_exact": path.resident_is_exact,
                 "calls": path.calls,
                 "call": path.call,
                 "thread": path.thread,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gdbmem.analysis.library import own_frame
+from gdbmem.analysis.own_code import own_frame
 from gdbmem.analysis.sites import describe_site
 from gdbmem.model.calltree import Frame
 from gdbmem.model.leaks import Block, Holder, Holding

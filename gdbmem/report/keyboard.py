@@ -9,7 +9,9 @@ import sys
 import termios
 import time
 import tty
-from typing import Any, Optional
+from typing import Optional
+
+from gdbmem.linux.terminal_modes import TerminalModes
 
 _NOT_OURS_SECONDS = 0.05  # before it is asked again who may read what was typed for somebody else
 
@@ -27,29 +29,32 @@ class Keyboard:
 
     def __init__(self) -> None:
         """Change nothing yet."""
-        self._before: Optional[list[Any]] = None  # how the terminal was set
+        self._modes: Optional[TerminalModes] = None  # that the terminal had
 
     def __enter__(self) -> Keyboard:
         if sys.stdin is not None and sys.stdin.isatty():
-            self._before = termios.tcgetattr(sys.stdin.fileno())
+            self._modes = TerminalModes(sys.stdin.fileno())
             self.keep()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._before is not None and in_foreground():
-            termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._before)
+        if self._modes is not None:
+            if in_foreground():
+                self._modes.restore()
+            self._modes.close()
 
     def keep(self) -> None:
         """Have keys read as they are typed; a shell that had the terminal meanwhile has set it as it likes."""
-        if self._before is not None and in_foreground():
+        if self._modes is not None and in_foreground():
             local_modes = termios.tcgetattr(sys.stdin.fileno())[3]
             if local_modes & termios.ICANON:
                 tty.setcbreak(sys.stdin.fileno())
+                self._modes.note_ours()
 
     @property
     def descriptor(self) -> Optional[int]:
         """What to wait for; None without a terminal."""
-        return sys.stdin.fileno() if self._before is not None else None
+        return sys.stdin.fileno() if self._modes is not None else None
 
     def read(self) -> Optional[str]:
         """Return the key that waits, "" at the end of the input; None where there is none for this process."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gdbmem.analysis.leaks import lost_bytes, ranked
-from gdbmem.analysis.library import own_frame
+from gdbmem.analysis.own_code import own_frame
 from gdbmem.analysis.sites import describe_site
 from gdbmem.model.leaks import DEFINITELY, INDIRECTLY, KINDS, POSSIBLY, Block, LeakRecord, LeakSearch
 from gdbmem.report.console import print_sentence, print_table

@@ -9,6 +9,7 @@ from typing import Any, Optional
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.model.ledger import Arena, Entry, Heap, Ledger, Share, SizeClass
+from gdbmem.model.remedies import Remedy
 from gdbmem.report.document import FORMAT_VERSION, Document, head, to_json
 from gdbmem.text import printable
 
@@ -32,6 +33,7 @@ def ledger_document(ledger: Ledger) -> Document:
         "beside": dict(ledger.beside),
         "threads": [dict(thread) for thread in ledger.threads],
         "heap": None if ledger.heap is None else asdict(ledger.heap),
+        "remedies": [asdict(remedy) for remedy in ledger.remedies],
         "mappings": [_share_document(share) for share in ledger.shares],
     }
 
@@ -78,7 +80,7 @@ def read_ledger(text: str, name: str) -> Ledger:
         if document["kind"] != "ledger" or document["format_version"] > FORMAT_VERSION:
             raise ValueError
         return _ledger(document)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
             f"{printable(name)} holds no ledger that this gdbmem can read",
             slug="bad-ledger",
@@ -112,6 +114,7 @@ def _ledger(document: Mapping[str, Any]) -> Ledger:
         beside=document["beside"],
         pause_seconds=document["pause_seconds"],
         notices=[Notice(n["slug"], n["message"]) for n in document["warnings"]],
+        remedies=tuple(Remedy(**remedy) for remedy in document.get("remedies", ())),
     )
 
 

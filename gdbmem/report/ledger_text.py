@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional
 
-from gdbmem.analysis.ledger_answer import answer_ledger
+from gdbmem.analysis.ledger_answer import DAMAGES, answer_ledger, doubt_of
 from gdbmem.analysis.pinners import PinnerPaths
 from gdbmem.errors import InputError
 from gdbmem.model.ledger import (
     HEAP_PINNED,
+    SHARED,
     UNUSED_IN_VECTORS,
     Arena,
     Entry,
@@ -40,8 +41,16 @@ _MEANING = {
     "file.data": "programs' and libraries' variables",
     "shared": "shared memory",
     "device": "a device driver's mapping",
+    "anonymous.lazyfree": "freed (MADV_FREE), resident until the kernel needs it",
     "anonymous.named": "named by the program",
     "anonymous.other": "anonymous memory that nobody claims",
+}
+_MOST_NAMES = 3  # of shared memory
+# Where the heap contradicts itself.
+_MEANING_IN_DOUBT = {
+    "free.releasable": "marked as free",
+    "free.pinned": "marked as free",
+    "live": "not marked as free",
 }
 _MOST_ARENAS = 4  # more than these are one line in the table
 _MOST_SIZES = 20
@@ -81,7 +90,8 @@ def print_ledger(
     if arena is not None:
         _print_arena(arena, console)
     _print_unclaimed(ledger, console)
-    print_notices(ledger.notices, console)
+    said = answer_ledger(ledger, paths)
+    print_notices([n for n in ledger.notices if n.message not in said], console)
 
 
 def _new_table(*columns: str) -> Table:
@@ -105,10 +115,14 @@ def _print_table(table: Table, console: Console) -> None:
 
 def _entries(ledger: Ledger) -> Table:
     table = _new_table("resident", "share", "entry", "what")
+    is_sound = doubt_of(ledger, DAMAGES) is None
     for entry in _folded(ledger):
         share = 100 * entry.resident_bytes / ledger.rss_bytes if ledger.rss_bytes else 0.0
         table.add_row(
-            format_size(entry.resident_bytes), f"{share:.1f} %", entry.category, printable(_what(entry))
+            format_size(entry.resident_bytes),
+            f"{share:.1f} %",
+            entry.category,
+            printable(_what(entry, is_sound=is_sound)),
         )
     table.add_row(format_size(ledger.rss_bytes), "100.0 %", "total", "")
     return table
@@ -146,8 +160,12 @@ def _meaning(category: str) -> str:
     return _MEANING.get(category.replace("arena.", "heap.", 1), "")
 
 
-def _what(entry: Entry) -> str:
-    known = _meaning(entry.category)
+def _what(entry: Entry, *, is_sound: bool) -> str:
+    known = (
+        _meaning(entry.category)
+        if is_sound
+        else _MEANING_IN_DOUBT.get(entry.category.partition(".")[2], _meaning(entry.category))
+    )
     parts = [entry.label] if entry.label else []
     blocks = entry.detail.get("blocks")
     if blocks is not None:
@@ -160,11 +178,17 @@ def _what(entry: Entry) -> str:
     parts.append(known)
     untouched = (entry.allocated_bytes or 0) - entry.resident_bytes
     if untouched > 64 << 10 and not entry.category.endswith("cached"):
-        parts.append(f"{format_size(entry.allocated_bytes or 0)} allocated, not all of it touched")
+        parts.append(f"{format_size(entry.allocated_bytes or 0)} allocated, not all of it resident")
     top = entry.detail.get("top_bytes", 0)
     if top > 1 << 16:
         parts.append(f"{format_size(top)} of it at the arenas' ends, kept for growing")
+    if entry.category == SHARED:
+        parts += [_named(piece) for piece in entry.detail.get("largest", ())[:_MOST_NAMES]]
     return "; ".join(part for part in parts if part)
+
+
+def _named(piece: dict[str, Any]) -> str:
+    return f"{piece['name']} {format_size(piece['resident_bytes'])}"
 
 
 def _print_beside(ledger: Ledger, console: Console) -> None:
@@ -174,10 +198,11 @@ def _print_beside(ledger: Ledger, console: Console) -> None:
             ("page_tables", "page tables"),
             ("swap", "swapped out"),
             ("huge_pages", "in huge pages"),
-            ("hugetlb", "hugetlbfs"),
+            ("hugetlb", "not part of Rss: hugetlbfs"),
             ("merged_by_ksm", "merged by KSM"),
             ("zeros_in_core", "pages of zeros in the core"),
             ("omitted_from_core", "not in the core"),
+            ("cut_from_core", "cut off the core"),
             (UNUSED_IN_VECTORS, "vectors' unused capacity"),
         )
         if ledger.beside.get(name, 0) > (_LEAST_UNUSED if name == UNUSED_IN_VECTORS else 0)

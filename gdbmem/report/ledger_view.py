@@ -6,13 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, Optional, TextIO
 
+from gdbmem.analysis.ledger_answer import DAMAGES
 from gdbmem.analysis.pinners import PinnerPaths
 from gdbmem.model.blocktypes import BlockTypes
+from gdbmem.model.chunks import ChunkView, FreeLists
 from gdbmem.model.ledger import Ledger
 from gdbmem.report.blocktypes import print_types, types_document
+from gdbmem.report.chunks import bins_document, chunk_document, print_bins, print_chunk
 from gdbmem.report.ledger_json import growth_json, ledger_json
 from gdbmem.report.ledger_text import View, print_growth, print_ledger
+from gdbmem.report.notices import print_notices
 from gdbmem.report.pinners import pinners_document, print_pinner_paths
+from gdbmem.report.remedies import print_remedies, remedies_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,6 +29,8 @@ class Beside:
 
     paths: Optional[PinnerPaths] = None
     types: Optional[BlockTypes] = None
+    chunk: Optional[ChunkView] = None
+    bins: Optional[FreeLists] = None
     class_names: Mapping[str, str] = field(default_factory=dict)  # mangled → as people write it
 
 
@@ -34,6 +41,10 @@ def write_json(ledger: Ledger, beside: Beside, stream: TextIO) -> None:
         more["pinner_paths"] = pinners_document(beside.paths)
     if beside.types is not None:
         more["types"] = types_document(beside.types, beside.class_names)
+    if beside.chunk is not None:
+        more["chunk"] = chunk_document(beside.chunk, beside.class_names)
+    if beside.bins is not None:
+        more["bins"] = bins_document(beside.bins)
     stream.write(ledger_json(ledger, **more))
 
 
@@ -53,8 +64,25 @@ def write_growth(
         print_growth(before, after, console_on(stream), names)
 
 
+def write_remedies(
+    ledger: Ledger, stream: TextIO, console_on: Callable[[TextIO], Console], *, as_json: bool
+) -> None:
+    """Write what malloc's settings would give back, for programs or for people."""
+    if as_json:
+        stream.write(remedies_json(ledger))
+    else:
+        print_remedies(ledger, console_on(stream))
+
+
 def print_all(ledger: Ledger, beside: Beside, console: Console, view: View) -> None:
-    """Print *ledger*, then what was found beside it."""
+    """Print *ledger*, then what was found beside it; alone what was asked of a chunk, or of the lists of free ones."""
+    if beside.chunk is not None or beside.bins is not None:
+        if beside.chunk is not None:
+            print_chunk(beside.chunk, beside.class_names, console)
+        else:
+            print_bins(beside.bins or FreeLists([], []), console)
+        print_notices([n for n in ledger.notices if n.slug not in DAMAGES], console)
+        return
     print_ledger(ledger, console, view, beside.paths)
     if beside.paths is not None:
         print_pinner_paths(beside.paths, console)

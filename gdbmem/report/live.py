@@ -142,7 +142,8 @@ class LiveView:
         from rich.text import Text
 
         parts: list[Any] = [_one_line(self._status(), width, "bold")]
-        rows = min(max(height // 3, 4), 10)
+        alive = sum(line.gone is None for line in self._latest.lines.values())
+        rows = min(max(height // 3, 4), 10, alive + 2)  # the chart has what the table doesn't need
         if (
             width >= _NARROWEST and height > rows + 2
         ):  # else what doesn't fit would scroll away, picture by picture

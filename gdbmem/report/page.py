@@ -8,18 +8,19 @@ HTML's own ``<details>``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Optional
 
+from gdbmem.analysis.outward import Outward, outward
 from gdbmem.analysis.query import Query
-from gdbmem.analysis.ranking import Ranking, Row, rank
+from gdbmem.analysis.ranking import Amount, Ranking, Row, paths_of_lines, rank
 from gdbmem.analysis.sites import function_name
 from gdbmem.model.calltree import Frame
 from gdbmem.model.diff import Diff
 from gdbmem.report.answer import answer_diff, answer_snapshot
-from gdbmem.report.naming import Places, full_function, full_place, unlisted_site
+from gdbmem.report.naming import Places, full_function, full_place, unlisted_callers, unlisted_site
+from gdbmem.report.own_code import own_code_notices
 from gdbmem.report.source import SourceLines
-from gdbmem.report.tree import Branch, as_tree, sum_amounts
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_size
 
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 _ROWS = 25
 _NAME_WIDTH = 90
 _MOST_BRANCHES = 1500
-_SMALLEST_SHARE = 0.005  # of all; smaller branches are in their callers' sums only
+_PATHS = 5  # of a line
+_LEAST = 0.005  # of all; smaller branches are in their callers' sums only
 _LARGE_SHARE = 0.2  # of all; unfolded from the start
 _DEEPEST = 120  # a browser lays out no deeper nesting in reasonable time
 
@@ -50,7 +52,10 @@ class Line:
     place: str
     function: str
     excerpt: Optional[Markup]  # the source around it
-    frames: Sequence[str]  # from the allocation outward
+    paths: Sequence[
+        tuple[str, Sequence[str]]
+    ]  # the largest, each with its bytes; from the allocation outward
+    more: str  # what the others are together
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,9 @@ class Section:
     header: Sequence[str] = ()
     table: Sequence[Sequence[str]] = ()
     text: str = ""  # as a terminal would show it
+    rules: Sequence[
+        str
+    ] = ()  # by which callers are named, which sources are shown, and how that is overruled
 
 
 @dataclass
@@ -106,17 +114,19 @@ def render(page: Page) -> str:
 
 def diff_section(title: str, diff: Diff, query: Query, *, is_change: bool = True) -> Section:
     """Return the section of *diff*, or of a snapshot as a diff against nothing: answer, lines, call tree."""
-    by_line = Query(top=_ROWS, by="line", known=query.known, source_folders=query.source_folders)
-    ranking = rank(diff, by_line)
+    asked = Query(known=query.known, mine=query.mine)
+    sources = SourceLines(query.source_folders, query.source_roots)
+    ranking = rank(diff, replace(asked, top=_ROWS, by="line"))
+    paths = paths_of_lines(diff, asked, ranking, _PATHS)
     sentence = answer_diff(diff, query) if is_change else answer_snapshot(diff, query, moment=title)
-    paths = rank(diff, Query(known=query.known, source_folders=query.source_folders))
     return Section(
         title=printable(title),
         sentence=sentence,
-        lines=_lines(ranking, SourceLines(query.source_folders), is_change=is_change),
+        lines=_lines(ranking, paths, sources, is_change=is_change),
         is_change=is_change,
         others=_others(ranking, is_change=is_change),
-        tree=_tree(paths, is_change=is_change),
+        tree=_tree(outward(diff, asked, _LEAST), is_change=is_change),
+        rules=[printable(one.message) for one in [*own_code_notices(ranking), *sources.notices()]],
     )
 
 
@@ -129,29 +139,53 @@ def course_section(picture: Picture) -> Section:
     return Section("The course", picture=Markup(svg(picture)))
 
 
-def _lines(ranking: Ranking, sources: SourceLines, *, is_change: bool) -> list[Line]:
-    rows = [row for row in ranking.rows if row.amount.delta_bytes or row.amount.uncertain_bytes]
-    largest = max((abs(row.amount.delta_bytes) for row in rows), default=0) or 1
-    places = Places([frame for row in rows for frame in (row.site, *row.frames)])
-    return [_line(row, largest, places, sources, is_change=is_change) for row in rows]
+def _lines(
+    ranking: Ranking, paths: Sequence[tuple[Sequence[Row], Amount]], sources: SourceLines, *, is_change: bool
+) -> list[Line]:
+    rows = [
+        (row, of_row)
+        for row, of_row in zip(ranking.rows, paths)
+        if row.amount.delta_bytes or row.amount.uncertain_bytes
+    ]
+    largest = max((abs(row.amount.delta_bytes) for row, _ in rows), default=0) or 1
+    places = Places([frame for row, _ in rows for frame in (row.site, *row.frames)])
+    return [_line(row, of_row, largest, places, sources, is_change=is_change) for row, of_row in rows]
 
 
-def _line(row: Row, largest: int, places: Places, sources: SourceLines, *, is_change: bool) -> Line:
+def _line(
+    row: Row,
+    paths: tuple[Sequence[Row], Amount],
+    largest: int,
+    places: Places,
+    sources: SourceLines,
+    *,
+    is_change: bool,
+) -> Line:
     amount, site = row.amount, row.site
     blocks = amount.delta_blocks
     return Line(
         amount=_size(amount.delta_bytes, is_change=is_change),
         sign=_sign(amount.delta_bytes, is_change=is_change),
         share=abs(amount.delta_bytes) / largest,
-        before=format_size(amount.before_bytes),
-        after=format_size(amount.after_bytes),
+        before="" if amount.is_relative else format_size(amount.before_bytes),
+        after="" if amount.is_relative else format_size(amount.after_bytes),
         blocks="" if blocks is None else f"{blocks:+,}" if is_change and blocks else f"{blocks:,}",
         doubt=f"± {format_size(amount.uncertain_bytes)}" if amount.uncertain_bytes else "",
         place=unlisted_site(row) if site is None else places.place(site),
         function="" if site is None else function_name(site, room=_NAME_WIDTH),
         excerpt=None if site is None else sources.excerpt(site.file, site.line),
-        frames=[f"{full_function(frame)}  {full_place(frame)}" for frame in row.frames],
+        paths=[(_size(path.amount.delta_bytes, is_change=is_change), _frames(path)) for path in paths[0]],
+        more=f"and {paths[1].paths:,} more, {_size(paths[1].delta_bytes, is_change=is_change)}"
+        if paths[1].paths
+        else "",
     )
+
+
+def _frames(row: Row) -> list[str]:
+    unlisted = [unlisted_callers(row)] if row.is_pruned and row.frames else []
+    return [*(f"{full_function(frame)}  {full_place(frame)}" for frame in row.frames), *unlisted] or [
+        unlisted_site(row)
+    ]
 
 
 def _others(ranking: Ranking, *, is_change: bool) -> list[tuple[str, str]]:
@@ -160,50 +194,39 @@ def _others(ranking: Ranking, *, is_change: bool) -> list[tuple[str, str]]:
         (ranking.known, f"known: {plural(ranking.known.paths, 'path')}"),
     ]
     found = [(amount, text) for amount, text in rows if amount.paths]
+    outside = [(amount, f"{name}, outside the heap") for amount, name in ranking.outside]
+    total = "total, of the heap" if outside else "total"
     return [
         (_size(amount.delta_bytes, is_change=is_change), text)
-        for amount, text in [*found, (ranking.total, "total")]
+        for amount, text in [*found, (ranking.total, total), *outside]
     ]
 
 
-def _tree(ranking: Ranking, *, is_change: bool) -> list[Node]:
-    """Return the paths of *ranking* from main outward, small branches summed, at most some thousand nodes."""
-    root = as_tree(ranking.rows)
-    whole = sum(abs(row.amount.delta_bytes) for row in ranking.rows)
+def _tree(root: Outward, *, is_change: bool) -> list[Node]:
+    """Return the calls of *root* from main outward in print order, at most some thousand."""
     nodes: list[Node] = []
-    # (branch, depth) to open, None to close. A stack of its own: call paths may be thousands of frames deep.
-    stack: list[Optional[tuple[Branch, int]]] = [(child, 1) for child in _large(root, whole)]
+    # (call, depth) to open, None to close. A stack of its own: call paths may be thousands of frames deep.
+    stack: list[Optional[tuple[Outward, int]]] = [(child, 1) for child in reversed(root.children())]
     while stack:
         top = stack.pop()
         if top is None:
             nodes.append(Node("closes"))
             continue
-        branch, depth = top
-        children = _large(branch, whole) if depth < _DEEPEST and len(nodes) < _MOST_BRANCHES else []
-        nodes.append(_node(branch, whole, kind="opens" if children else "leaf", is_change=is_change))
+        call, depth = top
+        children = call.children() if depth < _DEEPEST and len(nodes) < _MOST_BRANCHES else []
+        nodes.append(_node(call, root.weight, kind="opens" if children else "leaf", is_change=is_change))
         if children:
-            stack += [None, *((child, depth + 1) for child in children)]
+            stack += [None, *((child, depth + 1) for child in reversed(children))]
     return nodes
 
 
-def _large(branch: Branch, whole: int) -> list[Branch]:
-    """Return the branches under *branch* that are worth a line, the largest last."""
-    least = max(_SMALLEST_SHARE * whole, 1)
-    return sorted((child for child in branch.children.values() if _weight(child) >= least), key=_weight)
-
-
-def _weight(branch: Branch) -> int:
-    return sum(abs(amount.delta_bytes) for amount in branch.amounts)
-
-
-def _node(branch: Branch, whole: int, *, kind: str, is_change: bool) -> Node:
-    delta = sum_amounts(branch.amounts).delta_bytes
+def _node(call: Outward, whole: int, *, kind: str, is_change: bool) -> Node:
     return Node(
         kind,
-        amount=_size(delta, is_change=is_change),
-        sign=_sign(delta, is_change=is_change),
-        name="" if branch.frame is None else _frame_name(branch.frame),
-        is_large=_weight(branch) >= _LARGE_SHARE * whole,
+        amount=_size(call.delta_bytes, is_change=is_change),
+        sign=_sign(call.delta_bytes, is_change=is_change),
+        name="" if call.frame is None else _frame_name(call.frame),
+        is_large=call.weight >= _LARGE_SHARE * whole,
     )
 
 

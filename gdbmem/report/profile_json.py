@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Optional
 
 from gdbmem.analysis.diff import as_growth
+from gdbmem.analysis.profile_course import course_of
 from gdbmem.analysis.query import Query
 from gdbmem.analysis.ranking import rank
 from gdbmem.model.snapshot import Profile, Snapshot, Totals
@@ -22,6 +23,7 @@ def profile_json(
 def profile_document(profile: Profile, query: Query, *, snapshot: Optional[Snapshot] = None) -> Document:
     """Return *profile* as ``kind=profile``, with the rows of *snapshot* as ``sites`` where it is given."""
     peak = profile.snapshots[profile.peak_index] if profile.snapshots else None
+    course = course_of(profile.snapshots)
     return {
         **head("profile", profile.notices),
         "source": profile.source,
@@ -30,6 +32,7 @@ def profile_document(profile: Profile, query: Query, *, snapshot: Optional[Snaps
         "unit": profile.unit,
         "snapshots": [_totals(totals, profile.time_unit) for totals in profile.snapshots],
         "peak": None if peak is None else {"index": peak.index, "total_bytes": peak.total_bytes},
+        "course": None if course is None else course._asdict(),
         "sites": None if snapshot is None else _sites(snapshot, query),
     }
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gdbmem.analysis.diff import as_growth
+from gdbmem.analysis.profile_course import FLAT, GREW, JUMPED, LEVELLED, ROSE, SPIKE, course_of
 from gdbmem.analysis.query import DEFAULT_TOP, Query
 from gdbmem.analysis.ranking import rank
 from gdbmem.model.snapshot import Profile, Snapshot, Totals
@@ -14,6 +15,7 @@ from gdbmem.report.chart import format_time, print_chart
 from gdbmem.report.console import print_sentence, print_table
 from gdbmem.report.naming import share
 from gdbmem.report.notices import print_notices
+from gdbmem.report.own_code import own_code_notices
 from gdbmem.report.rows import Layout, rows_table
 from gdbmem.report.source import SourceLines
 from gdbmem.report.tree import inverted_table
@@ -32,6 +34,9 @@ def print_timeline(profile: Profile, console: Console) -> None:
     console.print()
     print_chart(profile, console)
     print_sentence(console, peak_sentence(profile))
+    course = course_sentence(profile)
+    if course:
+        print_sentence(console, course)
     print_notices(profile.notices, console)
 
 
@@ -43,6 +48,31 @@ def peak_sentence(profile: Profile) -> str:
     when = format_time(peak.time, profile.time_unit)
     text = f"peak: {format_size(peak.total_bytes)} in snapshot {peak.index}, at {when}"
     return f"{text}{_nearest_tree(profile, peak)}{_own_mark(profile, peak)}"
+
+
+_COURSES = {
+    GREW: "it grew steadily up to there",
+    JUMPED: "most of it came at once",
+    LEVELLED: "it grew and settled",
+    ROSE: "it grew unevenly",
+    SPIKE: "that is a spike",
+    FLAT: "it was about as large all along",
+}
+
+
+def course_sentence(profile: Profile) -> str:
+    """Return how *profile* came to its peak, and what is left of that at the end; "" where it has no course."""
+    course = course_of(profile.snapshots)
+    if course is None:
+        return ""
+    peak = profile.snapshots[profile.peak_index]
+    last = profile.snapshots[-1]
+    left = "all" if course.kept == 1 else share(last.total_bytes, peak.total_bytes)
+    text = f"the course: {_COURSES[course.to_peak]}; {left} of the peak is held at the end"
+    if course.has_overhead:
+        size = f"{format_size(peak.extra_bytes)} beside {format_size(peak.heap_bytes)} of heap"
+        text += f"; the allocator's own bytes are a large part, {size} at the peak: very many small blocks"
+    return text
 
 
 def _nearest_tree(profile: Profile, peak: Totals) -> str:
@@ -81,6 +111,8 @@ def print_sites(
     ranking = rank(growth, replace(query, top=query.top or DEFAULT_TOP))
     if not ranking.total.after_bytes:
         return
-    layout = Layout(console, query, SourceLines(query.source_folders), is_change=False, known_from=known_from)
+    sources = SourceLines(query.source_folders, query.source_roots)
+    layout = Layout(console, query, sources, is_change=False, known_from=known_from)
     console.print()
     print_table(console, inverted_table(ranking, layout) if query.inverted else rows_table(ranking, layout))
+    print_notices([*own_code_notices(ranking), *sources.notices()], console)

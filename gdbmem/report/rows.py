@@ -47,6 +47,7 @@ class Layout:
     sources: SourceLines
     is_change: bool  # deltas with signs and colours; else sizes with shares
     known_from: str = ""  # the file of --known, for its row
+    is_relative: bool = False  # what was there before is not known
 
     @property
     def glyphs(self) -> Glyphs:
@@ -61,7 +62,7 @@ class Layout:
 
     @property
     def shows_before_and_after(self) -> bool:
-        return self.is_change and self.console.width >= _WIDE
+        return self.is_change and not self.is_relative and self.console.width >= _WIDE
 
 
 def rows_table(ranking: Ranking, layout: Layout) -> Rows:
@@ -96,6 +97,7 @@ def _columns(titles: Sequence[str]) -> Table:
 def _width_of_numbers(titles: Sequence[str], ranking: Ranking, layout: Layout) -> int:
     widths = [len(title) for title in titles]
     others = [ranking.rest, ranking.unmatched, ranking.known, ranking.total]
+    others += [amount for amount, _ in ranking.outside]
     for amount in [*(row.amount for row in ranking.rows), *others]:
         for column, cell in enumerate(row_cells(amount, ranking, layout)):
             widths[column] = max(widths[column], *(len(line) for line in cell.plain.split("\n")))
@@ -106,7 +108,10 @@ def add_other_rows(table: Rows, drawing: Drawing, ranking: Ranking, layout: Layo
     """Add what is in no row of *ranking*, and the total."""
     for amount, text in _other_rows(ranking, layout):
         table.add_row(*row_cells(amount, ranking, layout), drawing.plain(text, "dim"))
-    table.add_row(*row_cells(ranking.total, ranking, layout), drawing.plain("total", "bold"))
+    total = drawing.plain("total, of the heap" if ranking.outside else "total", "bold")
+    table.add_row(*row_cells(ranking.total, ranking, layout), total)
+    for amount, name in ranking.outside:
+        table.add_row(*row_cells(amount, ranking, layout), drawing.plain(f"{name}, outside the heap", "dim"))
 
 
 def _titles(ranking: Ranking, layout: Layout) -> list[str]:
@@ -132,16 +137,18 @@ def row_cells(amount: Amount, ranking: Ranking, layout: Layout) -> list[Text]:
         if amount.uncertain_bytes:
             cells[0].append(f"\n{doubt}", "yellow")
     else:
-        percent = 100 * delta / total.delta_bytes if total.delta_bytes else 0.0
-        cells = [Text(format_size(delta)), Text(f"{percent:.1f} %", "dim")]
-    if amount.course:
-        cells.append(_course_cell(amount, layout))
+        percent = f"{100 * delta / total.delta_bytes:.1f} %" if total.delta_bytes and amount.paths else ""
+        cells = [Text(format_size(delta)), Text(percent, "dim")]
+    if total.course:
+        cells.append(_course_cell(amount, layout) if amount.course else Text(""))
     if layout.is_change and layout.query.compare:
         cells.append(Text(_percent(amount), "dim"))
     if layout.shows_before_and_after:
         cells += [Text(format_size(amount.before_bytes), "dim"), Text(format_size(amount.after_bytes), "dim")]
     if total.delta_blocks is not None:
-        blocks = amount.delta_blocks or 0
+        if amount.delta_blocks is None:
+            return [*cells, Text("")]
+        blocks = amount.delta_blocks
         cells.append(Text(f"{blocks:+,}" if layout.is_change and blocks else f"{blocks:,}"))
     return cells
 
@@ -149,7 +156,9 @@ def row_cells(amount: Amount, ranking: Ranking, layout: Layout) -> list[Text]:
 def _percent(amount: Amount) -> str:
     if amount.change in _MARKS:
         return _MARKS[amount.change]
-    return f"{100 * amount.delta_bytes / amount.before_bytes:+,.1f} %" if amount.before_bytes else ""
+    if amount.is_relative or not amount.before_bytes:
+        return ""
+    return f"{100 * amount.delta_bytes / amount.before_bytes:+,.1f} %"
 
 
 def _course_cell(amount: Amount, layout: Layout) -> Text:

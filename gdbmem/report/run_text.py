@@ -118,7 +118,7 @@ def print_snapshots(records: Sequence[Record], console: Console, *, unit: str = 
             Text("" if delta is None else format_delta(delta), style),
             Text("" if record.seconds is None else f"{after}{format_duration(record.seconds)}"),
             Text("" if record.hit is None else f"{hit}{record.hit:,}"),
-            Text(_where(record) if process is None or record.place else f"process {process}"),
+            Text(_where(record, process=process)),
         )
         if size_bytes is not None:
             formers[process] = size_bytes
@@ -141,7 +141,11 @@ def _columns(titles: Sequence[str]) -> Table:
     return table
 
 
-def _where(record: Union[Record, KeptRecord]) -> str:
+def _where(record: Union[Record, KeptRecord], *, process: Optional[int] = None) -> str:
     place = printable(record.place) if record.place else ""
-    # Thread 1 is the one that everybody expects.
-    return f"{place} (thread {record.thread})" if record.thread not in (None, 1) else place
+    # Thread 1 is the one that everybody expects, and so is the first process.
+    marks = [f"thread {record.thread}"] if record.thread not in (None, 1) else []
+    marks += [f"process {process}"] if process is not None else []
+    if not place:
+        return ", ".join(marks)
+    return f"{place} ({', '.join(marks)})" if marks else place

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Optional, TextIO
 
+from gdbmem.analysis.resolving import seconds_to_resolve
 from gdbmem.model.series import READING_FIELDS, TREE, Line, Mark, Sample
 from gdbmem.model.series_summary import SeriesSummary
-from gdbmem.model.verdict import Slope, Verdict
+from gdbmem.model.verdict import Regime, Slope, Verdict
 from gdbmem.report.document import Document, head
 
 
@@ -21,9 +22,10 @@ def write_series_json(
     lines: Sequence[Line],
     *,
     next_commands: Sequence[str] = (),
+    triggers: Sequence[Mapping[str, Any]] = (),
 ) -> None:
     """Write the document; the tree's own samples have the pid null."""
-    document = _document(summary, marks, lines, next_commands)
+    document = {**_document(summary, marks, lines, next_commands), "triggers": list(triggers)}
     text = json.dumps(document, indent=1)
     stream.write(text[: text.rindex("\n}")] + ',\n "samples": [')
     pids = {line.number: line.pid for line in lines}
@@ -51,21 +53,35 @@ def _document(
         "interval_seconds": facts.interval_seconds,
         "seconds": summary.seconds,
         "metric": summary.metric,
+        "peak_bytes": summary.peak_bytes,
+        "spikes": [{"pid": s.line.pid if s.line else None, "rss_bytes": s.rss_bytes} for s in summary.spikes],
         "looks_by_rss": summary.looks_by_rss,
+        "looks_by_cgroup": summary.looks_by_cgroup,
         "limit_bytes": facts.limit_bytes,
         "seconds_to_limit": summary.seconds_to_limit,
         "cgroup": None if summary.cgroup is None else asdict(summary.cgroup),
         "gpu_peak_bytes": summary.gpu_peak_bytes,
         "cpu_seconds": summary.cpu_seconds,
         "threads_started": summary.threads_started,
+        "left_by_thread_bytes": summary.left_by_thread_bytes,
         "threads_started_is_exact": facts.exact_threads,
         "copied_bytes": summary.copied_bytes,
+        "copiers": summary.copiers,
+        "torn_rounds": summary.torn_rounds,
         "verdict": verdict_json(summary.verdict),
+        "resolve": _resolve(summary),
         "next": list(next_commands),
         "components": {part.name: part.change_bytes for part in summary.components},
         "processes": [_line(line) for line in lines],
         "marks": [{"t": mark.t, "text": mark.text} for mark in marks],
     }
+
+
+def _resolve(summary: SeriesSummary) -> Optional[dict[str, Any]]:
+    slope = summary.resolve_bytes_per_second
+    if slope is None:
+        return None
+    return {"slope_bytes_per_second": slope, "seconds": seconds_to_resolve(summary.verdict, slope)}
 
 
 def verdict_json(verdict: Verdict) -> Document:
@@ -88,6 +104,21 @@ def verdict_json(verdict: Verdict) -> Document:
         "step_bytes": verdict.step_bytes,
         "step_at_seconds": verdict.step_at,
         "bytes_per_mark": _slope(per_mark),
+        "regimes": [_regime(regime) for regime in verdict.regimes],
+        "needs_seconds": verdict.needs_seconds,
+    }
+
+
+def _regime(regime: Regime) -> dict[str, Any]:
+    slope = regime.slope
+    return {
+        "from": regime.begin,
+        "to": regime.end,
+        "kind": regime.kind,
+        "change_bytes": regime.change_bytes,
+        "slope_bytes_per_second": slope.value if slope else None,
+        "slope_low": slope.low if slope else None,
+        "slope_high": slope.high if slope else None,
     }
 
 

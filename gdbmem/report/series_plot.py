@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from textwrap import wrap
+from typing import Optional
 
 from gdbmem.model.series import Mark
 from gdbmem.report.chart import format_time
@@ -17,6 +18,8 @@ from gdbmem.units import format_duration, format_size
 _WIDTH, _HEIGHT = 960, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 90, 20, 56, 70
 _ROW, _LINE = 18, 130  # pixels from one row of text to the next, letters in a row
+_THREADS_HEIGHT = 150  # pixels
+_LABEL_OF_GROUP = 60  # letters of a command
 _LABEL, _LETTER = 24, 6  # a mark's name: letters, and about how wide each is
 _COLORS = (
     "#1f5fbf", "#c2452d", "#2e8b57", "#8a4fbf", "#b8860b", "#20808d", "#8c564b", "#555555", "#d7609e", "#93a31c",
@@ -60,6 +63,7 @@ class Curve:
     absences: Sequence[
         float
     ] = ()  # when it was looked for in vain, in order of time: no line is drawn across
+    group: Optional[int] = None  # curves of one group have one colour and one name
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,8 @@ class Picture:
     marks: Sequence[Mark] = ()
     sentences: Sequence[str] = ()  # the verdicts, below
     gap_seconds: float = math.inf  # a longer stretch without samples is left open
+    origin: str = ""  # where and when it was recorded
+    threads: Sequence[Curve] = ()  # how many there were, in a panel of their own; empty: none is drawn
     time_unit: str = "s"  # of the time axis, as a profile has it: s, ms, i (instructions), B (allocated)
 
 
@@ -79,23 +85,26 @@ def svg(picture: Picture) -> str:
     key, rows = _key(picture.curves)
     down = _ROW * (rows - 1)
     sentences = [line for sentence in picture.sentences for line in wrap(printable(sentence), _LINE)]
-    height = _HEIGHT + down + _ROW * len(sentences)
+    panel = _THREADS_HEIGHT if picture.threads else 0
+    height = _HEIGHT + down + panel + _ROW * len(sentences)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" '
         'font-family="sans-serif" font-size="12">',
         f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>',
         f'<text x="{_LEFT}" y="20" font-size="15" font-weight="bold">{_text(picture.title)}</text>',
+        f'<text x="{_WIDTH - _RIGHT}" y="20" text-anchor="end" fill="#777777">{_text(picture.origin)}</text>',
         *key,
         f'<g transform="translate(0,{down})">',
         *_plot(picture),
+        *_threads(picture),
     ]
     for i, line in enumerate(sentences):
-        parts.append(f'<text x="{_LEFT}" y="{_HEIGHT + 6 + _ROW * i}">{escape(line)}</text>')
+        parts.append(f'<text x="{_LEFT}" y="{_HEIGHT + panel + 6 + _ROW * i}">{escape(line)}</text>')
     return "\n".join(parts) + "\n</g></svg>\n"
 
 
 def _plot(picture: Picture) -> list[str]:
-    span_t = max((c.times[-1] for c in picture.curves if c.times), default=1.0) or 1.0
+    span_t = _span(picture)
     top = _nice(max((max(c.values) for c in picture.curves if c.values), default=1.0))
     plot_w, plot_h = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
 
@@ -107,15 +116,52 @@ def _plot(picture: Picture) -> list[str]:
 
     parts = _axes(x, y, span_t, top, picture.time_unit)
     parts += _marks(picture.marks, x, span_t, plot_h)
-    for number, curve in enumerate(picture.curves):
-        color = _COLORS[number % len(_COLORS)]
-        data = _path(curve, x, y, picture.gap_seconds)
-        width = 0.9 if curve.is_thin else 1.8
+    return parts + _lines(picture.curves, x, y, picture.gap_seconds)
+
+
+def _span(picture: Picture) -> float:
+    return max((c.times[-1] for c in picture.curves if c.times), default=1.0) or 1.0
+
+
+def _lines(curves: Sequence[Curve], x: Scale, y: Scale, gap: float) -> list[str]:
+    return [
+        f'<path d="{_path(curve, x, y, gap)}" fill="none" stroke="{_color(curve, number)}" '
+        f'stroke-width="{0.9 if curve.is_thin else 1.8}"><title>{_text(curve.name)}</title></path>'
+        for number, curve in enumerate(curves)
+    ]
+
+
+def _color(curve: Curve, number: int) -> str:
+    return _COLORS[(number if curve.group is None else curve.group) % len(_COLORS)]
+
+
+def _threads(picture: Picture) -> list[str]:
+    """Return the panel of thread counts, below the axis of time; it has the same."""
+    if not picture.threads:
+        return []
+    span_t, most = _span(picture), max((max(c.values) for c in picture.threads if c.values), default=1.0)
+    step = max(_whole_step(most / 3), 1)
+    top = math.ceil(most / step) * step
+    first, height = _HEIGHT - _ROW, _THREADS_HEIGHT - 2 * _ROW
+
+    def x(t: float) -> float:
+        return _LEFT + t / span_t * (_WIDTH - _LEFT - _RIGHT)
+
+    def y(count: float) -> float:
+        return first + (1 - count / top) * height
+
+    parts = [f'<text x="{_LEFT}" y="{first - 6}" fill="#555555">threads</text>']
+    for count in range(0, top + 1, step):
         parts.append(
-            f'<path d="{data}" fill="none" stroke="{color}" stroke-width="{width}">'
-            f"<title>{_text(curve.name)}</title></path>"
+            f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(count):.1f}" y2="{y(count):.1f}" stroke="#dddddd"/>'
+            f'<text x="{_LEFT - 6}" y="{y(count) + 4:.1f}" text-anchor="end">{count:,}</text>'
         )
-    return parts
+    return parts + _lines(picture.threads, x, y, picture.gap_seconds)
+
+
+def _whole_step(value: float) -> int:
+    power: float = 10.0 ** math.floor(math.log10(max(value, 1)))
+    return int(next(factor * power for factor in (1, 2, 5, 10) if factor * power >= value))
 
 
 def html(picture: Picture) -> str:
@@ -196,14 +242,19 @@ def _time_step(span: float, time_unit: str) -> float:
 def _key(curves: Sequence[Curve]) -> tuple[list[str], int]:
     """Return the names of *curves* with their colours, and how many rows they take."""
     parts, at, row = [], _LEFT, 0
+    seen: set[int] = set()
     for number, curve in enumerate(curves):
-        label = printable(curve.name)[:28]
+        if curve.group is not None:
+            if curve.group in seen:
+                continue
+            seen.add(curve.group)
+        label = printable(curve.name)[: _LABEL_OF_GROUP if curve.group is not None else 28]
         width = 40 + 7 * len(label)
         if at > _LEFT and at + width > _WIDTH:
             at, row = _LEFT, row + 1
         y = 32 + _ROW * row
         parts.append(
-            f'<rect x="{at}" y="{y}" width="14" height="4" fill="{_COLORS[number % len(_COLORS)]}"/>'
+            f'<rect x="{at}" y="{y}" width="14" height="4" fill="{_color(curve, number)}"/>'
             f'<text x="{at + 18}" y="{y + 6}">{escape(label)}</text>'
         )
         at += width

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from statistics import median
 from typing import TYPE_CHECKING, Optional
 
+from gdbmem.analysis.resolving import seconds_to_resolve
 from gdbmem.model.series import Mark
-from gdbmem.model.series_summary import CgroupSummary, LineSummary, SeriesSummary
+from gdbmem.model.series_summary import CgroupSummary, LineSummary, SeriesSummary, Spike
 from gdbmem.model.verdict import Slope, Verdict
 from gdbmem.report.console import columns_that_fit, glyphs_for, print_sentence, print_table
 from gdbmem.report.notices import print_notices
 from gdbmem.report.series_plot import time_ticks
 from gdbmem.text import plural, printable
-from gdbmem.units import format_delta, format_duration, format_rates, format_size
+from gdbmem.units import format_delta, format_duration, format_rate, format_rates, format_size
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _MOST_ROWS = 12
+_MOST_SPIKES = 3
+_LOWEST, _HIGHEST, _ROWS_OF_REPORT = 12, 30, 14  # rows of the chart, and those for what follows it
+_ROWS_A_TICK = 3
+_PAUSE, _SHARE = 5, 0.02  # a pause: times the usual time between two samples, and this share of all
 _LETTERS_A_TICK = 12  # on the time axis of a terminal
 _COLORS = {"growing": "bold red", "plateau": "green", "shrinking": "green", "inconclusive": "yellow"}
 METRIC_NAMES = {"rss_bytes": "RSS", "pss_bytes": "PSS"}
@@ -38,6 +45,8 @@ def print_summary(summary: SeriesSummary, console: Console, *, next_commands: Se
     for sentence in details(summary):
         print_sentence(console, sentence)
     print_verdict(summary.verdict, console)
+    if summary.resolve_bytes_per_second is not None:
+        print_sentence(console, _resolving(summary.verdict, summary.resolve_bytes_per_second))
     for command in next_commands:
         print_sentence(console, f"next: {command}", "bold")
     print_notices(summary.notices, console)
@@ -56,6 +65,16 @@ def print_verdict(verdict: Verdict, console: Console) -> None:
             console,
             f"per mark: {format_delta(each.value)} (95 %: {format_delta(each.low)} to {format_delta(each.high)})",
         )
+
+
+def _resolving(verdict: Verdict, slope: float) -> str:
+    seconds = seconds_to_resolve(verdict, slope)
+    rate = format_rate(slope).lstrip("+")
+    if seconds is None:
+        return f"to see {rate}: what was watched is too short to know the noise"
+    seen = verdict.regimes[-1].end - verdict.regimes[0].begin
+    enough = "it would have shown" if seconds <= seen else f"watch for about {format_duration(seconds)}"
+    return f"to see {rate}: {enough}, with noise as it was here"
 
 
 def headline(verdict: Verdict) -> str:
@@ -80,11 +99,9 @@ def details(summary: SeriesSummary) -> list[str]:
     if changed:
         found.append("by kind: " + ", ".join(f"{c.name} {format_delta(c.change_bytes)}" for c in changed))
     found += _beside_the_heap(summary)
-    if summary.copied_bytes >= 1 << 20:
-        found.append(
-            f"forked processes have copied {format_size(summary.copied_bytes)} of what they had inherited "
-            "(copy-on-write: their RSS doesn't show it)"
-        )
+    if summary.copied_bytes and summary.copied_bytes >= 1 << 20:
+        found.append(_copied(summary.copied_bytes, summary.copiers or 1))
+    found += [_spike(spike) for spike in summary.spikes[:_MOST_SPIKES]]
     found += _work(summary)
     if summary.gpu_peak_bytes is not None:
         found.append(f"on GPUs: {format_size(summary.gpu_peak_bytes)} at most")
@@ -96,6 +113,25 @@ def details(summary: SeriesSummary) -> list[str]:
             f"reached in {format_duration(summary.seconds_to_limit)}"
         )
     return found
+
+
+def _copied(copied_bytes: int, copiers: int) -> str:
+    each = f" in all, {format_size(copied_bytes / copiers)} each of {copiers:,}" if copiers > 1 else ""
+    return (
+        f"forked processes have copied {format_size(copied_bytes)}{each}, of what they had inherited "
+        "(copy-on-write: their RSS doesn't show it)"
+    )
+
+
+def _spike(spike: Spike) -> str:
+    whose = (
+        "one that had ended by then"
+        if spike.line is None
+        else f"{printable(spike.line.name)} {spike.line.pid}"
+    )
+    return (
+        f"between two looks the RSS of {whose} was {format_size(spike.rss_bytes)}, by the kernel's own count"
+    )
 
 
 def _beside_the_heap(summary: SeriesSummary) -> list[str]:
@@ -115,6 +151,12 @@ def _work(summary: SeriesSummary) -> list[str]:
         least = "" if summary.facts.exact_threads else "at least "
         found.append(
             f"threads started: {least}{summary.threads_started:,} ({summary.threads_per_second:,.0f}/s)"
+        )
+    if summary.left_by_thread_bytes is not None:
+        found.append(
+            f"it grows while threads are started, and only then: {format_delta(summary.left_by_thread_bytes)} "
+            "for each. What may help: threads that stay (a pool, OMP_NUM_THREADS the same throughout), "
+            "or another runtime for them"
         )
     if summary.cpu_seconds and summary.seconds:
         least = "at least " if len(summary.lines) > 1 else ""
@@ -144,8 +186,14 @@ def _heading(summary: SeriesSummary) -> str:
         text += (
             f"; PSS and USS read {plural(summary.reads_of_pss, 'time')} (one each {format_duration(every)})"
         )
+    if summary.torn_rounds:
+        text += f", left out {plural(summary.torn_rounds, 'time')} as processes came and went meanwhile"
     if summary.looks_by_rss:
-        text += f", between them the total follows RSS ({plural(summary.looks_by_rss, 'look')})"
+        text += (
+            f", between them the total follows RSS and page faults ({plural(summary.looks_by_rss, 'look')})"
+        )
+    if summary.looks_by_cgroup:
+        text += f", between them the total follows a cgroup of its own ({plural(summary.looks_by_cgroup, 'look')})"
     return text
 
 
@@ -209,9 +257,11 @@ def print_course(
 
     if len(times) < 2:
         return
-    width = min(console.width, 100)
+    # All of a terminal's width, and of its height what the report doesn't need.
+    height = min(max(console.height - _ROWS_OF_REPORT, _LOWEST), _HIGHEST) if console.is_terminal else _LOWEST
+    width = console.width if console.is_terminal else min(console.width, 100)
     console.print(
-        Text.from_ansi(draw_course(times, values, width, 12, marks=marks, color=not console.no_color))
+        Text.from_ansi(draw_course(times, values, width, height, marks=marks, color=not console.no_color))
     )
 
 
@@ -232,17 +282,41 @@ def draw_course(
     figure.clear_figure()
     figure.plotsize(width, height)
     figure.theme("clear")
-    figure.plot(
-        list(times), [value / factor for value in values], marker="braille", color="blue" if color else None
-    )
+    for part in _without_gaps(times):
+        figure.plot(
+            list(times[part]), [value / factor for value in values[part]], marker="braille",
+            color="blue" if color else None,
+        )  # fmt: skip
     for mark in list(marks)[-40:]:
         if times[0] <= mark.t <= times[-1]:
             figure.vline(mark.t, color="yellow" if color else None)
     figure.xticks(*zip(*time_ticks(times[0], times[-1], width // _LETTERS_A_TICK)))
-    figure.ylim(0, max(values) / factor * 1.05 or 1)
+    ticks = round_ticks(max(values) / factor, max(height // _ROWS_A_TICK, 2))
+    figure.ylim(0, max(max(values) / factor * 1.05, ticks[-1]) or 1)
+    figure.yticks(ticks, [f"{tick:,g}" for tick in ticks])
     figure.ylabel(unit)
     drawn = str(figure.build())
     return drawn if color else figure.uncolorize(drawn)
+
+
+def round_ticks(top: float, most: int) -> list[float]:
+    """Return round numbers from 0 to the first from *top* up, about *most* of them."""
+    power = 10.0 ** math.floor(math.log10(top / most)) if top > 0 else 1.0
+    step = next((factor * power for factor in (1, 2, 5, 10) if factor * power * most >= top), power)
+    count = max(math.ceil(top / step - 1e-9), 1)
+    return [round(number * step, 10) for number in range(count + 1)]
+
+
+def _without_gaps(times: Sequence[float]) -> Iterator[slice]:
+    """Yield the parts of *times* between long pauses: nothing is known of a pause, so nothing is drawn."""
+    usual = median(b - a for a, b in zip(times, times[1:]))
+    longest = max(_PAUSE * usual, _SHARE * (times[-1] - times[0]))
+    begin = 0
+    for number in range(1, len(times)):
+        if times[number] - times[number - 1] > longest:
+            yield slice(begin, number)
+            begin = number
+    yield slice(begin, len(times))
 
 
 def _unit(size: float) -> tuple[str, int]:

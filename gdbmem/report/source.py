@@ -1,14 +1,21 @@
-"""The line of source that a frame names, found, read with care, and highlighted."""
+"""The line of source that a frame names, found, read with care, and highlighted.
+
+A profile may be a stranger's, and name any file: only files with the endings of sources are read, and where roots are
+given only those beneath them, wherever links lead.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
-import stat
+import re
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Optional
 
-from gdbmem.text import printable
+from gdbmem.errors import Notice
+from gdbmem.files import open_regular
+from gdbmem.text import plural, printable
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -18,6 +25,17 @@ if TYPE_CHECKING:
 _LARGEST_FILE_BYTES = 16 << 20
 _LONGEST_LINE = 400
 _MARGIN = 3  # lines that are shown before and after one
+_SOURCE = re.compile(
+    r"\.([chmCHMSFsfydvl]|cc|cp|cpp|cppm|cxx|c\+\+|hh|hp|hpp|hxx|h\+\+|tcc|tpp|inl|inc|ipp|ixx|def|cu|cuh|mm|rs|go|pyx?|pxd"
+    r"|java|kts?|scala|swift|f(or|90|95|03|08)|F(90|95|03|08)|ad[abs]|asm|zig|nim|vala|jl|hs|mli?|cs|pas|js|ts|rb|p[lm]|lua"
+    r"|yy|ll|cl|lisp|erl|exs?)"
+)
+_SYSTEM = (
+    "/usr/include/",
+    "/usr/local/include/",
+    "/usr/lib/",
+    "/usr/src/",
+)  # where headers have no ending, too
 _CPP_SUFFIXES = ("", ".c", ".h", ".hpp", ".cc", ".cpp", ".cxx", ".hh", ".tcc", ".inl")
 # Token type → style, the sixteen terminal colours only: they follow the user's own theme.
 _STYLES = (
@@ -34,8 +52,11 @@ _STYLES = (
 class SourceLines:
     """Reads lines of source files, each file once; what can't be read is None."""
 
-    def __init__(self, folders: Sequence[str] = ()) -> None:
+    def __init__(self, folders: Sequence[str] = (), roots: Optional[Sequence[str]] = None) -> None:
+        """*folders* are searched for what has no folder; only what is beneath *roots* and them is read; None: all."""
         self._folders = [Path(folder) for folder in folders]
+        self._roots = roots if roots is None else [*_SYSTEM, *map(_beneath, [*roots, *folders])]
+        self._withheld: set[str] = set()
         self._files: dict[str, Optional[list[bytes]]] = {}
         self._lexers: dict[str, Lexer] = {}
 
@@ -52,6 +73,17 @@ class SourceLines:
         if lines is None or not 1 <= number <= len(lines):
             return None
         return _readable(lines[number - 1]).strip() or None
+
+    def notices(self) -> list[Notice]:
+        """Return what has to be said of the files that are here and were not read."""
+        if not self._withheld:
+            return []
+        folder = printable(str(PurePosixPath(min(self._withheld)).parent))
+        text = (
+            f"lines of {plural(len(self._withheld), 'source file')} outside the current folder and its checkout are not"
+            f" shown, as a profile may name any file: --source {folder} shows those there"
+        )
+        return [Notice("source-withheld", text)]
 
     def excerpt(self, file: Optional[str], number: Optional[int]) -> Optional[Markup]:
         """Return line *number* of *file* and some lines on each side as HTML, that line marked; None as `line`."""
@@ -75,11 +107,15 @@ class SourceLines:
 
     def highlighted(self, file: str, line: str) -> Text:
         """Return *line* of *file* coloured as its language is."""
-        from rich.text import Text
+        from gdbmem.report.drawing import Text
 
         text = Text(no_wrap=True)
+        try:
+            lexer = self._lexer(file)
+        except ImportError:  # gdb's Python, before `gdbmem install`
+            return text.append(line)
         # Without its newline a comment's end is not seen.
-        for token, value in self._lexer(file).get_tokens(f"{line}\n"):
+        for token, value in lexer.get_tokens(f"{line}\n"):
             text.append(value.rstrip("\n"), _style_of(str(token)))
         return text
 
@@ -92,36 +128,35 @@ class SourceLines:
     def _read(self, file: str) -> Optional[list[bytes]]:
         path = PurePosixPath(file)
         if path.is_absolute():
-            return _read_lines(Path(file))
+            return self._read_lines(Path(file))
         for folder in self._folders:
             for candidate in (folder / path, folder / path.name):
-                lines = _read_lines(candidate)
+                lines = self._read_lines(candidate)
                 if lines is not None:
                     return lines
         return None
+
+    def _read_lines(self, path: Path) -> Optional[list[bytes]]:
+        # A debug file may name anything as its source: a FIFO must not block, a device or a huge file not be read.
+        with contextlib.suppress(OSError, ValueError), open_regular(path) as stream:
+            opened = os.readlink(f"/proc/self/fd/{stream.fileno()}")  # noqa: PTH115  (where links have led)
+            if not _SOURCE.fullmatch(PurePosixPath(opened).suffix) and not opened.startswith(_SYSTEM):
+                return None
+            if self._roots is not None and not opened.startswith(tuple(self._roots)):
+                self._withheld.add(str(path))
+                return None
+            if os.fstat(stream.fileno()).st_size <= _LARGEST_FILE_BYTES:
+                return stream.read(_LARGEST_FILE_BYTES).split(b"\n")
+        return None
+
+
+def _beneath(folder: str) -> str:
+    return os.path.realpath(folder).rstrip("/") + "/"
 
 
 def _readable(line: bytes) -> str:
     text = line[: 4 * _LONGEST_LINE].decode("utf-8", "surrogateescape").rstrip()
     return printable(text.expandtabs(4)[:_LONGEST_LINE])
-
-
-def _read_lines(path: Path) -> Optional[list[bytes]]:
-    # A debug file may name anything as its source: a FIFO must not block, a device or a huge file not be read.
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except (OSError, ValueError):
-        return None
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST_FILE_BYTES:
-            return None
-        with open(descriptor, "rb", closefd=False) as stream:
-            return stream.read(_LARGEST_FILE_BYTES).split(b"\n")
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
 
 
 def _lexer_for(suffix: str) -> Lexer:

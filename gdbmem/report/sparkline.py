@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 
 def thinned(course: Sequence[int], count: int) -> list[int]:
-    """Return at most *count* values of *course*, the last of each stretch."""
-    if len(course) <= count:
-        return list(course)
-    return [course[(number + 1) * len(course) // count - 1] for number in range(count)]
+    """Return at most *count* values of *course*: both ends, and between them the largest of each stretch."""
+    if len(course) <= count or count < 3:
+        return list(course) if len(course) <= count else [max(course)][:count]
+    within = course[1:-1]
+    cuts = [number * len(within) // (count - 2) for number in range(count - 1)]
+    return [course[0], *(max(within[a:b]) for a, b in zip(cuts, cuts[1:])), course[-1]]
 
 
 def sparkline(course: Sequence[int], levels: str) -> str:

@@ -34,7 +34,7 @@ def step_line(step: Step, *, color: bool, source_text: Optional[str] = None) -> 
     """Return the one line of *step*: delta, source line, what moved, the running total, what to know."""
     paint = _painter(color)
     what = noun(step.source)
-    delta = "?" if step.delta_bytes is None else format_delta(step.delta_bytes)
+    delta = "?" if step.delta_bytes is None else _doubt(step.is_doubtful) + format_delta(step.delta_bytes)
     parts = [f"{paint(delta.rjust(11), _sign(step.delta_bytes))} {what}", place(step)]
     if source_text:
         parts.append(paint(_cut(source_text), _DIM))
@@ -64,7 +64,8 @@ def _moved(step: Step) -> list[tuple[str, int]]:
 def _remarks(step: Step) -> list[str]:
     remarks = []
     if step.lock == SHARED:
-        remarks.append(f"shared with {threads_text(step.shared_threads)}")
+        part = "" if step.others_bytes is None else f", whose part is {format_delta(step.others_bytes)}"
+        remarks.append(f"shared with {threads_text(step.shared_threads)}{part}")
     if not step.exact:
         where = "" if noun(step.source) == "heap" else " on this kernel"
         remarks.append(f"source {step.source}, not exact{where}")
@@ -72,6 +73,10 @@ def _remarks(step: Step) -> list[str]:
         remarks.append(f"source {step.source}")
     remarks += [printable(text) for text in (step.ended, step.note) if text]
     return remarks
+
+
+def _doubt(is_doubtful: bool) -> str:
+    return "~" if is_doubtful else ""
 
 
 def threads_text(threads: Sequence[int]) -> str:
@@ -111,34 +116,43 @@ def print_sums(
     by: str = "line",
 ) -> None:
     """Print one row for each of *sums* (some of them, perhaps) and the total over *steps*."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from gdbmem.analysis.steps import total_bytes
+    from gdbmem.report.drawing import Table, Text
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    shares = any(one.shared_hits for one in sums)
+    others = any(one.others_bytes for one in sums)
     heaps = any(one.heap_bytes is not None for one in sums) and noun(steps[-1].source) != "heap"
-    for title in (
-        noun(steps[-1].source),
-        *(["own", "shared"] if shares else []),
-        *(["malloc"] if heaps else []),
-    ):
+    titles = [noun(steps[-1].source), *(["others"] if others else []), *(["malloc"] if heaps else [])]
+    for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("steps", justify="right", no_wrap=True)
     table.add_column("where", overflow="fold")
     for one in sums:
-        cells = [_delta(one.delta_bytes, "≈" if one.inexact_hits else "")]
-        cells += [_delta(one.own_bytes), _delta(one.shared_bytes)] if shares else []
+        mark = "≈" if one.inexact_hits else _doubt(one.doubtful_hits > 0)
+        cells = [Text("?", "dim") if one.is_unknown else _delta(one.delta_bytes, mark)]
+        cells += [_delta(one.others_bytes)] if others else []
         cells += [Text("" if one.heap_bytes is None else format_delta(one.heap_bytes))] if heaps else []
-        table.add_row(*cells, f"{one.hits:,}", _where(one, sources))
+        table.add_row(*cells, f"{one.hits:,}", place_of_sum(one, sources))
     console.print(table)
-    console.print(Text(f"{format_delta(total_bytes(steps))} in {plural(len(steps), 'step')}", "bold"))
+    console.print(Text(_total(steps), "bold"))
     unknown = sum(one.unknown_hits for one in sums)
     if unknown:
         console.print(Text(f"{plural(unknown, 'step')} of unknown size: the process had gone", "dim"))
+    doubtful = sum(step.is_doubtful for step in steps)
+    if doubtful:
+        console.print(Text(f"~ {plural(doubtful, 'step')} that other threads may have had a part in", "dim"))
     for text in _inexact(steps):
         console.print(Text(text, "dim"))
+
+
+def _total(steps: Sequence[Step]) -> str:
+    from gdbmem.analysis.steps import total_bytes
+
+    doubt = sum(step.is_doubtful for step in steps)
+    text = f"{_doubt(doubt > 0)}{format_delta(total_bytes(steps))} in {plural(len(steps), 'step')}"
+    others = sum(step.others_bytes or 0 for step in steps)
+    if others:
+        text += f"; other threads changed it by {format_delta(others)} meanwhile"
+    return text
 
 
 def _inexact(steps: Sequence[Step]) -> list[str]:
@@ -152,15 +166,16 @@ def _inexact(steps: Sequence[Step]) -> list[str]:
 
 
 def _delta(size_bytes: int, mark: str = "") -> Text:
-    from rich.text import Text
+    from gdbmem.report.drawing import Text
 
     return Text(
         mark + format_delta(size_bytes), "red" if size_bytes > 0 else "green" if size_bytes < 0 else "dim"
     )
 
 
-def _where(one: StepSum, sources: SourceLines) -> Text:
-    from rich.text import Text
+def place_of_sum(one: StepSum, sources: SourceLines) -> Text:
+    """Return where the steps of *one* began, with the source line."""
+    from gdbmem.report.drawing import Text
 
     if one.thread is not None:
         return Text(f"thread {one.thread}")
@@ -185,7 +200,9 @@ def steps_json(steps: Sequence[Step], sums: Optional[Sequence[StepSum]] = None, 
     document = {**head("steps", ()), "total_bytes": total_bytes(steps)}
     if sums is not None:
         document["by"] = by
-        document["sums"] = [{**asdict(one), "delta_bytes": one.delta_bytes} for one in sums]
+        document["sums"] = [
+            {**asdict(one), "delta_bytes": None if one.is_unknown else one.delta_bytes} for one in sums
+        ]
     # One step a line: there may be very many, and json is several times faster without indentation.
     rows = ",\n  ".join(json.dumps(_step_document(step)) for step in steps)
     return f'{to_json(document).rstrip()[:-1].rstrip()},\n "steps": [\n  {rows}\n ]\n}}\n'

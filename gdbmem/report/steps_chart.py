@@ -24,17 +24,17 @@ def print_chart(steps: Sequence[Step], console: Console) -> None:
     glyphs = glyphs_for(console)
     course = totals(steps)
     low, high = min(course), max(course)
-    labels = [format_delta(high), format_delta(low)]
-    margin = max(map(len, labels))
-    columns = thinned(course, min(console.width - margin - 3, _WIDEST))
     height = max(high - low, 1)
+    # The upper edge of every other row, and the lower edge of the last one.
+    labels = {row: format_delta(round(low + height * row / _ROWS)) for row in range(0, _ROWS + 1, 2)}
+    margin = max(map(len, labels.values()))
+    columns = thinned(course, min(console.width - margin - 3, _WIDEST))
     for row in range(_ROWS, 0, -1):
-        label = labels[0] if row == _ROWS else labels[1] if row == 1 else ""
         marks = []
         for size_bytes in columns:
             level = 8 * ((size_bytes - low) * _ROWS / height - (row - 1))
             marks.append(glyphs.levels[min(max(round(level), 0), 8)])
-        console.print(f"{label:>{margin}} {glyphs.bar}{''.join(marks).rstrip()}")
-    console.print(f"{'':>{margin}} {glyphs.corner}{glyphs.rule * len(columns)}")
+        console.print(f"{labels.get(row, ''):>{margin}} {glyphs.bar}{''.join(marks).rstrip()}")
+    console.print(f"{labels[0]:>{margin}} {glyphs.corner}{glyphs.rule * len(columns)}")
     what = noun(steps[-1].source)
     console.print(f"{'':>{margin}}  {what} memory over {plural(len(steps), 'step')}", style="dim")

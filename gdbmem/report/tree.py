@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _STEP = 2  # columns a call is set in from its caller
 _DEEPEST = 12  # further calls are not set in more: the names need the room
 _DEEPEST_STACKED = 6
+_ENDS = 10  # of a long run of calls without branches: so many of its first and last are drawn
 
 
 @dataclass
@@ -57,10 +58,32 @@ def _add_branches(table: Rows, drawing: Drawing, root: Branch, ranking: Ranking,
     stack = [(branch, 0) for branch in reversed(list(root.children.values()))]
     while stack:
         branch, depth = stack.pop()
-        indent = min(depth, _DEEPEST_STACKED) if is_narrow else _STEP * min(depth, _DEEPEST)
-        cells = row_cells(sum_amounts(branch.amounts), ranking, layout)
-        table.add_row(*cells, drawing.branch(branch.frame, branch.rows, indent=indent))
-        stack += [(child, depth + 1) for child in reversed(list(branch.children.values()))]
+        run = _run(branch)
+        hidden = len(run) - 2 * _ENDS if len(run) > 3 * _ENDS else 0
+        for number, call in enumerate(run):
+            if hidden and _ENDS <= number < _ENDS + hidden:
+                continue
+            indent = (
+                min(depth + number, _DEEPEST_STACKED) if is_narrow else _STEP * min(depth + number, _DEEPEST)
+            )
+            cells = row_cells(sum_amounts(call.amounts), ranking, layout)
+            where = drawing.branch(call.frame, call.rows, indent=indent)
+            if hidden and number == _ENDS + hidden:
+                where = (
+                    drawing.plain(f"{' ' * indent}{layout.glyphs.ellipsis} {hidden:,} more calls\n", "dim")
+                    + where
+                )
+            table.add_row(*cells, where)
+        depth += len(run)
+        stack += [(child, depth) for child in reversed(list(run[-1].children.values()))]
+
+
+def _run(branch: Branch) -> list[Branch]:
+    """Return *branch* and the calls behind it, up to the first that made several, or in which a row ends."""
+    run = [branch]
+    while len(run[-1].children) == 1 and not run[-1].rows:
+        run += run[-1].children.values()
+    return run
 
 
 def sum_amounts(amounts: list[Amount]) -> Amount:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Optional
 
 from gdbmem.errors import InputError
-from gdbmem.runs.run import ORDINAL, Run, check_name, read_log
+from gdbmem.runs.distrust import DamagedError, read_log, read_regular
+from gdbmem.runs.run import ORDINAL, Run, check_name
 from gdbmem.text import printable
 
 LEDGER, CONTAINERS = "ledger", "containers"
@@ -58,6 +59,7 @@ def keep(run: Run, kind: str, name: str, text: str, **fields: Any) -> Kept:
         numbers = [int(path.stem) for path in folder.glob("*.json") if path.stem.isdigit()]
         path = folder / f"{max(numbers, default=0) + 1:04d}.json"
         temporary = path.with_suffix(".part")
+        temporary.touch(0o600)
         temporary.write_text(json.dumps({**json.loads(text), "name": name}) + "\n", encoding="utf-8")
         temporary.replace(path)
         record = Kept(kind, name, ordinal, f"{_FOLDERS[kind]}/{path.name}", **fields)
@@ -70,7 +72,7 @@ def keep(run: Run, kind: str, name: str, text: str, **fields: Any) -> Kept:
 def _append(path: Path, record: Kept) -> None:
     values = asdict(record)
     del values["name"]
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         os.write(descriptor, json.dumps(values).encode() + b"\n")
     finally:
@@ -79,7 +81,7 @@ def _append(path: Path, record: Kept) -> None:
 
 def kept_records(run: Run, kind: str = "") -> list[Kept]:
     """Return what *run* has kept of *kind* ("": of all), oldest first."""
-    records = [record for record in read_log(run.folder / _INDEX, Kept) if kind in ("", record.kind)]
+    records = [record for record in read_log(run.folder / _INDEX, Kept).records if kind in ("", record.kind)]
     known = {record.file for record in records}
     for name, folder in _FOLDERS.items():
         if kind in ("", name):
@@ -96,8 +98,8 @@ def kept_records(run: Run, kind: str = "") -> list[Kept]:
 
 def _stray(path: Path, kind: str, file: str, records: Sequence[Kept]) -> list[Kept]:
     try:
-        name = str(json.loads(path.read_text(encoding="utf-8", errors="replace"))["name"])
-    except (OSError, ValueError, KeyError, TypeError):
+        name = str(json.loads(read_regular(path))["name"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []  # it was cut: the others are still good
     ordinal = 1 + sum(known.kind == kind and known.base_name == name for known in records)
     return [Kept(kind, name, ordinal, file)]
@@ -127,10 +129,10 @@ def find_kept(run: Optional[Run], kind: str, name: str) -> Kept:
 def kept_text(run: Run, record: Kept) -> str:
     """Return the JSON text of *record*; raises InputError where its file is gone."""
     try:
-        return (run.folder / record.file).read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
+        return read_regular(run.file(record.file)).decode("utf-8", "replace")
+    except (OSError, DamagedError) as error:
         raise InputError(
-            f"the file of {record.kind} {printable(record.name)}, {record.file}, can't be read: {error.strerror}",
+            f"the file of {record.kind} {printable(record.name)}, {record.file}, can't be read: {error}",
             slug="snapshot-gone",
             hint="'gdbmem show RUN' lists what is there",
         ) from error

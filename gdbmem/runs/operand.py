@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Callable, Optional, Union
@@ -15,9 +15,12 @@ from gdbmem.formats.opening import Reading, is_heaptrack, open_profile
 from gdbmem.formats.stacks import StackProfile
 from gdbmem.model.leaks import LOST
 from gdbmem.model.snapshot import HEAP_BYTES, Profile, Snapshot
-from gdbmem.runs.run import Run, SnapshotRecord, asked_for, is_run, notices, open_run
-from gdbmem.runs.sidebyside import side_by_side
+from gdbmem.runs.ordering import process_notices
+from gdbmem.runs.run import BINARIES, Run, SnapshotRecord, asked_for, is_run, open_run
 from gdbmem.text import plural, printable
+from gdbmem.units import format_size
+
+_LARGEST_END = 3  # a third of a series is no end
 
 _FORMS = "name a profile, FILE:NUMBER, a run folder or RUN:NAME"
 
@@ -28,6 +31,17 @@ class Loaded:
 
     snapshot: Snapshot
     notices: Sequence[Notice] = ()
+    process: Optional[tuple[str, Optional[int]]] = None  # of a run's: its folder, and the process in it
+
+
+def same_run_notices(sides: Sequence[Loaded]) -> list[Notice]:
+    """Return a notice where *sides* are of one run that was started anew in between."""
+    runs = {side.process[0] for side in sides if side.process is not None}
+    if len(runs) != 1 or any(side.process is None for side in sides):
+        return []
+    return process_notices(
+        [(side.snapshot.name, side.process[1]) for side in sides if side.process is not None]
+    )
 
 
 _Opened = tuple[Profile, Callable[[], Loaded]]  # the file read, and who makes its tree
@@ -68,6 +82,8 @@ def load_operand(text: str, reading: Optional[Reading] = None) -> Loaded:
 def load_all(texts: Sequence[str], reading: Optional[Reading] = None) -> list[Loaded]:
     """Return the snapshots that *texts* name; addresses that several hold are looked up once."""
     if len(texts) > 1 and all(_takes_long(text, reading) for text in texts):
+        from gdbmem.runs.sidebyside import side_by_side
+
         return side_by_side([partial(_load_alone, text, reading) for text in texts])
     return _load_together([_open(text, reading) for text in texts], reading)
 
@@ -105,7 +121,7 @@ def format_of(text: str, reading: Optional[Reading] = None) -> str:
 
 
 def _open_from_run(run: Run, name: Optional[str], reading: Optional[Reading]) -> _Opened:
-    said = list(notices(run))
+    said = list(run.notices)
     if name is not None:
         record = run.record(name)
     else:
@@ -122,6 +138,8 @@ def _open_from_run(run: Run, name: Optional[str], reading: Optional[Reading]) ->
 
 def _open_record(run: Run, record: SnapshotRecord, reading: Optional[Reading]) -> _Opened:
     path = _file_of(run, record, reading.metric if reading else None)
+    if reading is not None and reading.symbols is not None and (run.folder / BINARIES).is_dir():
+        reading.symbols.look_in(str(run.folder / BINARIES))
     if not path.is_file():
         raise InputError(
             f"the file of snapshot {printable(record.name)}, {printable(str(path))}, is gone",
@@ -133,7 +151,7 @@ def _open_record(run: Run, record: SnapshotRecord, reading: Optional[Reading]) -
     def load() -> Loaded:
         source = f"{run.folder.name}:{record.name}"
         snapshot = _snapshot(profile, _last_with_tree(profile), source, record.name)
-        return Loaded(snapshot, list(profile.notices))
+        return Loaded(snapshot, list(profile.notices), (str(run.folder), record.process))
 
     return profile, load
 
@@ -152,7 +170,7 @@ def _load_together(opened: Sequence[_Opened], reading: Optional[Reading]) -> lis
 
 
 def _with_notices(said: Sequence[Notice], loaded: Loaded) -> Loaded:
-    return Loaded(loaded.snapshot, [*said, *loaded.notices])
+    return replace(loaded, notices=[*said, *loaded.notices])
 
 
 def load_record(run: Run, record: SnapshotRecord, reading: Optional[Reading] = None) -> Loaded:
@@ -176,7 +194,7 @@ def leaks_file(file: str) -> str:
 def _file_of(run: Run, record: SnapshotRecord, metric: Optional[str]) -> Path:
     """Return the file that holds *metric* of *record*: under memcheck what is lost has one of its own."""
     if record.engine == "memcheck" and metric in LOST:
-        return run.folder / leaks_file(record.file)
+        return run.file(leaks_file(record.file))
     return run.path(record)
 
 
@@ -200,6 +218,31 @@ def load_from_profile(profile: Profile, selector: Optional[str]) -> Loaded:
     return Loaded(snapshot, list(profile.notices))
 
 
+def load_peak(text: str, reading: Optional[Reading] = None) -> list[Loaded]:
+    """Return the snapshot that *text* names, of a file without a number that of its peak, as `gdbmem show` does.
+
+    A file that is a difference already gives two: what went and what came.
+    """
+    place, selector = find_operand(text)
+    if isinstance(place, Run):
+        return load_all([text], reading)
+    profile = open_profile(place, reading)
+    pair = difference_in(profile)
+    if pair is not None:
+        return [Loaded(side, profile.notices) for side in pair]
+    several = sum(totals.has_tree for totals in profile.snapshots) > 1
+    return [load_from_profile(profile, selector or ("peak" if several else None))]
+
+
+def difference_in(profile: Profile) -> Optional[tuple[Snapshot, Snapshot]]:
+    """Return what went and what came where *profile* is a difference of two already; None: it is of one moment."""
+    if not (isinstance(profile, StackProfile) and profile.is_difference):
+        return None
+    name = Path(profile.source).name
+    came = _snapshot_of(profile, 0, profile.source, name)
+    return replace(came, name="its base", tree=profile.tree_before()), came
+
+
 def last_two(run: Run, reading: Optional[Reading] = None) -> tuple[Loaded, Loaded]:
     """Return the last two snapshots of *run*. Raises InputError where it has fewer."""
     records = asked_for(run.snapshots)
@@ -210,7 +253,7 @@ def last_two(run: Run, reading: Optional[Reading] = None) -> tuple[Loaded, Loade
             hint="name a second snapshot: gdbmem diff A B",
         )
     before, after = _load_together([_open_record(run, one, reading) for one in records[-2:]], reading)
-    return _with_notices(notices(run), before), after
+    return _with_notices(run.notices, before), after
 
 
 def load_series(text: str, reading: Optional[Reading] = None) -> list[Loaded]:
@@ -224,11 +267,13 @@ def load_series(text: str, reading: Optional[Reading] = None) -> list[Loaded]:
         if selector is not None:
             records = [record for record in records if selector in (record.base_name, record.name)]
         found = _load_together([_open_record(place, record, reading) for record in records], reading)
-        found[:1] = [_with_notices(notices(place), loaded) for loaded in found[:1]]
+        found[:1] = [_with_notices(place.notices, loaded) for loaded in found[:1]]
     else:
         profile = open_profile(place, reading)
         trees = [totals.index for totals in profile.snapshots if totals.has_tree]
+        trees, said = _without_the_end(profile, trees)
         found = [load_from_profile(profile, str(index)) for index in trees] if selector is None else []
+        found[:1] = [_with_notices(said, loaded) for loaded in found[:1]]
     if len(found) < 2:
         raise InputError(
             f"{printable(text)} holds no series ({plural(len(found), 'snapshot')})",
@@ -236,6 +281,20 @@ def load_series(text: str, reading: Optional[Reading] = None) -> list[Loaded]:
             hint="name a run, RUN:NAME where NAME was taken several times, or a file with several call trees",
         )
     return found
+
+
+def _without_the_end(profile: Profile, trees: list[int]) -> tuple[list[int], list[Notice]]:
+    """Return *trees* up to the largest where a program frees at its end what it held, and what to say of that."""
+    at = trees.index(profile.peak_tree_index) if profile.peak_tree_index in trees else len(trees) - 1
+    sizes = [profile.snapshots[index].heap_bytes for index in trees]
+    behind = len(trees) - 1 - at
+    if at < 2 or not behind or behind * _LARGEST_END > len(trees) or sizes[-1] * 2 > sizes[at]:
+        return trees, []
+    text = (
+        f"the series ends at the peak, snapshot {trees[at]}: up to the last, {trees[-1]}, the program frees"
+    )
+    text += f" {format_size(sizes[at] - sizes[-1])} of {format_size(sizes[at])}, as at its end"
+    return trees[: at + 1], [Notice("series-to-peak", text)]
 
 
 def histories(run: Run) -> list[Path]:
@@ -246,7 +305,8 @@ def histories(run: Run) -> list[Path]:
         key=lambda file: [int(p) for p in file.name.split(".") if p.isdigit()],
     )
     asked = run.folder.glob("history-*.*")
-    return [*ended, *sorted(asked, key=lambda file: (len(file.name), file.name))]
+    found = [*ended, *sorted(asked, key=lambda file: (len(file.name), file.name))]
+    return [file for file in found if not file.is_symlink()]
 
 
 def no_snapshot(run: Run) -> InputError:
@@ -305,6 +365,16 @@ def _selected(profile: Profile, selector: str) -> int:
 
 
 def _snapshot(profile: Profile, index: int, source: str, name: str) -> Snapshot:
+    if isinstance(profile, StackProfile) and profile.is_difference:
+        raise InputError(
+            f"{printable(profile.source)} is a difference of two profiles already",
+            slug="is-a-difference",
+            hint="'gdbmem show', 'report' and 'export' read it alone; to compare, give the profiles it was made from",
+        )
+    return _snapshot_of(profile, index, source, name)
+
+
+def _snapshot_of(profile: Profile, index: int, source: str, name: str) -> Snapshot:
     tree = profile.tree(index)
     assert tree is not None  # only snapshots with a tree get here
     return Snapshot(source, name, profile.snapshots[index], tree, profile.unit)

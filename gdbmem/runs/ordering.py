@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Optional
 
 from gdbmem.errors import Notice
 from gdbmem.text import plural, printable
@@ -27,6 +28,19 @@ def order_notices(operands: Sequence[str]) -> list[Notice]:
             said.append(Notice("out-of-order", f"{text}: name the oldest first ('ls -tr' lists files so)"))
             break
     return said
+
+
+def process_notices(taken: Sequence[tuple[str, Optional[int]]]) -> list[Notice]:
+    """Return a notice where the snapshots of *taken* (name and process) are of several processes of one run."""
+    known = [(name, process) for name, process in taken if process is not None]
+    if len({process for _, process in known}) < 2:
+        return []
+    first, last = known[0], next(one for one in reversed(known) if one[1] != known[0][1])
+    text = (
+        f"{printable(first[0])} is of process {first[1]}, {printable(last[0])} of process {last[1]}:"
+        " the program was started anew in between, so that the difference is not what one process grew by"
+    )
+    return [Notice("other-process", text)]
 
 
 def _written(name: str) -> float:

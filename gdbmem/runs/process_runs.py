@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Optional
 
 from gdbmem.errors import InputError
+from gdbmem.runs.distrust import check_own
 from gdbmem.runs.run import Run, is_run, open_run
 from gdbmem.text import printable
 
@@ -17,10 +19,12 @@ def run_for_process(
     """Return the run in which snapshots of *process* collect, and whether it was made now.
 
     *process* tells this process from every other one, also from a later one with its number: its ``pid`` and
-    when it was started. The run is *folder*, or stands in *parent*. Raises InputError for a *folder* of another.
+    when it was started. The run is *folder*, or stands in *parent*; one that others may change is never taken up.
+    Raises InputError for a *folder* of another process or another user.
     """
     if folder is not None and folder.exists():
         if is_run(folder):
+            check_own(folder)
             run = open_run(folder)
             if run.facts.get("process") == dict(process):
                 return run, False
@@ -31,7 +35,10 @@ def run_for_process(
             )
     elif folder is None:
         for candidate in sorted(parent.glob(f"gdbmem.*.{process['pid']}*")):
-            if is_run(candidate):
+            with contextlib.suppress(
+                InputError, OSError
+            ):  # somebody else's, or one that can't be read: not ours
+                check_own(candidate)
                 run = open_run(candidate)
                 if run.facts.get("process") == dict(process):
                     return run, False

@@ -12,21 +12,40 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Optional, TypeVar
+from typing import Any, Optional
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.text import printable
+from gdbmem.files import open_regular
+from gdbmem.runs.distrust import DamagedError, file_beneath, read_log, read_regular, typed_facts
+from gdbmem.text import plural, printable
 
 FORMAT_VERSION = 1
 DATABASE = "series.sqlite"  # of a monitor
 _FACTS = "run.json"
 _LOG = "snapshots.jsonl"
 _FOLDER = "snapshots"
+_UNNAMED = "unnamed-"  # and a number: a raw file without a line of the log
 _LISTED = 8  # names in a message
-_Record = TypeVar("_Record")
+_KINDS = {
+    "format_version": int,
+    "program": str,
+    "arguments": list[str],
+    "command": list[str],
+    "engine": str,
+    "launcher": str,
+    "began": str,
+    "ended": str,
+    "versions": dict[str, str],
+    "warnings": list[dict[str, str]],
+    "starts": list[dict[str, Any]],
+    "expectations": list[dict[str, Any]],
+    "recipe": dict[str, Any],
+    "process": dict[str, Any],
+    "monitor": dict[str, Any],
+}  # of the facts
 ORDINAL = re.compile(r"(.+)#([1-9]\d*)", re.DOTALL)  # NAME#2
 
 
@@ -52,6 +71,8 @@ class SnapshotRecord:
         return self.base_name if self.ordinal == 1 else f"{self.base_name}#{self.ordinal}"
 
 
+BINARIES = "binaries"  # of a process with files that are not here
+PACKED = ".zst"  # a raw file that is packed, by Zstandard
 OWN = "own"  # what snapshots are called that the engine took by itself
 
 
@@ -66,6 +87,7 @@ class Run:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._facts_cache: Optional[dict[str, Any]] = None
+        self._damaged_facts: list[str] = []
         self._last_number: Optional[int] = None  # of a raw file
         self._counts: Optional[Counter[str]] = None  # snapshots per name
 
@@ -106,11 +128,12 @@ class Run:
     def facts(self) -> Mapping[str, Any]:
         """What ``run.json`` says: commands, versions, launches, statuses."""
         if self._facts_cache is None:
-            self._facts_cache = _read_facts(self.folder / _FACTS)
+            self._facts_cache, self._damaged_facts = _read_facts(self.folder / _FACTS)
         return self._facts_cache
 
     def update(self, **facts: Any) -> None:
         """Merge *facts* into ``run.json``, which is replaced whole; raises InputError where it can't be."""
+        self._seal(path for path in self.folder.glob("**/*") if not path.is_symlink())
         merged = {"format_version": FORMAT_VERSION, "kind": "run", **self.facts, **facts}
         self._facts_cache = merged
         temporary = None
@@ -130,16 +153,16 @@ class Run:
     @property
     def snapshots(self) -> list[SnapshotRecord]:
         """Every snapshot of the run, oldest first, raw files without a log line included."""
-        records = read_log(self.folder / _LOG, SnapshotRecord)
+        records: list[SnapshotRecord] = read_log(self.folder / _LOG, SnapshotRecord).records
         known = {record.file for record in records}
         folder = self.folder / _FOLDER
-        strays = sorted(folder.iterdir()) if folder.is_dir() else []
+        strays = sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []
         for stray in strays:
             file = f"{_FOLDER}/{stray.name}"
-            if file not in known and stray.is_file() and stray.stat().st_size:
-                engine = stray.suffix.lstrip(".")
-                records.append(SnapshotRecord(f"unnamed-{stray.stem}", 1, file, engine))
-        return _with_names(_in_time(records))
+            if file not in known and not stray.is_symlink() and stray.is_file() and stray.stat().st_size:
+                number, _, engine = stray.name.removesuffix(PACKED).partition(".")
+                records.append(SnapshotRecord(f"{_UNNAMED}{number}", 1, file, engine))
+        return _with_names(_in_order_of_files(_in_time(records)))
 
     def record(self, name: str) -> SnapshotRecord:
         """Return the snapshot called *name*; ``NAME`` is the last of that name, ``NAME#1`` the first.
@@ -159,23 +182,48 @@ class Run:
         )
 
     def path(self, record: SnapshotRecord) -> Path:
-        """Return where the raw file of *record* is."""
-        return self.folder / record.file
+        """Return where the raw file of *record* is; raises InputError where that is outside the run."""
+        return self.file(record.file)
 
-    def next_file(self, engine: str) -> str:
+    def file(self, name: str) -> Path:
+        """Return where file *name* of the run is; raises InputError where that is outside the run."""
+        return file_beneath(self.folder, name)
+
+    @property
+    def notices(self) -> list[Notice]:
+        """What a reader of the run must know: what its launch noted, and what of it is damaged."""
+        noted = self.facts.get("warnings", [])
+        found = [
+            Notice(entry["slug"], entry["message"]) for entry in noted if {"slug", "message"} <= entry.keys()
+        ]
+        if self._damaged_facts:
+            names = ", ".join(self._damaged_facts)
+            text = f"{_FACTS} has values of another type than gdbmem writes ({names}): left out"
+            found.append(Notice("run-partly-damaged", text))
+        damaged = read_log(self.folder / _LOG, SnapshotRecord).damaged
+        if damaged:
+            text = (
+                f"{plural(damaged, 'line')} of {_LOG} {'is' if damaged == 1 else 'are'} damaged and left out"
+            )
+            found.append(Notice("run-partly-damaged", text))
+        return found
+
+    def next_file(self, engine: str, *, packed: bool = False) -> str:
         """Return the relative name for the next raw file: ``snapshots/0004.massif``.
 
+        One that is *packed* gets the ending that the engine's own tools go by.
         Raises InputError where the run folder has gone.
         """
         if self._last_number is None:
             try:
-                names = [path.stem for path in (self.folder / _FOLDER).iterdir()]
+                names = [path.name.partition(".")[0] for path in (self.folder / _FOLDER).iterdir()]
             except OSError as error:
                 raise self.unwritable(error) from error
             numbers = [int(name) for name in names if name.isdigit()]
             self._last_number = max(numbers, default=0)
         # A name whose file was never written is given again; one that was written, never.
-        while (self.folder / (file := f"{_FOLDER}/{self._last_number + 1:04d}.{engine}")).exists():
+        ending = f"{engine}{PACKED}" if packed else engine
+        while (self.folder / (file := f"{_FOLDER}/{self._last_number + 1:04d}.{ending}")).exists():
             self._last_number += 1
         return file
 
@@ -186,15 +234,18 @@ class Run:
         """
         if self._counts is None:
             self._counts = Counter(
-                record.base_name for record in read_log(self.folder / _LOG, SnapshotRecord)
+                record.base_name for record in read_log(self.folder / _LOG, SnapshotRecord).records
             )
         self._counts[base_name] += 1
         record = SnapshotRecord(base_name, self._counts[base_name], **fields)
+        self._seal([self.folder / record.file])
         values = asdict(record)
         del values["name"]
         line = json.dumps(values).encode() + b"\n"
         try:
-            descriptor = os.open(self.folder / _LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            descriptor = os.open(
+                self.folder / _LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600
+            )
             try:
                 os.write(descriptor, line)
             finally:
@@ -202,6 +253,13 @@ class Run:
         except OSError as error:
             raise self.unwritable(error) from error
         return record
+
+    def _seal(self, paths: Iterable[Path]) -> None:
+        """Have the files be for the owner alone, also where the folder is copied or its mode changed."""
+        for path in paths:
+            with contextlib.suppress(OSError), open_regular(path) as stream:
+                if os.fstat(stream.fileno()).st_mode & 0o077:
+                    os.fchmod(stream.fileno(), 0o600)
 
     def unwritable(self, error: OSError) -> InputError:
         """Return the error of a run folder that can't be written to."""
@@ -226,26 +284,10 @@ class Run:
             shutil.rmtree(self.folder)
 
 
-def read_log(path: Path, record: Callable[..., _Record]) -> list[_Record]:
-    """Return a *record* made of each line of JSON in the log at *path*.
-
-    Lines that are cut or damaged are left out: the files that they spoke of are listed as strays.
-    """
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError:
-        return []
-    records = []
-    for line in lines[:-1]:  # what follows the last newline is empty, or a line that was cut
-        with contextlib.suppress(ValueError, TypeError):
-            records.append(record(**json.loads(line)))
-    return records
-
-
 def open_run(path: str | os.PathLike[str]) -> Run:
     """Open the run folder at *path*; raises InputError where there is none."""
     folder = Path(path)
-    if not (folder / _FACTS).is_file():
+    if not is_run(folder):
         raise InputError(
             f"{printable(str(folder))} is no run folder (it has no {_FACTS})",
             slug="no-run",
@@ -268,7 +310,8 @@ def current_folder() -> Path:
 
 def is_run(path: str | os.PathLike[str]) -> bool:
     """Tell whether *path* is a run folder."""
-    return (Path(path) / _FACTS).is_file()
+    facts = Path(path) / _FACTS
+    return facts.is_file() and not facts.is_symlink()
 
 
 def check_name(name: str) -> str:
@@ -285,27 +328,26 @@ def check_name(name: str) -> str:
     return name
 
 
-def notices(run: Run) -> Sequence[Notice]:
-    """Return what a reader of *run* must know, as its launch noted it."""
-    return [Notice(entry["slug"], entry["message"]) for entry in run.facts.get("warnings", [])]
-
-
-def _read_facts(path: Path) -> dict[str, Any]:
+def _read_facts(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """Return the facts in the file at *path*, and the names of those that are damaged and left out."""
     try:
-        facts = json.loads(path.read_bytes())
+        facts = json.loads(read_regular(path))
+        if not isinstance(facts, dict):
+            raise DamagedError("it holds no object")
     except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
+        return {}, []
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(
             f"{printable(str(path))} can't be read: {error}",
             slug="run-damaged",
             hint="its snapshots/ folder can still be given to 'gdbmem show' and 'gdbmem diff', file by file",
         ) from error
-    if not isinstance(facts, dict) or facts.get("format_version", 0) > FORMAT_VERSION:
+    typed, wrong = typed_facts(facts, _KINDS)
+    if typed.get("format_version", 0) > FORMAT_VERSION:
         raise InputError(
             f"{printable(str(path))} was written by a newer gdbmem", slug="run-newer", hint="upgrade gdbmem"
         )
-    return facts
+    return typed, wrong
 
 
 def _in_time(records: Sequence[SnapshotRecord]) -> Sequence[SnapshotRecord]:
@@ -313,6 +355,22 @@ def _in_time(records: Sequence[SnapshotRecord]) -> Sequence[SnapshotRecord]:
     if not any(record.base_name == OWN for record in records):
         return records
     return sorted(records, key=lambda record: (record.seconds is None, record.seconds or 0.0))
+
+
+def _in_order_of_files(records: Sequence[SnapshotRecord]) -> Sequence[SnapshotRecord]:
+    """Return *records*, those without a line of the log where the number of their file puts them."""
+    logged = [record for record in records if not record.base_name.startswith(_UNNAMED)]
+    ordered = list(logged)
+    for stray in (record for record in records if record.base_name.startswith(_UNNAMED)):
+        number = _number(stray)
+        after = [at for at, other in enumerate(ordered) if -1 < _number(other) < number]
+        ordered.insert(max(after) + 1 if after and number >= 0 else len(ordered) if number < 0 else 0, stray)
+    return ordered
+
+
+def _number(record: SnapshotRecord) -> int:
+    stem = Path(record.file).stem
+    return int(stem) if stem.isdecimal() and stem.isascii() else -1
 
 
 def _with_names(records: Sequence[SnapshotRecord]) -> list[SnapshotRecord]:
@@ -340,6 +398,17 @@ def _suggest(name: str, names: Sequence[str]) -> str:
     return f"it has {listed}{more}"
 
 
+def recipe_diffs(run: Run) -> list[tuple[str, str]]:
+    """Return the pairs of snapshots that the recipe of *run* compares."""
+    pairs = run.facts.get("recipe", {}).get("diffs")
+    return [
+        (pair[0], pair[1])
+        for pair in (pairs if isinstance(pairs, list) else [])
+        if isinstance(pair, list) and len(pair) > 1 and all(isinstance(name, str) for name in pair[:2])
+    ]
+
+
 def has_series(folder: Path) -> bool:
     """Tell whether the run in *folder* holds a series."""
-    return (folder / DATABASE).is_file()
+    database = folder / DATABASE
+    return database.is_file() and not database.is_symlink()

@@ -11,30 +11,39 @@ import contextlib
 import fcntl
 import os
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, fields, replace
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, get_type_hints
+from urllib.parse import quote
 
 from gdbmem.errors import InputError
 from gdbmem.linux.glance import PAGE_BYTES, Glance, sizes_of
 from gdbmem.model.series import READING_FIELDS, TREE, Line, Mark, Reading, Sample, SeriesFacts
+from gdbmem.runs.distrust import DamagedError, typed_facts
 from gdbmem.runs.run import DATABASE, has_series
 from gdbmem.runs.series_journal import Journal, forget_journal, read_journal
 from gdbmem.runs.series_thinning import thin
 from gdbmem.text import printable
 
 _LOCK = "series.lock"
-_VERSION = 2  # 2: GPUs and cgroups; what 1 doesn't have is unknown
+_VERSION = 3  # 2: GPUs and cgroups; 3: copied pages by process, torn rounds; what an older one doesn't have is unknown
 _LINE_FIELDS = tuple(entry.name for entry in fields(Line))
 # dataclasses.astuple() copies deeply and takes longer than all the rest.
 _line_values = attrgetter(*_LINE_FIELDS)
 _SAMPLE_FIELDS = ("line", "t", *READING_FIELDS)
 _INSERT = f"INSERT OR REPLACE INTO sample ({', '.join(_SAMPLE_FIELDS)}) VALUES ({', '.join('?' * len(_SAMPLE_FIELDS))})"
-_GLANCED = f"(line, t, rss_bytes, shared_bytes) VALUES (?, ?, ? * {PAGE_BYTES}, ? * {PAGE_BYTES})"
-_lines_of = attrgetter("lines")
+_GLANCED = (
+    "(line, t, rss_bytes, shared_bytes, minor_faults, family_bytes)"
+    f" VALUES (?, ?, ? * {PAGE_BYTES}, ? * {PAGE_BYTES}, ?, ?)"
+)
+_MOST_SECONDS, _STEPS = (
+    300.0,
+    10_000_000,
+)  # a reader is ended after; looked at so often, in SQLite's instructions
 _MOST_WAITING = 20_000  # looks kept in memory while the disk is full or the database is locked
 
 
@@ -83,6 +92,11 @@ class SeriesWriter:
             self._waiting.append((f"INSERT OR REPLACE INTO line VALUES ({places})", values))
         self._waiting.append((_INSERT, [(line, t, *reading) for line, reading in readings]))
         return self._flush()
+
+    def extend(self, samples: Iterable[Sample], lines: Sequence[Line]) -> str:
+        """Keep many samples at once; returns as append() does."""
+        self._waiting.append((_INSERT, [(line, t, *reading) for t, line, reading in samples]))
+        return self.append(0.0, [], lines)
 
     def glance(self, glance: Glance) -> None:
         """Keep *glance* in the journal until the next append()."""
@@ -175,14 +189,18 @@ class Recording:
         # Read before the database: what the writer takes over meanwhile is then in both, not in neither.
         glances = read_journal(folder)
         try:
-            self._connection = _connect(path)
+            self._connection = _connect_reader(path)
             _check_version(self._connection, folder)
             self.facts = read_facts(self._connection)
             self._columns = _columns(self._connection)
             self._take_in(glances)
-            self.lines = [Line(*row) for row in self._rows("SELECT * FROM line ORDER BY number")]
-            self.marks = [Mark(*row) for row in self._rows("SELECT t, text FROM mark ORDER BY t")]
-        except (sqlite3.DatabaseError, TypeError, KeyError) as error:
+            self.lines = [
+                Line(**values) for values in self._typed(Line, "SELECT * FROM line ORDER BY number")
+            ]
+            self.marks = [
+                Mark(**values) for values in self._typed(Mark, "SELECT t, text FROM mark ORDER BY t")
+            ]
+        except (sqlite3.DatabaseError, TypeError, ValueError, KeyError) as error:
             raise _damaged(folder, error) from None
 
     def _take_in(self, glances: Sequence[Glance]) -> None:
@@ -212,33 +230,55 @@ class Recording:
 
     def looks(self) -> list[float]:
         """Return when the tree was looked at."""
-        return [t for (t,) in self._rows("SELECT t FROM sample WHERE line = ? ORDER BY t", TREE)]
+        return [
+            t
+            for (t,) in self._rows(
+                f"SELECT t FROM sample WHERE line = ? AND {_is_number('t')} ORDER BY t", TREE
+            )
+            if t is not None  # as a damaged index has it
+        ]
 
     def points(self, line: int, metric: str) -> Iterator[tuple[float, float]]:
         """Yield the time and value of *metric* on *line*, where it was read, in order of time."""
         assert metric in READING_FIELDS
         if metric not in self._columns:
             return
-        query = f"SELECT t, {metric} FROM sample WHERE line = ? AND {metric} IS NOT NULL ORDER BY t"
-        yield from self._rows(query, line)
+        numbers = f"{_is_number('t')} AND {_is_number(metric)}"
+        query = f"SELECT t, {metric} FROM sample WHERE line = ? AND {numbers} ORDER BY t"
+        yield from (row for row in self._rows(query, line) if None not in row)
 
-    def sizes_by_time(self) -> Iterator[tuple[float, int, float]]:
-        """Yield time, line and RSS of each process at each look, in order of time."""
+    def sizes_by_time(self) -> Iterator[tuple[float, int, float, Optional[float]]]:
+        """Yield time, line, RSS and minor faults of each process at each look, in order of time."""
+        faults = f"CASE WHEN {_is_number('minor_faults')} THEN minor_faults END"
         yield from self._rows(
-            "SELECT t, line, rss_bytes FROM sample WHERE line > 0 AND rss_bytes IS NOT NULL ORDER BY t, line"
+            f"SELECT t, line, rss_bytes, {faults} FROM sample"
+            f" WHERE line > 0 AND {_is_number('t')} AND {_is_number('rss_bytes')} ORDER BY t, line"
         )
 
     def samples(self) -> Iterator[Sample]:
         """Yield everything, in order of time."""
         for line, t, *values in self._rows(f"SELECT {self._selected} FROM sample ORDER BY t, line"):
-            yield Sample(t, line, Reading(*values))
+            yield self._sample(line, t, values)
 
     def last(self, line: int) -> Optional[Sample]:
         """Return the last sample of *line*."""
         query = f"SELECT {self._selected} FROM sample WHERE line = ? ORDER BY t DESC LIMIT 1"
         for number, t, *values in self._rows(query, line):
-            return Sample(t, number, Reading(*values))
+            return self._sample(number, t, values)
         return None
+
+    def _sample(self, line: Any, t: Any, values: Sequence[Any]) -> Sample:
+        if any(isinstance(value, (str, bytes)) for value in (line, t, *values)):
+            raise _damaged(self.folder, DamagedError("a sample holds text"))
+        return Sample(t, line, Reading(*values))
+
+    def _typed(self, kind: Any, query: str) -> Iterator[dict[str, Any]]:
+        names, kinds = [entry.name for entry in fields(kind)], get_type_hints(kind)
+        for row in self._rows(query):
+            values, wrong = typed_facts(dict(zip(names, row)), kinds)
+            if wrong or len(row) != len(names):
+                raise DamagedError(f"{wrong[0] if wrong else 'a column'} is of another type")
+            yield values
 
     @property
     def _selected(self) -> str:
@@ -252,23 +292,31 @@ class Recording:
 
 
 def _rows_of(glances: Iterable[Glance]) -> Iterator[tuple[Any, ...]]:
-    """Yield line, time, resident and shared pages; line by line, which is much the fastest to insert.
+    """Yield line, time, resident and shared pages, faults, the family's bytes.
+
+    Line by line, which is much the fastest to insert.
 
     The tree's own row says that it was looked at, and how big it was where it had only one process.
     """
-    for _, group in groupby(glances, _lines_of):
+    for _, group in groupby(glances, _kind_of):
         alike = list(group)
         if alike[0].lines.isdigit():
-            yield from ((TREE, *rest) for _, *rest in sizes_of(alike))
+            families = [glance.family_bytes for glance in alike]
+            yield from ((TREE, *rest, family) for (_, *rest), family in zip(sizes_of(alike), families))
         else:
-            yield from ((TREE, glance.t, None, None) for glance in alike)
-        yield from sizes_of(alike)
+            yield from ((TREE, glance.t, None, None, None, glance.family_bytes) for glance in alike)
+        yield from ((*row, None) for row in sizes_of(alike))
+
+
+def _kind_of(glance: Glance) -> tuple[bytes, int]:
+    return glance.lines, len(glance.statm.partition(b"\n")[0].split())
 
 
 def _begin(folder: Path, facts: SeriesFacts) -> None:
     """Make a new database, under another name first: nobody ever finds half of one."""
     new = folder / f"{DATABASE}.new"
     new.unlink(missing_ok=True)
+    new.touch(mode=0o600)
     with contextlib.closing(_connect(new)) as connection, connection:
         _prepare(connection)
         connection.executemany("INSERT INTO fact VALUES (?, ?)", asdict(facts).items())
@@ -333,6 +381,8 @@ def set_aside(folder: Path) -> Path:
 
 def _check_version(connection: sqlite3.Connection, folder: Path) -> None:
     row = connection.execute("SELECT value FROM fact WHERE name = 'version'").fetchone()
+    if row is not None and not isinstance(row[0], int):
+        raise sqlite3.DatabaseError("its version is of another type")
     if row is not None and row[0] > _VERSION:
         raise InputError(
             f"a newer gdbmem wrote the series in {printable(str(folder))}",
@@ -349,7 +399,41 @@ def read_facts(connection: sqlite3.Connection) -> SeriesFacts:
         raise sqlite3.DatabaseError("its facts are missing")
     chosen = {name: values[name] for name in names}
     chosen["exact_threads"] = bool(chosen["exact_threads"])
-    return SeriesFacts(**chosen)
+    typed, wrong = typed_facts(chosen, get_type_hints(SeriesFacts))
+    if wrong:
+        raise sqlite3.DatabaseError(f"{wrong[0]} is of another type")
+    return SeriesFacts(**typed)
+
+
+def _is_number(column: str) -> str:
+    """Return the condition that *column* holds a finite number; in SQLite any column may hold anything."""
+    return f"{column} BETWEEN -1.7e308 AND 1.7e308"
+
+
+def _connect_reader(path: Path) -> sqlite3.Connection:
+    """Open the database at *path* to be read only: it may be a stranger's, made to run for ever.
+
+    Raises sqlite3.DatabaseError where it holds anything but the tables of a recording.
+    """
+    for suffix in ("-wal", "-shm", "-journal"):
+        if path.with_name(path.name + suffix).is_symlink():
+            raise sqlite3.DatabaseError(f"{path.name}{suffix} is a link")
+    address = f"file:{quote(str(path.absolute()))}?mode=ro"
+    connection = sqlite3.connect(address, timeout=0.25, check_same_thread=False, uri=True)
+    began = time.monotonic()
+    # Called again and again while a statement runs; true ends it.
+    connection.set_progress_handler(lambda: time.monotonic() - began > _MOST_SECONDS, _STEPS)
+    connection.execute("PRAGMA trusted_schema = OFF")
+    wanted = "type = 'table' AND name IN ('sample', 'line', 'mark', 'fact') AND sql LIKE 'CREATE TABLE %'"
+    own = "name LIKE 'sqlite\\_%' ESCAPE '\\'"  # the index of a primary key
+    if connection.execute(
+        f"SELECT 1 FROM main.sqlite_master WHERE NOT ({wanted}) AND NOT ({own})"
+    ).fetchone():
+        raise sqlite3.DatabaseError("it holds more than a recording's tables")
+    for table in ("sample", "line", "mark", "fact"):
+        if any(row[6] for row in connection.execute(f"PRAGMA main.table_xinfo({table})")):
+            raise sqlite3.DatabaseError(f"table {table} has computed columns")
+    return connection
 
 
 def _columns(connection: sqlite3.Connection) -> set[str]:
@@ -357,6 +441,8 @@ def _columns(connection: sqlite3.Connection) -> set[str]:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
+    # SQLite gives what it puts beside a database the rights of that.
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
     return sqlite3.connect(path, timeout=0.25, check_same_thread=False)
 
 
@@ -377,7 +463,7 @@ def _take_lock(folder: Path, *, create: bool = True) -> int:
 
 def _damaged(folder: Path, error: Exception) -> Damaged:
     return Damaged(
-        f"the series in {printable(str(folder))} can't be read: {error}",
+        f"the series in {printable(str(folder))} can't be read: {printable(str(error))}",
         slug="series-damaged",
         hint="'gdbmem monitor --resume' sets it aside and begins a new one; 'sqlite3 FILE .recover' may save rows",
     )
@@ -385,7 +471,7 @@ def _damaged(folder: Path, error: Exception) -> Damaged:
 
 def _unwritable(folder: Path, error: Exception) -> InputError:
     return InputError(
-        f"cannot write into the run folder {printable(str(folder))}: {error}",
+        f"cannot write into the run folder {printable(str(folder))}: {printable(str(error))}",
         slug="run-unwritable",
         hint="free some space there, or name a folder on another disk with --run",
     )

@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import Optional
 
 from gdbmem.analysis.robust import thinned
+from gdbmem.analysis.teardown import without_teardown
+from gdbmem.analysis.thread_leftover import left_by_each
 from gdbmem.analysis.verdict import judge
 from gdbmem.errors import Notice
 from gdbmem.model.series import TREE
-from gdbmem.model.series_summary import CgroupSummary, Component, LineSummary, SeriesSummary
+from gdbmem.model.series_summary import CgroupSummary, Component, LineSummary, SeriesSummary, Spike
 from gdbmem.model.verdict import Verdict
-from gdbmem.runs.series_filling import total_points
+from gdbmem.runs.series_filling import Filled, total_points
 from gdbmem.runs.series_store import Recording
 from gdbmem.units import format_duration
 
@@ -23,6 +25,7 @@ _COMPONENTS = {
     "[heap]": "heap_bytes",
     "swap": "swap_bytes",
 }
+_LEAST_SPIKE_BYTES, _LEAST_SPIKE = 4 << 20, 0.1
 _GAP = 5  # intervals without a sample
 _MOST_LINES = 200  # that get a row of their own
 
@@ -31,7 +34,7 @@ def summarize(recording: Recording) -> SeriesSummary:
     """Judge *recording* and sum it up."""
     metric = recording.total_metric
     looks, gaps = _looks(recording)
-    points, followed = judged_points(recording)
+    points, by_rss, by_cgroup = judged_points(recording)
     times, values = thinned(points)
     verdict = judge(times, values, metric=metric, marks=recording.marks)
     if not recording.lines:
@@ -43,29 +46,70 @@ def summarize(recording: Recording) -> SeriesSummary:
         metric=metric,
         seconds=looks[-1] - looks[0] if looks else 0.0,
         samples=len(looks),
-        looks_by_rss=followed,
+        looks_by_rss=by_rss,
+        looks_by_cgroup=by_cgroup,
         reads_of_pss=sum(1 for _ in recording.points(TREE, "pss_bytes")),
         first_bytes=values[0] if values else None,
         last_bytes=values[-1] if values else None,
-        peak_bytes=max(values) if values else None,
+        peak_bytes=_peak(recording, metric, values),
+        spikes=_spikes(recording) if len(recording.lines) > 1 else (),
         verdict=verdict,
         lines=lines,
         components=_components(recording),
         threads_started=_threads_started(recording, lines),
-        copied_bytes=_copied(recording, lines),
+        copied_bytes=_counter(recording, "copied_bytes"),
+        copiers=_counter(recording, "copiers"),
+        torn_rounds=_counter(recording, "torn_rounds") or 0,
         gaps=gaps,
         seconds_to_limit=_time_left(recording, verdict, cgroup, values[-1] if values else None),
         notices=_notices(recording, gaps),
         cgroup=cgroup,
+        left_by_thread_bytes=left_by_each(
+            list(zip(times, values)), list(recording.points(TREE, "threads_started"))
+        ),
         cpu_seconds=_most_above_first(recording, "cpu_seconds"),
         gpu_peak_bytes=max((value for _, value in recording.points(TREE, "gpu_bytes")), default=None),
     )
 
 
-def judged_points(recording: Recording) -> tuple[Iterable[tuple[float, float]], int]:
-    """Return the times and sizes that the verdict is about, and how many of them follow RSS."""
+def _peak(recording: Recording, metric: str, values: Sequence[float]) -> Optional[float]:
+    """Return the most that there ever was: of a single process the kernel's own count, which misses no spike."""
+    peaks = list(values)
+    if metric == "rss_bytes" and len(recording.lines) == 1 and values:
+        peaks += [peak for line in (TREE, recording.lines[0].number) for peak in _peaks(recording, line)]
+    return max(peaks, default=None)
+
+
+def _peaks(recording: Recording, line: int) -> list[float]:
+    return [value for _, value in recording.points(line, "peak_rss_bytes")]
+
+
+def _spikes(recording: Recording) -> list[Spike]:
+    """Return the processes whose RSS was, for less than a look, well above all that was read of it."""
+    found = []
+    for line in recording.lines[:_MOST_LINES]:
+        seen = max((value for _, value in recording.points(line.number, "rss_bytes")), default=None)
+        peak = max(_peaks(recording, line.number), default=0.0)
+        if seen is not None and peak - seen > max(_LEAST_SPIKE_BYTES, _LEAST_SPIKE * seen):
+            found.append(Spike(line, peak))
+    highest = max(_peaks(recording, TREE), default=0.0)
+    known = [peak for line in recording.lines for peak in _peaks(recording, line.number)]
+    known += [value for line in recording.lines for _, value in recording.points(line.number, "rss_bytes")]
+    if highest - max(known, default=0.0) > max(_LEAST_SPIKE_BYTES, _LEAST_SPIKE * highest):
+        found.append(Spike(None, highest))
+    return sorted(found, key=lambda spike: -spike.rss_bytes)
+
+
+def judged_points(recording: Recording) -> Filled:
+    """Return the times and sizes that the verdict is about.
+
+    The last samples of what has ended, while it was being torn down, are no part of its life.
+    """
     line = judged_line(recording)
-    return total_points(recording) if line == TREE else (recording.points(line, recording.total_metric), 0)
+    metric = recording.total_metric
+    filled = total_points(recording) if line == TREE else Filled(list(recording.points(line, metric)))
+    ended = bool(recording.lines) and all(known.gone is not None for known in recording.lines)
+    return filled._replace(points=without_teardown(filled.points)) if ended else filled
 
 
 def judged_line(recording: Recording) -> int:
@@ -101,13 +145,14 @@ def _line(recording: Recording, index: int) -> LineSummary:
     line = recording.lines[index]
     metric = "pss_bytes" if recording.total_metric == "pss_bytes" else "rss_bytes"
     values = [value for _, value in recording.points(line.number, metric)]
+    peaks = _peaks(recording, line.number) if metric == "rss_bytes" and values else []
     dirty = [value for _, value in recording.points(line.number, "private_dirty_bytes")]
     return LineSummary(
         line=line,
         metric=metric,
         first_bytes=values[0] if values else None,
         last_bytes=values[-1] if values else None,
-        peak_bytes=max(values) if values else None,
+        peak_bytes=max([*values, *peaks], default=None),
         private_dirty_change_bytes=dirty[-1] - dirty[0] if dirty else None,
         threads_started=int(counted(value for _, value in recording.points(line.number, "threads_started"))),
         most_threads=int(max((value for _, value in recording.points(line.number, "threads")), default=0)),
@@ -132,24 +177,21 @@ def _components(recording: Recording) -> Sequence[Component]:
     return sorted(found, key=lambda component: -abs(component.change_bytes))
 
 
-def _copied(recording: Recording, lines: Sequence[LineSummary]) -> float:
-    """Return what copy-on-write has cost: private pages that were shared after the fork."""
-    copied = 0.0
-    for line in lines:
-        dirty = [value for _, value in recording.points(line.line.number, "private_dirty_bytes")]
-        shared = [value for _, value in recording.points(line.line.number, "shared_dirty_bytes")]
-        if dirty and shared and line.line.parent:
-            copied += max(min(max(dirty) - dirty[0], shared[0] - min(shared)), 0.0)
-    return copied
+def _counter(recording: Recording, metric: str) -> Optional[int]:
+    """Return by how much a counter of the tree rose; None where it was not recorded."""
+    values = [value for _, value in recording.points(TREE, metric)]
+    return int(counted(values)) if values else None
 
 
 def _cgroup(recording: Recording) -> Optional[CgroupSummary]:
     used = [value for _, value in recording.points(TREE, "cgroup_bytes")]
     if not used:
         return None
+    peaks = [value for _, value in recording.points(TREE, "cgroup_peak_bytes")]
+    peak = peaks[-1] if peaks and peaks[-1] > peaks[0] else None  # else it was reached before
     return CgroupSummary(
         last_bytes=used[-1],
-        peak_bytes=max(used),
+        peak_bytes=max([*used, *([peak] if peak is not None else [])]),
         cache_bytes=_last(recording, "cgroup_cache_bytes"),
         limit_bytes=_last(recording, "cgroup_limit_bytes"),
         limit_hits=_rise(recording, "cgroup_limit_hits"),
@@ -176,6 +218,8 @@ def _most_above_first(recording: Recording, metric: str) -> Optional[float]:
 def _time_left(
     recording: Recording, verdict: Verdict, cgroup: Optional[CgroupSummary], last: Optional[float]
 ) -> Optional[float]:
+    if cgroup is not None and cgroup.kills:
+        return None  # it has been reached
     if not verdict.grows or verdict.slope is None or verdict.slope.value <= 0 or last is None:
         return None
     free, limit = cgroup.free_bytes if cgroup else None, recording.facts.limit_bytes

@@ -8,7 +8,7 @@ from typing import Any
 
 # (age from which, length of a stretch), seconds
 _THINNING = ((3600.0, 10.0), (86400.0, 60.0))
-_KEPT_BY = ("rss_bytes", "pss_bytes")
+_KEPT_BY = ("rss_bytes", "pss_bytes", "family_bytes")
 
 
 def thin(connection: sqlite3.Connection, now: float, chunk_seconds: float) -> int:

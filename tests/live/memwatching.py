@@ -20,14 +20,19 @@ class Said(NamedTuple):
     complaints: str
 
 
-def run_gdb(program: Path, commands: Sequence[str], *, folder: Path, seconds: float = 60) -> Said:
-    """Run *commands* in gdb on *program*, each as if typed: an error doesn't end the others."""
+def run_gdb(
+    program: Path, commands: Sequence[str], *, folder: Path, seconds: float = 60, is_installed: bool = True
+) -> Said:
+    """Run *commands* in gdb on *program*, each as if typed: an error doesn't end the others.
+
+    Without *is_installed* gdb's Python has only what the system gives it.
+    """
     script = folder / "commands.gdb"
     script.write_text("".join(_forgiving(command) for command in (*SETTINGS, *commands)))
     done = subprocess.run(
         ["gdb", "-nx", "-q", "-batch", "-x", str(loader_file()), "-x", str(script), str(program)],
         cwd=folder,
-        env={**os.environ, "XDG_DATA_HOME": packages()},
+        env={**os.environ, "XDG_DATA_HOME": packages() if is_installed else str(folder)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

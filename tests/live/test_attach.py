@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Optional
@@ -14,7 +15,7 @@ from typing import Any, Optional
 import pytest
 
 from tests.conftest import Program
-from tests.live.test_native_engines import needs_library
+from tests.libraries import needs_library
 from tests.live.user import GDBMEM, at_terminal, environment, shell
 
 pytestmark = [pytest.mark.needs("gdb", "gcc"), pytest.mark.usefixtures("no_process_left")]
@@ -95,6 +96,8 @@ def test_two_snaps_of_a_process_name_what_it_kept_between_them(
     with served(program, tmp_path, PRELOADS[engine]) as process:
         first = snap(tmp_path, process.pid, "before")
         assert first.returncode == 0, first.stderr
+        assert f"process {process.pid} (" in first.stderr.splitlines()[0], "its wait is said before it begins"
+        assert "waits now" in first.stderr.splitlines()[0]
         assert "snapshot before: heap" in first.stdout and "the process stood still for" in first.stdout
         process.grow(200)
         second = json.loads(snap(tmp_path, process.pid, "after", "--json").stdout)
@@ -123,6 +126,52 @@ def test_under_valgrind_the_snaps_come_through_vgdb(tool: str, program: Program,
         diff = difference(tmp_path, "kept:before", "kept:after")
         assert diff["delta_bytes"] == KEPT and guilty(diff) == "keep"
         assert process.end() == 7
+
+
+@pytest.mark.needs("valgrind")
+def test_what_a_program_under_valgrind_forked_is_snapped_where_valgrind_follows_children(
+    program: Program, tmp_path: Path
+) -> None:
+    forks = program("forks", "-DCHILD_ENDS=(void)pause(),_exit")
+    words = [
+        "valgrind",
+        "-q",
+        "--tool=massif",
+        f"--vgdb-prefix={tmp_path}/v",
+        f"--massif-out-file={tmp_path}/%p",
+    ]
+    for follow, text in (("no", "was forked by a program under valgrind's massif"), ("yes", "heap 205.")):
+        with subprocess.Popen(
+            [*words, f"--trace-children={follow}", str(forks)], stdout=subprocess.DEVNULL
+        ) as parent:
+            try:
+                child = child_of(parent.pid)
+                done = snap_when(tmp_path, child, text)
+                os.kill(child, signal.SIGKILL)
+            finally:
+                parent.kill()
+        assert text in done.stdout + done.stderr
+        assert ("--trace-children" in done.stderr) == (follow == "no")
+        assert "'gdbmem launch'" not in done.stderr
+
+
+def child_of(pid: int) -> int:
+    """Wait until process *pid* has forked, and return its child."""
+    until = time.monotonic() + 60
+    while not (found := Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
+        assert time.monotonic() < until, f"{pid} forked nothing"
+        time.sleep(0.05)
+    return int(found[0])
+
+
+def snap_when(folder: Path, pid: int, text: str) -> subprocess.CompletedProcess[str]:
+    """Snap process *pid* until that says *text*, at most for a minute; return the last answer."""
+    until = time.monotonic() + 60
+    while text not in (done := snap(folder, pid, "worker")).stdout + done.stderr:
+        if time.monotonic() > until:
+            break
+        time.sleep(0.2)
+    return done
 
 
 @pytest.mark.needs("valgrind", "setpriv")
@@ -201,7 +250,8 @@ def test_a_current_folder_that_is_gone_is_one_sentence(verb: str, program: Progr
 
 def test_what_cannot_be_snapped_is_refused_with_the_reason(program: Program, tmp_path: Path) -> None:
     refusals = {"there is no process": 4_000_000, "is no process id": -3}
-    if Path("/proc/2/comm").read_text() == "kthreadd\n":  # not in a container
+    second = Path("/proc/2/comm")  # not in a container
+    if second.exists() and second.read_text() == "kthreadd\n":
         refusals["is a kernel thread"] = 2
     for reason, pid in refusals.items():
         done = snap(tmp_path, "--", pid)

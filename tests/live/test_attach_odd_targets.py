@@ -14,8 +14,8 @@ import pytest
 from gdbmem.errors import TargetError
 from gdbmem.launch.attached import find_target
 from tests.conftest import Program
+from tests.libraries import needs_library, skip_without_library
 from tests.live.test_attach import PRELOADS, served, snap
-from tests.live.test_native_engines import needs_library
 from tests.live.user import GDBMEM, shell
 
 pytestmark = [pytest.mark.needs("gdb", "gcc"), pytest.mark.usefixtures("no_process_left")]
@@ -127,9 +127,7 @@ def test_a_process_without_a_profiler_is_offered_what_works_where_it_was_asked(
 
 
 def test_a_tcmalloc_without_a_profiler_is_named(program: Program, tmp_path: Path) -> None:
-    libraries = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
-    if "libtcmalloc_minimal.so.4" not in libraries:
-        pytest.skip("libtcmalloc_minimal.so.4 is not installed")
+    skip_without_library("tcmalloc_minimal")
     with served(program, tmp_path, {"LD_PRELOAD": "libtcmalloc_minimal.so.4"}) as process:
         said = snap(tmp_path, process.pid).stderr
         assert "libtcmalloc_minimal is gperftools' malloc without it" in said

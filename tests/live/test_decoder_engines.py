@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.libraries import needs_library
 from tests.live.test_decoder import Played, line_of, own_frames, play
-from tests.live.test_native_engines import needs_library
 
 pytestmark = [pytest.mark.needs("gdb", "make", "g++"), pytest.mark.usefixtures("no_process_left")]
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
+from ctypes.util import find_library
 from pathlib import Path
 
 import pytest
@@ -17,9 +20,11 @@ from gdbmem.allocators.glibc import walk
 from gdbmem.analysis.ledger_answer import answer_ledger
 from gdbmem.model.ledger import Heap, Ledger
 from tests.conftest import Program
+from tests.libraries import skip_without_library
 from tests.live.explaining import Running, explain, gdbmem, heap_of, running, slugs
 
-TCACHE_BYTES = (0x290 - 8, 0x300 - 8)
+TCACHES = {16: (0x290,), 24: (0x300, 0x310)}  # by what malloc keeps of a block that it mapped
+ANY_TCACHE = (0x290, 0x300, 0x310)
 
 
 def own_blocks(heap: Heap, threads: int, header: int) -> tuple[int, int]:
@@ -30,7 +35,7 @@ def own_blocks(heap: Heap, threads: int, header: int) -> tuple[int, int]:
     arenas = [arena for arena in heap.arenas if arena.number or not threads]
     size = sum(arena.live_bytes - 8 * arena.live_chunks for arena in arenas)
     count = sum(arena.live_chunks for arena in arenas)
-    tcaches = [s.size_bytes for s in heap.sizes if s.size_bytes - 8 in TCACHE_BYTES and s.live]
+    tcaches = [s.size_bytes for s in heap.sizes if s.size_bytes in TCACHES.get(header, ANY_TCACHE) and s.live]
     caches = max(threads, 1) if tcaches else 0  # each is a block too
     size -= caches * (tcaches[0] - 8) if caches else 0
     return size + heap.mmapped_bytes - header * heap.mmapped_chunks, count - caches + heap.mmapped_chunks
@@ -106,6 +111,32 @@ def test_mallocs_settings_and_twenty_arenas_change_nothing_in_that(
         )
 
 
+@pytest.mark.parametrize("threads", [0, 4])
+@pytest.mark.parametrize("mode", ["tenth", "pairs"])
+@pytest.mark.parametrize("largest", [1500, 6000])
+def test_a_fragmented_heap_whose_bins_all_hold_something_is_read_without_debug_information(
+    program: Program, monkeypatch: pytest.MonkeyPatch, threads: int, mode: str, largest: int
+) -> None:
+    monkeypatch.setenv("GDBMEM_NO_DEBUG_INFO", "1")
+    settings = {"MALLOC_ARENA_MAX": "64"}
+    with running([program("heap_known", f"-DLARGEST={largest}"), mode, threads], settings) as target:
+        ledger = explain(target.pid)
+        assert heap_of(ledger).source == "layouts"
+        assert_agrees_with_the_program(target, ledger, threads)
+
+
+@pytest.mark.parametrize(("threads", "flags"), [(0, ()), (20, ()), (20, ("-static",))])
+@pytest.mark.parametrize("size", [8 << 10, 1 << 20])
+def test_a_megabyte_of_thread_local_variables_hides_no_threads_cache(
+    program: Program, threads: int, flags: tuple[str, ...], size: int
+) -> None:
+    target_program = program("heap_known", f"-DTHREAD_LOCAL_BYTES={size}", *flags)
+    with running([target_program, "tenth", threads], {"MALLOC_ARENA_MAX": "64"}) as target:
+        ledger = explain(target.pid)
+        assert heap_of(ledger).tcache_chunks
+        assert_agrees_with_the_program(target, ledger, threads)
+
+
 def test_a_forked_childs_blocks_are_those_that_it_counts(program: Program, known: str) -> None:
     with running([program("heap_known"), "pairs"], {"FORKED": "1"}) as target:
         assert target.pid != target.process.pid
@@ -137,7 +168,10 @@ def test_what_sizes_and_types_keep_back_adds_up_to_the_pinned_entry(
         document = json.loads(gdbmem("explain", target.pid, "--types", "--json").stdout)
     pinned = sum(e["resident_bytes"] for e in document["entries"] if "pinned" in e["category"])
     for rows in (document["heap"]["sizes"], document["types"]):
-        assert sum(row["pinned_bytes"] for row in rows) == pytest.approx(pinned, abs=1)
+        further = pinned - sum(row["pinned_bytes"] for row in rows)
+        # Free pages that malloc_trim leaves because malloc's own record of a free stretch begins there.
+        assert further == pytest.approx(4096 * round(further / 4096), abs=1)
+        assert 0 <= round(further / 4096) <= 16
 
 
 def resident_bytes(pid: int) -> int:
@@ -174,7 +208,7 @@ def test_a_corrupt_size_is_named_and_the_ledger_still_adds_up(program: Program) 
 
 def test_a_list_that_leads_back_to_itself_is_named(program: Program) -> None:
     with faulty(program, "cycle") as target:
-        assert "list-corrupt" in slugs(explain(target.pid))
+        assert "heap-corrupt" in slugs(explain(target.pid))
 
 
 @pytest.mark.parametrize("tcache", [7, 0])  # what is left of the first piece goes there, or to a bin
@@ -206,9 +240,41 @@ def test_a_heap_in_pieces_that_end_with_free_memory_is_read_to_its_end(
         size, count = target.figure(r"live (\d+) (\d+)")
     assert heap.is_exact
     found = heap.arenas[arena]
-    own = found.live_chunks - count  # the tcache, and in the main arena what starts a process
-    assert own in (1, 2, 3)
-    assert 0 < found.live_bytes - 8 * found.live_chunks - size < 0x300 * own
+    own = (
+        found.live_chunks - count
+    )  # the tcache, if a thread has one, and in the main arena what starts a process
+    assert own in range(4)
+    assert 0x18 * own <= found.live_bytes - 8 * found.live_chunks - size <= 0x318 * own
+
+
+@contextlib.contextmanager
+def huge_pages(count: int) -> Iterator[None]:
+    """Have the kernel keep *count* huge pages for hugetlbfs meanwhile; skips where it doesn't."""
+    setting = Path("/proc/sys/vm/nr_hugepages")
+    with setting.open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one at a time on this machine, from whatever checkout
+        before = setting.read_text()
+        try:
+            setting.write_text(str(int(before) + count))
+        except OSError:
+            pytest.skip("root only may set aside huge pages")
+        try:
+            if int(setting.read_text()) < int(before) + count:
+                pytest.skip("the kernel has no huge pages to set aside")
+            yield
+        finally:
+            setting.write_text(before)
+
+
+@pytest.mark.parametrize("fork", [False, True])
+@pytest.mark.parametrize("threads", [0, 3])
+def test_a_heap_in_pages_of_hugetlbfs_is_not_passed_over(program: Program, threads: int, fork: bool) -> None:
+    settings = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2", "MALLOC_ARENA_MAX": "64"}
+    with huge_pages(16), running([program("heap_known"), "pairs", threads], settings) as target:
+        ledger = explain(target.pid, fork=fork)
+        assert_agrees_with_the_program(target, ledger, threads)
+        assert ledger.beside["hugetlb"]
+        assert "residency-uncertain" not in slugs(ledger)
 
 
 def test_top_below_somebody_elses_break_is_not_promised(program: Program) -> None:
@@ -341,16 +407,11 @@ def test_musl_gets_the_kernels_view_and_a_sentence(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("library", "name"),
-    [
-        ("libjemalloc.so.2", "jemalloc"),
-        ("libtcmalloc_minimal.so.4", "tcmalloc"),
-        ("libmimalloc.so.2", "mimalloc"),
-    ],
+    [("jemalloc", "jemalloc"), ("tcmalloc_minimal", "tcmalloc"), ("mimalloc", "mimalloc")],
 )
 def test_an_allocator_in_mallocs_place_is_named(program: Program, library: str, name: str) -> None:
-    if library not in subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=False).stdout:
-        pytest.skip(f"{library} is not installed")
-    with running([program("heap_faults"), "aligned"], {"LD_PRELOAD": library}) as target:
+    skip_without_library(library)
+    with running([program("heap_faults"), "aligned"], {"LD_PRELOAD": str(find_library(library))}) as target:
         ledger = explain(target.pid)
         assert "malloc-replaced" in slugs(ledger)
         assert ledger.total(f"allocator.{name}") >= 20 * 300_000

@@ -16,7 +16,7 @@ import pytest
 
 from gdbmem.allocators.glibc import walk
 from gdbmem.errors import TargetError
-from gdbmem.launch.inspection import explain_process
+from gdbmem.launch.live_process import explain_process
 from tests.conftest import Program
 from tests.live.explaining import explain, gdbmem, running
 
@@ -82,10 +82,28 @@ def test_the_command_says_first_what_to_do(program: Program) -> None:
     first = done.stdout.splitlines()[0]
     size = r"\d\.\d MiB"
     assert re.fullmatch(
-        rf"{size} resident; {size} of it is freed memory that glibc keeps: malloc_trim\(0\) would return {size}",
+        rf"{size} resident; {size} of it is freed memory that glibc keeps: malloc_trim\(0\) would return {size}"
+        r" \(helps once, and what is used again is faulted in again\)",
         first,
     )
     assert "100.0 %  total" in done.stdout
+
+
+@pytest.mark.parametrize("way", ["--fork", "--hold"])
+def test_what_was_freed_lazily_is_an_entry_and_the_answer(program: Program, way: str) -> None:
+    with running([program("frees_lazily")]) as target:
+        theirs = sum(
+            map(int, re.findall(r"LazyFree:\s+(\d+)", Path(f"/proc/{target.pid}/smaps").read_text()))
+        )
+        done = gdbmem("explain", target.pid, way, "--json")
+        text = gdbmem("explain", target.pid, way).stdout
+    entries = {entry["category"]: entry["resident_bytes"] for entry in json.loads(done.stdout)["entries"]}
+    # The kernel counts the last pages of a call a little later.
+    assert entries["anonymous.lazyfree"] == pytest.approx(theirs << 10, abs=256 << 10)
+    assert entries["anonymous.lazyfree"] + entries["anonymous.other"] == pytest.approx(
+        24 << 20, abs=256 << 10
+    )
+    assert " MiB of it is freed already (MADV_FREE): the kernel takes it when memory is short" in text
 
 
 def test_json_adds_up_and_can_be_compared_with_later(program: Program, tmp_path: Path) -> None:

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.launch.inspection import explain_process, read_smaps
+from gdbmem.launch.inspection import read_smaps
+from gdbmem.launch.live_process import explain_process
 from gdbmem.linux.pages import scan_resident
 from gdbmem.linux.ptrace import Freeze
 from tests.conftest import Program
 from tests.live.explaining import Running, explain, heap_of, running
+from tests.live.user import GDBMEM
 
 TIMES = 60
 
@@ -120,17 +122,22 @@ def test_no_copy_is_left_when_the_analysis_fails(program: Program) -> None:
 def test_no_copy_is_left_when_gdbmem_is_ended(number: signal.Signals, program: Program) -> None:
     code = (
         "import sys, time\n"
-        "from gdbmem.launch import inspection\n"
+        "from gdbmem.launch import live_process\n"
         "def wait(*words, **options):\n"
         "    print('copied', flush=True)\n"
         "    time.sleep(60)\n"
-        "inspection.fill_reading = wait\n"
+        "live_process.fill_reading = wait\n"
         "from gdbmem.cli.main import main\n"
         "sys.exit(main(['explain', '--fork', sys.argv[1]]))\n"
     )
     with running([program("heap_known"), "pairs", 3]) as target:
         words = [sys.executable, "-c", code, str(target.pid)]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as looking:
+        with subprocess.Popen(
+            words,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # nohup hands down that it is ignored
+        ) as looking:
             assert looking.stdout is not None
             assert looking.stdout.readline() == b"copied\n"
             assert children(target.pid) != ""
@@ -138,3 +145,33 @@ def test_no_copy_is_left_when_gdbmem_is_ended(number: signal.Signals, program: P
             assert looking.wait(timeout=20) == 128 + number
         assert children(target.pid) == ""
         assert "TracerPid:\t0" in Path(f"/proc/{target.pid}/status").read_text()
+
+
+KILLS = int(os.environ.get("GDBMEM_ROUNDS", "6"))
+
+
+def is_held(pid: int) -> bool:
+    return "TracerPid:\t0\n" not in Path(f"/proc/{pid}/status").read_text()
+
+
+def test_nothing_is_left_when_gdbmem_is_killed_while_it_has_a_copy(program: Program) -> None:
+    with running([program("steady_server"), 1]) as target:
+        met = 0
+        for number in range(KILLS):
+            with subprocess.Popen(
+                [GDBMEM, "explain", "--fork", str(target.pid)], stdout=subprocess.DEVNULL
+            ) as looking:
+                while looking.poll() is None and not children(target.pid):
+                    if number % 2 and is_held(target.pid):
+                        break
+                    time.sleep(0.0005)
+                time.sleep(0.0007 * number)
+                met += is_held(target.pid) or children(target.pid) != ""
+                looking.kill()
+            deadline = time.monotonic() + 20
+            while (children(target.pid) or is_held(target.pid)) and time.monotonic() < deadline:
+                time.sleep(0.002)
+            assert children(target.pid) == "", "a zombie, or a copy that runs"
+        after = figures(target)
+        assert all(after[name] == 0 for name in ("interrupted", "signals", "lost", "wrong")), after
+        assert met, "no kill met a copy"

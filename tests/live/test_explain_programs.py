@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from gdbmem.errors import TargetError
-from gdbmem.launch.inspection import explain_process
+from gdbmem.launch.live_process import explain_process
+from tests.conftest import Program
+from tests.live.explaining import running
 
 # What waits for its standard input, or for a connection, and so holds still for a look at it. @ is a folder.
 GLIBC = {
@@ -118,3 +120,17 @@ def check(pid: int, *, is_glibc: bool) -> None:
         assert ledger.heap is not None
         assert ledger.heap.is_exact, ledger.notices
         assert ledger.total("anonymous.other") <= 0.02 * ledger.rss_bytes
+
+
+def test_jemalloc_that_is_linked_into_the_program_is_recognised(program: Program) -> None:
+    archive = next(iter(Path("/usr/lib").glob("*/libjemalloc.a")), None)
+    if archive is None:
+        pytest.skip("no libjemalloc.a: apt install libjemalloc-dev")
+    whole = f"-Wl,--whole-archive,{archive},--no-whole-archive"
+    binary = program("many_blocks", whole, "-pthread", "-ldl", "-lm", "-lstdc++")
+    with running([binary, 50_000]) as target:
+        ledger = explain_process(target.pid)
+    ledger.check()
+    assert ledger.total("allocator.jemalloc") > 1 << 20
+    told = next(notice.message for notice in ledger.notices if notice.slug == "malloc-replaced")
+    assert told.startswith(f"jemalloc is linked into {binary}: ")

@@ -71,7 +71,7 @@ def test_hooks_of_the_users_own_are_kept(program: Program, scratch: Path) -> Non
         user.type("set confirm off")
         answer = user.type("kill")
         assert "my own hook\n" in answer
-        assert "massif's own history is saved in" in answer
+        assert "massif's own history up to here is kept in" in answer
         assert "The program was killed" in answer
         user.quit()
 
@@ -211,7 +211,7 @@ def test_another_target_costs_the_program_but_not_its_history(program: Program, 
         user.type("break tick")
         user.type("continue")
         answer = user.type("attach 99999999")  # gdb ends what it has before it looks for that one
-        assert "massif's own history is saved in" in answer
+        assert "massif's own history up to here is kept in" in answer
         assert "gdb has killed the program; 'run' starts it again" in answer
         assert "exec" not in answer
         assert "Breakpoint 1, tick" in user.type("run")

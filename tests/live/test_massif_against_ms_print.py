@@ -52,4 +52,4 @@ def test_a_snapshot_with_a_tree_gives_the_totals_and_sites_that_its_whole_tree_g
     profile = open_profile(path)
     assert read_totals(data).heap_bytes == profile.snapshots[0].heap_bytes
     first = next(totals for totals in profile.snapshots if totals.has_tree)
-    assert sum(read_sites(data, lambda frame: False).values()) == first.heap_bytes
+    assert sum(read_sites(data, lambda frame: 1, own=1).values()) == first.heap_bytes

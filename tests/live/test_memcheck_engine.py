@@ -124,7 +124,7 @@ def test_gdbs_kill_saves_the_heap_first_and_run_starts_afresh(user: User) -> Non
     user.type("continue")
     user.type("memsnap one")
     user.type("set confirm off")
-    assert "the heap as it was is saved" in user.type("kill")
+    assert "the heap as it was up to here is kept" in user.type("kill")
     assert (only_run(user.folder) / "history-1.ms").stat().st_size
     assert "Breakpoint 1" in user.type("run")
     assert "snapshot again: heap" in user.type("memsnap again")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -50,6 +51,14 @@ def document(path: Path) -> dict[str, Any]:
 
 def heap_entries(ledger: dict[str, Any]) -> list[Any]:
     return [e for e in ledger["entries"] if e["category"].startswith(("heap", "arena"))]
+
+
+def test_a_wait_of_less_than_a_second_is_said_before_it_too(program: Program, tmp_path: Path) -> None:
+    path = program("freed_kept", "-pthread")
+    with running([path, "holes"]) as target:
+        done = gdb(tmp_path, path, f"attach {target.pid}", "memexplain", "detach")
+    before, _, after = (done.stdout + done.stderr).partition("reading its ")
+    assert re.match(r"\d+\.\d MiB takes some [\d.]+ m?s\n", after), (before, after)
 
 
 def test_the_worker_and_gdbs_own_python_give_the_same_ledger(program: Program, tmp_path: Path) -> None:
@@ -119,15 +128,36 @@ def test_memtrim_returns_what_it_predicted_and_since_shows_where(program: Progra
     assert "exited normally" in done.stdout
 
 
+def test_nothing_is_called_in_a_program_whose_filter_could_end_it_for_that(
+    program: Program, tmp_path: Path
+) -> None:
+    mmap = {"x86_64": 9, "aarch64": 222}[os.uname().machine]
+    done = gdb(
+        tmp_path,
+        program("guarded"),
+        "break serve",
+        f"run seccomp kill {mmap} </dev/null",
+        "memtrim",
+        "memexplain --mallinfo",
+        "memexplain -o ledger",
+        "delete",
+        "continue",
+    )
+    assert done.stderr.count("its seccomp filter could end it for that") == 2
+    assert "60,000 live blocks" in (tmp_path / "ledger").read_text()
+    assert "exited normally" in done.stdout
+
+
 def test_memtrim_in_a_server_that_works_on_meanwhile(program: Program, tmp_path: Path) -> None:
     with running([program("steady_server"), 8]) as target:
         commands = ("memtrim --json -o trim.json", "memexplain --mallinfo --json -o figures.json", "detach")
         for _ in range(4):
             done = gdb(tmp_path, program("steady_server"), f"attach {target.pid}", *commands)
-            if "with an arena locked" not in done.stderr:
+            if not any(why in done.stderr for why in ("with an arena locked", "inside malloc")):
                 break
         else:
             pytest.skip("a thread was inside malloc each time that gdb came")
+        assert (tmp_path / "trim.json").exists(), done.stderr
         trimmed = document(tmp_path / "trim.json")
         assert abs(trimmed["predicted_bytes"] - trimmed["returned_bytes"]) <= 64 << 12
         figures = document(tmp_path / "figures.json")["figures"]

@@ -57,6 +57,31 @@ def test_every_stop_is_accounted_for_however_it_came_about(program: Program, scr
     assert re.search(r"\+3\.9 MiB resident +touches_pages\.c:\d+ +touch\(83, 1000\);", said.output)
 
 
+def test_a_report_compares_with_steps_that_were_saved(program: Program, scratch: Path) -> None:
+    said = run_gdb(
+        program("touches_pages"),
+        [
+            *AT_WORK,
+            "memwatch next 2",
+            "memwatch save first",
+            "memwatch report --since first",
+            "memwatch next",
+            "memwatch report --since first",
+            "memwatch report --since first --json -o changes.json",
+            "memwatch report --since second",
+            "memwatch report --since first --by thread",
+        ],
+        folder=scratch,
+    )
+    rows = json.loads((scratch / "changes.json").read_text())["rows"]
+    third = at("touch(1, 2)")
+    assert [(row["line"], row["before_hits"], row["after_hits"]) for row in rows] == [(third, None, 1)]
+    assert rows[0]["delta_bytes"] == rows[0]["after_bytes"] > 0
+    assert f"at touches_pages.c:{third}" in said.output
+    assert "second can't be read" in said.output
+    assert "--since compares lines, functions or files" in said.output
+
+
 def test_the_report_plot_and_save_hold_what_was_recorded(program: Program, scratch: Path) -> None:
     said = run_gdb(
         program("touches_pages"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.live.memwatching import line_of, run_gdb
+from tests.live.memwatching import Said, line_of, run_gdb
 
 pytestmark = [pytest.mark.needs("gdb", "g++"), pytest.mark.usefixtures("no_process_left")]
 
@@ -17,9 +17,17 @@ Program = Callable[..., Path]
 PAGE = 4096
 
 
-def profile(program: Program, folder: Path, function: str, *, stop: str, options: str = "") -> dict[str, Any]:
+def profile(
+    program: Program,
+    folder: Path,
+    function: str,
+    *,
+    stop: str,
+    options: str = "",
+    flags: tuple[str, ...] = (),
+) -> dict[str, Any]:
     run_gdb(
-        program("function_lines"),
+        program("function_lines", *flags),
         [
             f"break {at(stop)}",
             "run",
@@ -53,6 +61,15 @@ def test_each_line_of_a_function_gets_its_hits_and_its_pages(program: Program, s
     assert found["delta_bytes"] == 120 * PAGE
 
 
+def test_a_function_of_a_program_optimised_at_link_time_has_the_lines_of_its_own_file(
+    program: Program, scratch: Path
+) -> None:
+    found = profile(program, scratch, "work", stop="i < 1000", options="--calls 10", flags=("-flto",))
+    assert Path(found["file"]).name == "function_lines.cpp"
+    assert rows(found)[at("touch(1);")] == (10, 10)
+    assert found["delta_bytes"] == 30 * PAGE
+
+
 def test_what_a_call_does_is_left_out_with_own(program: Program, scratch: Path) -> None:
     found = profile(program, scratch, "work", stop="i < 1000", options="--own --calls 10")
     assert rows(found)[at("touch(1);")] == (10, 0)
@@ -71,9 +88,9 @@ def test_recursion_counts_each_change_once(program: Program, scratch: Path) -> N
 def test_a_call_left_by_an_exception_is_named_and_no_later_line_is_charged_for_it(
     program: Program, scratch: Path
 ) -> None:
-    found = profile(program, scratch, "thrower", stop="i < 10;", options="--calls 5")
+    found = profile(program, scratch, "thrower", stop="i < 10;", options="--calls 9")
     first = at("static int thrower") + 1
-    assert found["calls"] == 5 and found["abandoned_calls"] == 4
+    assert found["calls"] == 9 and found["abandoned_calls"] == 4 and found["unseen_calls"] == 0
     assert rows(found)[first] == (9, 9) and rows(found)[first + 3] == (5, 15)
 
 
@@ -83,8 +100,79 @@ def test_a_program_that_ends_early_still_gets_its_table(program: Program, scratc
         [f"break {at('i < 10;')}", "run", "memwatch function --calls 50 thrower"],
         folder=scratch,
     )
-    assert "the program ended with status 0 after 5 calls of 50" in said.complaints
+    assert "the program ended with status 0: 10 calls of 50" in said.complaints
     assert "5 calls left by an exception" in said.output
+
+
+def test_a_last_call_that_throws_is_counted_and_gdb_stands_where_it_is_caught(
+    program: Program, scratch: Path
+) -> None:
+    said = run_gdb(
+        program("function_lines"),
+        [f"break {at('i < 10;')}", "run", "memwatch function thrower --calls 10"],
+        folder=scratch,
+    )
+    assert "10 calls" in said.output and "5 calls left by an exception" in said.output
+    assert "main ()" in said.output.partition("#0")[2] and "calls of" not in said.complaints
+
+
+def test_a_call_left_by_longjmp_is_named_and_counted_once(program: Program, scratch: Path) -> None:
+    found = profile(program, scratch, "jumper", stop="(volatile int i = 0", options="--calls 9")
+    first = at("static void jumper") + 1
+    assert found["calls"] == 9 and found["abandoned_calls"] == 3 and found["unseen_calls"] == 0
+    assert rows(found)[first] == (9, 9) and rows(found)[first + 3] == (6, 12)
+    assert found["delta_bytes"] == found["process_bytes"] == 21 * PAGE
+
+
+def test_a_last_call_that_jumps_is_counted_and_gdb_stands_where_it_leads(
+    program: Program, scratch: Path
+) -> None:
+    stop = at("(volatile int i = 0")
+    said = run_gdb(
+        program("function_lines"), [f"break {stop}", "run", "memwatch function jumper"], folder=scratch
+    )
+    assert "1 call left by an exception or longjmp" in said.output
+    assert f":{stop + 1}" in said.output.partition("#0")[2] or f":{stop}" in said.output.partition("#0")[2]
+
+
+def test_a_longjmp_inside_a_call_leaves_it_alone(program: Program, scratch: Path) -> None:
+    found = profile(program, scratch, "tries", stop="(volatile int i = 0", options="--calls 9")
+    assert found["calls"] == 9 and found["abandoned_calls"] == 0
+    assert rows(found)[at("    if (!setjmp(place)) jumper(n);")] == (9, 21)
+
+
+def test_a_call_that_is_under_way_is_counted_from_the_line_that_it_is_on(
+    program: Program, scratch: Path
+) -> None:
+    found = profile(program, scratch, "work", stop="if (n % 2)")
+    assert found["calls"] == 1 and found["under_way_from"] == at("if (n % 2)")
+    lines = rows(found)
+    assert lines[at("touch(1);")] == (0, 0) and lines[at("if (n % 2)")] == (1, 0)
+    assert lines[at("sum--") + 1] == (1, 1) and found["delta_bytes"] == PAGE
+
+
+def test_a_function_that_calls_the_one_where_gdb_stands_is_under_way_too(
+    program: Program, scratch: Path
+) -> None:
+    found = profile(program, scratch, "recursive", stop="    if (depth)")
+    assert found["calls"] == 1 and found["under_way_from"] == at("    if (depth)")
+    assert found["recursive_calls"] == 3 and found["delta_bytes"] == 11 * PAGE
+
+
+def test_every_nth_call_is_watched_and_the_others_are_left_out(program: Program, scratch: Path) -> None:
+    found = profile(program, scratch, "work", stop="i < 1000", options="--every 10 --calls 7")
+    # Calls 0, 10, 20, …: all of even numbers, which take a page less.
+    assert found["calls"] == 7 and found["delta_bytes"] == 14 * PAGE
+    assert rows(found)[at("        touch(2);")] == (0, 0)
+
+
+def test_it_ends_after_a_time(program: Program, scratch: Path) -> None:
+    said = run_gdb(
+        program("function_lines"),
+        ["break main", "run", "memwatch function work --for 200ms --calls 1000000", "info program"],
+        folder=scratch,
+    )
+    assert "stopped after 200 ms: " in said.complaints and "calls of 1,000,000" in said.complaints
 
 
 def test_gdb_stands_in_the_caller_afterwards_with_no_breakpoint_more(program: Program, scratch: Path) -> None:
@@ -119,3 +207,36 @@ def test_a_wrong_word_is_answered_in_one_sentence(
         program("function_lines"), ["break main", "run", f"memwatch function {words}"], folder=scratch
     )
     assert sentence in said.output and "Traceback" not in said.output + said.complaints
+
+
+def crowd(program: Program, folder: Path, *commands: str) -> Said:
+    start = ["break " + str(line_of("crowd.c", "usleep(50000)")), "run 12", "delete"]
+    return run_gdb(program("crowd"), [*start, *commands, "kill"], folder=folder)
+
+
+def test_a_line_that_many_threads_run_through_is_charged_for_each_thread_once(
+    program: Program, scratch: Path
+) -> None:
+    crowd(program, scratch, "memwatch function --calls 200 --json -o function.json work")
+    found = json.loads((scratch / "function.json").read_text())
+    pages = {line["line"]: line["delta_bytes"] / line["hits"] / PAGE for line in found["lines"]}
+    taken = line_of("crowd.c", "some = pages(10)")
+    # Of the threads' last hits nothing is known yet: 12 of some 200.
+    assert 9 <= pages[taken] <= 10.2 and -10.2 <= pages[taken + 2] <= -9 and 0.9 <= pages[taken + 3] <= 1.1
+    assert abs(pages[taken + 1]) < 0.1
+    assert 0 < found["delta_bytes"] <= found["process_bytes"]
+
+
+def test_a_thread_that_sleeps_makes_no_number_doubtful(program: Program, scratch: Path) -> None:
+    commands = [
+        "break work",
+        "ignore 1 200",  # by then main sleeps: its last page faults are over
+        "run 1 idle",
+        "delete",
+        "memwatch function --calls 3 --json -o f.json work",
+        "kill",
+    ]
+    run_gdb(program("crowd"), commands, folder=scratch)
+    found = json.loads((scratch / "f.json").read_text())
+    assert found["calls"] == 3 and not any(line["shared_hits"] for line in found["lines"])
+    assert [line["delta_bytes"] // PAGE for line in found["lines"]][1:4] == [30, 0, -30]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.libraries import needs_library
 from tests.live.memwatching import line_of, run_gdb, steps
 
 pytestmark = [pytest.mark.needs("gdb", "gcc"), pytest.mark.usefixtures("no_process_left")]
@@ -97,11 +98,7 @@ def test_a_malloc_that_is_not_glibcs_is_no_empty_heap(program: Program, scratch:
         built = scratch / "small"
         subprocess.run(["musl-gcc", "-g", scratch / "small.c", "-o", built], check=True)
     else:
-        if (
-            "libjemalloc.so.2"
-            not in subprocess.run(["ldconfig", "-p"], capture_output=True, text=True).stdout
-        ):
-            pytest.skip("libjemalloc missing: scripts/setup installs it")
+        needs_library("jemalloc")
         settings = ["set environment LD_PRELOAD libjemalloc.so.2"]
         reason = "malloc is jemalloc here, and only glibc's is read"
     said = run_gdb(

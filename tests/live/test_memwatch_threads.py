@@ -39,7 +39,7 @@ def test_a_consumer_is_walked_without_hanging_and_the_deltas_add_up(program: Pro
     found = steps(scratch)
     before, after = (int(said.output.split(f"${n} = ")[1].split()[0]) for n in (1, 2))
     assert len(found) == 60
-    assert sum(step["delta_bytes"] for step in found) == after - before
+    assert sum(step["delta_bytes"] + (step["others_bytes"] or 0) for step in found) == after - before
     shared = [step for step in found if step["lock"] == "shared"]
     assert len(shared) >= 8
     assert all(
@@ -72,14 +72,64 @@ def test_a_consumer_that_waits_at_every_second_line_is_walked_and_each_wait_mark
     )
     found = steps(scratch)
     before, after = (int(said.output.split(f"${n} = ")[1].split()[0]) for n in (1, 2))
-    assert sum(step["delta_bytes"] for step in found) == after - before
+    assert sum(step["delta_bytes"] + (step["others_bytes"] or 0) for step in found) == after - before
     shared = [step for step in found if step["lock"] == "shared"]
     assert len(shared) == 30
     for step in shared:
-        assert (step["line"], step["delta_bytes"]) == (line_of("rendezvous.c", "        take();"), PAGE)
+        assert (step["line"], step["delta_bytes"]) == (line_of("rendezvous.c", "        take();"), 0)
+        assert step["others_bytes"] == PAGE and step["divided_exactly"]
         assert step["shared_threads"] == [2] and "waited for semaphore made" in step["note"]
     own = [step for step in found if step["lock"] == "on"]
     assert len(own) == 30 and {step["delta_bytes"] for step in own} == {2 * PAGE}
+
+
+def test_with_all_threads_running_a_line_shows_its_own_part_and_the_others_beside_it(
+    program: Program, scratch: Path
+) -> None:
+    first = line_of("crowd.c", "pages(100)")
+    run_gdb(
+        program("crowd"),
+        [f"break {first}", "run 12", "delete", "memwatch next --lock off --json -o steps.json 3", "kill"],
+        folder=scratch,
+    )
+    found = steps(scratch)
+    assert [(step["line"], step["delta_bytes"] // PAGE) for step in found] == [
+        (first, 100),
+        (first + 1, 37),
+        (first + 2, -20),
+    ]
+    assert any(step["others_bytes"] for step in found)
+    assert [step["total_bytes"] // PAGE for step in found] == [100, 137, 117]
+
+
+def test_a_stop_of_gdbs_own_shows_the_part_of_the_thread_that_stopped(
+    program: Program, scratch: Path
+) -> None:
+    first = line_of("crowd.c", "pages(100)")
+    commands = [f"break {first}", "run 12", "delete", "memwatch auto on", "next", "next"]
+    run_gdb(program("crowd"), [*commands, "memwatch report --json -o steps.json", "kill"], folder=scratch)
+    found = steps(scratch)
+    assert [step["delta_bytes"] // PAGE for step in found] == [100, 37]
+    assert all(step["others_bytes"] is not None for step in found)
+
+
+def test_a_line_that_waits_in_inlined_code_ends_where_gdbs_own_next_ends(
+    program: Program, scratch: Path
+) -> None:
+    said = run_gdb(
+        program("waits_inline"),
+        [
+            f"break {line_of('waits_inline.cpp', 'taken = 1;')}",
+            "run",
+            "next",
+            "memwatch next --json -o steps.json",
+            "python print('AT', gdb.newest_frame().name(), gdb.newest_frame().find_sal().line)",
+            "print taken",
+        ],
+        folder=scratch,
+    )
+    assert f"AT main {line_of('waits_inline.cpp', 'taken = 2;')}" in said.output and "= 5\n" in said.output
+    assert "waited for" in steps(scratch)[0]["note"]
 
 
 def interrupted(program: Path, folder: Path, *commands: str, marker: str) -> str:
@@ -136,17 +186,46 @@ def interrupted_in(program: Program, folder: Path, way: str, command: str) -> st
 
 def test_ctrl_c_during_a_step_ends_it_and_restores_the_lock(program: Program, scratch: Path) -> None:
     said = interrupted_in(program, scratch, "spin", "memwatch next --timeout 60s 70")
-    assert "signal SIGINT" in said.split("MARK")[1]
+    assert "interrupted (Ctrl-C)" in said.split("MARK")[1]
     assert 'is "replay"' in said.split("AFTER")[1]
 
 
 def test_ctrl_c_while_the_others_have_been_let_go_ends_it_too(program: Program, scratch: Path) -> None:
     said = interrupted_in(program, scratch, "stuck", "memwatch next 70")
-    assert "signal SIGINT" in said.split("MARK")[1]
+    assert "interrupted (Ctrl-C)" in said.split("MARK")[1]
     assert 'is "replay"' in said.split("AFTER")[1]
 
 
 def test_ctrl_c_during_growth_prints_what_was_recorded(program: Program, scratch: Path) -> None:
     said = interrupted_in(program, scratch, "stuck", "memwatch growth --json")
-    assert '"kind": "growth"' in said and "recording ended: signal SIGINT" in said
+    assert '"kind": "growth"' in said and "recording ended: interrupted (Ctrl-C)" in said
     assert "AFTER" in said
+
+
+def test_a_line_that_has_spun_for_the_timeout_is_let_go_soon_the_next_time_and_gdbs_history_is_left_alone(
+    program: Program, scratch: Path
+) -> None:
+    said = run_gdb(
+        program("spins", "-O0"),
+        [
+            f"break {line_of('spins.c', '        flag = 0;')}",
+            "run",
+            "delete",
+            "print 41",
+            "memwatch next --json -o steps.json --timeout 2s 8",
+            "print $",
+        ],
+        folder=scratch,
+    )
+    waits = [one for one in steps(scratch) if one["line"] == line_of("spins.c", "        wait_for_flag();")]
+    assert "ran for 2." in waits[0]["note"] and "ran for 0." in waits[1]["note"]
+    assert "$2 = 41" in said.output
+
+
+def test_a_wait_is_called_by_the_function_that_the_program_called(program: Program, scratch: Path) -> None:
+    said = run_gdb(
+        program("reads_and_waits", "-O0"),
+        [f"break {line_of('reads_and_waits.c', 'read(ends[0]')}", "run", "memwatch next"],
+        folder=scratch,
+    )
+    assert "waited in read]" in said.output

@@ -17,6 +17,7 @@ import pytest
 
 from gdbmem.linux.procevents import listen
 from gdbmem.model.series import TREE
+from gdbmem.runs.series_filling import total_points
 from gdbmem.runs.series_store import Recording
 from tests.live.test_monitor import LEAKS, monitor, wait_until
 from tests.live.user import GDBMEM
@@ -257,3 +258,112 @@ def test_compare_fails_a_build_by_the_second_group_only(scratch: Path) -> None:
     assert status("grown", "level", "--fail-on", "growing") == 0
     assert status("level", "grown", "--fail-on", "growing:1GiB/s") == 0
     assert status("level", "grown") == 0
+
+
+def kept_output(scratch: Path, *words: str) -> tuple[dict[str, Any], str]:
+    document = recorded(scratch, "--run", "run", "--pss-budget", "5", *words)
+    return document, (scratch / "run" / "stdout").read_text()
+
+
+def test_what_forked_workers_have_copied_is_counted_by_process_and_not_once_a_line(scratch: Path) -> None:
+    code = """
+import os, time
+data = [("name %d" % i, float(i)) for i in range(150_000)]
+def dirty():
+    lines = open("/proc/self/smaps_rollup").read().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Private_Dirty:")) << 10
+for epoch in range(3):
+    pipes = []
+    for worker in range(3):
+        out, into = os.pipe()
+        if not os.fork():
+            before = dirty()
+            for part in range(20):
+                for name, _ in data[worker * 50_000 + part * 2_500:][:2_500]: len(name)
+                time.sleep(0.05)
+            os.write(into, b"%d" % (dirty() - before))
+            os._exit(0)
+        os.close(into)
+        pipes.append(out)
+    print(sum(int(os.read(pipe, 100)) for pipe in pipes), flush=True)
+    for _ in pipes: os.wait()
+"""
+    document, output = kept_output(scratch, "--", sys.executable, "-c", code)
+    assert document["copied_bytes"] == pytest.approx(sum(map(int, output.split())), rel=0.15)
+    assert document["copiers"] == 9
+    times = {sample["t"] for sample in document["samples"] if sample["line"] == TREE}
+    reads = {s["t"] for s in document["samples"] if s["line"] == TREE and s["pss_bytes"]}
+    between = document["looks_by_cgroup"] + document["looks_by_rss"]
+    assert between + len(reads) > 0.8 * len(times), "a total at every look"
+
+
+def test_no_total_is_made_of_a_parent_from_before_its_children_went_and_of_children_that_have_gone(
+    scratch: Path,
+) -> None:
+    code = """
+import os, time
+kept = bytearray(b"x" * (40 << 20))
+print(time.clock_gettime(time.CLOCK_BOOTTIME), flush=True)
+for _ in range(10):
+    for _ in range(4):
+        if not os.fork():
+            time.sleep(0.3)
+            os._exit(0)
+    for _ in range(4): os.wait()
+print(time.clock_gettime(time.CLOCK_BOOTTIME), flush=True)
+time.sleep(0.5)
+"""
+    document, output = kept_output(scratch, "--interval", "50ms", "--", sys.executable, "-c", code)
+    begin, end = (float(word) - Recording(scratch / "run").facts.boot_seconds for word in output.split())
+    totals = [s["pss_bytes"] for s in document["samples"] if s["line"] == TREE and begin < s["t"] < end]
+    assert sum(total is not None for total in totals) >= 1
+    assert min(total for total in totals if total is not None) >= 40 << 20
+
+
+def test_the_total_of_workers_that_were_running_already_follows_what_they_copy_at_every_look(
+    scratch: Path, starts: Callable[..., subprocess.Popen[str]]
+) -> None:
+    code = """
+import os, time
+data = [("name %d" % i, float(i)) for i in range(300_000)]
+print("ready", flush=True)
+for worker in range(3):
+    if not os.fork():
+        for part in range(40):
+            for name, _ in data[worker * 100_000 + part * 2_500:][:2_500]: len(name)
+            time.sleep(0.15)
+        os._exit(0)
+for _ in range(3): os.wait()
+time.sleep(60)
+"""
+    parent = starts(sys.executable, "-c", code)
+    words = ["--interval", "100ms", "--pss-budget", "2", "--for", "3s", "--run", "run", str(parent.pid)]
+    recorded(scratch, *words)
+    points = total_points(Recording(scratch / "run"))
+    assert points.by_rss > 0
+    assert points.by_cgroup == 0, "a program that runs already is not moved"
+    sizes = [size for _, size in points.points]
+    rises = [b - a for a, b in zip(sizes, sizes[1:])]
+    assert max(sizes) - sizes[0] > 2 << 20
+    assert max(rises) < 0.5 * (max(sizes) - sizes[0]), "it rises little by little, and not from read to read"
+
+
+LARGER = "import os, sys\nheld = b'x' * (400 << 20)\nos.execv(sys.argv[1], sys.argv[1:])"
+
+
+@pytest.mark.parametrize("where", ["itself", "a child"])
+def test_a_spike_between_two_looks_is_in_the_peak_also_where_a_larger_process_started_the_monitor(
+    scratch: Path, where: str
+) -> None:
+    spike = "m = mmap.mmap(-1, 200 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x8000); m.close()"
+    code = f"import mmap, os, time\ntime.sleep(0.7)\n{spike}\ntime.sleep(0.5)"
+    if where == "a child":
+        code = f"import mmap, os, time\nif not os.fork():\n  time.sleep(1.5); {spike}; os._exit(0)\nos.wait()"
+    words = [GDBMEM, "monitor", "-q", "--json", "--interval", "20s", "--", sys.executable, "-c", code]
+    done = subprocess.run(
+        [sys.executable, "-c", LARGER, *words], cwd=scratch, stdout=subprocess.PIPE, check=True, timeout=60
+    )
+    document = json.loads(done.stdout)
+    kernels = [document["peak_bytes"] if where == "itself" else document["spikes"][0]["rss_bytes"]]
+    assert kernels == [pytest.approx(205 << 20, rel=0.06)]
+    assert max(s["rss_bytes"] or 0 for s in document["samples"]) < 100 << 20, "no look has seen it"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -68,6 +69,8 @@ def test_a_leak_in_a_cgroup_is_told_when_it_will_meet_the_limit(scratch: Path, c
     assert document["limit_bytes"] == document["cgroup"]["limit_bytes"] == 100 * MIB
     used, cache = document["cgroup"]["last_bytes"], document["cgroup"]["cache_bytes"]
     slope = document["verdict"]["slope_bytes_per_second"]
+    assert document["verdict"]["grows"], document["verdict"]
+    assert not document["cgroup"]["kills"], document["cgroup"]
     assert document["seconds_to_limit"] == pytest.approx((100 * MIB - used + cache) / slope)
     assert any(sample["cgroup_bytes"] for sample in document["samples"] if sample["line"] == 0)
     assert "its limit" in (scratch / "plot.svg").read_text()
@@ -83,6 +86,10 @@ def test_a_process_that_was_killed_at_the_limit_is_said_to_have_been(scratch: Pa
         done = monitor("-q", "--interval", "50ms", "--run", "run", str(target.pid), folder=scratch)
     assert target.returncode == -9
     assert "1 process was killed for it" in done.stdout
+    assert "is reached in" not in done.stdout, "it has been"
+    assert re.search(r"^the cgroup holds .* of 100.0 MiB.*; (100.0|99.\d) MiB at most", done.stdout, re.M), (
+        done.stdout
+    )
 
 
 def test_a_cgroup_is_watched_by_its_folder_with_the_usage_the_kernel_counts(
@@ -140,7 +147,7 @@ def test_a_disk_that_fills_up_loses_nothing_once_there_is_room_again(scratch: Pa
 mount -t tmpfs -o size=8m tmpfs "$1" || exit 77
 head -c 7800k /dev/zero > "$1/filler"
 (sleep 3; rm "$1/filler") &
-"$2" monitor --plain --interval 2ms --for 5s --run "$1/run" -o "$1/../report" "$3"
+"$2" monitor --plain --interval 2ms --pss-budget 10 --for 5s --run "$1/run" -o "$1/../report" "$3"
 status=$?
 wait
 cp -r "$1/run" "$1/../kept"

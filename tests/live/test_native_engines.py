@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 from collections.abc import Sequence
-from ctypes.util import find_library
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import PROGRAMS, Program
+from tests.libraries import needs_library
 from tests.live.user import GDBMEM, at_terminal, environment
 
 ENGINES = ["gperftools", "jemalloc"]
 BLOCK = {"gperftools": 4096, "jemalloc": 4096}  # a size class of jemalloc's: nothing is rounded up
 
 pytestmark = [pytest.mark.needs("gdb", "g++"), pytest.mark.usefixtures("no_process_left")]
-
-
-def needs_library(engine: str) -> None:
-    library = {"gperftools": "tcmalloc", "jemalloc": "jemalloc"}[engine]
-    if find_library(library) is None:
-        if os.environ.get("CI"):
-            pytest.fail(f"lib{library} missing: scripts/setup installs it", pytrace=False)
-        pytest.skip(f"lib{library} missing: scripts/setup installs it")
 
 
 class Played:

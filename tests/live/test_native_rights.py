@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Program
+from tests.libraries import needs_library
 from tests.live.test_launch_faults import small_disk
-from tests.live.test_native_engines import ENGINES, Played, needs_library
+from tests.live.test_native_engines import ENGINES, Played
 from tests.live.user import GDBMEM, shell
 
 pytestmark = [pytest.mark.needs("gdb", "gcc"), pytest.mark.usefixtures("no_process_left")]

@@ -74,7 +74,7 @@ def test_prometheus_stores_what_a_monitor_serves(scratch: Path) -> None:
             assert time.monotonic() < deadline, "Prometheus never answered with our number"
             time.sleep(0.2)
             try:
-                found = answer(theirs, f'gdbmem_rss_bytes{{pid="{os.getpid()}"}}')
+                found = answer(theirs, f"gdbmem_rss_bytes and on (line) (gdbmem_pid == {os.getpid()})")
             except OSError:
                 continue
         assert float(found[0]["value"][1]) > 1 << 20

@@ -49,9 +49,11 @@ class Machine:
         (self.checkout / "scripts").mkdir(parents=True)
         shutil.copy(SETUP, self.checkout / "scripts" / "setup")
         shutil.copy(ROOT / "pyproject.toml", self.checkout)
+        shutil.copytree(ROOT / "requirements", self.checkout / "requirements")
         self.put("python3", STUB_PYTHON)
 
     def put(self, name: str, text: str = "#!/bin/sh\n") -> None:
+        (self.path / name).unlink(missing_ok=True)  # it may be a link to this machine's own
         (self.path / name).write_text(text)
         (self.path / name).chmod(0o755)
 
@@ -225,7 +227,7 @@ NPM_PACKS = """#!/bin/bash
 echo "$*" >>"$MACHINE/npm.calls"
 [[ ! -e $MACHINE/no-network ]] || { echo "npm error network"; exit 1; }
 mkdir -p package/dist/release && touch package/dist/release/index.html
-tar -czf speedscope-1.tgz package && rm -r package
+tar -czf speedscope-1.25.0.tgz package && rm -r package
 """
 
 
@@ -233,6 +235,7 @@ tar -czf speedscope-1.tgz package && rm -r package
 def test_speedscope_is_asked_for_once_and_its_absence_stops_nothing(machine: Machine, network: bool) -> None:
     machine.put_tools()
     machine.put("npm", NPM_PACKS)
+    machine.put("sha512sum")
     if not network:
         (machine.folder / "no-network").touch()
         machine.put("python3", STUB_PYTHON.replace("no-network", "never"))
@@ -278,10 +281,10 @@ def test_the_demo_is_content_with_what_the_tests_have_set_up_but_not_the_other_w
 ) -> None:
     machine.put_tools()
     assert machine.setup("demo").returncode == 0
-    assert "[dev]" not in machine.calls("pip")[-1]
+    assert not [call for call in machine.calls("pip") if "test.lock" in call]
     assert machine.setup("test").returncode == 0
     calls = machine.calls("pip")
-    assert calls[-1].endswith(".[dev]")
+    assert [call for call in calls if "test.lock" in call]
     (machine.checkout / ".venv" / "setup.demo").unlink()
     assert machine.setup("demo").returncode == 0
     assert machine.calls("pip") == calls
@@ -294,7 +297,32 @@ def test_a_changed_pyproject_is_installed_again(machine: Machine) -> None:
     with (machine.checkout / "pyproject.toml").open("a") as stream:
         stream.write("# another dependency\n")
     machine.setup("demo")
-    assert len(machine.calls("pip")) == len(calls) + 1
+    assert len(machine.calls("pip")) == 2 * len(calls)
+
+
+def test_what_pip_fetches_is_checked_by_its_hash(machine: Machine) -> None:
+    machine.put_tools()
+    machine.setup("test")
+    *fetched, own = machine.calls("pip")
+    assert len(fetched) == 2 and all("--require-hashes" in call for call in fetched)
+    assert "--no-deps" in own and "--no-build-isolation" in own
+
+
+def test_each_package_of_a_lock_has_hashes_and_no_address_of_a_registry() -> None:
+    for lock in sorted((ROOT / "requirements").glob("*.lock")):
+        text = lock.read_text()
+        packages = re.findall(r"^\S+==\S+.*(?:\n    --hash=sha256:[0-9a-f]{64}(?: \\)?)+", text, re.MULTILINE)
+        assert len(packages) == len(re.findall(r"^\S+==", text, re.MULTILINE)) > 0, lock.name
+        assert "://" not in text and "index" not in text
+
+
+def test_a_speedscope_that_is_not_the_known_one_is_not_unpacked(machine: Machine) -> None:
+    machine.put_tools()
+    machine.put("npm", "#!/bin/sh\necho other >speedscope-1.25.0.tgz\n")
+    ended = machine.setup("test")
+    assert ended.returncode == 0
+    assert "is not the one that is known" in ended.stderr
+    assert not list((machine.checkout / ".cache" / "speedscope").glob("*"))
 
 
 def test_a_checkout_that_was_moved_gets_a_new_environment(machine: Machine) -> None:

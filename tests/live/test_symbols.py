@@ -63,6 +63,32 @@ def test_inlined_callers_and_lines_are_those_of_the_source(heap: Path) -> None:
     assert len(own) >= 3 and all(frame["line"] for frame in own)
 
 
+@pytest.mark.needs("objdump", "addr2line")
+@pytest.mark.parametrize("level", ["-O0", "-O2"])
+def test_a_function_that_is_declared_in_another_was_not_inlined_there(
+    program: Program, level: str, own_cache: Path
+) -> None:
+    binary = program("nested_functions", level)
+    code = subprocess.run(
+        ["objdump", "-d", "-j", ".text", str(binary)], capture_output=True, text=True, check=True
+    )
+    calls = re.findall(r"^ +([0-9a-f]+):\t.*\t(?:call|bl)", code.stdout, re.M)
+    words = ["addr2line", "-ia", "-e", str(binary), *calls]
+    text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    theirs = {
+        int(address, 16): [int(line) for line in re.findall(r":(\d+)(?: \(.*\))?$", chain, re.M)]
+        for address, chain in re.findall(r"^0x([0-9a-f]+)\n((?:(?!0x).*\n?)+)", text, re.M)
+        if "?" not in chain
+    }
+    asked = Binary(str(binary))
+    # The code lies in the file where it is loaded.
+    found, _ = symbols.GdbSymbols().frames({asked: list(theirs)})
+    # Which line the innermost code is of they may read off the table differently.
+    ours = {address: [frame.line for frame in found[asked, address]][1:] for address in theirs}
+    assert len(theirs) > 25
+    assert ours == {address: lines[1:] for address, lines in theirs.items()}
+
+
 def test_a_binary_that_is_gone_is_a_warning_and_a_folder_of_binaries_mends_it(heap: Path) -> None:
     elsewhere = heap.parent / "binaries"
     elsewhere.mkdir()

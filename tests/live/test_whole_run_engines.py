@@ -59,6 +59,17 @@ def test_a_recipe_without_points_profiles_the_run_and_shows_it(
     assert snapshot["heap_bytes"] == lost + indirect + kept - 70 + 300
 
 
+@pytest.mark.needs("heaptrack", "heaptrack_print")
+def test_heaptracks_own_tools_read_the_profile_in_the_run(program: Program, scratch: Path) -> None:
+    ended = run_whole("heaptrack", scratch, program("loses"), "3", run="run")
+    assert ended.returncode == 0, ended.stderr
+    (snapshot,) = report("show", "run", folder=scratch)["snapshots"]
+    printed = shell("heaptrack_print", str(scratch / "run" / snapshot["file"]), folder=scratch).stdout
+    (leaked,) = re.findall(r"^total memory leaked: ([\d.]+)K$", printed, re.M)
+    assert float(leaked) * 1000 == pytest.approx(snapshot["heap_bytes"], abs=10)
+    assert snapshot["heap_bytes"] > 1000
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_two_runs_differ_by_what_the_second_lost_more_to_the_byte(
     engine: str, program: Program, scratch: Path

@@ -1,5 +1,5 @@
 // Asks the kernel for memory in known ways, from known lines; with an argument it reads a million times instead,
-// with "often" it asks 2,000 times, with "seldom" some 250 times a second between other work.
+// with "set" it has the C library fill a GiB, with "often" it asks 2,000 times, with "seldom" some 250 times a second between other work.
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
@@ -31,6 +31,10 @@ static void ask(int times, long work) {
     }
 }
 
+static void set(size_t size) {
+    memset(fresh(size), 1, size);
+}
+
 int main(int count, char **words) {
     if (count > 1 && !strcmp(words[1], "often")) {
         ask(1000, 0);
@@ -38,6 +42,10 @@ int main(int count, char **words) {
     }
     if (count > 1 && !strcmp(words[1], "seldom")) {
         ask(200, 24000000);
+        return 0;
+    }
+    if (count > 1 && !strcmp(words[1], "set")) {
+        set(1 << 30);
         return 0;
     }
     if (count > 1) {

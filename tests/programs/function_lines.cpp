@@ -1,5 +1,6 @@
 // A function of some twenty lines whose lines allocate known numbers of pages; called often, in several ways.
 // flags: -O0
+#include <csetjmp>
 #include <cstdlib>
 #include <stdexcept>
 #include <sys/mman.h>
@@ -53,6 +54,24 @@ static int thrower(int n) {
     return n;
 }
 
+static jmp_buf place;
+
+static void jumper(int n) {
+    touch(1);
+    if (n % 3 == 0)
+        longjmp(place, 1);
+    touch(2);
+}
+
+// A jump inside the call that is watched.
+static int tries(int n) {
+    jmp_buf outer;
+    __builtin_memcpy(&outer, &place, sizeof outer);
+    if (!setjmp(place)) jumper(n);
+    __builtin_memcpy(&place, &outer, sizeof outer);
+    return n;
+}
+
 int main() {
     area = (char *)mmap(0, 4096L * 100000, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     madvise(area, 4096L * 100000, MADV_NOHUGEPAGE);
@@ -69,5 +88,8 @@ int main() {
         } catch (const std::exception &) {
         }
     }
+    for (volatile int i = 0; i < 9; i = i + 1)
+        if (!setjmp(place)) jumper(i);
+    for (int i = 0; i < 9; i++) tries(i);
     return 0;
 }

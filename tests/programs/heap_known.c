@@ -1,7 +1,8 @@
 /* Allocates and frees in known ways, counts for itself, then waits for a line on its standard input.
  *   heap_known MODE [THREADS]
  * It prints what it holds (malloc_usable_size of each live block) and malloc_info's own figures. With FORKED in
- * the environment a child does, which holds what its parent allocated. */
+ * the environment a child does, which holds what its parent allocated. THREAD_LOCAL_BYTES: of its own variables;
+ * LARGEST: of a block. */
 #define _GNU_SOURCE
 #include <malloc.h>
 #include <pthread.h>
@@ -17,13 +18,23 @@ static pthread_barrier_t ready, leave;
 static long live_bytes, live_blocks;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+#ifdef THREAD_LOCAL_BYTES
+static __thread volatile char own[THREAD_LOCAL_BYTES];
+#endif
+
 static void *fill(void *unused) {
+#ifdef THREAD_LOCAL_BYTES
+    own[THREAD_LOCAL_BYTES / 2] = 1;
+#endif
     void **blocks = malloc(BLOCKS * sizeof *blocks);
     unsigned seed = 12345;
     (void)unused;
     for (int i = 0; i < BLOCKS; i++) {
         seed = seed * 1103515245u + 12345u;
         size_t size = 1 + (seed >> 16) % 300;
+#ifdef LARGEST
+        size = 1 + (seed >> 8) % LARGEST;
+#endif
         if (i % 500 == 0) size = 3000 + (seed >> 16) % 20000;
         blocks[i] = malloc(size);
         memset(blocks[i], 0x21, size);

@@ -22,7 +22,9 @@ def test_a_sound_recipe_is_ok_without_its_program_being_there(
 ) -> None:
     path = write(tmp_path, "r.yaml", SOUND)
     assert main(["recipe", "check", path]) == 0
-    assert capsys.readouterr().out == f"{path}: ok (1 point, 0 expectations)\n"
+    said = capsys.readouterr().out
+    assert said.startswith(f"{path}: ok (1 point, 0 expectations; as yet no program")
+    assert "no-such-program" in said
 
 
 def test_every_problem_of_every_file_is_a_line_with_its_place(
@@ -32,7 +34,7 @@ def test_every_problem_of_every_file_is_a_line_with_its_place(
     bad = write(tmp_path, "bad.yaml", "program: a\ntimeout: 5\npoints: [{at: main, afer: no}]\n")
     assert main(["recipe", "check", bad, good, str(tmp_path / "none.yaml")]) == 1
     captured = capsys.readouterr()
-    assert captured.out == f"{good}: ok (1 point, 0 expectations)\n"
+    assert captured.out.startswith(f"{good}: ok (1 point, 0 expectations; as yet ")
     first, second, third = captured.err.splitlines()
     assert first.startswith(f"{bad}:2:10: 'timeout': '5' is no duration; ")
     assert second.startswith(f"{bad}:3:21: unknown key 'afer' in a point; ")
@@ -76,3 +78,11 @@ def test_json_holds_the_same_problems(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_wrong_words_are_a_usage_error(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_brace_that_is_never_closed_is_told_on_its_own_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, "r.yaml", "program: a\npoints:\n  - {at: main, name: x\n  - {at: other}\n")
+    assert main(["recipe", "check", path]) == 1
+    assert capsys.readouterr().err.startswith(f"{path}:3:5: this is no YAML: ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from dataclasses import replace
 from typing import Any, Optional
 
@@ -11,7 +12,8 @@ import pytest
 
 from gdbmem.analysis.diff import diff_snapshots
 from gdbmem.analysis.expectations import judge, unjudged
-from gdbmem.analysis.query import parse_known
+from gdbmem.analysis.query import Query, parse_known
+from gdbmem.analysis.ranking import rank
 from gdbmem.model.diff import Diff
 from gdbmem.model.expectation import Expectation, Position, Verdict
 from gdbmem.model.snapshot import PAGE_BYTES
@@ -228,3 +230,14 @@ def test_what_samples_cannot_tell_is_neither_met_nor_broken() -> None:
     assert judge(expect(at_most=23 * KIB, path="insert"), diff).met is True
     assert judge(expect(at_most=23 * KIB - 1, path="insert"), diff).met is None
     assert judge(expect(at_least=4 * KIB, path="load"), diff).met is None
+
+
+@pytest.mark.parametrize(
+    "pattern", ["decode.cc:79", "^Recognizer::Decode", r"decode\.cc$", r"Decode.*decode\.cc:79\)$"]
+)
+def test_a_path_is_found_by_what_the_table_prints_as_by_focus_and_known(pattern: str) -> None:
+    frame = at("Recognizer::Decode(Utterance const&)", "/home/u/decode.cc:79")
+    diff = diff_of(tree(100, (frame, 100)), tree(7300, (frame, 7300)))
+    assert judge(expect(at_most=1000, path=pattern), diff).measured == 7200
+    assert rank(diff, Query(focus=re.compile(pattern))).delta_matched_bytes == 7200
+    assert rank(diff, Query(known=[re.compile(pattern)])).known.delta_bytes == 7200

@@ -32,7 +32,7 @@ def test_between_two_whole_looks_only_rss_is_read() -> None:
         statm, size = Path(f"/proc/{one}/statm"), -1
         while size != (size := int(statm.read_text().split()[1])):  # it is still being loaded
             time.sleep(0.05)
-        until, lines, read = tree.glances
+        until, lines, read, _ = tree.glances
         readings = dict(Glance(0.1, lines, read()).readings())
         assert readings[1].rss_bytes == size * PAGE_BYTES
         assert readings[TREE] == Reading(), "the sum of RSS is no total"

@@ -134,7 +134,7 @@ def test_a_list_of_arenas_that_never_closes_is_an_error_and_no_number() -> None:
         GlibcHeap(memory, ARENA, FASTBINS, None).in_use([])
 
 
-def test_the_main_arena_is_found_by_its_empty_bins_and_what_is_mapped_by_where_the_heap_begins(
+def test_the_main_arena_is_found_by_its_bins_and_what_is_mapped_by_where_the_heap_begins(
     layout: Struct,
 ) -> None:
     memory = Bytes()
@@ -142,7 +142,9 @@ def test_the_main_arena_is_found_by_its_empty_bins_and_what_is_mapped_by_where_t
     memory.put(ARENA + layout["max_system_mem"], 0x10000)
     memory.put(HEAP + 8, 0xC001)  # the one chunk before the top
     for used in (0, 1, 7):  # bins that hold something
-        memory.put(ARENA + layout["bins"] + 16 * used, HEAP, HEAP)
+        place, chunk = ARENA + layout["bins"] + 16 * used, HEAP + 0x1000 + 0x100 * used
+        memory.put(place, chunk, chunk)
+        memory.put(chunk + 16, place - 16, place - 16)
     name, parameters = PARAMETERS[0]
     memory.put(ARENA + 0x900 + parameters["sbrk_base"], HEAP)
     memory.put(
@@ -168,3 +170,14 @@ def test_the_threads_tcaches_are_found_where_all_agree() -> None:
     memory.put(0x70000 - 0x40, 0x1234)
     assert tcache_offset([0x50000, 0x60000, 0x70000], memory) == 0x48
     assert tcache_offset([0x60000], memory) is None
+
+
+def test_a_thread_that_has_freed_nothing_yet_hides_no_other_threads_tcache() -> None:
+    memory = Bytes()
+    nobodys = 0x30000  # glibc 2.43: an empty tcache in its constants, which such threads share
+    for fs_base, cache in ((0x50000, nobodys), (0x60000, HEAP + 0x10), (0x70000, nobodys)):
+        memory.put(fs_base - 0x48, cache)
+    memory.put(nobodys - 8, 0x64)
+    memory.put(HEAP + 8, 0x311, 0x0010_0010_0010_0010)
+    assert tcache_offset([0x50000, 0x60000, 0x70000], memory) == 0x48
+    assert tcache_offset([0x50000, 0x70000], memory) is None

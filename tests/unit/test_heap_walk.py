@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import struct
+from pathlib import Path
 from typing import Callable
 
 import pytest
 
 from gdbmem.allocators.glibc import lockstep, walk
+from gdbmem.allocators.glibc import tally as tallies
 from gdbmem.allocators.glibc.heap import Walker
 from gdbmem.allocators.glibc.tally import (
     CORRUPT,
@@ -20,6 +23,7 @@ from gdbmem.allocators.glibc.tally import (
     Tally,
     trim_range,
 )
+from gdbmem.linux import pages
 from gdbmem.model.memory import BytesMemory
 from tests.unit.heaps import MadeHeap, make_heap
 
@@ -163,3 +167,22 @@ def test_malloc_trim_leaves_the_first_bytes_of_a_free_chunk() -> None:
     assert trim_range(0x1000, 0x3000) == (0x2000, 0x3000)
     assert trim_range(0xFD0, 0x3000) == (0x1000, 0x3000)
     assert trim_range(0xFE0, 0x3000) == (0x2000, 0x3000)
+
+
+def test_where_the_kernels_pages_are_larger_only_whole_ones_come_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tallies, "KERNEL_PAGE", 1 << 16)
+    assert trim_range(0x1000, 0x3FFFF) == (0x10000, 0x30000)
+    assert not tallies.has_pages(0x1000, 0x1F000)
+
+
+def test_pages_of_another_size_are_found_at_their_place_in_pagemap(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "pagemap"
+    file.write_bytes(struct.pack("<8Q", *(number % 2 << 63 for number in range(8))))
+    monkeypatch.setattr(pages, "PAGE", 1 << 16)
+    with file.open("rb") as stream:
+        found = list(pages._read(stream.fileno(), 2 << 16, 5 << 16))
+    assert found == [(3 << 16, 4 << 16)]

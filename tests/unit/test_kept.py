@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.errors import InputError
-from gdbmem.model.containers import Container, Survey
+from gdbmem.model.containers import Container, Survey, Uncounted
 from gdbmem.report.containers import containers_json, read_survey
 from gdbmem.runs.kept import CONTAINERS, LEDGER, find_kept, keep, kept_records, kept_text
 from gdbmem.runs.run import Run
@@ -64,7 +64,9 @@ def test_a_file_that_is_gone_is_a_sentence(run: Run) -> None:
 
 
 def test_a_survey_is_read_back_as_it_was() -> None:
-    survey = Survey([Container("a[*]", "std::vector<int>", 2, 3, 8, 32, 20)], [])
+    rows = [Container("a[*]", "std::vector<int>", 2, 3, 8, 32, 20)]
+    unread, unsound = (Uncounted("b", "absl::Cord", 1),), (Uncounted("c", "std::map<int, int>", 2),)
+    survey = Survey(rows, [], 4096, unread, unsound)
     assert read_survey(containers_json(survey), "file") == survey
 
 

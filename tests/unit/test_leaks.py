@@ -11,6 +11,7 @@ import pytest
 
 from gdbmem.analysis.diff import diff_snapshots
 from gdbmem.analysis.leaks import lost_bytes, ranked, with_changes
+from gdbmem.cli.main import main
 from gdbmem.errors import GdbmemError, InputError
 from gdbmem.formats.memcheck_answers import read_blocks, read_place, read_pointers
 from gdbmem.formats.memcheck_log import read_leak_search
@@ -300,3 +301,44 @@ def test_records_that_do_not_add_up_are_noticed() -> None:
     search = read_leak_search(capture("any.txt"))
     with pytest.raises(ValueError, match="definitely-lost"):
         type(search)([LeakRecord(1, DEFINITELY, 5, 1, [])], search.sums).check()
+
+
+@pytest.mark.parametrize("kind", [DEFINITELY, INDIRECTLY, POSSIBLY, REACHABLE])
+def test_what_the_leak_summary_counts_is_lost_also_where_no_record_lists_it(kind: str) -> None:
+    listed, counted_only = (
+        open_profile(CAPTURES / name, Reading(metric=kind)) for name in ("end.log", "summary.log")
+    )
+    search = read_leak_search(capture("end.log"))
+    for profile in (listed, counted_only):
+        assert profile.snapshots[0].heap_bytes == search.sums[kind].bytes
+        made = profile.tree(0)
+        assert made is not None and made.bytes[0] == search.sums[kind].bytes
+        assert made.blocks is not None and made.blocks[0] == search.sums[kind].blocks
+
+
+@pytest.mark.parametrize(
+    ("limit", "more", "status", "said"),
+    [
+        ("1KiB", [], 4, "not met: it grew by 6.2 KiB"),
+        ("8KiB", [], 0, ""),
+        # Whether a known path holds the bytes nobody can say: what is uncertain counts against the limit.
+        ("1KiB", ["--known", "known.txt"], 4, "not met: it grew by 3.1 KiB, give or take 3.1 KiB"),
+        ("8KiB", ["--known", "known.txt"], 0, ""),
+    ],
+)
+def test_a_gate_does_not_pass_with_a_leak_that_only_the_summary_counts(
+    limit: str, more: list[str], status: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    Path("known.txt").write_text("nobody_calls_this\n")
+    words = ["diff", str(CAPTURES / "no-leaks.log"), str(CAPTURES / "summary.log"), "--fail-on", limit, *more]
+    assert main(words) == status
+    shown = capsys.readouterr()
+    assert "lost memory grew by 6.2 KiB" in shown.out
+    assert said in shown.err
+
+
+def test_sizes_of_nothing_but_commas_are_no_blocks_and_end_nothing() -> None:
+    said = "==1== 0x4D6E4F0[,]\n==1== 0x4D6E5A0[112] indirect loss record ,\n==1== 0x4D6E650[16]\n"
+    assert [block.bytes for block in read_blocks(said)] == [112, 16]

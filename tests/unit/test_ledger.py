@@ -17,6 +17,7 @@ from gdbmem.linux.maps import Mapping, parse_smaps
 from gdbmem.linux.pages import Ranges
 from gdbmem.model import ledger as names
 from gdbmem.model.ledger import Arena, Entry, Heap, Ledger, Share, SizeClass
+from gdbmem.model.remedies import TRIM, Remedy
 from gdbmem.report.console import make_console
 from gdbmem.report.ledger_json import ledger_json, read_ledger, returned_bytes
 from gdbmem.report.ledger_text import View, print_growth, print_ledger
@@ -81,6 +82,13 @@ def test_a_mapping_gets_exactly_its_rss_also_when_claims_exceed_it() -> None:
     assert sum(division.shares()[0].parts.values()) == 0x2000
 
 
+def test_what_another_allocator_freed_lazily_is_told_apart_from_what_it_holds() -> None:
+    mapping = Mapping(0x1000, 0x5000, "rw-p", 0, "00:00", 0, "", rss_bytes=0x3000, lazily_freed_bytes=0x1000)
+    division = Division([mapping], Ranges([(0x1000, 0x4000)]))
+    division.settle(0, ("allocator.jemalloc", ""))
+    assert division.parts[0] == {(names.LAZILY_FREED, "jemalloc"): 0x1000, ("allocator.jemalloc", ""): 0x2000}
+
+
 def test_ranges_count_overlaps_by_the_byte() -> None:
     ranges = Ranges([(10, 20), (30, 40), (20, 25)])
     assert ranges.items == [(10, 25), (30, 40)]
@@ -88,13 +96,39 @@ def test_ranges_count_overlaps_by_the_byte() -> None:
     assert list(ranges.overlaps(24, 35)) == [(24, 25), (30, 35)]
 
 
+def remedy(setting: str, predicted: Optional[int], low: int, high: int) -> Remedy:
+    return Remedy(setting, predicted, low, high, "a price")
+
+
 def test_the_answer_names_malloc_trim_where_it_would_help() -> None:
     ledger = make_ledger(heap_live=4 * MIB, heap_free_releasable=142 * MIB)
-    ledger = replace(ledger, releasable_bytes=141 * MIB)
-    assert answer_ledger(ledger) == (
+    trim = remedy(TRIM, 141 * MIB, 141 * MIB, 141 * MIB)
+    assert answer_ledger(replace(ledger, releasable_bytes=141 * MIB, remedies=(trim,))) == (
         "146.0 MiB resident; 142.0 MiB of it is freed memory that glibc keeps:"
-        " malloc_trim(0) would return 141.0 MiB"
+        " malloc_trim(0) would return 141.0 MiB (a price)"
     )
+
+
+def test_the_answer_names_the_remedy_that_gives_back_most_with_its_interval_and_its_cost() -> None:
+    ledger = make_ledger(heap_live=4 * MIB, arena_free_cached=90 * MIB)
+    remedies = (remedy("glibc.a=0", 80 * MIB, 70 * MIB, 90 * MIB), remedy(TRIM, 2 * MIB, 2 * MIB, 2 * MIB))
+    assert answer_ledger(replace(ledger, releasable_bytes=2 * MIB, remedies=remedies)).endswith(
+        "; 90.0 MiB of it is freed memory that glibc keeps: GLIBC_TUNABLES=glibc.a=0 would save about 80.0 MiB"
+        " (70.0 MiB to 90.0 MiB; a price)"
+    )
+
+
+def test_what_nobody_simulated_is_not_promised() -> None:
+    ledger = make_ledger(heap_live=4 * MIB, heap_free_releasable=142 * MIB)
+    doubtful = replace(ledger, releasable_bytes=141 * MIB, remedies=(remedy(TRIM, None, 0, 142 * MIB),))
+    assert answer_ledger(doubtful).endswith("keeps: malloc_trim(0) may return up to 141.0 MiB")
+    arenas = replace(ledger, releasable_bytes=0, remedies=(remedy("glibc.b=2", None, 0, 100 * MIB),))
+    assert "whether glibc.b=2 gives it back only measuring tells" in answer_ledger(arenas)
+
+
+def test_live_memory_in_many_arenas_is_no_reason_to_have_fewer() -> None:
+    ledger = replace(make_ledger(arena_live=90 * MIB, heap_live=2 * MIB), heap=make_heap(arenas=64))
+    assert "live heap" in answer_ledger(replace(ledger, remedies=(remedy("glibc.b=2", None, 0, 9000),)))
 
 
 def make_heap(*sizes: SizeClass, arenas: int = 1) -> Heap:
@@ -140,14 +174,6 @@ def test_the_answer_names_capacity_that_vectors_do_not_use_where_it_matters() ->
     )
     assert "live heap" in answer_ledger(small)
     assert "vectors' unused capacity 3.0 MiB" in printed(small)
-
-
-def test_the_answer_names_the_arenas_where_they_hold_most() -> None:
-    ledger = make_ledger(arena_live=90 * MIB, heap_live=2 * MIB)
-    ledger = replace(
-        ledger, releasable_bytes=0, heap=make_heap(arenas=64), threads=[{"tid": n} for n in range(70)]
-    )
-    assert "64 arenas for 70 threads: MALLOC_ARENA_MAX" in answer_ledger(ledger)
 
 
 def printed(ledger: Ledger, view: Optional[View] = None) -> str:

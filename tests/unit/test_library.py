@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from gdbmem.analysis.library import is_library, own_frame, qualified_name
+from gdbmem.analysis.library import is_library, qualified_name
+from gdbmem.analysis.own_code import own_frame
 from gdbmem.model.calltree import Frame
 from tests.unit.trees import at
 

@@ -56,12 +56,40 @@ def test_the_sums_of_each_arena_and_of_all_are_read() -> None:
     )
 
 
+# glibc 2.43, which has no fastbins.
+WITHOUT_FASTBINS = """<malloc version="1">
+<heap nr="0">
+<sizes>
+  <size from="2017" to="2017" total="2017" count="1"/>
+  <size from="3009" to="3009" total="3009" count="1"/>
+</sizes>
+<total type="rest" count="3" size="125698"/>
+<system type="current" size="135168"/>
+<system type="max" size="135168"/>
+<aspace type="total" size="135168"/>
+<aspace type="mprotect" size="135168"/>
+</heap>
+<total type="rest" count="3" size="125698"/>
+<total type="mmap" count="1" size="1052672"/>
+<system type="current" size="135168"/>
+<system type="max" size="135168"/>
+<aspace type="total" size="135168"/>
+<aspace type="mprotect" size="135168"/>
+</malloc>
+"""
+
+
+def test_a_malloc_without_fastbins_has_none_of_their_blocks() -> None:
+    sums = Sums(0, 0, 3, 125698, 135168)
+    assert parse_malloc_info(WITHOUT_FASTBINS) == MallocInfo([sums], sums, 1, 1052672)
+
+
 def test_what_was_cut_anywhere_is_no_number() -> None:
     lines = WRITTEN.splitlines(keepends=True)
     for count in range(len(lines)):
         with pytest.raises(InputError, match="can't read"):
             parse_malloc_info("".join(lines[:count]))
-        if lines[count].startswith("<total") and count > len(lines) - 9:
+        if lines[count].startswith(('<total type="rest"', '<total type="mmap"')) and count > len(lines) - 9:
             with pytest.raises(InputError, match="can't read"):
                 parse_malloc_info("".join(lines[:count] + lines[count + 1 :]))
 

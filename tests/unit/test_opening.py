@@ -84,7 +84,7 @@ def test_a_damaged_compressed_file_is_an_error_that_says_so(tmp_path: Path) -> N
 def test_a_small_file_that_unpacks_without_end_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening, "_UNPACKED_LIMIT_BYTES", 10 << 20)
+    monkeypatch.setattr(opening, "_LIMIT_BYTES", 10 << 20)
     path = tmp_path / "bomb.bz2"
     path.write_bytes(bz2.compress(b"desc: x\n" + bytes(90 << 20)))
     assert path.stat().st_size < 10_000

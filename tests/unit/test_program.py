@@ -107,3 +107,9 @@ def test_names_are_shown_without_what_a_terminal_would_obey(tmp_path: Path) -> N
     with pytest.raises(InputError) as caught:
         find_program("./\x1b[31m\udcff", folder=tmp_path)
     assert "\x1b" not in str(caught.value) and "\udcff" not in str(caught.value)
+
+
+def test_headers_beyond_any_file_are_not_called_static(tmp_path: Path) -> None:
+    data = bytearray(elf(1, 3))
+    struct.pack_into("<Q", data, 32, 1 << 63)
+    assert not find_program(str(executable(tmp_path / "program", bytes(data)))).is_static

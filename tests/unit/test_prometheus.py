@@ -14,6 +14,7 @@ import pytest
 from gdbmem.errors import InputError
 from gdbmem.linux.tree import Look
 from gdbmem.model.series import READING_FIELDS, TREE, Line, Mark, Reading
+from gdbmem.model.verdict import Slope, Verdict
 from gdbmem.report.prometheus import PrometheusView
 
 pytest.importorskip("prometheus_client", reason="an optional dependency: pip install prometheus_client")
@@ -48,8 +49,10 @@ def test_a_scrape_gets_the_last_look_and_what_was_last_known() -> None:
     view.show(Look(0.2, [(1, Reading(rss_bytes=8192)), (TREE, Reading(rss_bytes=8192))], [], False, 1))
     with urllib.request.urlopen(f"http://127.0.0.1:{view.port}/metrics") as answer:
         text = answer.read().decode()
-    assert 'gdbmem_rss_bytes{line="0",name="(tree)",pid=""} 8192.0' in text
-    assert 'pid="4711"} 2048.0' in text, "PSS is read now and then: between, the last value stands"
+    assert "gdbmem_tree_rss_bytes 8192.0" in text
+    assert 'gdbmem_pss_bytes{line="1",name="wor\\"ker\\\\x1b"} 2048.0' in text, (
+        "PSS is read now and then: between, the last value stands"
+    )
     assert "gdbmem_cpu_seconds_total" in text
     assert "\x1b" not in text
     assert below.looks == 2
@@ -64,9 +67,6 @@ def scraped(view: PrometheusView) -> dict[str, float]:
     return {name: float(number) for name, _, number in found}
 
 
-TREE_LABELS = '{line="0",name="(tree)",pid=""}'
-
-
 def test_a_process_that_has_gone_leaves_no_number_to_the_tree_or_to_its_heir() -> None:
     view = PrometheusView(Silent(), "127.0.0.1", 0)
     parent, worker = Line(1, 10, 1, "p", "", 0, 0.0), Line(2, 20, 2, "w", "", 1, 0.0)
@@ -74,11 +74,12 @@ def test_a_process_that_has_gone_leaves_no_number_to_the_tree_or_to_its_heir() -
     view.show(Look(0.0, [(1, alone), (TREE, alone)], [parent], True, 1))
     both = [(1, alone), (2, alone), (TREE, Reading(pss_bytes=8192))]
     view.show(Look(2.0, both, [worker], True, 2))
-    assert f"gdbmem_rss_bytes{TREE_LABELS}" not in scraped(view), "the RSS of several has no honest sum"
+    assert "gdbmem_tree_rss_bytes" not in scraped(view), "the RSS of several has no honest sum"
     heir = replace(worker, pid=21, start_ticks=9, respawns=1)
     view.show(Look(4.0, [(1, alone), (2, Reading(rss_bytes=8192)), (TREE, Reading())], [heir], False, 2))
-    of_the_heir = {name for name in scraped(view) if 'pid="21"' in name}
-    assert of_the_heir == {'gdbmem_rss_bytes{line="2",name="w",pid="21"}'}
+    of_the_heir = {name for name in scraped(view) if 'name="w"' in name}
+    assert of_the_heir == {'gdbmem_rss_bytes{line="2",name="w"}', 'gdbmem_pid{line="2",name="w"}'}
+    assert scraped(view)['gdbmem_pid{line="2",name="w"}'] == 21
 
 
 DASHBOARD = Path(__file__).parents[2] / "examples" / "many-hosts" / "grafana-dashboard.json"
@@ -91,7 +92,7 @@ def exported() -> set[str]:
     view.show(Look(0.0, [(1, reading), (TREE, reading)], [Line(1, 2, 3, "x", "", 0, 0.0)], True, 1))
     with urllib.request.urlopen(f"http://127.0.0.1:{view.port}/metrics") as answer:
         text = answer.read().decode()
-    return set(re.findall(r"^(gdbmem_\w+)\{", text, re.MULTILINE))
+    return set(re.findall(r"^(gdbmem_\w+)[{ ]", text, re.MULTILINE))
 
 
 def test_the_dashboard_to_import_asks_only_for_numbers_that_are_served() -> None:
@@ -104,3 +105,28 @@ def test_the_dashboard_to_import_asks_only_for_numbers_that_are_served() -> None
     assert asked <= exported()
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
     assert {item["name"] for item in dashboard["__inputs"]} == {"DS_PROMETHEUS"}
+
+
+def test_a_sum_over_processes_counts_nothing_twice_and_workers_that_come_and_go_make_no_new_series() -> None:
+    view = PrometheusView(Silent(), "127.0.0.1", 0)
+    names: set[str] = set()
+    for pid in range(20, 25):
+        line = Line(2, pid, pid, "w", "", 1, 0.0)
+        readings = [(1, Reading(pss_bytes=3)), (2, Reading(pss_bytes=4)), (TREE, Reading(pss_bytes=7))]
+        view.show(Look(float(pid), readings, [Line(1, 10, 1, "p", "", 0, 0.0), line], True, 2))
+        numbers = scraped(view)
+        assert sum(value for name, value in numbers.items() if name.startswith("gdbmem_pss_bytes")) == 7
+        assert numbers["gdbmem_tree_pss_bytes"] == 7
+        names |= numbers.keys()
+    assert names == numbers.keys()
+    tree_only = PrometheusView(Silent(), "127.0.0.1", 0, tree_only=True, judge=growing)
+    tree_only._next_judgement = 0.0
+    tree_only.show(Look(0.0, readings, [line], True, 2))
+    numbers = scraped(tree_only)
+    assert not [name for name in numbers if "line=" in name]
+    assert numbers['gdbmem_verdict{kind="growing"}'] == numbers["gdbmem_grows"] == 1
+    assert numbers["gdbmem_slope_bytes_per_second"] == 5
+
+
+def growing() -> Verdict:
+    return Verdict("growing", "pss_bytes", "it grows", 100, Slope(5, 4, 6), 1.0)

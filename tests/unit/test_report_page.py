@@ -82,6 +82,15 @@ def test_the_answer_of_diff_is_on_the_page(capsys: pytest.CaptureFixture[str]) -
     assert "decoder.cpp:120" in text and "+4.9 KiB" in text
 
 
+def test_the_page_says_by_which_rule_a_caller_is_named_and_mine_overrules_it() -> None:
+    Path("one.ms").write_text(massif(path(300, "xmalloc (app.c:9)", "load (app.c:20)", "main (app.c:30)")))
+    shown = page("one.ms").text
+    assert "xmalloc works for the caller; --mine REGEX makes frames your own" in " ".join(shown.split())
+    assert "from app.c:20 (load)" in shown
+    mine = page("one.ms", "--mine", "xmalloc").text
+    assert "works for the caller" not in mine and "from app.c:9 (xmalloc)" in mine
+
+
 def test_a_run_shows_its_course_its_snapshots_and_what_grew_between_them() -> None:
     write_run(("loaded", massif(LOAD)), ("reset", massif([*LOAD, *LEAK])))
     found = page("run")
@@ -171,3 +180,26 @@ def test_what_a_cut_file_leaves_out_is_called_that_on_the_page() -> None:
     file = str(Path(__file__).parents[1] / "captures" / "stacks" / "many.0001.heap.gz")
     text = page(file).text
     assert "call sites that the file leaves out" in text and "threshold" not in text
+
+
+def test_a_row_opened_shows_its_paths_with_their_bytes_and_how_many_more_there_are() -> None:
+    lines = []
+    for number in range(7):
+        lines += path(100 * (number + 1), "grow (tree.c:5)", f"caller{number} (tree.c:{20 + number})")
+    Path("a.ms").write_text(massif(lines))
+    text = page("a.ms").text
+    shown = [number for number in range(7) if re.search(rf"caller{number}\b", text.split("call tree")[0])]
+    assert shown == [2, 3, 4, 5, 6], "the largest"
+    assert [size for size in (700, 600, 500, 400, 300) if f"{size} B" not in text] == []
+    assert "and 2 more, 300 B" in text
+
+
+def test_a_profile_without_a_tree_is_a_page_with_its_course(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.ms").write_text(massif(None, None, sizes=(100, 300)))
+    assert "peak: 300 B in snapshot 1" in page("a.ms").text
+    Path("b.ms").write_text(massif(None, sizes=(100,)))
+    assert "peak: 100 B in snapshot 0" in page("b.ms").text
+    assert main(["show", "b.ms"]) == 0
+    assert "peak: 100 B in snapshot 0" in capsys.readouterr().out, (
+        "one snapshot without a tree is no empty answer"
+    )

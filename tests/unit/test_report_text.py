@@ -387,7 +387,7 @@ def test_what_another_process_dumped_is_told_apart_and_compared_with_its_own() -
     assert lines[1] == ["own#1", "9.0", "MiB", "600", "ms", "process", "8"]
     assert lines[2] == ["own#2", "3.0", "MiB", "+1.0", "MiB", "700", "ms"], "the program's, after its own"
     assert lines[3][3:5] == ["+1.0", "MiB"] and lines[3][-2:] == ["process", "8"]
-    assert lines[4][3:] == ["900", "ms", "2", "main", "at", "a.c:1"], (
+    assert lines[4][3:] == ["900", "ms", "2", "main", "at", "a.c:1", "(process", "9)"], (
         "of the program started again, from anew"
     )
 

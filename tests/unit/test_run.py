@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from gdbmem.errors import InputError
-from gdbmem.runs.run import Run, check_name, is_run, notices, open_run
+from gdbmem.runs.ordering import process_notices
+from gdbmem.runs.run import Run, check_name, is_run, open_run
 
 
 def new_run(parent: Path, program: str = "decoder") -> Run:
@@ -85,6 +86,15 @@ def test_a_file_name_is_given_again_only_if_nothing_was_written_under_it(tmp_pat
     (run.folder / "snapshots/0002.massif").write_bytes(b"of somebody else")
     assert run.next_file("massif") == "snapshots/0003.massif"
     assert open_run(run.folder).next_file("massif") == "snapshots/0003.massif"
+
+
+def test_a_packed_file_counts_and_is_listed_by_its_engine(tmp_path: Path) -> None:
+    run = new_run(tmp_path)
+    assert run.next_file("heaptrack", packed=True) == "snapshots/0001.heaptrack.zst"
+    (run.folder / "snapshots/0001.heaptrack.zst").write_bytes(b"raw")
+    again = open_run(run.folder)
+    assert again.next_file("massif") == "snapshots/0002.massif"
+    assert [(record.name, record.engine) for record in again.snapshots] == [("unnamed-0001", "heaptrack")]
 
 
 def test_a_snapshot_whose_line_was_never_written_is_listed_all_the_same(tmp_path: Path) -> None:
@@ -175,7 +185,26 @@ def test_damaged_and_newer_runs_are_told_apart_from_no_run(tmp_path: Path) -> No
 
 def test_what_the_launch_noted_reaches_the_reader(tmp_path: Path) -> None:
     run = new_run(tmp_path)
-    assert list(notices(run)) == []
+    assert list(run.notices) == []
     run.update(warnings=[{"slug": "static-binary", "message": "it is static"}])
-    (notice,) = notices(open_run(run.folder))
+    (notice,) = open_run(run.folder).notices
     assert (notice.slug, notice.message) == ("static-binary", "it is static")
+
+
+def test_a_snapshot_that_was_interrupted_stands_where_it_was_taken(tmp_path: Path) -> None:
+    run = new_run(tmp_path)
+    snapshot(run, "first")
+    (run.folder / run.next_file("massif")).write_bytes(b"raw")  # Ctrl-C before its line in the log
+    snapshot(run, "ok")
+    (run.folder / "snapshots" / "0004.massif").write_bytes(b"raw")
+    assert [record.name for record in run.snapshots] == ["first", "unnamed-0002", "ok", "unnamed-0004"]
+
+
+def test_snapshots_of_two_processes_of_one_run_are_not_compared_in_silence(tmp_path: Path) -> None:
+    run = new_run(tmp_path)
+    for name, process in (("a", 71), ("b", 71), ("c", 72)):
+        snapshot(run, name, process=process)
+    taken = [(record.name, record.process) for record in run.snapshots]
+    assert process_notices(taken[:2]) == []
+    assert [notice.slug for notice in process_notices(taken[1:])] == ["other-process"]
+    assert "b is of process 71, c of process 72" in process_notices(taken[1:])[0].message

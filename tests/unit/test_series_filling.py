@@ -40,7 +40,7 @@ def test_a_short_leak_is_judged_by_the_looks_between_its_few_reads_of_pss(tmp_pa
         return 20 * MIB + t * 2 * MIB
 
     recording = record(tmp_path, lambda t: SHARED + own(t), pss=lambda t: SHARED + 2 * own(t))
-    points, followed = total_points(recording)
+    points, followed, _ = total_points(recording)
     assert (len(points), followed) == (26, 20)
     assert points[7][1] == pytest.approx(SHARED + 2 * own(1.4), abs=4)
     summary = summarize(recording)

@@ -217,7 +217,7 @@ def test_a_zstd_bomb_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     from gdbmem.formats import opening
 
-    monkeypatch.setattr(opening, "_UNPACKED_LIMIT_BYTES", 10 << 20)
+    monkeypatch.setattr(opening, "_LIMIT_BYTES", 10 << 20)
     packed = zstandard.compress(bytes(200 << 20))
     tracemalloc.start()
     try:

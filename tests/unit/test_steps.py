@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -11,7 +12,7 @@ from gdbmem.analysis.steps import GROUPINGS, sum_steps, total_bytes
 from gdbmem.model.step import LOCKED, SHARED, Step
 from gdbmem.report.sparkline import sparkline, thinned
 from gdbmem.report.steps import step_line, steps_json
-from gdbmem.report.steps_plot import steps_html, steps_svg
+from gdbmem.report.steps_plot import count_ticks, size_ticks, steps_html, steps_svg
 
 
 def step(
@@ -64,6 +65,21 @@ def test_a_line_says_what_moved_and_who_shared_it() -> None:
     assert "(heap +8.0 KiB)" in line and "[shared with threads 2, 5; waited for mutex m]" in line
 
 
+def test_a_line_names_the_part_of_the_others_and_marks_a_doubtful_one() -> None:
+    divided = STEPS[2]._replace(shared_threads=(2,), others_bytes=-4096)
+    assert "[shared with thread 2, whose part is -4.0 KiB]" in step_line(divided, color=False)
+    assert "~" not in step_line(divided, color=False)
+    assert "~+8.0 KiB" in step_line(divided._replace(divided_exactly=False), color=False)
+    assert "~+8.0 KiB" in step_line(divided._replace(others_bytes=None), color=False)
+
+
+def test_what_others_did_is_summed_apart() -> None:
+    steps = [step(1, 4096, lock=SHARED)._replace(others_bytes=8192), step(1, 4096)]
+    assert [(one.delta_bytes, one.others_bytes, one.doubtful_hits) for one in sum_steps(steps)] == [
+        (8192, 8192, 0)
+    ]
+
+
 def test_a_line_says_that_its_number_is_not_exact() -> None:
     assert "source statm, not exact" in step_line(STEPS[0]._replace(exact=False), color=False)
 
@@ -79,6 +95,47 @@ def test_a_drawing_is_wellformed_and_stays_small(steps: list[Step]) -> None:
     drawing = steps_svg(steps)
     ElementTree.fromstring(drawing)
     assert len(drawing) < 700_000
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (0, 50 << 20, [n * (10 << 20) for n in range(6)]),
+        (-4096, 8192, [n * 5120 for n in range(-1, 3)]),
+        (0, 0, [0, 1]),
+        (0, 3, [0, 1, 2, 3]),
+    ],
+)
+def test_sizes_at_the_axis_are_round_and_hold_all_there_is(low: int, high: int, ticks: list[int]) -> None:
+    assert size_ticks(low, high) == ticks
+
+
+@pytest.mark.parametrize(
+    ("count", "ticks"), [(57, [0, 10, 20, 30, 40, 50, 57]), (1, [0, 1]), (20, [*range(0, 21, 2)])]
+)
+def test_numbers_of_steps_at_the_axis_are_not_written_over_each_other(count: int, ticks: list[int]) -> None:
+    assert count_ticks(count) == ticks
+
+
+def test_a_drawing_holds_each_total_until_the_next_step() -> None:
+    drawing = steps_svg([step(1, 0), step(2, 4096), step(3, 0)])
+    path = re.search(r'path d="([^"]*)"', drawing)
+    assert path is not None and re.fullmatch(r"M[\d.]+ [\d.]+(H[\d.]+V[\d.]+){3}", path[1])
+
+
+def test_a_short_peak_among_very_many_steps_is_drawn() -> None:
+    many = [step(1, 0)] * 9000
+    many[4321:4323] = [step(2, 1 << 20), step(3, -(1 << 20))]
+    heights = [float(y) for y in re.findall(r"V([\d.]+)", steps_svg(many))]
+    assert min(heights) < max(heights) - 100
+
+
+def test_a_line_of_which_nothing_is_known_is_not_called_unchanged() -> None:
+    sums = json.loads(steps_json(STEPS, sum_steps(STEPS)))["sums"]
+    assert [one["delta_bytes"] for one in sums if one["line"] == 4] == [None]
+    assert '<td class="n">?</td>' in steps_html(STEPS, "t") and "1 step of unknown size" in steps_html(
+        STEPS, "t"
+    )
 
 
 def test_a_chart_keeps_the_last_value() -> None:

@@ -73,3 +73,8 @@ def test_counted_things_agree_with_their_number(count: int, words: str) -> None:
 def test_a_plural_that_has_its_own_form_is_used() -> None:
     assert plural(2, "entry", "entries") == "2 entries"
     assert plural(1, "entry", "entries") == "1 entry"
+
+
+def test_words_in_y_have_their_plural() -> None:
+    assert plural(2, "more library") == "2 more libraries"
+    assert plural(2, "day") == "2 days"

@@ -62,9 +62,9 @@ class Ended:
         self.alive = status is None
 
 
-def process(run: Path, status: Optional[int]) -> Process:
+def process(run: Path, status: Optional[int], *options: str) -> Process:
     program = Program(Path("/p"), Path("/p"), is_static=False)
-    order = Order(Valgrind("v", "g"), [], program, [], {}, run=run, runtime=run)
+    order = Order(Valgrind("v", "g"), options, program, [], {}, run=run, runtime=run)
     return Process(order, Ended(status))  # type: ignore[arg-type]
 
 
@@ -88,6 +88,15 @@ def test_what_became_of_the_program_is_told_from_what_it_left(
     sentence = fate(ended, exited=exited)
     assert words in sentence
     assert bool(words) == bool(sentence)
+
+
+def test_a_program_that_valgrind_could_not_follow_is_not_to_be_launched_with_the_option_it_was_launched_with(
+    tmp_path: Path,
+) -> None:
+    followed = fate(process(tmp_path, 1, "--trace-children=yes"), exited=False)
+    assert "which valgrind could not start (status 1)" in followed and "/proc/self/exe" in followed
+    assert "--trace-children" not in followed
+    assert "/proc/self/exe" in fate(process(tmp_path, 1), exited=False)
 
 
 def test_valgrind_can_be_reached_once_its_last_fifo_is_there(tmp_path: Path) -> None:

@@ -173,10 +173,11 @@ def _pieces(np: Any, memory: Memory, table: ChunkTable) -> Iterator[tuple[Any, A
     units = np.asarray(table.units)
     ends = np.append(units[1:], np.uint32((table.end - table.start) // UNIT))
     live = np.flatnonzero(np.asarray(table.live))
+    begins = units[live]
     at = 0
     while at < len(live):
-        base = table.start + UNIT * int(units[live[at]])
-        last = int(np.searchsorted(units[live], (base - table.start + _BLOCK) // UNIT))
+        base = table.start + UNIT * int(begins[at])
+        last = int(np.searchsorted(begins, units.dtype.type((base - table.start + _BLOCK) // UNIT)))
         mine = live[at:last]
         start = table.start + UNIT * units[mine].astype(np.int64)
         size = UNIT * (ends[mine].astype(np.int64) - units[mine])

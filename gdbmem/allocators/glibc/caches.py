@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Optional
+from typing import Any, Optional
 
+from gdbmem.allocators.glibc import lockstep
 from gdbmem.allocators.glibc.arenas import ArenaState
-from gdbmem.allocators.glibc.layout import TCACHE_CHUNKS
+from gdbmem.allocators.glibc.damage import Damage
+from gdbmem.allocators.glibc.fastlists import read_fast_lists
+from gdbmem.allocators.glibc.layout import ALIGNMENT, MIN_CHUNK, TCACHE_CHUNKS
 from gdbmem.allocators.glibc.tally import Cached
+from gdbmem.allocators.glibc.threadlocal import ThreadVariables
 from gdbmem.linux.maps import Mapping
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
 
-_TLS_REACH = 0x1000  # how far from the thread pointer libc's thread-local variables are looked for
+_LONG = 1_000  # chunks in a list from which on setting up numpy's way takes less time
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,8 @@ class ThreadPointers:
     thread_pointer: int
     stack_pointer: int = 0
     name: str = ""
+    program_counter: int = 0
+    system_call: int = -1  # its number, where the thread stands in one; -1: unknown
 
 
 @dataclass
@@ -33,8 +39,12 @@ class Caches:
 
     cached: Cached = field(default_factory=Cached)
     unread_threads: list[int] = field(default_factory=list)
-    broken: list[str] = field(default_factory=list)  # chains that ran in a circle or out of memory
+    broken: list[Damage] = field(default_factory=list)  # chains that ran in a circle or out of memory
     arena_of: dict[int, int] = field(default_factory=dict)  # tid → address of its arena
+    tcache_lists: dict[tuple[int, int], list[int]] = field(default_factory=dict)  # tid, bin → chunks
+    tcache_faults: dict[tuple[int, int], str] = field(default_factory=dict)
+    fastbin_counts: dict[tuple[int, int], int] = field(default_factory=dict)  # arena, bin → chunks
+    fastbin_faults: dict[tuple[int, int], str] = field(default_factory=dict)  # arena, bin → what is wrong
 
 
 class Known:
@@ -57,80 +67,80 @@ def read_caches(
     arenas: Sequence[ArenaState],
     threads: Sequence[ThreadPointers],
     mappings: Sequence[Mapping],
+    tls_bytes: int = 0,
 ) -> Caches:
-    """Return every chunk in a tcache or a fastbin; threads whose cache wasn't found are named."""
+    """Return every chunk in a tcache or a fastbin; threads whose cache wasn't found are named.
+
+    *tls_bytes* is the size of libc's thread-local variables, 0 where it isn't known.
+    """
     result = Caches()
     known = Known(mappings)
     windows = WindowedMemory(memory)
-    blocks = {t.tid: _near(memory, t.thread_pointer) for t in threads if t.thread_pointer}
-    tcaches = _tcaches(windows, known, blocks)
-    result.arena_of = _arenas_of(blocks, {a.address for a in arenas})
+    pointers = {t.tid: t.thread_pointer for t in threads if t.thread_pointer}
+    variables = ThreadVariables.read(memory, pointers, tls_bytes)
+    tcaches = _tcaches(windows, known, variables)
+    result.arena_of = _arenas_of(variables, {a.address for a in arenas})
     protected = _is_protected(windows, known, tcaches.values(), arenas)
-    tcached: list[int] = []
-    for tid, tcache in tcaches.items():
-        for entry in tcache.entries:
-            tcached += _chain(windows, entry - 16, protected, result.broken, f"tcache of thread {tid}")
-    fast: list[int] = []
-    for arena in arenas:
-        for head in arena.fastbins:
-            fast += _chain(windows, head, protected, result.broken, f"fastbin of arena {arena.number}")
-    result.cached = Cached(array("Q", sorted(set(tcached))), array("Q", sorted(set(fast))))
+    _follow_tcaches(windows, tcaches, protected, result)
+    tcached = [chunk for chunks in result.tcache_lists.values() for chunk in chunks]
+    fast = _all_fast(memory, windows, arenas, protected, result)
+    _check_apart(tcached, fast, result.broken)
+    result.cached = Cached(array("Q", sorted(set(tcached))), fast)
     if any(not arena.is_unused for arena in arenas):
         seen = set(tcaches)
-        result.unread_threads = [t.tid for t in threads if not blocks.get(t.tid) and t.tid not in seen]
-        if blocks and not tcaches:
+        result.unread_threads = [
+            t.tid for t in threads if t.tid not in variables.blocks and t.tid not in seen
+        ]
+        if variables.blocks and not tcaches:
             result.unread_threads = [t.tid for t in threads]
     return result
 
 
-@dataclass(frozen=True)
-class _Near:
-    """The words around a thread pointer: ``words[n]`` is at ``start + 8 n``."""
-
-    start: int
-    words: Sequence[int]
-    pointer: int
-
-
-def _near(memory: Memory, pointer: int) -> Optional[_Near]:
-    words: list[int] = []
-    start = 0
-    read = getattr(memory, "read_around", memory.read)  # what is a file's, beside it, is no thread's
-    for page in range((pointer - _TLS_REACH) & -4096, pointer + _TLS_REACH, 4096):
-        try:
-            data = read(page, 4096)
-        except MemoryUnreadable:
-            if page <= pointer:
-                words, start = [], 0
+def _follow_tcaches(
+    windows: WindowedMemory, tcaches: dict[int, _Tcache], protected: bool, result: Caches
+) -> None:
+    for tid, tcache in tcaches.items():
+        where = f"tcache of thread {tid}"
+        for number, entry in enumerate(tcache.entries):
+            if not entry:
                 continue
-            break
-        if not words:
-            start = page
-        words += memoryview(data).cast("Q").tolist()
-    return _Near(start, words, pointer) if words else None
-
-
-def _columns(blocks: dict[int, Optional[_Near]]) -> Iterator[tuple[int, dict[int, int]]]:
-    """Yield (offset from the thread pointer, tid → word there)."""
-    known = {tid: block for tid, block in blocks.items() if block is not None}
-    for offset in range(-_TLS_REACH, _TLS_REACH, 8):
-        column = {}
-        for tid, block in known.items():
-            index = (block.pointer + offset - block.start) >> 3
-            if 0 <= index < len(block.words):
-                column[tid] = block.words[index]
-        yield offset, column
+            faults: list[Damage] = []
+            size = tcache.chunk_bytes(number)
+            chunks = _list(windows, entry - 16, protected, size, faults, where)
+            result.tcache_lists[tid, number] = chunks
+            counted = tcache.counts[number] if tcache.counts else len(chunks)
+            if counted != len(chunks) and not faults:
+                what = f"the {where} counts {counted} blocks of {size - 8:,} bytes and holds {len(chunks)}"
+                faults.append(Damage(tcache.address - 16, 0, what))
+            if faults:
+                result.tcache_faults[tid, number] = faults[0].what
+            result.broken += faults
+        for number in tcache.odd:
+            what = (
+                f"the tcache of thread {tid} at 0x{tcache.address:x} is damaged: its list {number} can't be"
+            )
+            result.tcache_faults[tid, number] = what
+            result.broken.append(Damage(tcache.address - 16, 0, what))
 
 
 @dataclass(frozen=True)
 class _Tcache:
-    entries: Sequence[int]  # where chains begin: addresses of user memory
+    address: int
+    bins: int
+    entries: Sequence[int]  # where the chain of each bin begins: addresses of user memory, or 0
+    odd: Sequence[int] = ()  # bins whose beginning, or count, can't be
+    counts: Sequence[int] = ()  # of each bin; empty where malloc keeps none
+
+    def chunk_bytes(self, number: int) -> int:
+        """Return the size of the chunks in bin *number*; 0 for the bins of large ones, which hold several sizes."""
+        return MIN_CHUNK + ALIGNMENT * number if number < 64 else 0
 
 
-def _tcaches(windows: WindowedMemory, known: Known, blocks: dict[int, Optional[_Near]]) -> dict[int, _Tcache]:
+def _tcaches(windows: WindowedMemory, known: Known, variables: ThreadVariables) -> dict[int, _Tcache]:
     """Return tid → tcache: the one thread-local variable that points to a tcache wherever it points."""
     best: dict[int, _Tcache] = {}
-    for _, column in _columns(blocks):
+    most = (0, 0)
+    for column in variables.columns():
         found: dict[int, _Tcache] = {}
         for tid, value in column.items():
             if value == 0 or value % 16 or value not in known:
@@ -138,12 +148,14 @@ def _tcaches(windows: WindowedMemory, known: Known, blocks: dict[int, Optional[_
             tcache = _read_tcache(windows, known, value)
             if tcache is not None:
                 found[tid] = tcache
-        if len(found) > len(best):
-            best = found
+        rank = (sum(not tcache.odd for tcache in found.values()), len(found))
+        if rank > most:
+            best, most = found, rank
     return best
 
 
 def _read_tcache(windows: WindowedMemory, known: Known, address: int) -> Optional[_Tcache]:
+    """Return the tcache at *address*; None where the block there has another size than a tcache's."""
     try:
         head = windows.word(address - 8)
         bins = TCACHE_CHUNKS.get(head & ~7)
@@ -153,19 +165,19 @@ def _read_tcache(windows: WindowedMemory, known: Known, address: int) -> Optiona
     except MemoryUnreadable:
         return None
     counts = b"".join(word.to_bytes(8, "little") for word in raw[: bins // 4])
-    entries = raw[bins // 4 :]
     slots = memoryview(counts).cast("H")
-    if any(entry and (entry % 16 or entry not in known) for entry in entries):
-        return None
-    if bins == 64 and any(bool(slots[n]) != bool(entries[n]) for n in range(bins)):
-        return None  # the counters count what the lists hold
-    return _Tcache([entry for entry in entries if entry])
+    entries = raw[bins // 4 :]
+    odd = [n for n, entry in enumerate(entries) if entry and (entry % 16 or entry not in known)]
+    if bins == 64:  # the counters count what the lists hold; later ones what may still be put there
+        odd += [n for n in range(bins) if n not in odd and bool(slots[n]) != bool(entries[n])]
+    begins = [0 if n in odd else entry for n, entry in enumerate(entries)]
+    return _Tcache(address, bins, begins, odd, list(slots) if bins == 64 else ())
 
 
-def _arenas_of(blocks: dict[int, Optional[_Near]], addresses: set[int]) -> dict[int, int]:
+def _arenas_of(variables: ThreadVariables, addresses: set[int]) -> dict[int, int]:
     """Return tid → arena: the thread-local variable that holds an arena's address in most threads."""
     best: dict[int, int] = {}
-    for _, column in _columns(blocks):
+    for column in variables.columns():
         found = {tid: value for tid, value in column.items() if value in addresses}
         if len(found) > len(best) and all(not value or value in addresses for value in column.values()):
             best = found
@@ -173,11 +185,11 @@ def _arenas_of(blocks: dict[int, Optional[_Near]], addresses: set[int]) -> dict[
 
 
 def _is_protected(
-    windows: WindowedMemory, known: Known, tcaches: object, arenas: Sequence[ArenaState]
+    windows: WindowedMemory, known: Known, tcaches: Iterable[_Tcache], arenas: Sequence[ArenaState]
 ) -> bool:
     """Tell whether list pointers are xored with their place (safe-linking), as the lists themselves show."""
     plain = safe = 0
-    links = [entry for tcache in tcaches for entry in tcache.entries]  # type: ignore[attr-defined]
+    links = [entry for tcache in tcaches for entry in tcache.entries if entry]
     links += [head + 16 for arena in arenas for head in arena.fastbins if head]
     for link in links[:4096]:
         try:
@@ -190,7 +202,105 @@ def _is_protected(
     return safe >= plain
 
 
-def _chain(windows: WindowedMemory, chunk: int, protected: bool, broken: list[str], where: str) -> list[int]:
+def _list(
+    windows: WindowedMemory,
+    chunk: int,
+    protected: bool,
+    size: int,
+    broken: list[Damage],
+    where: str,
+    most: Optional[int] = None,
+) -> list[int]:
+    """Return the chunks of a list from *chunk* on, up to the first that isn't of *size* (0: any)."""
+    faults: list[Damage] = []
+    chunks = _chain(windows, chunk, protected, faults, where, most)
+    good = _odd_size(windows, chunks, size) if size else len(chunks)
+    if good < len(chunks):
+        odd = chunks[good]
+        led = f", to which the block at 0x{chunks[good - 1]:x} leads," if good else ""
+        what = (
+            f"the block at 0x{odd:x}{led} has the size word 0x{windows.word(odd + 8):x} in the {where}"
+            f" for blocks of {size - 8:,} bytes"
+        )
+        faults = [Damage(odd, 0, what)]
+    broken += faults
+    return chunks[:good]
+
+
+class _LongError(Exception):
+    """A list has more chunks than are to be followed one by one."""
+
+
+def _all_fast(
+    memory: Memory,
+    windows: WindowedMemory,
+    arenas: Sequence[ArenaState],
+    protected: bool,
+    result: Caches,
+) -> Sequence[int]:
+    """Return the chunks in fastbins, sorted: long lists with numpy where it is there, else one by one."""
+    few: set[int] = set()
+    many = []
+    for arena in arenas:
+        quick = None
+        try:
+            few.update(_fast_of(windows, arena, protected, result, _LONG if lockstep.available() else None))
+            continue
+        except _LongError:
+            windows.windows.clear()  # of a list in random order they are most of the heap
+            quick = read_fast_lists(memory, arena, protected)
+        if quick is None:
+            few.update(_fast_of(windows, arena, protected, result, None))
+            continue
+        many.append(quick.chunks)
+        result.fastbin_counts.update({(arena.number, n): count for n, count in quick.counts.items()})
+        for number, chunk, to in quick.broken:
+            where = f"the fastbin of arena {arena.number} for blocks of {MIN_CHUNK + ALIGNMENT * number - 8:,} bytes"
+            led = (
+                f"from 0x{chunk:x} to 0x{to:x}, where it was before"
+                if to
+                else f"from 0x{chunk:x} to no block"
+            )
+            result.fastbin_faults[arena.number, number] = f"{where} leads {led}"
+            result.broken.append(Damage(chunk, arena.number, f"{where} leads {led}"))
+    if not many:
+        return array("Q", sorted(few))
+    import numpy as np
+
+    chunks: Any = many[0]
+    if few or len(many) > 1:
+        chunks = np.concatenate([np.array(sorted(few), dtype=np.uint64), *many])
+        chunks.sort(kind="stable")
+    return chunks  # type: ignore[no-any-return]
+
+
+def _fast_of(
+    windows: WindowedMemory, arena: ArenaState, protected: bool, result: Caches, most: Optional[int]
+) -> list[int]:
+    """Return the chunks in the fastbins of *arena*; raises _LongError where a list has more than *most*."""
+    found: list[list[int]] = []
+    faults: list[list[Damage]] = []
+    where = f"fastbin of arena {arena.number}"
+    for number, head in enumerate(arena.fastbins):
+        noted: list[Damage] = []
+        found.append(_list(windows, head, protected, MIN_CHUNK + ALIGNMENT * number, noted, where, most))
+        faults.append(noted)
+    for number, noted in enumerate(faults):
+        result.fastbin_counts[arena.number, number] = len(found[number])
+        result.broken += noted
+        if noted:
+            result.fastbin_faults[arena.number, number] = noted[0].what
+    return [chunk for chunks in found for chunk in chunks]
+
+
+def _chain(
+    windows: WindowedMemory,
+    chunk: int,
+    protected: bool,
+    broken: list[Damage],
+    where: str,
+    most: Optional[int] = None,
+) -> list[int]:
     """Return the chunks of a list from *chunk* on; a list that can't be is noted in *broken*.
 
     A fastbin points to chunks, a tcache to user memory 16 bytes on, where the link is in both.
@@ -198,22 +308,47 @@ def _chain(windows: WindowedMemory, chunk: int, protected: bool, broken: list[st
     seen: dict[int, None] = {}
     to_chunk = 16 if where.startswith("tcache") else 0
     loaded = windows.windows
+    before = 0
     while chunk:
-        if chunk in seen or chunk & 15:
-            broken.append(f"the {where} is broken at 0x{chunk:x}")
-            break
         link = chunk + 16
         try:
+            if chunk in seen or chunk & 15 or chunk < 0:
+                raise MemoryUnreadable(chunk)
             # The hot loop of a heap with millions of small free blocks: one look-up a block.
             window = loaded.get(link >> 16)
             value = window[(link & 0xFFFF) >> 3] if window else windows.word(link)
         except MemoryUnreadable:
-            broken.append(f"the {where} is broken at 0x{chunk:x}")
+            how = "leads in a circle" if chunk in seen else "leads to no block"
+            after = f"the block at 0x{before:x} in it, freed already, was written to, or freed twice"
+            what = f"the {where} {how} at 0x{chunk & (1 << 64) - 1:x}" + (f": {after}" if before else "")
+            broken.append(Damage(before or chunk, 0, what))
             break
         seen[chunk] = None
+        if most is not None and len(seen) > most:
+            raise _LongError
         following = value ^ (link >> 12) if protected else value
-        chunk = following - to_chunk if following else 0
-        if chunk < 0:
-            broken.append(f"the {where} is broken at 0x{following:x}")
-            break
+        before, chunk = chunk, following - to_chunk if following else 0
     return list(seen)
+
+
+def _odd_size(windows: WindowedMemory, chunks: Sequence[int], size: int) -> int:
+    """Return the number of the first of *chunks* that isn't of *size*; their count where all are."""
+    for number, chunk in enumerate(chunks):
+        window = windows.windows.get(chunk + 8 >> 16)
+        head = window[(chunk + 8 & 0xFFFF) >> 3] if window else windows.word(chunk + 8)
+        if head & ~7 != size:
+            return number
+    return len(chunks)
+
+
+def _check_apart(tcached: list[int], fast: Sequence[int], broken: list[Damage]) -> None:
+    """Note a chunk that is in two lists."""
+    ordered = sorted(tcached)
+    twice = [chunk for chunk, following in zip(ordered, ordered[1:]) if chunk == following]
+    for chunk in dict.fromkeys(tcached):
+        at = bisect_left(fast, chunk)
+        if at < len(fast) and fast[at] == chunk:
+            twice.append(chunk)
+    if twice:
+        chunk = min(twice)
+        broken.append(Damage(chunk, 0, f"the block at 0x{chunk:x} was freed twice: it is in two lists"))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 UNIT = 16  # chunks begin at multiples of this
 HEADER = 16  # from a chunk's address to the program's memory
 _BLOCK = 1 << 24
+_PIECE = 1 << 18  # addresses that are looked up at a time
 
 
 @dataclass(frozen=True)
@@ -103,8 +104,10 @@ def _quick(memory: Memory, start: int, end: int, cached: Cached) -> ChunkTable:
     every: Any = np.concatenate(units)
     live: Any = np.append(np.concatenate(in_use)[1:], bool(last))
     for addresses in (cached.tcache, cached.fastbins):
-        if len(addresses):
-            wanted = (np.array(addresses, dtype=np.uint64) - np.uint64(start)) // np.uint64(UNIT)
+        for begin in range(0, len(addresses), _PIECE):
+            some = np.asarray(addresses[begin : begin + _PIECE], dtype=np.uint64)
+            # Of the type of what is searched: numpy would copy that, all of it, to make them alike.
+            wanted = ((some - np.uint64(start)) // np.uint64(UNIT)).astype(every.dtype)
             number = np.minimum(np.searchsorted(every, wanted), len(every) - 1)
             live[number[every[number] == wanted]] = False
     return ChunkTable(start, end, every, live)

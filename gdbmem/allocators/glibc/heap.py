@@ -9,6 +9,7 @@ from typing import Callable, Optional
 from gdbmem.allocators.glibc import lockstep, walk
 from gdbmem.allocators.glibc.arenas import ArenaState, HeapCorrupt, Region, read_arenas, resume
 from gdbmem.allocators.glibc.caches import Caches, ThreadPointers, read_caches
+from gdbmem.allocators.glibc.damage import Break, Damage, check_lists, find_break, is_fencepost
 from gdbmem.allocators.glibc.layout import TCACHE_CHUNKS, LibcFacts
 from gdbmem.allocators.glibc.locate import Found, Parameters, locate, read_parameters
 from gdbmem.allocators.glibc.mmapped import MmappedChunk, find_mmapped
@@ -16,11 +17,14 @@ from gdbmem.allocators.glibc.pieces import writable_areas
 from gdbmem.allocators.glibc.tally import CORRUPT, FENCEPOST, LIVE, Cached, Tally, trim_range
 from gdbmem.errors import Notice
 from gdbmem.linux.maps import Mapping
-from gdbmem.model.memory import Memory, MemoryUnreadable
+from gdbmem.linux.pages import PAGE as KERNEL_PAGE
+from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
 from gdbmem.text import plural
 from gdbmem.units import format_size
 
 Walker = Callable[[Memory, Tally, int, Cached], None]
+_MOST_CHANGES = 4  # contradictions that one thread in malloc may leave for a moment
+_BEYOND = 1 << 64  # behind all that have an address of their own
 _MIN_TOP = 33  # systrim keeps MINSIZE + 1 bytes of top
 
 
@@ -34,6 +38,7 @@ class ArenaReading:
     top: Optional[tuple[int, int]] = None  # free memory at the end that malloc_trim leaves alone
     overheads: list[tuple[int, int]] = field(default_factory=list)  # malloc's own structures
     foreign: list[tuple[int, int]] = field(default_factory=list)  # what the program got from sbrk itself
+    breaks: list[Break] = field(default_factory=list)  # sizes that lead nowhere
 
 
 @dataclass
@@ -47,6 +52,7 @@ class HeapReading:
     mmapped: list[MmappedChunk]
     notices: list[Notice]
     is_exact: bool
+    damages: list[Damage] = field(default_factory=list)  # where it contradicts itself
 
     @property
     def is_used(self) -> bool:
@@ -67,9 +73,14 @@ def read_heap(
     bias: int,
     facts: LibcFacts,
     *,
+    tls_bytes: int = 0,
+    threads_inside: int = 0,
     walker: Optional[Walker] = None,
 ) -> Optional[HeapReading]:
     """Read the malloc of the object whose writable memory is *data*, loaded at *bias*.
+
+    *tls_bytes* is the size of its thread-local variables; *threads_inside* so many threads stand in malloc, and
+    may have changed the half of something.
 
     None where no malloc state there agrees with the heap. Raises HeapCorrupt where the arenas contradict
     themselves; a chunk that can't be is a notice, and what follows it stays unexplained.
@@ -79,14 +90,23 @@ def read_heap(
         return None
     parameters = read_parameters(memory, found)
     states = read_arenas(memory, found, parameters, mappings)
-    caches = read_caches(memory, states, threads, mappings)
+    caches = read_caches(memory, states, threads, mappings, tls_bytes)
     reading = HeapReading(found, parameters, [], caches, [], [], is_exact=True)
     break_end = next((m.end for m in mappings if m.name == "[heap]"), 0)
     for state in states:
         reading.arenas.append(_read(memory, state, caches, reading, walker or choose_walker(), break_end))
+    for arena in reading.arenas:
+        if _is_whole(arena):
+            reading.damages += check_lists(memory, found, arena)
     _find_mmapped(memory, mappings, reading)
     _note_caches(reading)
+    _note_damages(reading, threads_inside)
     return reading
+
+
+def _is_whole(arena: ArenaReading) -> bool:
+    """Tell whether all of the arena's chunks were walked."""
+    return not arena.state.unfound_bytes and all(t.stopped_why != CORRUPT for t in arena.tallies)
 
 
 def _read(
@@ -129,9 +149,13 @@ def _read_region(
         arena.overheads.append((region.overhead_start, region.start))
     start = region.start
     while True:
-        tally = Tally(start, region.end)
+        tally = Tally(start, region.end, in_further_arena=not arena.state.is_main)
         walker(memory, tally, region.limit, cached.between(start, region.end))
         at = tally.stopped_at
+        reading.damages += [
+            Damage(chunk, arena.state.number, f"the block at 0x{chunk:x} {why}")
+            for chunk, why in tally.odd.items()
+        ]
         if at == region.limit and region.has_top:
             _take_top(arena, tally, region, reading, break_end)
             arena.tallies.append(tally)
@@ -140,6 +164,10 @@ def _read_region(
         arena.releasable += [trim_range(*run) for run in tally.runs]
         if at == region.end - 16 and not region.has_top:
             tally.stopped_why = FENCEPOST  # cut to the one word that a full piece has room for
+        elif tally.stopped_why == FENCEPOST and not is_fencepost(
+            memory, at, region.end, in_further_arena=tally.in_further_arena
+        ):
+            tally.stopped_why = CORRUPT
         if tally.stopped_why == FENCEPOST:
             tally.strays -= len(cached.between(at, region.end))  # of the pieces that follow
             end = _skip_fenceposts(memory, at, region.end)
@@ -151,7 +179,7 @@ def _read_region(
                 arena.foreign.append((end, further))
                 start = further
                 continue
-        _note_corrupt(reading, arena, tally, region)
+        _note_corrupt(memory, reading, arena, tally, region)
         return
 
 
@@ -172,7 +200,7 @@ def _take_top(
     begin = tally.pending or region.limit
     arena.releasable += [trim_range(*run) for run in tally.runs]
     if arena.state.is_main and region.end == break_end:
-        page = max(reading.parameters.thp_page if reading.parameters else 0, 4096)
+        page = max(reading.parameters.thp_page if reading.parameters else 0, KERNEL_PAGE)
         extra = max(region.end - begin - _MIN_TOP, 0) & -page
         if extra:
             arena.releasable.append((region.end - extra, region.end))
@@ -182,16 +210,37 @@ def _take_top(
     tally.add_top(region.limit, region.end)
 
 
-def _note_corrupt(reading: HeapReading, arena: ArenaReading, tally: Tally, region: Region) -> None:
+def _note_corrupt(
+    memory: Memory, reading: HeapReading, arena: ArenaReading, tally: Tally, region: Region
+) -> None:
+    tally.stopped_why = CORRUPT
+    found = find_break(memory, tally.last or tally.stopped_at, tally.stopped_at, region.limit)
+    arena.breaks.append(found)
+    head = word_at(memory, found.address + 8)
+    where = f"the block at 0x{found.address:x} has the size word 0x{head:x}, which can't be"
+    rest = f"{format_size(region.end - tally.stopped_at)} from 0x{tally.stopped_at:x} on are not analysed"
+    sound = f", sound blocks begin again at 0x{found.sound:x}" if found.sound else ""
+    reading.damages.append(Damage(found.address, arena.state.number, f"{where}{sound}: {rest}"))
+
+
+def _note_damages(reading: HeapReading, threads_inside: int) -> None:
+    """Say that the heap contradicts itself, the first chunk first."""
+    if not reading.damages:
+        return
     reading.is_exact = False
-    rest = region.end - tally.stopped_at
-    reading.notices.append(
-        Notice(
-            "heap-corrupt",
-            f"the chunk at 0x{tally.stopped_at:x} in arena {arena.state.number} has a size that can't be:"
-            f" {format_size(rest)} from there on are not analysed",
-        )
-    )
+    threads_inside = max(threads_inside, sum(arena.state.locked for arena in reading.arenas))
+    reading.damages.sort(key=lambda damage: (damage.arena, damage.address))
+    first, count = reading.damages[0], len(reading.damages)
+    more = f" (the first of {count:,} contradictions)" if count > 1 else ""
+    if count <= _MOST_CHANGES * threads_inside:
+        slug = "heap-changing"
+        text = f"{plural(threads_inside, 'thread')} stood inside malloc, which was changing the heap: {first.what}"
+    else:
+        slug, text = "heap-corrupt", f"the heap contradicts itself: {first.what}"
+    tallies = [tally for arena in reading.arenas for tally in arena.tallies]
+    is_there = any(tally.start <= first.address < tally.end for tally in tallies)
+    shown = f"; --chunk 0x{first.address:x} shows it and its neighbours" if is_there else ""
+    reading.notices.append(Notice(slug, text + more + shown))
 
 
 def _find_mmapped(memory: Memory, mappings: Sequence[Mapping], reading: HeapReading) -> None:
@@ -237,23 +286,18 @@ def _note_caches(reading: HeapReading) -> None:
         caches.unread_threads = []  # nobody has one: since glibc 2.43 it is made by the first free()
     if caches.unread_threads:
         reading.is_exact = False
-        bound = 7 * 64 * len(caches.unread_threads)
         reading.notices.append(
             Notice(
                 "tcache-unread",
                 f"the tcache of {plural(len(caches.unread_threads), 'thread')} was not found:"
-                f" up to {bound:,} blocks counted as live are free",
+                " free blocks in it are counted as live",
             )
         )
-    for sentence in caches.broken:
-        reading.is_exact = False
-        reading.notices.append(Notice("list-corrupt", sentence))
+    reading.damages += caches.broken
     strays = sum(tally.strays for tally in tallies)
     if strays:
-        reading.is_exact = False
-        reading.notices.append(
-            Notice("cached-strays", f"{plural(strays, 'cached block')} lie where no block begins")
-        )
+        what = f"{plural(strays, 'block')} in malloc's lists of freed ones lie where no block begins"
+        reading.damages.append(Damage(_BEYOND, 0, what))
 
 
 __all__ = ["CORRUPT", "HeapCorrupt", "HeapReading", "MemoryUnreadable", "read_heap"]

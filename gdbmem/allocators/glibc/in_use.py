@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Callable, NamedTuple, Optional
 
 from gdbmem.allocators.glibc.layout import ALIGNMENT, MIN_CHUNK, TCACHE_CHUNKS, Struct
+from gdbmem.allocators.glibc.threadlocal import static_blocks
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at, words_at
 
 MOST_CHUNKS = 10_000  # free chunks that are walked where 5 ms is the most that it may take
@@ -215,7 +216,9 @@ def tcache_offset(bases: Sequence[int], memory: Memory) -> Optional[int]:
 
     On aarch64 it is above: less than 0.
     """
-    offsets: tuple[int, ...] = (*range(8, 0x400, 8), *range(0, -0x400, -8))
+    none = bytes(_COUNTED_SLOTS * 10)
+    distant = [-at for start, end in static_blocks(memory, bases) for at in range(start, end, 8)]
+    offsets: tuple[int, ...] = (*range(8, 0x400, 8), *range(0, -0x400, -8), *distant)
     for offset in offsets:
         found = 0
         for base in bases:
@@ -224,6 +227,8 @@ def tcache_offset(bases: Sequence[int], memory: Memory) -> Optional[int]:
                 if not cache:
                     continue
                 size = word_at(memory, cache - 8) & ~_FLAGS
+                if size not in TCACHE_CHUNKS and not cache & 7 and memory.read(cache, len(none)) == none:
+                    continue  # since glibc 2.43 a thread that has not freed a block yet has a common, empty one
             except MemoryUnreadable:
                 break
             if cache & 15 or size not in TCACHE_CHUNKS:

@@ -13,8 +13,9 @@ from typing import Optional
 ALIGNMENT = 16
 MIN_CHUNK = 32
 CHUNK_HEADER = 16  # prev_size and size
-# Size of the chunk that holds a tcache → its bins. A bin is a counter of two bytes and a pointer.
-TCACHE_CHUNKS = {0x290: 64, 0x300: 76}
+# Size of the chunk that holds a tcache → its bins. A bin is a counter of two bytes and a pointer. A free chunk is taken
+# whole where less than another one would be left; glibc 2.43 rounds the size up twice where free() makes the tcache.
+TCACHE_CHUNKS = {0x290: 64, 0x2A0: 64, 0x300: 76, 0x310: 76, 0x320: 76}
 PREV_INUSE, IS_MMAPPED, NON_MAIN_ARENA = 1, 2, 4
 _FIELD = re.compile(
     r"^/\*\s+(\d+)(?::\s*\d+)?\s+\|\s+(\d+)\s+\*/\s+.*?(\w+)((?:\[\d+\])*)(?:\s*:\s*\d+)?;\s*$", re.M

@@ -17,12 +17,13 @@ from gdbmem.allocators.glibc.layout import (
     Struct,
 )
 from gdbmem.linux.maps import Mapping
-from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
+from gdbmem.model.memory import Memory, MemoryUnreadable, word_at, words_at
 
 _BINS = 127  # pairs of pointers in malloc_state.bins
-_FEWEST_EMPTY = 8  # a run of this many empty bins is no accident
+_MOST_ODD = 2  # bins that a thread in malloc may have left half changed
+_HEAP_STEP, _HEAP_INFO = 1 << 20, 0x100  # further arenas stand at the begin of a heap, behind its description
 _MOST_ARENAS = 100_000
-_FIRST_CHUNKS = 4
+_FIRST_CHUNKS = 16
 HEAP_MAX = 64 << 20  # heaps of further arenas are aligned to this
 
 
@@ -110,26 +111,48 @@ def _end_of_run(mappings: Sequence[Mapping], home: Mapping) -> int:
 
 
 def _candidates(memory: Memory, start: int, end: int) -> Iterator[tuple[int, Struct]]:
-    """Yield where a malloc_state may be: an empty bin points to itself, and empty bins come in rows."""
+    """Yield where a main arena may be: its word `next` points to itself, or to an arena at the begin of a heap."""
     try:
         words = memoryview(memory.read(start, (end - start) & -8)).cast("Q")
     except MemoryUnreadable:
         return
-    index, last = 0, len(words) - 1
-    while index < last:
-        address = start + 8 * index
-        if words[index] != address - 16 or words[index + 1] != address - 16:
-            index += 1
+    own = {struct["next"]: struct for _, struct in STATES}
+    for index, word in enumerate(words):
+        if not word or word & 7:
             continue
-        run = 1
-        while index + 2 * run < last and words[index + 2 * run] == address + 16 * run - 16:
-            run += 1
-        if run >= _FEWEST_EMPTY:
-            for _, struct in STATES:
-                # The first bins may be in use: the row begins anywhere in them.
-                for before in range(_BINS - run + 1):
-                    yield address - struct["bins"] - 16 * before, struct
-        index += 2 * run
+        address = start + 8 * index
+        if address - word in own:
+            chosen = [own[address - word]]
+        elif word & (_HEAP_STEP - 1) < _HEAP_INFO and not word & 15:
+            chosen = list(own.values())
+        else:
+            continue
+        for struct in chosen:
+            state = address - struct["next"]
+            if state >= start and _has_bins(memory, state, struct):
+                yield state, struct
+
+
+def _has_bins(memory: Memory, state: int, struct: Struct) -> bool:
+    """Tell whether the bins of a malloc_state at *state* are rings, all but those that are being changed."""
+    first = state + struct["bins"]
+    try:
+        heads = words_at(memory, first, 2 * _BINS)
+    except MemoryUnreadable:
+        return False
+    odd = 0
+    for number in range(_BINS):
+        head = first + 16 * number - 16
+        forward, backward = heads[2 * number], heads[2 * number + 1]
+        if forward == backward == head:
+            continue
+        try:
+            odd += word_at(memory, forward + 24) != head or word_at(memory, backward + 16) != head
+        except MemoryUnreadable:
+            return False
+        if odd > _MOST_ODD:
+            return False
+    return True
 
 
 def _with_parameters(
@@ -151,10 +174,9 @@ def _parameter_candidates(
     except MemoryUnreadable:
         return
     for index, value in enumerate(words):
-        # sbrk_base: where the heap begins, or a little later when something else took the first bytes.
-        if not heap.start <= value < min(heap.end, heap.start + (1 << 16)) or not _begins(
-            memory, value, heap
-        ):
+        # sbrk_base: where the heap begins, or later when something else took the first bytes, as a static
+        # program's thread-local variables do.
+        if not heap.start <= value < heap.end or not _begins(memory, value, heap):
             continue
         for _, struct in PARAMETERS:
             address = start + 8 * index - struct["sbrk_base"]
@@ -211,6 +233,9 @@ class Parameters:
     sbrk_base: int
     thp_page: int
     huge_page: int
+    trim_threshold: int
+    top_pad: int
+    mmap_threshold: int
 
 
 def read_parameters(memory: Memory, found: Found) -> Optional[Parameters]:
@@ -231,4 +256,7 @@ def read_parameters(memory: Memory, found: Found) -> Optional[Parameters]:
         number("sbrk_base"),
         number("thp_pagesize"),
         number("hp_pagesize"),
+        number("trim_threshold"),
+        number("top_pad"),
+        number("mmap_threshold"),
     )

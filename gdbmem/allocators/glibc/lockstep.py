@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional
 
 from gdbmem.allocators.glibc.layout import IS_MMAPPED
+from gdbmem.allocators.glibc.linksums import LinkSums
 from gdbmem.allocators.glibc.pagesums import PageSums
 from gdbmem.allocators.glibc.tally import CORRUPT, ENDED, PAGE, Cached, Tally, why_stopped
 from gdbmem.arrays import import_numpy
@@ -50,18 +51,21 @@ class Chunks:
     flags: Flags  # the lowest byte of the size word
     end: int  # unit where the last one ends
     next_head: int  # the size word there
+    words: Words  # two a unit, of what was read from `base` on; overwritten by the next block
+    count: int  # units that were read
 
 
 def walk(memory: Memory, tally: Tally, limit: int, cached: Cached, *, block_bytes: int = BLOCK) -> None:
     """Do what `walk.walk` does, in numpy."""
     import numpy as np
 
-    sums = PageSums(np, tally, cached)
+    sums = PageSums(np, tally, cached, LinkSums(np, tally, memory))
     limit = min(limit, tally.end - UNIT)
     address, head = tally.start, 0
     for chunks in follow_chunks(memory, address, limit, block_bytes=block_bytes):
         address, head = chunks.base + UNIT * chunks.end, chunks.next_head
         if len(chunks.at):
+            tally.last = chunks.base + UNIT * int(chunks.at[-1])
             sums.add(chunks)
     tally.stopped_at, tally.stopped_why = address, ENDED if address == limit else CORRUPT
     if address < limit:
@@ -85,7 +89,7 @@ def follow_chunks(memory: Memory, address: int, limit: int, *, block_bytes: int 
         at, sizes, flags, end = chain.follow((address - base) // UNIT, stop)
         address = base + UNIT * end
         head = chain.head(end) if end < count else word_at(memory, address + 8)
-        yield Chunks(base, at, sizes, flags, end, head)
+        yield Chunks(base, at, sizes, flags, end, head, chain.words, count)
         if end < min(count, stop):
             return
 
@@ -98,7 +102,7 @@ class _Chain:
 
     def __init__(self, np: Any, units: int) -> None:
         self.np = np
-        self.words: Words = np.empty(2 * min(_PIECE, units), dtype=np.uint64)
+        self.words: Words = np.empty(2 * units, dtype=np.uint64)
         room = units + _SPACING  # so that what is looked at from a walker's distance to the next is there
         self.index: Units = np.arange(room, dtype=np.int64)
         self.following: Units = np.zeros(room, dtype=np.int64)
@@ -117,7 +121,7 @@ class _Chain:
         for begin in range(0, count, _PIECE):
             here = slice(begin, min(begin + _PIECE, count))
             follows = self.follows[here]
-            words = self.words[: 2 * len(follows)]
+            words = self.words[2 * begin : 2 * here.stop]
             memory.read_into(base + UNIT * begin, words.view(np.uint8).data)
             np.right_shift(words[1::2], 4, out=follows.view(np.uint64))
             follows += self.index[here]

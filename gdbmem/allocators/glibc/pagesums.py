@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from gdbmem.allocators.glibc.linksums import LinkSums
     from gdbmem.allocators.glibc.lockstep import Chunks
 
     Units = NDArray[np.int64]
@@ -32,8 +33,8 @@ _SMALL = 1 << 13  # sizes below 128 KiB are counted by table, in units
 class PageSums:
     """Fills *tally*, block by block. Most chunks are live: what is added up one by one are the others."""
 
-    def __init__(self, np: Any, tally: Tally, cached: Cached) -> None:
-        self.np, self.tally, self.cached = np, tally, cached
+    def __init__(self, np: Any, tally: Tally, cached: Cached, links: LinkSums) -> None:
+        self.np, self.tally, self.cached, self.links = np, tally, cached, links
         self.pages = np.frombuffer(tally.pages, dtype=np.uint16).reshape(-1, STATES)
         self.headers = np.frombuffer(tally.headers, dtype=np.uint16)
         self.reached = np.frombuffer(tally.reached, dtype=np.uint8)
@@ -48,6 +49,7 @@ class PageSums:
         self.base, self.at, self.size, self.end = chunks.base, chunks.at, chunks.sizes, chunks.end
         self.offset = (self.base - self.tally.base) // PAGE  # the block's first page as a page of the region
         self._find_others(chunks.flags, chunks.next_head)
+        self.links.add(chunks, self.kinds[FREE])
         self._count_sizes()
         self._fill_pages()
         self._share_pins()

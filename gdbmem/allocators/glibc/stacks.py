@@ -72,7 +72,8 @@ def _rings(
         for index in range(len(words) - 1):
             first, last = words[index], words[index + 1]
             head = start + 8 * index
-            if first == head or first % 16 or last % 16 or first not in known or last not in known:
+            # A node in the same data is none of a thread: the quickest to tell of a table of pointers.
+            if first % 16 or last % 16 or start <= first < end or first not in known or last not in known:
                 continue
             nodes = _ring(windows, head, first, last, known)
             if nodes and not any(start <= node < end for node in nodes):

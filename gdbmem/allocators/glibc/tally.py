@@ -7,12 +7,15 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-PAGE = 4096
+from gdbmem.linux.pages import PAGE as KERNEL_PAGE
+
+PAGE = 4096  # what is added up by itself; the kernel's pages may be larger
 LIVE, FREE, TCACHE, FASTBIN = range(4)
 STATES = 4
 HEADER = 8  # bytes of a live chunk that malloc keeps for itself
 # malloc_trim leaves the first bytes of a free chunk alone: sizeof (struct malloc_chunk).
 TRIM_KEEPS = 48
+_MOST_ODD = 64
 
 ENDED, FENCEPOST, CORRUPT = "ended", "fencepost", "corrupt"
 
@@ -59,12 +62,16 @@ class Tally:
     pinned: dict[int, float] = field(default_factory=dict)  # size of live chunks → free bytes beside them
     runs: list[tuple[int, int]] = field(default_factory=list)  # neighbouring free chunks, pages among them
     pending: int = 0  # start of the free run that the walk is in; 0: in none
+    last: int = 0  # the chunk before the one where the walk ended
     stopped_at: int = 0
     stopped_why: str = ""
     beside_end: list[int] = field(
         default_factory=list
     )  # sizes of live chunks on the page where the walk ended
     strays: int = 0  # cached chunks that the walk did not come by
+    in_further_arena: bool = False
+    odd: dict[int, str] = field(default_factory=dict)  # chunk → what of it contradicts its neighbours
+    link_sum: int = 0  # over the links of free chunks: see `linksums`
 
     def __post_init__(self) -> None:
         self.base = self.start & -PAGE
@@ -72,6 +79,11 @@ class Tally:
         self.pages = array("H", bytes(2 * STATES * count))
         self.headers = array("H", bytes(2 * count))
         self.reached = bytearray(count)
+
+    def note_odd(self, address: int, why: str) -> None:
+        """Keep that the chunk at *address* contradicts its neighbours; the first ones, not all of a million."""
+        if len(self.odd) < _MOST_ODD:
+            self.odd.setdefault(address, why)
 
     @property
     def page_count(self) -> int:
@@ -141,4 +153,4 @@ def trim_range(start: int, end: int) -> tuple[int, int]:
 
     Source: glibc malloc/malloc.c, mtrim.
     """
-    return (start + TRIM_KEEPS + PAGE - 1) & -PAGE, end & -PAGE
+    return (start + TRIM_KEEPS + KERNEL_PAGE - 1) & -KERNEL_PAGE, end & -KERNEL_PAGE

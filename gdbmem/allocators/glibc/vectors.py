@@ -207,7 +207,7 @@ def _scan_plain(memory: Memory, start: int, end: int, blocks: _Blocks) -> Iterat
     """Yield what is a vector by its pointers' order, and by the block that they point into."""
     low, high = blocks.low, blocks.high
     for at, stop in _windows(start, end):
-        for base, data in _readable(memory, at, stop):
+        for base, data in readable_pieces(memory, at, stop):
             words = memoryview(data).cast("Q")
             for number in range(len(words) - 2):
                 begin = words[number]
@@ -222,7 +222,7 @@ def _scan_quick(memory: Memory, start: int, end: int, table: Any, blocks: _Block
     import numpy as np
 
     for at, stop in _windows(start, end):
-        for base, data in _readable(memory, at, stop):
+        for base, data in readable_pieces(memory, at, stop):
             words = np.frombuffer(data, dtype=np.int64)
             begins = words[:-2]
             near = (begins >= blocks.low) & (begins < blocks.high) & (begins & 15 == 0)
@@ -262,7 +262,7 @@ def _doubtful(np: Any, words: Any, number: Any, first: Any, last: Any) -> Any:
     return (first == last) | (before == first)
 
 
-def _readable(memory: Memory, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+def readable_pieces(memory: Memory, start: int, end: int) -> Iterator[tuple[int, bytes]]:
     """Yield what can be read of ``[start, end)``: as a whole, or page by page."""
     try:
         yield start, memory.read(start, end - start)

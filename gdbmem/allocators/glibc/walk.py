@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gdbmem.allocators.glibc.layout import MIN_CHUNK
+from gdbmem.allocators.glibc.layout import IS_MMAPPED, MIN_CHUNK, NON_MAIN_ARENA
+from gdbmem.allocators.glibc.linksums import check_chunk, check_free
 from gdbmem.allocators.glibc.tally import (
     CORRUPT,
     ENDED,
@@ -60,6 +61,7 @@ def _walk_block(
     """Walk the chunks that begin in this block; return where the next one begins."""
     count = len(words)
     word = words[(address - base >> 3) + 1]
+    flags, wanted = IS_MMAPPED | NON_MAIN_ARENA, NON_MAIN_ARENA if tally.in_further_arena else 0
     while address < limit:
         size = word & ~7
         following = address + size
@@ -70,9 +72,13 @@ def _walk_block(
         index = (following - base >> 3) + 1
         next_word = words[index] if index < count else word_at(memory, following + 8)
         state = states.pop(address, LIVE) if next_word & 1 else FREE
+        if state == FREE:
+            check_free(memory, tally, address, size)
+        if word & flags != wanted or state == FREE:
+            check_chunk(tally, address, word, in_use=state != FREE, is_last=next_word & ~7 in (0, 16))
         _count(tally, state, address, size, live)
         word = next_word
-        address = following
+        tally.last, address = address, following
         if index >= count:
             break
     return address

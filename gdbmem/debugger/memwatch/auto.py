@@ -9,12 +9,13 @@ import gdb
 
 from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.memwatch.account import accounts
-from gdbmem.debugger.memwatch.locking import locking
 from gdbmem.debugger.memwatch.recorder import has_commands, recorder, selected_thread
 from gdbmem.debugger.place import real_pid
+from gdbmem.debugger.scheduler import locking
 from gdbmem.debugger.target import NATIVE, target_kind
 from gdbmem.errors import GdbmemError, UsageError
-from gdbmem.linux.threads import Activity, activities, ran_between
+from gdbmem.linux.sharing import Part, divide
+from gdbmem.linux.threads import Activity, activities, page_faults, ran_between
 from gdbmem.model.step import FREE, LOCKED, SHARED, Step
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class _Stand(NamedTuple):
     line: Optional[int]
     thread: int
     activities: dict[int, Activity]
+    faults: Optional[int] = None  # of all threads, also of those that ended
 
 
 class Auto:
@@ -115,8 +117,9 @@ class Auto:
         self._stands[gdb.selected_inferior().num] = now
         if before is None or before.pid != now.pid or before.size_bytes is None or now.size_bytes is None:
             return None
-        delta = now.size_bytes - before.size_bytes
         ran = self._others(before, now)
+        part = self._part(before, now) if ran and account.gauge.counts_pages else None
+        delta = part.own_bytes if part else now.size_bytes - before.size_bytes
         step = Step(
             command="run",
             function=before.function,
@@ -130,7 +133,9 @@ class Auto:
             heap_delta_bytes=delta if account.gauge.measures_heap else None,
             lock=SHARED if ran else LOCKED if locking() == "on" else FREE,
             shared_threads=tuple(sorted(ran)),
-            note=account.gauge.note,
+            others_bytes=part.others_bytes if part else None,
+            divided_exactly=part is None or part.is_exact,
+            note="; ".join(filter(None, [account.gauge.note, _doubt(part)])),
         )
         account.steps.append(step)
         return step
@@ -148,6 +153,24 @@ class Auto:
             position.line if position.symtab is not None else None,
             gdb.selected_thread().num,
             activities(real_pid() or inferior.pid) if several else {},
+            page_faults(real_pid() or inferior.pid) if several else None,
+        )
+
+    @staticmethod
+    def _part(before: _Stand, now: _Stand) -> Optional[Part]:
+        """Return the part of the thread that stopped; None where its page faults don't tell."""
+        tid = gdb.selected_thread().ptid[1]
+        if before.faults is None or now.faults is None or tid not in now.activities:
+            return None
+        assert before.size_bytes is not None and now.size_bytes is not None
+        earlier = before.activities.get(tid)
+        return divide(
+            now.size_bytes - before.size_bytes,
+            own_faults=now.activities[tid].faults - (earlier.faults if earlier else 0),
+            faults=now.faults - before.faults,
+            own_released=0,
+            released=0,
+            sees_releases=False,
         )
 
     @staticmethod
@@ -156,6 +179,10 @@ class Auto:
             return set()
         ran = set(ran_between(before.activities, now.activities))
         return {t.num for t in gdb.selected_inferior().threads() if t.ptid[1] in ran} - {now.thread}
+
+
+def _doubt(part: Optional[Part]) -> str:
+    return "" if part is None or part.is_exact else "who gave memory back can't be told"
 
 
 auto = Auto()

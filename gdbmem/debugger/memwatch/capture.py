@@ -30,16 +30,26 @@ class Capture:
         self.final_text = ""  # about the last stop
 
     def __enter__(self) -> Capture:
-        if _has_front_end():
-            return self
-        self._file = _anonymous_file()
-        self.holds_back = True
-        _flush()
+        if self.prepare():
+            _flush()
+            self.hold()
+        return self
+
+    def prepare(self) -> bool:
+        """Get ready to hold back; return False where nothing may be."""
+        if not _has_front_end():
+            self._file = _anonymous_file()
+            self.holds_back = True
+        return self.holds_back
+
+    def hold(self) -> None:
+        """Hold back from now on; any thread of gdb's may call it, once it is prepared."""
+        if not self.holds_back:
+            return
         # gdb complains on its standard error of a source file that is missing where a wait is interrupted.
         for descriptor in (1, 2):
             self._saved[descriptor] = os.dup(descriptor)
             os.dup2(self._file, descriptor)
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.release()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Optional, TextIO
 
 import gdb
 
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from gdbmem.debugger.memwatch.stepping import Orders
 
 _MOST_STEPS = 10_000_000
-# The options stand in front of gdb's own argument, which is kept as typed.
+# The options stand around gdb's own argument, which is kept as typed.
 LEADING_OPTION = re.compile(
-    r"\s*(--(?:lock|source|timeout|output|calls|above|for|until|top)(?:=|\s+)(?:\"[^\"]*\"|'[^']*'|\S+)|-o\s+(?:\"[^\"]*\"|'[^']*'|\S+)"
+    r"\s*(--(?:lock|source|timeout|output|calls|every|above|for|until|top)(?:=|\s+)(?:\"[^\"]*\"|'[^']*'|\S+)|-o\s+(?:\"[^\"]*\"|'[^']*'|\S+)"
     r"|--\w[\w-]*|-h)(?=\s|$)"
 )
+_LATER_OPTIONS = re.compile(r"\s(?=--[a-z]|-o\s)")
 
 
 class MemwatchCommand(Command):
@@ -54,11 +55,12 @@ class Driving(Command):
     """What the commands that move the program share."""
 
     def words(self, argument: str) -> Sequence[str]:  # type: ignore[override]
-        options, at = [], 0
-        while match := LEADING_OPTION.match(argument, at):
-            options += gdb.string_to_argv(match[1])
-            at = match.end()
-        return [*options, "--", argument[at:].strip()] if argument[at:].strip() else options
+        options, rest = _leading_options(argument)
+        later = _LATER_OPTIONS.search(rest)
+        if later is not None:
+            more, behind = _leading_options(rest[later.end() :])
+            options, rest = [*options, *more], f"{rest[: later.start()]} {behind}".strip()
+        return [*options, "--", rest] if rest else options
 
     has_source = True  # takes --source
     has_output = True  # takes --json, -o and --force
@@ -93,24 +95,42 @@ class Driving(Command):
         raise NotImplementedError
 
 
+def _leading_options(text: str) -> tuple[list[str], str]:
+    """Return the words of the options that *text* begins with, and what follows them."""
+    options: list[str] = []
+    at = 0
+    while match := LEADING_OPTION.match(text, at):
+        options += gdb.string_to_argv(match[1])
+        at = match.end()
+    return options, text[at:].strip()
+
+
 class Stepping(Driving):
     """What the commands that step share."""
+
+    takes_count = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         from gdbmem.debugger.memwatch.settings import LOCKS
 
         parser.add_argument("--lock", choices=LOCKS, help="whether the other threads stand still")
         parser.add_argument("--timeout", metavar="TIME", help="let the other threads go after this long")
+        if self.takes_count:
+            parser.add_argument(
+                "--top", metavar="N", type=int, help="only the N largest changes of the table"
+            )
+        else:
+            parser.set_defaults(top=None)
         super().add_arguments(parser)
 
     def orders(self, args: argparse.Namespace) -> Orders:
         from gdbmem.debugger.memwatch.settings import patience, setting
-        from gdbmem.debugger.memwatch.stepping import LINE_COMMANDS, Orders
+        from gdbmem.debugger.memwatch.stepping import Orders
 
         command = self.name.split()[1]
         lock = args.lock or setting("lock")
         common = {"lock": lock, "timeout_seconds": patience(args.timeout), "source": args.source}
-        if command in LINE_COMMANDS:
+        if self.takes_count:
             return Orders(command, count=_count(args.argument), **common)
         return Orders(command, args.argument, **common)
 
@@ -118,13 +138,14 @@ class Stepping(Driving):
         from gdbmem.debugger.memwatch.showing import show_steps
         from gdbmem.debugger.memwatch.stepping import Stepper
 
+        check_top(args.top)
         stepper = Stepper(self.orders(args))
         try:
             with stepper.prepared():
                 stepper.run()
         finally:
             if stepper.steps:
-                show_steps(stepper, json=args.json, stream=stream)
+                show_steps(stepper, json=args.json, top=args.top, stream=stream)
 
 
 def _count(text: str) -> int:
@@ -141,6 +162,12 @@ def _count(text: str) -> int:
     return count
 
 
+def check_top(top: Optional[int]) -> None:
+    """Raise UsageError where --top asks for no row at all."""
+    if top is not None and top < 1:
+        raise UsageError("--top takes a number from 1", hint="as in --top 5")
+
+
 def refuse_non_stop() -> None:
     """Raise TargetError in gdb's non-stop mode: the other threads never stand still there."""
     if gdb.parameter("non-stop"):
@@ -153,6 +180,8 @@ def refuse_non_stop() -> None:
 
 class StepCommand(Stepping):
     """`memwatch next`, `step`, `nexti`, `stepi`."""
+
+    takes_count = True
 
 
 class RunCommand(Stepping):
@@ -178,6 +207,11 @@ class ReportCommand(Command):
 
         parser.add_argument("--by", choices=GROUPINGS, default="line", help="what a row stands for")
         parser.add_argument("--top", metavar="N", type=int, help="only the N largest changes")
+        parser.add_argument(
+            "--since",
+            metavar="NAME",
+            help="compare with the steps that were saved as NAME, or with a file of them",
+        )
         add_output_options(parser)
 
     def run(self, args: argparse.Namespace) -> None:
@@ -187,9 +221,13 @@ class ReportCommand(Command):
         from gdbmem.report.output import open_output
         from gdbmem.report.steps import print_sums, steps_json
 
-        if args.top is not None and args.top < 1:
-            raise UsageError("--top takes a number from 1", hint="as in --top 5")
+        check_top(args.top)
         steps = accounts.recorded().steps
+        if args.since is not None:
+            from gdbmem.debugger.memwatch.keeping import report_since
+
+            report_since(args, steps)
+            return
         sums = sum_steps(steps, args.by)[: args.top]
         with open_output(args.output, force=args.force) as stream:
             if args.json:

@@ -38,6 +38,7 @@ class Gauge:
     exact = True
     note = ""  # what to know about the latest reading
     measures_heap = False
+    counts_pages = False  # of a process of this machine: its threads' page faults say who took them
     asks_gdb = False  # each reading is a command of gdb's, and those run a breakpoint's commands first
     most_chunks = MOST_CHUNKS  # free blocks of malloc's that a reading may look at
 
@@ -63,6 +64,8 @@ class Gauge:
 
 class LocalGauge(Gauge):
     """The resident set of a process of this machine."""
+
+    counts_pages = True
 
     def __init__(self, pid: int, source: str, *, exact: bool) -> None:
         self.source, self.exact = source, exact

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Optional, TextIO
@@ -10,15 +11,19 @@ from typing import TYPE_CHECKING, Optional, TextIO
 import gdb
 
 from gdbmem.debugger.command import warn
+from gdbmem.debugger.interrupting import without_announcement
 from gdbmem.debugger.memwatch.alarm import Alarm
 from gdbmem.debugger.memwatch.capture import Capture
 from gdbmem.debugger.memwatch.command import Driving
+from gdbmem.debugger.memwatch.path import described, newest_frames
 from gdbmem.debugger.memwatch.recorder import recorder
-from gdbmem.debugger.memwatch.requests import Key, Request, Requests, expected_bytes
+from gdbmem.debugger.memwatch.releases import is_alone
+from gdbmem.debugger.memwatch.requests import Key, Request, Requests, expected_bytes, released_span
 from gdbmem.debugger.place import real_pid
 from gdbmem.debugger.target import CORE, NATIVE, NOTHING, REMOTE, VALGRIND, target_kind
 from gdbmem.errors import TargetError
-from gdbmem.linux.resident import ProcessMemory, Statm
+from gdbmem.linux.resident import ProcessMemory
+from gdbmem.linux.sharing import Sharing
 from gdbmem.model.calltree import Frame
 from gdbmem.model.growth import Growth, GrowthPath
 from gdbmem.text import printable
@@ -30,7 +35,6 @@ if TYPE_CHECKING:
     from gdbmem.arguments import ArgumentParser
 
 CALLS = ("brk", "mmap", "munmap", "mremap", "madvise", "shmat")
-_DEEPEST = 48
 
 _NUMBERS = {
     **{("orig_rax", n): call for n, call in ((12, "brk"), (9, "mmap"), (11, "munmap"), (25, "mremap"),
@@ -40,92 +44,150 @@ _NUMBERS = {
 }  # fmt: skip
 
 
+class _Sums:
+    """What the calls along one path did."""
+
+    __slots__ = ("calls", "is_exact", "mapped", "resident", "unsettled")
+
+    def __init__(self) -> None:
+        self.calls = self.mapped = self.resident = self.unsettled = 0
+        self.is_exact = True
+
+
 class Log:
-    """What each request did: told from the address space before it and before the next one."""
+    """The requests and their effects: the address space and each thread's pages before it and before the next one."""
 
     def __init__(self, memory: ProcessMemory, *, above_bytes: int) -> None:
-        self.events = self.left_out = 0
-        self.mapped_bytes = self.resident_bytes = 0
+        self.events = self.left_out = self.unsettled = 0
+        self.mapped_bytes = self.unseen_bytes = 0
         self._memory = memory
         self._above = above_bytes
-        self._sums: dict[Key, list[int]] = {}  # calls, mapped, resident
+        self._sums: dict[Key, _Sums] = {}
         self._frames: dict[tuple[int, ...], list[Frame]] = {}
         self._requests = Requests()
-        self._last: Optional[tuple[Key, Statm]] = None
+        self.resident_bytes = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        """Measure from the next event on."""
+        self._size: Optional[int] = None  # of the address space at the last event
+        self._resident: Optional[int] = None  # at the last event
+        self._sharing = Sharing(self._memory.resident_bytes, self._memory.pid, is_alone)
+        self._sharing.sees_releases = True
+        self._latest: dict[int, Key] = {}  # tid → its last request
 
     def event(self, call: str, *, raw: bool = False) -> None:
         """The selected thread is about to make *call*."""
-        before = self._memory.statm()
-        if before is None:
+        now = self._memory.statm()
+        if now is None:
+            return
+        thread = gdb.selected_thread()
+        number, (pid, tid, _) = thread.num, thread.ptid
+        if pid != self._memory.pid:  # a child that gdb holds too
             return
         self.events += 1
-        thread = gdb.selected_thread().num
-        self._settle(before, thread)
-        frames = _path()
-        key = (call, thread, tuple(frame.pc() for frame in frames))
+        unseen = self._settle(now.size_bytes, number)
+        self._touched(tid, unseen)
+        frames = newest_frames()
+        key = (call, number, tuple(frame.pc() for frame in frames))
         if key[2] not in self._frames:
-            self._frames[key[2]] = [_described(frame) for frame in frames]
-        self._requests.add(thread, Request(key, expected_bytes(call, frames[0], self._memory.pid, raw=raw)))
-        self._last = (key, before)
+            self._frames[key[2]] = [described(frame) for frame in frames]
+        self._requests.add(number, Request(key, expected_bytes(call, frames[0], self._memory.pid, raw=raw)))
+        self._latest[tid] = key
+        span = released_span(call, frames[0], self._memory.pid, raw=raw)
+        if span is not None:
+            self._sharing.released(tid, self._memory.present_in(*span))
 
     def end(self) -> None:
         """Account for the last requests."""
-        if self._last is not None:
-            # Of a process that has ended nobody can tell what its last request did.
-            self._settle(self._memory.statm() or self._last[1], None)
-        self._last = None
-
-    def _settle(self, now: Statm, thread: Optional[int]) -> None:
-        if self._last is None:
+        now = self._memory.statm()
+        if now is None:
+            self._give_up()
             return
-        last, before = self._last
-        change = now.size_bytes - before.size_bytes
-        touched = now.resident_bytes - before.resident_bytes
-        self.mapped_bytes += change
-        self.resident_bytes += touched
-        granted = self._requests.granted(change, thread)
-        for key, mapped in granted:
-            self._add(key, mapped)
-        # Pages are touched after a request, by whom can't be told: they stand with the one before.
-        sums = self._sums.get(granted[-1][0] if granted else last)
+        self._settle(now.size_bytes, None)
+        alive = {thread.ptid[1] for thread in gdb.selected_inferior().threads()}
+        for tid in self._latest.keys() & alive:
+            self._touched(tid, 0)
+
+    def executed(self) -> None:
+        """The process runs another program now: all that was mapped has gone."""
+        self._give_up()
+        self._begin()
+
+    def _give_up(self) -> None:
+        """Nobody can tell any more what the last requests did."""
+        self.unsettled += self._requests.count
+        for key, _ in self._requests.abandoned():
+            if self._above:
+                self.left_out += 1
+                continue
+            sums = self._sums.setdefault(key, _Sums())
+            sums.calls += 1
+            sums.unsettled += 1
+
+    def _settle(self, size_bytes: int, thread: Optional[int]) -> int:
+        """Charge the change of the address space; return what no request explains."""
+        before, self._size = self._size, size_bytes
+        if before is None:
+            return 0
+        self.mapped_bytes += size_bytes - before
+        granted = self._requests.granted(size_bytes - before, thread)
+        self.unseen_bytes += granted.unseen_bytes
+        self._add(granted.parts)
+        return granted.unseen_bytes
+
+    def _add(self, parts: list[tuple[Key, int]]) -> None:
+        for key, mapped in parts:
+            if abs(mapped) < self._above:
+                self.left_out += 1
+                continue
+            sums = self._sums.setdefault(key, _Sums())
+            sums.calls += 1
+            sums.mapped += mapped
+
+    def _touched(self, tid: int, unseen_bytes: int) -> None:
+        """Charge the pages of a thread since its last event to its last request."""
+        part, now = self._sharing.part(tid), self._sharing.reading
+        if now is not None:
+            self.resident_bytes += 0 if self._resident is None else now - self._resident
+            self._resident = now
+        if part is None or tid not in self._latest:
+            return
+        # Pages of a mapping that nobody saw being made are touched right after.
+        elsewhere = max(min(part.own_bytes, unseen_bytes), 0)
+        sums = self._sums.get(self._latest[tid])
         if sums is not None:
-            sums[2] += touched
-
-    def _add(self, key: Key, mapped: int) -> None:
-        if abs(mapped) < self._above:
-            self.left_out += 1
-            return
-        sums = self._sums.setdefault(key, [0, 0, 0])
-        sums[0] += 1
-        sums[1] += mapped
+            sums.resident += part.own_bytes - elsewhere
+            sums.is_exact = sums.is_exact and part.is_exact and not elsewhere
 
     def growth(self, *, seconds: float, cost_seconds: float) -> Growth:
         """Return what was recorded."""
         paths = [
-            GrowthPath(call, thread, calls, mapped, resident, self._frames[addresses])
-            for (call, thread, addresses), (calls, mapped, resident) in self._sums.items()
+            GrowthPath(
+                call,
+                thread,
+                sums.calls,
+                sums.mapped,
+                sums.resident,
+                self._frames[addresses],
+                sums.is_exact,
+                sums.unsettled,
+            )
+            for (call, thread, addresses), sums in self._sums.items()
         ]
         paths.sort(key=lambda path: (-abs(path.mapped_bytes), -abs(path.resident_bytes)))
         return Growth(
-            paths, self.events, self.left_out, seconds, cost_seconds, self.mapped_bytes, self.resident_bytes
+            paths,
+            self.events,
+            self.left_out,
+            seconds,
+            cost_seconds,
+            self.mapped_bytes,
+            self.resident_bytes,
+            self.unseen_bytes,
+            self.resident_bytes - sum(path.resident_bytes for path in paths),
+            self.unsettled,
         )
-
-
-def _path() -> list[gdb.Frame]:
-    frames: list[gdb.Frame] = []
-    frame = gdb.newest_frame()
-    while frame is not None and len(frames) < _DEEPEST:
-        frames.append(frame)
-        frame = frame.older()
-    return frames
-
-
-def _described(frame: gdb.Frame) -> Frame:
-    position = frame.find_sal()
-    file = position.symtab.fullname() if position.symtab is not None else None
-    library = None if file else gdb.solib_name(frame.pc())
-    line = position.line if file else None
-    return Frame(frame.name(), file, line, library, frame.type() == gdb.INLINE_FRAME)
 
 
 class _Request(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
@@ -191,7 +253,7 @@ class _Catch:
                         break
                     self._note()
                 capture.finish()
-            gdb.write(capture.final_text)
+            gdb.write(without_announcement(capture.final_text))
         finally:
             gdb.execute(f"delete {number}", to_string=True)
 
@@ -210,6 +272,22 @@ def _call_name() -> str:
             number = int(gdb.newest_frame().read_register(register))
             return _NUMBERS.get((register, number), f"system call {number}")
     return "system call"
+
+
+@contextlib.contextmanager
+def _executions(log: Log) -> Iterator[None]:
+    """Let *log* know when the process executes another program."""
+    space = gdb.current_progspace()
+
+    def executed(event: gdb.Event) -> None:
+        if event.progspace == space:
+            log.executed()
+
+    gdb.events.clear_objfiles.connect(executed)
+    try:
+        yield
+    finally:
+        gdb.events.clear_objfiles.disconnect(executed)
 
 
 _ELSEWHERE = {REMOTE: "behind gdbserver", VALGRIND: "under valgrind", CORE: "that is a core file"}
@@ -255,10 +333,11 @@ class GrowthCommand(Driving):
             # The catchpoint sees the C library's requests as well.
             ours = stack.enter_context(_breakpoints(log, args.until, libc=not args.raw))
             stack.enter_context(recorder.recording(lambda: None))
-            alarm = None
-            if duration is not None:
-                end = began + duration
-                alarm = stack.enter_context(Alarm(pid, lambda: time.monotonic() >= end, every_seconds=0.01))
+            stack.enter_context(_executions(log))
+            end = began + (math.inf if duration is None else duration)
+            alarm = stack.enter_context(
+                Alarm(pid, lambda: time.monotonic() >= end, every_seconds=0.01, captured=args.raw)
+            )
             try:
                 if args.raw:
                     _Catch(log).run()
@@ -270,8 +349,11 @@ class GrowthCommand(Driving):
                 growth = log.growth(seconds=time.monotonic() - began, cost_seconds=time.process_time() - cost)
                 _show(growth, args, stream)
             stop = recorder.stop(wait=None, ours=ours, thread=None)
-        if stop.ended and not (alarm is not None and alarm.rang):
-            warn(f"recording ended: {printable(stop.ended)}")
+        ended = stop.ended
+        if alarm.stopped:
+            ended = "interrupted (Ctrl-C)" if alarm.by_user else ""
+        if ended:
+            warn(f"recording ended: {printable(ended)}")
 
 
 def _show(growth: Growth, args: argparse.Namespace, stream: TextIO) -> None:

@@ -12,12 +12,15 @@ from gdbmem.debugger.command import Command, say
 from gdbmem.debugger.memwatch.account import accounts
 from gdbmem.debugger.session import session
 from gdbmem.errors import UsageError
+from gdbmem.report.steps import noun
 from gdbmem.text import plural, printable
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from gdbmem.arguments import ArgumentParser
+    from gdbmem.model.step import Step
 
 _FOLDER = "steps"
 
@@ -47,6 +50,52 @@ class SaveCommand(Command):
         with open_output(str(path)) as stream:
             json.dump({**document, "name": name}, stream)
         say(f"{plural(len(steps), 'step')} kept as {name} in {path}")
+
+
+def report_since(args: argparse.Namespace, steps: Sequence[Step]) -> None:
+    """Write how *steps* differ from those that were saved as ``args.since``."""
+    from gdbmem.analysis.stepchanges import GROUPINGS, compare_steps
+    from gdbmem.analysis.steps import sum_steps
+    from gdbmem.debugger.memwatch.showing import source_lines
+    from gdbmem.report.output import open_output
+    from gdbmem.report.step_changes import answer_changes, changes_json, print_changes, read_recording
+
+    if args.by not in GROUPINGS:
+        raise UsageError("--since compares lines, functions or files", hint=f"--by {', '.join(GROUPINGS)}")
+    before, source = read_recording(*_saved(args.since))
+    after = sum_steps(steps)
+    if steps and source and noun(source) != noun(steps[-1].source):
+        raise UsageError(
+            f"{printable(args.since)} measured {noun(source)} memory, these steps {noun(steps[-1].source)} memory",
+            hint="record both with the same --source",
+        )
+    rows = compare_steps(before, after, args.by)
+    sentence = answer_changes(before, after, rows, args.since)
+    with open_output(args.output, force=args.force) as stream:
+        if args.json:
+            stream.write(changes_json(sentence, rows[: args.top]))
+        else:
+            from gdbmem.debugger.terminal import console_on
+
+            print_changes(sentence, rows, console_on(stream), source_lines(), args.top)
+
+
+def _saved(text: str) -> tuple[str, str]:
+    """Return the JSON of the steps saved last under the name *text*, else of the file *text*; and what to call it."""
+    import json
+
+    from gdbmem.runs.kept import file_text
+
+    folder = session.folder / _FOLDER if session.has_run else None
+    files = sorted(folder.glob("[0-9]*.json"), reverse=True) if folder is not None and folder.is_dir() else []
+    for path in files:
+        found = file_text(path)
+        try:
+            if json.loads(found).get("name") == text:
+                return found, text
+        except (ValueError, AttributeError):
+            continue
+    return file_text(Path(text)), text
 
 
 class PlotCommand(Command):

@@ -12,8 +12,8 @@ from gdbmem.debugger.memwatch.alarm import Alarm
 from gdbmem.debugger.memwatch.command import Driving
 from gdbmem.debugger.memwatch.gauge import make_gauge
 from gdbmem.debugger.memwatch.growth import native_pid
+from gdbmem.debugger.memwatch.path import own_place
 from gdbmem.debugger.memwatch.recorder import recorder
-from gdbmem.debugger.place import current_place
 from gdbmem.errors import UsageError
 from gdbmem.linux.threads import minor_faults
 from gdbmem.text import printable
@@ -81,19 +81,23 @@ class LimitCommand(Driving):
             recorder.arm()
             gdb.execute("continue")
             stop = recorder.stop(wait=None, ours=frozenset(), thread=None)
-        if not alarm.rang:
-            say(f"The limit of {format_size(limit)} was not reached: {printable(stop.ended or 'stopped')}.")
+        if alarm.stopped and not alarm.by_user:
+            self._say_where(guard, limit, stop.reading)
             return
-        self._say_where(guard, limit, stop.reading)
+        how = "interrupted (Ctrl-C)" if alarm.stopped else printable(stop.ended or "stopped")
+        if guard.passed_bytes is None:
+            say(f"The limit of {format_size(limit)} was not reached: {how}.")
+        else:
+            say(f"The resident set passed {format_size(limit)}, but before it could be stopped there: {how}.")
 
     @staticmethod
     def _say_where(guard: _Guard, limit: int, size_bytes: Optional[int]) -> None:
         grower = next((t for t in gdb.selected_inferior().threads() if t.ptid[1] == guard.grower), None)
-        if grower is not None:
-            grower.switch()
+        if grower is not None and grower.num != gdb.selected_thread().num:
+            gdb.execute(f"thread {grower.num}")  # which prints where that one stands
         over = (size_bytes or guard.passed_bytes or limit) - limit
         thread = f"thread {gdb.selected_thread().num}" if gdb.selected_thread() is not None else "a thread"
         say(
-            f"The resident set passed {format_size(limit)} in {thread}, {current_place() or 'somewhere'}; "
+            f"The resident set passed {format_size(limit)} in {thread}, {own_place() or 'somewhere'}; "
             f"it was stopped {format_size(over)} above (looked at every millisecond)."
         )

@@ -2,78 +2,50 @@
 
 from __future__ import annotations
 
-import bisect
-import re
 from collections.abc import Sequence
-from typing import Callable, NamedTuple, Optional
+from typing import AbstractSet, Callable, NamedTuple, Optional
 
 import gdb
 
-# x86: jumps and loop; ARM: branches. Calls are stepped over at full speed by gdb itself.
-_BRANCH = re.compile(r"^(?:bnd )?(?:j\w+|loop\w*|b(?:\.\w+)?|cbn?z|tbn?z)\b.*?\b0x([0-9a-f]+)(?: <.*>)?$")
-_CALL = re.compile(r"^(?:call\w*|bnd call\w*|blr?)\b")
-_REPEATED = re.compile(r"^(?:rep\w*|repz|repnz) ")
-_TABLE_ROW = re.compile(r"^\d+\s+(\d+|END)\s+(0x[0-9a-f]+)\s+(?:0x[0-9a-f]+\s+)?(Y)?", re.M)
-_LONGEST_FUNCTION = 1 << 16  # bytes that are disassembled
+from gdbmem.debugger.functionblocks import function_blocks
+from gdbmem.debugger.memwatch.code import FunctionCode, SourceLine, Spot
+
+_MOST_INSTRUCTIONS = 4096  # of one line that are looked at
 
 
-class Function(NamedTuple):
-    """The machine code of one function: where its lines begin, and its jumps backwards."""
+class Ends(NamedTuple):
+    """Where a step over a line that loops may end."""
 
-    starts: Sequence[tuple[int, int]]  # (address, line) where gdb may stop, sorted
-    loops: Sequence[tuple[int, int]]  # from … to, addresses
-    calls: Sequence[int] = ()  # addresses of call instructions
-
-    def stops(self, line: int) -> list[int]:
-        """Return where another line than *line* begins."""
-        return [address for address, other in self.starts if other != line]
-
-    def loops_on(self, line: int) -> bool:
-        """Tell whether *line* holds a loop that no other line is part of."""
-        for first, last in self.loops:
-            inside = [other for address, other in self.starts if first <= address <= last]
-            if all(other == line for other in inside) and self._line_at(first) == line:
-                return True
-        return False
-
-    def calls_on(self, line: int) -> bool:
-        """Tell whether *line* calls anything, which `step` may have to enter."""
-        return any(self._line_at(address) == line for address in self.calls)
-
-    def _line_at(self, address: int) -> Optional[int]:
-        line = None
-        for start, other in self.starts:
-            if start > address:
-                break
-            line = other
-        return line
+    addresses: Sequence[int]
+    until: int  # an address for gdb's `until`, which the step comes to at its end or never
 
 
 class LoopLines:
     """Knows, per place in the code, where a step over a looping line may end."""
 
     def __init__(self) -> None:
-        self._stops: dict[int, Optional[list[int]]] = {}  # by the address where the step starts
-        self._callers: set[int] = set()  # of those, where the line calls something
-        self._functions: dict[int, Optional[Function]] = {}
+        self._ends: dict[tuple[str, int], Optional[Ends]] = {}  # by command and where the step starts
+        self._functions: dict[tuple[int, int], FunctionCode] = {}
         self._listens = False
 
-    def stops(self, frame: gdb.Frame) -> Optional[list[int]]:
-        """Return the addresses at which a `next` over the looping line of *frame* ends; None: it doesn't loop."""
+    def ends(self, frame: gdb.Frame, command: str = "next") -> Optional[Ends]:
+        """Return where a `next` (or `step`) over the looping line of *frame* ends.
+
+        None: it doesn't loop, or only gdb's own stepping can tell where it ends.
+        """
+        if frame.type() != gdb.NORMAL_FRAME:
+            return None
         self.listen()
-        pc = frame.pc()
-        if pc not in self._stops:
-            self._stops[pc] = self._find(frame, pc)
-        return self._stops[pc]
+        key = command, frame.pc()
+        if key not in self._ends:
+            self._ends[key] = self._find(frame, command)
+        return self._ends[key]
 
-    def stops_without_calls(self, frame: gdb.Frame) -> Optional[list[int]]:
-        """Return the same for a `step`, which is a `next` where the line calls nothing."""
-        stops = self.stops(frame)
-        return None if stops is None or frame.pc() in self._callers else stops
-
-    def for_command(self, command: str) -> Optional[Callable[[gdb.Frame], Optional[list[int]]]]:
-        """Return which of these is meant by gdb's *command*; None: loops are nothing to it."""
-        return {"next": self.stops, "step": self.stops_without_calls}.get(command)
+    def for_command(self, command: str) -> Optional[Callable[[gdb.Frame], Optional[Ends]]]:
+        """Return `ends` for gdb's *command*; None: loops are nothing to it."""
+        if command not in ("next", "step"):
+            return None
+        return lambda frame: self.ends(frame, command)
 
     def listen(self) -> None:
         """Forget everything when code is loaded: addresses change from one run to the next."""
@@ -83,121 +55,77 @@ class LoopLines:
             gdb.events.clear_objfiles.connect(self._forget)
 
     def _forget(self, event: object) -> None:
-        self._stops.clear()
-        self._callers.clear()
+        self._ends.clear()
         self._functions.clear()
-        _tables.clear()
 
-    def _find(self, frame: gdb.Frame, pc: int) -> Optional[list[int]]:
+    def _find(self, frame: gdb.Frame, command: str) -> Optional[Ends]:
         position = frame.find_sal()
-        if position.symtab is None or not position.line or frame.type() != gdb.NORMAL_FRAME:
+        if position.symtab is None or not position.line:
             return None
-        try:
-            block = _function_block(frame.block())
-        except RuntimeError:  # no debug information here
+        blocks = function_blocks(frame.pc())
+        if not blocks:  # no debug information here
             return None
-        if block is None:
-            return None
-        if block.start not in self._functions:
-            self._functions[block.start] = _read_function(frame.architecture(), block, position.symtab)
-        function = self._functions[block.start]
-        if function is None or not function.loops_on(position.line):
-            return None
-        if function.calls_on(position.line):
-            self._callers.add(pc)
-        return function.stops(position.line) or None
+        key = blocks[-1].start, blocks[-1].end
+        code = self._functions.get(key)
+        if code is None:
+            code = self._functions[key] = FunctionCode(frame.architecture(), blocks[-1])
+        line = SourceLine(position.symtab.filename, position.line)
+        return find_ends(code, frame.pc(), line, enters=command == "step")
 
 
 loop_lines = LoopLines()
 
 
-def _function_block(block: Optional[gdb.Block]) -> Optional[gdb.Block]:
-    while block is not None and block.function is None:
-        block = block.superblock
-    return block
+def find_ends(code: FunctionCode, start: int, line: SourceLine, *, enters: bool) -> Optional[Ends]:
+    """Return where gdb's `next` from *start*, which is on *line*, may stop, if it goes over instructions repeatedly.
 
-
-def _read_function(
-    architecture: gdb.Architecture, block: gdb.Block, symtab: gdb.Symtab
-) -> Optional[Function]:
-    start, end = block.start, block.end
-    if end - start > _LONGEST_FUNCTION:
-        return None
-    loops, calls = [], []
-    for instruction in architecture.disassemble(start, end - 1):
-        text, address = instruction["asm"], instruction["addr"]
-        match = _BRANCH.match(text)
-        if match is not None:
-            target = int(match[1], 16)
-            if start <= target <= address:
-                loops.append((target, address))
-        elif _REPEATED.match(text):
-            loops.append((address, address))
-        elif _CALL.match(text):
-            calls.append(address)
-    if not loops:
-        return None
-    starts = _within(_line_starts(symtab), start, end)
-    # Where functions are inlined, where gdb stops depends on more than the line table: leave it to gdb.
-    symbol = str(block.function)
-    return Function(starts, loops, calls) if all(_is_in(a, start, symbol) for a, _ in starts) else None
-
-
-def _within(table: Sequence[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:
-    return list(table[bisect.bisect_left(table, (start, 0)) : bisect.bisect_left(table, (end, 0))])
-
-
-def _is_in(address: int, start: int, symbol: str) -> bool:
-    """Tell whether *address* is the function's own code, and not that of one inlined into it."""
-    block = _function_block(gdb.block_for_pc(address))
-    return block is not None and block.start == start and str(block.function) == symbol
-
-
-_tables: dict[tuple[str, str], list[tuple[int, int]]] = {}  # by object file and source file
-
-
-def _line_starts(symtab: gdb.Symtab) -> list[tuple[int, int]]:
-    """Return where gdb may stop at a line of *symtab*: (address, line), sorted."""
-    loop_lines.listen()
-    key = (symtab.objfile.filename, symtab.fullname())
-    if key not in _tables:
-        rows = [(entry.pc, entry.line) for entry in symtab.linetable() if entry.line]
-        hidden = _no_statements(symtab)
-        _tables[key] = sorted({row for row in rows if row not in hidden})
-    return _tables[key]
-
-
-def _no_statements(symtab: gdb.Symtab) -> set[tuple[int, int]]:
-    """Return the entries at which gdb does not stop; Python's line table doesn't tell them apart."""
-    name = re.escape(symtab.filename.rpartition("/")[2])
-    try:
-        table = str(gdb.execute(f"maint info line-table {name}$", to_string=True))
-    except gdb.error:
-        return set()
-    seen: dict[tuple[int, int], bool] = {}
-    for line, address, statement in _TABLE_ROW.findall(table):
-        if line != "END":
-            row = (int(address, 16), int(line))
-            seen[row] = seen.get(row, False) or bool(statement)
-    return {row for row, statement in seen.items() if not statement}
-
-
-def own_line_starts(block: gdb.Block, symtab: gdb.Symtab) -> tuple[list[tuple[int, int]], bool]:
-    """Return where the lines of the function *block* begin: (address, line), and whether functions are inlined into it.
-
-    The lines of those are left out.
+    `next` goes on as long as an instruction belongs to its line, or to a function inlined into the same one; *enters*
+    is for `step`, which goes into such functions and into calls. None: it doesn't loop, or where it stops depends
+    on the way that it came.
     """
-    symbol = str(block.function)
-    starts = _within(_line_starts(symtab), block.start, block.end)
-    own = [(address, line) for address, line in starts if _is_in(address, block.start, symbol)]
-    # Of several lines at one address gdb shows the last.
-    return sorted(dict(own).items()), len(own) < len(starts)
+    seen, todo, exits = {start}, [start], set()
+    loops = calls = False
+    while todo:
+        one = code.instruction(todo.pop())
+        if not one.is_known or (enters and one.is_call) or len(seen) > _MOST_INSTRUCTIONS:
+            return None
+        loops, calls = loops or one.repeats, calls or one.is_call
+        for address in one.successors():
+            goes_on = _goes_on(code.spot(address), line, enters=enters)
+            if goes_on is None:
+                return None
+            if not goes_on:
+                exits.add(address)
+                continue
+            loops = loops or address <= one.address
+            if address not in seen:
+                seen.add(address)
+                todo.append(address)
+    if not loops or not exits:
+        return None
+    # Only an exception comes to any other line than these; gdb doesn't always see where it is caught.
+    handlers = {at for at, other in code.statements() if other != line} if calls else set()
+    return Ends(sorted(exits | handlers), _never_passed(code, exits))
 
 
-def calls_in(frame: gdb.Frame, block: gdb.Block) -> list[tuple[int, int]]:
-    """Return the function's call instructions: (address, address of the next instruction)."""
-    found = frame.architecture().disassemble(block.start, block.end - 1)
-    return [(one["addr"], one["addr"] + one["length"]) for one in found if _CALL.match(one["asm"])]
+def _never_passed(code: FunctionCode, exits: AbstractSet[int]) -> int:
+    own = [address for address in exits if (spot := code.spot(address)) is not None and spot.is_own]
+    # Where an inlined function begins, a stop of `until` is in that one, and a stop of `next` before it.
+    return max(own, default=code.block.start)
+
+
+def _goes_on(spot: Optional[Spot], line: SourceLine, *, enters: bool) -> Optional[bool]:
+    """Tell whether a step over *line* that comes to *spot* goes on there; None: that depends."""
+    if spot is None:  # it leaves the function
+        return None
+    if spot.is_own:
+        if spot.line == line:
+            return True
+        # In the middle of another line gdb goes on, but to the end of that one.
+        return False if spot.begins_line else None
+    if enters:
+        return None
+    return spot.call_line == line if spot.begins_call else True
 
 
 class _StopHere(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
@@ -209,20 +137,23 @@ class _StopHere(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no ty
 
     def stop(self) -> bool:
         # A deeper call of the same function passes here too.
-        return bool(gdb.newest_frame() == self._frame)
+        frame = gdb.newest_frame()
+        while frame != self._frame and frame.type() == gdb.INLINE_FRAME:
+            frame = frame.older()
+        return bool(frame == self._frame)
 
 
 class Barrier:
     """Breakpoints at which a step over a looping line ends; gone with the `with`."""
 
-    def __init__(self, frame: gdb.Frame, stops: Sequence[int], thread: int) -> None:
-        self._stops = stops
+    def __init__(self, frame: gdb.Frame, ends: Ends, thread: int) -> None:
+        self._ends = ends
         self._frame, self._thread = frame, thread
         self._breakpoints: list[_StopHere] = []
 
     def __enter__(self) -> Barrier:
         try:
-            for address in self._stops:
+            for address in self._ends.addresses:
                 self._breakpoints.append(_StopHere(address, self._frame, self._thread))
         except BaseException:
             self.__exit__()
@@ -242,4 +173,4 @@ class Barrier:
     @property
     def command(self) -> str:
         """gdb's command that runs to the breakpoints, or out of the function, or into a handler."""
-        return f"until *{self._stops[-1]:#x}"
+        return f"until *{self._ends.until:#x}"

@@ -3,77 +3,24 @@
 from __future__ import annotations
 
 import _thread
-import contextlib
-import os
-import signal
+import re
 import threading
 import time
-from collections.abc import Iterator
+from pathlib import PurePath
 from typing import NamedTuple, Optional
 
 import gdb
 
+from gdbmem.debugger.interrupting import Interrupter
 from gdbmem.debugger.target import NATIVE, target_kind
+from gdbmem.debugger.threads import start_soon
 from gdbmem.linux.threads import Blocked, ThreadEye, can_see_calls, own_tid, thread_count
 from gdbmem.text import printable
 
 _POLL_SECONDS = 0.02
 _ASLEEP_SECONDS = 0.03
-
-
-@contextlib.contextmanager
-def scheduler_locking(mode: Optional[str]) -> Iterator[None]:
-    """Set gdb's scheduler-locking to *mode* (None: leave it), and put back what it was, whatever happens."""
-    if mode is None:
-        yield
-        return
-    before = locking()
-    _later.cancel()
-    set_locking(mode)
-    try:
-        yield
-    finally:
-        try:
-            set_locking(before)
-        except gdb.error:
-            # Without a process gdb takes no other value than off: put it back as soon as there is one.
-            _later.remember(before)
-
-
-def locking() -> str:
-    """Return gdb's scheduler-locking, or what it will be once there is a process again."""
-    return _later.value or str(gdb.parameter("scheduler-locking"))
-
-
-def set_locking(mode: str) -> None:
-    """Set gdb's scheduler-locking."""
-    if str(gdb.parameter("scheduler-locking")) != mode:
-        gdb.execute(f"set scheduler-locking {mode}", to_string=True)
-
-
-class _Later:
-    """Puts scheduler-locking back when the next process starts."""
-
-    def __init__(self) -> None:
-        self.value = ""
-
-    def remember(self, value: str) -> None:
-        if not self.value:
-            gdb.events.new_thread.connect(self._restore)
-        self.value = value
-
-    def cancel(self) -> None:
-        if self.value:
-            gdb.events.new_thread.disconnect(self._restore)
-            self.value = ""
-
-    def _restore(self, event: gdb.Event) -> None:
-        with contextlib.suppress(gdb.error):
-            set_locking(self.value)
-            self.cancel()
-
-
-_later = _Later()
+_SPUN_SECONDS = 0.1
+_INNER = re.compile(r"^_*(?:GI_+)?(?:libc_|new_)?")
 
 
 class Wait(NamedTuple):
@@ -83,7 +30,12 @@ class Wait(NamedTuple):
     seconds: float
 
 
-Task = tuple[int, float]  # a thread's id in the kernel, and when its step began
+Place = tuple[Optional[str], Optional[str], Optional[int]]  # function, file, line
+Task = tuple[int, float, Place]  # a thread's id in the kernel, when its step began, and where
+
+# Lines that ran for the whole timeout, with the other threads locked, in a loop of their own: the next time the
+# others are let go soon.
+_spun: set[Place] = set()
 
 
 class _Look:
@@ -106,7 +58,8 @@ class _Look:
         elif found is not None and now - self._since >= _ASLEEP_SECONDS:
             return Wait(found, now - task[1])
         # A thread that waits in a loop of its own never sleeps.
-        return Wait(None, now - task[1]) if now - task[1] >= self._timeout else None
+        timeout = min(self._timeout, _SPUN_SECONDS) if task[2] in _spun else self._timeout
+        return Wait(None, now - task[1]) if now - task[1] >= timeout else None
 
     def _blocked(self, tid: int) -> Optional[Blocked]:
         if self._pid is None:
@@ -125,11 +78,12 @@ class _Look:
 class Watcher:
     """A thread of gdb's that looks whether the thread being stepped sleeps, and then interrupts it.
 
-    It only reads /proc and sends a signal: gdb itself is never touched from here.
+    It only reads /proc and interrupts: gdb itself is never touched from here.
     """
 
-    def __init__(self, pid: Optional[int], *, timeout_seconds: float) -> None:
+    def __init__(self, pid: Optional[int], interrupter: Interrupter, *, timeout_seconds: float) -> None:
         self._pid = pid if pid is not None and can_see_calls(pid) else None  # of this machine
+        self.interrupter = interrupter
         self._timeout = timeout_seconds
         self._mutex = threading.Lock()
         self._task: Optional[Task] = None
@@ -138,9 +92,9 @@ class Watcher:
         self._end = _thread.allocate_lock()  # held until the watcher may end
         self._end.acquire()
 
-    def begin(self, tid: int) -> None:
-        """Watch *tid* from now on."""
-        self._task = (tid, time.monotonic())
+    def begin(self, tid: int, place: Place) -> None:
+        """Watch *tid*, which steps from *place*, from now on."""
+        self._task = (tid, time.monotonic(), place)
         if not self._started:
             self._start()
 
@@ -157,13 +111,7 @@ class Watcher:
 
     def _start(self) -> None:
         self._started = True
-        # gdb's signals (SIGINT, SIGCHLD) must go on reaching gdb's own thread.
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        try:
-            # threading.Thread would wait until it runs, which may take as long as ten steps.
-            _thread.start_new_thread(self._watch, ())
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        start_soon(self._watch)
 
     def _watch(self) -> None:
         look, former = _Look(self._pid, self._timeout), None
@@ -180,15 +128,14 @@ class Watcher:
 
     def _fire(self, task: Task, wait: Wait) -> None:
         with self._mutex:
-            if self._task != task or (self._pid is not None and thread_count(self._pid) < 2):
+            if self._task != task:
+                return
+            if self._pid is not None and thread_count(self._pid) < 2:
                 return
             self._fired = wait
-            if hasattr(gdb, "interrupt") and self._pid is None:
-                gdb.interrupt()
-            else:
-                # SIGINT stops the program and is not passed on to it. Only the stepped thread can take it.
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(self._pid if self._pid is not None else os.getpid(), signal.SIGINT)
+            if wait.blocked is None:
+                _spun.add(task[2])
+            self.interrupter.interrupt()
 
 
 def describe_wait(wait: Wait) -> str:
@@ -249,10 +196,16 @@ def _frame_names() -> list[str]:
 
 
 def _function_of_call() -> str:
-    """Return the outermost function of the C library that the thread stands in."""
-    name = "a system call"
-    for candidate in _frame_names():
-        if candidate.startswith("_") or "syscall" in candidate:
-            continue
-        return printable(candidate)
-    return name
+    """Return the function of the C library that the thread has called, without the marks of its inner names."""
+    name, frame = "", gdb.newest_frame()
+    while frame is not None and (not name or _is_inner(frame)):
+        name = _INNER.sub("", frame.name() or "") or name
+        frame = frame.older()
+        if name == "syscall":
+            name = ""  # its caller tells more
+    return printable(name) or "a system call"
+
+
+def _is_inner(frame: gdb.Frame) -> bool:
+    name, library = frame.name() or "", PurePath(gdb.solib_name(frame.pc()) or "").name
+    return name.startswith("_") or library.startswith(("libc.", "libc-", "libpthread", "ld-"))

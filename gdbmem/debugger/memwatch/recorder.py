@@ -85,7 +85,10 @@ class Recorder:
     def stop(
         self, *, wait: Optional[Wait], ours: AbstractSet[int], thread: Optional[gdb.InferiorThread]
     ) -> Stop:
-        """Return the stop that came after `arm`; *ours* are breakpoints of our own that end a step."""
+        """Return the stop that came after `arm`.
+
+        *wait* is why we stopped it ourselves, if we did; *ours* are breakpoints of our own that end a step.
+        """
         if self._exited is not None:
             return Stop(None, self._exited, announced=True)
         event = self._event
@@ -93,7 +96,7 @@ class Recorder:
             return Stop(self._read(), "not moved", None)
         if self._waits and self._stops == 1:
             self.reading = self._read()
-        if wait is not None and getattr(event, "stop_signal", "") == "SIGINT":
+        if wait is not None:
             return Stop(self.reading, "", wait)
         ended, announced = self._in_words(event, ours)
         if not ended and thread is not None:
@@ -105,8 +108,8 @@ class Recorder:
         event = self._event
         if event is None or self._exited is not None or getattr(event, "stop_signal", None) is not None:
             return False
-        # gdb before 11 names no catchpoint.
-        return all(one.number == number for one in getattr(event, "breakpoints", ()))
+        # gdb before 11 names no catchpoint; one of the user's that is temporary has gone by now.
+        return all(one.is_valid() and one.number == number for one in getattr(event, "breakpoints", ()))
 
     def _in_words(self, event: gdb.Event, ours: AbstractSet[int]) -> tuple[str, bool]:
         if self._stops > 1:

@@ -44,6 +44,7 @@ it steps N times and ends with a table by line. 'next' runs through a line that 
   --lock auto|on|step|off   whether the other threads stand still (auto: until the line waits for them)
   --source SOURCE           auto, statm, smaps, pagemap or heap (bytes in use by malloc)
   --timeout TIME            let the other threads go after this long, as in 2s
+  --top N                   only the N largest changes of the table
   --json, -o FILE, --force  every step as JSON
 
 Example:
@@ -78,11 +79,14 @@ FUNCTION = Declared(
     completer=gdb.COMPLETE_LOCATION,
     text="""\
 Run on until a function has been called, and say what each of its lines did to memory.
-Usage: COMMAND [--calls N] [--own] [--source SOURCE] [--json] [-o FILE] [--force] LOCATION
+Usage: COMMAND [--calls N] [--every N] [--for TIME] [--own] [--source SOURCE] [--json] [-o FILE] [--force] LOCATION
 
-What the calls made by a line do counts for that line. The other threads run on; what they did meanwhile
-can't be told apart, and such lines are marked with a ~.
+A call that the program stands in counts as the first, from its present line on. What the calls made by a line
+do counts for that line. The other threads run on; where they took memory
+meanwhile, each thread is charged for its own page faults and releases, and the line is marked with a ~.
   --calls N   watch N calls (default 1)
+  --every N   watch only every Nth call
+  --for TIME  stop after this long, as in 10s
   --own       leave out what the calls that a line makes do
 
 Example:
@@ -148,9 +152,12 @@ REPORT = Declared(
     completer=gdb.COMPLETE_NONE,
     text="""\
 What was recorded so far, summed up.
-Usage: COMMAND [--by line|function|file|thread] [--top N] [--json] [-o FILE] [--force]
+Usage: COMMAND [--by line|function|file|thread] [--top N] [--since NAME|FILE] [--json] [-o FILE] [--force]
 
-The part of a line's change during which other threads ran stands apart, as shared.
+With --since: what each line did now and in the steps that 'memwatch save' kept under that name, or that --json wrote to
+a file. An edit moves lines: --by function compares them then.
+
+What other threads did while a line ran stands in a column of its own. A ~ marks what they may have had a part in.
 
 Example:
   (gdb) COMMAND --by function --top 5

@@ -13,6 +13,7 @@ from gdbmem.linux.resident import PAGE_BYTES
 Key = tuple[str, int, tuple[int, ...]]  # call, thread, addresses of the path
 
 _FIXED = 0x10  # MAP_FIXED: may replace what is there
+_DISCARDING = (4, 9, 24)  # MADV_DONTNEED, MADV_REMOVE, MADV_DONTNEED_LOCKED
 _FIRST_MAPS = 4096  # bytes: the heap comes right after the program
 _MOST_TOGETHER = 10  # threads of which every combination is tried
 _ARGUMENTS = {
@@ -20,6 +21,13 @@ _ARGUMENTS = {
     "raw x86": ("rdi", "rsi", "rdx", "r10"),
     "aarch64": ("x0", "x1", "x2", "x3"),
 }
+
+
+class Granted(NamedTuple):
+    """The requests that made the address space change, and what none of them can have done."""
+
+    parts: list[tuple[Key, int]]  # with the bytes of each
+    unseen_bytes: int = 0
 
 
 class Request(NamedTuple):
@@ -35,12 +43,10 @@ def expected_bytes(call: str, frame: gdb.Frame, pid: int, *, raw: bool) -> Optio
         return 0
     if call not in ("brk", "mmap", "munmap", "mremap"):
         return None
-    arm = frame.architecture().name().startswith("aarch64")
-    names = _ARGUMENTS["aarch64" if arm else "raw x86" if raw else "x86"]
-    try:
-        first, second, third, fourth = (int(frame.read_register(name)) & (1 << 64) - 1 for name in names)
-    except (ValueError, gdb.error):
+    arguments = _arguments(frame, raw=raw)
+    if arguments is None:
         return None
+    first, second, third, fourth = arguments
     if call == "brk":
         end = _end_of_heap(pid)
         return None if end is None else _pages(first) - end if first else 0
@@ -49,6 +55,36 @@ def expected_bytes(call: str, frame: gdb.Frame, pid: int, *, raw: bool) -> Optio
     if call == "mremap":
         return _pages(third) - _pages(second)
     return None if fourth & _FIXED else _pages(second)
+
+
+def released_span(call: str, frame: gdb.Frame, pid: int, *, raw: bool = False) -> Optional[tuple[int, int]]:
+    """Return the addresses whose pages *call*, made with the registers of *frame*, gives back; None: none."""
+    arguments = _arguments(frame, raw=raw)
+    if arguments is None:
+        return None
+    first, second, third, fourth = arguments
+    if (
+        call == "munmap"
+        or (call == "madvise" and third in _DISCARDING)
+        or (call == "mmap" and fourth & _FIXED)
+    ):
+        return first, first + _pages(second)
+    if call == "mremap" and _pages(third) < _pages(second):
+        return first + _pages(third), first + _pages(second)
+    if call == "brk" and first:
+        end = _end_of_heap(pid)
+        return (_pages(first), end) if end is not None and _pages(first) < end else None
+    return None
+
+
+def _arguments(frame: gdb.Frame, *, raw: bool) -> Optional[tuple[int, int, int, int]]:
+    arm = frame.architecture().name().startswith("aarch64")
+    names = _ARGUMENTS["aarch64" if arm else "raw x86" if raw else "x86"]
+    try:
+        first, second, third, fourth = (int(frame.read_register(name)) & (1 << 64) - 1 for name in names)
+    except (ValueError, gdb.error):
+        return None
+    return first, second, third, fourth
 
 
 def _end_of_heap(pid: int) -> Optional[int]:
@@ -74,26 +110,36 @@ class Requests:
     def add(self, thread: int, request: Request) -> None:
         self._pending[thread] = request
 
-    def granted(self, change_bytes: int, thread: Optional[int]) -> list[tuple[Key, int]]:
+    @property
+    def count(self) -> int:
+        """How many requests may not have been granted yet."""
+        return len(self._pending)
+
+    def granted(self, change_bytes: int, thread: Optional[int]) -> Granted:
         """Take out the requests that made the address space change by *change_bytes*, each with its part.
 
         *thread* asks anew, so that its former request is through; None: all of them are.
         """
         if thread is None:
-            threads: Optional[tuple[int, ...]] = tuple(self._pending)
-        else:
-            must = (thread,) if thread in self._pending else ()
-            threads = (
-                self._find(change_bytes, must) if len(self._pending) > 1 else self._only(change_bytes, must)
-            )
-        if (
-            threads is None
-        ):  # refused, or over what was there: the one that is surely through, else the oldest
-            threads = must or tuple(self._pending)[:1]
-        return self._take(threads, change_bytes)
+            granted = self._take(self._find_last(change_bytes), change_bytes)
+            return granted._replace(parts=granted.parts + self.abandoned())
+        must = (thread,) if thread in self._pending else ()
+        threads = self._find(change_bytes, must)
+        # Else it was refused, or something else changed it too: this one is surely through.
+        return self._take(must if threads is None else threads, change_bytes)
 
-    def _only(self, change_bytes: int, must: tuple[int, ...]) -> tuple[int, ...]:
-        return must or (tuple(self._pending) if change_bytes else ())
+    def abandoned(self) -> list[tuple[Key, int]]:
+        """Take out all requests, as if they had done nothing."""
+        keys = [request.key for request in self._pending.values()]
+        self._pending.clear()
+        return [(key, 0) for key in keys]
+
+    def _find_last(self, change_bytes: int) -> tuple[int, ...]:
+        everybody = tuple(self._pending)
+        if sum(one.expected_bytes or 0 for one in self._pending.values()) == change_bytes:
+            return everybody
+        found = self._find(change_bytes, ())
+        return everybody if found is None else found
 
     def _find(self, change_bytes: int, must: tuple[int, ...]) -> Optional[tuple[int, ...]]:
         """Return the fewest threads whose requests add up to the change."""
@@ -113,13 +159,23 @@ class Requests:
             for chosen in itertools.combinations(others, count):
                 yield must + chosen
 
-    def _take(self, threads: tuple[int, ...], change_bytes: int) -> list[tuple[Key, int]]:
+    def _take(self, threads: tuple[int, ...], change_bytes: int) -> Granted:
         """Divide *change_bytes* among *threads*: what each expected, the rest to the one that can't be told."""
         taken = [self._pending.pop(one) for one in threads]
         unknown = [number for number, request in enumerate(taken) if request.expected_bytes is None]
         parts = [request.expected_bytes or 0 for request in taken]
-        if taken and sum(parts) != change_bytes and len(unknown) != 1:
-            parts = [0] * len(taken)  # something was refused: the latest has it all
-        if taken:
-            parts[unknown[0] if len(unknown) == 1 else -1] += change_bytes - sum(parts)
-        return [(request.key, part) for request, part in zip(taken, parts)]
+        rest = change_bytes - sum(parts)
+        if len(unknown) == 1:
+            parts[unknown[0]] += rest
+            rest = 0
+        elif rest and not _are_possible(parts, change_bytes):
+            parts, rest = [0] * len(parts), change_bytes  # refused
+        elif rest and len(parts) == 1 and parts[0] < change_bytes <= 0:
+            parts, rest = [change_bytes], 0  # not all of what it gave back was there
+        return Granted([(request.key, part) for request, part in zip(taken, parts)], rest)
+
+
+def _are_possible(parts: list[int], change_bytes: int) -> bool:
+    """Tell whether requests for *parts* may have been granted where the address space changed by so much."""
+    expected = sum(parts)
+    return expected < 0 or expected <= change_bytes

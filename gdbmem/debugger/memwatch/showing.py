@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Optional, TextIO
 
 import gdb
 
+from gdbmem.debugger.interrupting import without_announcement
 from gdbmem.debugger.memwatch.recorder import selected_thread
 from gdbmem.debugger.memwatch.strides import in_full
 from gdbmem.text import plural, printable
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from gdbmem.report.source import SourceLines
 
 
-def show_steps(stepper: Stepper, *, json: bool, stream: TextIO) -> None:
+def show_steps(stepper: Stepper, *, json: bool, top: Optional[int], stream: TextIO) -> None:
     """Print the outcome of *stepper*: one line for one step, a table for more; or JSON to *stream*."""
     if not (json and stream is sys.stdout):
         _show_stop(stepper)
@@ -26,11 +27,11 @@ def show_steps(stepper: Stepper, *, json: bool, stream: TextIO) -> None:
         from gdbmem.analysis.steps import sum_steps
         from gdbmem.report.steps import steps_json
 
-        stream.write(steps_json(stepper.steps, sum_steps(stepper.steps)))
+        stream.write(steps_json(stepper.steps, sum_steps(stepper.steps)[:top]))
     elif stepper.orders.count == 1:
         print_step(stepper.steps[-1], stream)
     else:
-        _show_table(stepper, stream)
+        _show_table(stepper, top, stream)
 
 
 def print_step(step: Step, stream: TextIO) -> None:
@@ -41,12 +42,20 @@ def print_step(step: Step, stream: TextIO) -> None:
     stream.write(step_line(step, color=_colored(stream), source_text=text) + "\n")
 
 
-def _show_table(stepper: Stepper, stream: TextIO) -> None:
+def _show_table(stepper: Stepper, top: Optional[int], stream: TextIO) -> None:
     from gdbmem.analysis.steps import sum_steps
     from gdbmem.debugger.terminal import console_on
     from gdbmem.report.steps import print_sums
 
-    print_sums(sum_steps(stepper.steps), stepper.steps, console_on(stream), source_lines())
+    sums = sum_steps(stepper.steps)
+    # Most lines take nothing; without them what did is seen.
+    changed = [one for one in sums if one.changed_anything]
+    print_sums(changed[:top], stepper.steps, console_on(stream), source_lines())
+    shown = len(changed[:top])
+    if shown < len(changed):
+        stream.write(f"{plural(len(changed) - shown, 'more line')} changed it, see 'memwatch report'\n")
+    if len(changed) < len(sums):
+        stream.write(f"{plural(len(sums) - len(changed), 'line')} changed nothing\n")
     done, wanted = len(stepper.steps), stepper.orders.count
     if done < wanted:
         ended = stepper.steps[-1].ended or "interrupted"
@@ -66,7 +75,7 @@ def _show_stop(stepper: Stepper) -> None:
             # The same function goes on: only the line, in gdb's colours.
             gdb.execute("with print frame-info source-line -- frame")
             return
-    said = stepper.capture.final_text
+    said = without_announcement(stepper.capture.final_text)
     gdb.write(in_full(said) if stepper.orders.count > 1 else said)
 
 

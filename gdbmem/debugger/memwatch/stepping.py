@@ -10,16 +10,21 @@ from typing import AbstractSet, NamedTuple, Optional
 
 import gdb
 
+from gdbmem.debugger.ctrlc import interruptible
+from gdbmem.debugger.interrupting import Interrupter, without_pages
 from gdbmem.debugger.memwatch.account import Account, accounts
 from gdbmem.debugger.memwatch.capture import Capture
 from gdbmem.debugger.memwatch.gauge import Detail
 from gdbmem.debugger.memwatch.lines import Barrier, loop_lines
-from gdbmem.debugger.memwatch.locking import Wait, Watcher, describe_wait, scheduler_locking, set_locking
+from gdbmem.debugger.memwatch.locking import Wait, Watcher, describe_wait
 from gdbmem.debugger.memwatch.recorder import Stop, recorder, selected_thread
+from gdbmem.debugger.memwatch.releases import Releases, is_alone
 from gdbmem.debugger.memwatch.strides import Odd, Place, Places, Strides
 from gdbmem.debugger.place import real_pid
+from gdbmem.debugger.scheduler import scheduler_locking, set_locking
 from gdbmem.debugger.target import VALGRIND, target_kind
 from gdbmem.errors import TargetError
+from gdbmem.linux.sharing import Part, Sharing
 from gdbmem.linux.threads import activities, has_run, is_ending, ran_between
 from gdbmem.model.step import FREE, LOCKED, SHARED, Step
 
@@ -65,7 +70,17 @@ class Progress:
     def __init__(self) -> None:
         self.threads: set[int] = set()  # others that ran
         self.shared = False
+        self.others_bytes: Optional[int] = 0  # what they changed; None: it can't be told
+        self.divided_exactly = True
         self.notes: list[str] = []
+
+    def divide(self, part: Optional[Part]) -> None:
+        """Take note of a thread's part of what changed while the others ran."""
+        if part is None or self.others_bytes is None:
+            self.others_bytes = None
+            return
+        self.others_bytes += part.others_bytes
+        self.divided_exactly = self.divided_exactly and part.is_exact
 
 
 class Stepper:
@@ -87,7 +102,11 @@ class Stepper:
         self._lock = self._mode()
         pid = None if self._under_valgrind or self._is_remote() else real_pid()
         self._pid = pid
-        self._watcher = Watcher(pid, timeout_seconds=orders.timeout_seconds)
+        self._interrupter = Interrupter(pid)
+        self._watcher = Watcher(pid, self._interrupter, timeout_seconds=orders.timeout_seconds)
+        counted = pid if self.account.gauge.counts_pages else None
+        self._releases: Optional[Releases] = None
+        self._sharing = Sharing(self.account.gauge.read, counted, is_alone) if counted is not None else None
 
     @contextlib.contextmanager
     def prepared(self) -> Iterator[Stepper]:
@@ -95,9 +114,13 @@ class Stepper:
         with contextlib.ExitStack() as stack:
             stack.callback(self._watcher.close)
             stack.enter_context(scheduler_locking(self._lock))
+            if self._sharing is not None:
+                self._releases = stack.enter_context(Releases(self._pid, self._sharing))
+            stack.enter_context(without_pages())
             stack.enter_context(self.capture)
             gauge = self.account.gauge
             stack.enter_context(recorder.recording(gauge.read, asks_gdb=gauge.asks_gdb))
+            stack.enter_context(interruptible(self._interrupter))
             stack.callback(self.capture.finish)
             yield self
 
@@ -141,16 +164,23 @@ class Stepper:
         start, self.stop, gauge = self.start, stop, self.account.gauge
         self._see_new_threads(start, progress)
         single = self.orders.count == 1 and stop.reading is not None
+        if progress.shared and progress.others_bytes != 0:
+            single = False  # of mappings and malloc nobody can tell who changed them
         moved, heap_delta = self._compare(detail) if single else (None, None)
         if single and detail.heap is not None and heap_delta is None:
             progress.notes.append("malloc: too many free blocks to count")
-        step = self._new_step((start.function, start.file, start.line), start.number, stop.reading)
+        others = progress.others_bytes if progress.shared else None
+        step = self._new_step(
+            (start.function, start.file, start.line), start.number, stop.reading, others or 0
+        )
         self._book(
             step._replace(
                 heap_delta_bytes=step.heap_delta_bytes if gauge.measures_heap else heap_delta,
                 parts=moved,
                 lock=self._lock_word(progress),
                 shared_threads=tuple(sorted(progress.threads)),
+                others_bytes=others,
+                divided_exactly=progress.divided_exactly,
                 seconds=seconds,
                 ended=stop.ended,
                 note="; ".join(filter(None, [*progress.notes, gauge.note])),
@@ -177,8 +207,8 @@ class Stepper:
                 self.start = Here(strides.frame, thread, number, *place)
                 self.stop = Stop(reading)
 
-    def _new_step(self, place: Place, number: int, reading: Optional[int]) -> Step:
-        delta = None if self._before is None or reading is None else reading - self._before
+    def _new_step(self, place: Place, number: int, reading: Optional[int], others_bytes: int = 0) -> Step:
+        delta = None if self._before is None or reading is None else reading - self._before - others_bytes
         gauge = self.account.gauge
         self._before = reading
         return Step(
@@ -221,15 +251,18 @@ class Stepper:
                 progress.notes.append("--lock auto would let the others run")
                 return stop._replace(ended="given up")
             stop = self._let_others_run(start, progress)
-            if stop.wait is None and stop.is_ordinary and not self._is_done(start):
+            while stop.wait is None and stop.is_ordinary and not self._is_done(start):
                 stop = self._first_try(start)
+                if not _is_inlined_into(gdb.newest_frame(), start.frame):
+                    break
         return stop
 
     def _drive_together(self, start: Here, progress: Progress) -> Stop:
         """Step while every thread may run: what they did can't be told apart."""
         others = {t.num for t in gdb.selected_inferior().threads() if t.num != start.number}
         before = activities(self._pid) if self._pid is not None and others else {}
-        stop = self._first_try(start, watched=False)
+        with self._division(start, progress):
+            stop = self._first_try(start, watched=False)
         if others:
             ran = (
                 self._numbers(ran_between(before, activities(self._pid))) if self._pid is not None else others
@@ -245,9 +278,9 @@ class Stepper:
         find = loop_lines.for_command(self.orders.command)
         if find is not None:
             frame = gdb.newest_frame()
-            stops = find(frame) if frame == start.frame else None
-            if stops is not None:
-                with Barrier(frame, stops, start.thread.global_num) as barrier:
+            ends = find(frame) if frame == start.frame else None
+            if ends is not None:
+                with Barrier(frame, ends, start.thread.global_num) as barrier:
                     return self._execute(barrier.command, start, watched=watched, ours=barrier.numbers)
         self._select_typed_frame()
         return self._execute(f"{self.orders.command} {self.orders.argument}".strip(), start, watched=watched)
@@ -258,7 +291,8 @@ class Stepper:
         self.capture.forget()
         recorder.arm()
         if watched:
-            self._watcher.begin(start.thread.ptid[1] or start.thread.ptid[0])
+            place = (start.function, start.file, start.line)
+            self._watcher.begin(start.thread.ptid[1] or start.thread.ptid[0], place)
         error = None
         try:
             gdb.execute(command)
@@ -284,12 +318,15 @@ class Stepper:
             if gdb.selected_inferior().pid and start.thread.is_valid():
                 raise error
             self._see_it_end()
-        stop = recorder.stop(wait=wait, ours=ours, thread=start.thread)
+        ours_it_was = wait is not None and self._interrupter.stopped
+        stop = recorder.stop(wait=wait if ours_it_was else None, ours=ours, thread=start.thread)
         if self._stray and stop.ended == "signal SIGINT":
             self._stray = False
             return self._execute(command, start, watched=watched, ours=ours)
-        # The step ended by itself just when it was to be interrupted: the signal is still on its way.
-        self._stray = self._stray or (wait is not None and stop.wait is None)
+        if self._interrupter.by_user and (self._interrupter.stopped or stop.is_ordinary):
+            stop = Stop(stop.reading, "interrupted (Ctrl-C)")
+        # The step ended by itself just when it was to be interrupted.
+        self._stray = self._stray or not self._interrupter.settle()
         return stop
 
     def _see_it_end(self) -> None:
@@ -308,7 +345,8 @@ class Stepper:
         before = activities(self._pid) if self._pid is not None else {}
         set_locking("off")
         try:
-            stop = self._execute(self._way_out(start), start, watched=False)
+            with self._division(start, progress):
+                stop = self._execute(self._way_out(start), start, watched=False)
         finally:
             if gdb.selected_inferior().pid:
                 with contextlib.suppress(gdb.error):
@@ -320,16 +358,29 @@ class Stepper:
         progress.threads |= ran - {start.number}
         return stop
 
+    @contextlib.contextmanager
+    def _division(self, start: Here, progress: Progress) -> Iterator[None]:
+        """Tell what the other threads do in the `with` from what the stepped one does."""
+        if self._sharing is None or self._releases is None:
+            progress.divide(None)
+            yield
+            return
+        tid = start.thread.ptid[1]
+        self._releases.watch()
+        self._sharing.part(tid)
+        try:
+            yield
+        finally:
+            progress.divide(self._sharing.part(tid))
+
     def _way_out(self, start: Here) -> str:
         """Return the command that ends the wait: out of the call that the stepped line made."""
         if self.orders.command in _RESUMABLE or (self.orders.command == "until" and not self.orders.argument):
-            frame = gdb.newest_frame()
-            while frame is not None:
-                caller = frame.older()
-                if caller == start.frame and frame.type() != gdb.INLINE_FRAME:
-                    frame.select()
-                    return "finish"
-                frame = caller
+            call = _call_below(start.frame)
+            if call is not None:
+                call.select()
+                # `finish` would add the value returned to gdb's history, and print it.
+                return f"until *{call.older().pc():#x}"
             if not start.frame.is_valid():
                 return "continue"  # it has returned: nothing below would stop it
         self._select_typed_frame()
@@ -350,7 +401,8 @@ class Stepper:
             return not (self.orders.command == "until" and not self.orders.argument)
         frame = gdb.newest_frame()
         if frame != start.frame:
-            return True
+            # In a function inlined into the line `next` would go on.
+            return self.orders.command == "step" or not _is_inlined_into(frame, start.frame)
         position = frame.find_sal()
         # At the very beginning of another line; in its middle `next` would go on.
         return bool(position.line != start.line and position.pc == frame.pc())
@@ -368,6 +420,8 @@ class Stepper:
         for number, tid in recorder.take_new_threads():
             if number != start.number and (self._pid is None or has_run(self._pid, tid)):
                 progress.threads.add(number)
+                if not progress.shared:
+                    progress.divide(None)  # it ran though the others were locked
                 progress.shared = True
 
     @staticmethod
@@ -378,3 +432,22 @@ class Stepper:
     def _numbers(tids: list[int]) -> set[int]:
         wanted = set(tids)
         return {t.num for t in gdb.selected_inferior().threads() if t.ptid[1] in wanted}
+
+
+def _call_below(frame: gdb.Frame) -> Optional[gdb.Frame]:
+    """Return the call that *frame*, or a function inlined into it, has made; None where it stands itself."""
+    call, one = None, gdb.newest_frame()
+    while one is not None and one != frame:
+        if one.type() != gdb.INLINE_FRAME:
+            call = one
+        one = one.older()
+    return call if one is not None else None
+
+
+def _is_inlined_into(one: Optional[gdb.Frame], frame: gdb.Frame) -> bool:
+    """Tell whether *one* is a function inlined, perhaps by way of others, into that of *frame*."""
+    while one is not None and one != frame and one.type() == gdb.INLINE_FRAME:
+        one = one.older()
+        if one == frame:
+            return True
+    return False

@@ -102,14 +102,15 @@ class Strides:
             place, began, error = self._places.at(frame), clock(), None
             self._capture.forget()
             recorder.arm()
-            self._watcher.begin(tid)
+            self._watcher.begin(tid, place)
             try:
                 gdb.execute(self._command)
             except gdb.error as failure:
                 error = failure
             finally:
                 wait = self._watcher.end()
-            if error is not None or wait is not None or not recorder.is_plain(thread):
+            odd = error is not None or wait is not None or self._watcher.interrupter.by_user
+            if odd or not recorder.is_plain(thread):
                 return Odd(frame, place, began, wait, error)
             self.frame = frame
             self.taken.append(Taken(place, recorder.reading, gauge.exact, gauge.note, clock() - began))

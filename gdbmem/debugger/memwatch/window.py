@@ -57,7 +57,8 @@ class MemoryWindow:
         except (GdbmemError, gdb.error) as error:
             return [printable(str(error))[:width]]
         steps = account.steps
-        rows = [f"{_BOLD}{format_size(size_bytes or 0)}{_PLAIN} {noun(account.gauge.source)}"]
+        size = "?" if size_bytes is None else format_size(size_bytes)
+        rows = [f"{_BOLD}{size}{_PLAIN} {noun(account.gauge.source)}"]
         if not steps:
             return [*rows, f"{_DIM}{'step or continue'[:width]}{_PLAIN}"]
         last = steps[-1]

@@ -1,0 +1,32 @@
+"""What became of containers between two surveys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gdbmem.model.containers import Survey
+
+
+@dataclass(frozen=True)
+class Growth:
+    """What became of one path between two surveys."""
+
+    path: str
+    type_name: str
+    before_size: int
+    after_size: int
+    delta_bytes: int
+
+
+def growth(before: Survey, after: Survey) -> list[Growth]:
+    """Return the paths whose size or bytes changed, the largest change first."""
+    old = {(c.path, c.type_name): c for c in before.containers}
+    new = {(c.path, c.type_name): c for c in after.containers}
+    rows = []
+    for key in {**old, **new}:
+        was, now = old.get(key), new.get(key)
+        delta = (now.held_bytes if now else 0) - (was.held_bytes if was else 0)
+        sizes = was.size if was else 0, now.size if now else 0
+        if delta or sizes[0] != sizes[1]:
+            rows.append(Growth(*key, *sizes, delta))
+    return sorted(rows, key=lambda row: -abs(row.delta_bytes))

@@ -1,0 +1,28 @@
+"""How long to watch until a slope of a given size would show, by the noise of what has been watched."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from gdbmem.model.verdict import Verdict
+
+_LEAST_BYTES = 96 << 10  # over the whole time: less is not called growth
+_STRICT = 3.0  # what is called growing has to be so much larger than what is just seen
+_FEWEST_TEETH = 8
+
+
+def seconds_to_resolve(verdict: Verdict, slope: float) -> Optional[float]:
+    """Return for how many seconds, from its beginning, to watch until *slope* (bytes per second) would show.
+
+    A line's error falls with the time to the power of 3/2, as its samples become more and its lever longer.
+    None where too little was seen to know the noise.
+    """
+    if verdict.resolution is None or not verdict.regimes:
+        return None
+    last = verdict.regimes[-1]
+    length = last.end - last.begin
+    lever: float = (_STRICT * verdict.resolution / slope) ** (2 / 3)
+    needed = max(length * lever, _LEAST_BYTES / slope)
+    if verdict.period_seconds is not None:
+        needed = max(needed, _FEWEST_TEETH * verdict.period_seconds)
+    return last.begin - verdict.regimes[0].begin + needed

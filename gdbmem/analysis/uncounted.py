@@ -1,0 +1,45 @@
+"""Naming the objects that a survey of containers reached and could not count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gdbmem.errors import Notice
+from gdbmem.model.containers import Uncounted
+from gdbmem.text import plural
+
+_MOST_NAMED = 5
+_LONGEST_NAME = 80
+
+
+def ranked(objects: dict[tuple[str, str], int]) -> list[Uncounted]:
+    """Return *objects*, counted by path and type, the most first."""
+    found = [Uncounted(path, name, count) for (path, name), count in objects.items()]
+    return sorted(found, key=lambda one: (-one.objects, one.path, one.type_name))
+
+
+def not_read(unread: Sequence[Uncounted]) -> Notice:
+    """Return which containers were met whose layout is not known."""
+    objects: dict[str, int] = {}
+    for one in unread:
+        objects[one.type_name] = objects.get(one.type_name, 0) + one.objects
+    types = sorted(objects, key=lambda name: (-objects[name], name))
+    named = [f"{plural(objects[name], 'object')} of {_brief(name)}" for name in types[:_MOST_NAMED]]
+    more = len(types) - len(named)
+    text = f"not read, so that what they hold is not counted: {', '.join(named)}"
+    return Notice("containers-unread", text + (f" and of {plural(more, 'further type')}" if more else ""))
+
+
+def not_sound(unsound: Sequence[Uncounted]) -> Notice:
+    """Return which containers can't be what their type says."""
+    count = sum(one.objects for one in unsound)
+    named = [f"{one.path} ({_brief(one.type_name)})" for one in unsound[:_MOST_NAMED]]
+    more = f" and {len(unsound) - len(named):,} more" if len(unsound) > len(named) else ""
+    text = (
+        "not counted, because what is in them can't be a container (overwritten, destroyed or not made yet): "
+    )
+    return Notice("containers-unsound", f"{plural(count, 'object')} {text}{', '.join(named)}{more}")
+
+
+def _brief(type_name: str) -> str:
+    return type_name if len(type_name) <= _LONGEST_NAME else f"{type_name[:_LONGEST_NAME]}…"

@@ -1,0 +1,70 @@
+"""The functions that an address lies in: those inlined there, and the one whose code it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import gdb
+
+BlockKey = tuple[int, int, str]  # start, end, function
+
+# "main in section .text of /bin/x": an address at which a symbol begins, not "main + 4 in section"
+_BEGINS = re.compile(r"(?!.* \+ \d+ in section )(?!.*\.cold(?:\.\d+)? in section ).+ in section ", re.DOTALL)
+_INLINED = re.compile(
+    r"^\[\(block \*\) \S+\] 0x([0-9a-f]+)\.\.0x([0-9a-f]+)\n  entry pc: 0x([0-9a-f]+)\n  inline function: (.*)$",
+    re.MULTILINE,
+)
+
+
+def function_blocks(address: int) -> list[gdb.Block]:
+    """Return the blocks of the functions at *address*: those inlined, innermost first, then the one around them.
+
+    A lambda or a method of a local class is declared within a function, whose block gdb has around it, but its
+    code is its own: the function did not inline it. gdb 18 gives an inlined function without code of its own a byte
+    behind the one that it is inlined into.
+    """
+    found: list[gdb.Block] = []
+    block = gdb.block_for_pc(address)
+    while block is not None and not block.is_static and not block.is_global:
+        if block.function is not None:
+            found.append(block)
+        block = block.superblock
+    while found and not found[-1].start <= address < found[-1].end:
+        found.pop()
+    return found[: _out_of_line(found)] if len(found) > 1 else found
+
+
+def _out_of_line(blocks: list[gdb.Block]) -> int:
+    """Return how many of *blocks* there are up to the first that is a function's own.
+
+    The range of a block says too little: that of a function in two pieces spans whatever lies between them.
+    """
+    for block in blocks:
+        if _BEGINS.match(gdb.execute(f"info symbol {block.start:#x}", to_string=True)):
+            # What is inlined at a function's very beginning starts there, too. A colder part may lie in front of both.
+            return max(
+                at + 1
+                for at, other in enumerate(blocks)
+                if block.start in (other.start, int(other.function.value().address))
+            )
+    return len(blocks)
+
+
+def block_key(block: gdb.Block) -> BlockKey:
+    """Return what tells *block* from others: gdb makes a new object for the same one each time."""
+    return block.start, block.end, str(block.function)
+
+
+def inlined_entries(address: int) -> Mapping[BlockKey, int]:
+    """Return at which address each of the inlined functions at *address* is entered; empty before gdb 16.
+
+    From then on gdb takes this from the debug information. It need not be where the function's code begins.
+    """
+    try:
+        said = gdb.execute(f"maintenance info blocks {address:#x}", to_string=True)
+    except gdb.error:  # no such command
+        return {}
+    return {
+        (int(one[1], 16), int(one[2], 16), one[4]): int(one[3], 16) for one in _INLINED.finditer(str(said))
+    }

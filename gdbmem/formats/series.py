@@ -1,0 +1,173 @@
+"""Memory over time as other tools record it: mprof, psrecord, CSV, and what Prometheus answers to a range query."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import io
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional
+
+from gdbmem.errors import InputError
+from gdbmem.text import printable
+
+_HEAD_BYTES = 4096
+_MOST_BYTES = 1 << 30
+_MIB = float(1 << 20)
+_TIMES = ("t", "time", "timestamp", "seconds", "elapsed", "date", "datetime")
+_MEMORY = re.compile(
+    r"(pss|rss|uss|mem(?:ory)?|real|bytes|value)(?:[ _(]*(?:usage|used))?[ _(]*(bytes|b|[kmg]i?b)?\)?"
+)
+_FACTORS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_BEFORE = 5e8  # a smaller time is none since 1970
+
+
+@dataclass(frozen=True)
+class RecordedSeries:
+    """What another tool recorded of one process, or of one sum of several."""
+
+    tool: str
+    target: str
+    points: list[tuple[float, float]]  # seconds since the first one, bytes
+    began: float  # seconds since 1970 at the first one; 0 where it is not said
+
+
+def series_tool(path: Path) -> Optional[str]:
+    """Return the tool whose series the file at *path* is, "" for a CSV; None for anything else."""
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(_HEAD_BYTES).decode(errors="replace")
+    except OSError:
+        return None
+    first = head.partition("\n")[0].strip()
+    if re.match(r"CMDLINE |MEM [\d.]+ [\d.]+$", first):
+        return "mprof"
+    if first.startswith("# Elapsed time") and "Real" in first:
+        return "psrecord"
+    if re.match(r"\s*\{", head) and re.search(r'"resultType"\s*:\s*"matrix"', head):
+        return "Prometheus"
+    return "CSV" if _csv_columns(first) is not None else None
+
+
+def read_series(path: Path) -> RecordedSeries:
+    """Read the file at *path*, of which series_tool() knows the tool; raises InputError."""
+    tool = series_tool(path)
+    if path.stat().st_size > _MOST_BYTES:
+        raise _wrong(path, 0, "it is over 1 GiB")
+    try:
+        text = path.read_text(errors="backslashreplace")
+        if tool == "Prometheus":
+            target, points = _prometheus(path, text)
+        else:
+            target = _command_of(text) if tool == "mprof" else path.name
+            points = list({"mprof": _mprof, "psrecord": _psrecord}.get(tool or "", _csv)(path, text))
+    except OSError as error:
+        raise _wrong(path, 0, str(error.strerror)) from None
+    return _ordered(path, tool or "CSV", target, points)
+
+
+def _ordered(path: Path, tool: str, target: str, points: list[tuple[float, float]]) -> RecordedSeries:
+    for number, (t, size) in enumerate(points):
+        if not (math.isfinite(t) and math.isfinite(size) and 0 <= size < 2**63):
+            raise _wrong(path, 0, f"sample {number + 1} is no size of memory at a time")
+    if not points:
+        raise _wrong(path, 0, "it holds no sample")
+    points = sorted(dict(points).items())
+    begin = points[0][0]
+    return RecordedSeries(
+        tool, target, [(t - begin, size) for t, size in points], begin if begin > _BEFORE else 0.0
+    )
+
+
+def _mprof(path: Path, text: str) -> Iterator[tuple[float, float]]:
+    """Source: memory_profiler, mprof.py: MEM MIB SECONDS_SINCE_1970; CHLD and FUNC are not the total."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("MEM "):
+            yield _numbers(path, number, line.split()[2:3] + line.split()[1:2], _MIB)
+
+
+def _command_of(text: str) -> str:
+    first = text.partition("\n")[0]
+    return first[len("CMDLINE ") :].strip() if first.startswith("CMDLINE ") else "mprof"
+
+
+def _psrecord(path: Path, text: str) -> Iterator[tuple[float, float]]:
+    """Source: psrecord, main.py: elapsed seconds, CPU, real and virtual memory, in 2^20 bytes."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip() and not line.startswith("#"):
+            yield _numbers(path, number, line.split()[0:1] + line.split()[2:3], _MIB)
+
+
+def _numbers(path: Path, number: int, words: list[str], factor: float) -> tuple[float, float]:
+    try:
+        t, size = (float(word) for word in words)
+    except ValueError:
+        raise _wrong(path, number, "a time and a size are expected") from None
+    return t, size * factor
+
+
+def _csv(path: Path, text: str) -> Iterator[tuple[float, float]]:
+    first = text.partition("\n")[0]
+    columns = _csv_columns(first)
+    assert columns is not None
+    at_time, at_size, factor, at_line = columns
+    rows = csv.reader(io.StringIO(text))
+    next(rows)
+    for number, row in enumerate(rows, 2):
+        if not row or (at_line is not None and row[at_line : at_line + 1] != ["0"]):
+            continue
+        if len(row) <= max(at_time, at_size):
+            raise _wrong(path, number, "columns are missing")
+        if row[at_size] == "":
+            continue
+        try:
+            yield _time_of(row[at_time]), float(row[at_size]) * factor
+        except ValueError:
+            raise _wrong(path, number, "a time and a size are expected") from None
+
+
+def _time_of(word: str) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        return datetime.datetime.fromisoformat(word.replace("Z", "+00:00")).timestamp()
+
+
+def _csv_columns(first: str) -> Optional[tuple[int, int, float, Optional[int]]]:
+    """Return where the time and the memory stand, its unit in bytes, and the column of a line's number, 0 the total."""
+    names = [name.strip().strip('"').lower() for name in first.split(",")]
+    times = [at for at, name in enumerate(names) if name.partition(" ")[0].partition("(")[0] in _TIMES]
+    sizes = [(at, found) for at, name in enumerate(names) if (found := _MEMORY.fullmatch(name))]
+    if len(names) < 2 or not times or not sizes:
+        return None
+    # Of several the one that counts shared pages once.
+    at, found = min(sizes, key=lambda entry: not entry[1][1].startswith("pss"))
+    unit = (found[2] or "b")[0]
+    return times[0], at, float(_FACTORS.get(unit, 1)), names.index("line") if "line" in names else None
+
+
+def _prometheus(path: Path, text: str) -> tuple[str, list[tuple[float, float]]]:
+    """Source: Prometheus, HTTP API, range queries: data.result[].values[] is [seconds, "value"]."""
+    try:
+        document: Any = json.loads(text)
+        series = document["data"]["result"]
+        if len(series) != 1:
+            raise _wrong(
+                path, 0, f"it holds {len(series):,} series: ask for one, as in sum(…) or with its labels"
+            )
+        name = ", ".join(f"{key}={value}" for key, value in series[0].get("metric", {}).items())
+        return name or "Prometheus", [(float(t), float(value)) for t, value in series[0]["values"]]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise _wrong(path, 0, "it is no answer to a range query") from None
+
+
+def _wrong(path: Path, number: int, reason: str) -> InputError:
+    place = f"{path}:{number}" if number else str(path)
+    return InputError(
+        f"{printable(place)} can't be read as a series: {reason}", slug="bad-series", hint="see formats.md"
+    )

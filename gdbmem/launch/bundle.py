@@ -1,0 +1,61 @@
+"""What a monitor's trigger does with a process, run as a script beside the monitor: ACTION PID RUN FOLDER.
+
+Each step has its own file in FOLDER, with what it said on its standard error beside it where that is anything. A step
+that fails or hangs leaves the others alone.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ACTIONS = ("snap", "explain", "bundle")
+_MOST_SECONDS = 120.0  # for one step
+_MOST_FRAMES = 60
+_GDBMEM = [sys.executable, "-c", "from gdbmem.cli.main import main; raise SystemExit(main())"]
+
+
+def steps(action: str, pid: int, run: Path, folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield the file to write and the command that prints what belongs into it."""
+    if action == "bundle":
+        yield "smaps.txt", ["cat", f"/proc/{pid}/smaps"]
+    if action in ("explain", "bundle"):
+        yield "explain.txt", [*_GDBMEM, "explain", str(pid)]
+    if action == "snap":
+        yield "snap.txt", [*_GDBMEM, "snap", "--run", str(folder / "snap"), str(pid)]
+    if action == "bundle":
+        gdb = shutil.which("gdb")
+        if gdb is not None:
+            show = f"thread apply all backtrace {_MOST_FRAMES}"
+            # Nothing of the user's or of the program's own is loaded: this is to be short.
+            quiet = ["-nx", "-batch", "-iex", "set auto-load off", "-iex", "set debuginfod enabled off"]
+            yield "stacks.txt", [gdb, *quiet, "-p", str(pid), "-ex", show]
+        yield "series.csv", [*_GDBMEM, "export", str(run), "--to", "csv"]
+
+
+def main(argv: list[str]) -> None:
+    """Do all steps of an action."""
+    action, pid, run, folder = argv[0], int(argv[1]), Path(argv[2]), Path(argv[3])
+    for name, command in steps(action, pid, run, folder):
+        errors = folder / f"{name}.errors"
+        with (folder / name).open("wb") as output, errors.open("wb") as said:
+            try:
+                subprocess.run(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=said,
+                    timeout=_MOST_SECONDS,
+                    check=False,
+                )
+            except (subprocess.TimeoutExpired, OSError) as error:
+                said.write(f"{error}\n".encode(errors="backslashreplace"))
+        if not errors.stat().st_size:
+            errors.unlink()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,264 @@
+"""A program run up to the moment at which its memory is measured: as it rests, after a time, or as it ends.
+
+Its first thread is traced for the last of these: the kernel stops it as it exits, with all of its memory.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Optional
+
+from gdbmem.analysis.ledger import build_ledger
+from gdbmem.errors import InputError, TargetError
+from gdbmem.launch.gdbpython import find_gdb, loader_file
+from gdbmem.launch.inspection import find_malloc, named_threads, read_maps, read_process
+from gdbmem.launch.live_process import explain_process
+from gdbmem.linux.process import process_facts, thread_ids
+from gdbmem.linux.processes import descendants, parents, stat_of
+from gdbmem.linux.procmemory import ProcMemory
+from gdbmem.linux.ptrace import SEIZE, Freeze, held_threads, ptrace
+from gdbmem.linux.rollup import parse_rss
+from gdbmem.linux.target_files import TargetFiles
+from gdbmem.model.ledger import Ledger
+from gdbmem.model.remedies import AFTER_TIME, AT_END, AT_REST
+from gdbmem.text import printable
+
+_CONTINUE, _LISTEN = 7, 0x4208
+_TRACE_EXIT, _EXIT_EVENT, _STOP_EVENT = 0x40, 6, 128
+_WALL = 0x40000000
+_LOOK_SECONDS = 0.02
+_REST_SECONDS = 1.0  # so long a program has to have done next to nothing
+_REST_BUSY = 0.25  # of the looks in that time may find a thread running
+_REST_GROWTH = 64 << 10
+_GDB_SECONDS = 300.0
+# It stops for us to trace it before it becomes the program.
+_GATE = 'kill -STOP $$; exec "$0" "$@"'
+
+
+class MeasuredRun:
+    """One run of a program; leaving it kills the program."""
+
+    def __init__(self, words: Sequence[str], tunables: str = "") -> None:
+        """Start *words* with *tunables* added to GLIBC_TUNABLES."""
+        self.words = list(words)
+        with _standard_input() as stdin:
+            self._process = subprocess.Popen(
+                ["/bin/sh", "-c", _GATE, *self.words],
+                stdin=stdin,
+                stdout=subprocess.DEVNULL,
+                env=environment_with(tunables),
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+        self._status: Optional[int] = None
+        self._trace()
+        self.began = time.monotonic()
+        self._looks: collections.deque[tuple[float, bool, int]] = collections.deque()
+
+    def __enter__(self) -> MeasuredRun:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        with contextlib.suppress(OSError):
+            os.killpg(self.pid, signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            ptrace(_CONTINUE, self.pid)  # one that was stopped as it exits hears no signal
+        while self._status is None:
+            self.take_stops(wait=True)
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process.returncode = self._status  # it was waited for here
+
+    def _trace(self) -> None:
+        os.waitpid(self.pid, os.WUNTRACED)
+        try:
+            ptrace(SEIZE, self.pid, 0, _TRACE_EXIT)
+            os.kill(self.pid, signal.SIGCONT)
+        except OSError as error:
+            os.killpg(self.pid, signal.SIGKILL)
+            self._process.wait()
+            raise TargetError(
+                f"the kernel doesn't let a program be traced here ({error.strerror})",
+                slug="ptrace-refused",
+                hint="ptrace may be forbidden in this container, or by kernel.yama.ptrace_scope",
+            ) from None
+
+    def reach(self, seconds: Optional[float]) -> str:
+        """Wait until the program rests, or for so many *seconds*, or until it ends; return which it was."""
+        while True:
+            if self.take_stops():
+                return AT_END
+            if self._status is not None:
+                raise self._ended_unseen()
+            if seconds is not None:
+                if time.monotonic() - self.began >= seconds:
+                    return AFTER_TIME
+            elif self._rests():
+                return AT_REST
+            time.sleep(_LOOK_SECONDS)
+
+    def _ended_unseen(self) -> InputError:
+        return InputError(
+            f"{printable(self.words[0])} was killed before its memory could be measured",
+            slug="no-series",
+            hint="measure it earlier (--for TIME)",
+        )
+
+    def take_stops(self, *, wait: bool = False) -> bool:
+        """Have the first thread go on wherever it stopped, with its signals; return True as it exits, stopped."""
+        while self._status is None:
+            try:
+                pid, status = os.waitpid(self.pid, _WALL | (0 if wait else os.WNOHANG))
+            except ChildProcessError:
+                self._status = 0
+                return False
+            if not pid:
+                return False
+            if not os.WIFSTOPPED(status):
+                self._status = status
+                return False
+            event, number = status >> 16, os.WSTOPSIG(status)
+            if event == _EXIT_EVENT and not wait:
+                return True
+            stopped = event == _STOP_EVENT and number != signal.SIGTRAP
+            with contextlib.suppress(OSError):
+                ptrace(_LISTEN if stopped else _CONTINUE, self.pid, 0, 0 if event else number)
+        return False
+
+    def _rests(self) -> bool:
+        now = time.monotonic()
+        states = [stat_of(tid) for tid in thread_ids(self.pid)]
+        busy = any(found is not None and found.state == "R" for found in states)
+        self._looks.append((now, busy, _resident(self.pid) or 0))
+        while now - self._looks[0][0] > _REST_SECONDS:
+            self._looks.popleft()
+        if now - self.began < _REST_SECONDS or now - self._looks[0][0] < 0.9 * _REST_SECONDS:
+            return False
+        sizes = [size for _, _, size in self._looks]
+        running = sum(was_busy for _, was_busy, _ in self._looks)
+        return running <= _REST_BUSY * len(sizes) and max(sizes) - min(sizes) <= _REST_GROWTH
+
+    def rss_bytes(self) -> int:
+        """Return the program's resident set."""
+        size = _resident(self.pid)
+        if size is None:
+            raise self._ended_unseen()
+        return size
+
+    def children(self) -> int:
+        """Return how many living processes the program has started, and those in turn."""
+        found = (stat_of(pid) for pid in descendants({self.pid}, parents()))
+        return sum(stat is not None and stat.state not in "ZX" for stat in found)
+
+    def ledger(self, moment: str) -> Ledger:
+        """Return the program's ledger; it is not traced afterwards."""
+        if moment != AT_END:
+            self.let_go()
+            return explain_process(self.pid, fork=False)
+        freeze = Freeze(self.pid)
+        freeze.adopt(self.pid)
+        with ProcMemory(self.pid) as memory, TargetFiles(self.pid) as files:
+            malloc = find_malloc(memory, read_maps(self.pid), files)
+            name = process_facts(self.pid).name
+            threads = named_threads(self.pid, held_threads(freeze))
+            return build_ledger(read_process(self.pid, name, memory, threads, malloc))
+
+    def let_go(self) -> None:
+        """Trace it no more."""
+        with Freeze(self.pid, only=self.pid, seized={self.pid}):
+            pass
+
+
+def trim_by_gdb(words: Sequence[str], seconds: Optional[float]) -> int:
+    """Return what malloc_trim(0), called by gdb at the moment that a MeasuredRun finds, gives back.
+
+    Raises TargetError with the reason where it could not be called.
+    """
+    with MeasuredRun(words) as run:
+        moment = run.reach(seconds)
+        if moment != AT_END:
+            run.let_go()
+            return _returned(["-p", str(run.pid), "-ex", _MEMTRIM])
+    # Nothing can be called in a process that exits: gdb stops another run a little earlier.
+    before = ("set breakpoint pending on", "set disable-randomization off", "handle all nostop noprint pass")
+    commands = [*before, "break _exit", "run", _MEMTRIM, "kill"]
+    return _returned([*(word for line in commands for word in ("-ex", line)), "--args", *words])
+
+
+_MEMTRIM = 'python gdb.execute("memtrim --json -o " + __import__("os").environ["GDBMEM_TRIMMED"])'
+
+
+def _returned(words: Sequence[str]) -> int:
+    with tempfile.TemporaryDirectory(prefix="gdbmem-") as folder:
+        answer = Path(folder) / "trim.json"
+        command = [find_gdb(), "-q", "-nx", "-batch", "-iex", "set auto-load off"]
+        command += ["-iex", "set debuginfod enabled off", "-x", str(loader_file()), *words]
+        with (
+            _standard_input() as stdin,
+            subprocess.Popen(
+                command,
+                stdin=stdin,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env={**os.environ, "GDBMEM_TRIMMED": str(answer)},
+                start_new_session=True,
+            ) as gdb,
+        ):
+            said = _what_it_says(gdb)
+        try:
+            returned: int = json.loads(answer.read_text())["returned_bytes"]
+        except (OSError, ValueError, KeyError):
+            lines = os.fsdecode(said).strip().splitlines()
+            raise TargetError(
+                f"gdb could not call malloc_trim: {printable(lines[-1]) if lines else 'it said nothing'}",
+                slug="call-failed",
+                hint="type 'memtrim' in a gdb on the program",
+            ) from None
+        return returned
+
+
+def _what_it_says(gdb: subprocess.Popen[bytes]) -> bytes:
+    try:
+        return gdb.communicate(timeout=_GDB_SECONDS)[1]
+    except subprocess.TimeoutExpired:
+        os.killpg(gdb.pid, signal.SIGKILL)
+        return b"it took too long"
+
+
+def environment_with(tunables: str) -> dict[str, str]:
+    """Return this environment, with *tunables* set beside those that it sets."""
+    given = [os.environ["GLIBC_TUNABLES"]] if os.environ.get("GLIBC_TUNABLES") else []
+    value = ":".join([*given, *([tunables] if tunables else [])])
+    return {**os.environ, **({"GLIBC_TUNABLES": value} if value else {})}
+
+
+@contextlib.contextmanager
+def _standard_input() -> Iterator[int]:
+    """Yield what each run reads: our standard input from its beginning where it is a file, else an open, empty pipe."""
+    number = -1
+    with contextlib.suppress(OSError, ValueError):
+        if stat.S_ISREG(os.fstat(sys.stdin.fileno()).st_mode):
+            number = os.open(f"/proc/self/fd/{sys.stdin.fileno()}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield subprocess.PIPE if number < 0 else number
+    finally:
+        if number >= 0:
+            os.close(number)
+
+
+def _resident(pid: int) -> Optional[int]:
+    try:
+        return parse_rss(Path(f"/proc/{pid}/smaps_rollup").read_bytes())
+    except OSError:
+        return None

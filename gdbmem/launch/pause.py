@@ -1,0 +1,88 @@
+"""How long a process has to wait while it is looked at, and the memory that can be read only so long."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+
+from gdbmem.linux.maps import Mapping
+from gdbmem.linux.process import ProcessFacts
+from gdbmem.model.memory import Buffer, Memory
+from gdbmem.units import format_duration
+
+SILENT_SECONDS = 0.05  # a process never waits longer without that having been said before
+_TRIED_SECONDS = 0.035  # of that, before the first look is given up: what goes on is not interrupted at once
+_GIB, _MIB = 1 << 30, 1 << 20
+_TABLE_BYTES = 4096
+
+# Measured on Linux 6.18 in a virtual machine; upper ends of what was seen.
+_COPY, _HOLD = 0.002, 0.01  # whatever its size
+_COPY_OF_GIB = 0.05
+_COPY_OF_TABLE = 0.00002  # of a page of page tables
+_OF_MAPPING = 0.000003
+_OF_THREAD = 0.0001
+_BUSY = 2  # times as long on a machine that has other things to do: at least that is reckoned with
+_READ_OF_MIB = 0.0025
+_READ_OF_MAPPING = 0.00005
+
+
+class HeldTooLong(Exception):  # noqa: N818  (nothing is wrong: the look is made another way)
+    """The process has waited as long as it may without that having been said."""
+
+
+class TimedMemory:
+    """A `Memory` that can be read only for a while; afterwards HeldTooLong is raised."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._end = time.monotonic() + _TRIED_SECONDS
+
+    def read(self, address: int, size: int) -> bytes:
+        self.check()
+        return self._memory.read(address, size)
+
+    def read_into(self, address: int, buffer: Buffer) -> None:
+        self.check()
+        self._memory.read_into(address, buffer)
+
+    def check(self) -> None:
+        """Raise HeldTooLong if the time is over."""
+        if time.monotonic() > self._end:
+            raise HeldTooLong
+
+
+def expected_copy(facts: ProcessFacts, mappings: Sequence[Mapping], threads: int) -> float:
+    """Return the seconds that the process waits while a copy of it is made."""
+    return (
+        _COPY
+        + facts.anonymous_bytes / _GIB * _COPY_OF_GIB
+        + facts.page_table_bytes / _TABLE_BYTES * _COPY_OF_TABLE
+        + len(mappings) * _OF_MAPPING
+        + threads * _OF_THREAD
+    )
+
+
+def expected_hold(facts: ProcessFacts, mappings: Sequence[Mapping], threads: int) -> float:
+    """Return the seconds that the process waits while it is read itself."""
+    return (
+        _HOLD
+        + facts.anonymous_bytes / _MIB * _READ_OF_MIB
+        + len(mappings) * _READ_OF_MAPPING
+        + threads * _OF_THREAD
+    )
+
+
+def is_long(expected_seconds: float) -> bool:
+    """Tell whether a wait has to be announced: it may well come to be longer than is noticed."""
+    return expected_seconds * max(_BUSY, _waiting()) > SILENT_SECONDS
+
+
+def wait_text(expected_seconds: float) -> str:
+    """Return how long a wait will be, on a machine as busy as it is now, as it is announced."""
+    return f"some {format_duration(expected_seconds * max(1.0, _waiting()))}"
+
+
+def _waiting() -> float:
+    """Return how many threads run or wait for each processor."""
+    return os.getloadavg()[0] / (os.cpu_count() or 1)

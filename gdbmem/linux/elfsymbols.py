@@ -1,0 +1,62 @@
+"""Addresses of a loaded object's exported functions, by the hash table in its memory."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Optional
+
+from gdbmem.model.memory import Memory, MemoryUnreadable, words_at
+
+_PT_DYNAMIC = 2
+_DT_STRTAB, _DT_SYMTAB, _DT_GNU_HASH = 5, 6, 0x6FFFFEF5
+_MOST_ENTRIES = 512
+_MOST_IN_BUCKET = 4096
+
+
+def exported(memory: Memory, start: int, bias: int, names: Iterable[str]) -> dict[str, int]:
+    """Return where the functions *names* are in the object whose ELF header is at *start*; only those it has."""
+    try:
+        dynamic = dict(_dynamic(memory, start, bias))
+        tables = [dynamic[tag] for tag in (_DT_GNU_HASH, _DT_SYMTAB, _DT_STRTAB)]
+        # The dynamic linker adds the bias to these itself, on most architectures.
+        hashes, symbols, strings = (value if value >= bias else value + bias for value in tables)
+        found = {name: _look_up(memory, hashes, symbols, strings, name.encode()) for name in names}
+    except (MemoryUnreadable, KeyError):
+        return {}
+    return {name: bias + value for name, value in found.items() if value is not None}
+
+
+def _dynamic(memory: Memory, start: int, bias: int) -> Iterator[tuple[int, int]]:
+    header = memory.read(start, 64)
+    offset = struct.unpack_from("<Q", header, 32)[0]
+    size, count = struct.unpack_from("<HH", header, 54)
+    table = memory.read(start + offset, size * count)
+    for number in range(count):
+        program = struct.unpack_from("<IIQQQQQQ", table, size * number)
+        if program[0] == _PT_DYNAMIC:
+            words = words_at(memory, bias + program[3], min(program[6] // 8, 2 * _MOST_ENTRIES) & -2)
+            yield from zip(words[::2], words[1::2])
+
+
+def _look_up(memory: Memory, hashes: int, symbols: int, strings: int, name: bytes) -> Optional[int]:
+    bucket_count, first, bloom_words, _ = struct.unpack("<4I", memory.read(hashes, 16))
+    wanted = 5381
+    for byte in name:
+        wanted = wanted * 33 + byte & 0xFFFFFFFF
+    buckets = hashes + 16 + 8 * bloom_words
+    (number,) = struct.unpack("<I", memory.read(buckets + 4 * (wanted % bucket_count), 4))
+    if number < first:
+        return None
+    for at in range(number, number + _MOST_IN_BUCKET):
+        (value,) = struct.unpack("<I", memory.read(buckets + 4 * (bucket_count + at - first), 4))
+        if (value ^ wanted) >> 1 == 0:
+            place, _, _, section, address = struct.unpack("<IBBHQ", memory.read(symbols + 24 * at, 16))
+            if section and memory.read(strings + place, len(name) + 1) == name + b"\0":
+                return int(address)
+        if value & 1:
+            break
+    return None
+
+
+__all__ = ["exported"]

@@ -1,0 +1,71 @@
+"""Seccomp filters: whether a system call that a tracer has a thread make could end the process.
+
+A filter sees such a call as the thread's own, and may kill for it. It is harmless where the thread has no filter,
+where it has exactly ours (this process makes such calls all the time), and where filters can be suspended.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Optional
+
+SUSPEND = 0x00200000  # PTRACE_O_SUSPEND_SECCOMP; wants CAP_SYS_ADMIN, and a tracer without filters
+_GENERATIONS = 1000
+
+
+def may_end_for_a_call(thread: int) -> bool:
+    """Tell whether a filter of *thread* could end its process for a call that isn't its own."""
+    fields = _status(thread)
+    return fields.get("Seccomp", "0") != "0" and not _has_our_filters(thread, fields)
+
+
+def _has_our_filters(thread: int, fields: dict[str, str]) -> bool:
+    """Tell whether the filters of *thread* are the very ones of this process.
+
+    Filters are inherited and only ever added, so that they are if a common ancestor has as many as each of
+    the two. A process that was put into a container from outside has no ancestor there: it was given the filters
+    that the container's first process has.
+    """
+    count = fields.get("Seccomp_filters", "")  # Linux 5.9 and later
+    if count != _status("self").get("Seccomp_filters") or fields["Seccomp"] != "2" or not count:
+        return False
+    ancestor = _common_ancestor(int(fields["Tgid"]))
+    if ancestor is None:
+        ancestor = 1
+        if not _same_pid_namespace(thread):
+            return False
+    return _status(ancestor).get("Seccomp_filters") == count
+
+
+def _common_ancestor(pid: int) -> Optional[int]:
+    theirs, ours = _lineage(pid), set(_lineage(os.getpid()))
+    return next((one for one in theirs if one in ours), None)
+
+
+def _lineage(pid: int) -> list[int]:
+    """Return *pid* and its ancestors, as far as this process namespace shows them."""
+    found: list[int] = []
+    while pid and pid not in found and len(found) < _GENERATIONS:
+        found.append(pid)
+        pid = int(_status(pid).get("PPid", "0"))
+    return found
+
+
+def _same_pid_namespace(thread: int) -> bool:
+    try:
+        return Path(f"/proc/{thread}/ns/pid").readlink() == Path("/proc/self/ns/pid").readlink()
+    except OSError:
+        return False
+
+
+def _status(process: object) -> dict[str, str]:
+    try:
+        text = Path(f"/proc/{process}/status").read_text(errors="surrogateescape")
+    except OSError:
+        return {}
+    return {
+        key: value.strip()
+        for key, separator, value in (line.partition(":") for line in text.splitlines())
+        if separator
+    }

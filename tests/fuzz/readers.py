@@ -1,0 +1,342 @@
+"""All that reads what others wrote, each with real examples of it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gzip
+import json
+import os
+import sqlite3
+import struct
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable
+
+from gdbmem.allocators.glibc import lockstep, walk
+from gdbmem.allocators.glibc.tally import Tally
+from gdbmem.errors import InputError
+from gdbmem.formats.addresses import parse_maps
+from gdbmem.formats.malloc_info import parse_malloc_info
+from gdbmem.formats.memcheck_answers import read_blocks, read_place, read_pointers
+from gdbmem.formats.opening import Reading, open_profile
+from gdbmem.launch.elf import needed_libraries, read_elf
+from gdbmem.launch.inspection import explain_core
+from gdbmem.linux.maps import parse_smaps
+from gdbmem.linux.sampling import parse_stat
+from gdbmem.model.memory import BytesMemory
+from gdbmem.model.series import TREE, Line, SeriesFacts
+from gdbmem.model.series import Reading as Sizes
+from gdbmem.report.containers import read_survey
+from gdbmem.report.ledger_json import read_ledger
+from gdbmem.runs.kept import kept_records
+from gdbmem.runs.recipe_reader import parse_recipe
+from gdbmem.runs.run import DATABASE, Run
+from gdbmem.runs.series_journal import read_journal
+from gdbmem.runs.series_store import Recording, SeriesWriter
+from gdbmem.runs.series_summary import summarize
+from tests.unit.heaps import make_heap
+from tests.unit.test_cut_core import make_core
+
+CAPTURES = Path(__file__).parents[1] / "captures"
+EXAMPLES = Path(__file__).parents[2]
+_TREES = 3  # of a profile
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Who reads, and what it is given before it is changed."""
+
+    name: str
+    read: Callable[[bytes], object]  # raises GdbmemError where it can't
+    examples: Callable[[], Sequence[bytes]]
+
+
+@functools.cache
+def _scratch() -> Path:
+    where = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    folder = tempfile.TemporaryDirectory(prefix="gdbmem-fuzz-", dir=where)
+    _FOLDERS.append(folder)
+    return Path(folder.name)
+
+
+_FOLDERS: list[tempfile.TemporaryDirectory[str]] = []  # they go with this process
+
+
+def _file(name: str, data: bytes) -> Path:
+    path = _scratch() / name
+    path.write_bytes(data)
+    return path
+
+
+def _profile(data: bytes) -> None:
+    profile = open_profile(_file("profile", data))
+    for index, totals in enumerate(profile.snapshots[:_TREES]):
+        if totals.has_tree:
+            profile.tree(index)
+    list(profile.notices)
+
+
+def _peak(data: bytes) -> None:
+    profile = open_profile(_file("profile", data), Reading(metric="peak"))
+    for index, _ in enumerate(profile.snapshots[:1]):
+        profile.tree(index)
+
+
+def _captured(*names: str) -> Callable[[], Sequence[bytes]]:
+    def read() -> Sequence[bytes]:
+        found = []
+        for name in names:
+            data = (CAPTURES / name).read_bytes()
+            found.append(
+                gzip.decompress(data)
+                if name.endswith(".gz")
+                else _zstd(data)
+                if name.endswith("zst")
+                else data
+            )
+        return found
+
+    return read
+
+
+def _zstd(data: bytes) -> bytes:
+    import zstandard
+
+    return zstandard.ZstdDecompressor().decompressobj().decompress(data)
+
+
+def _packed() -> Sequence[bytes]:
+    return [
+        (CAPTURES / name).read_bytes()
+        for name in ("massif/huge.massif.gz", "stacks/ht.zst", "stacks/go1.pb.gz")
+    ]
+
+
+# -- run folders -----------------------------------------------------------------------------------------------
+
+
+def _run(data: bytes) -> None:
+    """Read a run whose three files are the pieces of *data* between its first two zero bytes."""
+    facts, log, kept = [*data.split(b"\0", 2), b"", b""][:3]
+    folder = _scratch() / "run"
+    for name, text in (("run.json", facts), ("snapshots.jsonl", log), ("kept.jsonl", kept)):
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_bytes(text)
+    run = Run(folder)
+    for record in run.snapshots:
+        with contextlib.suppress(InputError):
+            run.path(record)
+    list(run.notices)
+    kept_records(run)
+
+
+def _runs() -> Sequence[bytes]:
+    facts = {
+        "format_version": 1, "kind": "run", "program": "/bin/a", "arguments": ["x"], "command": ["gdbmem"],
+        "engine": "massif", "launcher": "gdbmem", "began": "2025-01-01T00:00:00.000+00:00",
+        "versions": {"gdbmem": "1"}, "warnings": [{"slug": "a", "message": "b"}], "starts": [{"pid": 1}],
+        "process": {"pid": 1}, "recipe": {"diffs": [["a", "b"]]},
+    }  # fmt: skip
+    record = {
+        "base_name": "a", "ordinal": 1, "file": "snapshots/0001.massif", "engine": "massif", "place": "f at x.c:1",
+        "thread": 1, "hit": 1, "seconds": 0.5, "heap_bytes": 5, "process": None,
+    }  # fmt: skip
+    kept = {"kind": "ledger", "base_name": "a", "ordinal": 1, "file": "ledgers/0001.json"}
+    lines = "".join(json.dumps({**record, "ordinal": number}) + "\n" for number in range(1, 4))
+    return [b"\0".join((json.dumps(facts).encode(), lines.encode(), (json.dumps(kept) + "\n").encode()))]
+
+
+def _series(data: bytes) -> None:
+    folder = _scratch() / "series"
+    folder.mkdir(exist_ok=True)
+    for left in folder.iterdir():
+        left.unlink()
+    (folder / DATABASE).write_bytes(data)
+    with contextlib.closing(Recording(folder)) as recording:
+        list(recording.lines)
+        for _ in zip(range(1000), recording.samples()):
+            pass
+        summarize(recording)
+
+
+def _series_examples() -> Sequence[bytes]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        facts = SeriesFacts("a", 1.0, 1.7e9, "boot", 1000.0, 8 << 30, "the machine", exact_threads=True)
+        writer = SeriesWriter(folder, facts)
+        for number in range(60):
+            reading = Sizes(rss_bytes=50 << 20, threads=3)
+            lines = [Line(1, 4001, 77, "a", "./a", 0, 0.0)] if number == 0 else []
+            writer.append(float(number), [(1, reading), (TREE, reading)], lines)
+        writer.close()
+        with sqlite3.connect(folder / DATABASE) as connection:
+            connection.execute("VACUUM")
+        connection.close()
+        return [(folder / DATABASE).read_bytes()]
+
+
+def _journal(data: bytes) -> None:
+    folder = _scratch() / "journal"
+    folder.mkdir(exist_ok=True)
+    (folder / "series.glances").write_bytes(data)
+    read_journal(folder)
+
+
+def _recipes() -> Sequence[bytes]:
+    return [
+        path.read_bytes()
+        for path in sorted([*EXAMPLES.glob("examples/*/*.yaml"), *EXAMPLES.glob("gdbinit/recipes/*.yaml")])
+    ]
+
+
+# -- what the kernel says, with names that a process chooses ----------------------------------------------------
+
+
+def _stat(data: bytes) -> None:
+    name = data.replace(b"\0", b"")[:15]
+    stat = parse_stat(b"17 (" + name + b") S 5 17 17 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 9 0 4242 1000 10")
+    assert (stat.parent, stat.threads, stat.start_ticks) == (5, 9, 4242), "a name changed the numbers"
+
+
+def _maps(data: bytes) -> None:
+    # The kernel writes a newline in a path as \012.
+    path = b"/" + data.replace(b"\0", b"").replace(b"\n", b"\\012")[:4000]
+    line = b"55d000-55e000 r-xp 00001000 08:01 123                        " + path
+    figures = b"\nSize: 4 kB\nRss: 4 kB\nPss: 4 kB\nAnonymous: 0 kB\nVmFlags: rd ex\n"
+    first, last = parse_smaps(line + figures + b"7ff000-800000 rw-p 00000000 00:00 0 [stack]" + figures)
+    assert (first.rss_bytes, last.rss_bytes, last.name) == (4096, 4096, "[stack]"), (
+        "a name changed the numbers"
+    )
+    parse_maps([line, b"7ff000-800000 rw-p 00000000 00:00 0 [stack]"])
+
+
+# -- memory ----------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _heap_made() -> Any:
+    return make_heap(120, 1)
+
+
+def _heap(data: bytes) -> None:
+    made = _heap_made()
+    base = made.start & -4096
+    memory = BytesMemory([(base, data[: made.end - base].ljust(made.end - base, b"\0"))])
+    plain, quick = Tally(made.start, made.end), Tally(made.start, made.end)
+    walk.walk(memory, plain, made.top, made.cached)
+    lockstep.walk(memory, quick, made.top, made.cached)
+    assert (plain.bytes, plain.stopped_at) == (quick.bytes, quick.stopped_at), "the two walkers differ"
+
+
+def _heaps() -> Sequence[bytes]:
+    made = _heap_made()
+    base = made.start & -4096
+    return [made.memory.read(base, made.end - base)]
+
+
+def _core(data: bytes) -> None:
+    explain_core(_file("core", data)).check()
+
+
+def _cores() -> Sequence[bytes]:
+    return [make_core(_file("library", b"f" * 3 * 4096))]
+
+
+def _elf(data: bytes) -> None:
+    path = _file("elf", data)
+    read_elf(path)
+    needed_libraries(path)
+
+
+def _elves() -> Sequence[bytes]:
+    return [Path("/bin/true").resolve().read_bytes()[: 1 << 17]]
+
+
+# -- JSON of our own, and answers of tools -----------------------------------------------------------------------
+
+
+def _text(read: Callable[[str], object]) -> Callable[[bytes], object]:
+    return lambda data: read(data.decode("utf-8", "replace"))
+
+
+def _answers(text: str) -> None:
+    for read in (read_blocks, read_pointers, read_place):
+        read(text)
+
+
+def _ledgers() -> Sequence[bytes]:
+    from gdbmem.report.ledger_json import ledger_json
+
+    return [ledger_json(explain_core(_file("core", _cores()[0]))).encode()]
+
+
+_SURVEY = b"""{"format_version": 1, "kind": "containers", "warnings": [], "live_heap_bytes": 9,
+"containers": [{"path": "a", "type": "std::vector<int>", "containers": 1, "size": 3, "capacity": 4, "held_bytes": 16,
+"slack_bytes": 4}]}"""
+_MALLOC_INFO = b"""<malloc version="1">
+<heap nr="0">
+<sizes>
+  <size from="17" to="32" total="64" count="2"/>
+</sizes>
+<total type="fast" count="2" size="64"/>
+<total type="rest" count="1" size="100"/>
+<system type="current" size="135168"/>
+<system type="max" size="135168"/>
+<aspace type="total" size="135168"/>
+<aspace type="mprotect" size="135168"/>
+</heap>
+<total type="fast" count="2" size="64"/>
+<total type="rest" count="1" size="100"/>
+<total type="mmap" count="0" size="0"/>
+<system type="current" size="135168"/>
+<system type="max" size="135168"/>
+<aspace type="total" size="135168"/>
+<aspace type="mprotect" size="135168"/>
+</malloc>
+"""
+
+
+def _profiles() -> Iterable[Reader]:
+    stacks, massif = "stacks/", "massif/"
+    for name, files in {
+        "massif": (f"{massif}odd.massif.gz", f"{massif}heaptrack.massif.gz", f"{massif}huge.massif.gz"),
+        "callgrind": (f"{stacks}lost.kcg", f"{stacks}xtleak.kcg"),
+        "memcheck log": (f"{stacks}lost.log", "memcheck/no-leaks.log", "memcheck/summary.log"),
+        "dhat": (f"{stacks}dhat-1.json", f"{stacks}dhat.json"),
+        "gperftools": (f"{stacks}tc.0001.heap", f"{stacks}growth.heap", f"{stacks}tc.raw"),
+        "gperftools samples": (f"{stacks}samples.heap.gz",),
+        "jemalloc": (f"{stacks}exact-first.jeheap", f"{stacks}sampled-first.jeheap"),
+        "heapz": (f"{stacks}by-hand.heapz",),
+        "pprof": (f"{stacks}go1.pb.gz", f"{stacks}go2.pb.gz"),
+        "pprof text": (f"{stacks}go1.txt",),
+        "memray": (f"{stacks}memray.bin",),
+    }.items():  # fmt: skip
+        yield Reader(name, _profile, _captured(*files))
+    yield Reader("heaptrack", _peak, _captured(f"{stacks}ht.zst"))
+    yield Reader("folded", _profile, lambda: [b"main;f (a.c:3);g 100\nmain;h 7\nmain 0\n", b"a;b;c 12\n"])
+    yield Reader("packed", _profile, _packed)
+
+
+READERS: Sequence[Reader] = (
+    *_profiles(),
+    Reader(
+        "memcheck answers",
+        _text(_answers),
+        _captured("memcheck/blocks.txt", "memcheck/pointers.txt", "memcheck/place.txt"),
+    ),
+    Reader("malloc_info", _text(parse_malloc_info), lambda: [_MALLOC_INFO]),
+    Reader("run folder", _run, _runs),
+    Reader("series", _series, _series_examples),
+    Reader("series journal", _journal, lambda: [struct.pack("<d", 1.0) + bytes(range(1, 200))]),
+    Reader("recipe", _text(lambda text: parse_recipe(text, "recipe.yaml")), _recipes),
+    Reader("ledger", _text(lambda text: read_ledger(text, "a")), _ledgers),
+    Reader("containers", _text(lambda text: read_survey(text, "a")), lambda: [_SURVEY]),
+    Reader("/proc stat", _stat, lambda: [b"name) R 1 (", b"a b"]),
+    Reader("/proc maps", _maps, lambda: [b"lib/a b.so (deleted)", b"memfd:x"]),
+    Reader("heap", _heap, _heaps),
+    Reader("core", _core, _cores),
+    Reader("ELF", _elf, _elves),
+)

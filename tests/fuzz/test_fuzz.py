@@ -1,0 +1,88 @@
+"""Whatever a file holds, its reader reads it or refuses it by one sentence, soon and with little memory."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from gdbmem.analysis.robust import bins
+from gdbmem.errors import InputError
+from gdbmem.formats.massif_tree import read_node_text
+from gdbmem.formats.opening import open_profile
+from gdbmem.report.containers import read_survey
+from gdbmem.report.ledger_json import read_ledger
+from gdbmem.runs.distrust import file_beneath
+from gdbmem.runs.run import DATABASE
+from gdbmem.runs.series_store import Recording
+from tests.fuzz.readers import READERS, Reader
+from tests.fuzz.running import run
+
+EXECUTIONS = 250
+
+
+def _found(name: str) -> tuple[int, dict[str, str]]:
+    (reader,) = (reader for reader in READERS if reader.name == name)
+    tried, found = run(reader, EXECUTIONS, seed=0)
+    return tried, {finding.what: f"{finding.detail}{finding.data[:200]!r}" for finding in found.values()}
+
+
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
+def test_a_changed_file_is_read_or_refused(reader: Reader) -> None:
+    with multiprocessing.get_context("fork").Pool(1) as pool:  # its memory is limited
+        tried, found = pool.apply(_found, (reader.name,))
+    assert tried == EXECUTIONS
+    assert found == {}
+
+
+# -- what was found --------------------------------------------------------------------------------------------
+
+
+def test_a_share_of_infinite_percent_is_all_of_it() -> None:
+    text = read_node_text(b"in 3 places, below massif's threshold (" + b"9" * 400 + b".00%)")
+    assert text.percent == 100.0
+
+
+def test_a_name_that_is_too_long_for_a_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="File name too long"):
+        file_beneath(tmp_path, "snapshots/" + "x" * 5000)
+
+
+@pytest.mark.parametrize("read", [read_survey, read_ledger])
+def test_json_that_is_nested_too_deeply_is_refused(read: object) -> None:
+    assert callable(read)
+    with pytest.raises(InputError):
+        read("[" * 100_000, "a")
+
+
+def test_what_sqlite_says_of_a_damaged_series_holds_no_control_characters(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / DATABASE) as connection:
+        connection.execute("CREATE TABLE sample (t)")
+    connection.close()
+    path = tmp_path / DATABASE
+    path.write_bytes(path.read_bytes().replace(b"sample (t)", b"sample \x1b[t"))
+    with pytest.raises(InputError) as caught:
+        Recording(tmp_path)
+    assert "malformed" in caught.value.message and caught.value.message.isprintable()
+
+
+def test_readers_have_examples_and_names_of_their_own() -> None:
+    assert len({reader.name for reader in READERS}) == len(READERS) >= 25
+    assert all(reader.examples() for reader in READERS)
+    assert json.loads(next(r for r in READERS if r.name == "containers").examples()[0])
+
+
+def test_a_dhat_profile_with_infinite_bytes_is_refused(tmp_path: Path) -> None:
+    example = json.loads(next(r for r in READERS if r.name == "dhat").examples()[1])
+    example["pps"][0].update(tb=1e999, eb=1e999)
+    path = tmp_path / "dhat.json"
+    path.write_text(json.dumps(example))
+    with pytest.raises(InputError):
+        open_profile(path)
+
+
+def test_times_that_fall_are_put_into_the_first_stretch() -> None:
+    assert bins([0.0, -1e300, 1.0, 2.0], [1.0, 2.0, 3.0, 4.0], 2)

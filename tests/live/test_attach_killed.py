@@ -1,0 +1,196 @@
+"""A process under gdbmem attach goes on when gdb or the launcher is killed, now and at its next dlopen."""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from gdbmem.linux.planted import planted, take_out
+from gdbmem.linux.process import process_facts
+from gdbmem.linux.procmemory import ProcMemory
+from gdbmem.linux.ptrace import DETACH, INTERRUPT, SEIZE, ptrace
+from gdbmem.linux.target_side import TargetSide
+from tests.conftest import Program
+from tests.live.user import GDBMEM, User, at_terminal, environment, shell
+
+pytestmark = [pytest.mark.needs("gdb", "gcc"), pytest.mark.usefixtures("no_process_left")]
+
+ROUNDS = int(os.environ.get("GDBMEM_ROUNDS", "2"))
+
+
+def let_go(pid: int) -> bool:
+    """Wait until *pid* is neither traced nor stopped, for 25 s at most; tell whether it is."""
+    deadline = time.monotonic() + 25
+    while time.monotonic() < deadline:
+        facts = process_facts(pid)
+        if facts.tracer == 0 and facts.state in "SRD":
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def go_on(process: subprocess.Popen[str]) -> None:
+    """Have the process load a library, fork and start a thread."""
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write("+")
+    process.stdin.flush()
+    assert process.stdout.readline() == "loaded 0\n"
+
+
+def killed(user: User, process: subprocess.Popen[str], who: str, doing: str) -> str:
+    """Kill *who* while gdb holds the process, or has it run; return what was said after it."""
+    user.prompt()
+    user.type("break never")
+    if doing == "running":
+        user.send("continue")
+        user.see("Continuing")
+        go_on(process)
+        time.sleep(1)  # a thread that is at a breakpoint when its gdb is killed gets the breakpoint's SIGTRAP
+    gdb = process_facts(process.pid).tracer
+    os.kill(gdb if who == "gdb" else user.pid, signal.SIGKILL)
+    return user.end() if who == "gdb" else ""
+
+
+@pytest.mark.parametrize("doing", ["stopped", "running"])
+@pytest.mark.parametrize("who", ["gdb", "launcher"])
+def test_a_process_goes_on_when_gdb_or_the_launcher_is_killed(
+    who: str, doing: str, program: Program, tmp_path: Path
+) -> None:
+    with subprocess.Popen(
+        [str(program("goes_on"))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
+    ) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == "ready\n"
+            for _ in range(ROUNDS):
+                with at_terminal([GDBMEM, "attach", str(process.pid)], tmp_path) as user:
+                    said = killed(user, process, who, doing)
+                    assert let_go(process.pid), process.poll()
+                time.sleep(0.2)  # nobody is told when its code is whole again
+                with TargetSide(process.pid) as side:
+                    assert planted(process.pid, side) == {}
+                go_on(process)
+                if who == "gdb":
+                    assert "gdb was ended by SIGKILL" in said and user.status == 1
+                else:
+                    (run,) = tmp_path.glob("gdbmem.goes_on.*")
+                    wanted = f"gdbmem was killed while gdb was attached to process {process.pid}"
+                    assert wanted in " ".join(shell(GDBMEM, "show", run, folder=tmp_path).stdout.split())
+            assert process.stdin is not None
+            process.stdin.close()
+            assert process.wait() == 7
+        finally:
+            process.kill()
+
+
+def test_a_process_goes_on_soon_when_a_launcher_that_nohup_started_is_killed(
+    program: Program, tmp_path: Path
+) -> None:
+    with subprocess.Popen(
+        [str(program("goes_on"))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
+    ) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == "ready\n"
+            words = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", GDBMEM, "attach", str(process.pid)]
+            with at_terminal(words, tmp_path) as user:
+                user.prompt()
+                os.kill(user.pid, signal.SIGKILL)
+                began = time.monotonic()
+                assert let_go(process.pid), process.poll()
+                assert time.monotonic() - began < 15
+            go_on(process)
+            assert process.stdin is not None
+            process.stdin.close()
+            assert process.wait() == 7
+        finally:
+            process.kill()
+
+
+def test_a_process_goes_on_when_the_launcher_is_killed_before_gdb_calls_something_in_it(
+    program: Program, tmp_path: Path
+) -> None:
+    with subprocess.Popen(
+        [str(program("goes_on"))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
+    ) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == "ready\n"
+            with at_terminal([GDBMEM, "attach", str(process.pid)], tmp_path) as user:
+                user.prompt()
+                user.send(  # gdb hears the signal that it gets then only in the call
+                    f"python import os, time; os.kill({user.pid}, 9); time.sleep(1);"
+                    " gdb.execute('memexplain --mallinfo')"
+                )
+                assert let_go(process.pid), process.poll()
+            go_on(process)
+            assert process.stdin is not None
+            process.stdin.close()
+            assert process.wait() == 7
+        finally:
+            process.kill()
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="elsewhere a trap leaves a thread at its address")
+def test_a_thread_behind_the_trap_that_a_killed_gdb_left_makes_the_instruction_that_was_there(
+    program: Program,
+) -> None:
+    binary = program("hits_often", "-O0", "-fcf-protection=none")
+    with subprocess.Popen([str(binary)], stdout=subprocess.PIPE, text=True, env=environment()) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == "100\n"
+            address = second_instruction(binary, process.pid)
+            ptrace(SEIZE, process.pid)
+            ptrace(INTERRUPT, process.pid)
+            os.waitpid(process.pid, 0)
+            memory = os.open(f"/proc/{process.pid}/mem", os.O_RDWR)
+            os.pwrite(memory, b"\xcc", address)
+            os.close(memory)
+            ptrace(7, process.pid)  # PTRACE_CONT
+            assert os.WSTOPSIG(os.waitpid(process.pid, 0)[1]) == signal.SIGTRAP
+            os.kill(process.pid, signal.SIGSTOP)
+            ptrace(DETACH, process.pid)  # as when the tracer has died
+            while process_facts(process.pid).state != "T":
+                time.sleep(0.01)
+            with TargetSide(process.pid) as side:
+                assert take_out(process.pid, (), side) == 1
+            os.kill(process.pid, signal.SIGCONT)
+            lines = [process.stdout.readline() for _ in range(3)]
+            assert [int(line) % 100 for line in lines] == [0, 0, 0] and process.poll() is None
+        finally:
+            process.kill()
+
+
+def second_instruction(binary: Path, pid: int) -> int:
+    """Return where hit() has its first instruction of several bytes."""
+    names = subprocess.run(["nm", binary], capture_output=True, text=True, check=True).stdout
+    (offset,) = [int(line.split()[0], 16) for line in names.splitlines() if line.endswith(" T hit")]
+    with Path(f"/proc/{pid}/maps").open() as maps:
+        start = int(maps.readline().split("-")[0], 16)
+    with ProcMemory(pid) as memory:
+        assert memory.read(start + offset, 4) == b"\x55\x48\x89\xe5"  # push; mov
+    return start + offset + 1
+
+
+def test_a_gdb_that_ctrl_z_has_stopped_lets_the_process_go_when_the_launcher_is_killed(
+    program: Program, tmp_path: Path
+) -> None:
+    with subprocess.Popen(
+        [str(program("goes_on"))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
+    ) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == "ready\n"
+            with at_terminal([GDBMEM, "attach", str(process.pid)], tmp_path) as user:
+                user.prompt()
+                user.type("break never")
+                os.kill(process_facts(process.pid).tracer, signal.SIGSTOP)
+                os.kill(user.pid, signal.SIGKILL)
+                began = time.monotonic()
+                assert let_go(process.pid), process.poll()
+                assert time.monotonic() - began < 15, "gdb had to be killed"
+            go_on(process)
+        finally:
+            process.kill()

@@ -1,0 +1,240 @@
+"""What stops the running program stops it whatever it does with SIGINT, and gives it no signal."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gdbmem.linux.pending import pending_signals
+from tests.live.memwatching import line_of, run_gdb
+from tests.live.user import GDBMEM, User, Word, at_terminal, shell
+from tests.zoo.keeping import wait_until
+
+pytestmark = [pytest.mark.needs("gdb", "gcc"), pytest.mark.usefixtures("no_process_left")]
+
+Program = Callable[..., Path]
+WAYS = ("default", "blocked", "ignored", "handled", "sigwait", "signalfd")
+HANDLES = ("stop print nopass", "stop print pass", "nostop noprint pass", "nostop print nopass")
+_BUSY_SECONDS = 10  # at most a second on an idle machine; without an answer it would be for ever
+KINDS = (
+    *((way, HANDLES[0]) for way in WAYS),
+    *((way, handle) for way in ("default", "handled", "sigwait") for handle in HANDLES[1:]),
+    ("blocked", "nostop noprint pass"),
+)
+COMMANDS = ("memwatch next", "memwatch limit +3MiB", "memwatch growth --for 100ms")
+
+# Says how long the command took, what the program was given and waits for, and where it stands.
+TIMED = """python
+import time
+began = time.monotonic()
+gdb.execute({command!r})
+print("took", time.monotonic() - began, "by", {command!r})
+status = open("/proc/%d/status" % gdb.selected_inferior().pid).read()
+print("signals", [line for line in status.splitlines() if line[:6] in ("SigBlk", "SigIgn", "SigCgt", "ShdPnd")])
+end"""
+
+
+def timed(command: str) -> str:
+    return TIMED.format(command=command)
+
+
+@pytest.mark.parametrize(("way", "handle"), KINDS)
+def test_every_command_that_interrupts_gets_its_prompt_back_and_the_program_gets_no_signal(
+    program: Program, scratch: Path, way: str, handle: str
+) -> None:
+    turn = f"break {line_of('takes_sigint.c', '        take_turn(0);')} if turn == 1"
+    said = run_gdb(
+        program("takes_sigint", "-O0"),
+        [
+            f"handle SIGINT {handle}",
+            "handle SIGSTOP nostop noprint",
+            turn,
+            f"run {way}",
+            "continue 3",
+            "delete",
+        ]
+        + [part for command in COMMANDS for part in (timed(command), "print taken")]
+        + ["info signals SIGINT", "info signals SIGSTOP", "set var done = 1", "continue"],
+        folder=scratch,
+    ).output
+    seconds = [float(number) for number in re.findall(r"^took ([\d.]+)", said, re.M)]
+    assert len(seconds) == len(COMMANDS) and max(seconds) < _BUSY_SECONDS, said
+    assert "waited for condition variable changed" in said
+    assert "The resident set passed" in said and "recording ended" not in said
+    assert re.findall(r"^\$\d+ = (\d+)$", said, re.M) == ["0"] * len(COMMANDS)
+    # What is blocked, ignored and handled is the same after each, and nothing waits.
+    states = set(re.findall(r"^signals (.*)$", said, re.M))
+    assert len(states) == 1 and "'ShdPnd:\\t0000000000000000'" in states.pop()
+    table = {words[0]: words[1:4] for words in map(str.split, said.splitlines()) if words[:1]}
+    assert table["SIGINT"] == [_yes(word) for word in handle.split()]
+    assert table["SIGSTOP"] == ["No", "No", "Yes"]
+    assert "ended after 0 signals" in said
+    assert "SIGSTOP, Stopped" not in said
+
+
+def _yes(word: str) -> str:
+    return "No" if word.startswith("no") else "Yes"
+
+
+def test_an_interrupt_that_comes_after_the_program_has_stopped_is_taken_back_and_nothing_moves(
+    program: Program, scratch: Path
+) -> None:
+    said = run_gdb(
+        program("takes_sigint", "-O0"),
+        [
+            "break use_memory",
+            "run",
+            "delete",
+            """python
+from gdbmem.debugger.interrupting import Interrupter
+from gdbmem.linux.pending import pending_signals
+pid = gdb.selected_inferior().pid
+before = gdb.newest_frame().pc()
+with Interrupter(pid).ready() as interrupter:
+    interrupter.interrupt()
+    print("waiting", [one.name for one in pending_signals(pid)])
+print("after", [one.name for one in pending_signals(pid)], gdb.newest_frame().pc() == before)
+end""",
+            "print rounds",
+            "set var done = 1",
+            "continue",
+        ],
+        folder=scratch,
+    ).output
+    assert "waiting ['SIGSTOP']" in said and "after [] True" in said
+    assert "$1 = 0" in said and "ended after 0 signals" in said and "SIGSTOP, Stopped" not in said
+
+
+# As a shell's `nohup`, or a parent that blocks signals, starts a program.
+PARENT = """
+import os, signal, sys
+for name in ("SIGINT", "SIGPIPE", "SIGXFSZ"):  # Python ignores the others
+    signal.signal(getattr(signal, name), signal.SIG_DFL)
+{more}
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+ODD = """
+for name in ("SIGINT", "SIGHUP"):
+    signal.signal(getattr(signal, name), signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+"""
+
+
+@pytest.mark.parametrize("more", ["", ODD])
+@pytest.mark.parametrize("engine", ["none", "massif"])
+def test_a_launched_program_is_started_with_the_signals_blocked_and_ignored_that_it_would_have_without_gdbmem(
+    engine: str, more: str, program: Program, scratch: Path
+) -> None:
+    started: list[Word] = [sys.executable, "-c", PARENT.format(more=more)]
+    path = program("takes_sigint", "-O0")
+    native = _start(shell(*started, path, "start", folder=scratch).stdout)
+    launch = [*started, GDBMEM, "launch", "--engine", engine]
+    with at_terminal([*launch, path, "--", "start"], scratch) as user:
+        user.prompt()
+        first = _start(user.type("continue"))
+        again = _start(user.type("run"))
+        user.quit()
+    recipe = scratch / "recipe.yaml"
+    recipe.write_text(
+        f"program: {path}\nargs: [start]\nengine: {engine}\npoints: [{{at: main, do: [backtrace]}}]\n"
+    )
+    played = shell(*started, GDBMEM, "launch", "--recipe", recipe, folder=scratch)
+    assert [first, again, _start(played.stdout)] == [native] * 3
+
+
+def _start(text: str) -> str:
+    (found,) = re.findall(r"started with[^.]*\.", text)
+    return str(found)
+
+
+def _press_until_the_prompt(user: User, command: str) -> str:
+    """Type *command*, press Ctrl-C once the program runs; return what gdb said. Fails where no prompt comes."""
+    (pid,) = re.findall(r"process (\d+)", user.type("info inferiors")) or ["0"]
+    user.send(command)
+    if pid == "0":  # valgrind's, whose process gdb does not know
+        time.sleep(1)
+    else:
+        wait_until(lambda: "tracing stop" not in Path(f"/proc/{pid}/status").read_text(), 20)
+        time.sleep(0.2)
+    user.press("c")
+    return user.prompt()
+
+
+@pytest.mark.parametrize("way", ["blocked", "sigwait", "signalfd"])
+def test_ctrl_c_gives_the_prompt_back_though_the_launched_program_blocks_it_or_takes_it(
+    way: str, program: Program, scratch: Path
+) -> None:
+    words: list[Word] = [GDBMEM, "launch", "--engine", "none", program("takes_sigint", "-O0"), "--", way]
+    with at_terminal(words, scratch) as user:
+        user.prompt()
+        user.send("continue")
+        user.see("ready")
+        user.press("c")
+        assert "it gets no SIGSTOP" in user.prompt()
+        # What waits from the first time does not hide the second.
+        assert "it gets no SIGSTOP" in _press_until_the_prompt(user, "continue")
+        assert "was not reached: interrupted (Ctrl-C)" in _press_until_the_prompt(
+            user, "memwatch limit +9GiB"
+        )
+        assert "recording ended: interrupted (Ctrl-C)" in _press_until_the_prompt(user, "memwatch growth")
+        user.type("set var done = 1")
+        # The terminal's own, as without gdbmem: those of the one that blocks them wait for ever.
+        assert f"ended after {0 if way == 'blocked' else 4} signals" in user.type("continue")
+        user.quit()
+
+
+@pytest.mark.parametrize("way", ["blocked", "sigwait", "signalfd"])
+def test_ctrl_c_gives_the_prompt_back_and_the_process_that_gdb_is_attached_to_gets_no_signal(
+    way: str, program: Program, scratch: Path
+) -> None:
+    process = subprocess.Popen(
+        [program("takes_sigint", "-O0"), way], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        with at_terminal([GDBMEM, "attach", str(process.pid)], scratch) as user:
+            user.prompt()
+            assert "it gets no SIGSTOP" in _press_until_the_prompt(user, "continue")
+            assert "interrupted (Ctrl-C): 0 calls of 1" in _press_until_the_prompt(
+                user, "memwatch function main"
+            )
+            assert "of 1,000,000 steps: interrupted" in _press_until_the_prompt(user, "memwatch next 1000000")
+            assert "Quit" in _press_until_the_prompt(user, "while 1\nnext\nend")
+            user.child.send("print 42")
+            user.see("print 42")
+            user.press("c")
+            assert "Quit" in user.prompt()
+            assert "$1 = 0" in user.type("print taken")
+            assert pending_signals(process.pid) == set()
+            user.type("set var done = 1")
+            user.type("detach")
+            user.quit()
+        assert process.stdout.read() == "ended after 0 signals\n" and process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.needs("valgrind", "g++")
+def test_ctrl_c_ends_a_step_that_goes_by_single_instructions_under_massif(
+    program: Program, scratch: Path
+) -> None:
+    path = program("inlined_loop", "-O1")
+    with at_terminal([GDBMEM, "launch", "--massif", path], scratch) as user:
+        user.prompt()
+        user.type("break twice")
+        user.type("continue")
+        said = _press_until_the_prompt(user, "next")
+        assert "Stopped in the middle of a step" in said and "'tbreak LINE' and 'continue'" in said
+        assert "main ()" in user.type("backtrace")
+        after = line_of("inlined_loop.cpp", "sum *= 2") + 1
+        user.type(f"tbreak {after}")  # gdb 18's `advance` stops at the inlined function's next turn
+        assert f"inlined_loop.cpp:{after}" in user.type("continue")
+        assert "exited normally" in user.type("continue")
+        user.quit()

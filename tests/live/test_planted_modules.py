@@ -1,0 +1,69 @@
+"""A current folder that is somebody else's: nothing in it is run or obeyed but what the command line names."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Program
+from tests.live.test_memexplain import gdb
+from tests.live.user import GDBMEM, environment
+
+pytestmark = [pytest.mark.needs("gdb", "valgrind"), pytest.mark.usefixtures("no_process_left")]
+
+PLANTED = "import os\nopen(os.environ['GDBMEM_TEST_PLANTED'], 'a').write(__name__ + '\\n')\n"
+MODULES = ("numpy", "functools", "ctypes", "json", "gdbmem", "pip", "mmap")
+
+
+@pytest.fixture
+def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Fill the current folder with modules that say that they were run; return where they say so."""
+    for name in MODULES:
+        (tmp_path / f"{name}.py").write_text(PLANTED)
+    said = tmp_path / "said"
+    monkeypatch.setenv("GDBMEM_TEST_PLANTED", str(said))
+    return said
+
+
+def test_memexplain_runs_no_code_from_the_current_folder(
+    program: Program, tmp_path: Path, planted: Path, own_cache: Path
+) -> None:
+    done = gdb(
+        tmp_path,
+        program("heap_known"),
+        "break read",
+        "run pairs 2 </dev/zero",
+        "memexplain",
+        "memwatch sources",
+    )
+    assert "live" in done.stdout, done.stderr
+    assert not planted.exists(), planted.read_text()
+
+
+@pytest.mark.parametrize("words", [("doctor",), ("explain", str(os.getpid())), ("install", "--auto-load")])
+def test_a_command_runs_no_code_from_the_current_folder(
+    words: tuple[str, ...], tmp_path: Path, planted: Path
+) -> None:
+    subprocess.run([GDBMEM, *words], cwd=tmp_path, env=environment(), capture_output=True, check=False)
+    assert not planted.exists(), planted.read_text()
+
+
+def test_a_launch_obeys_the_users_valgrindrc_and_not_the_one_of_the_current_folder(
+    program: Program, tmp_path: Path, private_home: Path
+) -> None:
+    (tmp_path / ".valgrindrc").write_text("--massif:threshold=99\n--sim-hints=there-is-no-such-hint\n")
+    (private_home / ".valgrindrc").write_text("--massif:depth=3\n--max-stackframe=3000000\n")
+    (tmp_path / "leak.yaml").write_text(
+        f"program: {program('leaky_map')}\npoints: [{{at: main, name: begun}}]\n"
+    )
+    done = subprocess.run([GDBMEM, "launch", "--recipe", "leak.yaml", "--run", "run"], cwd=tmp_path,
+                          env=environment(VALGRIND_OPTS="--massif:max-snapshots=20"), stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    [history] = (tmp_path / "run").glob("massif.*")
+    options = history.read_text().partition("\ncmd:")[0]
+    assert "--depth=3" in options and "--max-snapshots=20" in options
+    assert "--threshold=99" not in options

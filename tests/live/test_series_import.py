@@ -1,0 +1,93 @@
+"""Series that other tools have recorded get the verdict that the same numbers get as our own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from gdbmem.errors import InputError
+from gdbmem.formats.series import read_series, series_tool
+from tests.live.user import GDBMEM
+
+MIB = 1 << 20
+LEAK = [(t / 5, (50 + t / 10) * MIB) for t in range(300)]  # half a MiB a second
+LEVEL = [(t, 50 * MIB + 4096 * (int(t * 5) % 3)) for t, _ in LEAK]
+Points = Sequence[tuple[float, float]]
+
+
+def mprof(points: Points) -> str:
+    rows = [f"MEM {size / MIB:.6f} {1.7e9 + t:.4f}" for t, size in points]
+    return "\n".join(["CMDLINE python train.py", *rows[:3], "CHLD 1 3.5 1700000000.1", *rows[3:], ""])
+
+
+def psrecord(points: Points) -> str:
+    head = "# Elapsed time   CPU (%)     Real (MB)   Virtual (MB)"
+    return "\n".join(
+        [head, *(f"{t:12.3f} {7.5:12.3f} {size / MIB:12.3f} {900:12.3f}" for t, size in points), ""]
+    )
+
+
+def sheet(points: Points) -> str:
+    return "\n".join(["time,host,rss_mb,cpu", *(f"{1.7e9 + t},a,{size / MIB},1" for t, size in points), ""])
+
+
+def prometheus(points: Points) -> str:
+    values = [[1.7e9 + t, str(size)] for t, size in points]
+    data = {"resultType": "matrix", "result": [{"metric": {"job": "x"}, "values": values}]}
+    return json.dumps({"status": "success", "data": data})
+
+
+FORMATS = {"mprof": mprof, "psrecord": psrecord, "CSV": sheet, "Prometheus": prometheus}
+
+
+@pytest.mark.parametrize("tool", FORMATS)
+def test_each_tools_numbers_and_times_are_read_as_they_are(tmp_path: Path, tool: str) -> None:
+    file = tmp_path / "series"
+    file.write_text(FORMATS[tool](LEAK))
+    assert series_tool(file) == tool
+    found = read_series(file).points
+    assert len(found) == len(LEAK)
+    for (t, size), (truth, bytes_) in zip(found, LEAK):
+        assert t == pytest.approx(truth, abs=1e-3)
+        assert size == pytest.approx(bytes_, abs=1024)
+
+
+def test_they_are_judged_and_compared_as_our_own(tmp_path: Path) -> None:
+    (tmp_path / "leak.dat").write_text(mprof(LEAK))
+    (tmp_path / "level.log").write_text(psrecord(LEVEL))
+    words = [GDBMEM, "show", "--json", "leak.dat"]
+    shown = json.loads(subprocess.run(words, cwd=tmp_path, capture_output=True, check=True).stdout)
+    assert shown["verdict"]["kind"] == "growing"
+    assert shown["verdict"]["slope_bytes_per_second"] == pytest.approx(MIB / 2, rel=0.02)
+    words = [GDBMEM, "compare", "level.log", "leak.dat", "--fail-on", "growing", "--plot", "both.svg"]
+    compared = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert compared.returncode == 4, compared.stderr
+    assert "leak.dat" in compared.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["both.svg", "leak.dat", "level.log"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CMDLINE x\nMEM a b\n",
+        "CMDLINE x\n",
+        "CMDLINE x\nMEM nan 1\n",
+        "CMDLINE x\nMEM 1e300 1\n",
+        "# Elapsed time  Real\n1 2\n",
+        "time,rss\n1\n",
+        "time,rss\nnever,2\n",
+        '{"resultType": "matrix"}',
+        '{"data": {"resultType": "matrix", "result": []}}',
+        '{"data": {"resultType": "matrix", "result": [{"values": [[1]]}]}}',
+    ],
+)
+def test_what_is_damaged_is_one_sentence(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "series"
+    file.write_text(text)
+    assert series_tool(file) is not None
+    with pytest.raises(InputError, match="can't be read as a series"):
+        read_series(file)

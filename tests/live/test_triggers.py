@@ -1,0 +1,58 @@
+"""`gdbmem monitor --when CONDITION --do ACTION`: what is there in the morning of what was at three at night."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from gdbmem.errors import InputError
+from gdbmem.launch.triggers import parse_condition
+from tests.live.test_monitor import monitor
+
+pytestmark = pytest.mark.usefixtures("no_process_left")
+
+SWINGS = """
+import mmap, os, time
+for bundle in ("0001", "0002"):
+    kept = mmap.mmap(-1, 100 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x8000)
+    while not os.path.exists(f"run/triggers/{bundle}/series.csv"): time.sleep(0.05)
+    kept.close()
+    time.sleep(0.5)
+"""
+
+
+@pytest.mark.needs("gdb")
+def test_a_bundle_is_made_each_time_that_the_condition_comes_true_and_kept_in_the_run(scratch: Path) -> None:
+    words = ["-q", "--interval", "100ms", "--run", "run", "--when", "rss > 80MiB", "--do", "bundle"]
+    done = monitor(*words, "--", sys.executable, "-c", SWINGS, folder=scratch)
+    assert re.search(r"^after .*, when rss > 80MiB \(rss is \d+\.\d MiB\): bundle of process \d+, in triggers/0002$",
+                     done.stdout, re.M), done.stdout  # fmt: skip
+    assert sorted(path.name for path in (scratch / "run" / "triggers").iterdir()) == ["0001", "0002"]
+    bundle = scratch / "run" / "triggers" / "0002"
+    assert "100.0 MiB" in (bundle / "explain.txt").read_text()
+    sizes = [int(size) for size in re.findall(r"^Rss: +(\d+) kB", (bundle / "smaps.txt").read_text(), re.M)]
+    assert sum(sizes) > 100 << 10
+    assert "#0 " in (bundle / "stacks.txt").read_text()
+    assert (bundle / "series.csv").read_text().startswith("seconds,")
+    document = json.loads(monitor("--json", "run", folder=scratch).stdout)
+    assert [trigger["folder"] for trigger in document["triggers"]] == ["triggers/0001", "triggers/0002"]
+    assert len(document["marks"]) == 2
+
+
+def test_what_cant_be_done_ends_no_recording(scratch: Path) -> None:
+    script = "rm -rf run/triggers; touch run/triggers; sleep 1; exit 3"
+    words = ["-q", "--interval", "100ms", "--run", "run", "--when", "rss > 1KiB", "--when", "threads < 0"]
+    done = monitor(*words, "--", "sh", "-c", script, folder=scratch, status=3)
+    assert "looks in " in done.stdout
+
+
+@pytest.mark.parametrize(
+    "text", ["", "rss", "rss > ", "rss > many", "height > 2GiB", "rss = 2GiB", "threads > 2MiB"]
+)
+def test_what_is_no_condition_is_refused_before_anything_starts(text: str) -> None:
+    with pytest.raises(InputError):
+        parse_condition(text)

@@ -1,0 +1,43 @@
+"""Whoever of a command is killed, and when: nothing is left behind, and the process that was looked at goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.murder.rounds import outcome_line, planned, run_round
+from tests.murder.scenes import SCENES
+from tests.processes import MARKER
+from tests.zoo.building import CannotRunHereError
+
+pytestmark = pytest.mark.needs("gdb", "gcc", "valgrind", "stty")
+# Most kinds of command, and all that may be killed in them; 111, 132 and 140 have found something.
+SEEDS = (
+    *(111, 132, 140, 1002, 1003, 1004, 1006, 1007, 1009, 1011),
+    *(1012, 1014, 1018, 1020, 1022, 1031, 1044, 1048, 1100, 1104),
+)
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_shell(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Put back what a round sets, and have Ctrl-C work also where the tests are a job in the background."""
+    monkeypatch.setenv(MARKER, os.environ.get(MARKER, ""))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_each_scene_has_a_name_of_its_own() -> None:
+    assert len({scene.name for scene in SCENES}) == len(SCENES) >= 30
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nothing_is_left_and_the_process_unharmed_when_one_is_killed(seed: int) -> None:
+    try:
+        outcome = run_round(planned(seed))
+    except CannotRunHereError as error:
+        pytest.skip(str(error))
+    assert not outcome.harms, f"{outcome_line(outcome)}\n{outcome.said}"

@@ -1,0 +1,122 @@
+/* Holds 60,000 blocks of 200 bytes, in a state that makes it hard to look at, and answers each line on its input.
+ *   guarded seccomp ACTION NUMBER...  a filter that answers these system calls by kill, trap or errno
+ *   guarded namespace                 the blocks are in a child in a PID namespace of its own
+ *   guarded children-elsewhere        children would be in a PID namespace of their own
+ *   guarded watched                   a userfaultfd watches memory, and nobody answers
+ *   guarded swapped                   half of the heap is paged out
+ * An answer is "alive N", where N is 1 if it could fork and had no child but that one. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <linux/userfaultfd.h>
+#include <sched.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifndef MADV_PAGEOUT
+#define MADV_PAGEOUT 21
+#endif
+enum { BLOCKS = 60000, SIZE = 200, WATCHED = 1 << 20 };
+static char *blocks[2 * BLOCKS];
+static int may_fork = 1;
+
+static void impossible(const char *what) {
+    printf("impossible %s: %s\nready\n", what, strerror(errno));
+    fflush(stdout);
+    pause();
+}
+
+static void filter(int count, char **words) {
+    unsigned answer = !strcmp(words[0], "kill")   ? SECCOMP_RET_KILL_PROCESS
+                      : !strcmp(words[0], "trap") ? SECCOMP_RET_TRAP
+                                                  : SECCOMP_RET_ERRNO | EPERM;
+    struct sock_filter code[64] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr))};
+    int length = 1;
+    for (int i = 1; i < count; i++) {
+        code[length++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, atoi(words[i]), 0, 1);
+        code[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, answer);
+    }
+    code[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    struct sock_fprog whole = {length, code};
+    may_fork = 0;
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &whole)) impossible("seccomp");
+}
+
+static void watch(void) {
+    int fd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) fd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | 1 /* UFFD_USER_MODE_ONLY */);
+    struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_EVENT_FORK};
+    if (fd >= 0 && ioctl(fd, UFFDIO_API, &api)) { /* only root may have that feature */
+        api = (struct uffdio_api){.api = UFFD_API};
+        if (ioctl(fd, UFFDIO_API, &api)) impossible("userfaultfd");
+    }
+    if (fd < 0) impossible("userfaultfd");
+    char *area = mmap(NULL, WATCHED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct uffdio_register all = {{(unsigned long)area, WATCHED}, UFFDIO_REGISTER_MODE_MISSING, 0};
+    if (ioctl(fd, UFFDIO_REGISTER, &all)) impossible("userfaultfd");
+    may_fork = 0;
+}
+
+static void page_out(void) {
+    char *start = (char *)(((unsigned long)blocks[0] + 4095) & -4096);
+    for (int i = 0; i < 20; i++) { /* what is being written goes the next time */
+        if (madvise(start, BLOCKS * SIZE, MADV_PAGEOUT)) impossible("paging out");
+        usleep(20000);
+    }
+}
+
+static int forks(void) {
+    int status;
+    pid_t child = fork();
+    if (child == 0) _exit(0);
+    return child > 0 && waitpid(-1, &status, __WALL) == child && waitpid(-1, &status, __WALL) < 0;
+}
+
+static void serve(void) {
+    char line[16];
+    puts("ready");
+    fflush(stdout);
+    while (fgets(line, sizeof line, stdin)) {
+        printf("alive %d\n", may_fork ? forks() : 1);
+        fflush(stdout);
+    }
+}
+
+int main(int argc, char **argv) {
+    for (int i = 0; i < 2 * BLOCKS; i++) {
+        blocks[i] = malloc(SIZE);
+        memset(blocks[i], 1, SIZE);
+    }
+    for (int i = 0; i < 2 * BLOCKS; i += 2) free(blocks[i]);
+    if (!strcmp(argv[1], "seccomp")) filter(argc - 2, argv + 2);
+    if (!strcmp(argv[1], "watched")) watch();
+    if (!strcmp(argv[1], "swapped")) page_out();
+    if (!strcmp(argv[1], "children-elsewhere") && unshare(CLONE_NEWPID)) impossible("a namespace");
+    if (!strcmp(argv[1], "children-elsewhere")) may_fork = 0;
+    if (!strcmp(argv[1], "namespace")) {
+        if (unshare(CLONE_NEWPID)) impossible("a namespace");
+        pid_t child = fork();
+        if (child) {
+            printf("pid %d\n", child);
+            fflush(stdout);
+            close(0);
+            waitpid(child, NULL, 0);
+            return 0;
+        }
+        prctl(PR_SET_PDEATHSIG, 9);
+        usleep(100000); /* the parent's line first */
+    }
+    serve();
+    return 0;
+}

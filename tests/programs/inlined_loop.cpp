@@ -1,0 +1,22 @@
+// A line whose loop is inlined from another function: gdb's `next` over it goes by single instructions.
+#include <cstdio>
+#include <vector>
+
+static inline __attribute__((always_inline)) double weigh(const std::vector<double> &numbers) {
+    double sum = 0;
+    for (size_t at = 0; at < numbers.size(); at++) sum += numbers[at] * numbers[at];
+    return sum;
+}
+
+__attribute__((noinline)) double twice(const std::vector<double> &numbers) {
+    double sum = 1;
+    sum += weigh(numbers);
+    sum *= 2;
+    return sum;
+}
+
+int main() {
+    std::vector<double> numbers(30000000, 1.5);
+    std::printf("%f\n", twice(numbers));
+    return 0;
+}

@@ -1,0 +1,67 @@
+"""Following fastbins with numpy: the same blocks as one by one, whatever else looks like a member."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from gdbmem.allocators.glibc.arenas import ArenaState, Region
+from gdbmem.allocators.glibc.fastlists import FastLists, read_fast_lists
+from gdbmem.model.memory import BytesMemory
+
+START, SIZE, COUNT = 0x555555559000, 48, 60_000
+TOP = START + SIZE * COUNT
+
+
+def chunk(number: int) -> int:
+    return START + SIZE * number
+
+
+def lists(order: list[int], stale: list[int], *, protected: bool, last: int = 0) -> FastLists:
+    """Follow a list of the chunks *order*, which ends with the link *last*; *stale* ones lead into it."""
+    words = memoryview(bytearray(TOP + 64 - START)).cast("Q")
+    for number in range(COUNT + 1):
+        words[(chunk(number) + 8 - START) // 8] = SIZE | 1
+    links = dict(zip(order, [chunk(number) for number in order[1:]] + [last]))
+    links.update(zip(stale, [chunk(number) for number in stale[1:]] + [chunk(order[0])]))
+    for number, link in links.items():
+        at = chunk(number) + 16
+        words[(at - START) // 8] = link ^ (at >> 12 if protected else 0)
+    memory = BytesMemory([(START, bytes(words.cast("B"))), (START & -4096, bytes(START % 4096))])
+    arena = ArenaState(0, 0x1000, TOP, SIZE, TOP - START, False, [0, chunk(order[0]), 0])
+    arena.regions = [Region(START, TOP, TOP + SIZE, START)]
+    found = read_fast_lists(memory, arena, protected)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("protected", [False, True])
+@pytest.mark.parametrize("length", [1, 2, 20_000, 50_000])
+def test_blocks_in_any_order_are_found_and_those_that_no_list_leads_to_are_not(
+    length: int, protected: bool
+) -> None:
+    pytest.importorskip("numpy")
+    numbers = random.Random(length).sample(range(COUNT), COUNT)
+    found = lists(numbers[:length], numbers[length : length + 9000], protected=protected)
+    assert found.chunks.tolist() == sorted(chunk(number) for number in numbers[:length])
+    assert not found.broken
+
+
+@pytest.mark.parametrize("turn", [0, 1, 17, 19_999])
+def test_a_list_that_leads_back_into_itself_is_named(turn: int) -> None:
+    pytest.importorskip("numpy")
+    numbers = random.Random(turn).sample(range(COUNT), COUNT)[:20_000]
+    found = lists(numbers, [], protected=True, last=chunk(numbers[turn]))
+    assert [number for number, _, _ in found.broken] == [1]
+    assert found.chunks.tolist() == sorted(chunk(number) for number in numbers)
+
+
+@pytest.mark.parametrize("last", [0x4141414141414140, TOP + 4096, START + 16])
+def test_a_list_that_leads_to_no_block_is_named_with_its_last_one(last: int) -> None:
+    pytest.importorskip("numpy")
+    numbers = random.Random(last).sample(range(COUNT), COUNT)[:20_000]
+    found = lists(numbers, [], protected=False, last=last)
+    assert len(found.broken) == 1
+    assert found.broken[0][1] in {chunk(number) for number in numbers}
+    assert set(found.chunks.tolist()) <= {chunk(number) for number in numbers}

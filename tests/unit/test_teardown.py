@@ -1,0 +1,35 @@
+"""A program's end is no part of its life."""
+
+from __future__ import annotations
+
+import pytest
+
+from gdbmem.analysis.teardown import without_teardown
+from gdbmem.analysis.verdict import judge
+from tests.series_set import MIB
+
+LEVEL = [(0.2 * number, 50.0 * MIB) for number in range(60)]
+
+
+@pytest.mark.parametrize("end", [[20], [40, 10, 0], [35, 35, 2], [0, 0]])
+def test_a_flat_program_that_is_seen_being_torn_down_is_no_step(end: list[float]) -> None:
+    points = [*LEVEL, *((12 + 0.2 * number, value * MIB) for number, value in enumerate(end))]
+    kept = without_teardown(points)
+    assert kept == LEVEL
+    verdict = judge([t for t, _ in kept], [value for _, value in kept])
+    assert verdict.kind == "plateau", verdict.evidence
+
+
+def test_memory_given_back_a_while_before_the_end_is_kept_as_what_it_is() -> None:
+    points = [*LEVEL, *((12 + 0.2 * number, 20.0 * MIB) for number in range(20))]
+    assert without_teardown(points) == points
+
+
+def test_what_rises_to_the_end_is_kept_to_the_end() -> None:
+    points = [(0.2 * number, number * MIB * 1.0) for number in range(60)]
+    assert without_teardown(points) == points
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_a_program_of_few_samples_has_no_end_to_leave_out(count: int) -> None:
+    assert without_teardown(LEVEL[:count]) == LEVEL[:count]

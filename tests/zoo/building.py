@@ -1,0 +1,93 @@
+"""How an animal's program is made: compiled once, kept under a hash of all that goes into it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pwd
+import shutil
+import subprocess
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCES = Path(__file__).parent / "sources"
+BUILT = Path(__file__).parent / "build"
+
+_COMPILERS = {
+    ".c": ("gcc", "-Wall", "-pthread"),
+    ".cpp": ("g++", "-Wall", "-pthread"),
+    ".rs": ("rustc",),
+    ".java": ("javac", "-g"),
+    ".go": ("go", "build"),
+}
+
+
+class CannotRunHereError(Exception):
+    """An animal, or a cell, that this machine can't have; the text says why."""
+
+
+@dataclass(frozen=True)
+class Build:
+    source: str
+    flags: tuple[str, ...] = ("-g", "-O1")
+    compiler: str = ""  # in the usual one's place
+    stripped: bool = False
+    libraries: tuple[str, ...] = ()  # after the source, as linkers want them
+
+    def made(self) -> tuple[str, ...]:
+        """Return the words that start the program; compile it where that hasn't been done yet.
+
+        Raises CannotRunHereError.
+        """
+        source = SOURCES / self.source
+        if source.suffix not in _COMPILERS:
+            return (str(source),)
+        first, *standard = _COMPILERS[source.suffix]
+        compiler = needed(self.compiler or first)
+        text = b"".join(path.read_bytes() for path in (source, SOURCES / "report.h"))
+        what = repr((self, standard, os.path.realpath(compiler))).encode()
+        folder = BUILT / f"{source.stem}-{hashlib.sha256(text + what).hexdigest()[:12]}"
+        if not folder.exists():
+            self._compile([compiler, *standard], source, folder)
+        if source.suffix == ".java":
+            return (needed("java"), "-Xmx64m", "-XX:+UseSerialGC", "-cp", str(folder), source.stem)
+        return (str(folder / source.stem),)
+
+    def _compile(self, command: list[str], source: Path, folder: Path) -> None:
+        # Two at once may compile the same: each renames a whole folder.
+        temporary = folder.with_name(f".{uuid.uuid4().hex}")
+        temporary.mkdir(parents=True)
+        program = temporary / source.stem
+        output = ["-d", str(temporary)] if source.suffix == ".java" else ["-o", str(program)]
+        words, cwd = [*command, *self.flags, *output, source.name, *self.libraries], SOURCES
+        if (
+            "-gsplit-dwarf" in self.flags
+        ):  # where the other file lies stands in the program, relative to the folder
+            moved = f"-fdebug-prefix-map={temporary}={folder}"
+            words, cwd = (
+                [*command, *self.flags, moved, "-o", source.stem, str(source), *self.libraries],
+                temporary,
+            )
+        own = Path(pwd.getpwuid(os.getuid()).pw_dir)  # HOME may be a test's
+        env = {"RUSTUP_HOME": f"{own}/.rustup", **os.environ, "GOCACHE": f"{temporary}/cache"}
+        done = subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+        if done.returncode == 0 and self.stripped:
+            subprocess.run([needed("strip"), str(program)], check=True)
+        if done.returncode == 0:
+            try:
+                temporary.rename(folder)
+            except OSError:
+                shutil.rmtree(temporary)  # somebody else was faster
+            return
+        shutil.rmtree(temporary)
+        said = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[:200])
+        raise CannotRunHereError(f"{Path(command[0]).name} can't make it: {said.strip()}")
+
+
+def needed(tool: str) -> str:
+    """Return where *tool* is. Raises CannotRunHereError."""
+    found = shutil.which(tool)
+    if found is None:
+        raise CannotRunHereError(f"no {tool} here")
+    return found

@@ -1,0 +1,48 @@
+"""Each animal of the zoo and each command at least once: after it the animal is as it was, and the answer not wrong."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.zoo.animals import ANIMALS, Animal
+from tests.zoo.answers import CANNOT, WRONG
+from tests.zoo.cells import why_not
+from tests.zoo.commands import COMMANDS, Command
+from tests.zoo.known_wrong import KNOWN_WRONG
+from tests.zoo.table import cover, run_twice, sentence, verdict
+
+pytestmark = pytest.mark.needs("gdb", "gcc", "g++", "valgrind")
+_COVER = cover()
+_NAMES = [f"{command.name} on {animal.name}" for animal, command in _COVER]
+
+
+@pytest.fixture(autouse=True)
+def sigint_is_not_ignored() -> Iterator[None]:
+    """Have Ctrl-C work in what is started here, also where the tests themselves are a job in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_each_animal_and_each_command_is_met_and_has_a_name_of_its_own() -> None:
+    assert {animal.name for animal, _ in _COVER} == {animal.name for animal in ANIMALS}
+    assert {command.name for _, command in _COVER} == {command.name for command in COMMANDS}
+    assert len({animal.name for animal in ANIMALS}) == len(ANIMALS) >= 40
+    assert len({command.name for command in COMMANDS}) == len(COMMANDS)
+
+
+def test_what_is_known_to_be_wrong_can_be_run_and_has_a_sentence() -> None:
+    runnable = {(a.name, c.name) for a in ANIMALS for c in COMMANDS if not why_not(a, c)}
+    assert set(KNOWN_WRONG) <= runnable
+    assert all(KNOWN_WRONG.values())
+
+
+@pytest.mark.parametrize(("animal", "command"), _COVER, ids=_NAMES)
+def test_the_animal_is_unharmed_and_the_answer_not_wrong(animal: Animal, command: Command) -> None:
+    cell = run_twice(animal, command)
+    if verdict(cell) == CANNOT:
+        pytest.skip(cell.answer.sentence)
+    assert verdict(cell) != WRONG, f"{sentence(cell)}\n{cell.said}"
