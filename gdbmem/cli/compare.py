@@ -81,6 +81,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     """Record if need be, compare, print."""
+    from gdbmem.runs.operand import spool_operands
+
     own, commands = split_program(argv)
     args = parser.parse_args(own)
     if args.runs is None:
@@ -93,6 +95,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         return run_remedies(args, commands)
     if args.plot:
         plot_kind(args.plot)
+    args.first = spool_operands(args.first)
+    args.second = args.second and spool_operands(args.second)
     with contextlib.ExitStack() as stack:
         stream = stack.enter_context(open_output(args.output, force=args.force))
         plot = stack.enter_context(open_output(args.plot, force=args.force)) if args.plot else None

@@ -26,7 +26,7 @@ from gdbmem.cli.reading import add_reading_options, collector_paused, reading_fr
 from gdbmem.errors import GdbmemError, UsageError
 from gdbmem.model.diff import Diff
 from gdbmem.report.output import open_output
-from gdbmem.runs.operand import find_operand
+from gdbmem.runs.operand import find_operand, spool_operands
 from gdbmem.runs.run import Run
 from gdbmem.text import printable
 from gdbmem.units import format_delta, format_size, parse_size
@@ -83,6 +83,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         other = "blocks cannot be counted" if query.by_blocks else "--fail-on has nothing to judge"
         raise UsageError(f"--normalize makes all sides equally large: {other}", hint="leave one of them out")
     try:
+        arguments.operands = spool_operands(arguments.operands)
         place, name = find_operand(arguments.operands[0])
         kind = kept_kind(arguments, place, name)
         if kind:

@@ -36,6 +36,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     """Read, convert, write."""
     from gdbmem.analysis.query import counts_blocks
+    from gdbmem.runs.operand import spool_operands
     from gdbmem.runs.run import has_series
 
     arguments = parser.parse_args(argv)
@@ -50,6 +51,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     with open_output(arguments.output, force=arguments.force) as stream:
         if arguments.to in BINARY and stream.isatty():
             raise UsageError(f"{arguments.to} is no text for a terminal", hint="name a file with -o")
+        arguments.operands = spool_operands(arguments.operands)
         content = _converted(arguments)
         stream.flush()
         stream.buffer.write(content)

@@ -66,7 +66,9 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         by_blocks=counts_blocks(arguments.metric),
     )
     from gdbmem.report.page import render
+    from gdbmem.runs.operand import spool_operands
 
+    arguments.operands = spool_operands(arguments.operands)
     target = arguments.output or f"{_stem(arguments.operands[-1])}.html"
     with open_output(target, force=arguments.force) as stream:
         page = _page(arguments, query)

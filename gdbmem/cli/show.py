@@ -48,13 +48,16 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     """Read and print."""
-    from gdbmem.runs.operand import find_operand
+    from gdbmem.runs.operand import find_operand, spool_operands
     from gdbmem.runs.run import Run
 
     arguments = parser.parse_args(argv)
     query = replace(query_from(arguments), source_roots=source_roots())
     reading = reading_from(arguments)
     with collector_paused(), open_output(arguments.output, force=arguments.force) as stream:
+        named = [arguments.operand] if arguments.base is None else [arguments.operand, arguments.base]
+        arguments.operand, *base = spool_operands(named)
+        arguments.base = base[0] if base else None
         place, selector = find_operand(arguments.operand)
         if selector is not None and arguments.snapshot is not None:
             raise UsageError(

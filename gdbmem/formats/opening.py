@@ -17,6 +17,7 @@ from gdbmem.errors import InputError, Notice
 from gdbmem.formats.massif import read_massif
 from gdbmem.formats.massif_tree import Data
 from gdbmem.formats.sizes import no_block_sizes
+from gdbmem.formats.spooling import location
 from gdbmem.model.snapshot import Profile
 from gdbmem.text import printable
 from gdbmem.units import format_size
@@ -281,7 +282,7 @@ def _damaged(error: Exception) -> OSError:
 
 def _open_file(path: str) -> IO[bytes]:
     # Without O_NONBLOCK a FIFO would keep us waiting for someone who writes to it.
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    descriptor = os.open(location(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         _refuse_unless_file(os.fstat(descriptor), printable(path))
         return os.fdopen(descriptor, "rb")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from gdbmem.errors import InputError
+from gdbmem.formats.spooling import location
 from gdbmem.text import printable
 
 _HEAD_BYTES = 4096
@@ -40,7 +41,7 @@ class RecordedSeries:
 def series_tool(path: Path) -> Optional[str]:
     """Return the tool whose series the file at *path* is, "" for a CSV; None for anything else."""
     try:
-        with path.open("rb") as stream:
+        with location(path).open("rb") as stream:
             head = stream.read(_HEAD_BYTES).decode(errors="replace")
     except OSError:
         return None
@@ -57,10 +58,10 @@ def series_tool(path: Path) -> Optional[str]:
 def read_series(path: Path) -> RecordedSeries:
     """Read the file at *path*, of which series_tool() knows the tool; raises InputError."""
     tool = series_tool(path)
-    if path.stat().st_size > _MOST_BYTES:
+    if location(path).stat().st_size > _MOST_BYTES:
         raise _wrong(path, 0, "it is over 1 GiB")
     try:
-        text = path.read_text(errors="backslashreplace")
+        text = location(path).read_text(errors="backslashreplace")
         if tool == "Prometheus":
             target, points = _prometheus(path, text)
         else:

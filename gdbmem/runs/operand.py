@@ -12,6 +12,7 @@ from typing import Callable, Optional, Union
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.addresses import Binary
 from gdbmem.formats.opening import Reading, is_heaptrack, open_profile
+from gdbmem.formats.spooling import STANDARD_INPUT, is_fifo, location, spool_fifo, spool_standard_input
 from gdbmem.formats.stacks import StackProfile
 from gdbmem.model.leaks import LOST
 from gdbmem.model.snapshot import HEAP_BYTES, Profile, Snapshot
@@ -45,6 +46,19 @@ def same_run_notices(sides: Sequence[Loaded]) -> list[Notice]:
 
 
 _Opened = tuple[Profile, Callable[[], Loaded]]  # the file read, and who makes its tree
+
+
+def spool_operands(texts: Sequence[str]) -> list[str]:
+    """Copy what can be read only once, standard input (`-`) and FIFOs, and return the operands to use instead."""
+    spooled: set[str] = set()
+    for text in texts:
+        head = text if is_fifo(text) else text.partition(":")[0]
+        if text == "-" and text not in spooled:
+            spool_standard_input()
+        elif is_fifo(head) and head not in spooled:
+            spool_fifo(head)
+        spooled.add(head)
+    return [STANDARD_INPUT if text == "-" else text for text in texts]
 
 
 def find_operand(text: str) -> tuple[Union[Path, Run], Optional[str]]:
@@ -200,7 +214,7 @@ def _file_of(run: Run, record: SnapshotRecord, metric: Optional[str]) -> Path:
 
 def load_from_profile(profile: Profile, selector: Optional[str]) -> Loaded:
     """Return one snapshot of *profile*: number *selector*, or ``peak``; None: the last with a tree."""
-    name, several = Path(profile.source).name, len(profile.snapshots) > 1
+    name, several = _short_name(profile.source), len(profile.snapshots) > 1
     if selector is None:
         index = _last_with_tree(profile)
         said: list[Notice] = []
@@ -238,7 +252,7 @@ def difference_in(profile: Profile) -> Optional[tuple[Snapshot, Snapshot]]:
     """Return what went and what came where *profile* is a difference of two already; None: it is of one moment."""
     if not (isinstance(profile, StackProfile) and profile.is_difference):
         return None
-    name = Path(profile.source).name
+    name = _short_name(profile.source)
     came = _snapshot_of(profile, 0, profile.source, name)
     return replace(came, name="its base", tree=profile.tree_before()), came
 
@@ -320,7 +334,7 @@ def no_snapshot(run: Run) -> InputError:
 
 def _exists(path: str) -> bool:
     try:
-        return bool(path) and Path(path).exists()
+        return bool(path) and location(path).exists()
     except (OSError, ValueError):  # a name that is too long, or holds a NUL
         return False
 
@@ -334,6 +348,11 @@ def _last_with_tree(profile: Profile) -> int:
         slug="no-tree",
         hint="massif keeps trees of some snapshots only; --detailed-freq=1 keeps all",
     )
+
+
+def _short_name(source: str) -> str:
+    name = Path(source).name
+    return source if name.isdecimal() and source.startswith(("/dev/", "/proc/")) else name  # of `<(…)`
 
 
 def _selected(profile: Profile, selector: str) -> int:

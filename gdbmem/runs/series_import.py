@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from gdbmem.formats.series import RecordedSeries, read_series, series_tool
+from gdbmem.formats.spooling import location
 from gdbmem.model.series import TREE, Line, Reading, Sample, SeriesFacts
 from gdbmem.runs.run import Run, is_run
 from gdbmem.runs.series_store import SeriesWriter
@@ -27,7 +28,7 @@ def recorded(operands: Sequence[Path]) -> Iterator[list[Path]]:
 
 def is_series_file(path: Path) -> bool:
     """Tell whether the file at *path* is a series that another tool recorded."""
-    return path.is_file() and series_tool(path) is not None
+    return location(path).is_file() and series_tool(path) is not None
 
 
 def _run_of(path: Path, stack: contextlib.ExitStack) -> Path:
