@@ -17,11 +17,11 @@ from pathlib import Path
 
 from benchmarks.racing import Row, seconds_of
 from gdbmem.engines.engine import options_of
-from gdbmem.launch.gdbpython import ensure_private_folder, find_gdb
 from gdbmem.launch.job import Job
 from gdbmem.launch.program import find_program
 from gdbmem.launch.unattended import play_recipe
-from gdbmem.runs.recipe_reader import load_recipe
+from gdbmem.recipes.reader import load_recipe
+from gdbmem.setup.gdb_python import ensure_private_folder, find_gdb
 
 TITLE = "A recipe at native speed"
 SOURCE = Path(__file__).parents[1] / "examples" / "decoder"

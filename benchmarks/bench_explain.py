@@ -21,9 +21,9 @@ import numpy as np
 from benchmarks.racing import Pair, Row, race_pair, seconds_of
 from gdbmem.allocators.glibc import lockstep, walk
 from gdbmem.allocators.glibc.heap import Walker
-from gdbmem.allocators.glibc.tally import ENDED, Cached, Tally
-from gdbmem.launch.live_process import explain_process
-from gdbmem.linux.procmemory import ProcMemory
+from gdbmem.allocators.glibc.heap_tally import ENDED, Cached, Tally
+from gdbmem.inspection.live_process import explain_process
+from gdbmem.linux.process_memory import ProcMemory
 
 TITLE = "explain: walking heaps, and the pause of --fork"
 ROOT = Path(__file__).parents[1]

@@ -16,10 +16,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.racing import Row
+from gdbmem.linux.monitoring.tree import Tree
 from gdbmem.linux.processes import descendants, parents, pids
-from gdbmem.linux.tree import Tree
 from gdbmem.model.series import SeriesFacts
-from gdbmem.runs.series_store import Recording, SeriesWriter
+from gdbmem.series.store import Recording, SeriesWriter
 
 TITLE = "What monitoring costs"
 _ROUNDS = 3

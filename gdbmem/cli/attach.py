@@ -50,7 +50,7 @@ def check_pid(args: argparse.Namespace) -> int:
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     args = parser.parse_args(argv)
     from gdbmem.launch.attached import find_target, run_attached
-    from gdbmem.launch.gdbpython import find_gdb
+    from gdbmem.setup.gdb_python import find_gdb
 
     words = [word for script in args.gdb_scripts or () for word in ("-x", script)]
     words += [word for line in args.gdb_commands or () for word in ("-ex", line)]

@@ -28,9 +28,9 @@ from gdbmem.units import parse_duration
 if TYPE_CHECKING:
     import argparse
 
-    from gdbmem.analysis.comparison import Figures
+    from gdbmem.analysis.series.comparison import Figures
     from gdbmem.model.series_summary import SeriesSummary
-    from gdbmem.runs.series_store import Recording
+    from gdbmem.series.store import Recording
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -101,7 +101,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         stream = stack.enter_context(open_output(args.output, force=args.force))
         plot = stack.enter_context(open_output(args.plot, force=args.force)) if args.plot else None
         first, second = _given(args) if commands is None else _record(args, commands)
-        from gdbmem.runs.series_import import recorded
+        from gdbmem.series.imported import recorded
 
         folders = stack.enter_context(recorded([*first, *second]))
         return _compare(folders[: len(first)], folders[len(first) :], args, stream, plot)
@@ -175,11 +175,11 @@ def _compare(
     stream: TextIO,
     plot: Optional[TextIO],
 ) -> int:
-    from gdbmem.analysis.comparison import compare
+    from gdbmem.analysis.series.comparison import compare
     from gdbmem.cli.monitor_report import judged_status, picture_of
     from gdbmem.model.comparison import Comparison
-    from gdbmem.runs.series_store import Recording
-    from gdbmem.runs.series_summary import summarize
+    from gdbmem.series.store import Recording
+    from gdbmem.series.summary import summarize
 
     recordings = [Recording(folder) for folder in (*first, *second)]
     summaries = [summarize(recording) for recording in recordings]
@@ -190,26 +190,26 @@ def _compare(
     )
     judged = [(recording.folder.name, summary.verdict) for recording, summary in zip(recordings, summaries)]
     if plot is not None:
-        from gdbmem.report import series_plot
+        from gdbmem.report.series import series_plot
 
         draw = series_plot.svg if plot_kind(args.plot) == "svg" else series_plot.html
         plot.write(draw(picture_of(recordings, summaries, first_group=cut)))
     if args.json:
-        from gdbmem.report.comparison import comparison_json
+        from gdbmem.report.series.comparison import comparison_json
 
         stream.write(comparison_json(comparison, judged))
     else:
-        from gdbmem.report.comparison import print_comparison
         from gdbmem.report.console import make_console
+        from gdbmem.report.series.comparison import print_comparison
 
         print_comparison(comparison, judged, make_console(stream, color=False if args.no_color else None))
     return judged_status(recordings[cut:], summaries[cut:], args.fail_on, 0)
 
 
 def _figures(recording: Recording, summary: SeriesSummary) -> Figures:
-    from gdbmem.analysis.comparison import figures_of
-    from gdbmem.analysis.robust import thinned
-    from gdbmem.runs.series_summary import judged_line
+    from gdbmem.analysis.series.comparison import figures_of
+    from gdbmem.analysis.series.statistics import thinned
+    from gdbmem.series.summary import judged_line
 
     _, values = thinned(recording.points(judged_line(recording), summary.metric))
     if not values:

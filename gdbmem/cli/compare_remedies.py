@@ -28,7 +28,7 @@ def run_remedies(args: argparse.Namespace, words: Optional[Sequence[str]]) -> in
     if args.fail_on or args.plot:
         raise UsageError("--remedies records no series", hint="leave out --fail-on and --plot")
     from gdbmem.launch.program import find_program
-    from gdbmem.report.remedies import measured_json, print_measured
+    from gdbmem.report.ledger.remedies import measured_json, print_measured
 
     find_program(words[0])
     with open_output(args.output, force=args.force) as stream:
@@ -100,7 +100,7 @@ def _may_matter(remedy: Remedy, ledger: Ledger) -> bool:
 
 
 def _gain(remedy: Remedy, without: Sequence[int], with_it: Sequence[int]) -> MeasuredRemedy:
-    from gdbmem.analysis.comparison import difference_of
+    from gdbmem.analysis.series.comparison import difference_of
     from gdbmem.model.remedies import MeasuredRemedy
 
     gain = round(median(without) - median(with_it))

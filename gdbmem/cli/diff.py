@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gdbmem.analysis.query import Query, add_query_options, query_from
+from gdbmem.analysis.profiles.query import Query, add_query_options, query_from
 from gdbmem.arguments import ArgumentParser, add_output_options, value
 from gdbmem.cli.kept import add_kind_options, diff_kept, judge_kept, kept_kind
 from gdbmem.cli.reading import add_reading_options, collector_paused, reading_from, source_roots
@@ -96,7 +96,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         return STATUS_NOT_JUDGED
     if arguments.fail_on is None:
         return 0
-    from gdbmem.analysis.samples import of_one_process
+    from gdbmem.analysis.profiles.samples import of_one_process
 
     return _judge(of_one_process(diff) if _is_of_one_run(arguments) else diff, query, arguments.fail_on)
 
@@ -118,9 +118,9 @@ def _compare_kept(kind: str, arguments: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace, query: Query) -> Diff:
-    from gdbmem.analysis.diff import diff_series
-    from gdbmem.analysis.kinship import stranger_notices
-    from gdbmem.analysis.normalizing import normalized, scaling_notices
+    from gdbmem.analysis.profiles.diff import diff_series
+    from gdbmem.analysis.profiles.same_program import stranger_notices
+    from gdbmem.analysis.profiles.scaling import normalized, scaling_notices
     from gdbmem.runs.operand import same_run_notices
     from gdbmem.runs.ordering import order_notices
 
@@ -137,12 +137,12 @@ def _report(arguments: argparse.Namespace, query: Query) -> Diff:
         said += order_notices(arguments.operands) if len(sides) > 2 else []
         said += stranger_notices(diff)
         if arguments.json:
-            from gdbmem.report.diff_json import diff_json
+            from gdbmem.report.profiles.diff_json import diff_json
 
             stream.write(diff_json(diff, query, notices=said, held=_holdings(arguments, diff, query)))
         else:
             from gdbmem.report.console import make_console
-            from gdbmem.report.diff_text import print_diff
+            from gdbmem.report.profiles.diff_text import print_diff
 
             console = make_console(stream, color=False if arguments.no_color else None)
             held = _holdings(arguments, diff, query)
@@ -151,7 +151,7 @@ def _report(arguments: argparse.Namespace, query: Query) -> Diff:
 
 
 def _holdings(arguments: argparse.Namespace, diff: Diff, query: Query) -> Sequence[Holding]:
-    from gdbmem.launch.holdings import holdings
+    from gdbmem.inspection.holdings import holdings
     from gdbmem.runs.run import asked_for
 
     places = [find_operand(text) for text in arguments.operands]
@@ -187,8 +187,8 @@ def _unlisted(diff: Diff) -> tuple[int, int]:
 
 
 def _judge(diff: Diff, query: Query, limit_bytes: int) -> int:
-    from gdbmem.analysis.ranking import rank
-    from gdbmem.analysis.samples import is_met, samples_off, sampling_error
+    from gdbmem.analysis.profiles.ranking import rank
+    from gdbmem.analysis.profiles.samples import is_met, samples_off, sampling_error
 
     ranking = rank(diff, replace(query, by="line", top=None, min_bytes=0))
     grown, rows = ranking.delta_matched_bytes, ranking.rows

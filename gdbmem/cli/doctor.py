@@ -14,7 +14,7 @@ from gdbmem.report.output import open_output
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
-    from gdbmem.launch.checkup import Check
+    from gdbmem.launch.doctor_checks import Check
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -24,7 +24,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     args = parser.parse_args(argv)
-    from gdbmem.launch.checkup import check_all
+    from gdbmem.launch.doctor_checks import check_all
 
     with open_output(args.output, force=args.force) as stream:
         checks = check_all()

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Optional
 
 from gdbmem.arguments import ArgumentParser, add_output_options, check_views_apart, read_address
 from gdbmem.errors import UsageError
-from gdbmem.report.heapmap import check_map_name, open_picture, render_map
+from gdbmem.report.ledger.heap_map import check_map_name, open_picture, render_map
 from gdbmem.report.output import open_output
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
     import argparse
 
-    from gdbmem.launch.looks import Looks
+    from gdbmem.inspection.block_questions import Looks
     from gdbmem.model.ledger import Ledger
-    from gdbmem.report.ledger_view import Beside
+    from gdbmem.report.ledger.ledger_view import Beside
     from gdbmem.runs.run import Run
 
 
@@ -118,10 +118,10 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     kept_in = _place_to_save(args.save) if args.save is not None else None
     kind = check_map_name(args.map) if args.map is not None else ""
     with open_output(args.output, force=args.force) as stream, open_picture(args.map, args.force) as picture:
-        from gdbmem.launch.looks import Looks
+        from gdbmem.inspection.block_questions import Looks
         from gdbmem.report.console import make_console
-        from gdbmem.report.ledger_text import View
-        from gdbmem.report.ledger_view import print_all, write_growth, write_json, write_remedies
+        from gdbmem.report.ledger.ledger_text import View
+        from gdbmem.report.ledger.ledger_view import print_all, write_growth, write_json, write_remedies
 
         looks = Looks.asked(chunk_at, types=args.types, map=args.map is not None, bins=args.bins)
         ledger = _explain(args, pid, looks)
@@ -142,8 +142,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 
 
 def _explain(args: argparse.Namespace, pid: Optional[int], looks: Optional[Looks]) -> Ledger:
-    from gdbmem.launch.inspection import explain_core
-    from gdbmem.launch.live_process import explain_process
+    from gdbmem.inspection.live_process import explain_process
+    from gdbmem.inspection.read_process import explain_core
 
     if pid is not None:
         ledger = explain_process(pid, fork=args.fork, look=looks, say=_say, swapped=args.swapped)
@@ -178,10 +178,10 @@ def _checked_pid(word: Optional[str], *, core: Optional[str]) -> Optional[int]:
 
 
 def _beside(ledger: Ledger, looks: Optional[Looks], paths: Optional[str]) -> Beside:
-    from gdbmem.launch.demangling import class_names
-    from gdbmem.launch.pinnerpaths import paths_of_pinners
-    from gdbmem.launch.symbols import GdbSymbols
-    from gdbmem.report.ledger_view import Beside
+    from gdbmem.inspection.pinner_paths import paths_of_pinners
+    from gdbmem.report.ledger.ledger_view import Beside
+    from gdbmem.symbols.address_names import GdbSymbols
+    from gdbmem.symbols.demangling import class_names
 
     return Beside(
         paths=paths_of_pinners(paths, ledger, GdbSymbols()) if paths else None,
@@ -193,19 +193,19 @@ def _beside(ledger: Ledger, looks: Optional[Looks], paths: Optional[str]) -> Bes
 
 
 def _earlier(text: str) -> Ledger:
-    from gdbmem.launch.earlier import load_ledger
+    from gdbmem.inspection.saved_ledgers import load_ledger
 
     return load_ledger(text)
 
 
 def _place_to_save(text: str) -> tuple[Run, str]:
-    from gdbmem.launch.earlier import place_to_save
+    from gdbmem.inspection.saved_ledgers import place_to_save
 
     return place_to_save(text)
 
 
 def _save(run: Run, name: str, ledger: Ledger) -> None:
-    from gdbmem.launch.earlier import save_ledger
+    from gdbmem.inspection.saved_ledgers import save_ledger
 
     label = save_ledger(run, name, ledger).label
     print(f"gdbmem: ledger kept as {printable(run.folder.name)}:{printable(label)}", file=sys.stderr)

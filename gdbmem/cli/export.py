@@ -16,8 +16,8 @@ from pathlib import Path
 from gdbmem.arguments import ArgumentParser
 from gdbmem.cli.reading import add_reading_options, reading_from
 from gdbmem.errors import UsageError
-from gdbmem.report.export import BINARY, NAMES
 from gdbmem.report.output import open_output
+from gdbmem.report.profiles.export import BINARY, NAMES
 from gdbmem.text import printable
 
 
@@ -35,7 +35,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     """Read, convert, write."""
-    from gdbmem.analysis.query import counts_blocks
+    from gdbmem.analysis.profiles.query import counts_blocks
     from gdbmem.runs.operand import spool_operands
     from gdbmem.runs.run import has_series
 
@@ -59,7 +59,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 
 
 def _converted(arguments: argparse.Namespace) -> bytes:
-    from gdbmem.analysis.diff import as_difference, as_growth, diff_snapshots
+    from gdbmem.analysis.profiles.diff import as_difference, as_growth, diff_snapshots
     from gdbmem.runs.operand import load_all, load_peak
 
     reading, operands = reading_from(arguments), arguments.operands
@@ -76,9 +76,9 @@ def _converted(arguments: argparse.Namespace) -> bytes:
 
 def _export_series(folder: Path, arguments: argparse.Namespace) -> int:
     """Write a monitor's series, row by row."""
-    from gdbmem.report.series_json import write_series_csv, write_series_json
-    from gdbmem.runs.series_store import Recording
-    from gdbmem.runs.series_summary import summarize
+    from gdbmem.report.series.series_json import write_series_csv, write_series_json
+    from gdbmem.series.store import Recording
+    from gdbmem.series.summary import summarize
 
     if arguments.to not in ("csv", "json"):
         raise UsageError("a recorded series can be exported to csv and json", hint="--to csv or --to json")
@@ -94,10 +94,10 @@ def _export_series(folder: Path, arguments: argparse.Namespace) -> int:
 
 
 def _content(diff: object, kind: str, *, is_change: bool) -> bytes:
-    from gdbmem.analysis.query import Query
+    from gdbmem.analysis.profiles.query import Query
     from gdbmem.model.diff import Diff
-    from gdbmem.report.diff_json import diff_json
-    from gdbmem.report.export import export
+    from gdbmem.report.profiles.diff_json import diff_json
+    from gdbmem.report.profiles.export import export
 
     assert isinstance(diff, Diff)
     if kind == "json":

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from gdbmem.arguments import ArgumentParser
 from gdbmem.errors import ToolError
-from gdbmem.launch import gdbinit
-from gdbmem.launch.gdbpackages import fill_private_folder, is_current, packages_in
-from gdbmem.launch.gdbpython import (
+from gdbmem.setup import gdbinit
+from gdbmem.setup.gdb_packages import fill_private_folder, is_current, packages_in
+from gdbmem.setup.gdb_python import (
     GdbPython,
     find_gdb,
     gdb_python,

@@ -9,9 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from gdbmem.errors import InputError, UsageError
-from gdbmem.runs.kept import CONTAINERS, LEDGER, file_text, find_kept, kept_records, kept_text, nothing_kept
 from gdbmem.runs.operand import find_operand
 from gdbmem.runs.run import ORDINAL, Run
+from gdbmem.runs.saved_results import (
+    CONTAINERS,
+    LEDGER,
+    file_text,
+    find_kept,
+    kept_records,
+    kept_text,
+    nothing_kept,
+)
 from gdbmem.text import printable
 from gdbmem.units import format_delta, format_size
 
@@ -49,7 +57,8 @@ def show_kept(
     run: Run, kind: str, name: Optional[str], arguments: argparse.Namespace, console: Console
 ) -> None:
     """Print the ledger or survey *name* of *run* (None: the last)."""
-    from gdbmem.report import containers, ledger_json, ledger_text
+    from gdbmem.report.containers import containers
+    from gdbmem.report.ledger import ledger_json, ledger_text
 
     value = _load(run, kind, name)
     if arguments.json:
@@ -63,9 +72,10 @@ def show_kept(
 
 def diff_kept(kind: str, operands: Sequence[str], arguments: argparse.Namespace, console: Console) -> int:
     """Print what changed between two ledgers or surveys; return by how many bytes the whole did."""
-    from gdbmem.analysis.containergrowth import growth
-    from gdbmem.report import containers, ledger_json, ledger_text
+    from gdbmem.analysis.containers.growth import growth
+    from gdbmem.report.containers import containers
     from gdbmem.report.document import to_json
+    from gdbmem.report.ledger import ledger_json, ledger_text
 
     (before, after), names = _sides(kind, operands)
     if arguments.json:
@@ -113,8 +123,8 @@ def _sides(kind: str, operands: Sequence[str]) -> tuple[tuple[Any, Any], tuple[s
 
 
 def _load(place: Union[Path, Run], kind: str, name: Optional[str]) -> Any:
-    from gdbmem.report.containers import read_survey
-    from gdbmem.report.ledger_json import read_ledger
+    from gdbmem.report.containers.containers import read_survey
+    from gdbmem.report.ledger.ledger_json import read_ledger
 
     read = read_ledger if kind == LEDGER else read_survey
     if not isinstance(place, Run):

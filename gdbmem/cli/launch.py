@@ -234,7 +234,7 @@ def resolve_engine(
 
     *default* is the engine where *args* name none.
     """
-    from gdbmem.launch.choosing import AUTO, choose_engine
+    from gdbmem.launch.engine_choice import AUTO, choose_engine
 
     named = args.engine or ("massif" if args.massif else default)
     if named != AUTO or args.massif:
@@ -252,8 +252,8 @@ def make_job(
     engine: str = "massif",
 ) -> Job:
     """Return the job that *args* describe."""
-    from gdbmem.launch.gdbpython import find_gdb
     from gdbmem.launch.job import Job
+    from gdbmem.setup.gdb_python import find_gdb
 
     return Job(
         program=program,

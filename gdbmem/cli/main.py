@@ -113,7 +113,7 @@ def _missing_package(error: Exception) -> Optional[MissingToolError]:
     """Return what to say where *error* is that a Python package of ours isn't there; None: it is not."""
     if not isinstance(error, ImportError):
         return None
-    from gdbmem.launch.requirements import pip_install, required
+    from gdbmem.setup.requirements import pip_install, required
 
     package = required(error.name)
     if package is None:

@@ -33,9 +33,9 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     args = parser.parse_args(argv)
     if not args.text.strip() or len(args.text) > _LONGEST:
         raise UsageError(f"a mark has 1 to {_LONGEST} characters")
-    from gdbmem.linux.clock import clock_of
+    from gdbmem.linux.monitoring.clock import clock_of
     from gdbmem.runs.distrust import check_own
-    from gdbmem.runs.series_store import Recording, add_mark
+    from gdbmem.series.store import Recording, add_mark
 
     folder = _find(args.run)
     check_own(folder)
@@ -63,7 +63,7 @@ def _find(given: Optional[str]) -> Path:
 
 
 def _is_live(folder: Path) -> bool:
-    from gdbmem.runs.series_store import is_being_written
+    from gdbmem.series.store import is_being_written
 
     with contextlib.suppress(OSError):  # a folder of somebody else
         return has_series(folder) and is_being_written(folder)

@@ -25,7 +25,7 @@ from gdbmem.units import parse_duration, parse_size
 if TYPE_CHECKING:
     import argparse
 
-    from gdbmem.launch.triggers import Condition
+    from gdbmem.monitoring.triggers import Condition
 
 STATUS_NOT_MET = 4
 
@@ -174,7 +174,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 def _judge_again(args: argparse.Namespace, runs: Sequence[str], program: Optional[list[str]]) -> int:
     from gdbmem.cli.monitor_report import report
     from gdbmem.runs.run import is_run
-    from gdbmem.runs.series_import import is_series_file, recorded
+    from gdbmem.series.imported import is_series_file, recorded
 
     for operand in runs:
         if not is_run(operand) and not is_series_file(Path(operand)):
@@ -258,7 +258,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 def _condition(text: str) -> Condition:
-    from gdbmem.launch.triggers import parse_condition
+    from gdbmem.monitoring.triggers import parse_condition
 
     return parse_condition(text)
 

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any, Optional, TextIO
 
 from gdbmem.cli.launch import STATUS_FAILED
 from gdbmem.cli.monitor import STATUS_NOT_MET, plot_kind
-from gdbmem.launch.triggers import trigger_text, triggers_of
 from gdbmem.model.series import TREE
 from gdbmem.model.series_summary import LineSummary, SeriesSummary
 from gdbmem.model.verdict import Verdict
+from gdbmem.monitoring.triggers import trigger_text, triggers_of
 from gdbmem.report.output import open_output
-from gdbmem.runs.series_store import Recording
-from gdbmem.runs.series_summary import judged_points, summarize
+from gdbmem.series.store import Recording
+from gdbmem.series.summary import judged_points, summarize
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
-    from gdbmem.report.series_plot import Curve, Picture
+    from gdbmem.report.series.series_plot import Curve, Picture
     from gdbmem.runs.run import Run
 
 _OUR_ENDINGS = ("time", "quit", None)  # after which we end the program; a run of before says nothing of it
@@ -95,7 +95,7 @@ def _report(
         replace(summarize(recording), resolve_bytes_per_second=args.resolve) for recording in recordings
     ]
     if outputs.plot is not None:
-        from gdbmem.report import series_plot
+        from gdbmem.report.series import series_plot
 
         picture = picture_of(recordings, summaries)
         draw = series_plot.svg if plot_kind(args.plot) == "svg" else series_plot.html
@@ -107,7 +107,7 @@ def _report(
     for number, (recording, summary) in enumerate(zip(recordings, summaries)):
         commands = next_commands(recording, summary, program)
         if args.json:
-            from gdbmem.report.series_json import write_series_json
+            from gdbmem.report.series.series_json import write_series_json
 
             outputs.text.write(",\n" * (number > 0))
             write_series_json(
@@ -132,9 +132,9 @@ def _print(
     stream: TextIO,
     commands: Sequence[str],
 ) -> None:
-    from gdbmem.analysis.robust import thinned
+    from gdbmem.analysis.series.statistics import thinned
     from gdbmem.report.console import make_console, print_sentence
-    from gdbmem.report.series_text import print_course, print_summary
+    from gdbmem.report.series.series_text import print_course, print_summary
 
     console = make_console(stream, color=False if args.no_color else None)
     times, values = thinned(judged_points(recording)[0], 1000)
@@ -208,9 +208,9 @@ def picture_of(
 
     With *first_group* the first so many recordings are one group, the others another one.
     """
-    from gdbmem.analysis.robust import thinned
-    from gdbmem.report.series_plot import Curve, Picture
-    from gdbmem.report.series_text import METRIC_NAMES, headline
+    from gdbmem.analysis.series.statistics import thinned
+    from gdbmem.report.series.series_plot import Curve, Picture
+    from gdbmem.report.series.series_text import METRIC_NAMES, headline
 
     curves, threads = [], []
     for number, (recording, summary) in enumerate(zip(recordings, summaries)):
@@ -243,7 +243,7 @@ def _differ(threads: Sequence[Curve]) -> bool:
 
 def _origin(summaries: Sequence[SeriesSummary]) -> str:
     """Return when the first was recorded, and where if that was since this machine started."""
-    from gdbmem.linux.clock import boot_id
+    from gdbmem.linux.monitoring.clock import boot_id
 
     facts = summaries[0].facts
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(facts.began))
@@ -288,8 +288,8 @@ def _workers(rows: Sequence[LineSummary]) -> list[LineSummary]:
 
 def _band(recording: Recording, workers: Sequence[LineSummary], metric: str) -> Curve:
     """Return what *workers* hold of their own together; nothing where there is none of them."""
-    from gdbmem.analysis.robust import thinned
-    from gdbmem.report.series_plot import Curve
+    from gdbmem.analysis.series.statistics import thinned
+    from gdbmem.report.series.series_plot import Curve
 
     sizes = {t: 0.0 for t, _ in recording.points(TREE, "pss_bytes" if metric == "uss_bytes" else "threads")}
     for row in workers:
@@ -327,8 +327,8 @@ def _curves_of_cgroup(recording: Recording, summary: SeriesSummary) -> list[Curv
 
 
 def _curve(recording: Recording, line: int, metric: str, name: str) -> Curve:
-    from gdbmem.analysis.robust import thinned
-    from gdbmem.report.series_plot import Curve
+    from gdbmem.analysis.series.statistics import thinned
+    from gdbmem.report.series.series_plot import Curve
 
     times, values = thinned(recording.points(line, metric), 2000)
     return Curve(name, times, values, is_thin=True)

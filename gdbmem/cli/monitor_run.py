@@ -16,20 +16,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from gdbmem.errors import InputError, TargetError
-from gdbmem.launch.recorder import Plan, Recorder, View
-from gdbmem.launch.watched import WatchedProgram
 from gdbmem.linux import processes
-from gdbmem.linux.cgroup import Limit, tightest_limit, tightest_over
-from gdbmem.linux.clock import boot_id, clock_of
-from gdbmem.linux.family import Family, make_family
-from gdbmem.linux.gpu import find_gpus
-from gdbmem.linux.procevents import ProcessEvents, listen
-from gdbmem.linux.surroundings import Surroundings
-from gdbmem.linux.tree import Tree
+from gdbmem.linux.monitoring.cgroup import Limit, tightest_limit, tightest_over
+from gdbmem.linux.monitoring.clock import boot_id, clock_of
+from gdbmem.linux.monitoring.family_cgroup import Family, make_family
+from gdbmem.linux.monitoring.gpu import find_gpus
+from gdbmem.linux.monitoring.process_events import ProcessEvents, listen
+from gdbmem.linux.monitoring.surroundings import Surroundings
+from gdbmem.linux.monitoring.tree import Tree
 from gdbmem.model.series import Line, SeriesFacts
+from gdbmem.monitoring.recorder import Plan, Recorder, View
+from gdbmem.monitoring.watched_program import WatchedProgram
 from gdbmem.runs.distrust import check_own
 from gdbmem.runs.run import Run, current_folder, open_run
-from gdbmem.runs.series_store import Damaged, Recording, SeriesWriter, set_aside
+from gdbmem.series.store import Damaged, Recording, SeriesWriter, set_aside
 from gdbmem.text import plural, printable
 
 if TYPE_CHECKING:
@@ -92,9 +92,9 @@ def _watched(ready: _Ready, args: argparse.Namespace, stack: contextlib.ExitStac
     """Return the view, and have what --when asks for done."""
     if not args.when:
         return ready.view
-    from gdbmem.launch.triggers import Triggers
-    from gdbmem.report.watching import WatchedView
-    from gdbmem.runs.series_store import add_mark
+    from gdbmem.monitoring.triggers import Triggers
+    from gdbmem.report.series.watching import WatchedView
+    from gdbmem.series.store import add_mark
 
     folder = ready.run.folder
     actions = args.do * len(args.when) if len(args.do) == 1 else [*args.do, *["bundle"] * len(args.when)]
@@ -110,7 +110,7 @@ def _watched(ready: _Ready, args: argparse.Namespace, stack: contextlib.ExitStac
 
 
 def _verdict(folder: Path) -> Verdict:
-    from gdbmem.runs.series_summary import summarize
+    from gdbmem.series.summary import summarize
 
     with contextlib.closing(Recording(folder)) as recording:
         return summarize(recording).verdict
@@ -249,7 +249,7 @@ def _view(
         if processes.proc_is_hidden():
             view.note("/proc hides other users' processes (hidepid): only your own can be found")
         if args.prometheus:
-            from gdbmem.report.prometheus import PrometheusView
+            from gdbmem.report.series.prometheus import PrometheusView
 
             view = PrometheusView(
                 view, *args.prometheus, tree_only=args.tree_only, judge=lambda: _verdict(folder)
@@ -259,8 +259,8 @@ def _view(
 
 @contextlib.contextmanager
 def _terminal_view(args: argparse.Namespace, name: str, *, starts_program: bool) -> Iterator[View]:
-    from gdbmem.report.keyboard import in_foreground
-    from gdbmem.report.live import LiveView, PlainView
+    from gdbmem.report.series.keyboard import in_foreground
+    from gdbmem.report.series.live import LiveView, PlainView
 
     # A program that prints to the same terminal would run into the chart.
     shared = starts_program and args.stdout is None and not _captures(args) and sys.stdout.isatty()

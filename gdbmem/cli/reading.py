@@ -18,8 +18,8 @@ from gdbmem.text import printable
 if TYPE_CHECKING:
     from gdbmem.errors import Notice
     from gdbmem.formats.addresses import Binary
-    from gdbmem.launch.symbols import GdbSymbols
     from gdbmem.model.calltree import Frame
+    from gdbmem.symbols.address_names import GdbSymbols
 
 _CHECKOUTS = (".git", ".hg", ".svn", ".jj")
 
@@ -48,7 +48,7 @@ def add_reading_options(parser: ArgumentParser) -> None:
 
 def reading_from(arguments: argparse.Namespace) -> Reading:
     """Return the Reading that the options of add_reading_options() stand for."""
-    from gdbmem.analysis.query import BLOCKS, counts_blocks
+    from gdbmem.analysis.profiles.query import BLOCKS, counts_blocks
 
     folders = [str(Path(folder)) for folder in arguments.binaries or ()]
     symbols = _LateSymbols(folders)
@@ -67,7 +67,7 @@ class _LateSymbols:
 
     @cached_property
     def _symbols(self) -> GdbSymbols:
-        from gdbmem.launch.symbols import GdbSymbols
+        from gdbmem.symbols.address_names import GdbSymbols
 
         return GdbSymbols(folders=self._folders, progress=_say)
 

@@ -17,7 +17,7 @@ from gdbmem.report.output import open_output
 from gdbmem.text import plural, printable
 
 if TYPE_CHECKING:
-    from gdbmem.runs.recipe import Recipe
+    from gdbmem.recipes.recipe import Recipe
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -49,9 +49,9 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 
 def _check(file: str) -> dict[str, Any]:
     from gdbmem.engines.engine import options_of
-    from gdbmem.launch.choosing import AUTO
-    from gdbmem.runs.recipe_reader import load_recipe
-    from gdbmem.runs.recipe_yaml import RecipeError
+    from gdbmem.launch.engine_choice import AUTO
+    from gdbmem.recipes.reader import load_recipe
+    from gdbmem.recipes.yaml_text import RecipeError
 
     problems: list[dict[str, Any]] = []
     summary = ""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Optional, TextIO
 
-from gdbmem.analysis.query import Query, read_known
+from gdbmem.analysis.profiles.query import Query, read_known
 from gdbmem.cli.launch import STATUS_FAILED, engine_options, make_job, resolve_engine
 from gdbmem.cli.recipe_verdicts import Compared, compare_all, interruption
 from gdbmem.engines.engine import options_of, table
@@ -18,13 +18,19 @@ from gdbmem.errors import Notice
 from gdbmem.launch.interactive import shown
 from gdbmem.launch.program import find_program
 from gdbmem.launch.unattended import Outcome, play_recipe
-from gdbmem.launch.wholerun import show_whole_run
+from gdbmem.launch.whole_run import show_whole_run
 from gdbmem.model.expectation import Verdict
+from gdbmem.recipes.abilities import check_engine
+from gdbmem.recipes.reader import load_recipe
+from gdbmem.recipes.recipe import Recipe
 from gdbmem.report.output import open_output
-from gdbmem.report.recipe import PointOutcome, recipe_object, recipe_status, verdict_line, verdict_object
-from gdbmem.runs.recipe import Recipe
-from gdbmem.runs.recipe_abilities import check_engine
-from gdbmem.runs.recipe_reader import load_recipe
+from gdbmem.report.recipes.recipe import (
+    PointOutcome,
+    recipe_object,
+    recipe_status,
+    verdict_line,
+    verdict_object,
+)
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
@@ -70,7 +76,7 @@ def run_recipe(
 
 
 def _write_junit(recipe: Recipe, result: Compared, outcome: Outcome, stream: TextIO) -> None:
-    from gdbmem.report.junit import junit_xml
+    from gdbmem.report.recipes.junit import junit_xml
 
     stream.write(junit_xml(Path(recipe.source).stem, result.verdicts, seconds=outcome.seconds))
 
@@ -135,9 +141,10 @@ def _silence(text: str) -> None:
 
 
 def _write_json(result: Compared, outcome: Outcome, query: Query, stream: TextIO) -> None:
-    from gdbmem.report import containers, ledger_json
-    from gdbmem.report.diff_json import diff_document
+    from gdbmem.report.containers import containers
     from gdbmem.report.document import to_json
+    from gdbmem.report.ledger import ledger_json
+    from gdbmem.report.profiles.diff_json import diff_document
 
     points = [PointOutcome(p.name, p.hits, p.snapshots, p.ledgers, p.containers) for p in outcome.points]
     document = recipe_object(
@@ -157,11 +164,11 @@ def _write_json(result: Compared, outcome: Outcome, query: Query, stream: TextIO
 
 
 def _print(result: Compared, query: Query, stream: TextIO) -> None:
-    from gdbmem.analysis.containergrowth import growth
+    from gdbmem.analysis.containers.growth import growth
     from gdbmem.report.console import make_console
-    from gdbmem.report.containers import print_container_growth
-    from gdbmem.report.diff_text import print_diff
-    from gdbmem.report.ledger_text import print_growth
+    from gdbmem.report.containers.containers import print_container_growth
+    from gdbmem.report.ledger.ledger_text import print_growth
+    from gdbmem.report.profiles.diff_text import print_diff
 
     console = make_console(stream)
     for diff in result.diffs:

@@ -8,22 +8,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Optional
 
-from gdbmem.analysis.diff import diff_snapshots
-from gdbmem.analysis.expectations import judge, judge_ledgers, unjudged
-from gdbmem.analysis.query import Query
+from gdbmem.analysis.profiles.diff import diff_snapshots
+from gdbmem.analysis.profiles.expectations import judge, judge_ledgers, unjudged
+from gdbmem.analysis.profiles.query import Query
 from gdbmem.errors import InputError
 from gdbmem.formats.opening import Reading
-from gdbmem.launch.symbols import GdbSymbols
 from gdbmem.launch.unattended import Outcome, PlayedPoint
 from gdbmem.model.containers import Survey
 from gdbmem.model.diff import Diff
 from gdbmem.model.expectation import LEDGER_METRICS, Expectation, Verdict
 from gdbmem.model.ledger import Ledger
-from gdbmem.report.containers import read_survey
-from gdbmem.report.ledger_json import read_ledger
-from gdbmem.runs.kept import CONTAINERS, LEDGER, find_kept, kept_text
+from gdbmem.recipes.recipe import Point, Recipe
+from gdbmem.report.containers.containers import read_survey
+from gdbmem.report.ledger.ledger_json import read_ledger
 from gdbmem.runs.operand import load_record
-from gdbmem.runs.recipe import Point, Recipe
+from gdbmem.runs.saved_results import CONTAINERS, LEDGER, find_kept, kept_text
+from gdbmem.symbols.address_names import GdbSymbols
 from gdbmem.text import plural, printable
 
 _ORDINAL = re.compile(r"#[1-9]\d*$")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
-from gdbmem.analysis.query import Query, add_mine_option, compile_regex, counts_blocks, read_known
+from gdbmem.analysis.profiles.query import Query, add_mine_option, compile_regex, counts_blocks, read_known
 from gdbmem.arguments import ArgumentParser
 from gdbmem.cli.reading import add_reading_options, reading_from, source_roots
 from gdbmem.errors import InputError, Notice
@@ -24,8 +24,8 @@ from gdbmem.units import format_delta, format_size
 if TYPE_CHECKING:
     from gdbmem.formats.opening import Reading
     from gdbmem.model.snapshot import Profile
-    from gdbmem.report.page import Page, Section
-    from gdbmem.report.series_plot import Picture
+    from gdbmem.report.page.page import Page, Section
+    from gdbmem.report.series.series_plot import Picture
     from gdbmem.runs.run import Run, SnapshotRecord
 
 _MOST_DIFFS = 12
@@ -65,7 +65,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         mine=compile_regex(arguments.mine, "--mine"),
         by_blocks=counts_blocks(arguments.metric),
     )
-    from gdbmem.report.page import render
+    from gdbmem.report.page.page import render
     from gdbmem.runs.operand import spool_operands
 
     arguments.operands = spool_operands(arguments.operands)
@@ -101,8 +101,8 @@ def _page(arguments: argparse.Namespace, query: Query) -> Page:
 
 
 def _page_of_difference(operands: Sequence[str], query: Query, reading: Reading) -> Page:
-    from gdbmem.analysis.diff import diff_snapshots
-    from gdbmem.report.page import Page, diff_section
+    from gdbmem.analysis.profiles.diff import diff_snapshots
+    from gdbmem.report.page.page import Page, diff_section
     from gdbmem.runs.operand import load_all
 
     sides = load_all(operands, reading)
@@ -116,10 +116,10 @@ def _page_of_difference(operands: Sequence[str], query: Query, reading: Reading)
 
 
 def _page_of_profile(path: Path, selector: Optional[str], query: Query, reading: Reading) -> Page:
-    from gdbmem.analysis.diff import as_difference, as_growth
+    from gdbmem.analysis.profiles.diff import as_difference, as_growth
     from gdbmem.formats.opening import open_profile
-    from gdbmem.report.page import Page, Section, course_section, diff_section
-    from gdbmem.report.profile_text import peak_sentence
+    from gdbmem.report.page.page import Page, Section, course_section, diff_section
+    from gdbmem.report.profiles.profile_text import peak_sentence
     from gdbmem.runs.operand import difference_in, load_from_profile
 
     profile = open_profile(path, reading)
@@ -144,9 +144,9 @@ def _page_of_profile(path: Path, selector: Optional[str], query: Query, reading:
 
 
 def _picture(profile: Profile) -> Picture:
-    from gdbmem.analysis.timeline import outline
-    from gdbmem.report.profile_text import course_sentence, peak_sentence
-    from gdbmem.report.series_plot import Curve, Picture
+    from gdbmem.analysis.profiles.timeline import outline
+    from gdbmem.report.profiles.profile_text import course_sentence, peak_sentence
+    from gdbmem.report.series.series_plot import Curve, Picture
 
     totals = profile.snapshots
     shown = [totals[index] for index in outline([t.total_bytes for t in totals], _MOST_POINTS)]
@@ -160,10 +160,10 @@ def _picture(profile: Profile) -> Picture:
 
 def _page_of_series(folder: Path) -> Page:
     from gdbmem.cli.monitor_report import picture_of
-    from gdbmem.report.page import Page, Section, course_section
-    from gdbmem.report.series_text import headline
-    from gdbmem.runs.series_store import Recording
-    from gdbmem.runs.series_summary import summarize
+    from gdbmem.report.page.page import Page, Section, course_section
+    from gdbmem.report.series.series_text import headline
+    from gdbmem.series.store import Recording
+    from gdbmem.series.summary import summarize
 
     recording = Recording(folder)
     summary = summarize(recording)
@@ -187,7 +187,7 @@ def _known_size(size_bytes: Optional[float]) -> str:
 
 
 def _page_of_run(run: Run, selector: Optional[str], query: Query, reading: Reading) -> Page:
-    from gdbmem.report.page import Page
+    from gdbmem.report.page.page import Page
     from gdbmem.runs.run import asked_for
 
     facts = run.facts
@@ -231,7 +231,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
 
 
 def _expectations(run: Run) -> list[Section]:
-    from gdbmem.report.page import Section
+    from gdbmem.report.page.page import Section
 
     rows = [
         (_judged(found.get("met")), str(found.get("text", "")))
@@ -246,8 +246,8 @@ def _judged(met: object) -> str:
 
 def _snapshots(run: Run, records: Sequence[SnapshotRecord]) -> list[Section]:
     from gdbmem.model.series import Mark
-    from gdbmem.report.page import Section, course_section
-    from gdbmem.report.series_plot import Curve, Picture
+    from gdbmem.report.page.page import Section, course_section
+    from gdbmem.report.series.series_plot import Curve, Picture
 
     rows = []
     former: Optional[int] = None
@@ -288,8 +288,8 @@ def _pairs(run: Run, records: Sequence[SnapshotRecord]) -> list[tuple[str, str]]
 def _pair_section(
     run: Run, before: str, after: str, query: Query, reading: Reading, said: list[Notice]
 ) -> Section:
-    from gdbmem.analysis.diff import diff_snapshots
-    from gdbmem.report.page import Section, diff_section
+    from gdbmem.analysis.profiles.diff import diff_snapshots
+    from gdbmem.report.page.page import Section, diff_section
     from gdbmem.runs.operand import load_record
 
     title = f"from {before} to {after}"
@@ -306,8 +306,8 @@ def _pair_section(
 def _single_section(
     run: Run, record: SnapshotRecord, query: Query, reading: Reading, said: list[Notice]
 ) -> Section:
-    from gdbmem.analysis.diff import as_growth
-    from gdbmem.report.page import diff_section
+    from gdbmem.analysis.profiles.diff import as_growth
+    from gdbmem.report.page.page import diff_section
     from gdbmem.runs.operand import load_record
 
     loaded = load_record(run, record, reading)
@@ -320,11 +320,11 @@ def _kept_sections(run: Run) -> list[Section]:
     import io
 
     from gdbmem.report.console import make_console
-    from gdbmem.report.containers import print_containers, read_survey
-    from gdbmem.report.ledger_json import read_ledger
-    from gdbmem.report.ledger_text import print_ledger
-    from gdbmem.report.page import Section
-    from gdbmem.runs.kept import LEDGER, kept_records, kept_text
+    from gdbmem.report.containers.containers import print_containers, read_survey
+    from gdbmem.report.ledger.ledger_json import read_ledger
+    from gdbmem.report.ledger.ledger_text import print_ledger
+    from gdbmem.report.page.page import Section
+    from gdbmem.runs.saved_results import LEDGER, kept_records, kept_text
 
     last = {record.kind: record for record in kept_records(run)}
     sections = []

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional, TextIO, Union
 
-from gdbmem.analysis.query import Query, add_query_options, query_from
+from gdbmem.analysis.profiles.query import Query, add_query_options, query_from
 from gdbmem.arguments import ArgumentParser, add_output_options
 from gdbmem.cli.kept import add_kind_options, kept_kind, show_kept
 from gdbmem.cli.reading import add_reading_options, collector_paused, reading_from, source_roots
@@ -72,7 +72,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         if isinstance(place, Run):
             _show_run(place, wanted, query, reading, arguments, stream)
         else:
-            from gdbmem.analysis.diff import as_difference
+            from gdbmem.analysis.profiles.diff import as_difference
             from gdbmem.formats.opening import open_profile
             from gdbmem.runs.operand import difference_in
 
@@ -103,7 +103,7 @@ def _shows_series(
         if series_tool(place) is None:
             return False
     from gdbmem.cli.monitor_report import show_series
-    from gdbmem.runs.series_import import recorded
+    from gdbmem.series.imported import recorded
 
     with recorded([place]) as (folder,):
         show_series(folder, arguments, stream)
@@ -113,7 +113,7 @@ def _shows_series(
 def _show_difference(
     arguments: argparse.Namespace, wanted: Optional[str], query: Query, reading: Reading, stream: TextIO
 ) -> None:
-    from gdbmem.analysis.diff import diff_snapshots
+    from gdbmem.analysis.profiles.diff import diff_snapshots
     from gdbmem.runs.operand import load_all
 
     named = arguments.operand if arguments.snapshot is None else f"{arguments.operand}:{wanted}"
@@ -126,8 +126,8 @@ def _show_difference(
 def _write_difference(
     diff: Diff, said: Sequence[Notice], query: Query, arguments: argparse.Namespace, stream: TextIO
 ) -> None:
-    from gdbmem.report.diff_json import diff_json
-    from gdbmem.report.diff_text import print_diff
+    from gdbmem.report.profiles.diff_json import diff_json
+    from gdbmem.report.profiles.diff_text import print_diff
 
     diff.check()
     if arguments.json:
@@ -141,14 +141,14 @@ def _show_profile(
 ) -> None:
     from gdbmem.formats.stacks import PEAK
     from gdbmem.report.notices import print_notices
-    from gdbmem.report.profile_text import print_sites, print_timeline
+    from gdbmem.report.profiles.profile_text import print_sites, print_timeline
     from gdbmem.runs.operand import load_from_profile
 
     snapshot = None
     if wanted is not None or profile.peak_tree_index is not None:
         snapshot = load_from_profile(profile, wanted or "peak").snapshot
     if arguments.json:
-        from gdbmem.report.profile_json import profile_json
+        from gdbmem.report.profiles.profile_json import profile_json
 
         stream.write(profile_json(profile, query, snapshot=snapshot))
         return
@@ -173,7 +173,7 @@ def _show_run(
     arguments: argparse.Namespace,
     stream: TextIO,
 ) -> None:
-    from gdbmem.report.profile_text import print_sites
+    from gdbmem.report.profiles.profile_text import print_sites
     from gdbmem.runs.operand import load_record
     from gdbmem.runs.run import asked_for
 
@@ -198,9 +198,9 @@ def _show_run(
 
 def _list_run(run: Run, console: Console) -> None:
     from gdbmem.report.notices import print_notices
-    from gdbmem.report.run_text import print_kept, print_snapshots
-    from gdbmem.runs.kept import kept_records
+    from gdbmem.report.profiles.run_text import print_kept, print_snapshots
     from gdbmem.runs.operand import unit_of
+    from gdbmem.runs.saved_results import kept_records
 
     records, kept = run.snapshots, kept_records(run)
     if records:
@@ -214,10 +214,10 @@ def _list_run(run: Run, console: Console) -> None:
 
 def _write_run(run: Run, wanted: Optional[str], query: Query, reading: Reading, stream: TextIO) -> None:
     from gdbmem.formats.opening import open_profile
-    from gdbmem.report.profile_json import profile_json
-    from gdbmem.report.run_json import list_json
-    from gdbmem.runs.kept import kept_records
+    from gdbmem.report.profiles.profile_json import profile_json
+    from gdbmem.report.profiles.run_json import list_json
     from gdbmem.runs.operand import load_record
+    from gdbmem.runs.saved_results import kept_records
 
     if wanted is None:
         stream.write(list_json(run.snapshots, run.notices, kept_records(run)))

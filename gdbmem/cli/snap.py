@@ -37,8 +37,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     args = parser.parse_mixed(argv)
     from gdbmem.launch.attached import find_target, take_one
-    from gdbmem.launch.gdbpython import find_gdb
     from gdbmem.runs.run import check_name
+    from gdbmem.setup.gdb_python import find_gdb
 
     if args.name is not None:
         check_name(args.name)
@@ -54,7 +54,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         for note in taken.notes:
             _say(printable(note))
         if args.json:
-            from gdbmem.report.snap_json import snap_json
+            from gdbmem.report.profiles.snap_json import snap_json
 
             stream.write(snap_json(taken.record, taken.run.folder, taken.pause_seconds, taken.notes))
         else:

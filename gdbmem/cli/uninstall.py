@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gdbmem.arguments import ArgumentParser
-from gdbmem.launch import gdbinit
-from gdbmem.launch.gdbpackages import remove_private_folders
-from gdbmem.launch.gdbpython import data_folder
+from gdbmem.setup import gdbinit
+from gdbmem.setup.gdb_packages import remove_private_folders
+from gdbmem.setup.gdb_python import data_folder
 from gdbmem.text import printable
 
 

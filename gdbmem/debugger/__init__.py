@@ -14,9 +14,9 @@ def install() -> None:
 
     import gdb
 
-    from gdbmem.debugger.memwatch.functions import register_functions
-    from gdbmem.debugger.memwatch.layout import register_layout
-    from gdbmem.debugger.memwatch.settings import register_settings
+    from gdbmem.debugger.memwatch.commands.gdb_functions import register_functions
+    from gdbmem.debugger.memwatch.commands.layout import register_layout
+    from gdbmem.debugger.memwatch.commands.settings import register_settings
     from gdbmem.debugger.registry import COMMANDS, register
     from gdbmem.debugger.stops import note_stop
 
@@ -26,7 +26,7 @@ def install() -> None:
     register_layout()
     gdb.events.stop.connect(note_stop)
     if "GDBMEM_SESSION" in os.environ:  # launch.wire.ENVIRONMENT, which would import sockets
-        from gdbmem.debugger.launched import install_launched
+        from gdbmem.debugger.launched.launched import install_launched
 
         install_launched()
     _installed = True

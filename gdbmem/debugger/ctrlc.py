@@ -23,13 +23,13 @@ import gdb
 from gdbmem.debugger.command import say, warn
 from gdbmem.debugger.deafness import deafness
 from gdbmem.debugger.interrupting import Interrupter, stops_at
-from gdbmem.debugger.place import current_place
+from gdbmem.debugger.location import current_place
 from gdbmem.debugger.session import session
 from gdbmem.debugger.target import NATIVE, VGDB_PID, target_kind
 from gdbmem.debugger.threads import start_thread
 from gdbmem.errors import ToolError
-from gdbmem.launch.wire import ENVIRONMENT, Wire
-from gdbmem.linux.pending import pending_signals, reaches
+from gdbmem.launch.protocol import ENVIRONMENT, Wire
+from gdbmem.linux.holding.pending_signals import pending_signals, reaches
 
 _LOOK_SECONDS = 0.1
 _LOOKS = 2

@@ -18,9 +18,9 @@ from typing import Callable, NamedTuple, Optional
 
 import gdb
 
-from gdbmem.debugger.memwatch.capture import Capture
+from gdbmem.debugger.memwatch.driving.capture import Capture
 from gdbmem.debugger.scheduler import scheduler_locking
-from gdbmem.linux.pending import pending_signals
+from gdbmem.linux.holding.pending_signals import pending_signals
 
 _MOST_TRIES = 5
 _ANNOUNCEMENT = re.compile(r"\n?^(?:Program|Thread .*) received signal SIGSTOP, Stopped \(signal\)\.\n", re.M)

@@ -15,7 +15,7 @@ SNAP = Declared(
         "massif-snap",
         "memsnap",
     ),
-    implementation="snapshots:SnapCommand",
+    implementation="snapshots.snapshots:SnapCommand",
     category=gdb.COMMAND_DATA,
     completer=None,
     text="""\
@@ -38,7 +38,7 @@ DIFF = Declared(
         "massif-diff",
         "memdiff",
     ),
-    implementation="snapshots:DiffCommand",
+    implementation="snapshots.snapshots:DiffCommand",
     category=gdb.COMMAND_DATA,
     completer=None,
     text="""\
@@ -71,7 +71,7 @@ LIST = Declared(
         "massif-list",
         "memlist",
     ),
-    implementation="snapshots:ListCommand",
+    implementation="snapshots.snapshots:ListCommand",
     category=gdb.COMMAND_DATA,
     completer=None,
     text="""\
@@ -90,7 +90,7 @@ BREAK = Declared(
         "massif-break",
         "membreak",
     ),
-    implementation="breakpoints:BreakCommand",
+    implementation="snapshots.breakpoints:BreakCommand",
     category=gdb.COMMAND_BREAKPOINTS,
     completer=gdb.COMPLETE_LOCATION,
     text="""\
@@ -110,7 +110,7 @@ Example:
 
 ALL = Declared(
     names=("massif-all",),
-    implementation="snapshots:AllCommand",
+    implementation="snapshots.snapshots:AllCommand",
     category=gdb.COMMAND_DATA,
     completer=None,
     text="""\
@@ -124,7 +124,7 @@ Example:
 
 EXPLAIN = Declared(
     names=("memexplain",),
-    implementation="explain:ExplainCommand",
+    implementation="ledger.explain:ExplainCommand",
     category=gdb.COMMAND_DATA,
     completer=gdb.COMPLETE_NONE,
     text="""\
@@ -159,7 +159,7 @@ Example:
 
 TRIM = Declared(
     names=("memtrim",),
-    implementation="trim:TrimCommand",
+    implementation="ledger.trim:TrimCommand",
     category=gdb.COMMAND_RUNNING,
     completer=gdb.COMPLETE_NONE,
     text="""\
@@ -177,7 +177,7 @@ Example:
 
 CONTAINERS = Declared(
     names=("memcontainers",),
-    implementation="containers:ContainersCommand",
+    implementation="containers.containers:ContainersCommand",
     category=gdb.COMMAND_DATA,
     completer=gdb.COMPLETE_EXPRESSION,
     text="""\
@@ -204,7 +204,7 @@ Example:
 
 LEAKS = Declared(
     names=("memleaks",),
-    implementation="leaks:LeaksCommand",
+    implementation="snapshots.leaks:LeaksCommand",
     category=gdb.COMMAND_DATA,
     completer=gdb.COMPLETE_EXPRESSION,
     text="""\
@@ -253,7 +253,7 @@ memsnap, memdiff, memlist and membreak work under the other engines, too:  gdbme
 
 RUN = Declared(
     names=("run",),
-    implementation="running:RunCommand",
+    implementation="launched.running:RunCommand",
     category=gdb.COMMAND_RUNNING,
     completer=gdb.COMPLETE_FILENAME,
     text="""\
@@ -266,7 +266,7 @@ Without ARGUMENTS the program gets those it had.
 
 START = Declared(
     names=("start",),
-    implementation="running:StartCommand",
+    implementation="launched.running:StartCommand",
     category=gdb.COMMAND_RUNNING,
     completer=gdb.COMPLETE_FILENAME,
     text="""\

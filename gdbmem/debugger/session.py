@@ -14,12 +14,12 @@ from gdbmem.debugger.command import say, warn
 from gdbmem.debugger.deafness import deafness
 from gdbmem.debugger.execution import executions
 from gdbmem.debugger.hooks import execute_despite_hooks
-from gdbmem.debugger.place import program_file, program_runs, real_pid
-from gdbmem.debugger.shownarguments import ShownArguments, one_line
+from gdbmem.debugger.launched.shown_arguments import ShownArguments, one_line
+from gdbmem.debugger.location import program_file, program_runs, real_pid
 from gdbmem.debugger.target import valgrind_tool
 from gdbmem.engines.engine import no_snapshots, table
 from gdbmem.errors import TargetError, ToolError
-from gdbmem.launch.wire import ATTACHED, ENVIRONMENT, NATIVE, Wire
+from gdbmem.launch.protocol import ATTACHED, ENVIRONMENT, NATIVE, Wire
 from gdbmem.runs.run import Run, current_folder, open_run
 
 _LOOK_SECONDS = 0.1  # at most, between Ctrl-C and its effect
@@ -139,7 +139,7 @@ class Session:
     def connect(self) -> None:
         """Connect gdb to the valgrind that the launcher has waiting, or start the program natively."""
         if ATTACHED in os.environ:
-            from gdbmem.debugger.attached import connect
+            from gdbmem.debugger.native.attached import connect
 
             connect(self.ask("attached")["answer"])
             return
@@ -284,7 +284,7 @@ class Session:
     def link(self) -> str:
         """A path to the run folder that holds no blank: massif's monitor commands split at blanks."""
         if self._link is None:
-            from gdbmem.launch.runtime import runtime_folder
+            from gdbmem.launch.runtime_folder import runtime_folder
 
             holder = runtime_folder(self.run.folder)
             self._link = str(holder.__enter__() / "run")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Optional, Protocol, Union
 
 from gdbmem.errors import TargetError, UsageError
-from gdbmem.linux.writing import file_limit, why_unwritable
+from gdbmem.linux.why_unwritable import file_limit, why_unwritable
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def table(name: str) -> Table:
 
 
 def _module(name: str) -> str:
-    return "nothing" if name == "none" else name
+    return "no_engine" if name == "none" else name
 
 
 def tables() -> list[Table]:

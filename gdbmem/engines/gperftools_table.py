@@ -16,7 +16,7 @@ from typing import NamedTuple, Optional
 
 from gdbmem.errors import TargetError
 from gdbmem.linux.maps import Mapping, parse_smaps
-from gdbmem.linux.procmemory import ProcMemory
+from gdbmem.linux.process_memory import ProcMemory
 from gdbmem.model.memory import MemoryUnreadable
 
 _COUNTS = rb" *(\d+): *(\d+) \[ *(\d+): *(\d+)\] @"

@@ -17,19 +17,16 @@ from typing import Any, Callable, Optional
 
 from gdbmem import __version__
 from gdbmem.errors import GdbmemError, TargetError, ToolError
-from gdbmem.launch.calling import NAME as CALLS
-from gdbmem.launch.gdbcall import gdb_call
-from gdbmem.launch.gdbpython import ensure_private_folder, loader_file
+from gdbmem.launch.call_lock import NAME as CALLS
+from gdbmem.launch.child import Child
 from gdbmem.launch.guard import KILLED, Guard
 from gdbmem.launch.interactive import CONNECT, DEAF, QUIET, say_run
-from gdbmem.launch.process import Child
-from gdbmem.launch.runtime import runtime_folder
+from gdbmem.launch.protocol import ATTACHED, ENVIRONMENT
+from gdbmem.launch.runtime_folder import runtime_folder
 from gdbmem.launch.supervisor import Interrupted, Supervisor, saved_terminal
-from gdbmem.launch.sysroot import Sysroot, open_sysroot
 from gdbmem.launch.valgrind import present_program
 from gdbmem.launch.vgdb import RunningValgrind, find_running
-from gdbmem.launch.wire import ATTACHED, ENVIRONMENT
-from gdbmem.linux.clock import boot_id
+from gdbmem.linux.monitoring.clock import boot_id
 from gdbmem.linux.process import ProcessFacts, check_analysable, process_of
 from gdbmem.linux.processes import stat_of
 from gdbmem.linux.target_files import has_our_view
@@ -37,11 +34,14 @@ from gdbmem.linux.target_side import TargetSide
 from gdbmem.linux.terminal_modes import TerminalModes
 from gdbmem.runs.process_runs import run_for_process
 from gdbmem.runs.run import BINARIES, Run, SnapshotRecord, current_folder
+from gdbmem.setup.gdb_call import gdb_call
+from gdbmem.setup.gdb_python import ensure_private_folder, loader_file
+from gdbmem.symbols.sysroot import Sysroot, open_sysroot
 from gdbmem.text import plural, printable
 
 _SNAPPING = ("massif", "memcheck", "helgrind")  # valgrind's tools that write the heap when they are asked
 SNAP_SECONDS = 120.0  # gdb reads the symbols of a browser meanwhile
-_SNAP = gdb_call("attached", "snap()")
+_SNAP = gdb_call("native.attached", "snap()")
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from typing import NoReturn, Optional
 
 from gdbmem.errors import GdbmemError, Notice, TargetError
 from gdbmem.files import close_all_but
-from gdbmem.launch.calling import hold_calls
-from gdbmem.linux.planted import planted, take_out
+from gdbmem.launch.call_lock import hold_calls
+from gdbmem.linux.holding.planted_breakpoints import planted, take_out
 from gdbmem.linux.process import process_facts
 from gdbmem.linux.processes import stat_of
 from gdbmem.linux.target_side import TargetSide

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Optional
 
 from gdbmem.engines.engine import NAMES, end_of, table
 from gdbmem.errors import ToolError
-from gdbmem.launch.gdbcall import gdb_call
-from gdbmem.launch.gdbpython import ensure_private_folder, loader_file
+from gdbmem.launch.child import Child
 from gdbmem.launch.job import Job, Launch, gdb_environment, gdb_program, open_launch, problems
-from gdbmem.launch.process import Child
 from gdbmem.launch.supervisor import Interrupted, saved_terminal
-from gdbmem.launch.wholerun import show_whole_run
+from gdbmem.launch.whole_run import show_whole_run
 from gdbmem.runs.operand import histories
 from gdbmem.runs.run import Run
+from gdbmem.setup.gdb_call import gdb_call
+from gdbmem.setup.gdb_python import ensure_private_folder, loader_file
 from gdbmem.text import plural, printable
 
 if TYPE_CHECKING:
     from gdbmem.linux.terminal_modes import TerminalModes
 
-CONNECT = gdb_call("launched", "connect()")
+CONNECT = gdb_call("launched.launched", "connect()")
 # While gdb loads, Ctrl-C would only break what it is loading: it reaches the launcher, which ends both. Typed here, as
 # gdb starts programs with the signals blocked with which it was started itself. connect() lets them through again.
 DEAF = ("-iex", "python __import__('signal').pthread_sigmask(0, (2, 3))")

@@ -25,12 +25,12 @@ from gdbmem.launch.native import (
     now,
     refuse_unsuitable,
 )
-from gdbmem.launch.owndumps import collect_own_dumps
 from gdbmem.launch.program import Program
-from gdbmem.launch.runtime import runtime_folder
+from gdbmem.launch.runtime_folder import runtime_folder
+from gdbmem.launch.spontaneous_dumps import collect_own_dumps
 from gdbmem.launch.supervisor import Supervisor
 from gdbmem.launch.terminal import OwnTerminal
-from gdbmem.launch.wholerun import record_whole_runs
+from gdbmem.launch.whole_run import record_whole_runs
 from gdbmem.runs.run import Run, current_folder
 from gdbmem.text import printable
 
@@ -195,7 +195,7 @@ def _write_order(run: Run, job: Job, command: Sequence[str]) -> None:
 
 def gdb_environment(launch: Launch) -> dict[str, str]:
     """Return gdb's environment: ours, and where the launcher listens."""
-    from gdbmem.launch.wire import ENVIRONMENT, NEWLINE
+    from gdbmem.launch.protocol import ENVIRONMENT, NEWLINE
 
     found = {**os.environ, ENVIRONMENT: str(launch.supervisor.socket_path), NEWLINE: "\n"}
     return native_environment(found) if launch.job.is_native else found

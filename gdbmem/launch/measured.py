@@ -19,19 +19,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Optional
 
-from gdbmem.analysis.ledger import build_ledger
+from gdbmem.analysis.ledger.ledger import build_ledger
 from gdbmem.errors import InputError, TargetError
-from gdbmem.launch.gdbpython import find_gdb, loader_file
-from gdbmem.launch.inspection import find_malloc, named_threads, read_maps, read_process
-from gdbmem.launch.live_process import explain_process
+from gdbmem.inspection.live_process import explain_process
+from gdbmem.inspection.read_process import find_malloc, named_threads, read_maps, read_process
+from gdbmem.linux.holding.ptrace import SEIZE, Freeze, held_threads, ptrace
 from gdbmem.linux.process import process_facts, thread_ids
+from gdbmem.linux.process_memory import ProcMemory
 from gdbmem.linux.processes import descendants, parents, stat_of
-from gdbmem.linux.procmemory import ProcMemory
-from gdbmem.linux.ptrace import SEIZE, Freeze, held_threads, ptrace
 from gdbmem.linux.rollup import parse_rss
 from gdbmem.linux.target_files import TargetFiles
 from gdbmem.model.ledger import Ledger
 from gdbmem.model.remedies import AFTER_TIME, AT_END, AT_REST
+from gdbmem.setup.gdb_python import find_gdb, loader_file
 from gdbmem.text import printable
 
 _CONTINUE, _LISTEN = 7, 0x4208

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Optional
 from gdbmem.engines import heaptrack
 from gdbmem.engines.engine import NativeOptions, Table, native_engine
 from gdbmem.errors import InputError, MissingToolError
-from gdbmem.launch.distribution import how_to_install
-from gdbmem.launch.wire import ENVIRONMENT, NATIVE, NEWLINE
+from gdbmem.launch.protocol import ENVIRONMENT, NATIVE, NEWLINE
 from gdbmem.runs.run import Run
+from gdbmem.setup.distribution import how_to_install
 from gdbmem.text import printable
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from gdbmem.launch.process import Child
+from gdbmem.launch.child import Child
 
 # A valgrind that no gdb has been connected to blocks SIGTERM and waits for ever; a program may ignore it.
 # $1 is the runtime folder. Each line read is "GROUP SIGNAL": whom to end, and with what to begin.

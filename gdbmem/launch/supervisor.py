@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from gdbmem.engines.engine import valgrind_engine
 from gdbmem.errors import GdbmemError, ToolError
-from gdbmem.launch import calling, valgrind
-from gdbmem.launch.ear import Ear
-from gdbmem.launch.process import Child
+from gdbmem.launch import call_lock, valgrind
+from gdbmem.launch.child import Child
+from gdbmem.launch.interrupt_listener import Ear
 from gdbmem.launch.program import examine
+from gdbmem.launch.protocol import Wire
 from gdbmem.launch.sentinel import Sentinel
 from gdbmem.launch.terminal import OwnTerminal
-from gdbmem.launch.wire import Wire
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Supervisor:
         self.past: list[valgrind.Process] = []  # that have ended, oldest first
         self.gdb: Optional[Child] = None
         self.socket_path = runtime / "session"
-        self.calls = runtime / calling.NAME
+        self.calls = runtime / call_lock.NAME
         self._runtime = runtime
         self._start_valgrind = start_valgrind
         self._tell = tell
@@ -335,7 +335,7 @@ class Supervisor:
             wire.hang_up()  # a gdb that waits for an answer hears no signal
         if self.gdb is not None and self.gdb.alive:
             with self.calls.open("rb") as lock:
-                calling.hold_calls(lock.fileno(), CALL_SECONDS)
+                call_lock.hold_calls(lock.fileno(), CALL_SECONDS)
                 self.gdb.stop(_GDB_SIGNALS[-1:] if self._gdb_loads else _GDB_SIGNALS)
         self.end_valgrind()
 

@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import Any, Callable, Optional
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.launch.gdbcall import gdb_call
-from gdbmem.launch.gdbpython import ensure_private_folder, loader_file
+from gdbmem.launch.child import Child
 from gdbmem.launch.job import Job, Launch, gdb_environment, gdb_program, open_launch, problems
-from gdbmem.launch.process import Child
 from gdbmem.launch.supervisor import Interrupted
-from gdbmem.runs.recipe import Recipe
+from gdbmem.recipes.recipe import Recipe
 from gdbmem.runs.run import Run
+from gdbmem.setup.gdb_call import gdb_call
+from gdbmem.setup.gdb_python import ensure_private_folder, loader_file
 from gdbmem.text import plural, printable
 from gdbmem.units import format_duration
 
 Progress = Callable[[str], None]
 
-_PLAY = gdb_call("playback", "play()")
+_PLAY = gdb_call("launched.playback", "play()")
 
 
 @dataclass

@@ -15,7 +15,7 @@ from typing import Optional
 from gdbmem.engines import massif
 from gdbmem.engines.engine import valgrind_engine
 from gdbmem.errors import MissingToolError, Notice
-from gdbmem.launch.process import Child
+from gdbmem.launch.child import Child
 from gdbmem.launch.program import Program
 from gdbmem.launch.terminal import OwnTerminal
 from gdbmem.text import printable

@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 
 from gdbmem.errors import TargetError
-from gdbmem.linux.procmemory import ProcMemory
+from gdbmem.linux.process_memory import ProcMemory
 from gdbmem.model.memory import MemoryUnreadable
 
 _AT_RANDOM = 25

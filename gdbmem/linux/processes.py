@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Optional
 
-from gdbmem.linux.sampling import ProcessFiles, ProcessGone, Stat, parse_stat
+from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone, Stat, parse_stat
 
 
 def pids() -> list[int]:

@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterable
 from typing import Any, Optional
 
-from gdbmem.analysis.ranking import Amount, Ranking, Row
+from gdbmem.analysis.profiles.ranking import Amount, Ranking, Row
 from gdbmem.errors import Notice
 from gdbmem.model.calltree import Frame
-from gdbmem.report.own_code import applied_rules, applied_wrappers
+from gdbmem.report.profiles.own_code import applied_rules, applied_wrappers
 
 # 1: first version.
 FORMAT_VERSION = 1

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Optional
 
-from gdbmem.analysis.sites import place_without_file, plain_strings
+from gdbmem.analysis.profiles.sites import place_without_file, plain_strings
 from gdbmem.model.calltree import Frame
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
-    from gdbmem.analysis.ranking import Row
+    from gdbmem.analysis.profiles.ranking import Row
 
 
 class Places:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.model.heapmap import HeapMap, MapRegion
-from gdbmem.report.heapmap import render_html
+from gdbmem.model.heap_map import HeapMap, MapRegion
+from gdbmem.report.ledger.heap_map import render_html
 from tests.browser.test_pages import EVIL, opened
 
 pytestmark = pytest.mark.needs("chromium")

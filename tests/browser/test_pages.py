@@ -10,7 +10,7 @@ import pytest
 
 from gdbmem.cli.main import main
 from gdbmem.model.series import Mark
-from gdbmem.report.series_plot import Curve, Picture, html
+from gdbmem.report.series.series_plot import Curve, Picture, html
 from tests.unit.massif_files import capture
 from tests.unit.massif_texts import massif, path
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.model.step import Step
-from gdbmem.report.steps_plot import steps_html
+from gdbmem.report.steps.steps_plot import steps_html
 from tests.browser.test_pages import opened
 
 pytestmark = pytest.mark.needs("chromium")

@@ -16,27 +16,27 @@ from pathlib import Path
 from typing import Any, Callable
 
 from gdbmem.allocators.glibc import lockstep, walk
-from gdbmem.allocators.glibc.tally import Tally
+from gdbmem.allocators.glibc.heap_tally import Tally
 from gdbmem.errors import InputError
 from gdbmem.formats.addresses import parse_maps
 from gdbmem.formats.malloc_info import parse_malloc_info
 from gdbmem.formats.memcheck_answers import read_blocks, read_place, read_pointers
 from gdbmem.formats.opening import Reading, open_profile
-from gdbmem.launch.elf import needed_libraries, read_elf
-from gdbmem.launch.inspection import explain_core
+from gdbmem.inspection.read_process import explain_core
 from gdbmem.linux.maps import parse_smaps
-from gdbmem.linux.sampling import parse_stat
+from gdbmem.linux.monitoring.sampling import parse_stat
 from gdbmem.model.memory import BytesMemory
 from gdbmem.model.series import TREE, Line, SeriesFacts
 from gdbmem.model.series import Reading as Sizes
-from gdbmem.report.containers import read_survey
-from gdbmem.report.ledger_json import read_ledger
-from gdbmem.runs.kept import kept_records
-from gdbmem.runs.recipe_reader import parse_recipe
+from gdbmem.recipes.reader import parse_recipe
+from gdbmem.report.containers.containers import read_survey
+from gdbmem.report.ledger.ledger_json import read_ledger
 from gdbmem.runs.run import DATABASE, Run
-from gdbmem.runs.series_journal import read_journal
-from gdbmem.runs.series_store import Recording, SeriesWriter
-from gdbmem.runs.series_summary import summarize
+from gdbmem.runs.saved_results import kept_records
+from gdbmem.series.journal import read_journal
+from gdbmem.series.store import Recording, SeriesWriter
+from gdbmem.series.summary import summarize
+from gdbmem.symbols.elf_files import needed_libraries, read_elf
 from tests.unit.heaps import make_heap
 from tests.unit.test_cut_core import make_core
 
@@ -268,7 +268,7 @@ def _answers(text: str) -> None:
 
 
 def _ledgers() -> Sequence[bytes]:
-    from gdbmem.report.ledger_json import ledger_json
+    from gdbmem.report.ledger.ledger_json import ledger_json
 
     return [ledger_json(explain_core(_file("core", _cores()[0]))).encode()]
 

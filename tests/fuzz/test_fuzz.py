@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.analysis.robust import bins
+from gdbmem.analysis.series.statistics import bins
 from gdbmem.errors import InputError
 from gdbmem.formats.massif_tree import read_node_text
 from gdbmem.formats.opening import open_profile
-from gdbmem.report.containers import read_survey
-from gdbmem.report.ledger_json import read_ledger
+from gdbmem.report.containers.containers import read_survey
+from gdbmem.report.ledger.ledger_json import read_ledger
 from gdbmem.runs.distrust import file_beneath
 from gdbmem.runs.run import DATABASE
-from gdbmem.runs.series_store import Recording
+from gdbmem.series.store import Recording
 from tests.fuzz.readers import READERS, Reader
 from tests.fuzz.running import run
 

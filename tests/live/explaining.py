@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
-from gdbmem.launch.live_process import explain_process
+from gdbmem.inspection.live_process import explain_process
 from gdbmem.model.ledger import Heap, Ledger
 from tests.live.user import GDBMEM
 

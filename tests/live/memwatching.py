@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gdbmem.launch.gdbpython import loader_file
+from gdbmem.setup.gdb_python import loader_file
 from tests.live.user import packages
 
 SETTINGS = ("set pagination off", "set confirm off", "set debuginfod enabled off")

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.linux.planted import planted, take_out
+from gdbmem.linux.holding.planted_breakpoints import planted, take_out
+from gdbmem.linux.holding.ptrace import DETACH, INTERRUPT, SEIZE, ptrace
 from gdbmem.linux.process import process_facts
-from gdbmem.linux.procmemory import ProcMemory
-from gdbmem.linux.ptrace import DETACH, INTERRUPT, SEIZE, ptrace
+from gdbmem.linux.process_memory import ProcMemory
 from gdbmem.linux.target_side import TargetSide
 from tests.conftest import Program
 from tests.live.user import GDBMEM, User, at_terminal, environment, shell

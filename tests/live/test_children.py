@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from gdbmem.errors import ToolError
-from gdbmem.launch.process import Child
+from gdbmem.launch.child import Child
 from gdbmem.launch.sentinel import Sentinel
 from gdbmem.launch.valgrind import replacement
 
@@ -109,7 +109,7 @@ def test_a_program_that_cannot_be_started_is_said_in_one_sentence(tmp_path: Path
 LAUNCHER = """
 import os, signal, sys
 from pathlib import Path
-from gdbmem.launch.process import Child
+from gdbmem.launch.child import Child
 from gdbmem.launch.sentinel import Sentinel
 sentinel = Sentinel(Path(sys.argv[1]))
 # What it says must not come between the digits below and their newline.

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.allocators.glibc import walk
-from gdbmem.analysis.ledger_answer import answer_ledger
+from gdbmem.analysis.ledger.answer import answer_ledger
 from gdbmem.model.ledger import Heap, Ledger
 from tests.conftest import Program
 from tests.libraries import skip_without_library

@@ -16,7 +16,7 @@ import pytest
 
 from gdbmem.allocators.glibc import walk
 from gdbmem.errors import TargetError
-from gdbmem.launch.live_process import explain_process
+from gdbmem.inspection.live_process import explain_process
 from tests.conftest import Program
 from tests.live.explaining import explain, gdbmem, running
 

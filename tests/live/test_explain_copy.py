@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.launch.inspection import read_smaps
-from gdbmem.launch.live_process import explain_process
+from gdbmem.inspection.live_process import explain_process
+from gdbmem.inspection.read_process import read_smaps
+from gdbmem.linux.holding.ptrace import Freeze
 from gdbmem.linux.pages import scan_resident
-from gdbmem.linux.ptrace import Freeze
 from tests.conftest import Program
 from tests.live.explaining import Running, explain, heap_of, running
 from tests.live.user import GDBMEM

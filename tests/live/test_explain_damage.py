@@ -7,7 +7,7 @@ import re
 import pytest
 
 from gdbmem.allocators.glibc import lockstep, walk
-from gdbmem.analysis.ledger_answer import answer_ledger
+from gdbmem.analysis.ledger.answer import answer_ledger
 from tests.conftest import Program
 from tests.live.explaining import explain, running, slugs
 

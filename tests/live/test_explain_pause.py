@@ -16,11 +16,11 @@ import pytest
 
 from gdbmem.allocators.others import Recognised, recognise
 from gdbmem.errors import TargetError
-from gdbmem.launch import live_process
-from gdbmem.launch.live_process import explain_process
-from gdbmem.launch.pause import SILENT_SECONDS, is_long, wait_text
+from gdbmem.inspection import live_process
+from gdbmem.inspection.live_process import explain_process
+from gdbmem.inspection.pause import SILENT_SECONDS, is_long, wait_text
+from gdbmem.linux.holding.ptrace import Freeze
 from gdbmem.linux.maps import Mapping
-from gdbmem.linux.ptrace import Freeze
 from gdbmem.model.ledger import Ledger
 from gdbmem.model.memory import Memory
 from tests.conftest import Program
@@ -82,7 +82,7 @@ def test_a_filter_of_system_calls_ends_no_process_that_is_looked_at(
 def test_a_process_that_nobody_may_free_of_its_filter_is_held_instead(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gdbmem.linux.copying.SUSPEND", 1 << 30)  # which no kernel grants
+    monkeypatch.setattr("gdbmem.linux.holding.copying.SUSPEND", 1 << 30)  # which no kernel grants
     with guarded(program, "seccomp", "kill", CALLS[os.uname().machine]["clone"]) as target:
         with pytest.raises(TargetError, match="its seccomp filter could end it"):
             explain_process(target.pid, fork=True)
@@ -164,7 +164,7 @@ def test_a_process_that_waits_long_does_so_after_that_was_said(
         return recognise(memory, mappings)
 
     monkeypatch.setattr(live_process, "Freeze", Held)
-    monkeypatch.setattr("gdbmem.launch.inspection.recognise", slowly)
+    monkeypatch.setattr("gdbmem.inspection.read_process.recognise", slowly)
 
     with running([program("heap_known"), "none"]) as target:
         explain(target.pid, fork=False, say=events.append)

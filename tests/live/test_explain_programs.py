@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.errors import TargetError
-from gdbmem.launch.live_process import explain_process
+from gdbmem.inspection.live_process import explain_process
 from tests.conftest import Program
 from tests.live.explaining import running
 

@@ -10,8 +10,8 @@ from typing import Callable
 
 import pytest
 
-from gdbmem.analysis.diff import diff_snapshots
-from gdbmem.analysis.query import frame_text
+from gdbmem.analysis.profiles.diff import diff_snapshots
+from gdbmem.analysis.profiles.query import frame_text
 from gdbmem.formats.opening import open_profile
 from gdbmem.model.diff import Diff
 from gdbmem.model.snapshot import Profile, Snapshot

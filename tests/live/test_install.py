@@ -14,7 +14,7 @@ from typing import Optional
 import pytest
 
 from gdbmem.errors import MissingToolError, ToolError
-from gdbmem.launch.gdbpython import ensure_private_folder, private_folder
+from gdbmem.setup.gdb_python import ensure_private_folder, private_folder
 
 pytestmark = pytest.mark.needs("gdb")
 
@@ -147,7 +147,7 @@ def checkout(folder: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["a b", "it's", 'say "x"', "back\\slash", "$HOME", "#x", "caf\udce9"])
 def test_gdb_finds_it_in_folders_with_unusual_names(name: str, tmp_path: Path) -> None:
-    from gdbmem.launch import gdbinit
+    from gdbmem.setup import gdbinit
 
     loader = checkout(tmp_path / name)
     init = tmp_path / "init"
@@ -239,7 +239,7 @@ def test_the_second_time_gdb_is_not_started(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_replaced_gdb_is_asked_again(tmp_path: Path) -> None:
-    from gdbmem.launch.gdbpackages import known_gdb
+    from gdbmem.setup.gdb_packages import known_gdb
 
     found = shutil.which("gdb")
     assert found is not None
@@ -253,7 +253,7 @@ def test_a_replaced_gdb_is_asked_again(tmp_path: Path) -> None:
 
 
 def test_two_installs_at_once_do_each_other_no_harm(private_home: Path) -> None:
-    code = "from gdbmem.launch.gdbpython import ensure_private_folder; print(ensure_private_folder())"
+    code = "from gdbmem.setup.gdb_python import ensure_private_folder; print(ensure_private_folder())"
     many = [
         subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
         for _ in range(3)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.linux.pending import pending_signals
+from gdbmem.linux.holding.pending_signals import pending_signals
 from tests.live.memwatching import line_of, run_gdb
 from tests.live.user import GDBMEM, User, Word, at_terminal, shell
 from tests.zoo.keeping import wait_until
@@ -93,7 +93,7 @@ def test_an_interrupt_that_comes_after_the_program_has_stopped_is_taken_back_and
             "delete",
             """python
 from gdbmem.debugger.interrupting import Interrupter
-from gdbmem.linux.pending import pending_signals
+from gdbmem.linux.holding.pending_signals import pending_signals
 pid = gdb.selected_inferior().pid
 before = gdb.newest_frame().pc()
 with Interrupter(pid).ready() as interrupter:

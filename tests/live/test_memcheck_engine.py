@@ -257,6 +257,6 @@ def test_a_plain_gdb_recognises_a_memcheck_that_somebody_started(program: Progra
 
 
 def loader() -> str:
-    from gdbmem.launch.gdbpython import loader_file
+    from gdbmem.setup.gdb_python import loader_file
 
     return str(loader_file())

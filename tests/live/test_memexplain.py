@@ -14,7 +14,7 @@ from typing import Any, Optional
 import pytest
 
 from gdbmem.errors import InputError
-from gdbmem.launch.inspection import explain_core
+from gdbmem.inspection.read_process import explain_core
 from tests.conftest import Program
 from tests.live.explaining import explain, heap_of, running
 from tests.live.test_explain_copy import figures as figures_of

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.launch.gdbpython import loader_file
+from gdbmem.setup.gdb_python import loader_file
 from tests.live.memwatching import line_of, run_gdb, steps
 
 pytestmark = [pytest.mark.needs("gdb", "gcc"), pytest.mark.usefixtures("no_process_left")]

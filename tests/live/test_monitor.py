@@ -21,9 +21,9 @@ from typing import Any, Callable
 import pexpect
 import pytest
 
-from gdbmem.linux.procevents import listen
+from gdbmem.linux.monitoring.process_events import listen
 from gdbmem.runs.run import DATABASE
-from gdbmem.runs.series_store import Recording
+from gdbmem.series.store import Recording
 from tests.conftest import Program
 from tests.live.user import GDBMEM, at_terminal, environment
 

@@ -15,10 +15,10 @@ from typing import Any, Callable
 import psutil
 import pytest
 
-from gdbmem.linux.procevents import listen
+from gdbmem.linux.monitoring.process_events import listen
 from gdbmem.model.series import TREE
-from gdbmem.runs.series_filling import total_points
-from gdbmem.runs.series_store import Recording
+from gdbmem.series.filling import total_points
+from gdbmem.series.store import Recording
 from tests.live.test_monitor import LEAKS, monitor, wait_until
 from tests.live.user import GDBMEM
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.runs.series_store import Recording
+from gdbmem.series.store import Recording
 from tests.conftest import Program
 from tests.live.test_monitor import LEAKS, SLEEPS, monitor
 from tests.live.user import GDBMEM

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.runs.sidebyside import side_by_side
+from gdbmem.runs.parallel import side_by_side
 
 _HERE = os.getpid()
 

@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 import pytest
 
 from gdbmem.formats.addresses import Binary
-from gdbmem.launch import symbols
-from gdbmem.launch.elf import read_elf
+from gdbmem.symbols import address_names
+from gdbmem.symbols.elf_files import read_elf
 from tests.conftest import Program
 from tests.live.user import GDBMEM, environment
 
@@ -82,7 +82,7 @@ def test_a_function_that_is_declared_in_another_was_not_inlined_there(
     }
     asked = Binary(str(binary))
     # The code lies in the file where it is loaded.
-    found, _ = symbols.GdbSymbols().frames({asked: list(theirs)})
+    found, _ = address_names.GdbSymbols().frames({asked: list(theirs)})
     # Which line the innermost code is of they may read off the table differently.
     ours = {address: [frame.line for frame in found[asked, address]][1:] for address in theirs}
     assert len(theirs) > 25
@@ -159,10 +159,10 @@ def test_names_that_were_found_once_are_kept_by_build_id_and_need_no_gdb_again(
 
 def test_a_large_binary_is_announced_while_gdb_reads_it(heap: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(heap.parent / "cache"))
-    monkeypatch.setattr(symbols, "_BIG_BYTES", 10_000)
+    monkeypatch.setattr(address_names, "_BIG_BYTES", 10_000)
     said: list[str] = []
     offset = next(start for start, size, _ in read_elf(heap.parent / "keeps").segments if size)  # type: ignore[union-attr]
-    symbols.GdbSymbols(progress=said.append).frames({Binary(str(heap.parent / "keeps")): [offset]})
+    address_names.GdbSymbols(progress=said.append).frames({Binary(str(heap.parent / "keeps")): [offset]})
     assert len(said) == 1 and said[0].startswith(f"reading the symbols of {heap.parent / 'keeps'} (")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.errors import InputError
-from gdbmem.launch.triggers import parse_condition
+from gdbmem.monitoring.triggers import parse_condition
 from tests.live.test_monitor import monitor
 
 pytestmark = pytest.mark.usefixtures("no_process_left")

@@ -51,7 +51,7 @@ class Family:
             return "copy" if int(status["PPid"]) == self.program else PROGRAM
         if program.rpartition("/")[2].startswith("gdb"):
             return GDB_ITSELF
-        if "gdbmem.launch.worker" in words or "/worker.py" in words:
+        if "gdbmem.inspection.worker" in words or "/worker.py" in words:
             return WORKER
         return HELPER if "python" in program or "gdbmem-sentinel" in words else "other"
 

@@ -21,7 +21,7 @@ import pexpect
 from gdbmem.errors import GdbmemError
 from gdbmem.formats.opening import open_profile
 from gdbmem.runs.run import has_series, is_run, open_run
-from gdbmem.runs.series_store import Recording
+from gdbmem.series.store import Recording
 from tests.live.user import GDBMEM, PROMPT, User, environment
 from tests.murder.killing import Family, Killer
 from tests.murder.leader import LEADER

@@ -12,10 +12,10 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
-from gdbmem.analysis.diff import diff_snapshots
-from gdbmem.analysis.query import Query
-from gdbmem.analysis.ranking import Row, rank
-from gdbmem.analysis.trend import APPEARED, VANISHED
+from gdbmem.analysis.profiles.diff import diff_snapshots
+from gdbmem.analysis.profiles.query import Query
+from gdbmem.analysis.profiles.ranking import Row, rank
+from gdbmem.analysis.profiles.trend import APPEARED, VANISHED
 from gdbmem.formats.massif import MassifProfile, read_massif
 from gdbmem.model.snapshot import Snapshot
 

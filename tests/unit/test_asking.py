@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from gdbmem.analysis.diff import as_growth, diff_snapshots
-from gdbmem.analysis.normalizing import normalized
-from gdbmem.analysis.query import GROUPINGS, Query, read_known
-from gdbmem.analysis.ranking import rank
+from gdbmem.analysis.profiles.diff import as_growth, diff_snapshots
+from gdbmem.analysis.profiles.query import GROUPINGS, Query, read_known
+from gdbmem.analysis.profiles.ranking import rank
+from gdbmem.analysis.profiles.scaling import normalized
 from gdbmem.cli.main import main
 from gdbmem.errors import InputError
 from gdbmem.formats.opening import Reading, open_profile

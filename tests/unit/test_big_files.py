@@ -10,7 +10,7 @@ from typing import Callable
 
 import pytest
 
-from gdbmem.analysis import grouping
+from gdbmem.analysis.profiles import grouping
 from gdbmem.cli.main import main
 from gdbmem.formats.opening import open_profile
 from tests.unit.massif_texts import massif, path
@@ -141,7 +141,7 @@ def test_a_file_that_would_take_more_memory_than_there_is_is_refused(
 )
 def test_a_small_file_imports_what_it_needs_only(words: list[str], unneeded: str, tmp_path: Path) -> None:
     (tmp_path / "a.ms").write_text(wide(3))
-    slow = ["jinja2", "pygments", "numpy", "yaml", "gdbmem.launch.symbols", "gdbmem.report.page"]
+    slow = ["jinja2", "pygments", "numpy", "yaml", "gdbmem.symbols.address_names", "gdbmem.report.page.page"]
     slow += ["google.protobuf", "subprocess", "asyncio", "tempfile", *unneeded.split()]
     script = f"import sys, gdbmem.cli.main as m; m.main({[*words, 'a.ms']}); "
     script += f"print([n for n in {slow} if n in sys.modules], file=sys.stderr)"

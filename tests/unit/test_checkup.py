@@ -8,9 +8,10 @@ import pytest
 
 from gdbmem.cli.doctor import _line
 from gdbmem.engines.engine import tables
-from gdbmem.launch import checkup, distribution
-from gdbmem.launch.checkup import Check
+from gdbmem.launch import doctor_checks
+from gdbmem.launch.doctor_checks import Check
 from gdbmem.linux.rights import Asker
+from gdbmem.setup import distribution
 
 DEBIAN, UNKNOWN = "ID=debian\n", "ID=plan9\n"
 
@@ -21,7 +22,7 @@ def test_an_engine_whose_library_is_missing_says_what_cannot_be_done_and_what_to
     monkeypatch.setattr(ctypes.util, "find_library", lambda name: None)
     monkeypatch.setattr(distribution, "_read", lambda: DEBIAN)
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    found = {check.name: check for check in map(checkup._engine, tables()) if not check.ok}
+    found = {check.name: check for check in map(doctor_checks._engine, tables()) if not check.ok}
     line = _line(found["engine gperftools"])
     assert line.startswith("-        engine gperftools  libtcmalloc")
     assert "without it no --engine gperftools" in line
@@ -62,8 +63,8 @@ def test_an_unknown_distribution_gets_the_packages_own_name(
 def test_the_right_to_attach_is_told_with_what_would_give_it(
     asks: Asker, ok: bool, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkup, "asker", lambda: asks)
-    check = checkup._attach_rights()
+    monkeypatch.setattr(doctor_checks, "asker", lambda: asks)
+    check = doctor_checks._attach_rights()
     assert check.ok is ok and text in _line(check)
     assert ok or "without it" in _line(check)
 

@@ -10,9 +10,9 @@ import pytest
 
 from gdbmem.engines.engine import NAMES, options_of, table
 from gdbmem.errors import MissingToolError, UsageError
-from gdbmem.launch import choosing
-from gdbmem.launch.elf import needed_libraries
+from gdbmem.launch import engine_choice
 from gdbmem.launch.program import Program
+from gdbmem.symbols.elf_files import needed_libraries
 
 
 @pytest.fixture
@@ -26,10 +26,10 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
             raise MissingToolError("missing", slug="preload-missing")
         return "lib"
 
-    monkeypatch.setattr(choosing, "find_library", find)
-    monkeypatch.setattr(choosing, "needed_libraries", lambda path: sorted(found["linked"]))
+    monkeypatch.setattr(engine_choice, "find_library", find)
+    monkeypatch.setattr(engine_choice, "needed_libraries", lambda path: sorted(found["linked"]))
     monkeypatch.setattr(
-        "gdbmem.launch.choosing.shutil.which", lambda name: name if name in found["installed"] else None
+        "gdbmem.launch.engine_choice.shutil.which", lambda name: name if name in found["installed"] else None
     )
     return found
 
@@ -63,7 +63,7 @@ def test_what_a_program_is_linked_to_decides_and_is_named(
     linked: str, engine: str, why: str, machine: dict[str, set[str]], tmp_path: Path
 ) -> None:
     machine["linked"] = {"libc.so.6", linked}
-    choice = choosing.choose_engine(program(tmp_path))
+    choice = engine_choice.choose_engine(program(tmp_path))
     assert choice.engine == engine and why in choice.sentence
     assert choice.sentence.startswith(f"--engine auto takes {engine}: ")
 
@@ -76,7 +76,7 @@ def test_what_massif_will_not_see_of_a_program_is_said_at_the_choice(
 ) -> None:
     path = tmp_path / name
     path.touch()
-    sentence = choosing.choose_engine(Program(path, path, False)).sentence
+    sentence = engine_choice.choose_engine(Program(path, path, False)).sentence
     assert "takes massif" in sentence and f"({runtime})" in sentence and "--pages-as-heap" in sentence
     assert "every byte" not in sentence
 
@@ -87,11 +87,11 @@ def test_a_script_is_not_taken_for_the_program_that_it_may_start(
     script, shell = tmp_path / "start", tmp_path / "dash"
     for path in (script, shell):
         path.touch()
-    assert "start, a script for dash," in choosing.choose_engine(Program(script, shell, False)).sentence
+    assert "start, a script for dash," in engine_choice.choose_engine(Program(script, shell, False)).sentence
 
 
 def test_a_static_program_has_its_pages_counted(machine: dict[str, set[str]], tmp_path: Path) -> None:
-    choice = choosing.choose_engine(program(tmp_path, static=True))
+    choice = engine_choice.choose_engine(program(tmp_path, static=True))
     assert (choice.engine, choice.options) == ("massif", {"pages_as_heap": True})
     assert options_of(choice.engine, choice.options)
 
@@ -99,7 +99,7 @@ def test_a_static_program_has_its_pages_counted(machine: dict[str, set[str]], tm
 def test_very_much_debug_information_speaks_against_valgrind(
     machine: dict[str, set[str]], tmp_path: Path
 ) -> None:
-    choice = choosing.choose_engine(program(tmp_path, size=300 << 20))
+    choice = engine_choice.choose_engine(program(tmp_path, size=300 << 20))
     assert choice.engine == "gperftools" and "300 MiB" in choice.reason
 
 
@@ -116,12 +116,12 @@ def test_without_valgrind_the_best_that_is_installed_is_taken(
     installed: set[str], static: bool, engine: str, machine: dict[str, set[str]], tmp_path: Path
 ) -> None:
     machine["installed"] = installed
-    choice = choosing.choose_engine(program(tmp_path, static=static))
+    choice = engine_choice.choose_engine(program(tmp_path, static=static))
     assert choice.engine == engine and "valgrind" in choice.reason
 
 
 def test_a_name_with_an_escape_sequence_is_made_safe(machine: dict[str, set[str]], tmp_path: Path) -> None:
-    assert "\x1b" not in choosing.choose_engine(program(tmp_path)).sentence
+    assert "\x1b" not in engine_choice.choose_engine(program(tmp_path)).sentence
 
 
 def test_the_libraries_that_a_real_program_names_are_read(tmp_path: Path) -> None:

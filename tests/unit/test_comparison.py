@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from gdbmem.analysis.comparison import Figures, compare
-from gdbmem.analysis.student import chance_of, critical
+from gdbmem.analysis.series.comparison import Figures, compare
+from gdbmem.analysis.series.student import chance_of, critical
 from gdbmem.model.verdict import Slope
 from tests.series_set import KIB, MIB
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gdbmem.analysis.diff import as_growth, diff_snapshots
-from gdbmem.analysis.sites import growing_site
+from gdbmem.analysis.profiles.diff import as_growth, diff_snapshots
+from gdbmem.analysis.profiles.sites import growing_site
 from gdbmem.model.calltree import PRUNED, ROOT, CallTree, Frame
 from gdbmem.model.diff import Diff
 from tests.unit.trees import PRUNED_NODE, at, snapshot, tree

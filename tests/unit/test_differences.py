@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gdbmem.analysis.profile_course import course_of
+from gdbmem.analysis.profiles.profile_course import course_of
 from gdbmem.cli.main import main
 from gdbmem.model.snapshot import Totals
 from gdbmem.report.sparkline import thinned

@@ -21,7 +21,7 @@ import pytest
 from gdbmem.cli.launch import _parse
 from gdbmem.cli.main import SUBCOMMANDS, main, parser_of
 from gdbmem.errors import GdbmemError
-from gdbmem.report.recipe import PointOutcome, recipe_object
+from gdbmem.report.recipes.recipe import PointOutcome, recipe_object
 from gdbmem.runs.run import Run, SnapshotRecord
 from tests.unit import massif_texts
 
@@ -191,7 +191,7 @@ def is_location(words: Sequence[str], at: int) -> bool:
 
 
 def test_a_recipe_that_a_page_shows_is_sound() -> None:
-    from gdbmem.runs.recipe_reader import parse_recipe
+    from gdbmem.recipes.reader import parse_recipe
 
     recipes = [b for b in blocks() if b.language == "yaml" and b.text.startswith(("program:", "# "))]
     assert recipes
@@ -273,7 +273,7 @@ def massif_of(*sizes_bytes: int) -> str:
 def json_documents(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     """One JSON object of each kind, as its command prints it."""
     from gdbmem.cli.doctor import _as_object
-    from gdbmem.launch.checkup import Check
+    from gdbmem.launch.doctor_checks import Check
     from gdbmem.model.expectation import Expectation, Position, Verdict
 
     (folder / "massif.out").write_text(massif_of(10, 30))
@@ -329,7 +329,7 @@ def test_every_kind_of_json_object_is_documented() -> None:
     page = read(DOCS / "reference" / "json.md")
     kinds: set[str] = set()
     for path, tree in SOURCES.items():
-        if path.parent.name not in ("cli", "report"):
+        if path.relative_to(PACKAGE).parts[0] not in ("cli", "report"):
             continue
         for node in ast.walk(tree):
             if isinstance(node, ast.Dict):
@@ -365,7 +365,7 @@ def test_every_fact_that_a_run_keeps_is_documented() -> None:
 
 
 def test_every_key_of_a_recipe_is_documented() -> None:
-    from gdbmem.runs import recipe_reader
+    from gdbmem.recipes import reader
 
     page = read(DOCS / "recipes.md")
     keys = [
@@ -380,7 +380,7 @@ def test_every_key_of_a_recipe_is_documented() -> None:
             "METRICS",
             "ACTIONS",
         )
-        for key in getattr(recipe_reader, group)
+        for key in getattr(reader, group)
     ]
     assert [key for key in keys if not re.search(rf"[`{{]{re.escape(key)}[`:]", page)] == []
 

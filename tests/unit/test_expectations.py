@@ -10,10 +10,10 @@ from typing import Any, Optional
 
 import pytest
 
-from gdbmem.analysis.diff import diff_snapshots
-from gdbmem.analysis.expectations import judge, unjudged
-from gdbmem.analysis.query import Query, parse_known
-from gdbmem.analysis.ranking import rank
+from gdbmem.analysis.profiles.diff import diff_snapshots
+from gdbmem.analysis.profiles.expectations import judge, unjudged
+from gdbmem.analysis.profiles.query import Query, parse_known
+from gdbmem.analysis.profiles.ranking import rank
 from gdbmem.model.diff import Diff
 from gdbmem.model.expectation import Expectation, Position, Verdict
 from gdbmem.model.snapshot import PAGE_BYTES

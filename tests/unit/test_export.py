@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.analysis.diff import as_growth, diff_snapshots
+from gdbmem.analysis.profiles.diff import as_growth, diff_snapshots
 from gdbmem.cli.main import main
 from gdbmem.errors import InputError
 from gdbmem.formats.opening import Reading
@@ -18,7 +18,7 @@ from gdbmem.formats.stacks import Content, Stack, build_tree
 from gdbmem.model.calltree import Frame
 from gdbmem.model.diff import Diff
 from gdbmem.model.snapshot import Snapshot, Totals
-from gdbmem.report.export import export
+from gdbmem.report.profiles.export import export
 from gdbmem.runs.operand import load_operand
 from tests.unit.stack_files import CAPTURES, flat, read, tree
 

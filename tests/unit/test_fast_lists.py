@@ -7,7 +7,7 @@ import random
 import pytest
 
 from gdbmem.allocators.glibc.arenas import ArenaState, Region
-from gdbmem.allocators.glibc.fastlists import FastLists, read_fast_lists
+from gdbmem.allocators.glibc.fast_lists import FastLists, read_fast_lists
 from gdbmem.model.memory import BytesMemory
 
 START, SIZE, COUNT = 0x555555559000, 48, 60_000

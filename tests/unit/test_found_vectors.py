@@ -9,9 +9,9 @@ import pytest
 
 from gdbmem.allocators.glibc import walk
 from gdbmem.allocators.glibc.chunks import ChunkTable, chunk_table
-from gdbmem.allocators.glibc.tally import FREE, LIVE, TCACHE, Tally
+from gdbmem.allocators.glibc.heap_tally import FREE, LIVE, TCACHE, Tally
 from gdbmem.allocators.glibc.vectors import find_vectors
-from gdbmem.analysis.vectors import sum_vectors
+from gdbmem.analysis.ledger.vectors import sum_vectors
 from gdbmem.model.memory import BytesMemory
 from gdbmem.model.vectors import DATA, HEAP, FoundVector
 from tests.unit.heaps import MadeHeap, make_heap

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.launch.distribution import install_command
-from gdbmem.launch.gdbfolder import private_folder_path
-from gdbmem.launch.gdbpackages import required, satisfies
+from gdbmem.setup.distribution import install_command
+from gdbmem.setup.gdb_folder import private_folder_path
+from gdbmem.setup.gdb_packages import required, satisfies
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.errors import InputError
-from gdbmem.launch import gdbinit
+from gdbmem.setup import gdbinit
 
 FOLDER = Path("/opt/gdbmem/gdbinit")
 BLOCK = gdbinit.block(FOLDER, auto_load=False)

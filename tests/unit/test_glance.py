@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from gdbmem.linux import processes
-from gdbmem.linux.glance import FRAME, PAGE_BYTES, Glance, unpack_glances
-from gdbmem.linux.tree import Tree
+from gdbmem.linux.monitoring.quick_sample import FRAME, PAGE_BYTES, Glance, unpack_glances
+from gdbmem.linux.monitoring.tree import Tree
 from gdbmem.model.series import TREE, Reading, SeriesFacts
-from gdbmem.runs.series_store import Recording, SeriesWriter, set_aside
+from gdbmem.series.store import Recording, SeriesWriter, set_aside
 from tests.unit.test_sampling import child, end
 
 ONE = b"2000 100 50 10 0 80 0\n"

@@ -10,9 +10,9 @@ from typing import Any, Optional
 
 import pytest
 
-from gdbmem.linux import gpu
-from gdbmem.linux.surroundings import Surroundings
-from gdbmem.linux.tree import Tree
+from gdbmem.linux.monitoring import gpu
+from gdbmem.linux.monitoring.surroundings import Surroundings
+from gdbmem.linux.monitoring.tree import Tree
 from gdbmem.model.series import TREE
 
 GIB = 1 << 30

@@ -8,10 +8,10 @@ from typing import Callable
 
 import pytest
 
+from gdbmem.allocators.glibc import heap_tally as tallies
 from gdbmem.allocators.glibc import lockstep, walk
-from gdbmem.allocators.glibc import tally as tallies
 from gdbmem.allocators.glibc.heap import Walker
-from gdbmem.allocators.glibc.tally import (
+from gdbmem.allocators.glibc.heap_tally import (
     CORRUPT,
     ENDED,
     FASTBIN,
@@ -149,7 +149,7 @@ def test_a_cached_block_that_is_none_is_named_as_a_stray(walker: Walker) -> None
 def sort(heap: MadeHeap) -> object:
     from array import array
 
-    from gdbmem.allocators.glibc.tally import Cached
+    from gdbmem.allocators.glibc.heap_tally import Cached
 
     return Cached(array("Q", heap.cached.tcache), array("Q", sorted(heap.cached.fastbins)))
 

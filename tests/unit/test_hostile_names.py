@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.analysis.diff import as_growth
-from gdbmem.analysis.query import GROUPINGS, Query
+from gdbmem.analysis.profiles.diff import as_growth
+from gdbmem.analysis.profiles.query import GROUPINGS, Query
 from gdbmem.errors import GdbmemError
 from gdbmem.formats.opening import Reading, open_profile
 from gdbmem.model.diff import Diff
 from gdbmem.report.console import make_console
-from gdbmem.report.diff_json import diff_json
-from gdbmem.report.diff_text import print_diff
-from gdbmem.report.export import export
+from gdbmem.report.profiles.diff_json import diff_json
+from gdbmem.report.profiles.diff_text import print_diff
+from gdbmem.report.profiles.export import export
 from gdbmem.runs.operand import load_from_profile
 from tests.unit.stack_files import capture
 

@@ -9,9 +9,9 @@ import pytest
 
 from gdbmem.errors import InputError
 from gdbmem.model.containers import Container, Survey, Uncounted
-from gdbmem.report.containers import containers_json, read_survey
-from gdbmem.runs.kept import CONTAINERS, LEDGER, find_kept, keep, kept_records, kept_text
+from gdbmem.report.containers.containers import containers_json, read_survey
 from gdbmem.runs.run import Run
+from gdbmem.runs.saved_results import CONTAINERS, LEDGER, find_kept, keep, kept_records, kept_text
 
 TEXT = json.dumps({"kind": "ledger", "value": 1})
 

@@ -17,8 +17,14 @@ PACKAGE = ROOT / "gdbmem"
 LAYERS = [
     "cli",
     "debugger",
+    "monitoring",
     "launch",
+    "inspection",
+    "recipes",
     "engines",
+    "symbols",
+    "setup",
+    "series",
     "runs",
     "report",
     "analysis",
@@ -170,3 +176,14 @@ def _defines(node: ast.stmt) -> bool:
 @pytest.mark.parametrize("source", SOURCES, ids=str)
 def test_every_module_says_in_its_first_line_what_it_is_for(source: Source) -> None:
     assert ast.get_docstring(source.tree) or not source.tree.body
+
+
+def test_what_gdb_is_told_to_call_by_name_is_there() -> None:
+    missing = []
+    for source in SOURCES:
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "gdb_call":
+                module = ast.literal_eval(node.args[0])
+                if f"gdbmem.debugger.{module}" not in NAMES:
+                    missing.append(f"{source}:{node.lineno} calls gdbmem.debugger.{module}")
+    assert not missing

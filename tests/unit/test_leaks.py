@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.analysis.diff import diff_snapshots
 from gdbmem.analysis.leaks import lost_bytes, ranked, with_changes
+from gdbmem.analysis.profiles.diff import diff_snapshots
 from gdbmem.cli.main import main
 from gdbmem.errors import GdbmemError, InputError
 from gdbmem.formats.memcheck_answers import read_blocks, read_place, read_pointers
@@ -20,8 +20,8 @@ from gdbmem.model.calltree import Frame
 from gdbmem.model.leaks import DEFINITELY, INDIRECTLY, POSSIBLY, REACHABLE, Block, Holder, Holding, LeakRecord
 from gdbmem.model.snapshot import memory_noun
 from gdbmem.report.console import make_console
-from gdbmem.report.holders import holding_json, print_holding
-from gdbmem.report.leaks import blocks_json, leak_answer, leaks_json, print_blocks, print_leaks
+from gdbmem.report.leaks.holders import holding_json, print_holding
+from gdbmem.report.leaks.leaks import blocks_json, leak_answer, leaks_json, print_blocks, print_leaks
 from gdbmem.runs.operand import load_from_profile
 from tests.unit.stack_files import read, tree
 

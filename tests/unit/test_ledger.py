@@ -9,9 +9,9 @@ from typing import Optional
 import pytest
 
 from gdbmem.allocators.glibc.layout import PARAMETERS, STATES, parse_ptype
-from gdbmem.analysis.claims import Division
-from gdbmem.analysis.ledger_answer import answer_ledger
-from gdbmem.analysis.pinners import join_paths
+from gdbmem.analysis.ledger.answer import answer_ledger
+from gdbmem.analysis.ledger.division import Division
+from gdbmem.analysis.ledger.pinners import join_paths
 from gdbmem.errors import InputError
 from gdbmem.linux.maps import Mapping, parse_smaps
 from gdbmem.linux.pages import Ranges
@@ -19,8 +19,8 @@ from gdbmem.model import ledger as names
 from gdbmem.model.ledger import Arena, Entry, Heap, Ledger, Share, SizeClass
 from gdbmem.model.remedies import TRIM, Remedy
 from gdbmem.report.console import make_console
-from gdbmem.report.ledger_json import ledger_json, read_ledger, returned_bytes
-from gdbmem.report.ledger_text import View, print_growth, print_ledger
+from gdbmem.report.ledger.ledger_json import ledger_json, read_ledger, returned_bytes
+from gdbmem.report.ledger.ledger_text import View, print_growth, print_ledger
 from tests.unit.test_pinners import snapshot
 
 MIB = 1 << 20

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from gdbmem.analysis.library import is_library, qualified_name
-from gdbmem.analysis.own_code import own_frame
+from gdbmem.analysis.profiles.library import is_library, qualified_name
+from gdbmem.analysis.profiles.own_code import own_frame
 from gdbmem.model.calltree import Frame
 from tests.unit.trees import at
 

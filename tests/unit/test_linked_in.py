@@ -9,8 +9,8 @@ from typing import Optional
 import pytest
 
 from gdbmem.allocators.others import Recognised, linked_in
-from gdbmem.analysis.ledger import Reading
-from gdbmem.launch.linked_in import find_linked_in
+from gdbmem.analysis.ledger.ledger import Reading
+from gdbmem.inspection.linked_allocators import find_linked_in
 from gdbmem.linux.elf import Image
 from gdbmem.linux.maps import Mapping
 from gdbmem.linux.pages import Ranges

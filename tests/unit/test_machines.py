@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gdbmem.engines.machines import AARCH64, SAVED, X86_64, Machine, machine_of
+from gdbmem.engines.call_stubs import AARCH64, SAVED, X86_64, Machine, machine_of
 
 # llvm-mc --disassemble --triple=aarch64, of some words each
 AARCH64_WORDS = {

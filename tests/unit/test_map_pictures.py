@@ -13,13 +13,13 @@ from gdbmem.allocators.glibc import walk
 from gdbmem.allocators.glibc.arenas import ArenaState
 from gdbmem.allocators.glibc.caches import Caches
 from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
+from gdbmem.allocators.glibc.heap_tally import FASTBIN, FREE, LIVE, TCACHE, Tally, trim_range
 from gdbmem.allocators.glibc.mmapped import MmappedChunk
-from gdbmem.allocators.glibc.tally import FASTBIN, FREE, LIVE, TCACHE, Tally, trim_range
-from gdbmem.analysis.heapmap import map_heap
+from gdbmem.analysis.ledger.heap_map import map_heap
 from gdbmem.errors import UsageError
 from gdbmem.linux.pages import Ranges
-from gdbmem.model.heapmap import PARTS, HeapMap, MapRegion
-from gdbmem.report.heapmap import check_map_name, render_html, render_map, render_svg
+from gdbmem.model.heap_map import PARTS, HeapMap, MapRegion
+from gdbmem.report.ledger.heap_map import check_map_name, render_html, render_map, render_svg
 from tests.unit.heaps import make_heap
 
 EVIL = "</title><script>alert(1)</script><svg onload='x'>&\x1b[31m"

@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
-from gdbmem.analysis.diff import as_growth
-from gdbmem.analysis.own_code import OTHER, OWN, is_wrapper_name, own_frame, own_rank
-from gdbmem.analysis.query import Query
-from gdbmem.analysis.ranking import rank
-from gdbmem.analysis.wrappers import find_wrappers
+from gdbmem.analysis.profiles.diff import as_growth
+from gdbmem.analysis.profiles.own_code import OTHER, OWN, is_wrapper_name, own_frame, own_rank
+from gdbmem.analysis.profiles.query import Query
+from gdbmem.analysis.profiles.ranking import rank
+from gdbmem.analysis.profiles.wrappers import find_wrappers
 from gdbmem.errors import InputError
 from gdbmem.formats.massif import UNKNOWN_SITE, FrameKey, read_massif, read_sites, read_totals
 from gdbmem.model.calltree import PRUNED, CallTree, Frame

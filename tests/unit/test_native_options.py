@@ -7,7 +7,7 @@ import pytest
 from gdbmem.engines import gperftools, jemalloc
 from gdbmem.engines.engine import NativeOptions, options_of
 from gdbmem.errors import InputError, UsageError
-from gdbmem.runs.recipe_reader import parse_recipe
+from gdbmem.recipes.reader import parse_recipe
 
 
 def test_every_allocation_is_counted_unless_a_rate_is_given(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ from typing import Optional
 
 import pytest
 
-from gdbmem.analysis.diff import as_growth
-from gdbmem.analysis.own_code import (
+from gdbmem.analysis.profiles.diff import as_growth
+from gdbmem.analysis.profiles.own_code import (
     INSTALLED,
     INSTALLED_RULES,
     NAMELESS,
@@ -21,9 +21,9 @@ from gdbmem.analysis.own_code import (
     own_frame,
     own_rank,
 )
-from gdbmem.analysis.query import Query
-from gdbmem.analysis.ranking import rank
-from gdbmem.analysis.wrappers import MANY_CALLERS, find_wrappers
+from gdbmem.analysis.profiles.query import Query
+from gdbmem.analysis.profiles.ranking import rank
+from gdbmem.analysis.profiles.wrappers import MANY_CALLERS, find_wrappers
 from gdbmem.cli.main import main
 from gdbmem.model.calltree import Frame
 from tests.unit.trees import at, snapshot, tree

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gdbmem.analysis.pinners import chunk_bytes, join_paths
+from gdbmem.analysis.ledger.pinners import chunk_bytes, join_paths
 from gdbmem.errors import InputError
 from gdbmem.model.calltree import CallTree, Frame
 from gdbmem.model.ledger import Heap, Ledger, SizeClass

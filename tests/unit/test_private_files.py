@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.analysis.diff import diff_snapshots
+from gdbmem.analysis.profiles.diff import diff_snapshots
 from gdbmem.model.calltree import Frame
-from gdbmem.report.export import export
+from gdbmem.report.profiles.export import export
 from gdbmem.runs.run import Run
 from tests.unit.trees import snapshot, tree
 

@@ -12,10 +12,10 @@ from typing import Optional
 import pytest
 
 from gdbmem.errors import InputError
-from gdbmem.linux.tree import Look
+from gdbmem.linux.monitoring.tree import Look
 from gdbmem.model.series import READING_FIELDS, TREE, Line, Mark, Reading
 from gdbmem.model.verdict import Slope, Verdict
-from gdbmem.report.prometheus import PrometheusView
+from gdbmem.report.series.prometheus import PrometheusView
 
 pytest.importorskip("prometheus_client", reason="an optional dependency: pip install prometheus_client")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.analysis.query import Query, add_query_options, frame_text, parse_known, query_from
+from gdbmem.analysis.profiles.query import Query, add_query_options, frame_text, parse_known, query_from
 from gdbmem.arguments import ArgumentParser
 from gdbmem.errors import InputError, UsageError
 from gdbmem.model.calltree import Frame

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gdbmem.analysis.diff import diff_snapshots
-from gdbmem.analysis.query import GROUPINGS, Query
-from gdbmem.analysis.ranking import Ranking, rank
+from gdbmem.analysis.profiles.diff import diff_snapshots
+from gdbmem.analysis.profiles.query import GROUPINGS, Query
+from gdbmem.analysis.profiles.ranking import Ranking, rank
 from gdbmem.model.calltree import CallTree
 from gdbmem.model.diff import Diff
 from tests.unit.trees import PRUNED_NODE, at, snapshot, tree

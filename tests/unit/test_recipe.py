@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from gdbmem.engines.massif import MassifOptions
-from gdbmem.runs import recipe_reader
-from gdbmem.runs.recipe import Action, HitFilter, Recipe, recipe_from_plan
-from gdbmem.runs.recipe_reader import load_recipe, parse_recipe
+from gdbmem.recipes import reader
+from gdbmem.recipes.reader import load_recipe, parse_recipe
+from gdbmem.recipes.recipe import Action, HitFilter, Recipe, recipe_from_plan
 
 ROOT = Path(__file__).parents[2]
 
@@ -164,14 +164,14 @@ def test_the_recipes_to_copy_are_sound() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        recipe_reader.KEYS,
-        recipe_reader.POINT_KEYS,
-        recipe_reader.HIT_KEYS,
-        recipe_reader.EXPECT_KEYS,
-        recipe_reader.OPTION_KEYS,
-        recipe_reader.ACTIONS,
-        recipe_reader.METRICS,
-        recipe_reader.ENGINES,
+        reader.KEYS,
+        reader.POINT_KEYS,
+        reader.HIT_KEYS,
+        reader.EXPECT_KEYS,
+        reader.OPTION_KEYS,
+        reader.ACTIONS,
+        reader.METRICS,
+        reader.ENGINES,
     ],
 )
 def test_every_word_of_the_schema_is_documented(words: tuple[str, ...]) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gdbmem.errors import InputError
-from gdbmem.runs.recipe_reader import load_recipe, parse_recipe
-from gdbmem.runs.recipe_yaml import RecipeError
+from gdbmem.recipes.reader import load_recipe, parse_recipe
+from gdbmem.recipes.yaml_text import RecipeError
 from tests.unit.test_recipe import FULL, MINIMAL
 
 HEAD = "program: a\npoints: [{at: main, name: m}, {at: f, name: end}, {at: g, name: g, hits: {first: 2}}]\n"

@@ -10,8 +10,8 @@ import pytest
 
 from gdbmem.errors import Notice
 from gdbmem.model.expectation import Expectation, Position, Verdict
-from gdbmem.report.junit import junit_xml
-from gdbmem.report.recipe import PointOutcome, recipe_object, recipe_status, verdict_line
+from gdbmem.report.recipes.junit import junit_xml
+from gdbmem.report.recipes.recipe import PointOutcome, recipe_object, recipe_status, verdict_line
 
 NASTY = "\x00\x1b[31m<&\"'>]]>\ud800\udcff\ufffe\U0001f600\r\n\u2028"
 

@@ -14,8 +14,8 @@ from gdbmem.cli.recipe_verdicts import Diffs, KeptPairs, verdict_of
 from gdbmem.errors import Notice
 from gdbmem.launch.unattended import Outcome, PlayedPoint
 from gdbmem.model.expectation import Expectation, Position, Verdict
-from gdbmem.report.junit import junit_xml
-from gdbmem.report.recipe import verdict_line
+from gdbmem.report.recipes.junit import junit_xml
+from gdbmem.report.recipes.recipe import verdict_line
 from gdbmem.runs.run import Run
 from tests.unit.massif_files import HEADER, snapshot
 

@@ -12,16 +12,16 @@ from typing import Any, Optional
 
 import pytest
 
-from gdbmem.analysis.diff import diff_snapshots
-from gdbmem.analysis.query import Query
-from gdbmem.analysis.timeline import columns_of
+from gdbmem.analysis.profiles.diff import diff_snapshots
+from gdbmem.analysis.profiles.query import Query
+from gdbmem.analysis.profiles.timeline import columns_of
 from gdbmem.errors import Notice
 from gdbmem.model.calltree import CallTree
 from gdbmem.model.snapshot import Totals, peak_index, peak_tree_index
 from gdbmem.report.console import make_console
-from gdbmem.report.diff_text import print_diff
-from gdbmem.report.profile_text import peak_sentence, print_sites, print_timeline
-from gdbmem.report.run_text import print_snapshots
+from gdbmem.report.profiles.diff_text import print_diff
+from gdbmem.report.profiles.profile_text import peak_sentence, print_sites, print_timeline
+from gdbmem.report.profiles.run_text import print_snapshots
 from gdbmem.report.source import SourceLines
 from tests.unit.trees import PRUNED_NODE, at, snapshot, tree
 

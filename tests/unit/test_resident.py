@@ -5,9 +5,9 @@ from __future__ import annotations
 import mmap
 import os
 
-from gdbmem.linux.exactness import Exactness, error_pages, fresh_pages
 from gdbmem.linux.resident import PAGE_BYTES, ProcessMemory, Statm, parse_parts, parse_statm
 from gdbmem.linux.rollup import parse_rss
+from gdbmem.linux.statm_accuracy import Exactness, error_pages, fresh_pages
 from gdbmem.linux.threads import Activity, parse_syscall, ran_between, thread_count
 
 SMAPS = b"""00400000-00452000 r-xp 00000000 08:02 173521      /usr/bin/a [heap] b

@@ -12,17 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.launch.recorder import Plan, Recorder
-from gdbmem.linux import cgroup, processes
-from gdbmem.linux.clock import clock_of, series_clock
-from gdbmem.linux.procevents import Started
+from gdbmem.linux import processes
+from gdbmem.linux.monitoring import cgroup
+from gdbmem.linux.monitoring.clock import clock_of, series_clock
+from gdbmem.linux.monitoring.exited_usage import Tally
+from gdbmem.linux.monitoring.process_events import Started
+from gdbmem.linux.monitoring.sampling import Counts, ProcessFiles, ProcessGone, Stat, Statm, parse_stat
+from gdbmem.linux.monitoring.tree import Tree
 from gdbmem.linux.rollup import parse_rollup
-from gdbmem.linux.sampling import Counts, ProcessFiles, ProcessGone, Stat, Statm, parse_stat
-from gdbmem.linux.tally import Tally
-from gdbmem.linux.tree import Tree
 from gdbmem.model.series import TREE, SeriesFacts
-from gdbmem.report.live import PlainView
-from gdbmem.runs.series_store import Recording, SeriesWriter
+from gdbmem.monitoring.recorder import Plan, Recorder
+from gdbmem.report.series.live import PlainView
+from gdbmem.series.store import Recording, SeriesWriter
 
 STAT = (
     b"4711 (a) b (c) S 1 4711 4711 0 -1 4194560 53 21 7 4 225 968 67 11 20 0 3 0 987654 50798592 4675 "

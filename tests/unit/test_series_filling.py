@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.linux.tree import Tree
+from gdbmem.linux.monitoring.tree import Tree
 from gdbmem.model.series import TREE, Line, Reading, SeriesFacts
-from gdbmem.runs.series_filling import total_points
-from gdbmem.runs.series_store import Recording, SeriesWriter
-from gdbmem.runs.series_summary import summarize
+from gdbmem.series.filling import total_points
+from gdbmem.series.store import Recording, SeriesWriter
+from gdbmem.series.summary import summarize
 from tests.unit.test_sampling import child
 
 MIB = 1 << 20

@@ -9,8 +9,8 @@ import pytest
 
 from gdbmem.cli.main import main
 from gdbmem.model.series import TREE, Line, Reading, SeriesFacts
-from gdbmem.report.series_text import draw_course, round_ticks
-from gdbmem.runs.series_store import SeriesWriter
+from gdbmem.report.series.series_text import draw_course, round_ticks
+from gdbmem.series.store import SeriesWriter
 from tests.series_set import MIB
 
 

@@ -14,25 +14,25 @@ from typing import Optional
 
 import pytest
 
-from gdbmem.analysis.comparison import Figures, compare, figures_of
+from gdbmem.analysis.series.comparison import Figures, compare, figures_of
 from gdbmem.cli.main import main
 from gdbmem.cli.monitor import parse_fail_on
 from gdbmem.cli.monitor_report import _MOST_CURVES, exit_status, next_commands
 from gdbmem.errors import InputError
+from gdbmem.linux.monitoring.tree import Look
 from gdbmem.linux.processes import stat_of
-from gdbmem.linux.tree import Look
 from gdbmem.model.comparison import Comparison
 from gdbmem.model.series import TREE, Line, Mark, Reading, SeriesFacts
 from gdbmem.model.series_summary import Component
 from gdbmem.model.verdict import Slope, Verdict
-from gdbmem.report.comparison import conclusion
 from gdbmem.report.console import columns_that_fit, make_console
-from gdbmem.report.live import LiveView
-from gdbmem.report.series_json import write_series_csv, write_series_json
-from gdbmem.report.series_plot import Curve, Picture, html, svg
-from gdbmem.report.series_text import details, draw_course, print_summary, slope_text
-from gdbmem.runs.series_store import Recording, SeriesWriter
-from gdbmem.runs.series_summary import summarize
+from gdbmem.report.series.comparison import conclusion
+from gdbmem.report.series.live import LiveView
+from gdbmem.report.series.series_json import write_series_csv, write_series_json
+from gdbmem.report.series.series_plot import Curve, Picture, html, svg
+from gdbmem.report.series.series_text import details, draw_course, print_summary, slope_text
+from gdbmem.series.store import Recording, SeriesWriter
+from gdbmem.series.summary import summarize
 
 MIB = 1 << 20
 EVIL = "<script>alert(1)</script>\x1b[2J=cmd"

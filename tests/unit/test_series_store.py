@@ -10,9 +10,9 @@ import pytest
 
 from gdbmem.errors import InputError
 from gdbmem.model.series import READING_FIELDS, TREE, Line, Mark, Reading, SeriesFacts
-from gdbmem.runs import series_store
 from gdbmem.runs.run import DATABASE
-from gdbmem.runs.series_store import (
+from gdbmem.series import store
+from gdbmem.series.store import (
     Damaged,
     Recording,
     SeriesWriter,
@@ -20,7 +20,7 @@ from gdbmem.runs.series_store import (
     is_being_written,
     set_aside,
 )
-from gdbmem.runs.series_summary import counted, summarize
+from gdbmem.series.summary import counted, summarize
 
 MIB = 1 << 20
 
@@ -136,7 +136,7 @@ def test_a_series_that_is_just_being_made_is_none_yet_and_no_damaged_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
-    prepare = series_store._prepare
+    prepare = store._prepare
 
     def read_meanwhile(connection: sqlite3.Connection) -> None:
         for step in (lambda _: None, prepare):  # before its tables are made, and after
@@ -146,7 +146,7 @@ def test_a_series_that_is_just_being_made_is_none_yet_and_no_damaged_one(
             except InputError as error:
                 seen.append(error.slug)
 
-    monkeypatch.setattr(series_store, "_prepare", read_meanwhile)
+    monkeypatch.setattr(store, "_prepare", read_meanwhile)
     SeriesWriter(tmp_path, facts()).close()
     assert seen == ["no-series", "no-series"], "then it is whole"
 

@@ -12,10 +12,10 @@ import pytest
 from gdbmem.allocators.glibc.arenas import ArenaState
 from gdbmem.allocators.glibc.caches import Caches
 from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
+from gdbmem.allocators.glibc.heap_tally import FASTBIN, FREE, LIVE, PAGE, TCACHE, Tally
 from gdbmem.allocators.glibc.layout import PARAMETERS, STATES, Layout
 from gdbmem.allocators.glibc.locate import Found, Parameters
-from gdbmem.allocators.glibc.tally import FASTBIN, FREE, LIVE, PAGE, TCACHE, Tally
-from gdbmem.analysis.remedies import simulate_remedies
+from gdbmem.analysis.ledger.remedies import simulate_remedies
 from gdbmem.linux.pages import Ranges
 from gdbmem.model.ledger import Entry, Ledger
 from gdbmem.model.remedies import (
@@ -28,8 +28,8 @@ from gdbmem.model.remedies import (
     best_remedy,
 )
 from gdbmem.report.console import make_console
-from gdbmem.report.ledger_json import ledger_json, read_ledger
-from gdbmem.report.remedies import conclusion, measured_json, print_remedies, remedies_json
+from gdbmem.report.ledger.ledger_json import ledger_json, read_ledger
+from gdbmem.report.ledger.remedies import conclusion, measured_json, print_remedies, remedies_json
 
 KIB, MIB = 1 << 10, 1 << 20
 START = 0x7F0000000000

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.analysis.diff import as_growth, diff_snapshots
-from gdbmem.analysis.query import Query
-from gdbmem.analysis.ranking import rank
+from gdbmem.analysis.profiles.diff import as_growth, diff_snapshots
+from gdbmem.analysis.profiles.query import Query
+from gdbmem.analysis.profiles.ranking import rank
 from gdbmem.cli.main import main
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.addresses import Binary

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.analysis.diff import as_growth, diff_snapshots
-from gdbmem.analysis.query import Query
-from gdbmem.analysis.ranking import rank
+from gdbmem.analysis.profiles.diff import as_growth, diff_snapshots
+from gdbmem.analysis.profiles.query import Query
+from gdbmem.analysis.profiles.ranking import rank
 from gdbmem.formats.jemalloc import read_jemalloc
 from gdbmem.formats.stacks import Content, Hidden, Stack, build_tree
 from gdbmem.model.calltree import CallTree, Frame

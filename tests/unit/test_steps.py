@@ -11,8 +11,8 @@ import pytest
 from gdbmem.analysis.steps import GROUPINGS, sum_steps, total_bytes
 from gdbmem.model.step import LOCKED, SHARED, Step
 from gdbmem.report.sparkline import sparkline, thinned
-from gdbmem.report.steps import step_line, steps_json
-from gdbmem.report.steps_plot import count_ticks, size_ticks, steps_html, steps_svg
+from gdbmem.report.steps.steps import step_line, steps_json
+from gdbmem.report.steps.steps_plot import count_ticks, size_ticks, steps_html, steps_svg
 
 
 def step(

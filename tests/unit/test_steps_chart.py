@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from gdbmem.model.step import Step
-from gdbmem.report.steps_chart import print_chart
+from gdbmem.report.steps.steps_chart import print_chart
 
 KIB = 1024
 

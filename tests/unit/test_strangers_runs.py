@@ -15,10 +15,10 @@ from gdbmem.cli.main import main
 from gdbmem.errors import InputError
 from gdbmem.model.series import SeriesFacts
 from gdbmem.runs.distrust import check_own
-from gdbmem.runs.kept import CONTAINERS, LEDGER, kept_records, kept_text
 from gdbmem.runs.process_runs import run_for_process
 from gdbmem.runs.run import Run, open_run
-from gdbmem.runs.series_store import Damaged, Recording, SeriesWriter
+from gdbmem.runs.saved_results import CONTAINERS, LEDGER, kept_records, kept_text
+from gdbmem.series.store import Damaged, Recording, SeriesWriter
 
 PROCESS = {"pid": 7, "start_ticks": 1, "boot_id": "x"}
 FOLDED = "main;grow 1000\n"

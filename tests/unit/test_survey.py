@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from gdbmem.analysis.containerplans import Plan, Resolved
-from gdbmem.analysis.containers import Surveyor
+from gdbmem.analysis.containers.plans import Plan, Resolved
+from gdbmem.analysis.containers.survey import Surveyor
 from gdbmem.model.memory import BytesMemory
 
 LOW, HIGH, SIZE = 0x555555560000, 0x7FFFF7D00000, 1 << 16

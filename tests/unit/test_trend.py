@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from gdbmem.analysis.diff import diff_series, diff_snapshots
-from gdbmem.analysis.query import Query
-from gdbmem.analysis.ranking import rank
-from gdbmem.analysis.trend import TRENDS, change_of, judge
+from gdbmem.analysis.profiles.diff import diff_series, diff_snapshots
+from gdbmem.analysis.profiles.query import Query
+from gdbmem.analysis.profiles.ranking import rank
+from gdbmem.analysis.profiles.trend import TRENDS, change_of, judge
 from gdbmem.cli.main import main
 from gdbmem.model.diff import Diff
-from gdbmem.report.answer import answer_diff
+from gdbmem.report.profiles.headline import answer_diff
 from gdbmem.runs.run import Run
 from gdbmem.units import format_delta, format_size
 from tests.unit.massif_texts import massif, path

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.analysis.robust import thinned
-from gdbmem.analysis.verdict import judge
+from gdbmem.analysis.series.statistics import thinned
+from gdbmem.analysis.series.verdict import judge
 from gdbmem.model.series import Mark
 from gdbmem.model.verdict import Verdict
 from gdbmem.units import format_duration

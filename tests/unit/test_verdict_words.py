@@ -11,9 +11,9 @@ import re
 import pytest
 from rich.console import Console
 
-from gdbmem.analysis.verdict import judge
+from gdbmem.analysis.series.verdict import judge
 from gdbmem.model.verdict import KINDS, Regime, Slope, Verdict
-from gdbmem.report.series_text import print_verdict
+from gdbmem.report.series.series_text import print_verdict
 from tests.series_set import KIB, MIB
 
 COUNT = int(os.environ.get("GDBMEM_SERIES", "1000"))

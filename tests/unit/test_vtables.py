@@ -8,11 +8,11 @@ from typing import Optional
 
 import pytest
 
-from gdbmem.analysis.blocktypes import class_of, name_types
-from gdbmem.model.blocktypes import BlockType, BlockTypes
+from gdbmem.analysis.ledger.block_types import class_of, name_types
+from gdbmem.model.block_types import BlockType, BlockTypes
 from gdbmem.model.memory import BytesMemory
-from gdbmem.report.blocktypes import print_types
 from gdbmem.report.console import make_console
+from gdbmem.report.ledger.block_types import print_types
 
 FILE = 0x7F0000000000  # where the file's constants are
 VTABLE, INFO, NAME, KIND = FILE + 0x100, FILE + 0x200, FILE + 0x300, FILE + 0x400

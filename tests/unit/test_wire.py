@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.errors import ToolError
-from gdbmem.launch.wire import Wire
+from gdbmem.launch.protocol import Wire
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.allocators.glibc.layout import ALIGNMENT, MIN_CHUNK, PREV_INUSE
-from gdbmem.allocators.glibc.linksums import LARGE as LARGE_BYTES
+from gdbmem.allocators.glibc.link_sums import LARGE as LARGE_BYTES
 from gdbmem.model.chunks import (
     FASTBIN,
     LARGE,

@@ -11,10 +11,10 @@ from typing import Any, Optional
 from gdbmem.allocators.glibc import lockstep
 from gdbmem.allocators.glibc.arenas import ArenaState
 from gdbmem.allocators.glibc.damage import Damage
-from gdbmem.allocators.glibc.fastlists import read_fast_lists
+from gdbmem.allocators.glibc.fast_lists import read_fast_lists
+from gdbmem.allocators.glibc.heap_tally import Cached
 from gdbmem.allocators.glibc.layout import ALIGNMENT, MIN_CHUNK, TCACHE_CHUNKS
-from gdbmem.allocators.glibc.tally import Cached
-from gdbmem.allocators.glibc.threadlocal import ThreadVariables
+from gdbmem.allocators.glibc.thread_local import ThreadVariables
 from gdbmem.linux.maps import Mapping
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
 

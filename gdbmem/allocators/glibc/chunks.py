@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gdbmem.allocators.glibc import lockstep
-from gdbmem.allocators.glibc.tally import Cached
+from gdbmem.allocators.glibc.heap_tally import Cached
 from gdbmem.model.memory import Memory
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Optional
 
 from gdbmem.allocators.glibc.bins import BINS, bins_at, follow_bins
 from gdbmem.allocators.glibc.layout import MIN_CHUNK, PREV_INUSE
-from gdbmem.allocators.glibc.linksums import link_difference
+from gdbmem.allocators.glibc.link_sums import link_difference
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory, word_at, words_at
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from gdbmem.allocators.glibc import lockstep, walk
 from gdbmem.allocators.glibc.arenas import ArenaState, HeapCorrupt, Region, read_arenas, resume
 from gdbmem.allocators.glibc.caches import Caches, ThreadPointers, read_caches
 from gdbmem.allocators.glibc.damage import Break, Damage, check_lists, find_break, is_fencepost
+from gdbmem.allocators.glibc.heap_tally import CORRUPT, FENCEPOST, LIVE, Cached, Tally, trim_range
 from gdbmem.allocators.glibc.layout import TCACHE_CHUNKS, LibcFacts
 from gdbmem.allocators.glibc.locate import Found, Parameters, locate, read_parameters
 from gdbmem.allocators.glibc.mmapped import MmappedChunk, find_mmapped
 from gdbmem.allocators.glibc.pieces import writable_areas
-from gdbmem.allocators.glibc.tally import CORRUPT, FENCEPOST, LIVE, Cached, Tally, trim_range
 from gdbmem.errors import Notice
 from gdbmem.linux.maps import Mapping
 from gdbmem.linux.pages import PAGE as KERNEL_PAGE

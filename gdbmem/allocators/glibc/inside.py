@@ -6,7 +6,7 @@ import platform
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gdbmem.linux.elfsymbols import exported
+from gdbmem.linux.elf_symbols import exported
 from gdbmem.model.memory import Memory, MemoryUnreadable
 
 if TYPE_CHECKING:

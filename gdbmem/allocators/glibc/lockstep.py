@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional
 
+from gdbmem.allocators.glibc.heap_tally import CORRUPT, ENDED, PAGE, Cached, Tally, why_stopped
 from gdbmem.allocators.glibc.layout import IS_MMAPPED
-from gdbmem.allocators.glibc.linksums import LinkSums
-from gdbmem.allocators.glibc.pagesums import PageSums
-from gdbmem.allocators.glibc.tally import CORRUPT, ENDED, PAGE, Cached, Tally, why_stopped
+from gdbmem.allocators.glibc.link_sums import LinkSums
+from gdbmem.allocators.glibc.page_sums import PageSums
 from gdbmem.arrays import import_numpy
 from gdbmem.model.memory import Memory, word_at
 

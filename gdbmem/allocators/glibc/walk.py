@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from gdbmem.allocators.glibc.layout import IS_MMAPPED, MIN_CHUNK, NON_MAIN_ARENA
-from gdbmem.allocators.glibc.linksums import check_chunk, check_free
-from gdbmem.allocators.glibc.tally import (
+from gdbmem.allocators.glibc.heap_tally import (
     CORRUPT,
     ENDED,
     FASTBIN,
@@ -17,6 +15,8 @@ from gdbmem.allocators.glibc.tally import (
     Tally,
     why_stopped,
 )
+from gdbmem.allocators.glibc.layout import IS_MMAPPED, MIN_CHUNK, NON_MAIN_ARENA
+from gdbmem.allocators.glibc.link_sums import check_chunk, check_free
 from gdbmem.model.memory import Memory, word_at
 
 BLOCK = 1 << 24

@@ -8,7 +8,7 @@ from gdbmem.debugger.command import Declared
 
 MEMWATCH = Declared(
     names=("memwatch",),
-    implementation="memwatch.command:MemwatchCommand",
+    implementation="memwatch.commands.command:MemwatchCommand",
     category=gdb.COMMAND_DATA,
     completer=gdb.COMPLETE_COMMAND,
     is_prefix=True,
@@ -31,7 +31,7 @@ Example:
 
 STEP = Declared(
     names=("memwatch next", "memwatch step", "memwatch nexti", "memwatch stepi"),
-    implementation="memwatch.command:StepCommand",
+    implementation="memwatch.commands.command:StepCommand",
     category=gdb.COMMAND_RUNNING,
     completer=gdb.COMPLETE_NONE,
     repeats=True,
@@ -54,7 +54,7 @@ Example:
 
 UNTIL = Declared(
     names=("memwatch until", "memwatch advance", "memwatch finish"),
-    implementation="memwatch.command:RunCommand",
+    implementation="memwatch.commands.command:RunCommand",
     category=gdb.COMMAND_RUNNING,
     completer=gdb.COMPLETE_LOCATION,
     repeats=True,
@@ -74,7 +74,7 @@ Example:
 
 FUNCTION = Declared(
     names=("memwatch function",),
-    implementation="memwatch.function:FunctionCommand",
+    implementation="memwatch.commands.function:FunctionCommand",
     category=gdb.COMMAND_RUNNING,
     completer=gdb.COMPLETE_LOCATION,
     text="""\
@@ -96,7 +96,7 @@ Example:
 
 AUTO = Declared(
     names=("memwatch auto",),
-    implementation="memwatch.auto:AutoCommand",
+    implementation="memwatch.commands.auto:AutoCommand",
     category=gdb.COMMAND_DATA,
     completer=gdb.COMPLETE_NONE,
     text="""\
@@ -110,7 +110,7 @@ Example:
 
 GROWTH = Declared(
     names=("memwatch growth",),
-    implementation="memwatch.growth:GrowthCommand",
+    implementation="memwatch.commands.growth:GrowthCommand",
     category=gdb.COMMAND_RUNNING,
     completer=gdb.COMPLETE_NONE,
     text="""\
@@ -131,7 +131,7 @@ Example:
 
 LIMIT = Declared(
     names=("memwatch limit",),
-    implementation="memwatch.limit:LimitCommand",
+    implementation="memwatch.commands.limit:LimitCommand",
     category=gdb.COMMAND_RUNNING,
     completer=gdb.COMPLETE_NONE,
     text="""\
@@ -147,7 +147,7 @@ Example:
 
 REPORT = Declared(
     names=("memwatch report",),
-    implementation="memwatch.command:ReportCommand",
+    implementation="memwatch.commands.command:ReportCommand",
     category=gdb.COMMAND_DATA,
     completer=gdb.COMPLETE_NONE,
     text="""\
@@ -166,7 +166,7 @@ Example:
 
 SAVE = Declared(
     names=("memwatch save",),
-    implementation="memwatch.keeping:SaveCommand",
+    implementation="memwatch.commands.saving:SaveCommand",
     category=gdb.COMMAND_DATA,
     completer=gdb.COMPLETE_NONE,
     text="""\
@@ -180,7 +180,7 @@ Example:
 
 PLOT = Declared(
     names=("memwatch plot",),
-    implementation="memwatch.keeping:PlotCommand",
+    implementation="memwatch.commands.saving:PlotCommand",
     category=gdb.COMMAND_DATA,
     completer=gdb.COMPLETE_FILENAME,
     text="""\
@@ -194,7 +194,7 @@ Example:
 
 CLEAR = Declared(
     names=("memwatch clear",),
-    implementation="memwatch.command:ClearCommand",
+    implementation="memwatch.commands.command:ClearCommand",
     category=gdb.COMMAND_DATA,
     completer=gdb.COMPLETE_NONE,
     text="""\
@@ -208,7 +208,7 @@ Example:
 
 SOURCES = Declared(
     names=("memwatch sources",),
-    implementation="memwatch.command:SourcesCommand",
+    implementation="memwatch.commands.command:SourcesCommand",
     category=gdb.COMMAND_DATA,
     completer=gdb.COMPLETE_NONE,
     text="""\

@@ -1,0 +1,1 @@
+"""Following C++ containers through raw memory."""

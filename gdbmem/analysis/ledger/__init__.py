@@ -1,0 +1,1 @@
+"""Dividing resident memory into entries, and simulating what would give it back."""

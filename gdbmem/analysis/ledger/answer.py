@@ -1,0 +1,182 @@
+"""The ledger in one sentence that says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Optional
+
+from gdbmem.analysis.ledger.pinners import PinnerPaths, likely_site
+from gdbmem.errors import Notice
+from gdbmem.model import ledger as names
+from gdbmem.model.ledger import Ledger, SizeClass
+from gdbmem.model.remedies import TRIM, best_remedy
+from gdbmem.text import plural, printable
+from gdbmem.units import format_size
+
+# What makes every figure of the heap doubtful, and what makes some of them so.
+DAMAGES = ("heap-corrupt", "heap-changing")
+PARTIAL = ("malloc-unknown", "arena-locked", "tcache-unread", "heap-pieces-missing", "mmapped-chunks-differ")
+_WORTH = 0.1  # of the resident set: less is no advice
+_WORTH_BYTES = 1 << 20
+_LAZY = "freed already (MADV_FREE): the kernel takes it when memory is short, and counts it as resident until then"
+
+
+def answer_ledger(ledger: Ledger, paths: Optional[PinnerPaths] = None) -> str:
+    """Return where the resident set is and what would make it smaller; *paths* tell who allocates what pins."""
+    size = format_size(ledger.rss_bytes)
+    noun = "resident" if ledger.pid is not None else "of data in the core"
+    cut = ledger.beside.get("cut_from_core", 0)
+    if cut:
+        noun += f", which is cut: {format_size(cut)} are missing from its end"
+    damage = doubt_of(ledger, DAMAGES)
+    if damage is not None:
+        return f"{size} {noun}; {damage.message}; what is free and what malloc_trim(0) would do is not known"
+    advice = (
+        _remedied(ledger)
+        or _lazily_freed(ledger)
+        or _pinned(ledger, paths)
+        or _in_vectors(ledger)
+        or _unsure(ledger)
+        or _stacks(ledger)
+        or _largest(ledger)
+    )
+    doubt = doubt_of(ledger, PARTIAL)
+    return f"{size} {noun}; {advice}" + (f"; in doubt: {doubt.message}" if doubt is not None else "")
+
+
+def doubt_of(ledger: Ledger, slugs: Sequence[str]) -> Optional[Notice]:
+    """Return the gravest notice about the heap with one of *slugs*, which come in that order; None: there is none."""
+    return next((n for slug in slugs for n in ledger.notices if n.slug == slug), None)
+
+
+def freed_bytes(ledger: Ledger) -> int:
+    """Return the resident bytes that the program has freed and glibc keeps."""
+    return ledger.total("heap.free", "arena.free")
+
+
+def retained_bytes(ledger: Ledger) -> Optional[int]:
+    """Return freed_bytes(); None where malloc could not be read, so that it isn't known."""
+    unused = any(notice.slug == "malloc-unused" for notice in ledger.notices)
+    return freed_bytes(ledger) if ledger.heap is not None or unused else None
+
+
+def _matters(ledger: Ledger, size: int) -> bool:
+    return size >= _WORTH_BYTES and size >= _WORTH * ledger.rss_bytes
+
+
+def _remedied(ledger: Ledger) -> str:
+    """Return what the best remedy would give back, as simulated; "may" where the heap is in doubt."""
+    best = best_remedy(ledger.remedies)
+    releasable = ledger.releasable_bytes or 0
+    text = f"{format_size(freed_bytes(ledger))} of it is freed memory that glibc keeps"
+    if best is None:
+        return (
+            f"{text}: {TRIM} may return up to {format_size(releasable)}"
+            if _matters(ledger, releasable)
+            else ""
+        )
+    gain = best.predicted_bytes or 0
+    if not _matters(ledger, gain):
+        return ""
+    if best.is_call:
+        return f"{text}: {TRIM} would return {format_size(gain)} ({best.cost})"
+    return (
+        f"{text}: GLIBC_TUNABLES={best.setting} would save about {format_size(gain)}"
+        f" ({format_size(best.low_bytes)} to {format_size(best.high_bytes)}; {best.cost})"
+    )
+
+
+def _lazily_freed(ledger: Ledger) -> str:
+    lazy = ledger.total(names.LAZILY_FREED)
+    return f"{format_size(lazy)} of it is {_LAZY}" if _matters(ledger, lazy) else ""
+
+
+def _pinned(ledger: Ledger, paths: Optional[PinnerPaths]) -> str:
+    pinned = ledger.total(names.HEAP_PINNED, names.in_arena(names.HEAP_PINNED))
+    tops = sum(e.detail.get("top_bytes", 0) for e in ledger.entries)
+    if not _matters(ledger, pinned):
+        return ""
+    culprits = _culprits(ledger, pinned)
+    freed = freed_bytes(ledger)
+    share = f"{100 * pinned / freed:.0f} %" if freed else "part"
+    text = (
+        f"{format_size(freed)} of it is freed memory that glibc keeps, and {share} of that can't be returned"
+    )
+    if culprits:
+        blocks = plural(sum(size.live for size in culprits), "live block")
+        sizes = " and ".join(f"{size.size_bytes - 8:,}" for size in culprits)
+        return f"{text}: {blocks} of {sizes} bytes lie on its pages{_allocated_by(culprits, paths)}"
+    if tops * 2 > pinned and len(ledger.heap.arenas if ledger.heap else ()) > 1:
+        return f"{text}: it is the free end of further arenas, which malloc_trim leaves alone"
+    return f"{text}: live blocks lie on the same pages (see --pinners)"
+
+
+def _allocated_by(culprits: Sequence[SizeClass], paths: Optional[PinnerPaths]) -> str:
+    """Return who allocates blocks of these sizes, as far as *paths* tell, or how that is found out."""
+    if paths is None:
+        return " (--pinners lists them, --paths RUN:NAME says who allocates such blocks)"
+    sites = list(dict.fromkeys(likely_site(paths, size.size_bytes) for size in culprits))
+    if not all(sites):
+        return f"; {printable(paths.source)} names no path that allocates such blocks alone (see below)"
+    return f", likely allocated at {' and '.join(sites)}"
+
+
+def _in_vectors(ledger: Ledger) -> str:
+    unused = ledger.beside.get(names.UNUSED_IN_VECTORS, 0)
+    if not _matters(ledger, unused):
+        return ""
+    return (
+        f"{format_size(unused)} of it is capacity that vectors, or buffers kept like them, hold and don't use:"
+        " 'memcontainers' in gdb names them, with --everywhere all"
+    )
+
+
+def _culprits(ledger: Ledger, pinned: int) -> list[SizeClass]:
+    """Return the size of blocks, or the two, that keep more than half of *pinned* back; none where it takes more."""
+    sizes = sorted(ledger.heap.sizes if ledger.heap else (), key=lambda size: -size.pinned_bytes)
+    for count in (1, 2):
+        if sum(size.pinned_bytes for size in sizes[:count]) * 2 > pinned:
+            return sizes[:count]
+    return []
+
+
+def _unsure(ledger: Ledger) -> str:
+    """Return which remedies might help as far as the walk tells, and how to find out."""
+    open_ones = [r for r in ledger.remedies if r.predicted_bytes is None and _matters(ledger, r.high_bytes)]
+    if not open_ones:
+        return ""
+    settings = " or ".join(remedy.setting for remedy in open_ones)
+    return (
+        f"{format_size(freed_bytes(ledger))} of it is freed memory that glibc keeps: whether {settings} gives it back"
+        " only measuring tells (gdbmem compare --remedies -- PROGRAM)"
+    )
+
+
+def _stacks(ledger: Ledger) -> str:
+    cached = ledger.total(names.STACK_CACHED)
+    if not _matters(ledger, cached):
+        return ""
+    return f"{format_size(cached)} of it is stacks of threads that have ended, which libc keeps for the next ones"
+
+
+def _largest(ledger: Ledger) -> str:
+    groups = {
+        "live heap: 'massif-diff' finds the lines that grow": (
+            "heap.live",
+            "heap.metadata",
+            "heap.mmapped",
+            "arena",
+        ),
+        "program and library files": ("file",),
+        "shared memory": ("shared",),
+        "stacks": ("stack",),
+        "device memory": ("device",),
+        _LAZY: (names.LAZILY_FREED,),
+        "anonymous memory that nobody claims: its mappings are listed below": (names.NAMED, names.OTHER),
+    }
+    for name in {entry.category for entry in ledger.entries if entry.category.startswith("allocator.")}:
+        groups[f"memory of {name[10:]}, and how much of that is free inside is not known"] = (name,)
+    sums = {text: ledger.total(*categories) for text, categories in groups.items()}
+    text = max(sums, key=lambda name: sums[name])
+    share = 100 * sums[text] / ledger.rss_bytes if ledger.rss_bytes else 0
+    return f"{format_size(sums[text])} of it ({share:.0f} %) is {text}"

@@ -1,0 +1,346 @@
+"""From what was read of a process to its ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as MappingType
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, BinaryIO, Callable, Optional
+
+from gdbmem.allocators.glibc.caches import ThreadPointers
+from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
+from gdbmem.allocators.glibc.heap_tally import FASTBIN, FREE, LIVE, TCACHE
+from gdbmem.allocators.glibc.stacks import Stack
+from gdbmem.allocators.others import Recognised, owner_of
+from gdbmem.analysis.ledger.division import Division, Key
+from gdbmem.analysis.ledger.remedies import simulate_remedies
+from gdbmem.errors import Notice
+from gdbmem.files import open_regular
+from gdbmem.linux.elf import Image
+from gdbmem.linux.maps import Mapping
+from gdbmem.linux.pages import Ranges
+from gdbmem.model import ledger as names
+from gdbmem.model.ledger import Arena, Entry, Heap, Ledger, SizeClass
+from gdbmem.units import format_size
+
+_LISTED = 8  # mappings or files named in an entry's detail
+
+
+@dataclass
+class Reading:
+    """All that was read of one process (or core), before it is divided."""
+
+    program: str
+    pid: Optional[int]
+    mappings: Sequence[Mapping]
+    resident: Ranges
+    zero_pages_known: bool
+    threads: Sequence[ThreadPointers]
+    images: Sequence[Image] = ()
+    heap: Optional[HeapReading] = None
+    stacks: Sequence[Stack] = ()
+    others: Recognised = field(default_factory=Recognised)
+    beside: MappingType[str, int] = field(default_factory=dict)
+    notices: list[Notice] = field(default_factory=list)
+    open: Callable[[str], BinaryIO] = open_regular  # a file that is loaded
+
+
+def build_ledger(reading: Reading, *, pause_seconds: Optional[float] = None) -> Ledger:
+    """Divide the resident set of *reading*; the result's entries add up to each mapping's Rss."""
+    return _Builder(reading).build(pause_seconds)
+
+
+class _Builder:
+    def __init__(self, reading: Reading) -> None:
+        self.reading = reading
+        self.division = Division(reading.mappings, reading.resident)
+        self.allocated: dict[Key, int] = {}
+        self.details: dict[Key, dict[str, Any]] = {}
+        self.arenas: list[Arena] = []
+        self.notices = list(reading.notices)
+
+    def build(self, pause_seconds: Optional[float]) -> Ledger:
+        heap = self.reading.heap
+        if heap is not None and heap.is_used:
+            for arena in heap.arenas:
+                self._claim_arena(arena)
+            self._claim_mmapped(heap)
+            self.notices += heap.notices
+        self._claim_stacks()
+        self._claim_images()
+        self._claim_others()
+        self._settle()
+        entries = self._entries()
+        used = heap if heap is not None and heap.is_used else None
+        ledger = Ledger(
+            program=self.reading.program,
+            pid=self.reading.pid,
+            rss_bytes=sum(m.rss_bytes for m in self.reading.mappings),
+            entries=entries,
+            shares=self.division.shares(),
+            releasable_bytes=sum(a.releasable_bytes for a in self.arenas)
+            if used and not used.damages
+            else None,
+            threads=self._threads(),
+            heap=self._heap(used) if used else None,
+            beside=self.reading.beside,
+            pause_seconds=pause_seconds,
+            notices=self.notices,
+        )
+        if used is None:
+            return ledger
+        return replace(ledger, remedies=simulate_remedies(used, self.reading.resident, ledger))
+
+    # -- the heap -----------------------------------------------------------------------------------------
+
+    def _claim_arena(self, arena: ArenaReading) -> None:
+        number = arena.state.number
+        label = f"arena {number}" if number else ""
+
+        def key(category: str) -> Key:
+            return (names.in_arena(category), label) if number else (category, "")
+
+        keys = {
+            "live": key(names.HEAP_LIVE),
+            "releasable": key(names.HEAP_RELEASABLE),
+            "pinned": key(names.HEAP_PINNED),
+            "cached": key(names.HEAP_CACHED),
+            "metadata": key(names.HEAP_METADATA),
+        }
+        for start, end in arena.overheads:
+            self.division.claim(start, end, keys["metadata"])
+        for start, end in arena.foreign:
+            self.division.claim(start, end, (names.OTHER, "sbrk by the program itself"))
+        released = 0
+        releasable = sorted(arena.releasable)
+        for tally in arena.tallies:
+            # What follows a chunk that can't be is nobody's.
+            whole = tally.stopped_why == "ended"
+            end = tally.end if whole else tally.stopped_at
+            released += self.division.claim_tally(tally, end, releasable, keys)["releasable"]
+        self._sum_arena(arena, released, keys)
+
+    def _sum_arena(self, arena: ArenaReading, released: int, keys: dict[str, Key]) -> None:
+        tallies = arena.tallies
+
+        def total(column: str, *states: int) -> int:
+            return sum(getattr(t, column)[s] for t in tallies for s in states)
+
+        live, live_chunks = total("bytes", LIVE), total("chunks", LIVE)
+        cached = total("bytes", TCACHE, FASTBIN)
+        self._allocate(keys["live"], live - 8 * live_chunks)
+        self._allocate(keys["cached"], cached)
+        if arena.top is not None and not arena.state.is_main:
+            self.details.setdefault(keys["pinned"], {})["top_bytes"] = self.division.resident.within(
+                *arena.top
+            )
+        counts = {"tcache_blocks": total("chunks", TCACHE), "fastbin_blocks": total("chunks", FASTBIN)}
+        self.details.setdefault(keys["live"], {})["blocks"] = live_chunks
+        self.details.setdefault(keys["cached"], {}).update(counts)
+        heap = self.reading.heap
+        arena_of = heap.caches.arena_of if heap is not None else {}
+        self.arenas.append(
+            Arena(
+                number=arena.state.number,
+                address=arena.state.address,
+                live_bytes=live,
+                live_chunks=live_chunks,
+                free_bytes=total("bytes", FREE),
+                free_chunks=total("chunks", FREE),
+                cached_bytes=cached,
+                cached_chunks=total("chunks", TCACHE, FASTBIN),
+                top_bytes=arena.state.top_bytes,
+                system_bytes=arena.state.system_bytes,
+                releasable_bytes=released,
+                threads=[tid for tid, address in arena_of.items() if address == arena.state.address],
+                fastbin_bytes=total("bytes", FASTBIN),
+                fastbin_chunks=total("chunks", FASTBIN),
+            )
+        )
+
+    def _allocate(self, key: Key, size: int) -> None:
+        self.allocated[key] = self.allocated.get(key, 0) + size
+
+    def _claim_mmapped(self, heap: HeapReading) -> None:
+        key = (names.HEAP_MMAPPED, "")
+        for chunk in heap.mmapped:
+            self.division.claim(chunk.start, chunk.end, key)
+            self._allocate(key, chunk.end - chunk.start)
+        if heap.mmapped:
+            self.details[key] = {"blocks": len(heap.mmapped)}
+
+    def _heap(self, heap: HeapReading) -> Heap:
+        sizes: dict[int, list[int]] = {}
+        pinned: dict[int, float] = {}
+        tallies = [tally for arena in heap.arenas for tally in arena.tallies]
+        for tally in tallies:
+            for size, counts in tally.sizes.items():
+                sums = sizes.setdefault(size, [0, 0, 0, 0])
+                for state, count in enumerate(counts):
+                    sums[state] += count
+            for size, share in tally.pinned.items():
+                pinned[size] = pinned.get(size, 0.0) + share
+        return Heap(
+            arenas=self.arenas,
+            sizes=[_size_class(size, sizes[size], pinned.get(size, 0.0)) for size in sorted(sizes)],
+            mmapped_chunks=len(heap.mmapped),
+            mmapped_bytes=sum(chunk.end - chunk.start for chunk in heap.mmapped),
+            tcache_chunks=sum(t.chunks[TCACHE] for t in tallies),
+            tcache_bytes=sum(t.bytes[TCACHE] for t in tallies),
+            fastbin_chunks=sum(t.chunks[FASTBIN] for t in tallies),
+            fastbin_bytes=sum(t.bytes[FASTBIN] for t in tallies),
+            is_exact=heap.is_exact,
+            source=heap.found.source,
+        )
+
+    # -- everything else ----------------------------------------------------------------------------------
+
+    def _claim_stacks(self) -> None:
+        for stack in self.reading.stacks:
+            key = (names.STACK_CACHED if stack.tid is None else names.STACK_THREAD, "")
+            self.division.claim(stack.start, stack.end, key)
+            self._allocate(key, stack.end - stack.start)
+            detail = self.details.setdefault(key, {"stacks": 0})
+            detail["stacks"] += 1
+
+    def _claim_images(self) -> None:
+        # Zeroed data (.bss) is an anonymous mapping beside the file's.
+        for image in self.reading.images:
+            for start, end in image.writable:
+                for number in self.division.mappings_in(start, end):
+                    mapping = self.division.mappings[number]
+                    if mapping.is_anonymous and not mapping.name.startswith("[heap"):
+                        low, high = max(start, mapping.start), min(end, mapping.end)
+                        self.division.claim(low, high, (names.FILE_DATA, ""))
+
+    def _claim_others(self) -> None:
+        for start, end, allocator in self.reading.others.areas:
+            self.division.claim(start, end, (f"allocator.{allocator}", ""))
+
+    def _settle(self) -> None:
+        """Give what nobody claimed of each mapping to the entry that its kind names."""
+        excess = 0
+        for number, mapping in enumerate(self.division.mappings):
+            if mapping.is_file:
+                code = 0 if "w" in mapping.permissions else mapping.rss_bytes - mapping.anonymous_bytes
+                self.division.parts[number] = {(names.FILE_CODE, ""): code} if code > 0 else {}
+            excess += self.division.settle(number, self._owner(mapping))
+        if excess:
+            why = (
+                "this kernel doesn't tell zero pages from others"
+                if not self.reading.zero_pages_known
+                else ("pages changed while they were counted")
+            )
+            self.notices.append(
+                Notice(
+                    "residency-uncertain", f"some entries may be off by {format_size(excess)} in all: {why}"
+                )
+            )
+
+    def _owner(self, mapping: Mapping) -> Key:
+        if mapping.name == "[stack]":
+            return names.STACK_MAIN, ""
+        if mapping.is_file:
+            return names.FILE_DATA, ""
+        if mapping.name.startswith("[v"):
+            return names.FILE_CODE, ""
+        if mapping.is_device:
+            return names.DEVICE, mapping.name
+        if mapping.is_shared_memory or mapping.permissions[3] == "s":
+            return names.SHARED, ""
+        allocator = owner_of(mapping, self.reading.others)
+        if allocator:
+            return f"allocator.{allocator}", ""
+        if mapping.grows_down:
+            return names.STACK_THREAD, ""
+        if mapping.name.startswith("[anon:"):
+            return names.NAMED, mapping.name[6:].rstrip("]")
+        return names.OTHER, ""
+
+    # -- the result ---------------------------------------------------------------------------------------
+
+    def _entries(self) -> list[Entry]:
+        sums: dict[Key, int] = {}
+        where: dict[Key, list[tuple[int, Mapping]]] = {}
+        for mapping, parts in zip(self.division.mappings, self.division.parts):
+            for key, size in parts.items():
+                sums[key] = sums.get(key, 0) + size
+                where.setdefault(key, []).append((size, mapping))
+        for key in self.allocated:
+            sums.setdefault(key, 0)
+        entries = []
+        for key in sorted(sums, key=_order):
+            if not sums[key] and not self.allocated.get(key):
+                continue
+            detail = dict(self.details.get(key, {}))
+            if not key[0].startswith(("heap", "arena", "stack")):
+                detail["largest"] = _largest(where.get(key, []))
+            huge = sum(m.huge_bytes for size, m in where.get(key, []) if size == m.rss_bytes)
+            if huge:
+                detail["huge_page_bytes"] = huge
+            entries.append(Entry(*key, sums[key], self.allocated.get(key), detail))
+        return entries
+
+    def _threads(self) -> list[dict[str, Any]]:
+        heap = self.reading.heap
+        arena_of = heap.caches.arena_of if heap is not None else {}
+        numbers = {arena.address: arena.number for arena in self.arenas}
+        stacks = {stack.tid: stack for stack in self.reading.stacks if stack.tid is not None}
+        result = []
+        for thread in self.reading.threads:
+            stack = stacks.get(thread.tid)
+            result.append(
+                {
+                    "tid": thread.tid,
+                    "name": thread.name,
+                    "arena": numbers.get(arena_of.get(thread.tid, 0)),
+                    "stack_bytes": stack.end - stack.start if stack else None,
+                    "stack_resident_bytes": self.division.resident.within(stack.start, stack.end)
+                    if stack
+                    else None,
+                }
+            )
+        return result
+
+
+def _size_class(size: int, counts: Sequence[int], pinned: float) -> SizeClass:
+    return SizeClass(size, counts[LIVE], counts[FREE], counts[TCACHE], counts[FASTBIN], round(pinned, 3))
+
+
+def _largest(pieces: list[tuple[int, Mapping]]) -> list[dict[str, Any]]:
+    by_name: dict[str, list[int]] = {}
+    for size, mapping in pieces:
+        name = mapping.name or f"{mapping.start:x}-{mapping.end:x}"
+        sums = by_name.setdefault(name, [0, 0])
+        sums[0] += size
+        sums[1] += mapping.size_bytes
+    ranked = sorted(by_name.items(), key=lambda item: -item[1][0])[:_LISTED]
+    return [
+        {"name": name, "resident_bytes": sums[0], "mapped_bytes": sums[1]} for name, sums in ranked if sums[0]
+    ]
+
+
+_ORDER = (
+    names.HEAP_LIVE,
+    names.HEAP_METADATA,
+    names.HEAP_RELEASABLE,
+    names.HEAP_PINNED,
+    names.HEAP_CACHED,
+    names.HEAP_MMAPPED,
+    "arena",
+    "stack",
+    "allocator",
+    "anonymous",
+    "shared",
+    "device",
+    "file",
+)
+
+
+def _order(key: Key) -> tuple[int, int, str, str]:
+    category, label = key
+    rank = next(
+        (n for n, name in enumerate(_ORDER) if category == name or category.startswith(f"{name}.")), 99
+    )
+    number = int(label.rpartition(" ")[2]) if label.startswith("arena ") else 0
+    return rank, number, category, label

@@ -1,0 +1,111 @@
+"""Which call paths allocate blocks of the sizes that keep free pages from being returned.
+
+The heap doesn't say who allocated a block, and no profiler can be in the process whose glibc heap is looked at:
+they bring their own malloc, or are valgrind. So the blocks are joined by size with a snapshot of another run at
+the same point. Of a path a snapshot has bytes and blocks: where all of its blocks are of one size, that is
+bytes/blocks. Where the quotient isn't whole, the path allocates several sizes, and nothing is said of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gdbmem.analysis.profiles.diff import as_growth
+from gdbmem.analysis.profiles.query import Query
+from gdbmem.analysis.profiles.ranking import Row, rank
+from gdbmem.analysis.profiles.sites import describe_site
+from gdbmem.errors import InputError
+from gdbmem.model.ledger import Ledger, SizeClass
+from gdbmem.model.snapshot import Snapshot
+from gdbmem.text import plural, printable
+
+MOST_SIZES = 10
+_ROUNDING = ("jemalloc",)  # formats whose sizes are the allocator's classes, not what was asked for
+
+
+@dataclass(frozen=True)
+class SizedPath:
+    """A call path whose blocks are, on average, of one whole size."""
+
+    block_bytes: int  # as the program asked for them
+    blocks: int
+    row: Row
+
+
+@dataclass(frozen=True)
+class PinningSize:
+    """Live blocks of one size, and the paths that allocate such blocks, most blocks first."""
+
+    size: SizeClass
+    paths: Sequence[SizedPath]
+
+
+@dataclass(frozen=True)
+class PinnerPaths:
+    """The sizes that pin most, with their paths."""
+
+    source: str  # the snapshot
+    sizes: Sequence[PinningSize]
+    mixed_paths: int  # that allocate several sizes, so that nothing is known of theirs
+    mixed_blocks: int
+
+
+def join_paths(ledger: Ledger, snapshot: Snapshot, *, source_format: str) -> PinnerPaths:
+    """Return the paths of *snapshot* that allocate blocks of the sizes which pin most in *ledger*.
+
+    Raises InputError where the snapshot counts no blocks, or not in the sizes that were asked for.
+    """
+    if source_format in _ROUNDING or snapshot.tree.blocks is None:
+        raise InputError(
+            f"{printable(snapshot.source)} can't tell the sizes of blocks:"
+            f" {source_format} {'rounds them up to its own' if source_format in _ROUNDING else 'counts bytes only'}",
+            slug="no-block-sizes",
+            hint="take the snapshot with --engine gperftools",
+        )
+    by_chunk: dict[int, list[SizedPath]] = {}
+    mixed = [0, 0]
+    for row in rank(as_growth(snapshot), Query(by="path")).rows:
+        size, blocks = row.amount.after_bytes, row.amount.delta_blocks or 0
+        if blocks <= 0:
+            continue
+        if size % blocks or row.is_pruned:
+            mixed = [mixed[0] + 1, mixed[1] + blocks]
+            continue
+        path = SizedPath(size // blocks, blocks, row)
+        by_chunk.setdefault(chunk_bytes(path.block_bytes), []).append(path)
+    heap = ledger.heap
+    pinning = [size for size in (heap.sizes if heap else ()) if size.pinned_bytes >= 1]
+    pinning.sort(key=lambda size: -size.pinned_bytes)
+    sizes = []
+    for pinner in pinning[:MOST_SIZES]:
+        # A remainder of 16 bytes is no chunk of its own: it stays with the block.
+        found = by_chunk.get(pinner.size_bytes) or by_chunk.get(pinner.size_bytes - 16, [])
+        sizes.append(PinningSize(pinner, sorted(found, key=lambda path: -path.blocks)))
+    return PinnerPaths(snapshot.source, sizes, *mixed)
+
+
+def likely_site(joined: PinnerPaths, size_bytes: int) -> str:
+    """Return where blocks in chunks of *size_bytes* are allocated for the most part, as far as *joined* tells.
+
+    "" where no path allocates that size alone, or those that allocate several sizes may have more of them.
+    """
+    sites: dict[str, int] = {}
+    for one in joined.sizes:
+        if one.size.size_bytes == size_bytes:
+            for path in one.paths:
+                if path.row.site is not None:
+                    name = describe_site(path.row.site)
+                    sites[name] = sites.get(name, 0) + path.blocks
+    if not sites:
+        return ""
+    first = max(sites, key=lambda name: sites[name])
+    if sites[first] < joined.mixed_blocks:
+        return ""
+    others = len(sites) - 1
+    return f"{first} and {plural(others, 'other place')}" if others else first
+
+
+def chunk_bytes(request_bytes: int) -> int:
+    """Return the size of the chunk that glibc's malloc makes for a block of *request_bytes*."""
+    return max((request_bytes + 8 + 15) & ~15, 32)

@@ -1,0 +1,1 @@
+"""Call trees: differences, grouping, ranking, and whose code a frame is."""

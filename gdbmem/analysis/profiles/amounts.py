@@ -1,0 +1,66 @@
+"""What paths hold together, and a row of a ranking that stands for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from gdbmem.analysis.profiles.trend import Trend, change_of, judge
+from gdbmem.model.calltree import Frame
+
+
+@dataclass(frozen=True)
+class Amount:
+    """What a number of paths hold together."""
+
+    paths: int
+    before_bytes: int
+    after_bytes: int
+    hidden_bytes: int = 0  # a threshold or a cut may hide as much of delta_bytes
+    error_bytes: int = 0  # the standard error of delta_bytes where it is sampled
+    delta_blocks: Optional[int] = None
+    is_relative: bool = False  # before_bytes and after_bytes are only what went and what came
+    course: Sequence[int] = ()  # of a series: the bytes at each snapshot
+
+    @property
+    def delta_bytes(self) -> int:
+        return self.after_bytes - self.before_bytes
+
+    @property
+    def uncertain_bytes(self) -> int:
+        """How far delta_bytes may be off."""
+        return self.hidden_bytes + self.error_bytes
+
+    @property
+    def change(self) -> str:
+        """What became of it between the two: a word of analysis.trend."""
+        return change_of(
+            self.before_bytes,
+            self.after_bytes,
+            hidden_bytes=self.hidden_bytes,
+            error_bytes=self.error_bytes,
+            is_relative=self.is_relative,
+        )
+
+    @property
+    def trend(self) -> Trend:
+        """What became of it in a series."""
+        return judge(self.course, uncertain_bytes=self.uncertain_bytes)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Paths that count as one; *amount* is theirs together, the frames are the largest one's."""
+
+    amount: Amount
+    site: Optional[Frame]  # the user's own innermost frame; None: only known to be under the threshold
+    call: Optional[Frame]  # the library's function that the site called, if it called one
+    allocator: Optional[Frame]  # where the path's memory was allocated
+    frames: Sequence[Frame]  # from the allocation site outward, folded unless the query wants all
+    folded: int  # how many frames of the library are left out of frames
+    is_pruned: bool  # stands for places that the tool did not list
+    is_cut: bool = False  # … since the file was cut, not since they lie under a threshold
+    via: Optional[Frame] = None  # the allocation wrapper that the site called for most of it
+    via_bytes: int = 0  # how much of delta_bytes went through that
+    passed: Sequence[Frame] = ()  # inside the site: what the rules of whose code is whose pass over

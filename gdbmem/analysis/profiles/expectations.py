@@ -1,0 +1,217 @@
+"""Judging a diff against what a recipe expects: met, not met, or not to be judged, in one sentence."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from gdbmem.analysis.ledger.answer import DAMAGES, retained_bytes
+from gdbmem.analysis.profiles.query import matches
+from gdbmem.analysis.profiles.samples import is_met, of_one_process, samples_off, sampling_error
+from gdbmem.model.calltree import PRUNED, Frame
+from gdbmem.model.diff import Diff
+from gdbmem.model.expectation import BLOCKS, Expectation, Verdict
+from gdbmem.model.ledger import Ledger
+from gdbmem.model.snapshot import HEAP_BYTES, memory_noun
+from gdbmem.text import plural, printable
+from gdbmem.units import format_delta, format_size
+
+_NOUNS = {"rss": "resident set", "retained": "freed memory that malloc keeps"}
+# What makes a ledger's count of free memory too doubtful to be judged, and why malloc wasn't read at all.
+_DOUBTS = (*DAMAGES, "tcache-unread")
+_UNREAD = ("malloc-unknown", "malloc-replaced", "other-libc")
+
+
+@dataclass(frozen=True)
+class _Measured:
+    delta: int  # bytes, or blocks; so are the others
+    hidden_before: int  # of what matches, at most this much may be hidden in either snapshot
+    hidden_after: int
+    matches: bool = True
+    accepted: int = 0  # of paths that are known, which delta leaves out
+    sampling: int = 0  # how far samples may lead astray
+
+
+def judge(expectation: Expectation, diff: Diff, known: Sequence[re.Pattern[str]] = ()) -> Verdict:
+    """Compare *diff* of one program's snapshots, less the *known* and accepted paths, with *expectation*.
+
+    What may be hidden counts against it; what samples can't tell is not judged. Where no path matches
+    the expectation's there is nothing to judge: a misspelt name must not pass for ever.
+    """
+    if expectation.metric == BLOCKS:
+        uncounted = _why_uncounted(diff)
+        if uncounted:
+            return unjudged(expectation, uncounted)
+        diff = _of_blocks(diff)
+    diff = of_one_process(diff)
+    measured = _measure(diff, expectation.path)
+    if not measured.matches:
+        return unjudged(expectation, _no_match(expectation, measured))
+    if known:
+        accepted = _accepted(diff, expectation.path, known)
+        measured = replace(measured, delta=measured.delta - accepted, accepted=accepted)
+    delta, limit = measured.delta, expectation.limit
+    if expectation.at_most is not None:
+        excess, hidden = delta - limit, measured.hidden_after
+    else:
+        excess, hidden = limit - delta, measured.hidden_before
+    met = is_met(excess, hidden=hidden, sampling=measured.sampling)
+    return Verdict(
+        expectation,
+        met=met,
+        measured=delta,
+        limit=limit,
+        uncertain=hidden + measured.sampling,
+        text=_sentence(expectation, measured, excess, hidden, unit=diff.unit, can_tell=met is not None),
+    )
+
+
+def judge_ledgers(expectation: Expectation, before: Ledger, after: Ledger) -> Verdict:
+    """Compare the resident set, or the freed memory that malloc keeps, of two ledgers with *expectation*."""
+    retained = expectation.metric == "retained"
+    sizes = []
+    for name, ledger in ((expectation.before, before), (expectation.after, after)):
+        size = retained_bytes(ledger) if retained else ledger.rss_bytes
+        doubts = [n.message for n in ledger.notices if retained and n.slug in _DOUBTS]
+        if size is None or doubts:
+            reason = (
+                doubts or [n.message for n in ledger.notices if n.slug in _UNREAD] or ["malloc wasn't read"]
+            )
+            return unjudged(expectation, f"at {printable(name)} {printable(reason[0])}")
+        sizes.append(size)
+    delta, limit = sizes[1] - sizes[0], expectation.limit
+    excess = delta - limit if expectation.at_most is not None else limit - delta
+    text = _sentence(expectation, _Measured(delta, 0, 0), excess, 0, unit=HEAP_BYTES)
+    return Verdict(expectation, excess <= 0, delta, limit, 0, text)
+
+
+def unjudged(expectation: Expectation, reason: str) -> Verdict:
+    """Return the verdict on an expectation that could not be judged because of *reason*."""
+    text = f"{_subject(expectation)}: could not be judged, {reason}"
+    return Verdict(expectation, None, None, expectation.limit, 0, text)
+
+
+def _why_uncounted(diff: Diff) -> str:
+    """Return why the blocks of *diff* can't be counted, "" where they can."""
+    if diff.before_blocks is None or diff.after_blocks is None:
+        return "the snapshots count no blocks; those of gperftools, jemalloc and memcheck do"
+    if diff.variance is not None:
+        return "the snapshots are sampled: how many blocks there are is an estimate"
+    if any(diff.uncertain):
+        return "the snapshots leave out paths, whose blocks can't be counted"
+    return ""
+
+
+def _of_blocks(diff: Diff) -> Diff:
+    """Return *diff* with blocks in the place of bytes."""
+    assert diff.before_blocks is not None and diff.after_blocks is not None
+    return replace(diff, before=diff.before_blocks, after=diff.after_blocks)
+
+
+def _measure(diff: Diff, pattern: str) -> _Measured:
+    if not pattern:
+        doubt = sampling_error(sum(diff.variance or ()))
+        return _Measured(diff.delta_bytes, diff.uncertain[0], diff.uncertain[0], sampling=doubt)
+    matching = _matching_frames(diff.frames, pattern)
+    covered = bytearray(len(diff))
+    delta = uncertain = hidden_before = hidden_after = 0
+    for node in range(1, len(diff)):
+        frame = diff.frame[node]
+        if covered[diff.parent[node]]:
+            covered[node] = 1
+        elif frame >= 0 and matching[frame]:
+            covered[node] = 1
+            delta += diff.after[node] - diff.before[node]
+            uncertain += diff.uncertain[node]
+        elif frame == PRUNED:
+            # Paths that were too small to list: any of them may match.
+            hidden_before += diff.before[node]
+            hidden_after += diff.after[node]
+    if not hidden_before and not hidden_after:
+        # Whatever makes a path uncertain, it is not in these pruned nodes.
+        hidden_before = hidden_after = uncertain
+    doubt = sampling_error(sum(v for v, inside in zip(diff.variance or (), covered) if inside))
+    return _Measured(delta, hidden_before, hidden_after, any(covered), sampling=doubt)
+
+
+def _no_match(expectation: Expectation, measured: _Measured) -> str:
+    text = f"no path in either snapshot matches '{printable(expectation.path)}'"
+    hidden = max(measured.hidden_before, measured.hidden_after)
+    if hidden:
+        return f"{text}, but up to {_hiding(hidden)}"
+    return f"{text}; see the names with  gdbmem show RUN --by path"
+
+
+def _hiding(size_bytes: int) -> str:
+    return f"{format_size(size_bytes)} may hide under the threshold of the snapshots; take them with threshold: 0"
+
+
+def _accepted(diff: Diff, pattern: str, known: Sequence[re.Pattern[str]]) -> int:
+    """Return by how much the known paths, of those that *pattern* asks for, have changed."""
+    wanted_frames = _matching_frames(diff.frames, pattern)
+    known_frames = [any(matches(one, frame) for one in known) for frame in diff.frames]
+    wanted, accepted = bytearray(len(diff)), bytearray(len(diff))
+    wanted[0] = not pattern
+    own_before, own_after = diff.own(diff.before), diff.own(diff.after)
+    total = 0
+    for node in range(1, len(diff)):
+        frame, parent = diff.frame[node], diff.parent[node]
+        wanted[node] = wanted[parent] or (frame >= 0 and wanted_frames[frame])
+        accepted[node] = accepted[parent] or (frame >= 0 and known_frames[frame])
+        if wanted[node] and accepted[node]:
+            total += own_after[node] - own_before[node]
+    return total
+
+
+def _matching_frames(frames: Sequence[Frame], pattern: str) -> list[bool]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expression = re.compile(pattern)
+    return [matches(expression, frame) for frame in frames]
+
+
+def _subject(expectation: Expectation, unit: str = HEAP_BYTES) -> str:
+    between = f"from {printable(expectation.before)} to {printable(expectation.after)}"
+    if expectation.metric in _NOUNS:
+        return f"{_NOUNS[expectation.metric]} {between}"
+    if expectation.metric == BLOCKS:
+        through = f" of paths through '{printable(expectation.path)}'" if expectation.path else ""
+        return f"blocks{through} {between}"
+    if expectation.path:
+        return f"paths through '{printable(expectation.path)}' {between}"
+    return f"{memory_noun(unit)} {between}"
+
+
+def _sentence(
+    expectation: Expectation,
+    measured: _Measured,
+    excess: int,
+    hidden: int,
+    *,
+    unit: str,
+    can_tell: bool = True,
+) -> str:
+    change, size = (_block_delta, _blocks) if expectation.metric == BLOCKS else (format_delta, format_size)
+    most = expectation.at_most is not None
+    subject = f"{_subject(expectation, unit)}: {change(measured.delta)}"
+    if measured.accepted:
+        subject += f" beside {change(measured.accepted)} in known paths"
+    limit = f"{'at most' if most else 'at least'} {change(expectation.limit)}"
+    if not can_tell:
+        doubt = f"{samples_off(measured.sampling)}, too far to tell ({limit})"
+        return f"{subject}, but {doubt}; take more of them with a smaller sample-rate"
+    if excess > 0:
+        return f"{subject}, {size(excess)} {'more' if most else 'less'} than expected ({limit})"
+    if excess + hidden > 0:
+        return f"{subject}, as expected ({limit}), but up to {_hiding(hidden)}"
+    return f"{subject}, as expected ({limit})"
+
+
+def _blocks(count: float) -> str:
+    return plural(round(count), "block")
+
+
+def _block_delta(count: float) -> str:
+    return f"{'+' if count > 0 else ''}{_blocks(count)}"

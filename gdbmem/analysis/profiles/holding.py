@@ -1,0 +1,109 @@
+"""Joining a diff of heap snapshots with surveys of containers from the same moments: what holds a line's growth.
+
+A container is named only where it grew by just as many bytes as the line allocated by one call, and no other container
+did that fits as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Optional
+
+from gdbmem.analysis.containers.growth import Growth, growth
+from gdbmem.analysis.profiles.library import qualified_name
+from gdbmem.analysis.profiles.paths import Walk, walk
+from gdbmem.analysis.profiles.query import Query
+from gdbmem.model.calltree import Frame
+from gdbmem.model.containers import Survey
+from gdbmem.model.diff import Diff
+from gdbmem.model.holding import Holding
+
+_LEAST_BYTES = 256  # of a growth that its number alone tells from others
+_TEMPLATE = re.compile(r"std::(?:__\w+::)?(\w+)<([^,>]*)")
+# What the library's own functions call the containers' insides.
+_INSIDES = {
+    "map": "_Rb_tree", "set": "_Rb_tree", "multimap": "_Rb_tree", "multiset": "_Rb_tree",
+    "unordered_map": "_Hashtable", "unordered_set": "_Hashtable", "unordered_multimap": "_Hashtable",
+    "unordered_multiset": "_Hashtable",
+}  # fmt: skip
+
+
+@dataclass
+class _Part:
+    # What one line allocated by one of the calls that it makes.
+    site: Frame
+    delta: int = 0
+    functions: set[str] = field(default_factory=set)  # inside the site
+
+
+def find_holdings(diff: Diff, query: Query, surveys: Sequence[Survey]) -> list[Holding]:
+    """Return which containers hold what grew in *diff*, the largest first; *surveys* are of its ends and in between."""
+    grown = [row for row in growth(surveys[0], surveys[-1]) if row.delta_bytes > 0]
+    found = []
+    for part in _parts(diff, walk(diff, query)):
+        row = _container_of(part, grown)
+        if row is not None:
+            grown.remove(row)
+            found.append(_holding(part, row, surveys))
+    return found
+
+
+def _parts(diff: Diff, paths: Walk) -> list[_Part]:
+    before, after = diff.own_before, diff.own_after
+    parts: dict[tuple[int, int], _Part] = {}
+    for node in range(1, len(diff)):
+        site = paths.site[node]
+        if before[node] == after[node] or not site or diff.uncertain[node]:
+            continue
+        call = diff.frame[diff.parent[site]] if diff.parent[site] else -1
+        part = parts.setdefault((diff.frame[site], call), _Part(diff.frames[diff.frame[site]]))
+        part.delta += after[node] - before[node]
+        part.functions.update(_functions(diff, diff.parent[site]))
+    return sorted((part for part in parts.values() if part.delta > 0), key=lambda part: -part.delta)
+
+
+def _functions(diff: Diff, node: int) -> Iterable[str]:
+    while node > 0:
+        function = diff.frames[diff.frame[node]].function if diff.frame[node] >= 0 else None
+        if function is not None:
+            yield qualified_name(function)
+        node = diff.parent[node]
+
+
+def _container_of(part: _Part, grown: Sequence[Growth]) -> Optional[Growth]:
+    equal = [row for row in grown if row.delta_bytes == part.delta]
+    typed = [row for row in equal if _is_of_type(part, row.type_name)]
+    if len(typed) == 1:
+        return typed[0]
+    return equal[0] if not typed and len(equal) == 1 and part.delta >= _LEAST_BYTES else None
+
+
+def _is_of_type(part: _Part, type_name: str) -> bool:
+    """Tell whether a function inside the site is one of the container *type_name*: ``std::map<int, …>::at``."""
+    found = _TEMPLATE.match(type_name)
+    if found is None or found[1] == "basic_string":
+        return any("basic_string<" in name or "std::string::" in name for name in part.functions)
+    names = [f"{found[1]}<{found[2]}"] + (
+        [f"{_INSIDES[found[1]]}<{found[2]}"] if found[1] in _INSIDES else []
+    )
+    return any(name in function for name in names for function in part.functions)
+
+
+def _holding(part: _Part, row: Growth, surveys: Sequence[Survey]) -> Holding:
+    sizes = [
+        sum(c.size for c in survey.containers if (c.path, c.type_name) == (row.path, row.type_name))
+        for survey in surveys
+    ]
+    never_shrank = all(earlier <= later for earlier, later in zip(sizes, sizes[1:]))
+    return Holding(
+        part.site,
+        part.delta,
+        row.path,
+        row.type_name,
+        row.before_size,
+        row.after_size,
+        len(surveys),
+        never_shrank,
+    )

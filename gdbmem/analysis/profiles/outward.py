@@ -1,0 +1,54 @@
+"""A diff as a tree from main outward, of which only the large calls are made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from gdbmem.analysis.profiles.grouping import LISTED, GroupedPaths, grouped
+from gdbmem.analysis.profiles.query import Query
+from gdbmem.model.calltree import Frame
+from gdbmem.model.diff import Diff
+
+
+@dataclass(frozen=True)
+class Outward:
+    """A call, with all that came through it."""
+
+    frame: Optional[Frame]  # None: what calls main; places that are not listed
+    delta_bytes: int
+    weight: int  # bytes that came and bytes that went
+    _paths: GroupedPaths
+    _at: Sequence[
+        tuple[int, int]
+    ]  # of each path: the node at which it ends, and the node that is next on its way
+    _least: float  # bytes: what a call must weigh to be listed
+
+    def children(self) -> list[Outward]:
+        """Return the large calls that this one made, the largest first; made when asked for."""
+        diff, paths = self._paths.diff, self._paths
+        groups: dict[int, list[tuple[int, int]]] = {}
+        for end, node in self._at:
+            shown = paths.next_shown(end, node)
+            if shown:
+                groups.setdefault(diff.frame[shown], []).append((end, diff.parent[shown]))
+        found = [self._child(number, at) for number, at in groups.items()]
+        return sorted(
+            (child for child in found if child.weight >= self._least), key=lambda child: -child.weight
+        )
+
+    def _child(self, number: int, at: list[tuple[int, int]]) -> Outward:
+        deltas = [self._paths.after[end] - self._paths.before[end] for end, _ in at]
+        frame = self._paths.diff.frames[number] if number >= 0 else None
+        return Outward(frame, sum(deltas), sum(map(abs, deltas)), self._paths, at, self._least)
+
+
+def outward(diff: Diff, query: Query, least_share: float) -> Outward:
+    """Return the paths of *diff* that *query* lists, as a tree of what each call made; *least_share* is of all."""
+    paths = grouped(diff, query)
+    has_fates = bool(paths.walk.marks)
+    at = [(end, end) for end in paths.holders() if not has_fates or paths.fate(end) == LISTED]
+    deltas = [paths.after[end] - paths.before[end] for end, _ in at]
+    weight = sum(map(abs, deltas))
+    return Outward(None, sum(deltas), weight, paths, at, max(least_share * weight, 1))

@@ -1,0 +1,137 @@
+"""Whose code a frame is: the user's own, somebody else's that was installed, or an allocation wrapper's.
+
+The rules are data: INSTALLED_RULES for folders, `find_wrappers` and is_wrapper_name() for functions that only allocate.
+`--mine REGEX` overrules them all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Optional
+
+from gdbmem.analysis.profiles.library import is_library, qualified_name
+from gdbmem.model.calltree import Frame
+
+# How well a frame does as the user's own of its path; the first with the highest rank is it.
+OTHER, NAMELESS, WRAPPER, INSTALLED, OWN = range(5)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Frames whose file, object or function matches belong to somebody else's installed code."""
+
+    name: str  # as reports say it
+    file: str = ""
+    object: str = ""  # judged only where the file isn't known
+    function: str = ""  # the same
+
+
+INSTALLED_RULES: Sequence[Rule] = (
+    Rule("/usr/include", file=r"/usr/(?:local/)?include/"),
+    Rule("/usr/src", file=r"/usr/src/"),
+    Rule(
+        "Rust's library and crates",
+        file=r"/rustc/|(?:.*/)?library/(?:alloc|core|std|proc_macro|panic_unwind)/src/|/rust/deps/"
+        r"|.*/\.cargo/(?:registry|git)/|.*/rustlib/src/",
+        function=r"<?(?:alloc|core)::(?:alloc|boxed|borrow|cell|collections|convert|fmt|hash|iter|mem|num|ops|option|ptr"
+        r"|raw_vec|rc|result|slice|str|string|sync|vec)::|<&?(?:mut )?(?:alloc|core|std)::|std::(?:rt|sys|panicking)::",
+    ),
+    Rule(
+        "Go's library and modules", file=r"/usr/(?:local/|lib/|share/)go[\w.-]*/(?:src|pkg)/|.*/go/pkg/mod/"
+    ),
+    Rule(
+        "Python's library and packages",
+        file=r".*/(?:site|dist)-packages/|(?:/.*)?/lib(?:64)?/python3(?:\.\d+)?/|<frozen ",
+    ),
+    Rule("node_modules", file=r".*/node_modules/|node:"),
+    Rule(
+        "system folders without sources",
+        object=r"/(?:usr/(?:local/)?)?(?:s?bin|lib(?:32|64|x32|exec)?)/|.*/(?:site|dist)-packages/|.*/python3[.\d]*/lib-dynload/",
+    ),
+)
+_FILE_RULES = [(re.compile(rule.file), rule) for rule in INSTALLED_RULES if rule.file]
+_OTHER_RULES = [
+    (re.compile(rule.object or "(?!)"), re.compile(rule.function or "(?!)"), rule)
+    for rule in INSTALLED_RULES
+    if rule.object or rule.function
+]
+# Functions that bear an allocator's name allocate for their callers: Perl_safesysmalloc, xcalloc, av_mallocz.
+_WRAPPER_NAME = re.compile(
+    r"(?:.*::)?\w*(?:malloc|calloc|realloc|memalign|strn?dup)_?(?:z|0|n|nn|raw|rawnn|array|zero|zeroed)?",
+    re.IGNORECASE,
+)
+# Copying and moving whole objects, which the compiler writes for most classes: who has an object copied is the answer.
+_COPY = re.compile(
+    r"(?:.*::)?(?:operator=(?:\(.*)?"
+    r"|(?P<name>\w+)(?:<.*>)?::(?P=name)\((?:[\w:]*::)?(?P=name)(?:<.*>)?(?: const)?&&?\))",
+    re.DOTALL,
+)
+
+
+# Plain names in which none of the words stands that the rules look for: most of a big program's functions.
+_PLAIN = re.compile(
+    r"(?!.*(?:alloc|memalign|dup|free|printf|slice|mmap|remap|brk|arena|heap|start|[Pp]y|_[A-Z_]|_dl_|_int_|_Zn))"
+    r"[A-Za-z][A-Za-z0-9_]*",
+    re.IGNORECASE,
+)
+
+
+def own_rank(frame: Frame) -> int:
+    """Return how well *frame* does as the user's own of its path: OTHER, NAMELESS, WRAPPER, INSTALLED or OWN."""
+    function, file, _, object_name, _ = frame
+    if function is not None and _PLAIN.fullmatch(function):
+        return _rank_of_place(file, None if file else object_name, object_name)
+    return _own_rank(frame)
+
+
+@lru_cache(maxsize=1 << 12)
+def _rank_of_place(file: Optional[str], place: Optional[str], object_name: Optional[str]) -> int:
+    # Of any function with a plain name.
+    return _own_rank(Frame("f", file, None, object_name))
+
+
+@lru_cache(maxsize=1 << 17)
+def _own_rank(frame: Frame) -> int:
+    if is_library(frame):
+        return OTHER
+    if frame.is_nameless:
+        return NAMELESS
+    if frame.function is not None and (is_wrapper_name(frame.function) or is_copy_name(frame.function)):
+        return WRAPPER
+    return OWN if installed_rule(frame) is None else INSTALLED
+
+
+def own_frame(frames: Sequence[Frame]) -> int:
+    """Return the index of the user's own innermost frame of a path (allocation site first).
+
+    The first of those with the highest rank; -1 for an empty path. `formats.massif.read_sites` follows the same rule.
+    """
+    best, best_rank = -1, -1
+    for index, frame in enumerate(frames):
+        rank = own_rank(frame)
+        if rank > best_rank:
+            best, best_rank = index, rank
+        if rank == OWN:
+            break
+    return best
+
+
+def installed_rule(frame: Frame) -> Optional[Rule]:
+    """Return the rule by which *frame* is installed code; None where it is the user's own."""
+    if frame.file is not None:
+        return next((rule for pattern, rule in _FILE_RULES if pattern.match(frame.file)), None)
+    place, function = frame.object or "", frame.function or ""
+    return next((rule for o, f, rule in _OTHER_RULES if o.match(place) or f.match(function)), None)
+
+
+def is_copy_name(function: str) -> bool:
+    """Tell whether *function* is an assignment of a class, or its copy or move constructor."""
+    return _COPY.fullmatch(function) is not None
+
+
+def is_wrapper_name(function: str) -> bool:
+    """Tell whether *function* bears the name of an allocator, with something before it: ``xmalloc``."""
+    return _WRAPPER_NAME.fullmatch(qualified_name(function)) is not None

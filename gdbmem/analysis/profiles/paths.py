@@ -1,0 +1,177 @@
+"""What the path of each node of a diff is: whose frames it has, which regexes it matches, what it is folded to."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Optional
+
+from gdbmem.analysis.profiles.own_code import INSTALLED, NAMELESS, OTHER, OWN, WRAPPER
+from gdbmem.analysis.profiles.query import Query, matches
+from gdbmem.analysis.profiles.wrappers import find_wrappers, own_ranks
+from gdbmem.model.calltree import PRUNED, Frame
+from gdbmem.model.diff import Diff
+
+FOCUSED, IGNORED, KNOWN_PATH = 1, 2, 4
+_UNSEEN = -2
+_NOBODY = -1  # the rank of a frame that is hidden, and of no frame
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Columns over the nodes of a diff, and over its frames."""
+
+    diff: Diff
+    site: Sequence[int]  # node of the user's own innermost frame; 0: none
+    marks: Sequence[int]  # FOCUSED, IGNORED, KNOWN_PATH of the whole path; empty where nothing is looked for
+    origin: Sequence[int]  # node at which the uncertainty begins; empty where all is certain
+    most_hidden: Mapping[int, int]  # of each such node: the bytes by which all under it may be off together
+    hidden: Sequence[bool]  # of each frame: no row may show it
+    left_out: Sequence[bool]  # of each frame: hidden, or folded as somebody else's
+    ranks: Sequence[int]  # of each frame: a rank of analysis.own_code, _NOBODY where it is hidden
+    wrappers: frozenset[str]  # the functions that only allocate
+
+    @cached_property
+    def folded(self) -> Sequence[int]:
+        """For each node, the number of the path of the frames that are shown; 0: it has none."""
+        return _folded(self.diff, self.left_out)
+
+    def via(self, node: int) -> Optional[Frame]:
+        """Return the innermost allocation wrapper between the allocator and the site of *node*; None: none."""
+        return self._wrapper_inside(self.site[node]) if self.wrappers else None
+
+    def _wrapper_inside(self, site: int) -> Optional[Frame]:
+        found = self._wrappers.get(site, _UNSEEN)
+        if found == _UNSEEN:
+            found, above = _NOBODY, self.diff.parent[site] if site else 0
+            while above > 0:
+                frame = self.diff.frame[above]
+                found = frame if self.diff.frames[frame].function in self.wrappers else found
+                above = self.diff.parent[above]
+            self._wrappers[site] = found
+        return self.diff.frames[found] if found >= 0 else None
+
+    @cached_property
+    def _wrappers(self) -> dict[int, int]:
+        return {}
+
+
+def walk(diff: Diff, query: Query) -> Walk:
+    """Return the Walk of *diff* that *query* asks for, made once for all groupings."""
+    key = (query.hide, query.mine, query.all_frames, query.focus, query.ignore, tuple(query.known))
+    found = diff.memo.get(key)
+    if found is None:
+        found = diff.memo[key] = _walk(diff, query)
+    assert isinstance(found, Walk)
+    return found
+
+
+def _walk(diff: Diff, query: Query) -> Walk:
+    hidden = [_is_hidden(frame, query) for frame in diff.frames]
+    wrappers = frozenset(find_wrappers(diff))
+    ranks = _ranks(diff, query, hidden, wrappers)
+    # Installed code and wrappers are folded only beside code of the user's own: else they are all there is.
+    folded = range(OTHER, (INSTALLED if OWN in ranks else OTHER) + 1)
+    foldable = [rank in folded and rank != NAMELESS and not query.all_frames for rank in ranks]
+    origin = _origins(diff) if any(diff.uncertain) else []
+    return Walk(
+        diff=diff,
+        site=_sites(diff, ranks),
+        marks=_marks(diff, query) if query.filters or query.known else (),
+        origin=origin,
+        most_hidden=_most_hidden(diff, origin) if origin else {},
+        hidden=hidden,
+        left_out=[out or fold for out, fold in zip(hidden, foldable)],
+        ranks=ranks,
+        wrappers=wrappers,
+    )
+
+
+def _ranks(diff: Diff, query: Query, hidden: Sequence[bool], wrappers: frozenset[str]) -> Sequence[int]:
+    if query.mine is None and not wrappers and not any(hidden):
+        return own_ranks(diff)
+    ranks = []
+    for frame, out, rank in zip(diff.frames, hidden, own_ranks(diff)):
+        if out:
+            ranks.append(_NOBODY)
+        elif query.mine is not None and matches(query.mine, frame):
+            ranks.append(OWN)
+        elif frame.function in wrappers:
+            ranks.append(min(rank, WRAPPER))
+        else:
+            ranks.append(rank)
+    return ranks
+
+
+def _is_hidden(frame: Frame, query: Query) -> bool:
+    if frame.is_size_class:
+        return True
+    return query.hide is not None and matches(query.hide, frame)
+
+
+def _sites(diff: Diff, quality: Sequence[int]) -> array[int]:
+    site, best = array("q", [0]), array("b", [_NOBODY])
+    rows = enumerate(zip(diff.parent, diff.frame))
+    next(rows)
+    for node, (parent, frame) in rows:
+        above, best_above = site[parent], best[parent]
+        if best_above != OWN and frame >= 0 and quality[frame] > best_above:
+            above, best_above = node, quality[frame]
+        elif frame < 0 and best_above < NAMELESS:
+            above, best_above = 0, _NOBODY  # a library's frame is no place to name for what is not listed
+        site.append(above)
+        best.append(best_above)
+    return site
+
+
+def _folded(diff: Diff, left_out: Sequence[bool]) -> array[int]:
+    folded = array("q", [0]) * len(diff)
+    index: dict[int, int] = {}
+    stride = len(diff.frames) + 2
+    rows = enumerate(zip(diff.parent, diff.frame))
+    next(rows)
+    for node, (parent, frame) in rows:
+        above = folded[parent]
+        if frame != PRUNED and left_out[frame]:
+            folded[node] = above
+        else:
+            folded[node] = index.setdefault(above * stride + frame + 2, len(index) + 1)
+    return folded
+
+
+def _marks(diff: Diff, query: Query) -> bytearray:
+    frame_marks = [_frame_marks(frame, query) for frame in diff.frames]
+    marks = bytearray(len(diff))
+    for node in range(1, len(diff)):
+        frame = diff.frame[node]
+        marks[node] = marks[diff.parent[node]] | (frame_marks[frame] if frame >= 0 else 0)
+    return marks
+
+
+def _frame_marks(frame: Frame, query: Query) -> int:
+    if frame.is_size_class:
+        return 0
+    focused = FOCUSED if query.focus is not None and matches(query.focus, frame) else 0
+    ignored = IGNORED if query.ignore is not None and matches(query.ignore, frame) else 0
+    known = KNOWN_PATH if any(matches(pattern, frame) for pattern in query.known) else 0
+    return focused | ignored | known
+
+
+def _origins(diff: Diff) -> list[int]:
+    origin = list(range(len(diff)))
+    for node in range(1, len(diff)):
+        parent = diff.parent[node]
+        if diff.uncertain[parent]:
+            origin[node] = origin[parent]
+    return origin
+
+
+def _most_hidden(diff: Diff, origin: Sequence[int]) -> dict[int, int]:
+    # What is hidden where the uncertainty begins, and what is hidden further out.
+    found = {node: diff.uncertain[node] for node in set(origin) if diff.uncertain[node]}
+    for node, frame in enumerate(diff.frame):
+        if frame == PRUNED and origin[node] in found:
+            found[origin[node]] += diff.before[node] + diff.after[node]
+    return found

@@ -1,0 +1,129 @@
+"""A diff as rows, largest first: folded, grouped and filtered as a Query asks, nothing lost on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Union, overload
+
+from gdbmem.analysis.profiles.amounts import Amount, Row
+from gdbmem.analysis.profiles.grouping import FIRST, KNOWN, UNMATCHED, GroupedPaths, grouped
+from gdbmem.analysis.profiles.query import Query
+from gdbmem.errors import InputError
+from gdbmem.formats.sizes import no_block_sizes
+from gdbmem.model.diff import Diff
+from gdbmem.text import printable
+
+__all__ = ["Amount", "Ranking", "Row", "Rows", "paths_of_lines", "rank"]
+
+
+class Rows(Sequence[Row]):
+    """The rows of a ranking, each made when it is asked for: a file may have hundreds of thousands."""
+
+    def __init__(self, paths: GroupedPaths, groups: Sequence[int]) -> None:
+        self._paths = paths
+        self.groups = groups
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Rows: ...
+
+    def __getitem__(self, index: Union[int, slice]) -> Union[Row, Rows]:
+        if isinstance(index, slice):
+            return Rows(self._paths, self.groups[index])
+        return self._paths.row(self.groups[index])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as a list's
+
+    def amounts(self) -> Iterator[Amount]:
+        """Yield what each row holds, without making it."""
+        return map(self._paths.amount, self.groups)
+
+    def together(self) -> Amount:
+        """Return what all rows hold: what is hidden is counted once, however many of them may have it."""
+        return self._paths.together(self.groups)
+
+    def deltas(self) -> Iterator[int]:
+        """Yield by how many bytes each row changed, without making it."""
+        return map(self._paths.sums.delta, self.groups)
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Rows, and what is in none of them: rows + rest + unmatched + known = total."""
+
+    rows: Rows
+    rest: Amount  # beyond --top or under --min; its paths are rows
+    unmatched: Amount  # left out by --focus or --ignore
+    known: Amount
+    total: Amount
+    delta_matched_bytes: int  # of rows and rest together
+    outside: Sequence[tuple[Amount, str]] = ()  # what is counted beside the heap, in no other amount
+    moved: int = 0  # how many rows, those of the rest among them, changed in bytes
+    via_bytes: Mapping[str, int] = field(default_factory=dict)  # the same by the wrapper that allocated it
+    wrappers: frozenset[str] = frozenset()  # the functions that count as allocation wrappers
+
+
+def rank(diff: Diff, query: Query) -> Ranking:
+    """Return the rows of *diff* that *query* asks for, in the order of their change.
+
+    Those of a series come in the order of trend.TRENDS: what grows steadily first.
+    """
+    if query.by_blocks and (diff.before_blocks is None or diff.after_blocks is None):
+        raise InputError(
+            f"{printable(diff.after_side.source)} or what it is compared with counts no blocks",
+            slug="no-such-metric",
+            hint="leave --metric out: bytes are counted by all",
+        )
+    if query.by == "size" and len(diff) > 1 and not any(frame.is_size_class for frame in diff.frames):
+        raise no_block_sizes(diff.after_side.source)
+    paths = grouped(diff, query)
+    sums = paths.sums
+    changed = sorted(filter(sums.has_changed, range(FIRST, len(sums))), key=paths.order(query))
+    least = query.min_bytes
+    big = [group for group in changed if abs(sums.delta(group)) >= least] if least else changed
+    big = big[: query.top]
+    return Ranking(
+        rows=Rows(paths, big),
+        rest=paths.rest(big, len(changed) - len(big)),
+        unmatched=paths.amount(UNMATCHED),
+        known=paths.amount(KNOWN),
+        total=paths.total(),
+        delta_matched_bytes=sum(sums.after) - sum(sums.before) - sum(map(sums.delta, range(FIRST))),
+        outside=[(Amount(0, one.before_bytes, one.after_bytes), one.name) for one in diff.outside],
+        moved=sum(1 for group in changed if sums.before[group] != sums.after[group]),
+        via_bytes=_sum_by_name(via for group, via in sums.via.items() if group >= FIRST),
+        wrappers=paths.walk.wrappers,
+    )
+
+
+def _sum_by_name(parts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
+    total: dict[str, int] = {}
+    for part in parts:
+        for name, size_bytes in part.items():
+            total[name] = total.get(name, 0) + size_bytes
+    return total
+
+
+def paths_of_lines(
+    diff: Diff, query: Query, ranking: Ranking, most: int
+) -> list[tuple[Sequence[Row], Amount]]:
+    """Return, for each row of *ranking*, which is by line, its *most* largest paths, and the others together."""
+    by_path = grouped(diff, replace(query, by="path"))
+    lines = grouped(diff, replace(query, by="line"))
+    wanted = {group: number for number, group in enumerate(ranking.rows.groups)}
+    found: list[list[int]] = [[] for _ in wanted]
+    sums = by_path.sums
+    for group in sorted(filter(sums.has_changed, range(FIRST, len(sums))), key=by_path.order(query)):
+        number = wanted.get(lines.group_of(sums.heaviest[group]))
+        if number is not None:
+            found[number].append(group)
+    return [(Rows(by_path, groups[:most]), by_path.together(groups[most:])) for groups in found]

@@ -1,0 +1,110 @@
+"""Allocation sites: which grew, and what to call them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Optional, TypeVar, Union
+
+from gdbmem.analysis.profiles.library import qualified_name
+from gdbmem.analysis.profiles.own_code import OWN, own_rank
+from gdbmem.model.calltree import Frame
+from gdbmem.text import printable
+
+if TYPE_CHECKING:
+    from gdbmem.formats.stacks import Stack
+
+Key = TypeVar("Key")
+SiteKey = tuple[Optional[str], Optional[str], Optional[int], Optional[str]]  # as Frame.key
+
+_NAME_ROOM = 60
+_OPERATOR = re.compile(r"\boperator\b(?![^<]*::)")
+_STRING = re.compile(
+    r"std::(?:__cxx11::)?basic_string<char, std::char_traits<char>, std::allocator<char> ?>|std::__cxx11::string"
+)
+
+
+def growing_site(before: Mapping[Key, int], after: Mapping[Key, int]) -> Optional[tuple[Key, int]]:
+    """Return the key whose bytes grew most from *before* to *after*, and by how much; None: none grew."""
+    best: Optional[tuple[Key, int]] = None
+    for key, size_bytes in after.items():
+        delta_bytes = size_bytes - before.get(key, 0)
+        if delta_bytes > (best[1] if best else 0):
+            best = (key, delta_bytes)
+    return best
+
+
+def stack_sites(stacks: Iterable[Stack], chains: Sequence[Sequence[Frame]]) -> dict[SiteKey, int]:
+    """Return the bytes of each user site in *stacks*, whose numbers stand for *chains* of frames.
+
+    The site of a stack is as `analysis.profiles.own_code.own_frame` has it.
+    """
+    found: dict[SiteKey, int] = {}
+    for stack in stacks:
+        site, best = Frame().key, -1
+        for frame in (frame for number in stack.frames for frame in chains[number]):
+            rank = own_rank(frame)
+            if rank > best:
+                site, best = frame.key, rank
+            if best == OWN:
+                break
+        found[site] = found.get(site, 0) + stack.bytes
+    return found
+
+
+def describe_site(site: Union[Frame, SiteKey]) -> str:
+    """Return ``decoder.cpp:120 (Decoder::remember)``, or ``sqlite3Malloc (in libsqlite3.so)`` without a file.
+
+    *site* is a frame or its key.
+    """
+    frame = site if isinstance(site, Frame) else Frame(*site)
+    if frame.key == Frame().key:
+        return "call sites that are not listed"
+    name = function_name(frame, room=_NAME_ROOM)
+    if frame.file is None:
+        return f"{name} ({place_without_file(frame)})"
+    file = printable(PurePosixPath(frame.file).name)
+    in_brackets = name if name.startswith("(") and name.endswith(")") else f"({name})"  # "(below main)"
+    return f"{file if frame.line is None else f'{file}:{frame.line}'} {in_brackets}"
+
+
+def place_without_file(frame: Frame) -> str:
+    """Return ``in libx.so`` for a frame that has no source file."""
+    return f"in {printable(PurePosixPath(frame.object).name)}" if frame.object else "no source known"
+
+
+def function_name(frame: Frame, *, room: int = 0, ellipsis: str = "…") -> str:
+    """Return the name of *frame*'s function without parameters, in *room* columns where that is given."""
+    if frame.function is None:
+        return "???"
+    name = plain_strings(printable(qualified_name(frame.function)))
+    if room and len(name) > room:
+        name = _without_template_arguments(name, ellipsis)
+    if room and len(name) > room:
+        kept = max(room, 8) - 1
+        # One that no demangler could take begins with the function's name; others end with it.
+        name = name[:kept] + ellipsis if name.startswith("_Z") else ellipsis + name[-kept:]
+    return name
+
+
+def plain_strings(name: str) -> str:
+    """Return *name* with the full type of std::string written as that."""
+    return _STRING.sub("std::string", name)
+
+
+def _without_template_arguments(name: str, ellipsis: str) -> str:
+    # The brackets in "operator<" are no template's.
+    operator = _OPERATOR.search(name)
+    end = operator.start() if operator else len(name)
+    depth, kept = 0, []
+    for char in name[:end]:
+        if char == "<":
+            depth += 1
+            if depth == 1:
+                kept.append(f"<{ellipsis}>")
+        elif char == ">":
+            depth -= 1
+        elif depth == 0:
+            kept.append(char)
+    return "".join(kept) + name[end:]

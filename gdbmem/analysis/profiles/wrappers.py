@@ -1,0 +1,159 @@
+"""Allocation wrappers: functions that only allocate, for many callers, whom the answer should name instead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Optional
+
+from gdbmem.analysis.profiles.library import is_allocator
+from gdbmem.analysis.profiles.own_code import OTHER, WRAPPER, is_copy_name, own_rank
+from gdbmem.model.diff import Diff
+
+MANY_CALLERS = 8  # called by as many functions, one whose whole cost is allocation is a wrapper
+_CALLERS_OF_NAMED = 2  # the same where "alloc" is in its name
+_WHOLE = 0.9  # the least part of a function's bytes that it asks the allocator for itself
+_DEEPEST = 6  # wrappers of wrappers
+_NAMED = re.compile("alloc", re.IGNORECASE)
+
+
+def find_wrappers(diff: Diff) -> set[str]:
+    """Return the names of the functions in *diff* that are allocation wrappers.
+
+    Those that bear an allocator's name; and those that ask an allocator or another wrapper for at least 90 % of
+    their bytes, and are called by MANY_CALLERS functions, or by two where "alloc" is in their name.
+    """
+    return _Search(diff).wrappers
+
+
+def own_ranks(diff: Diff) -> Sequence[int]:
+    """Return the rank of analysis.own_code of each frame of *diff*, found once."""
+    found = diff.memo.get("ranks")
+    if found is None:
+        found = diff.memo["ranks"] = [own_rank(frame) for frame in diff.frames]
+    ranks: Sequence[int] = found
+    return ranks
+
+
+class _Search:
+    def __init__(self, diff: Diff) -> None:
+        self.diff = diff
+        self.ranks = own_ranks(diff)
+        self.functions = [frame.function for frame in diff.frames]
+        self.has_nameless = any(frame.is_nameless for frame in diff.frames)
+        named = {
+            f
+            for f, rank in zip(self.functions, self.ranks)
+            if f is not None and rank == WRAPPER and not is_copy_name(f)
+        }
+        self.wrappers = named
+        tops = self._tops()
+        for turn in range(_DEEPEST):
+            tops = self._beyond(tops, nameless=turn > 0)
+            found = self._called_by_many(tops, any_name=turn == 0)
+            if turn and not found:
+                break
+            self.wrappers = self.wrappers | found
+
+    def _function(self, node: int) -> Optional[str]:
+        number = self.diff.frame[node]
+        return self.functions[number] if number >= 0 else None
+
+    def _tops(self) -> list[int]:
+        # The nodes that call an allocator itself.
+        diff = self.diff
+        inner = [
+            rank == OTHER and function is not None and is_allocator(function)
+            for function, rank in zip(self.functions, self.ranks)
+        ]
+        is_inner, tops = bytearray(len(diff)), []
+        is_inner[0] = 1
+        rows = enumerate(zip(diff.parent, diff.frame))
+        next(rows)
+        for node, (parent, frame) in rows:
+            if is_inner[parent]:
+                if frame >= 0 and inner[frame]:
+                    is_inner[node] = 1
+                else:
+                    tops.append(node)
+        return tops
+
+    def _children(self, nodes: set[int]) -> list[tuple[int, int]]:
+        return [(node, parent) for node, parent in enumerate(self.diff.parent) if parent in nodes]
+
+    def _beyond(self, tops: list[int], *, nameless: bool) -> list[int]:
+        # The same nodes, those of wrappers (and of nameless functions) replaced by their callers.
+        for _ in range(_DEEPEST):
+            passed = {
+                n for n in tops if self._function(n) in self.wrappers or (nameless and self._nameless(n))
+            }
+            if not passed:
+                break
+            tops = [node for node in tops if node not in passed]
+            tops += [node for node, _ in self._children(passed)]
+        return tops
+
+    def _nameless(self, node: int) -> bool:
+        number = self.diff.frame[node]
+        return number >= 0 and self.diff.frames[number].is_nameless
+
+    def _called_by_many(self, tops: Sequence[int], *, any_name: bool) -> set[str]:
+        direct: dict[str, int] = {}
+        for node in self._called_often(tops):
+            function = self._function(node)
+            if function is None or self.ranks[self.diff.frame[node]] == OTHER:
+                continue
+            if any_name or _NAMED.search(function):
+                direct[function] = direct.get(function, 0) + self._bytes(node)
+        if not direct:
+            return set()
+        wanted = {node for node in tops if self._function(node) in direct}
+        callers = self._callers(wanted)
+        enough = {f for f, found in callers.items() if len(found) >= _least_callers(f)}
+        return {f for f, size in self._totals(enough).items() if direct[f] >= _WHOLE * size}
+
+    def _called_often(self, tops: Sequence[int]) -> Sequence[int]:
+        # Without the functions that can't have enough callers. One nameless caller may stand for many.
+        children: dict[int, int] = dict.fromkeys(tops, 0)
+        for parent in self.diff.parent:
+            if parent in children:
+                children[parent] += 1
+        callers: dict[Optional[str], int] = {}
+        for node, count in children.items():
+            function = self._function(node)
+            callers[function] = callers.get(function, 0) + count
+        least = 1 if self.has_nameless else _CALLERS_OF_NAMED
+        return [node for node in tops if callers[self._function(node)] >= least]
+
+    def _callers(self, nodes: set[int]) -> dict[str, set[str]]:
+        # The named functions that call those of *nodes*, be it through nameless ones.
+        found: dict[str, set[str]] = {}
+        called = {node: self._function(node) or "" for node in nodes}
+        for _ in range(_DEEPEST):
+            if not called:
+                break
+            further: dict[int, str] = {}
+            for node, parent in self._children(set(called)):
+                caller, function = self._function(node), called[parent]
+                if self._nameless(node):
+                    further[node] = function
+                elif caller is not None and caller != function:
+                    found.setdefault(function, set()).add(caller)
+            called = further
+        return found
+
+    def _bytes(self, node: int) -> int:
+        return max(self.diff.before[node], self.diff.after[node])
+
+    def _totals(self, functions: set[str]) -> dict[str, int]:
+        found: dict[str, int] = {}
+        wanted = [function in functions for function in self.functions]
+        for node, number in enumerate(self.diff.frame) if functions else ():
+            if number >= 0 and wanted[number]:
+                function = self.functions[number] or ""
+                found[function] = found.get(function, 0) + self._bytes(node)
+        return found
+
+
+def _least_callers(function: str) -> int:
+    return _CALLERS_OF_NAMED if _NAMED.search(function) else MANY_CALLERS

@@ -1,0 +1,1 @@
+"""Verdicts on memory over time: change points, trends, sawtooth, comparisons."""

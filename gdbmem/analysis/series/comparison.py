@@ -1,0 +1,147 @@
+"""Two groups of recordings → differences with confidence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import mean, variance
+from typing import Optional
+
+from gdbmem.analysis.series.student import chance_of, critical
+from gdbmem.model.comparison import Difference
+from gdbmem.model.verdict import Slope
+
+_MANY = 1000.0  # degrees of freedom: Student's distribution is the normal one
+_ALPHA = 0.05  # how often runs of the same thing may seem to differ, in any row
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a recording is compared by."""
+
+    peak_bytes: float
+    floor_bytes: float
+    level_bytes: float
+    slope: Optional[Slope]
+    most_threads: float
+    threads_started: float
+    threads_per_second: (
+        float  # the same work takes longer on a busy machine: then it falls, and the count stays
+    )
+    wall_seconds: Optional[float] = None
+    cpu_seconds: Optional[float] = None
+    page_faults: Optional[float] = None
+
+
+def figures_of(
+    values: Sequence[float],
+    slope: Optional[Slope],
+    *,
+    most_threads: float,
+    threads_started: float,
+    threads_per_second: float,
+    wall_seconds: Optional[float] = None,
+    cpu_seconds: Optional[float] = None,
+    page_faults: Optional[float] = None,
+) -> Figures:
+    """Return the figures of a series of *values*: its peak, its floor (the lowest twentieth), its middle."""
+    # The start of a program is no floor: every program begins small.
+    later = sorted(values[len(values) // 10 :]) or [0.0]
+    return Figures(
+        peak_bytes=max(values, default=0.0),
+        floor_bytes=later[len(later) // 20],
+        level_bytes=later[len(later) // 2],
+        slope=slope,
+        most_threads=most_threads,
+        threads_started=threads_started,
+        threads_per_second=threads_per_second,
+        wall_seconds=wall_seconds,
+        cpu_seconds=cpu_seconds,
+        page_faults=page_faults,
+    )
+
+
+def compare(first: Sequence[Figures], second: Sequence[Figures]) -> list[Difference]:
+    """Return how the *second* group differs from the *first*.
+
+    With several runs on either side intervals come from the spread between runs (Welch's test); with one
+    run only the slope has one, from within the run. They are as wide as so many rows at once ask for (Holm).
+    """
+
+    def row(metric: str, unit: str, figure: str) -> Optional[Difference]:
+        known = [[getattr(f, figure) for f in group] for group in (first, second)]
+        if any(value is None for group in known for value in group):
+            return None
+        return difference_of(metric, unit, *known)
+
+    found = [
+        row("peak", "B", "peak_bytes"),
+        row("floor", "B", "floor_bytes"),
+        row("middle", "B", "level_bytes"),
+        _slopes([f.slope for f in first], [f.slope for f in second]),
+        row("threads", "", "most_threads"),
+        row("threads started", "", "threads_started"),
+        row("thread churn", "1/s", "threads_per_second"),
+        row("CPU", "s", "cpu_seconds"),
+        row("page faults", "", "page_faults"),
+        row("wall time", "s", "wall_seconds"),
+    ]
+    return _together([difference for difference in found if difference is not None])
+
+
+def _together(rows: Sequence[Difference]) -> list[Difference]:
+    """Return *rows* with intervals that leave out zero by chance in one comparison of twenty (Holm's method)."""
+    tested = sorted((row for row in rows if row.chance is not None), key=lambda row: row.chance or 0.0)
+    wider = {}
+    level = _ALPHA
+    is_open = True  # once one is not shown, none with a larger chance is
+    for number, row in enumerate(tested):
+        if is_open:
+            level = _ALPHA / (len(tested) - number)
+            is_open = row.chance is not None and row.chance <= level
+        wider[row.metric] = level
+    return [_widened(row, wider[row.metric]) if row.metric in wider else row for row in rows]
+
+
+def _widened(row: Difference, level: float) -> Difference:
+    if row.low is None or row.dof is None:
+        return row
+    half = (row.value - row.low) * critical(level, row.dof) / critical(_ALPHA, row.dof)
+    return replace(row, low=row.value - half, high=row.value + half)
+
+
+def difference_of(metric: str, unit: str, first: Sequence[float], second: Sequence[float]) -> Difference:
+    """Return by how much the mean of *second* is above that of *first*, with its 95 % interval (Welch's test)."""
+    value = mean(second) - mean(first)
+    if len(first) < 2 or len(second) < 2:
+        return Difference(metric, unit, mean(first), mean(second), value)
+    a, b = variance(first) / len(first), variance(second) / len(second)
+    if a + b == 0:
+        chance = 0.0 if value else 1.0
+        return Difference(metric, unit, mean(first), mean(second), value, value, value, chance, None)
+    dof = (a + b) ** 2 / (a**2 / (len(first) - 1) + b**2 / (len(second) - 1))
+    return _tested(metric, unit, mean(first), mean(second), math.sqrt(a + b), dof)
+
+
+def _tested(metric: str, unit: str, first: float, second: float, error: float, dof: float) -> Difference:
+    value = second - first
+    half = critical(_ALPHA, dof) * error
+    chance = chance_of(value / error, dof)
+    return Difference(metric, unit, first, second, value, value - half, value + half, chance, dof)
+
+
+def _slopes(first: Sequence[Optional[Slope]], second: Sequence[Optional[Slope]]) -> Optional[Difference]:
+    known_first = [slope for slope in first if slope is not None]
+    known_second = [slope for slope in second if slope is not None]
+    if not known_first or not known_second:
+        return None
+    spread = difference_of("slope", "B/s", [s.value for s in known_first], [s.value for s in known_second])
+    if spread.low is not None:
+        return spread
+    one, other = known_first[0], known_second[0]
+    # Half an interval of 95 % is so many standard errors of a normal.
+    error = math.hypot(one.high - one.low, other.high - other.low) / (2 * critical(_ALPHA, _MANY))
+    if error == 0:
+        return spread
+    return _tested("slope", "B/s", spread.first, spread.second, error, _MANY)

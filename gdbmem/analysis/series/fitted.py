@@ -1,0 +1,116 @@
+"""A straight line through the end of a series: its interval, and whether it is a trend or a level."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import median
+from typing import NamedTuple
+
+from gdbmem.analysis.series.statistics import Z_95, Z_STRICT, Fit, bins, fit_line, t_critical, theil_sen
+from gdbmem.model.verdict import Slope
+
+PAGES_BYTES = 2 * 4096  # memory comes in pages: a change of two is no trend
+MOST_BINS = 60
+_LEAST_GROWTH_BYTES = 64 << 10  # over the whole window: less is nothing to act upon
+_WALKS = 0.75  # residuals this alike may be a random walk, through which a line means nothing
+_STRAIGHT = 0.01  # no random walk keeps this near to its line, as a share of the change
+_WORTH = 0.05  # growth of this share of the level must not hide in the noise of a plateau
+_WORTH_BYTES = 1 << 20
+
+
+class FittedLine(NamedTuple):
+    """A stretch of a course, with the line through it."""
+
+    xs: Sequence[float]
+    ys: Sequence[float]
+    fit: Fit
+    robust: float  # slope, bytes per second
+    slope: Slope
+    resolution: float
+
+    @property
+    def span(self) -> float:
+        """How long it lasts, seconds."""
+        return self.xs[-1] - self.xs[0]
+
+    @property
+    def change(self) -> float:
+        """By how much it rises, bytes."""
+        return self.robust * self.span
+
+    @property
+    def hidden(self) -> float:
+        """How much growth the noise could hide, bytes."""
+        return self.resolution * self.span
+
+    @property
+    def worth(self) -> float:
+        """How much growth must not hide in it, bytes."""
+        return worth_of(self.ys)
+
+    @property
+    def proves_change(self) -> bool:
+        """Whether its interval excludes that it is level."""
+        return not self.slope.low <= 0 <= self.slope.high
+
+    @property
+    def is_level(self) -> bool:
+        """Whether nothing worth mentioning can hide in it, and nothing denies that it is level."""
+        return not self.proves_change and self.hidden <= self.worth
+
+    @property
+    def is_trend(self) -> bool:
+        """Whether a rise or fall is proven that goes on to the end."""
+        return _is_trend(self.xs, self.ys, self.fit, self.robust)
+
+
+def worth_of(ys: Sequence[float]) -> float:
+    """Return how much growth, bytes, matters at the level of *ys*."""
+    return max(_WORTH * median(ys), _WORTH_BYTES)
+
+
+def fitted(times: Sequence[float], values: Sequence[float]) -> FittedLine:
+    """Return the line through medians of equal stretches of time."""
+    xs, ys = bins(times, values, max(min(MOST_BINS, len(times) // 2), 2))
+    fit, robust = fit_line(xs, ys), theil_sen(xs, ys)
+    least = PAGES_BYTES / (xs[-1] - xs[0])
+    half = max(t_critical(fit.dof, Z_95) * fit.error, least)
+    slope = Slope(robust, min(fit.slope - half, robust - least), max(fit.slope + half, robust + least))
+    # What is found four times in five: the bound of the claim and one standard error and a bit.
+    resolution = max((t_critical(fit.dof, Z_95) + 0.84) * fit.error, least)
+    return FittedLine(xs, ys, fit, robust, slope, resolution)
+
+
+def _is_trend(xs: Sequence[float], ys: Sequence[float], fit: Fit, robust: float) -> bool:
+    span = xs[-1] - xs[0]
+    if abs(robust * span) < max(_LEAST_GROWTH_BYTES, PAGES_BYTES) or fit.slope * robust <= 0:
+        return False
+    strict = t_critical(fit.dof, Z_STRICT)
+    straight = fit.residual < len(xs) * (_STRAIGHT * robust * span) ** 2
+    proven = abs(fit.slope) > strict * fit.error and (fit.likeness < _WALKS or straight)
+    if not proven and not _drifts(ys):
+        return False
+    return _goes_on(xs, ys)
+
+
+def _drifts(ys: Sequence[float]) -> bool:
+    """Tell whether the increments have a mean: holds for what creeps up in jumps, and for no random walk."""
+    stride = max(len(ys) // 20, 1)
+    picked = ys[::stride]
+    steps = [b - a for a, b in zip(picked, picked[1:])]
+    count = len(steps)
+    middle = sum(steps) / count
+    spread = math.sqrt(sum((step - middle) ** 2 for step in steps) / max(count - 1, 1))
+    return abs(middle) > t_critical(count - 1, Z_STRICT) * spread / math.sqrt(count)
+
+
+def _goes_on(xs: Sequence[float], ys: Sequence[float]) -> bool:
+    """Tell whether each third takes its share of the change, and the last one no less than a fair one."""
+    size = len(xs)
+    if size < 6:
+        return True
+    thirds = [slice(0, size // 3 + 1), slice(size // 3, 2 * size // 3 + 1), slice(2 * size // 3, size)]
+    whole = theil_sen(xs, ys)
+    slopes = [theil_sen(xs[part], ys[part]) / whole for part in thirds]
+    return min(slopes) > 0.2 and slopes[2] > 0.45 * slopes[0]

@@ -1,0 +1,117 @@
+"""What came before the last regime of a series, in words and as regimes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Optional
+
+from gdbmem.analysis.series.regimes import Stretch
+from gdbmem.analysis.series.statistics import Z_95, fit_line, t_critical
+from gdbmem.model.verdict import Regime, Slope
+from gdbmem.units import format_delta, format_duration, format_size
+
+_START = 0.1  # of the time: a step before that is how a program begins
+_MOST_TOLD = 3  # stretches that are told one by one
+_LEVEL_BYTES = 64 << 10  # a change below this, or below
+_LEVEL_SHARE = 0.02  # this share of the largest change, is none
+_PAGES = 2 * 4096
+
+
+class LastStep(NamedTuple):
+    """One step between two levels, or the last of several."""
+
+    words: str
+    size_bytes: float
+    at: float  # in the series' own time
+
+
+def before_now(
+    stretches: Sequence[Stretch], times: Sequence[float], values: Sequence[float], until: float
+) -> str:
+    """Return what happened before *until*, where the last regime begins; "" where it is the only one."""
+    before = [s for s in stretches if s.xs[0] < until and s is not stretches[-1]]
+    last = stretches[-1]
+    begin = times[0]
+    if not before:
+        head = last.xs[0] < until - 0.3 * last.seconds
+        return _grown(last.ys[-1] - last.ys[0], until - begin, "the first ") if head else ""
+    ends = [*(times[s.begin] for s in before[1:]), max(until, times[last.begin])]
+    following = [*before[1:], last]
+    if len(before) > _MOST_TOLD:
+        level = _is_level(before[0], before) and not before[1].jump
+        start = ends[0] if level else begin
+        change = last.at(ends[-1]) - (before[0].level if level else values[0])
+        grown = _grown(change, ends[-1] - start, "" if level else "the first ")
+        return f"{_level_words(before[0], start - begin)}, {grown}" if level else grown
+    words = []
+    for stretch, after, end in zip(before, following, ends):
+        start = times[stretch.begin]
+        if _is_level(stretch, before):
+            words.append(_level_words(stretch, end - start))
+        else:
+            first = stretch is before[0]
+            change = after.at(end) - after.jump - (values[0] if first else stretch.at(start))
+            words.append(_grown(change, end - start, "the first " if first else ""))
+        if after.jump:
+            words.append(f"{format_delta(after.jump)} at once")
+    return ", ".join(words)
+
+
+def _grown(change: float, seconds: float, first: str) -> str:
+    return f"{format_delta(change)} in {first}{format_duration(seconds)}"
+
+
+def _level_words(stretch: Stretch, seconds: float) -> str:
+    return f"level at {format_size(stretch.level)} for {format_duration(seconds)}"
+
+
+def _is_level(stretch: Stretch, among: Sequence[Stretch]) -> bool:
+    largest = max(abs(s.change) for s in among)
+    return abs(stretch.change) <= max(_LEVEL_BYTES, _LEVEL_SHARE * largest, 2 * stretch.scatter)
+
+
+def tell_step(stretches: Sequence[Stretch], times: Sequence[float]) -> Optional[LastStep]:
+    """Return the last step between levels; None where the series began with it, or something else moved it."""
+    steps = [(a, b) for a, b in zip(stretches, stretches[1:]) if b.jump]
+    if not steps or len(steps) < len(stretches) - 1:
+        return None
+    biggest = max(abs(b.jump) for _, b in steps)
+    if any(abs(s.change) > 0.25 * biggest for s in stretches):
+        return None
+    before, after = steps[-1]
+    begin = times[0]
+    at = (times[after.begin - 1] + times[after.begin]) / 2
+    if at - begin < _START * (times[-1] - begin):
+        return None
+    size = after.level - before.level
+    levels = f"level before ({format_size(before.level)}) and after ({format_size(after.level)})"
+    one = "one step" if len(steps) == 1 else f"{len(steps)} steps, the last"
+    return LastStep(f"{one} of {format_delta(size)} after {format_duration(at - begin)}, {levels}", size, at)
+
+
+def regimes_of(
+    stretches: Sequence[Stretch], times: Sequence[float], until: Optional[float] = None
+) -> list[Regime]:
+    """Return *stretches* as regimes, a step between two where one jumps; the last one ends at *until*."""
+    found: list[Regime] = []
+    for number, stretch in enumerate(stretches):
+        begin = times[stretch.begin]
+        if stretch.jump and number:
+            found.append(Regime(times[stretch.begin - 1], begin, "step", stretch.jump))
+        following = stretches[number + 1] if number + 1 < len(stretches) else None
+        if following is not None:
+            end = times[following.begin - 1] if following.jump else times[following.begin]
+        else:
+            end = until if until is not None else times[min(stretch.end, len(times) - 1)]
+        slope = _slope(stretch)
+        kind = "growing" if slope.low > 0 else "shrinking" if slope.high < 0 else "plateau"
+        found.append(Regime(begin, end, kind, stretch.change, slope))
+    return found
+
+
+def _slope(stretch: Stretch) -> Slope:
+    fit = fit_line(stretch.xs, stretch.ys)
+    least = _PAGES / stretch.seconds if stretch.seconds > 0 else 0.0
+    half = max(t_critical(fit.dof, Z_95) * fit.error, least)
+    value = stretch.slope
+    return Slope(value, min(fit.slope - half, value - least), max(fit.slope + half, value + least))

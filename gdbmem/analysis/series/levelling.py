@@ -1,0 +1,164 @@
+"""Growth that slows down: a curve that flattens explains it as well as lines do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Optional
+
+from gdbmem.analysis.series.regimes import QUANTUM_BYTES, Stretch
+from gdbmem.analysis.series.statistics import Z_95, bins, fit_line, t_critical, theil_sen
+from gdbmem.model.verdict import Slope
+
+_TELLING = 6.0  # difference in log likelihood (twice) from which one curve is better than another
+_PROVEN = 10.0  # the same, before lines are believed rather than a curve
+_BENT = 5.0  # the same, where a stretch before it was steeper
+_SLOWER = 0.85  # the last third than the one before it
+_SCALES = 9  # of the time, in which a curve flattens: so many are tried
+_BINS, _FEWEST = 50, 8
+_SOON_ENOUGH = 0.25  # of the time: an exponential of that scale has come to within two in a hundred
+
+Curve = Callable[[float], float]
+
+
+def slows_down(times: Sequence[float], values: Sequence[float], chain: Sequence[Stretch]) -> bool:
+    """Tell whether what rises (or falls) to the end of *chain* may be levelling off.
+
+    So it is where a curve that flattens is clearly better than one line, and no worse than lines with corners
+    or than a curve that flattens over a line. Any end of the chain may be such a curve.
+    """
+    if len(chain) > 1 and _bends(chain[-1]):
+        return True
+    return any(_flattens(times, values, chain[start:]) for start in range(len(chain)))
+
+
+def _bends(last: Stretch) -> bool:
+    """Tell whether the last stretch itself becomes flatter: after one that was steeper that is no chance."""
+    size, middle = len(last.xs), last.xs[len(last.xs) // 2]
+    if size < _FEWEST:
+        return False
+    line, bow = fit_line(last.xs, last.ys), fit_line(last.xs, last.ys, lambda x: (x - middle) ** 2)
+    quantum = size * QUANTUM_BYTES**2
+    gain = size * math.log((line.residual + quantum) / (bow.residual + quantum))
+    if gain <= _BENT or bow.curve * last.slope >= 0:
+        return False
+    # What bends at its beginning only is the end of a start-up, over a line that goes on.
+    third = size // 3
+    middle_slope = theil_sen(last.xs[third : 2 * third], last.ys[third : 2 * third])
+    return abs(theil_sen(last.xs[2 * third :], last.ys[2 * third :])) < _SLOWER * abs(middle_slope)
+
+
+def _flattens(times: Sequence[float], values: Sequence[float], chain: Sequence[Stretch]) -> bool:
+    begin, end = chain[0].begin, chain[-1].end
+    xs, ys = bins(times[begin:end], values[begin:end], max(min(_BINS, (end - begin) // 2), 2))
+    size, span = len(xs), xs[-1] - xs[0]
+    if size < _FEWEST or span <= 0:
+        return False
+    places = [(x - xs[0]) / span for x in xs]
+    rising = ys[-1] > ys[0]
+
+    def flattened(curve: Callable[[float], Curve], scale: float) -> float:
+        shape = curve(scale)
+        fit = fit_line([shape(x) for x in places], ys)
+        return fit.residual if (fit.slope > 0) == rising else math.inf
+
+    flat = min(
+        _least(lambda scale: flattened(_saturating, scale), 0.01, 0.4),
+        _least(lambda scale: flattened(_logarithmic, scale), 0.0005, 0.15),
+    )
+    over_line = _least(lambda scale: fit_line(places, ys, _saturating(scale)).residual, 0.01, 0.4)
+    corners = sum((y - _on(chain, x)) ** 2 for x, y in zip(xs, ys))
+
+    def score(squares: float, parameters: int) -> float:
+        return size * math.log(squares / size + QUANTUM_BYTES**2) + parameters * math.log(size)
+
+    flattening = score(flat, 3)
+    others = [score(over_line, 4)] + [score(corners, 3 * len(chain) - 1)] * (len(chain) > 1)
+    return (
+        flattening < score(fit_line(places, ys).residual, 2) - _TELLING and flattening < min(others) + _PROVEN
+    )
+
+
+class Ending(NamedTuple):
+    """Where an exponential course ends."""
+
+    level: float  # bytes
+    to_come: float  # bytes that it is still away from it
+    beside: Slope  # of what goes on beside the exponential, bytes per second
+    resolution: float
+
+
+def find_ending(
+    times: Sequence[float], values: Sequence[float], chain: Sequence[Stretch]
+) -> Optional[Ending]:
+    """Return where *chain* ends if an exponential explains it, or an end of it, with nothing that goes on beside it."""
+    for start in range(len(chain)):
+        ending = _ending(times, values, chain[start:])
+        if ending is not None:
+            return ending
+    return None
+
+
+def _ending(times: Sequence[float], values: Sequence[float], chain: Sequence[Stretch]) -> Optional[Ending]:
+    begin, end = chain[0].begin, chain[-1].end
+    xs, ys = bins(times[begin:end], values[begin:end], max(min(2 * _BINS, (end - begin) // 2), 2))
+    size, span = len(xs), xs[-1] - xs[0]
+    if size < 2 * _FEWEST or span <= 0:
+        return None
+    places = [(x - xs[0]) / span for x in xs]
+
+    def alone(logarithm: float) -> float:
+        shape = _saturating(math.exp(logarithm))
+        return fit_line([shape(x) for x in places], ys).residual
+
+    scale = math.exp(_golden(alone, math.log(0.02), math.log(_SOON_ENOUGH)))
+    if scale > 0.95 * _SOON_ENOUGH:
+        return None
+    shape = _saturating(scale)
+    fit = fit_line([shape(x) for x in places], ys)
+    both = fit_line(places, ys, shape)
+    error = max(both.error, QUANTUM_BYTES)
+    half = t_critical(both.dof, Z_95) * error
+    quantum = size * QUANTUM_BYTES**2
+    better = size * math.log((fit.residual + quantum) / (both.residual + quantum))
+    if abs(both.slope) > half or better > _TELLING:
+        return None
+    to_come = fit.slope * math.exp(-1 / scale)
+    beside = Slope(both.slope / span, (both.slope - half) / span, (both.slope + half) / span)
+    resolution = (half + 0.84 * error) / span
+    return Ending(ys[-1] + to_come, to_come, beside, resolution)
+
+
+def _golden(of: Callable[[float], float], low: float, high: float) -> float:
+    """Return where *of*, which has one valley, is lowest."""
+    ratio = (math.sqrt(5) - 1) / 2
+    for _ in range(24):
+        width = ratio * (high - low)
+        left, right = high - width, low + width
+        if of(left) < of(right):
+            high = right
+        else:
+            low = left
+    return (low + high) / 2
+
+
+def _on(chain: Sequence[Stretch], t: float) -> float:
+    return next((s for s in reversed(chain) if s.xs[0] <= t), chain[0]).at(t)
+
+
+def _least(of: Callable[[float], float], low: float, high: float) -> float:
+    """Return the smallest value of *of* for scales from *low* to *high*, evenly spaced in their logarithm."""
+    count = _SCALES
+    scales = [low * (high / low) ** (i / (count - 1)) for i in range(count)]
+    found = [of(scale) for scale in scales]
+    best = min(range(count), key=found.__getitem__)
+    near = math.sqrt(scales[1] / scales[0])
+    return min(found[best], of(scales[best] / near), of(scales[best] * near))
+
+
+def _saturating(scale: float) -> Curve:
+    return lambda x: 1 - math.exp(-x / scale)
+
+
+def _logarithmic(scale: float) -> Curve:
+    return lambda x: math.log1p(x / scale)

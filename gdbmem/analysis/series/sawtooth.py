@@ -1,0 +1,186 @@
+"""Teeth of a sawtooth: where a series turns, and whether its turns are those of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import mean, median, pstdev
+from typing import Optional
+
+from gdbmem.analysis.series.statistics import fit_line, isotonic, noise_of, theil_sen
+
+_FEWEST = 3
+_SHARE_OF_RANGE = 0.4  # a turn smaller than this share of the range is no tooth
+_IRREGULAR = 0.5  # standard deviation ÷ mean, of the periods and of the heights
+_FEWEST_A_TOOTH = 5  # samples: with fewer the shape is a matter of chance
+_ROUGH = 0.13  # how far from its line a tooth may be, as a share of its height
+_ROUGH_BOW = (
+    0.03  # how far from the nearest curve that never turns: noise is nearer to such a one than to a line
+)
+_FEWEST_IRREGULAR, _FEWEST_SAMPLES_IRREGULAR = 6, 10  # teeth, and samples of each
+_EVEN_FLOOR = 0.1  # how far troughs may be from their line, as a share of the teeth's height
+
+
+@dataclass(frozen=True)
+class Teeth:
+    """The teeth of a series."""
+
+    peaks: Sequence[int]  # indices
+    troughs: Sequence[int]
+    period_seconds: float
+    amplitude_bytes: float
+    is_regular: bool = True
+
+
+def find_teeth(times: Sequence[float], values: Sequence[float], *, regular: bool = True) -> Optional[Teeth]:
+    """Return the teeth of a sawtooth; None where the series isn't one.
+
+    Teeth that are not *regular* come when they like and are as high as they like, but all fall to one line.
+    """
+    if len(values) < 3 * _FEWEST:
+        return None
+    smooth = _median_of_three(values)
+    slope = theil_sen(times, smooth)
+    level = [v - slope * (t - times[0]) for t, v in zip(times, smooth)]
+    noise = noise_of(values)
+    peaks, troughs = _turns(level, _least_turn(level, noise))
+    # Where a program begins is no floor: a trough is what a fall has led to.
+    troughs = [trough for trough in troughs if peaks and trough > peaks[0]]
+    if len(peaks) < _FEWEST or len(troughs) < _FEWEST - 1:
+        return None
+    heights = [level[p] - level[max((q for q in troughs if q < p), default=troughs[0])] for p in peaks]
+    heights = [height for height in heights if height > 0]
+    if len(heights) < 2 or not _stand_out(smooth, peaks, troughs, heights, noise):
+        return None
+    lowest = [_lowest_near(values, trough) for trough in troughs]
+    if regular:
+        turns = sorted([*peaks, *troughs])
+        holds = _are_alike(times, heights, peaks) and _is_clean(level, turns, mean(heights))
+    else:
+        floor = [times[i] for i in lowest], [values[i] for i in lowest]
+        holds = _spacing(peaks) >= _FEWEST_SAMPLES_IRREGULAR and _have_one_floor(*floor, median(heights))
+    if not holds:
+        return None
+    period = median(times[b] - times[a] for a, b in zip(peaks, peaks[1:]))
+    return Teeth(peaks, lowest, period, median(heights), regular)
+
+
+def _least_turn(level: Sequence[float], noise: float) -> float:
+    ordered = sorted(level)
+    spread = ordered[int(0.98 * (len(ordered) - 1))] - ordered[int(0.02 * (len(ordered) - 1))]
+    return max(6 * noise, _SHARE_OF_RANGE * spread)
+
+
+def _lowest_near(values: Sequence[float], trough: int) -> int:
+    # The median of three has cut off what was lowest for one sample only.
+    return min(range(max(trough - 1, 0), min(trough + 2, len(values))), key=values.__getitem__)
+
+
+def _are_alike(times: Sequence[float], heights: Sequence[float], peaks: Sequence[int]) -> bool:
+    periods = [times[b] - times[a] for a, b in zip(peaks, peaks[1:])]
+    return all(pstdev(sizes) <= _IRREGULAR * mean(sizes) for sizes in (heights, periods))
+
+
+def _have_one_floor(xs: Sequence[float], ys: Sequence[float], height: float) -> bool:
+    """Tell whether troughs lie on a line: those of noise that wanders are as far from it as its peaks."""
+    if len(xs) < _FEWEST_IRREGULAR:
+        return False
+    return fit_line(xs, ys).residual <= len(xs) * (_EVEN_FLOOR * height) ** 2
+
+
+def _spacing(peaks: Sequence[int]) -> float:
+    return median(b - a for a, b in zip(peaks, peaks[1:]))
+
+
+def _stand_out(
+    values: Sequence[float],
+    peaks: Sequence[int],
+    troughs: Sequence[int],
+    heights: Sequence[float],
+    noise: float,
+) -> bool:
+    drops, rises = _drops(values, peaks, troughs), _rises(values, peaks, troughs)
+    return (
+        mean(heights) >= 6 * noise
+        and min(median(drops), median(rises)) >= 0.5 * mean(heights)
+        and _spacing(peaks) >= _FEWEST_A_TOOTH
+    )
+
+
+def _drops(values: Sequence[float], peaks: Sequence[int], troughs: Sequence[int]) -> list[float]:
+    """Return how far the values themselves fall after each peak; stairs up never do, whatever the trend."""
+    drops = []
+    for peak in peaks:
+        after = next((trough for trough in troughs if trough > peak), None)
+        if after is not None:
+            drops.append(values[peak] - values[after])
+    return drops or [0.0]
+
+
+def _rises(values: Sequence[float], peaks: Sequence[int], troughs: Sequence[int]) -> list[float]:
+    """Return how far the values themselves rise after each trough; stairs down never do."""
+    return [-drop for drop in _drops(values, troughs, peaks)]
+
+
+def _is_clean(level: Sequence[float], turns: Sequence[int], height: float) -> bool:
+    """Tell whether it goes from turn to turn in a line, a leap or a bow; noise that wanders does none of them."""
+    straight = bowed = 0.0
+    count = 0
+    for begin, end in zip(turns, turns[1:]):
+        leg = level[begin : end + 1]
+        straight += min(_distance(leg, _line(leg)), _distance(leg, _leap(leg)))
+        bowed += _distance(leg, _one_way(leg))
+        count += len(leg)
+    return straight <= count * (_ROUGH * height) ** 2 or bowed <= count * (_ROUGH_BOW * height) ** 2
+
+
+def _line(leg: Sequence[float]) -> list[float]:
+    last = len(leg) - 1
+    return [leg[0] + (leg[-1] - leg[0]) * i / last for i in range(len(leg))]
+
+
+def _leap(leg: Sequence[float]) -> list[float]:
+    low, high = sorted((leg[0], leg[-1]))
+    return [high if value > (low + high) / 2 else low for value in leg]
+
+
+def _one_way(leg: Sequence[float]) -> list[float]:
+    """Return the curve nearest to *leg* that never turns."""
+    if leg[-1] >= leg[0]:
+        return isotonic(leg)
+    return [-value for value in isotonic([-value for value in leg])]
+
+
+def _distance(left: Sequence[float], right: Sequence[float]) -> float:
+    return sum((a - b) ** 2 for a, b in zip(left, right))
+
+
+def _turns(level: Sequence[float], turn: float) -> tuple[list[int], list[int]]:
+    """Return the peaks and troughs between which the series moved by *turn* at least; none where *turn* is 0."""
+    if turn <= 0:
+        return [], []
+    peaks: list[int] = []
+    troughs: list[int] = []
+    low = high = 0
+    direction = 0
+    for index, value in enumerate(level):
+        if value > level[high]:
+            high = index
+        if value < level[low]:
+            low = index
+        if direction >= 0 and level[high] - value >= turn:
+            peaks.append(high)
+            direction, low = -1, index
+        elif direction <= 0 and value - level[low] >= turn:
+            troughs.append(low)
+            direction, high = 1, index
+        if direction > 0 and value > level[high]:
+            high = index
+        if direction < 0 and value < level[low]:
+            low = index
+    return peaks, troughs
+
+
+def _median_of_three(values: Sequence[float]) -> list[float]:
+    inner = [sorted(three)[1] for three in zip(values, values[1:], values[2:])]
+    return [values[0], *inner, values[-1]]

@@ -1,0 +1,67 @@
+"""Time in which nobody looked and nothing moved: a suspended machine says nothing about a rate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import NamedTuple
+
+from gdbmem.analysis.series.statistics import noise_of, theil_sen
+
+_SHARE = 0.05  # of the whole time: shorter gaps change no verdict
+_FEWEST = 8  # samples on either side
+_LEAST_BYTES = 64 << 10
+
+
+class Awake(NamedTuple):
+    """Times without standstills, and which standstills were taken out."""
+
+    times: Sequence[float]
+    left_out: Sequence[tuple[float, float]]  # where in *times* it would stand, and for how long
+
+    @property
+    def seconds(self) -> float:
+        """How long nothing moved."""
+        return sum(length for _, length in self.left_out)
+
+    def original(self, t: float) -> float:
+        """Return the time of the series that *t* was."""
+        return t + sum(length for at, length in self.left_out if at < t)
+
+
+def without_standstills(times: Sequence[float], values: Sequence[float]) -> Awake:
+    """Take long gaps out of *times* after which the series goes on as if there had been none.
+
+    A gap over which it moved as before (the monitor was away, the program wasn't) stays what it is.
+    """
+    span = times[-1] - times[0]
+    gaps = [i for i in range(1, len(times)) if times[i] - times[i - 1] > _SHARE * span]
+    gaps = [i for i in gaps if _stood_still(times, values, i, gaps)]
+    if not gaps:
+        return Awake(times, ())
+    usual = median(b - a for a, b in zip(times, times[1:]))
+    moved, left_out, shift = [], [], 0.0
+    for i, t in enumerate(times):
+        if i in gaps:
+            length = t - times[i - 1] - usual
+            left_out.append((times[i - 1] - shift, length))
+            shift += length
+        moved.append(t - shift)
+    return Awake(moved, left_out)
+
+
+def _stood_still(times: Sequence[float], values: Sequence[float], gap: int, gaps: Sequence[int]) -> bool:
+    begin = max((other for other in gaps if other < gap), default=0)
+    end = min((other for other in gaps if other > gap), default=len(times))
+    if min(gap - begin, end - gap) < _FEWEST:
+        return False
+    sides = (slice(begin, gap), slice(gap, end))
+    slopes = [theil_sen(times[side], values[side]) for side in sides]
+    ranges = [max(values[side]) - min(values[side]) for side in sides]
+    covered = [slope * (times[side][-1] - times[side][0]) for slope, side in zip(slopes, sides)]
+    if slopes[0] * slopes[1] <= 0 or any(abs(c) < 0.5 * size for c, size in zip(covered, ranges)):
+        return False  # teeth, or noise: it has no rate to go by
+    jump = median(values[gap : gap + 3]) - median(values[gap - 3 : gap])
+    expected = min(slopes, key=abs) * (times[gap] - times[gap - 1])
+    telling = max(_LEAST_BYTES, 6 * noise_of(values))
+    return abs(expected) > telling and abs(jump) < 0.3 * abs(expected)

@@ -1,0 +1,27 @@
+"""The end of a program: samples taken while the kernel takes its memory apart, or after most of a tree has gone."""
+
+from __future__ import annotations
+
+from gdbmem.analysis.series.statistics import noise_of
+
+_SECONDS = 1.0  # a process of some GiB is torn down in less
+_FEWEST = 4  # samples that may belong to it however far apart they are
+_LEAST_BYTES = 64 << 10
+_STANDS_OUT = 6.0  # times the noise
+
+Point = tuple[float, float]  # seconds, bytes
+
+
+def without_teardown(points: list[Point]) -> list[Point]:
+    """Return the *points* of a program that has ended, without a fall at the very end that nothing made up for."""
+    least = max(_LEAST_BYTES, _STANDS_OUT * noise_of([value for _, value in points[-200:]]))
+    begin = len(points)
+    highest = 0.0
+    for number in range(len(points) - 1, 0, -1):
+        t, value = points[number]
+        if len(points) - number > _FEWEST and points[-1][0] - t > _SECONDS:
+            break
+        highest = max(highest, value)
+        if points[number - 1][1] - highest > least:
+            begin = number
+    return points[:begin]

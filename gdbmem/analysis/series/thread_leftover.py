@@ -1,0 +1,47 @@
+"""What threads leave behind: memory that grows while threads are started, and only then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Optional
+
+from gdbmem.analysis.series.statistics import fit_line
+
+_FEWEST = 8  # stretches with starts, and as many without
+_FEWEST_THREADS = 50
+_STRETCHES = 60
+_ELSEWHERE = 0.1  # of the growth may come while no thread is started
+_LEAST_BYTES = 1 << 20
+_CLOSE = 0.2  # error of the memory for each thread, as a share of it
+
+Points = Sequence[tuple[float, float]]
+
+
+def left_by_each(memory: Points, started: Points) -> Optional[float]:
+    """Return how many bytes each started thread leaves behind; None where the data doesn't prove that any does.
+
+    *started* counts the threads so far. Where threads are started all the time, growth may as well have another cause.
+    """
+    if len(memory) < 2 * _FEWEST or len(started) < 2 or started[-1][1] - started[0][1] < _FEWEST_THREADS:
+        return None
+    places = [number * (len(memory) - 1) // _STRETCHES for number in range(_STRETCHES + 1)]
+    moments = [memory[place] for place in sorted(set(places))]
+    counts = _counts_at([t for t, _ in moments], started)
+    births = [b - a for a, b in zip(counts, counts[1:])]
+    growth = [b - a for (_, a), (_, b) in zip(moments, moments[1:])]
+    during = sum(change for change, born in zip(growth, births) if born)
+    elsewhere = sum(abs(change) for change, born in zip(growth, births) if not born)
+    busy = sum(born > 0 for born in births)
+    if min(busy, len(births) - busy) < _FEWEST or during < _LEAST_BYTES or elsewhere > _ELSEWHERE * during:
+        return None
+    fit = fit_line(counts, [value for _, value in moments])
+    return fit.slope if fit.slope > 0 and fit.error < _CLOSE * fit.slope else None
+
+
+def _counts_at(times: Sequence[float], started: Points) -> list[float]:
+    counts, place = [], 0
+    for t in times:
+        while place + 1 < len(started) and started[place + 1][0] <= t:
+            place += 1
+        counts.append(started[place][1])
+    return counts

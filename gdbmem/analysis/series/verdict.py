@@ -1,0 +1,126 @@
+"""From a series to a judgement: growing, plateau, sawtooth, step, shrinking or inconclusive.
+
+A series is cut at its change points, and the last regime is judged: the verdict is about now, what came before
+is its history. A sawtooth is judged by its troughs, never by a line through its teeth. A claim of growth has to
+pass a strict test, to hold in every third of its time, and not to be a curve that flattens; none of a level may
+be denied by the interval of its slope.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Optional
+
+from gdbmem.analysis.series.course import FEWEST_SAMPLES, judge_course
+from gdbmem.analysis.series.floors import judge_teeth, lowest_between, teeth_of_marks
+from gdbmem.analysis.series.history import regimes_of
+from gdbmem.analysis.series.regimes import cut
+from gdbmem.analysis.series.sawtooth import Teeth, find_teeth
+from gdbmem.analysis.series.statistics import (
+    Z_95,
+    fit_line,
+    t_critical,
+    theil_sen,
+    thinned,
+)
+from gdbmem.analysis.series.suspensions import without_standstills
+from gdbmem.model.series import Mark
+from gdbmem.model.verdict import Regime, Slope, Verdict
+from gdbmem.text import plural
+from gdbmem.units import format_duration
+
+_SHARES_OF_START = (0.0, 0.15, 0.3)  # of the time, in which teeth aren't looked for
+_ENDED = 2.5  # times the longest time from tooth to tooth without one: there are none any more
+
+
+def judge(
+    times: Sequence[float],
+    values: Sequence[float],
+    *,
+    metric: str = "rss_bytes",
+    marks: Sequence[Mark] = (),
+) -> Verdict:
+    """Judge the series of *values* (bytes) at *times* (seconds, rising)."""
+    if len(times) > 4000:
+        times, values = thinned(zip(times, values))
+    if len(times) < FEWEST_SAMPLES or times[-1] <= times[0]:
+        return _too_few(times, metric)
+    awake = without_standstills(times, values)
+    verdict = _judge_shape(awake.times, values, metric, () if awake.left_out else marks)
+    verdict = replace(verdict, first_bytes=values[0], last_bytes=values[-1])
+    if awake.left_out:
+        at = None if verdict.step_at is None else awake.original(verdict.step_at)
+        regimes = [
+            replace(regime, begin=awake.original(regime.begin), end=awake.original(regime.end))
+            for regime in verdict.regimes
+        ]
+        left_out = (
+            f"{format_duration(awake.seconds)} in which nothing was recorded and nothing moved are left out"
+        )
+        verdict = replace(verdict, evidence=f"{verdict.evidence}; {left_out}", step_at=at, regimes=regimes)
+    per_mark = _per_mark(times, values, marks)
+    return replace(verdict, per_mark=per_mark) if per_mark else verdict
+
+
+def _too_few(times: Sequence[float], metric: str) -> Verdict:
+    words = f"only {plural(len(times), 'sample')}" if times else "no samples"
+    span = times[-1] - times[0] if times else 0.0
+    missing = span / max(len(times) - 1, 1) * (FEWEST_SAMPLES - len(times))
+    return Verdict("inconclusive", metric, words, len(times), needs_seconds=missing or None)
+
+
+def _judge_shape(
+    times: Sequence[float], values: Sequence[float], metric: str, marks: Sequence[Mark]
+) -> Verdict:
+    # A program that loads more than its teeth are high hides them, so the start is left out too.
+    for share, regular in (*((share, True) for share in _SHARES_OF_START), (0.0, False)):
+        begin = bisect_left(times, times[0] + share * (times[-1] - times[0]))
+        teeth = find_teeth(times[begin:], values[begin:], regular=regular)
+        if teeth is not None:
+            return _judge_teeth(times, values, begin, teeth, metric, marks)
+    by_mark = teeth_of_marks(times, values, marks)
+    if by_mark is not None:
+        return _judge_teeth(times, values, 0, by_mark, metric, marks)
+    return judge_course(times, values, metric)
+
+
+def _judge_teeth(
+    times: Sequence[float],
+    values: Sequence[float],
+    begin: int,
+    teeth: Teeth,
+    metric: str,
+    marks: Sequence[Mark],
+) -> Verdict:
+    """Return the verdict on *teeth*, whose indices count from *begin*; on what followed where they have ended."""
+    early = cut(times[: begin + 1], values[: begin + 1]) if begin >= FEWEST_SAMPLES else []
+    before = regimes_of(early, times, until=times[begin]) if early else []
+    end = begin + max([*teeth.peaks, *teeth.troughs])
+    pauses = [times[begin + b] - times[begin + a] for a, b in zip(teeth.peaks, teeth.peaks[1:])]
+    if times[-1] - times[end] > _ENDED * max(pauses) and len(times) - end >= FEWEST_SAMPLES:
+        later = judge_course(times[end:], values[end:], metric)
+        lasted = format_duration(times[end] - times[begin])
+        had = Regime(
+            times[begin] if before else times[0], times[end], "sawtooth", values[end] - values[begin]
+        )
+        evidence = f"{len(teeth.peaks)} teeth in {lasted}, then {later.evidence}"
+        return replace(later, evidence=evidence, samples=len(times), regimes=[*before, had, *later.regimes])
+    verdict = judge_teeth(times[begin:], values[begin:], teeth, metric, marks)
+    change = values[-1] - values[begin]
+    last = Regime(times[begin] if before else times[0], times[-1], "sawtooth", change, verdict.slope)
+    return replace(
+        verdict, warmup_seconds=times[begin] - times[0], samples=len(times), regimes=[*before, last]
+    )
+
+
+def _per_mark(times: Sequence[float], values: Sequence[float], marks: Sequence[Mark]) -> Optional[Slope]:
+    """Return the growth of the floor from mark to mark; None with fewer than five stretches."""
+    floors = [values[i] for i in lowest_between(times, values, marks)]
+    if len(floors) < 5:
+        return None
+    numbers = [float(number) for number in range(len(floors))]
+    fit, robust = fit_line(numbers, floors), theil_sen(numbers, floors)
+    half = t_critical(fit.dof, Z_95) * fit.error
+    return Slope(robust, min(fit.slope - half, robust), max(fit.slope + half, robust))

@@ -1,0 +1,1 @@
+"""Scripts for a gdb without a user: names for addresses and types."""

@@ -1,0 +1,1 @@
+"""memcontainers: C++ containers, reached from gdb's types and from the heap."""

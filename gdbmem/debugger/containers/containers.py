@@ -1,0 +1,269 @@
+"""memcontainers: what the program's containers hold, reached from its variables."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Optional
+
+import gdb
+
+from gdbmem.analysis.containers.growth import growth
+from gdbmem.analysis.containers.survey import Surveyor
+from gdbmem.analysis.profiles.library import qualified_name
+from gdbmem.debugger.command import Command, say, warn
+from gdbmem.debugger.containers.heap_vectors import show_everywhere
+from gdbmem.debugger.containers.type_plans import Planner
+from gdbmem.debugger.language import speaking
+from gdbmem.debugger.ledger.saved import keep_survey, kept_survey
+from gdbmem.debugger.location import program_runs, real_pid
+from gdbmem.debugger.memwatch.gauges.heap import HeapReader
+from gdbmem.debugger.target import GdbMemory
+from gdbmem.errors import Notice, TargetError
+from gdbmem.model.memory import Memory
+
+if TYPE_CHECKING:
+    import argparse
+
+    from gdbmem.arguments import ArgumentParser
+    from gdbmem.model.containers import Survey
+
+_MOST_FRAMES = 100  # of each thread
+_MOST_NAMED = 3
+_ADDRESS = re.compile(r"\b(?:is|starts) at address (0x[0-9a-f]+)")  # in what `info line` says
+_MOST_FILES = 5_000
+_SOURCES = (".cpp", ".cc", ".cxx", ".C", ".c++", ".cp", ".cu", ".CPP")
+
+
+class ContainersCommand(Command):
+    """Reach, add up, compare."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        from gdbmem.arguments import add_output_options
+
+        parser.add_argument("--save", metavar="NAME", help="keep this survey under NAME")
+        parser.add_argument(
+            "--since", metavar="NAME", help="what has changed since NAME was saved; also a file, or RUN:NAME"
+        )
+        parser.add_argument("--top", metavar="N", type=int, default=20, help="list N containers")
+        parser.add_argument(
+            "--everywhere", action="store_true", help="all vectors of the heap, found by their pointers alone"
+        )
+        parser.add_argument("expression", metavar="EXPR", nargs="*", help="only what EXPR holds")
+        add_output_options(parser)
+
+    def run(self, args: argparse.Namespace) -> None:
+        from gdbmem.report.output import open_output
+
+        if args.everywhere:
+            show_everywhere(args)
+            return
+        earlier = kept_survey(args.since) if args.since is not None else None
+        if not program_runs():
+            raise TargetError("there is no process to look into", slug="not-running", hint="type 'run'")
+        with open_output(args.output, force=args.force) as stream:
+            survey = survey_here(" ".join(args.expression))
+            survey.check()
+            if args.save is not None:
+                say(f"containers kept as {keep_survey(args.save, survey).label}")
+            from gdbmem.report.containers.containers import (
+                containers_json,
+                print_container_growth,
+                print_containers,
+            )
+
+            if args.json:
+                stream.write(containers_json(survey, earlier))
+                return
+            from gdbmem.debugger.terminal import console_on
+
+            console = console_on(stream)
+            if earlier is not None:
+                print_container_growth(growth(earlier, survey), console, args.top, args.since)
+            else:
+                print_containers(survey, console, args.top, " ".join(args.expression))
+
+
+def survey_here(expression: str = "") -> Survey:
+    """Return the containers reachable from every frame's variables and the globals, or from *expression*."""
+    with speaking("c++"):  # it calls types so, also where the program stands in libc
+        return _survey(expression)
+
+
+def _survey(expression: str) -> Survey:
+    memory = _memory()
+    surveyor, planner = Surveyor(memory), Planner(memory)
+    roots = [(expression, gdb.parse_and_eval(expression))] if expression else _roots()
+    for path, value in roots:
+        try:
+            refers = value.type.strip_typedefs().code in (gdb.TYPE_CODE_REF, gdb.TYPE_CODE_RVALUE_REF)
+            if refers:
+                value = value.referenced_value()  # the address of a reference is that of what it refers to
+            if value.address is None or value.is_optimized_out:
+                continue
+            plan = planner.plan(value.type)
+            if plan is not None and (plan.holds() or plan.resolve is not None):
+                surveyor.visit(
+                    path, plan, int(value.address), is_target=refers or path in ("this", expression)
+                )
+        except (gdb.error, RuntimeError, OverflowError):
+            continue  # a variable that can't be read here
+    found = surveyor.survey(_notices(planner.unknown_classes))
+    return found if expression else replace(found, live_heap_bytes=_live_heap_bytes(memory))
+
+
+def _live_heap_bytes(memory: Memory) -> Optional[int]:
+    """Return what malloc has given out in this process; None where that is not known, as under valgrind."""
+    from gdbmem.linux.process import process_facts
+    from gdbmem.linux.process_memory import ProcMemory
+
+    pid = real_pid()
+    if pid is None or not isinstance(memory, ProcMemory) or process_facts(pid).tracer != os.getpid():
+        return None
+    heap = HeapReader(pid)
+    try:
+        found = heap.read()
+    finally:
+        heap.close()
+    return None if found is None else found.bytes
+
+
+def _notices(unknown_classes: set[str]) -> list[Notice]:
+    names = sorted(unknown_classes)
+    if not names:
+        return []
+    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+    return [
+        Notice(
+            "class-unknown",
+            "there is no debug information of some objects' classes, so that only what their base has was looked"
+            f" into: {', '.join(names[:_MOST_NAMED])}{more}",
+        )
+    ]
+
+
+def _memory() -> Memory:
+    """Return the quickest way to the program's memory: the kernel's for a process of this machine.
+
+    Under valgrind too: the program's addresses are valgrind's own, and its gdbserver reads 1 MB a second.
+    """
+    from gdbmem.errors import GdbmemError
+    from gdbmem.linux.process_memory import ProcMemory
+
+    through_gdb = GdbMemory()
+    try:
+        place = int(gdb.newest_frame().pc())
+        pid = real_pid()
+        memory = ProcMemory(pid) if pid is not None else None
+        # A remote program has its pid on another machine; another process here would have other code there.
+        if (
+            memory is not None
+            and memory.read(place, 16) == through_gdb.read(place, 16)
+            and _same_stack(memory)
+        ):
+            return memory
+    except (GdbmemError, gdb.error):
+        pass
+    return through_gdb
+
+
+def _same_stack(memory: Memory) -> bool:
+    stack = int(gdb.parse_and_eval("(unsigned long)$sp"))
+    return memory.read(stack, 64) == GdbMemory().read(stack, 64)
+
+
+def _roots() -> Iterator[tuple[str, gdb.Value]]:
+    """Yield (path, value) of globals and statics first, so that they are named so, then of the frames."""
+    yield from _globals()
+    selected = gdb.selected_thread()
+    frame = gdb.selected_frame() if selected is not None else None
+    try:
+        for thread in sorted(gdb.selected_inferior().threads(), key=lambda t: int(t.num)):
+            thread.switch()
+            yield from _frames()
+    finally:
+        if selected is not None and selected.is_valid():
+            selected.switch()
+            if frame is not None and frame.is_valid():
+                frame.select()
+
+
+def _frames() -> Iterator[tuple[str, gdb.Value]]:
+    frame = gdb.newest_frame()
+    for _ in range(_MOST_FRAMES):
+        if frame is None:
+            return
+        try:
+            block = frame.block()
+        except RuntimeError:
+            block = None  # no debug information for this one
+        while block is not None and not block.is_global and not block.is_static:
+            for symbol in block:
+                if symbol.is_argument or symbol.is_variable:
+                    yield from _of_frame(symbol, frame)
+            if block.function is not None:
+                break
+            block = block.superblock
+        try:
+            frame = frame.older()
+        except gdb.error:
+            return
+
+
+def _of_frame(symbol: gdb.Symbol, frame: gdb.Frame) -> Iterator[tuple[str, gdb.Value]]:
+    if symbol.is_variable and _is_declared_below(symbol, frame.find_sal()):
+        return  # not constructed yet, whatever its bytes look like
+    try:
+        value = symbol.value(frame)
+    except (gdb.error, TypeError):
+        return
+    function = frame.name() or "?"
+    if symbol.name == "this":
+        try:
+            yield "this", value.dereference()
+        except gdb.error:
+            return
+    else:
+        yield f"{qualified_name(function)}::{symbol.name}", value
+
+
+def _is_declared_below(symbol: gdb.Symbol, place: gdb.Symtab_and_line) -> bool:
+    """Tell whether the frame has yet to come to the variable; by names: equal symtabs are not one object."""
+    if place.symtab is None or symbol.symtab is None:
+        return False
+    return bool(place.symtab.filename == symbol.symtab.filename and 0 < place.line < symbol.line)
+
+
+def _globals() -> Iterator[tuple[str, gdb.Value]]:
+    """Yield global and static variables of the C++ files that have debug information."""
+    seen = set()
+    for symtab in _symtabs():
+        for block in (symtab.global_block(), symtab.static_block()):
+            for symbol in block:
+                if not symbol.is_variable or symbol.name.startswith("std::") or symbol.name in seen:
+                    continue
+                seen.add(symbol.name)
+                try:
+                    yield symbol.name.partition("[abi:")[0], symbol.value()
+                except (gdb.error, TypeError):
+                    continue
+
+
+def _symtabs() -> Iterator[gdb.Symtab]:
+    """Yield the symbol tables of C++ sources: asking gdb for all variables takes seconds in libc's alone."""
+    text = str(gdb.execute("info sources", to_string=True))
+    files = [word.strip() for line in text.splitlines() for word in line.split(", ")]
+    # A quote would end the name in the command below.
+    sources = [file for file in dict.fromkeys(files) if file.endswith(_SOURCES) and "'" not in file]
+    if len(sources) > _MOST_FILES:
+        warn(f"only the global variables of the first {_MOST_FILES:,} source files were looked at")
+    for file in sources[:_MOST_FILES]:
+        try:
+            # `info line`, for from gdb 16 on no breakpoint, and so no decode_line(), takes a line without code.
+            said = str(gdb.execute(f"info line '{file}':1", to_string=True))
+        except gdb.error:
+            continue  # a name that gdb's own parser can't take, or a file without a line
+        places = (gdb.find_pc_line(int(address, 16)) for address in _ADDRESS.findall(said))
+        yield from {place.symtab.filename: place.symtab for place in places if place.symtab}.values()

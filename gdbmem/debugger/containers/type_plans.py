@@ -1,0 +1,467 @@
+"""gdb's types as plans: which container of libstdc++ or libc++ a type is, and where its parts are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Optional
+
+import gdb
+
+from gdbmem.analysis.containers.plans import Plan, Resolve, Resolved
+from gdbmem.debugger.containers.dynamic_classes import (
+    Classes,
+    fields_of,
+    held_in_any,
+    is_polymorphic,
+    offset_in_object,
+    offset_of,
+    virtual_bases,
+)
+from gdbmem.model.memory import Memory
+
+# An inline namespace of libc++ (__1, or the vendor's own) or of libstdc++ may stand between.
+_STD = re.compile(r"^std::(__\w+::)?(\w+)(?:<|$)")
+_TUPLE_PART = re.compile(r"^std::(?:__\w+::)?(?:_Head_base|__tuple_leaf)<(\d+)")
+_TUPLE_VALUES = ("_M_head_impl", "__value_")
+# They own nothing, and may stand behind the last element.
+_ITERATOR = re.compile(
+    r"^(?:__gnu_cxx|std)::(?:\w+::)*(?:_\w*_?(?:const_)?iterator(?:_base)?|__wrap_iter|__bounded_iter|reverse_iterator)<"
+)
+_TREES = {"map", "multimap", "set", "multiset"}
+_HASHES = {"unordered_map", "unordered_multimap", "unordered_set", "unordered_multiset"}
+# Where libstdc++ has a container's first pointer, unless its allocator has a state (std::pmr) that comes before it.
+_FIRST_FIELDS = {
+    "vector": ("_M_start", 0),
+    "bits": ("_M_start", 0),
+    "string": ("_M_p", 0),
+    "deque": ("_M_map", 0),
+    "list": ("_M_node", 0),
+    "forward": ("_M_head", 0),
+    "tree": ("_M_header", 8),
+    "hash": ("_M_buckets", 0),
+}
+# Containers of other libraries, which lay their elements out in ways of their own.
+_UNREAD = re.compile(
+    r"^(absl::(\w+::)?(flat_hash_|node_hash_|btree_|InlinedVector|FixedArray|Cord$)"
+    r"|boost::(container|unordered|intrusive|multi_index|multi_array|circular_buffer|unordered_\w+|\w+_array)\b"
+    r"|folly::(F14|fb|small_vector|sorted_vector)|google::(dense|sparse)_hash|tbb::|robin_hood::|tsl::"
+    r"|Q(Vector|List|Map|Hash|Set|String|ByteArray)\b|Eigen::(Matrix|Array)<)"
+)
+_UNREAD_VALUES = re.compile(
+    r"^(absl::(\w+::)?StatusOr|boost::(optional|variant))<"
+)  # hold values in themselves
+_POINTER_DEPTH = 3  # plain pointers that are followed from a variable
+
+
+class Planner:
+    """Makes plans, one for each type."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._plans: dict[tuple[Any, ...], Plan] = {}
+        self._to_fill: list[tuple[Plan, gdb.Type, int]] = []
+        self._whole: dict[int, Plan] = {}  # of classes with virtual bases, by id() of the plan without them
+        self._classes = Classes(memory)
+
+    @property
+    def unknown_classes(self) -> set[str]:
+        """The classes of objects that were met, without debug information."""
+        return self._classes.unknown
+
+    def plan(self, type_: gdb.Type, pointers: int = 0) -> Optional[Plan]:
+        """Return the plan of *type_*; None where it holds no containers (a number, say)."""
+        plan = self._plan(type_, pointers)
+        # One after the other, not within each other: a program's types lead from one to the next for ever so long.
+        while self._to_fill:
+            self._fill(*self._to_fill.pop())
+        return plan
+
+    def _plan(self, type_: gdb.Type, pointers: int) -> Optional[Plan]:
+        """Return the plan of *type_*, which may have to be filled yet."""
+        type_ = type_.strip_typedefs().unqualified()
+        if type_.code in (gdb.TYPE_CODE_REF, gdb.TYPE_CODE_RVALUE_REF):
+            return self._pointer(type_.target(), pointers)
+        if type_.code == gdb.TYPE_CODE_PTR:
+            if pointers >= _POINTER_DEPTH:
+                return None
+            return self._pointer(type_.target(), pointers + 1)
+        if type_.code == gdb.TYPE_CODE_ARRAY:
+            return self._array(type_, pointers)
+        if type_.code != gdb.TYPE_CODE_STRUCT:
+            return None
+        name = str(type_)
+        # Types of one name need not be one: each file may have its own.
+        key = (name, pointers, int(type_.sizeof), *((f.name, offset_of(f)) for f in fields_of(type_)))
+        if key not in self._plans:
+            self._plans[key] = Plan("struct", name, int(type_.sizeof))
+            self._to_fill.append((self._plans[key], type_, pointers))
+        return self._plans[key]
+
+    def _class_of(self, made: Plan, base: gdb.Type, pointers: int) -> Resolve:
+        """Return what finds the plan of an object whose part is *made*, the plan of class *base*."""
+
+        def resolve(vtable: int, address: int) -> Optional[Resolved]:
+            found = self._classes.find(base, vtable, address)
+            if found is None:
+                return None
+            class_, offset = found
+            plan = made if str(class_) == made.type_name else self.plan(class_, pointers)
+            return (
+                None if plan is None else Resolved(self._with_bases(plan, class_, address - offset), offset)
+            )
+
+        return resolve
+
+    def _with_bases(self, plan: Plan, class_: gdb.Type, address: int) -> Plan:
+        """Return *plan* with the virtual bases of *class_* too, which lie where the object at *address* has them."""
+        bases = virtual_bases(class_)
+        if bases and id(plan) not in self._whole:
+            whole = Plan("struct", plan.type_name, plan.size, fields=list(plan.fields))
+            for base in bases.values():
+                inner = self.plan(base)
+                if inner is not None:
+                    try:
+                        whole.fields.append((offset_in_object(class_, base, address), "", inner))
+                    except (gdb.error, OverflowError):
+                        continue
+            self._whole[id(plan)] = whole
+        return self._whole.get(id(plan), plan)
+
+    def _fill(self, made: Plan, type_: gdb.Type, pointers: int) -> None:
+        found = _STD.match(made.type_name)
+        kind = found[2] if found else ""
+        fillers = (self._fill_libcxx, self._fill_container, self._fill_compound)
+        try:
+            if _UNREAD.match(made.type_name):
+                made.kind = "unread"
+            elif _UNREAD_VALUES.match(made.type_name):
+                made.kind = "unread"
+                made.element = self._values_of(type_, pointers)
+            elif not _ITERATOR.match(made.type_name) and not any(
+                fill(made, type_, kind, pointers) for fill in fillers
+            ):
+                self._fill_struct(made, type_, pointers)
+            _shift(made, type_)
+        except (gdb.error, RuntimeError):
+            made.kind, made.fields = "struct", []  # a layout that is nobody's
+        # Of a class that is only declared the object's own class may be known.
+        if made.kind == "struct" and (is_polymorphic(type_) or not made.size):
+            made.resolve = self._class_of(made, type_, pointers)
+            made.has_virtual_base = bool(virtual_bases(type_))
+
+    def _fill_compound(self, made: Plan, type_: gdb.Type, kind: str, pointers: int) -> bool:
+        """Fill in what holds a fixed number of values, or one of several types."""
+        if kind == "tuple":
+            for offset, number, value in _tuple_parts(type_, 0):
+                inner = self._plan(value, pointers)
+                if inner is not None:
+                    made.fields.append((offset, f"get<{number}>", inner))
+        elif kind == "array" and _names(type_) & {"_M_elems", "__elems_"}:
+            _, elements = _find_field(type_, (_names(type_) & {"_M_elems", "__elems_"}).pop())
+            inner = self._plan(elements, pointers)
+            if inner is not None and inner.kind == "array":
+                made.kind, made.element, made.count = "array", inner.element, inner.count
+                made.element_size = inner.element_size
+        elif kind == "variant":
+            self._fill_variant(made, type_, pointers)
+        elif kind == "any":
+            made.kind, made.element_offset = "any", 8
+            made.resolve = self._in_any(pointers)
+        else:
+            return False
+        return True
+
+    def _fill_variant(self, made: Plan, type_: gdb.Type, pointers: int) -> None:
+        held = _find_field(type_, "__impl_")[1] if "__impl_" in _names(type_) else type_
+        held = _find_field(type_, "__impl")[1] if "__impl" in _names(type_) else held
+        names = _names(held) & {"_M_index", "__index", "__index_"}
+        offset, index = _own_field(held, names.pop()) if names else (0, None)
+        if index is None:
+            return
+        made.kind, made.element_offset, made.element_size = "variant", offset, int(index.sizeof)
+        for number in range(_template_arguments(type_)):
+            inner = self._plan(type_.template_argument(number), pointers)
+            if inner is not None:
+                made.fields.append((number, "", inner))
+
+    def _values_of(self, type_: gdb.Type, pointers: int) -> Optional[Plan]:
+        """Return a plan of all that an object of template *type_* may hold; it is asked only whether it holds any.
+
+        None where gdb doesn't list all of the arguments.
+        """
+        count = _template_arguments(type_)
+        if "variant<" in str(type_) and count < 2:
+            return None
+        plans = [self._plan(type_.template_argument(number), pointers) for number in range(count)]
+        return Plan("struct", "", 0, fields=[(0, "", plan) for plan in plans if plan is not None])
+
+    def _in_any(self, pointers: int) -> Resolve:
+        def resolve(manager: int, address: int) -> Optional[Resolved]:
+            held = held_in_any(manager)
+            if held is None:
+                return None
+            # What is held may be a number: its size counts although nothing is in it.
+            plan = self.plan(held[0], pointers) or Plan("struct", str(held[0]), int(held[0].sizeof))
+            return Resolved(plan, is_outside=held[1])
+
+        return resolve
+
+    def _fill_container(self, made: Plan, type_: gdb.Type, kind: str, pointers: int) -> bool:
+        if kind == "vector" and "_M_impl" in _names(type_):
+            value = type_.template_argument(0).strip_typedefs()
+            if value.code == gdb.TYPE_CODE_BOOL:
+                made.kind = "bits"
+                return True
+            self._elements(made, "vector", value, pointers)
+        elif kind == "basic_string" and "_M_dataplus" in _names(type_):
+            made.kind, made.element_size = "string", int(type_.template_argument(0).sizeof)
+        elif kind == "deque":
+            self._elements(made, "deque", type_.template_argument(0), pointers)
+        elif kind == "list" and "_M_impl" in _names(type_):
+            self._elements(made, "list", type_.template_argument(0), pointers)
+            made.element_offset = _align(16, type_.template_argument(0))
+            made.node_size = _round(made.element_offset + made.element_size, 8)
+        elif kind == "forward_list" and "_M_impl" in _names(type_):
+            self._elements(made, "forward", type_.template_argument(0), pointers)
+            _place_in_node(made, 8, _alignment(type_.template_argument(0)))
+        elif kind in _TREES:
+            self._elements(made, "tree", _value_type(type_, kind), pointers)
+            made.element_offset = _align(32, _value_type(type_, kind))
+            made.node_size = _round(made.element_offset + made.element_size, 8)
+        elif kind in _HASHES:
+            self._elements(made, "hash", _value_type(type_, kind), pointers)
+            made.element_offset = _align(8, _value_type(type_, kind))
+            made.node_size = _round(made.element_offset + made.element_size, 8)
+            if _caches_hash(type_):
+                made.node_size += 8
+        elif kind in ("unique_ptr", "shared_ptr", "optional"):
+            self._fill_pointer(made, type_, kind, pointers)
+        else:
+            return False
+        return True
+
+    def _fill_libcxx(self, made: Plan, type_: gdb.Type, kind: str, pointers: int) -> bool:
+        names = _names(type_) if kind else ()
+        value: Any = type_.template_argument(0) if kind in ("vector", "deque", "list") else None
+        if kind == "vector" and "__begin_" in names and value.strip_typedefs().code != gdb.TYPE_CODE_BOOL:
+            self._elements(made, "vector", value, pointers)
+        elif kind == "vector" and "__begin_" in names:
+            made.kind = "libcxx_bits"
+        elif kind == "basic_string" and ("__r_" in names or "__rep_" in names):
+            data = _find_field(_find_field(type_, "__l")[1], "__data_")[0]
+            made.kind = "libcxx_other_string" if data == 0 else "libcxx_string"
+            made.element_size = int(type_.template_argument(0).sizeof)
+        elif kind == "deque" and "__map_" in names:
+            self._elements(made, "libcxx_deque", value, pointers)
+        elif kind == "list" and "__end_" in names:
+            self._elements(made, "libcxx_list", value, pointers)
+            _place_in_node(made, 16, _alignment(value))
+        elif kind == "forward_list" and "__before_begin_" in names:
+            self._elements(made, "forward", type_.template_argument(0), pointers)
+            _place_in_node(made, 8, _alignment(type_.template_argument(0)))
+        elif kind in _TREES and "__tree_" in names:
+            # The value may begin right behind the colour, which is one byte.
+            _place_in_node(made, 25, self._values(made, "libcxx_tree", type_, kind, pointers))
+        elif kind in _HASHES and "__table_" in names:
+            _place_in_node(made, 16, self._values(made, "hash", type_, kind, pointers))
+        elif kind == "shared_ptr" and "__cntrl_" in names:
+            self._fill_pointer(made, type_, kind, pointers)
+            made.count = 24
+        else:
+            return False
+        return True
+
+    def _values(self, made: Plan, kind: str, type_: gdb.Type, container: str, pointers: int) -> int:
+        """Let *made* hold the values of a map or set; return their alignment. Their pair may have no type."""
+        try:
+            value = _value_type(type_, container)
+            self._elements(made, kind, value, pointers)
+            return _alignment(value)
+        except gdb.error:
+            first, second = type_.template_argument(0), type_.template_argument(1)
+            offset = _round(int(first.strip_typedefs().sizeof), _alignment(second))
+            alignment = max(_alignment(first), _alignment(second))
+            made.kind = kind
+            made.element_size = _round(offset + int(second.strip_typedefs().sizeof), alignment)
+            inner = [(0, "first", self._plan(first, pointers)),
+                     (offset, "second", self._plan(second, pointers))]  # fmt: skip
+            fields = [(at, name, plan) for at, name, plan in inner if plan is not None]
+            made.element = Plan("struct", f"{made.type_name}::value_type", made.element_size, fields=fields)
+            return alignment
+
+    def _fill_pointer(self, made: Plan, type_: gdb.Type, kind: str, pointers: int) -> None:
+        target = type_.template_argument(0).strip_typedefs()
+        made.kind = kind.partition("_")[0]
+        made.count = 16  # bytes of libstdc++'s counts
+        if kind == "unique_ptr" and target.code == gdb.TYPE_CODE_ARRAY and made.size == 8:
+            self._elements(made, "owned_array", target.target(), pointers)
+            made.element_offset = max(_alignment(target.target()), 8)
+            return
+        if kind == "unique_ptr" and made.size != 8:
+            made.kind = "struct"  # a deleter with a state of its own
+            return
+        made.element_size = int(target.sizeof)
+        made.element = self._plan(target, pointers)
+        if kind == "optional" and made.element is None:
+            made.kind = "struct"
+
+    def _elements(self, made: Plan, kind: str, value: gdb.Type, pointers: int) -> None:
+        made.kind = kind
+        made.element_size = max(int(value.strip_typedefs().sizeof), 1)
+        made.element = self._plan(value, pointers)
+
+    def _fill_struct(self, made: Plan, type_: gdb.Type, pointers: int) -> None:
+        for field in type_.fields():
+            offset = offset_of(field)
+            if getattr(field, "bitsize", 0) or offset is None or field.type is None:
+                continue  # a static member, bits, or a virtual base
+            inner = self._plan(field.type, pointers)
+            if inner is not None:
+                name = "" if field.is_base_class or not field.name else str(field.name)
+                made.fields.append((offset, name, inner))
+
+    def _pointer(self, target: gdb.Type, pointers: int) -> Optional[Plan]:
+        inner = self._plan(target, pointers)
+        return None if inner is None else Plan("pointer", "", 8, element=inner)
+
+    def _array(self, type_: gdb.Type, pointers: int) -> Optional[Plan]:
+        target = type_.target()
+        inner = self._plan(target, pointers)
+        size = int(target.strip_typedefs().sizeof)
+        if inner is None or not size:
+            return None
+        return Plan("array", "", int(type_.sizeof), inner, size, count=int(type_.sizeof) // size)
+
+
+def _shift(made: Plan, type_: gdb.Type) -> None:
+    """Let *made* read its container from where its first pointer is, behind an allocator with a state."""
+    name, usual = _FIRST_FIELDS.get(made.kind, ("", 0))
+    if not name or name not in _all_names(type_):
+        return
+    offset = _find_field(type_, name)[0] - usual
+    if offset > 0:
+        inner = replace(made, fields=[])
+        made.kind, made.fields = "struct", [(offset, "", inner)]
+
+
+def _all_names(type_: gdb.Type) -> set[str]:
+    """Return the names of the fields of *type_*, of its bases and of its members without further containers."""
+    names: set[str] = set()
+    for field in fields_of(type_):
+        if field.name and not field.is_base_class:
+            names.add(str(field.name))
+        inner = field.type.strip_typedefs() if field.type is not None else None
+        if (
+            inner is not None
+            and inner.code == gdb.TYPE_CODE_STRUCT
+            and (field.is_base_class or field.name in _INNER)
+        ):
+            names |= _all_names(inner)
+    return names
+
+
+_INNER = ("_M_impl", "_M_dataplus", "_M_t", "_M_h", "_M_node")
+
+
+def _find_field(type_: gdb.Type, name: str) -> tuple[int, gdb.Type]:
+    """Return offset and type of the first field called *name*, however deep; raises RuntimeError without one."""
+    for field in type_.strip_typedefs().fields():
+        offset_here = offset_of(field)
+        if offset_here is None or field.type is None:
+            continue  # a static member
+        if field.name == name:
+            return offset_here, field.type.strip_typedefs()
+        if field.type.strip_typedefs().code in (gdb.TYPE_CODE_STRUCT, gdb.TYPE_CODE_UNION):
+            try:
+                offset, found = _find_field(field.type, name)
+            except RuntimeError:
+                continue
+            return offset_here + offset, found
+    raise RuntimeError(f"no field {name}")
+
+
+def _own_field(type_: gdb.Type, name: str) -> tuple[int, Optional[gdb.Type]]:
+    """Return offset and type of the field called *name*, of *type_* or of its bases: not of what it holds."""
+    for field in type_.fields():
+        offset = offset_of(field)
+        if offset is None:
+            continue
+        if field.name == name:
+            return offset, field.type.strip_typedefs()
+        if field.is_base_class:
+            inner, found = _own_field(field.type.strip_typedefs(), name)
+            if found is not None:
+                return offset + inner, found
+    return 0, None
+
+
+def _tuple_parts(type_: gdb.Type, start: int) -> Iterator[tuple[int, int, gdb.Type]]:
+    """Yield offset, number and type of the values of a tuple, as far as they aren't empty."""
+    for field in type_.fields():
+        offset = offset_of(field)
+        if offset is None or field.type is None:
+            continue
+        inner = field.type.strip_typedefs()
+        found = _TUPLE_PART.match(str(inner))
+        if found is None and (field.is_base_class or field.name == "__base_"):
+            yield from _tuple_parts(inner, start + offset)
+        elif found is not None:
+            for value in fields_of(inner):
+                at = offset_of(value)
+                if value.name in _TUPLE_VALUES and at is not None:
+                    yield start + offset + at, int(found[1]), value.type
+
+
+def _template_arguments(type_: gdb.Type) -> int:
+    count = 0
+    while True:
+        try:
+            type_.template_argument(count)
+        except (gdb.error, RuntimeError):
+            return count
+        count += 1
+
+
+def _place_in_node(made: Plan, offset: int, alignment: int) -> None:
+    made.element_offset = _round(offset, alignment)
+    made.node_size = _round(made.element_offset + made.element_size, max(alignment, 8))
+
+
+def _names(type_: gdb.Type) -> set[str]:
+    names: set[str] = set()
+    for field in type_.fields():
+        if field.name and not field.is_base_class:
+            names.add(str(field.name))
+        elif field.type is not None and field.type.strip_typedefs().code == gdb.TYPE_CODE_STRUCT:
+            names |= _names(field.type.strip_typedefs())  # a base; from LLVM 21 nameless structs hold pairs
+    return names
+
+
+def _value_type(type_: gdb.Type, kind: str) -> gdb.Type:
+    if "map" not in kind:
+        return type_.template_argument(0)
+    for scope in (type_, type_.strip_typedefs()):
+        try:
+            return gdb.lookup_type(f"{scope}::value_type").strip_typedefs()
+        except gdb.error:
+            continue
+    key, value = type_.template_argument(0), type_.template_argument(1)
+    return gdb.lookup_type(f"std::pair<{key} const, {value}>").strip_typedefs()
+
+
+def _align(offset: int, type_: gdb.Type) -> int:
+    return _round(offset, _alignment(type_))
+
+
+def _alignment(type_: gdb.Type) -> int:
+    return max(int(getattr(type_.strip_typedefs(), "alignof", 8) or 8), 1)
+
+
+def _round(size: int, to: int) -> int:
+    return -(-size // to) * to
+
+
+def _caches_hash(type_: gdb.Type) -> bool:
+    # libstdc++ keeps the hash in the node where computing it again is slow: strings.
+    return "basic_string" in str(type_.template_argument(0).strip_typedefs())

@@ -1,0 +1,141 @@
+"""What only a gdb that 'gdbmem launch' started gets: the connection, `run`, and word of the program's end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+
+import gdb
+
+from gdbmem.debugger.command import say, warn
+from gdbmem.debugger.ctrlc import ctrl_c
+from gdbmem.debugger.location import program_runs
+from gdbmem.debugger.registry import LAUNCHED_COMMANDS, register
+from gdbmem.debugger.session import session
+from gdbmem.debugger.snapshots.snapshots import save_history
+from gdbmem.engines.engine import table
+from gdbmem.errors import GdbmemError
+from gdbmem.launch.protocol import ATTACHED, NATIVE
+from gdbmem.setup.gdb_call import gdb_call
+
+_WHAT_NEXT = {
+    "": "Set breakpoints, 'continue', 'memsnap NAME', 'memdiff'; 'help gdbmem' lists more.",
+    "massif": "Set breakpoints, 'continue', 'massif-snap NAME', 'massif-diff'; 'help gdbmem' lists more.",
+    "none": "Set breakpoints, 'continue', 'memexplain', 'memwatch next'; 'help gdbmem' lists more.",
+    "memcheck": "Set breakpoints, 'continue', 'memsnap NAME', 'memdiff', 'memleaks'; 'help gdbmem' lists more.",
+    "dhat": "Set breakpoints, 'continue'; the profile of the whole run comes at the program's end.",
+    "heaptrack": "Set breakpoints, 'continue'; the profile of the whole run comes at the program's end.",
+}
+# gdb's `kill`, which it does of itself before another target too, ends valgrind without its file. A hook, unlike a
+# command of ours, leaves `kill` itself alone. (One after a remote target's `detach` is never called.)
+_HOOKS = {
+    "hook-kill": "save_before_kill()",
+    "hook-attach": "save_before_kill()",
+    "hook-core-file": "save_before_kill()",
+    "hookpost-kill": "note_farewell(\"The program was killed; 'run' starts it again.\")",
+    "hook-detach": "note_farewell(\"The program runs on without gdb; 'run' starts it afresh.\")",
+    "hook-disconnect": "note_farewell(\"The program runs on without gdb; 'run' starts it afresh.\")",
+}
+
+
+def install_launched() -> None:
+    """Listen to what a launched gdb does; connecting is `connect()`'s, when gdb has read everything."""
+    gdb.events.before_prompt.connect(_before_prompt)
+    gdb.events.exited.connect(session.note_exit)
+    if NATIVE not in os.environ:  # gdb's own run and kill do there
+        for name, call in _HOOKS.items():
+            _add_hook(name, call)
+
+
+def _add_hook(name: str, call: str) -> None:
+    """Define gdb's hook *name* to make *call*, then to do what the user's own hook of that name does."""
+    try:
+        shown = str(gdb.execute(f"show user {name}", to_string=True))
+    except gdb.error:  # there is none
+        shown = ""
+    own = shown.partition("\n")[2].rstrip("\n")
+    gdb.execute(f"define {name}\n{gdb_call('launched.launched', call)}\n{own}\nend")
+
+
+def _continuing(event: gdb.ContinueEvent) -> None:
+    try:
+        with contextlib.suppress(GdbmemError):  # the launcher has gone: the next prompt says so
+            session.give_keyboard()
+            ctrl_c.on_continue(session.presses)
+    except KeyboardInterrupt:
+        # It is meant for the program; gdb would only print it.
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def _calling(event: gdb.Event) -> None:
+    """Watch over a call that gdb makes the program do, as over what it does by itself."""
+    if session.native is None:
+        return
+    if isinstance(event, gdb.InferiorCallPreEvent):
+        with contextlib.suppress(GdbmemError):
+            session.give_keyboard()
+            ctrl_c.on_call(session.presses)
+    else:
+        ctrl_c.on_call_over()
+
+
+def _before_prompt() -> None:
+    try:
+        ctrl_c.on_prompt()
+        session.take_keyboard()
+        session.notice_end()
+    except GdbmemError as error:
+        session.wire = None
+        warn(str(error))
+
+
+def save_before_kill() -> None:
+    """Save what valgrind's tool knows before gdb kills the program; of one that has not begun it knows nothing."""
+    if program_runs():
+        with contextlib.suppress(GdbmemError):
+            what = "massif's own history" if session.engine == "massif" else "the heap as it was"
+            say(f"{what} up to here is kept in {save_history()}, whatever you answer")
+
+
+def note_farewell(sentence: str) -> None:
+    """Once the program has gone it was on the user's own word: there is nothing to find out, *sentence* says it."""
+    session.farewell = sentence
+
+
+def connect() -> None:
+    """Connect this gdb to the waiting valgrind and greet the user, who gets `run` and `start`."""
+    if NATIVE not in os.environ and ATTACHED not in os.environ:  # gdb's own do there
+        register(LAUNCHED_COMMANDS)
+    try:
+        session.open_wire()
+        session.connect()
+        gdb.events.cont.connect(_continuing)
+        gdb.events.inferior_call.connect(_calling)
+        if NATIVE not in os.environ:  # there gdb has them from its command line, redirections too
+            session.arguments.show(list(session.run.facts["arguments"]))
+        session.ask("ready")
+    except (GdbmemError, gdb.error) as error:
+        warn(f"could not connect to the program: {error}")
+        return
+    finally:
+        # They have been blocked since this gdb began to load; what was pressed meanwhile found nothing to interrupt.
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGQUIT))
+    _greet()
+
+
+def _greet() -> None:
+    program = session.run.facts["program"].rpartition("/")[2]
+    if ATTACHED in os.environ:
+        from gdbmem.debugger.native.attached import greeting
+
+        say(greeting(program))
+    else:
+        under = f"under {session.engine}" if session.engine != "none" else "without a heap profiler"
+        say(f"{program} is stopped before its first instruction, {under}.")
+    engine = session.engine
+    if engine != "none":
+        what = "The profile goes" if table(engine).whole_run else "Snapshots go"
+        say(f"{what} to {session.run.folder}/")
+    say(_WHAT_NEXT.get(engine, _WHAT_NEXT[""]))

@@ -1,0 +1,241 @@
+"""A recipe played inside an unattended gdb: its points as breakpoints, its results told to the launcher.
+
+The launcher's record of what it was told is the truth about the run: gdb's exit status is 0 also when a script
+of its raised.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import gdb
+
+from gdbmem.analysis.ledger.answer import answer_ledger
+from gdbmem.debugger.containers.containers import survey_here
+from gdbmem.debugger.ledger.explain import read_ledger_here
+from gdbmem.debugger.ledger.saved import keep_ledger, keep_survey
+from gdbmem.debugger.location import current_place, current_thread, program_runs, users_place
+from gdbmem.debugger.session import session
+from gdbmem.debugger.snapshots.breakpoints import ActionBreakpoint, act_now
+from gdbmem.debugger.snapshots.snapshots import blind_spot, take_in_passing, take_snapshot
+from gdbmem.debugger.stops import signal_here
+from gdbmem.errors import GdbmemError, internal_error
+from gdbmem.recipes.recipe import Action, Point, recipe_from_plan
+from gdbmem.report.containers.containers import answer_survey
+from gdbmem.runs.run import SnapshotRecord
+from gdbmem.runs.saved_results import CONTAINERS, LEDGER
+
+# Those end the program unless it handles them itself: worth a word about where.
+_FATAL = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS")
+_NEED_A_STOP = (
+    "gdb",
+    "ledger",
+    "containers",
+)  # they ask more of gdb than it can do while it decides whether to stop
+_SETTINGS = (
+    "set pagination off",
+    "set confirm off",
+    "set width 0",
+    "set breakpoint pending on",
+    "set debuginfod enabled off",
+    "set print thread-events off",
+    "handle all nostop noprint pass",
+    "handle SIGINT nostop noprint pass",  # 'all' spares it, and nobody presses Ctrl-C here
+    f"handle {' '.join(_FATAL)} stop print pass",
+)
+
+
+def play() -> None:
+    """Play the launcher's recipe from the program's first instruction to its end."""
+    session.open_wire()
+    try:
+        _play()
+    except (GdbmemError, gdb.error) as error:
+        session.tell(tell="failed", sentence=str(error))
+    except Exception as error:  # noqa: BLE001  (a host: gdb calls this)
+        session.tell(tell="failed", sentence=internal_error(error))
+
+
+def _play() -> None:
+    recipe = recipe_from_plan(session.ask("plan")["answer"])
+    for setting in _SETTINGS:
+        try:
+            gdb.execute(setting, to_string=True)
+        except gdb.error:
+            continue  # an older gdb doesn't know it and doesn't need it
+    session.connect()
+    session.ask("ready")
+    points = [_PlayedPoint(index, point) for index, point in enumerate(recipe.points)]
+    session.tell(tell="started")
+    while program_runs():
+        try:
+            gdb.execute("continue", to_string=True)
+        except gdb.error as error:
+            if program_runs():
+                raise
+            fate = session.fate()
+            if not fate["next"]:
+                session.tell(tell="connection-lost", sentence=str(error))
+                break
+            session.follow(fate["next"])
+        else:
+            if program_runs() and (not act_now() or any(point.waiting for point in points)):
+                _report_stop(points)
+    for point in points:
+        point.report()
+    session.tell(tell="finished", **session.fate())
+
+
+def _report_stop(points: list[_PlayedPoint]) -> None:
+    """The program stopped: a point has a gdb command to do, or has failed, or a signal came."""
+    explained = False
+    for point in points:
+        if point.waiting:
+            point.catch_up()
+            explained = True
+        if point.breakpoint is not None and point.breakpoint.failure:
+            session.tell(tell="point-failed", point=point.index, sentence=point.breakpoint.failure)
+            point.breakpoint.failure = None
+            point.breakpoint.enabled = False
+            explained = True
+    if explained:
+        return
+    name = signal_here()
+    sentence = f"{name} ({_describe(name)})" if name else "an unknown signal"
+    session.tell(tell="stopped", sentence=sentence, place=users_place(), backtrace=_backtrace())
+
+
+def _describe(name: str) -> str:
+    import signal
+
+    number = getattr(signal, name, None)
+    return (signal.strsignal(number) if number is not None else None) or "a signal"
+
+
+def _backtrace() -> str:
+    return str(gdb.execute("backtrace 30", to_string=True))
+
+
+def _result(action: Action) -> dict[str, Any]:
+    return {"action": action.kind, "argument": action.argument}
+
+
+class _PlayedPoint:
+    """One point of the recipe as a breakpoint."""
+
+    def __init__(self, index: int, point: Point) -> None:
+        self.index = index
+        self._point = point
+        self._recorded = 0
+        self._waiting: list[int] = []  # hits whose actions are to be done when gdb has stopped
+        self.breakpoint: Optional[ActionBreakpoint] = None
+        try:
+            self.breakpoint = ActionBreakpoint(
+                point.at, self, wanted=point.hits, condition=point.when, after=point.after
+            )
+        except (gdb.error, RuntimeError) as error:
+            session.tell(tell="unresolved", point=index, sentence=str(error))
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._waiting)
+
+    def catch_up(self) -> None:
+        """Do the actions of the hits at which the program was stopped for them."""
+        while self._waiting:
+            self._record(self._waiting.pop(0))
+
+    def __call__(self, hit: int) -> bool:
+        if self._stops:
+            self._waiting.append(hit)
+            return True
+        self._record(hit)
+        return False
+
+    def in_passing(self, hit: int) -> bool:
+        """Do the actions of a native program's hit while it runs on; False: it has to be stopped."""
+        actions = self._point.actions
+        if self._stops or sum(action.kind == "snap" for action in actions) > 1:
+            return False
+        place, thread = current_place(), current_thread()
+        results = [
+            self._carry_out(action, hit) if action.kind != "snap" else _result(action) for action in actions
+        ]
+        snap = next((result for result in results if result["action"] == "snap"), None)
+
+        def taken(record: Optional[SnapshotRecord], text: str) -> None:
+            assert snap is not None
+            if record is None:
+                snap["error"] = text
+            else:
+                snap.update(snapshot=record.label, heap_bytes=record.heap_bytes, text=text)
+                warning = blind_spot(record.heap_bytes)
+                if warning:
+                    snap["warning"] = warning
+            self._tell(hit, place, thread, results)
+
+        try:
+            if snap is not None and not take_in_passing(self._point.name, hit, taken):
+                return False
+        except GdbmemError as error:
+            taken(None, str(error))
+        if snap is None:
+            self._tell(hit, place, thread, results)
+        return True
+
+    @property
+    def _stops(self) -> bool:
+        # A gdb command that fails while gdb decides whether to stop leaves gdb without its program.
+        return any(action.kind in _NEED_A_STOP for action in self._point.actions)
+
+    def _record(self, hit: int) -> None:
+        results = [self._carry_out(action, hit) for action in self._point.actions]
+        self._tell(hit, current_place(), current_thread(), results)
+
+    def _tell(
+        self, hit: int, place: Optional[str], thread: Optional[int], results: list[dict[str, Any]]
+    ) -> None:
+        self._recorded += 1
+        session.tell(tell="hit", point=self.index, hit=hit, place=place, thread=thread, results=results)
+
+    def _carry_out(self, action: Action, hit: int) -> dict[str, Any]:
+        """Do *action*; a failure is a result too, and the others are still done."""
+        result = _result(action)
+        try:
+            if action.kind == "snap":
+                record, summary = take_snapshot(self._point.name, hit=hit)
+                result.update(snapshot=record.label, heap_bytes=record.heap_bytes, text=summary)
+                warning = blind_spot(record.heap_bytes)
+                if warning:
+                    result["warning"] = warning
+            elif action.kind in (LEDGER, CONTAINERS):
+                result.update(self._keep(action.kind, hit))
+            elif action.kind == "backtrace":
+                result["text"] = _backtrace()
+            elif action.kind == "print":
+                result["text"] = f"{action.argument} = {gdb.parse_and_eval(action.argument)}"
+            elif action.kind == "gdb":
+                result["text"] = str(gdb.execute(action.argument, to_string=True))
+        except (GdbmemError, gdb.error) as error:
+            result["error"] = str(error)
+        return result
+
+    def _keep(self, kind: str, hit: int) -> dict[str, Any]:
+        """Keep a ledger or survey under the point's name; return its label and the sentence that sums it up."""
+        if kind == LEDGER:
+            ledger = read_ledger_here()
+            record = keep_ledger(self._point.name, ledger, hit=hit)
+            return {"kept": record.label, "text": answer_ledger(ledger)}
+        survey = survey_here()
+        survey.check()
+        record = keep_survey(self._point.name, survey, hit=hit)
+        return {"kept": record.label, "text": answer_survey(survey)}
+
+    def report(self) -> None:
+        """Tell how often the point was hit, and whether its location was ever found in the program."""
+        hits = self.breakpoint.hits if self.breakpoint is not None else 0
+        pending = self.breakpoint is None or bool(getattr(self.breakpoint, "pending", False))
+        left = self.breakpoint.left_calls if self.breakpoint is not None else 0
+        session.tell(
+            tell="point", point=self.index, hits=hits, recorded=self._recorded, pending=pending, left=left
+        )

@@ -1,0 +1,52 @@
+"""Questions to the valgrind that the program is under, and answers of gdb's that may hold any bytes."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Callable
+
+import gdb
+
+from gdbmem.debugger.location import program_runs
+from gdbmem.debugger.session import not_under_massif, require_program
+from gdbmem.errors import TargetError
+
+
+def monitor(command: str) -> str:
+    """Run *command* in valgrind's gdbserver and return what it said: "" when all went well.
+
+    Raises TargetError, with what to type instead, where there is no valgrind.
+    """
+    return _monitored(lambda: str(gdb.execute(f"monitor {command}", to_string=True)))
+
+
+def monitor_text(command: str) -> str:
+    """Return what monitor() does, also where names in it are no UTF-8."""
+    return _monitored(lambda: gdb_text(f"monitor {command}"))
+
+
+def _monitored(ask: Callable[[], str]) -> str:
+    require_program()
+    try:
+        return ask().strip()
+    except gdb.error as error:
+        if not program_runs():
+            raise TargetError(
+                f"the program went away during this command ({error})",
+                slug="connection-lost",
+                hint="what was captured before is in the run folder",
+            ) from None
+        raise not_under_massif() from None
+
+
+def gdb_text(command: str) -> str:
+    """Return what gdb's *command* prints; bytes that are no UTF-8 are lone surrogates.
+
+    gdb's Python can't take them; gdb's `pipe` can.
+    """
+    # The name goes through a shell: TMPDIR may hold anything.
+    with tempfile.TemporaryDirectory(prefix="gdbmem-", dir="/tmp") as folder:
+        answer = Path(folder) / "answer"
+        gdb.execute(f"pipe {command} | cat >{answer}", to_string=True)
+        return answer.read_bytes().decode("utf-8", "surrogateescape")

@@ -1,0 +1,1 @@
+"""memexplain, memtrim and what they call in the stopped process."""

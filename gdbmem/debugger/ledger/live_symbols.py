@@ -1,0 +1,56 @@
+"""Names for addresses of the program that this gdb holds: it has the symbols loaded already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from gdbmem.debugger.batch.name_addresses import Namer
+from gdbmem.formats.addresses import Binary, MemoryMap, parse_maps
+from gdbmem.model.calltree import Frame
+
+if TYPE_CHECKING:
+    from gdbmem.errors import Notice
+
+
+class LiveSymbols:
+    """Names places in the files that process *pid* has mapped (formats.addresses.Symbols)."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._namer = Namer()
+        self._known: dict[tuple[Binary, int], Sequence[Frame]] = {}
+
+    def frames(
+        self, wanted: Mapping[Binary, Iterable[int]], *, recorded: float = 0.0
+    ) -> tuple[Mapping[tuple[Binary, int], Sequence[Frame]], Sequence[Notice]]:
+        """Return the frames, innermost first, of file offsets in binaries; what is unknown is left out."""
+        places = [(binary, offset) for binary, offsets in wanted.items() for offset in offsets]
+        if any(place not in self._known for place in places):
+            maps = self._maps()
+            for place in places:
+                if place not in self._known:
+                    self._known[place] = self._frames(maps, *place)
+        return {place: self._known[place] for place in places if self._known[place]}, ()
+
+    def prepare(self, wanted: Mapping[Binary, Iterable[int]]) -> None:
+        """Do nothing: asking this gdb for several places at once saves no time."""
+
+    def look_in(self, folder: str) -> None:
+        """Do nothing: gdb has the files."""
+
+    def _maps(self) -> MemoryMap:
+        try:
+            with open(f"/proc/{self._pid}/maps", "rb") as stream:  # noqa: PTH123
+                return parse_maps(stream)
+        except OSError:
+            return MemoryMap(())
+
+    def _frames(self, maps: MemoryMap, binary: Binary, offset: int) -> Sequence[Frame]:
+        for region in maps.regions:
+            at = offset - region.offset
+            if region.binary.path == binary.path and 0 <= at < region.end - region.start:
+                named = self._namer.frames(region.start + at)
+                return [Frame(f, file, line, None if file else binary.path, is_inlined)
+                        for f, file, line, is_inlined in named]  # fmt: skip
+        return ()

@@ -1,0 +1,130 @@
+"""memexplain --malloc-info: malloc_info called in the stopped process, beside the ledger of the same moment.
+
+It writes to a FILE, which libc takes from the heap that is asked about. The stream gets a file in memory and a buffer
+in a page of ours, so that its own block is all it takes; the ledger is read while that block is there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Optional, TextIO
+
+import gdb
+
+from gdbmem.debugger.ledger.explain import core_path, local_pid, read_ledger_here
+from gdbmem.debugger.ledger.malloc_calls import call_malloc, check_callable, refused
+from gdbmem.debugger.selection import selection_kept
+from gdbmem.errors import TargetError
+from gdbmem.model.memory import MemoryUnreadable
+
+_FULLY_BUFFERED = 0  # _IOFBF
+_CLOSE_ON_EXEC = 1  # MFD_CLOEXEC
+_BUFFER_BYTES = 8192
+_MOST_BYTES = 1 << 26
+# Whoever stands in one of these may hold the lock of libc's list of streams, or have half-changed it.
+_WITH_STREAMS = re.compile(
+    r"_IO_(?:new_)?(?:link_in|un_link|flush_all\w*|cleanup|unbuffer_all|list_\w+|fclose|fopen\w*|fdopen)"
+    r"|(?:__)?(?:fopen|fdopen|fclose|fflush|fcloseall|popen|pclose|freopen|exit|fork|vfork)(?:64)?|__run_exit_handlers"
+    r"|__libc_fork|open_memstream|fmemopen|fopencookie|tmpfile"
+)
+_FRAMES = 32
+
+
+def write_malloc_info(stream: TextIO, *, as_json: bool) -> None:
+    """Write what malloc_info, called in the process, says beside the ledger."""
+    from gdbmem.debugger.terminal import console_on
+    from gdbmem.formats.malloc_info import parse_malloc_info
+    from gdbmem.report.ledger.malloc_info import malloc_info_json, print_malloc_info
+
+    if core_path() is not None:
+        raise TargetError(
+            "a core can't run malloc_info", slug="trim-refused", hint="'memexplain' says what the heap holds"
+        )
+    check_callable(read_ledger_here(), "malloc_info")
+    _check_streams()
+    with _stream() as (file, descriptor):
+        ledger = read_ledger_here()
+        call_malloc("malloc_info", [0, file])
+        call_malloc("fflush", [file])
+        text = _written(descriptor)
+        size = _block_bytes(file)
+    theirs = parse_malloc_info(text)
+    if as_json:
+        stream.write(malloc_info_json(theirs, ledger, size))
+    else:
+        print_malloc_info(theirs, ledger, size, console_on(stream))
+
+
+@contextmanager
+def _stream() -> Iterator[tuple[int, int]]:
+    """Open a FILE over memory in the process; yield its address and descriptor; close both."""
+    from gdbmem.debugger.ledger.malloc_calls import alone, call_for_address
+    from gdbmem.debugger.native.inferior import program
+
+    def placed(data: bytes) -> int:
+        with alone():
+            return program.place(data)
+
+    descriptor = call_malloc("memfd_create", [placed(b"malloc_info\0"), _CLOSE_ON_EXEC])
+    if descriptor < 0:
+        raise refused("the process may not make a file in memory, which malloc_info would write to")
+    file = 0
+    try:
+        file = call_for_address("fdopen", [descriptor, placed(b"w\0")])
+        if not file:
+            raise refused("the process could not open the stream that malloc_info would write to")
+        call_malloc("setvbuf", [file, placed(bytes(_BUFFER_BYTES)), _FULLY_BUFFERED, _BUFFER_BYTES])
+        yield file, descriptor
+    finally:
+        if file:
+            call_malloc("fclose", [file])
+        else:
+            call_malloc("close", [descriptor])
+
+
+def _written(descriptor: int) -> str:
+    pid = local_pid()
+    with suppress(OSError), open(f"/proc/{pid}/fd/{descriptor}", "rb") as file:  # noqa: PTH123
+        return os.pread(file.fileno(), _MOST_BYTES, 0).decode("ascii", "replace")
+    raise TargetError(
+        "what malloc_info wrote can't be read back",
+        slug="trim-refused",
+        hint="run gdb as the process's user, or as root",
+    )
+
+
+def _block_bytes(address: int) -> int:
+    """Return how large the block at *address* is, by its header."""
+    with suppress(MemoryUnreadable, gdb.error):
+        head = bytes(gdb.selected_inferior().read_memory(address - 8, 8))
+        return (int.from_bytes(head, "little") & ~7) - 8
+    return 0
+
+
+def _check_streams() -> None:
+    """Raise TargetError where a thread may hold what opening a stream needs."""
+    with selection_kept():
+        for thread in gdb.selected_inferior().threads():
+            thread.switch()
+            name = _with_streams(gdb.newest_frame())
+            if name:
+                raise refused(
+                    f"thread {thread.num} stands in {name}, where opening a stream could wait for ever"
+                )
+
+
+def _with_streams(frame: Optional[gdb.Frame]) -> str:
+    for _ in range(_FRAMES):
+        if frame is None:
+            break
+        name = frame.name() or ""
+        if _WITH_STREAMS.fullmatch(name):
+            return name
+        try:
+            frame = frame.older()
+        except gdb.error:
+            break
+    return ""

@@ -1,0 +1,44 @@
+"""Ledgers and surveys of containers, kept in this gdb's run with where the program stood, and found again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Optional
+
+from gdbmem.debugger.location import current_place, current_thread
+from gdbmem.debugger.session import session
+from gdbmem.debugger.stops import hits_here
+from gdbmem.inspection.saved_ledgers import load_ledger, load_survey, save_ledger, save_survey
+
+if TYPE_CHECKING:
+    from gdbmem.model.containers import Survey
+    from gdbmem.model.ledger import Ledger
+    from gdbmem.runs.saved_results import Kept
+
+
+def keep_ledger(name: str, ledger: Ledger, *, hit: Optional[int] = None) -> Kept:
+    """Keep *ledger* under *name* in this gdb's run, which is made now if need be."""
+    return save_ledger(session.run_of("none"), name, ledger, **_where(hit))
+
+
+def keep_survey(name: str, survey: Survey, *, hit: Optional[int] = None) -> Kept:
+    """Keep *survey* under *name* in this gdb's run, which is made now if need be."""
+    return save_survey(session.run_of("none"), name, survey, **_where(hit))
+
+
+def _where(hit: Optional[int]) -> dict[str, Any]:
+    return {
+        "place": current_place(),
+        "thread": current_thread(),
+        "hit": hit if hit is not None else hits_here(),
+        "seconds": round(session.seconds, 3),
+    }
+
+
+def kept_ledger(text: str) -> Ledger:
+    """Return the ledger that *text* names: saved in this gdb's run, a file, or RUN:NAME; raises InputError."""
+    return load_ledger(text, session.run if session.has_run else None, has_own=True)
+
+
+def kept_survey(text: str) -> Survey:
+    """Return the survey that *text* names, likewise."""
+    return load_survey(text, session.run if session.has_run else None, has_own=True)

@@ -1,0 +1,55 @@
+"""memtrim: malloc_trim(0) in the stopped process, with what it returned beside what was predicted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gdbmem.debugger.command import Command
+from gdbmem.debugger.ledger.explain import core_path, read_ledger_here
+from gdbmem.debugger.ledger.malloc_calls import call_malloc, check_callable
+from gdbmem.errors import TargetError
+from gdbmem.units import format_size
+
+if TYPE_CHECKING:
+    import argparse
+
+    from gdbmem.arguments import ArgumentParser
+
+
+class TrimCommand(Command):
+    """Predict, call, measure."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        from gdbmem.arguments import add_output_options
+
+        add_output_options(parser)
+
+    def run(self, args: argparse.Namespace) -> None:
+        from gdbmem.report.output import open_output
+
+        if core_path() is not None:
+            raise TargetError(
+                "a core can't run malloc_trim",
+                slug="trim-refused",
+                hint="'memexplain' says what it would have returned",
+            )
+        with open_output(args.output, force=args.force) as stream:
+            before = read_ledger_here()
+            check_callable(before, "malloc_trim")
+            call_malloc("malloc_trim", [0])
+            after = read_ledger_here()
+            if args.json:
+                from gdbmem.report.ledger.ledger_json import trim_json
+
+                stream.write(trim_json(before, after))
+                return
+            from gdbmem.debugger.terminal import console_on
+            from gdbmem.report.ledger.ledger_json import returned_bytes
+            from gdbmem.report.ledger.ledger_text import print_growth
+
+            stream.write(
+                f"malloc_trim(0) returned {format_size(returned_bytes(before, after))};"
+                f" {format_size(before.releasable_bytes or 0)} were predicted\n"
+            )
+            stream.flush()
+            print_growth(before, after, console_on(stream), ("before", "after"))

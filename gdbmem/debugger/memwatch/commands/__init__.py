@@ -1,0 +1,1 @@
+"""The memwatch commands, one module each."""

@@ -1,0 +1,202 @@
+"""`memwatch auto on`: the account at every stop, however it came about. It only reads; gdb drives."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
+
+import gdb
+
+from gdbmem.debugger.command import Command, say, warn
+from gdbmem.debugger.location import real_pid
+from gdbmem.debugger.memwatch.driving.stop_recorder import has_commands, recorder, selected_thread
+from gdbmem.debugger.memwatch.gauges.account import accounts
+from gdbmem.debugger.scheduler import locking
+from gdbmem.debugger.target import NATIVE, target_kind
+from gdbmem.errors import GdbmemError, UsageError
+from gdbmem.linux.sharing import Part, divide
+from gdbmem.linux.threads import Activity, activities, page_faults, ran_between
+from gdbmem.model.step import FREE, LOCKED, SHARED, Step
+
+if TYPE_CHECKING:
+    import argparse
+
+    from gdbmem.arguments import ArgumentParser
+
+
+class _Stand(NamedTuple):
+    """Where the program stood at a stop, and what it held."""
+
+    pid: int
+    size_bytes: Optional[int]
+    function: Optional[str]
+    file: Optional[str]
+    line: Optional[int]
+    thread: int
+    activities: dict[int, Activity]
+    faults: Optional[int] = None  # of all threads, also of those that ended
+
+
+class Auto:
+    """Prints a step's line at every stop."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self._watchers: list[Callable[[], None]] = []  # windows that draw at every stop
+        self._stands: dict[int, _Stand] = {}  # by inferior
+        self._problem = ""
+
+    def turn(self, *, on: bool) -> None:
+        """Begin or end printing."""
+        if on != self.is_on:
+            self._listen(on or bool(self._watchers))
+            self.is_on = on
+
+    def watch(self, draw: Callable[[], None]) -> None:
+        """Record stops, and call *draw* after each."""
+        self._listen(True)
+        self._watchers.append(draw)
+
+    def unwatch(self, draw: Callable[[], None]) -> None:
+        """Call *draw* no more."""
+        self._watchers.remove(draw)
+        self._listen(self.is_on or bool(self._watchers))
+
+    def _listen(self, listen: bool) -> None:
+        listens = self.is_on or bool(self._watchers)
+        if listen and not listens:
+            self._stands.clear()
+            self._problem = ""
+            gdb.events.stop.connect(self._on_stop)
+            if selected_thread() is not None:
+                self._look()
+        elif listens and not listen:
+            gdb.events.stop.disconnect(self._on_stop)
+
+    def _on_stop(self, event: gdb.Event) -> None:
+        if recorder.driving:
+            return  # a memwatch command keeps this account itself
+        if has_commands(event) and self._asks_gdb():
+            return  # asked now, gdb would run them from here: the next stop's account holds both
+        step = self._look()
+        if step is not None and self.is_on:
+            from gdbmem.debugger.memwatch.commands.showing import print_step
+
+            print_step(step, sys.stdout)
+        self._draw()
+
+    @staticmethod
+    def _asks_gdb() -> bool:
+        try:
+            return accounts.current().gauge.asks_gdb
+        except (GdbmemError, gdb.error):
+            return False
+
+    def _draw(self) -> None:
+        for draw in self._watchers:
+            draw()
+
+    def stand_here(self) -> None:
+        """Count the next step from here: a memwatch command has accounted for all before."""
+        self._stands.clear()
+        if (self.is_on or self._watchers) and selected_thread() is not None:
+            self._look()
+        self._draw()
+
+    def _look(self) -> Optional[Step]:
+        """Read what the program holds now; return the step since the stop before, if there was one."""
+        try:
+            account = accounts.current()
+            now = self._stand(account.gauge.read())
+        except (GdbmemError, gdb.error) as error:
+            if str(error) != self._problem:  # once, not at every stop
+                self._problem = str(error)
+                warn(self._problem)
+            return None
+        before = self._stands.get(gdb.selected_inferior().num)
+        self._stands[gdb.selected_inferior().num] = now
+        if before is None or before.pid != now.pid or before.size_bytes is None or now.size_bytes is None:
+            return None
+        ran = self._others(before, now)
+        part = self._part(before, now) if ran and account.gauge.counts_pages else None
+        delta = part.own_bytes if part else now.size_bytes - before.size_bytes
+        step = Step(
+            command="run",
+            function=before.function,
+            file=before.file,
+            line=before.line,
+            thread=now.thread,
+            delta_bytes=delta,
+            total_bytes=account.add(delta),
+            source=account.gauge.source,
+            exact=account.gauge.exact,
+            heap_delta_bytes=delta if account.gauge.measures_heap else None,
+            lock=SHARED if ran else LOCKED if locking() == "on" else FREE,
+            shared_threads=tuple(sorted(ran)),
+            others_bytes=part.others_bytes if part else None,
+            divided_exactly=part is None or part.is_exact,
+            note="; ".join(filter(None, [account.gauge.note, _doubt(part)])),
+        )
+        account.steps.append(step)
+        return step
+
+    @staticmethod
+    def _stand(size_bytes: Optional[int]) -> _Stand:
+        inferior, frame = gdb.selected_inferior(), gdb.newest_frame()
+        position = frame.find_sal()
+        several = len(inferior.threads()) > 1 and target_kind() == NATIVE
+        return _Stand(
+            inferior.pid,
+            size_bytes,
+            frame.name(),
+            position.symtab.fullname() if position.symtab is not None else None,
+            position.line if position.symtab is not None else None,
+            gdb.selected_thread().num,
+            activities(real_pid() or inferior.pid) if several else {},
+            page_faults(real_pid() or inferior.pid) if several else None,
+        )
+
+    @staticmethod
+    def _part(before: _Stand, now: _Stand) -> Optional[Part]:
+        """Return the part of the thread that stopped; None where its page faults don't tell."""
+        tid = gdb.selected_thread().ptid[1]
+        if before.faults is None or now.faults is None or tid not in now.activities:
+            return None
+        assert before.size_bytes is not None and now.size_bytes is not None
+        earlier = before.activities.get(tid)
+        return divide(
+            now.size_bytes - before.size_bytes,
+            own_faults=now.activities[tid].faults - (earlier.faults if earlier else 0),
+            faults=now.faults - before.faults,
+            own_released=0,
+            released=0,
+            sees_releases=False,
+        )
+
+    @staticmethod
+    def _others(before: _Stand, now: _Stand) -> set[int]:
+        if not (before.activities or now.activities):
+            return set()
+        ran = set(ran_between(before.activities, now.activities))
+        return {t.num for t in gdb.selected_inferior().threads() if t.ptid[1] in ran} - {now.thread}
+
+
+def _doubt(part: Optional[Part]) -> str:
+    return "" if part is None or part.is_exact else "who gave memory back can't be told"
+
+
+auto = Auto()
+
+
+class AutoCommand(Command):
+    """`memwatch auto`."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("state", metavar="on|off", nargs="?", default="")
+
+    def run(self, args: argparse.Namespace) -> None:
+        if args.state not in ("on", "off", ""):
+            raise UsageError(f"'{args.state}' is neither on nor off", hint="memwatch auto on")
+        if args.state:
+            auto.turn(on=args.state == "on")
+        say(f"memwatch auto is {'on' if auto.is_on else 'off'}.")

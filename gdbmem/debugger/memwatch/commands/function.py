@@ -1,0 +1,195 @@
+"""`memwatch function`: one function, line by line, over some calls, by breakpoints on its own lines."""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Callable, TextIO, Union
+
+import gdb
+
+from gdbmem.debugger.command import warn
+from gdbmem.debugger.location import real_pid
+from gdbmem.debugger.memwatch.commands.command import Driving
+from gdbmem.debugger.memwatch.driving.landings import Departure, departures
+from gdbmem.debugger.memwatch.driving.releases import Releases, is_alone
+from gdbmem.debugger.memwatch.driving.watchdog import Alarm
+from gdbmem.debugger.memwatch.driving.watched_function import find_place
+from gdbmem.debugger.memwatch.gauges.account import accounts
+from gdbmem.debugger.memwatch.gauges.line_tally import Tally
+from gdbmem.debugger.target import NATIVE, target_kind
+from gdbmem.errors import GdbmemError, UsageError
+from gdbmem.linux.sharing import Sharing
+from gdbmem.text import plural, printable
+from gdbmem.units import format_duration, parse_duration
+
+if TYPE_CHECKING:
+    import argparse
+
+    from gdbmem.arguments import ArgumentParser
+    from gdbmem.model.function_profile import FunctionProfile
+
+
+class _Watch(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
+    """An invisible breakpoint that reports an event and never stops the program, but for the last one."""
+
+    def __init__(self, place: Union[int, str], act: Callable[[], bool], failures: list[str]) -> None:
+        super().__init__(place if isinstance(place, str) else f"*{place:#x}", internal=True)
+        self.silent = True
+        self._act = act
+        self._failures = failures
+
+    def stop(self) -> bool:
+        try:
+            return self._act()
+        except (GdbmemError, gdb.error) as error:
+            self._failures.append(str(error))
+            return True
+
+
+class _Watches:
+    """All breakpoints of one tally; gone with the `with`."""
+
+    def __init__(self, tally: Tally, releases: Releases, *, own_only: bool) -> None:
+        self.failures: list[str] = []
+        self._tally = tally
+        self._releases = releases
+        self._own_only = own_only
+        self._breakpoints: list[_Watch] = []
+        self._returns: dict[int, _Watch] = {}
+
+    def __enter__(self) -> _Watches:
+        try:
+            self._set()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _set(self) -> None:
+        place, tally = self._tally.place, self._tally
+        actions: dict[int, list[Callable[[], bool]]] = {place.start: [self._enter]}
+        for _, behind in place.calls if self._own_only else ():
+            actions.setdefault(behind, []).append(tally.called)
+        for start in place.lines:
+            actions.setdefault(start.address, []).append(functools.partial(tally.on_line, start))
+        for call, _ in place.calls if self._own_only else ():
+            actions.setdefault(call, []).append(tally.calling)
+        for address, acts in actions.items():
+            self._breakpoints.append(_Watch(address, _in_turn(acts), self.failures))
+        for one in departures():
+            leave = functools.partial(self._leave, one)
+            self._breakpoints.append(_Watch(one.location, leave, self.failures))
+        self._releases.watch()
+        for back in tally.resume():
+            self._watch_return(back)
+
+    def __exit__(self, *exception: object) -> None:
+        for one in [*self._breakpoints, *self._returns.values()]:
+            if one.is_valid():
+                one.delete()
+
+    @property
+    def numbers(self) -> set[int]:
+        return {one.number for one in [*self._breakpoints, *self._returns.values()] if one.is_valid()}
+
+    def _enter(self) -> bool:
+        self._releases.watch()
+        back = self._tally.entered()
+        if back is not None:
+            self._watch_return(back)
+        return False
+
+    def _watch_return(self, back: int) -> None:
+        if back not in self._returns:
+            self._returns[back] = _Watch(back, lambda: self._tally.returned(back), self.failures)
+
+    def _leave(self, departure: Departure) -> bool:
+        landing = departure.landing()
+        if landing is not None and self._tally.landed(landing.stack):
+            self._breakpoints.append(_Watch(landing.address, lambda: True, self.failures))
+        return False
+
+
+def _in_turn(acts: Sequence[Callable[[], bool]]) -> Callable[[], bool]:
+    if len(acts) == 1:
+        return acts[0]
+
+    def act_all() -> bool:
+        stops = [act() for act in acts]  # every one of them, whatever the first says
+        return any(stops)
+
+    return act_all
+
+
+class FunctionCommand(Driving):
+    """`memwatch function`."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("--calls", metavar="N", type=int, default=1, help="stop after so many calls")
+        parser.add_argument("--every", metavar="N", type=int, default=1, help="watch only every Nth call")
+        parser.add_argument("--for", metavar="TIME", dest="duration", help="stop after this long, as in 10s")
+        parser.add_argument("--own", action="store_true", help="leave out what the calls that lines make do")
+
+    def act(self, args: argparse.Namespace, stream: TextIO) -> None:
+        from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
+
+        if args.calls < 1 or args.every < 1 or not args.argument:
+            raise UsageError(
+                "name a function, and at least one call", hint="memwatch function --calls 10 decode"
+            )
+        seconds = parse_duration(args.duration) if args.duration is not None else math.inf
+        gauge = accounts.current(args.source).gauge
+        place = find_place(args.argument)
+        pid = real_pid() if gauge.counts_pages else None
+        sharing = Sharing(gauge.read, pid, is_alone)
+        tally = Tally(place, sharing, wanted_calls=args.calls, every=args.every)
+        with (
+            Releases(pid, sharing) as releases,
+            _Watches(tally, releases, own_only=args.own) as watches,
+            recorder.recording(gauge.read, asks_gdb=gauge.asks_gdb),
+        ):
+            recorder.arm()
+            try:
+                why = _run(seconds)
+            finally:
+                stop = recorder.stop(wait=None, ours=watches.numbers | releases.numbers, thread=None)
+                profile = tally.profile(gauge.source, own_only=args.own)
+        for failure in watches.failures[:1]:
+            warn(failure)
+        if stop.is_ordinary and not (args.json and stream is sys.stdout):
+            gdb.execute("frame")
+        _show(profile, args, stream)
+        if not tally.is_complete:
+            ended = why or stop.ended or "interrupted"
+            warn(f"{printable(ended)}: {plural(tally.calls, 'call')} of {args.calls:,}")
+
+
+def _run(seconds: float) -> str:
+    """Let the program run on; return in words why it was stopped: Ctrl-C, or that *seconds* are over; else ""."""
+    pid = real_pid() if target_kind() == NATIVE else None
+    if pid is None:
+        gdb.execute("continue")
+        return ""
+    end = time.monotonic() + seconds
+    with Alarm(pid, lambda: time.monotonic() >= end, every_seconds=0.01) as alarm:
+        gdb.execute("continue")
+    if not alarm.stopped:
+        return ""
+    return "interrupted (Ctrl-C)" if alarm.by_user else f"stopped after {format_duration(seconds)}"
+
+
+def _show(profile: FunctionProfile, args: argparse.Namespace, stream: TextIO) -> None:
+    from gdbmem.debugger.memwatch.commands.showing import source_lines
+    from gdbmem.report.steps.function import function_json, print_function
+
+    if args.json:
+        stream.write(function_json(profile, source_lines()))
+        return
+    from gdbmem.debugger.terminal import console_on
+
+    print_function(profile, console_on(stream), source_lines())

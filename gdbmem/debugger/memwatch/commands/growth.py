@@ -1,0 +1,374 @@
+"""`memwatch growth`: the program runs on, and every request to the kernel for memory is recorded."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Optional, TextIO
+
+import gdb
+
+from gdbmem.debugger.command import warn
+from gdbmem.debugger.interrupting import without_announcement
+from gdbmem.debugger.location import real_pid
+from gdbmem.debugger.memwatch.commands.command import Driving
+from gdbmem.debugger.memwatch.driving.call_path import described, newest_frames
+from gdbmem.debugger.memwatch.driving.capture import Capture
+from gdbmem.debugger.memwatch.driving.memory_syscalls import (
+    Key,
+    Request,
+    Requests,
+    expected_bytes,
+    released_span,
+)
+from gdbmem.debugger.memwatch.driving.releases import is_alone
+from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
+from gdbmem.debugger.memwatch.driving.watchdog import Alarm
+from gdbmem.debugger.target import CORE, NATIVE, NOTHING, REMOTE, VALGRIND, target_kind
+from gdbmem.errors import TargetError
+from gdbmem.linux.resident import ProcessMemory
+from gdbmem.linux.sharing import Sharing
+from gdbmem.model.calltree import Frame
+from gdbmem.model.growth import Growth, GrowthPath
+from gdbmem.text import printable
+from gdbmem.units import parse_duration, parse_size
+
+if TYPE_CHECKING:
+    import argparse
+
+    from gdbmem.arguments import ArgumentParser
+
+CALLS = ("brk", "mmap", "munmap", "mremap", "madvise", "shmat")
+
+_NUMBERS = {
+    **{("orig_rax", n): call for n, call in ((12, "brk"), (9, "mmap"), (11, "munmap"), (25, "mremap"),
+                                             (28, "madvise"), (30, "shmat"))},
+    **{("x8", n): call for n, call in ((214, "brk"), (222, "mmap"), (215, "munmap"), (216, "mremap"),
+                                       (233, "madvise"), (196, "shmat"))},
+}  # fmt: skip
+
+
+class _Sums:
+    """What the calls along one path did."""
+
+    __slots__ = ("calls", "is_exact", "mapped", "resident", "unsettled")
+
+    def __init__(self) -> None:
+        self.calls = self.mapped = self.resident = self.unsettled = 0
+        self.is_exact = True
+
+
+class Log:
+    """The requests and their effects: the address space and each thread's pages before it and before the next one."""
+
+    def __init__(self, memory: ProcessMemory, *, above_bytes: int) -> None:
+        self.events = self.left_out = self.unsettled = 0
+        self.mapped_bytes = self.unseen_bytes = 0
+        self._memory = memory
+        self._above = above_bytes
+        self._sums: dict[Key, _Sums] = {}
+        self._frames: dict[tuple[int, ...], list[Frame]] = {}
+        self._requests = Requests()
+        self.resident_bytes = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        """Measure from the next event on."""
+        self._size: Optional[int] = None  # of the address space at the last event
+        self._resident: Optional[int] = None  # at the last event
+        self._sharing = Sharing(self._memory.resident_bytes, self._memory.pid, is_alone)
+        self._sharing.sees_releases = True
+        self._latest: dict[int, Key] = {}  # tid → its last request
+
+    def event(self, call: str, *, raw: bool = False) -> None:
+        """The selected thread is about to make *call*."""
+        now = self._memory.statm()
+        if now is None:
+            return
+        thread = gdb.selected_thread()
+        number, (pid, tid, _) = thread.num, thread.ptid
+        if pid != self._memory.pid:  # a child that gdb holds too
+            return
+        self.events += 1
+        unseen = self._settle(now.size_bytes, number)
+        self._touched(tid, unseen)
+        frames = newest_frames()
+        key = (call, number, tuple(frame.pc() for frame in frames))
+        if key[2] not in self._frames:
+            self._frames[key[2]] = [described(frame) for frame in frames]
+        self._requests.add(number, Request(key, expected_bytes(call, frames[0], self._memory.pid, raw=raw)))
+        self._latest[tid] = key
+        span = released_span(call, frames[0], self._memory.pid, raw=raw)
+        if span is not None:
+            self._sharing.released(tid, self._memory.present_in(*span))
+
+    def end(self) -> None:
+        """Account for the last requests."""
+        now = self._memory.statm()
+        if now is None:
+            self._give_up()
+            return
+        self._settle(now.size_bytes, None)
+        alive = {thread.ptid[1] for thread in gdb.selected_inferior().threads()}
+        for tid in self._latest.keys() & alive:
+            self._touched(tid, 0)
+
+    def executed(self) -> None:
+        """The process runs another program now: all that was mapped has gone."""
+        self._give_up()
+        self._begin()
+
+    def _give_up(self) -> None:
+        """Nobody can tell any more what the last requests did."""
+        self.unsettled += self._requests.count
+        for key, _ in self._requests.abandoned():
+            if self._above:
+                self.left_out += 1
+                continue
+            sums = self._sums.setdefault(key, _Sums())
+            sums.calls += 1
+            sums.unsettled += 1
+
+    def _settle(self, size_bytes: int, thread: Optional[int]) -> int:
+        """Charge the change of the address space; return what no request explains."""
+        before, self._size = self._size, size_bytes
+        if before is None:
+            return 0
+        self.mapped_bytes += size_bytes - before
+        granted = self._requests.granted(size_bytes - before, thread)
+        self.unseen_bytes += granted.unseen_bytes
+        self._add(granted.parts)
+        return granted.unseen_bytes
+
+    def _add(self, parts: list[tuple[Key, int]]) -> None:
+        for key, mapped in parts:
+            if abs(mapped) < self._above:
+                self.left_out += 1
+                continue
+            sums = self._sums.setdefault(key, _Sums())
+            sums.calls += 1
+            sums.mapped += mapped
+
+    def _touched(self, tid: int, unseen_bytes: int) -> None:
+        """Charge the pages of a thread since its last event to its last request."""
+        part, now = self._sharing.part(tid), self._sharing.reading
+        if now is not None:
+            self.resident_bytes += 0 if self._resident is None else now - self._resident
+            self._resident = now
+        if part is None or tid not in self._latest:
+            return
+        # Pages of a mapping that nobody saw being made are touched right after.
+        elsewhere = max(min(part.own_bytes, unseen_bytes), 0)
+        sums = self._sums.get(self._latest[tid])
+        if sums is not None:
+            sums.resident += part.own_bytes - elsewhere
+            sums.is_exact = sums.is_exact and part.is_exact and not elsewhere
+
+    def growth(self, *, seconds: float, cost_seconds: float) -> Growth:
+        """Return what was recorded."""
+        paths = [
+            GrowthPath(
+                call,
+                thread,
+                sums.calls,
+                sums.mapped,
+                sums.resident,
+                self._frames[addresses],
+                sums.is_exact,
+                sums.unsettled,
+            )
+            for (call, thread, addresses), sums in self._sums.items()
+        ]
+        paths.sort(key=lambda path: (-abs(path.mapped_bytes), -abs(path.resident_bytes)))
+        return Growth(
+            paths,
+            self.events,
+            self.left_out,
+            seconds,
+            cost_seconds,
+            self.mapped_bytes,
+            self.resident_bytes,
+            self.unseen_bytes,
+            self.resident_bytes - sum(path.resident_bytes for path in paths),
+            self.unsettled,
+        )
+
+
+class _Request(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
+    def __init__(self, call: str, log: Log) -> None:
+        super().__init__(call, internal=True)
+        self.silent = True
+        self._call = call
+        self._log = log
+
+    def stop(self) -> bool:
+        self._log.event(self._call)
+        return False
+
+
+class _Until(gdb.Breakpoint):  # type: ignore[misc]
+    def __init__(self, location: str) -> None:
+        super().__init__(location, internal=True)
+        self.silent = True
+
+
+@contextlib.contextmanager
+def _breakpoints(log: Log, until: Optional[str], *, libc: bool) -> Iterator[set[int]]:
+    made: list[gdb.Breakpoint] = []
+    try:
+        for call in CALLS if libc else ():
+            with contextlib.suppress(gdb.error):
+                gdb.decode_line(call)  # raises where the C library has no such symbol
+                made.append(_Request(call, log))
+        if libc and not made:
+            raise TargetError(
+                "the C library's brk, mmap and munmap are not to be found",
+                slug="no-libc-symbols",
+                hint="is the program past its start? ('break main', 'run')",
+            )
+        if until is not None:
+            gdb.decode_line(until)
+            made.append(_Until(until))
+        yield {one.number for one in made}
+    finally:
+        for one in made:
+            if one.is_valid():
+                one.delete()
+
+
+class _Catch:
+    """gdb's own `catch syscall`, driven from the command: it sees requests that go past the C library too."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._inside: set[int] = set()  # threads between a call and its return
+
+    def run(self) -> None:
+        """Let the program run, stopping at each request, until something else stops it."""
+        gdb.execute(f"catch syscall {' '.join(CALLS)}", to_string=True)
+        number = int(gdb.convenience_variable("bpnum"))
+        try:
+            with Capture() as capture:
+                while True:
+                    capture.forget()
+                    recorder.arm()
+                    gdb.execute("continue")
+                    if not recorder.stopped_at(number):
+                        break
+                    self._note()
+                capture.finish()
+            gdb.write(without_announcement(capture.final_text))
+        finally:
+            gdb.execute(f"delete {number}", to_string=True)
+
+    def _note(self) -> None:
+        thread = gdb.selected_thread().num
+        if thread in self._inside:
+            self._inside.remove(thread)  # the return from it
+            return
+        self._inside.add(thread)
+        self._log.event(_call_name(), raw=True)
+
+
+def _call_name() -> str:
+    for register in ("orig_rax", "x8"):
+        with contextlib.suppress(ValueError, gdb.error):
+            number = int(gdb.newest_frame().read_register(register))
+            return _NUMBERS.get((register, number), f"system call {number}")
+    return "system call"
+
+
+@contextlib.contextmanager
+def _executions(log: Log) -> Iterator[None]:
+    """Let *log* know when the process executes another program."""
+    space = gdb.current_progspace()
+
+    def executed(event: gdb.Event) -> None:
+        if event.progspace == space:
+            log.executed()
+
+    gdb.events.clear_objfiles.connect(executed)
+    try:
+        yield
+    finally:
+        gdb.events.clear_objfiles.disconnect(executed)
+
+
+_ELSEWHERE = {REMOTE: "behind gdbserver", VALGRIND: "under valgrind", CORE: "that is a core file"}
+
+
+def native_pid(what: str) -> int:
+    """Return the pid of the running program; raises TargetError where *what* can't be done."""
+    kind = target_kind()
+    pid = real_pid()
+    if kind == NOTHING or pid is None:
+        raise TargetError("the program is not being run", slug="not-running", hint="type 'start' first")
+    if kind != NATIVE:
+        raise TargetError(
+            f"{what} needs a process of this machine, not one {_ELSEWHERE[kind]}",
+            slug="not-native",
+            hint="run gdb on the program itself",
+        )
+    return pid
+
+
+class GrowthCommand(Driving):
+    """`memwatch growth`."""
+
+    has_source = False
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("--above", metavar="SIZE", default="0", help="only requests of at least SIZE")
+        parser.add_argument("--for", dest="duration", metavar="TIME", help="stop after this long")
+        parser.add_argument("--until", metavar="LOCATION", help="stop there")
+        parser.add_argument("--raw", action="store_true", help="see requests that go past the C library")
+        parser.add_argument("--top", metavar="N", type=int, default=10, help="list N paths")
+
+    def act(self, args: argparse.Namespace, stream: TextIO) -> None:
+        above = parse_size(args.above)
+        duration = parse_duration(args.duration) if args.duration else None
+        pid = native_pid("memwatch growth")
+        memory = ProcessMemory(pid)
+        log = Log(memory, above_bytes=above)
+        began, cost = time.monotonic(), time.process_time()
+        with contextlib.ExitStack() as stack:
+            stack.callback(memory.close)
+            # The catchpoint sees the C library's requests as well.
+            ours = stack.enter_context(_breakpoints(log, args.until, libc=not args.raw))
+            stack.enter_context(recorder.recording(lambda: None))
+            stack.enter_context(_executions(log))
+            end = began + (math.inf if duration is None else duration)
+            alarm = stack.enter_context(
+                Alarm(pid, lambda: time.monotonic() >= end, every_seconds=0.01, captured=args.raw)
+            )
+            try:
+                if args.raw:
+                    _Catch(log).run()
+                else:
+                    recorder.arm()
+                    gdb.execute("continue")
+            finally:
+                log.end()
+                growth = log.growth(seconds=time.monotonic() - began, cost_seconds=time.process_time() - cost)
+                _show(growth, args, stream)
+            stop = recorder.stop(wait=None, ours=ours, thread=None)
+        ended = stop.ended
+        if alarm.stopped:
+            ended = "interrupted (Ctrl-C)" if alarm.by_user else ""
+        if ended:
+            warn(f"recording ended: {printable(ended)}")
+
+
+def _show(growth: Growth, args: argparse.Namespace, stream: TextIO) -> None:
+    from gdbmem.report.steps.growth import growth_json, print_growth
+
+    if args.json:
+        stream.write(growth_json(growth))
+        return
+    from gdbmem.debugger.memwatch.commands.showing import source_lines
+    from gdbmem.debugger.terminal import console_on
+
+    print_growth(growth, console_on(stream), source_lines(), top=args.top)

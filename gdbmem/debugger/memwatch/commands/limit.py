@@ -1,0 +1,103 @@
+"""`memwatch limit`: the program runs on until its resident set passes a size."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Optional, TextIO
+
+import gdb
+
+from gdbmem.debugger.command import say
+from gdbmem.debugger.memwatch.commands.command import Driving
+from gdbmem.debugger.memwatch.commands.growth import native_pid
+from gdbmem.debugger.memwatch.driving.call_path import own_place
+from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
+from gdbmem.debugger.memwatch.driving.watchdog import Alarm
+from gdbmem.debugger.memwatch.gauges.account import accounts
+from gdbmem.debugger.memwatch.gauges.gauge import make_gauge
+from gdbmem.errors import UsageError
+from gdbmem.linux.threads import minor_faults
+from gdbmem.text import printable
+from gdbmem.units import format_size, parse_size
+
+if TYPE_CHECKING:
+    import argparse
+
+    from gdbmem.debugger.memwatch.gauges.gauge import Gauge
+
+_EVERY_SECONDS = 0.001
+_FAULTS_EVERY = 20  # looks; which thread grows is told from their page faults
+
+
+class _Guard:
+    """Looks at the resident set, and remembers which thread took pages lately."""
+
+    def __init__(self, pid: int, gauge: Gauge, limit_bytes: int) -> None:
+        self._pid = pid
+        self._gauge = gauge
+        self._limit = limit_bytes
+        self._looks = 0
+        self._faults = minor_faults(pid)
+        self.passed_bytes: Optional[int] = None
+        self.grower: Optional[int] = None  # a tid
+
+    def is_past(self) -> bool:
+        size_bytes = self._gauge.read()
+        if size_bytes is not None and size_bytes > self._limit:
+            self.passed_bytes = size_bytes
+            now = minor_faults(self._pid)
+            gained = {tid: count - self._faults.get(tid, 0) for tid, count in now.items()}
+            self.grower = max(gained, key=lambda tid: gained[tid], default=None)
+            return True
+        self._looks += 1
+        if self._looks % _FAULTS_EVERY == 0:
+            self._faults = minor_faults(self._pid)
+        return False
+
+
+class LimitCommand(Driving):
+    """`memwatch limit`."""
+
+    has_output = False
+
+    def act(self, args: argparse.Namespace, stream: TextIO) -> None:
+        if not args.argument:
+            raise UsageError("name a size", hint="memwatch limit +100MiB, or memwatch limit 2GiB")
+        pid = native_pid("memwatch limit")
+        if args.source == "heap":
+            raise UsageError("memwatch limit watches the resident set", hint="leave out --source heap")
+        gauge = accounts.current(args.source).gauge
+        if gauge.measures_heap:  # as an earlier command was told to
+            gauge = make_gauge("auto")
+        now = gauge.read() or 0
+        size = parse_size(args.argument)
+        limit = now + size if args.argument.lstrip().startswith(("+", "-")) else size
+        if now > limit:
+            raise UsageError(
+                f"the program holds {format_size(now)} already",
+                hint="memwatch limit +SIZE is counted from here",
+            )
+        guard = _Guard(pid, gauge, limit)
+        with recorder.recording(gauge.read), Alarm(pid, guard.is_past, every_seconds=_EVERY_SECONDS) as alarm:
+            recorder.arm()
+            gdb.execute("continue")
+            stop = recorder.stop(wait=None, ours=frozenset(), thread=None)
+        if alarm.stopped and not alarm.by_user:
+            self._say_where(guard, limit, stop.reading)
+            return
+        how = "interrupted (Ctrl-C)" if alarm.stopped else printable(stop.ended or "stopped")
+        if guard.passed_bytes is None:
+            say(f"The limit of {format_size(limit)} was not reached: {how}.")
+        else:
+            say(f"The resident set passed {format_size(limit)}, but before it could be stopped there: {how}.")
+
+    @staticmethod
+    def _say_where(guard: _Guard, limit: int, size_bytes: Optional[int]) -> None:
+        grower = next((t for t in gdb.selected_inferior().threads() if t.ptid[1] == guard.grower), None)
+        if grower is not None and grower.num != gdb.selected_thread().num:
+            gdb.execute(f"thread {grower.num}")  # which prints where that one stands
+        over = (size_bytes or guard.passed_bytes or limit) - limit
+        thread = f"thread {gdb.selected_thread().num}" if gdb.selected_thread() is not None else "a thread"
+        say(
+            f"The resident set passed {format_size(limit)} in {thread}, {own_place() or 'somewhere'}; "
+            f"it was stopped {format_size(over)} above (looked at every millisecond)."
+        )

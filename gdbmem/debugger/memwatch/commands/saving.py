@@ -1,0 +1,133 @@
+"""`memwatch save` and `memwatch plot`: the recorded steps as files and pictures."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import gdb
+
+from gdbmem.debugger.command import Command, say
+from gdbmem.debugger.memwatch.gauges.account import accounts
+from gdbmem.debugger.session import session
+from gdbmem.errors import UsageError
+from gdbmem.report.steps.steps import noun
+from gdbmem.text import plural, printable
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from gdbmem.arguments import ArgumentParser
+    from gdbmem.model.step import Step
+
+_FOLDER = "steps"
+
+
+class SaveCommand(Command):
+    """`memwatch save`."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("save_name", metavar="NAME", help="what to call it")
+
+    def run(self, args: argparse.Namespace) -> None:
+        import json
+
+        from gdbmem.analysis.steps import sum_steps
+        from gdbmem.report.output import open_output
+        from gdbmem.report.steps.steps import steps_json
+        from gdbmem.runs.run import check_name
+
+        steps = accounts.recorded().steps
+        name = check_name(args.save_name)
+        folder = session.folder / _FOLDER
+        folder.mkdir(mode=0o700, exist_ok=True)
+        # A name is data, never a file's name.
+        number = 1 + max((int(path.stem) for path in folder.iterdir() if path.stem.isdigit()), default=0)
+        path = folder / f"{number:04d}.json"
+        document = json.loads(steps_json(steps, sum_steps(steps)))
+        with open_output(str(path)) as stream:
+            json.dump({**document, "name": name}, stream)
+        say(f"{plural(len(steps), 'step')} kept as {name} in {path}")
+
+
+def report_since(args: argparse.Namespace, steps: Sequence[Step]) -> None:
+    """Write how *steps* differ from those that were saved as ``args.since``."""
+    from gdbmem.analysis.step_changes import GROUPINGS, compare_steps
+    from gdbmem.analysis.steps import sum_steps
+    from gdbmem.debugger.memwatch.commands.showing import source_lines
+    from gdbmem.report.output import open_output
+    from gdbmem.report.steps.step_changes import answer_changes, changes_json, print_changes, read_recording
+
+    if args.by not in GROUPINGS:
+        raise UsageError("--since compares lines, functions or files", hint=f"--by {', '.join(GROUPINGS)}")
+    before, source = read_recording(*_saved(args.since))
+    after = sum_steps(steps)
+    if steps and source and noun(source) != noun(steps[-1].source):
+        raise UsageError(
+            f"{printable(args.since)} measured {noun(source)} memory, these steps {noun(steps[-1].source)} memory",
+            hint="record both with the same --source",
+        )
+    rows = compare_steps(before, after, args.by)
+    sentence = answer_changes(before, after, rows, args.since)
+    with open_output(args.output, force=args.force) as stream:
+        if args.json:
+            stream.write(changes_json(sentence, rows[: args.top]))
+        else:
+            from gdbmem.debugger.terminal import console_on
+
+            print_changes(sentence, rows, console_on(stream), source_lines(), args.top)
+
+
+def _saved(text: str) -> tuple[str, str]:
+    """Return the JSON of the steps saved last under the name *text*, else of the file *text*; and what to call it."""
+    import json
+
+    from gdbmem.runs.saved_results import file_text
+
+    folder = session.folder / _FOLDER if session.has_run else None
+    files = sorted(folder.glob("[0-9]*.json"), reverse=True) if folder is not None and folder.is_dir() else []
+    for path in files:
+        found = file_text(path)
+        try:
+            if json.loads(found).get("name") == text:
+                return found, text
+        except (ValueError, AttributeError):
+            continue
+    return file_text(Path(text)), text
+
+
+class PlotCommand(Command):
+    """`memwatch plot`."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("file", metavar="FILE", nargs="?", help="a picture: FILE.svg or FILE.html")
+        parser.add_argument("--force", action="store_true", help="replace an existing file")
+
+    def run(self, args: argparse.Namespace) -> None:
+        from gdbmem.report.output import open_output
+        from gdbmem.report.steps.steps_plot import steps_html, steps_svg
+
+        steps = accounts.recorded().steps
+        if args.file is None:
+            self._draw()
+            return
+        suffix = Path(args.file).suffix.lower()
+        if suffix not in (".svg", ".html", ".htm"):
+            raise UsageError(
+                f"{printable(args.file)} is no picture that can be drawn", hint="FILE.svg or FILE.html"
+            )
+        program = Path(gdb.current_progspace().filename or "the program").name
+        with open_output(args.file, force=args.force) as stream:
+            stream.write(
+                steps_svg(steps) if suffix == ".svg" else steps_html(steps, f"memwatch of {program}")
+            )
+        say(f"{plural(len(steps), 'step')} drawn in {args.file}")
+
+    @staticmethod
+    def _draw() -> None:
+        from gdbmem.debugger.terminal import console_on
+        from gdbmem.report.steps.steps_chart import print_chart
+
+        print_chart(accounts.recorded().steps, console_on(sys.stdout))

@@ -1,0 +1,96 @@
+"""What a memwatch command prints when it has ended: gdb's own words about the stop, then the account."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Optional, TextIO
+
+import gdb
+
+from gdbmem.debugger.interrupting import without_announcement
+from gdbmem.debugger.memwatch.driving.fast_steps import in_full
+from gdbmem.debugger.memwatch.driving.stop_recorder import selected_thread
+from gdbmem.text import plural, printable
+
+if TYPE_CHECKING:
+    from gdbmem.debugger.memwatch.driving.stepping import Stepper
+    from gdbmem.model.step import Step
+    from gdbmem.report.source import SourceLines
+
+
+def show_steps(stepper: Stepper, *, json: bool, top: Optional[int], stream: TextIO) -> None:
+    """Print the outcome of *stepper*: one line for one step, a table for more; or JSON to *stream*."""
+    if not (json and stream is sys.stdout):
+        _show_stop(stepper)
+    if json:
+        from gdbmem.analysis.steps import sum_steps
+        from gdbmem.report.steps.steps import steps_json
+
+        stream.write(steps_json(stepper.steps, sum_steps(stepper.steps)[:top]))
+    elif stepper.orders.count == 1:
+        print_step(stepper.steps[-1], stream)
+    else:
+        _show_table(stepper, top, stream)
+
+
+def print_step(step: Step, stream: TextIO) -> None:
+    """Print the one line of *step*."""
+    from gdbmem.report.steps.steps import step_line
+
+    text = source_lines().line(step.file, step.line)
+    stream.write(step_line(step, color=_colored(stream), source_text=text) + "\n")
+
+
+def _show_table(stepper: Stepper, top: Optional[int], stream: TextIO) -> None:
+    from gdbmem.analysis.steps import sum_steps
+    from gdbmem.debugger.terminal import console_on
+    from gdbmem.report.steps.steps import print_sums
+
+    sums = sum_steps(stepper.steps)
+    # Most lines take nothing; without them what did is seen.
+    changed = [one for one in sums if one.changed_anything]
+    print_sums(changed[:top], stepper.steps, console_on(stream), source_lines())
+    shown = len(changed[:top])
+    if shown < len(changed):
+        stream.write(f"{plural(len(changed) - shown, 'more line')} changed it, see 'memwatch report'\n")
+    if len(changed) < len(sums):
+        stream.write(f"{plural(len(sums) - len(changed), 'line')} changed nothing\n")
+    done, wanted = len(stepper.steps), stepper.orders.count
+    if done < wanted:
+        ended = stepper.steps[-1].ended or "interrupted"
+        stream.write(f"Stopped after {done:,} of {plural(wanted, 'step')}: {printable(ended)}\n")
+
+
+def _show_stop(stepper: Stepper) -> None:
+    """Print where the program stands as gdb itself would have."""
+    if not stepper.capture.holds_back:
+        return
+    for line in stepper.capture.news:
+        gdb.write(line + "\n")
+    stop = stepper.stop
+    if stop is not None and not stop.announced and stepper.start is not None and selected_thread():
+        frame = gdb.newest_frame()
+        if frame == stepper.start.frame and frame.find_sal().line:
+            # The same function goes on: only the line, in gdb's colours.
+            gdb.execute("with print frame-info source-line -- frame")
+            return
+    said = without_announcement(stepper.capture.final_text)
+    gdb.write(in_full(said) if stepper.orders.count > 1 else said)
+
+
+def source_lines() -> SourceLines:
+    """Return who finds source lines: gdb's own `directory` path is searched."""
+    from gdbmem.report.source import SourceLines
+
+    folders = [part for part in str(gdb.parameter("directories")).split(":") if part.startswith("/")]
+    return SourceLines([*folders, os.getcwd()])  # noqa: PTH109
+
+
+def _colored(stream: TextIO) -> bool:
+    return (
+        stream is sys.stdout
+        and os.isatty(1)
+        and bool(gdb.parameter("style enabled"))
+        and not os.environ.get("NO_COLOR")
+    )

@@ -1,0 +1,1 @@
+"""Running the program from stop to stop: steps, breakpoints, locked threads, system calls."""

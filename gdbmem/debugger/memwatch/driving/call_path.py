@@ -1,0 +1,43 @@
+"""The path of calls in which the selected thread stands."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import gdb
+
+from gdbmem.analysis.profiles.own_code import own_frame
+from gdbmem.debugger.location import current_place, frame_place
+from gdbmem.model.calltree import Frame
+
+_DEEPEST = 48
+
+
+def own_place() -> Optional[str]:
+    """Return the innermost place in the user's own code, by the rules of reports, and the function that it is in."""
+    try:
+        frames = newest_frames()
+        own = frames[max(own_frame([described(frame) for frame in frames]), 0)]
+        within = frames[0].name() if own != frames[0] and own.name() != frames[0].name() else None
+        return f"{frame_place(own)} (in {within})" if within else frame_place(own)
+    except (gdb.error, IndexError):
+        return current_place()
+
+
+def newest_frames() -> list[gdb.Frame]:
+    """Return the frames of the selected thread, innermost first, as far as a path is worth listing."""
+    frames: list[gdb.Frame] = []
+    frame = gdb.newest_frame()
+    while frame is not None and len(frames) < _DEEPEST:
+        frames.append(frame)
+        frame = frame.older()
+    return frames
+
+
+def described(frame: gdb.Frame) -> Frame:
+    """Return *frame* as reports take it."""
+    position = frame.find_sal()
+    file = position.symtab.fullname() if position.symtab is not None else None
+    library = None if file else gdb.solib_name(frame.pc())
+    line = position.line if file else None
+    return Frame(frame.name(), file, line, library, frame.type() == gdb.INLINE_FRAME)

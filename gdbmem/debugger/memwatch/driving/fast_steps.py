@@ -1,0 +1,160 @@
+"""Many steps in a row, with as little between two of them as can be.
+
+What Python does between two steps runs cold each time and costs ten times what it does in a loop of its own.
+So steps that end as steps do are taken here, by one function; any other is handed back as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple, Optional
+
+import gdb
+
+from gdbmem.debugger.memwatch.driving.loop_lines import loop_lines
+from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
+
+if TYPE_CHECKING:
+    from gdbmem.debugger.memwatch.driving.capture import Capture
+    from gdbmem.debugger.memwatch.driving.locking import Wait, Watcher
+    from gdbmem.debugger.memwatch.gauges.gauge import Gauge
+
+Place = tuple[Optional[str], Optional[str], Optional[int]]  # function, file, line
+
+
+class Places:
+    """What is at each address where the program has stopped: gdb takes its time to say."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Place] = {}
+
+    def at(self, frame: gdb.Frame) -> Place:
+        """Return where *frame*, the newest one, stands."""
+        pc = frame.pc()
+        found = self._known.get(pc)
+        # At one address gdb may stand before a function inlined there, and in it.
+        if found is None or frame.type() != gdb.NORMAL_FRAME:
+            found = _place(frame)
+            if frame.type() == gdb.NORMAL_FRAME:
+                self._known[pc] = found
+        return found
+
+
+def _place(frame: gdb.Frame) -> Place:
+    position = frame.find_sal()
+    symtab = position.symtab
+    if symtab is None:
+        return frame.name(), None, None
+    return frame.name(), symtab.fullname(), position.line
+
+
+class Taken(NamedTuple):
+    """A step that ended as steps do."""
+
+    place: Place  # where it started
+    reading: Optional[int]
+    exact: bool  # the reading
+    note: str  # about it
+    seconds: float
+
+
+class Odd(NamedTuple):
+    """A step that ended in another way, or that gdb refused."""
+
+    frame: gdb.Frame  # where it started
+    place: Place
+    began: float  # perf_counter
+    wait: Optional[Wait]
+    error: Optional[gdb.error]
+
+
+class Strides:
+    """Takes steps of one thread, one after the other."""
+
+    def __init__(
+        self, command: str, gauge: Gauge, watcher: Watcher, capture: Capture, places: Places
+    ) -> None:
+        self.taken: list[Taken] = []
+        self.frame: Optional[gdb.Frame] = None  # where the last one started
+        self._command, self._gauge = command, gauge
+        self._watcher, self._capture, self._places = watcher, capture, places
+        self._loops = loop_lines.for_command(command)
+
+    def take(self, most: int, thread: gdb.InferiorThread) -> Optional[Odd]:
+        """Add up to *most* steps of *thread* to `taken`; return the one that ended oddly.
+
+        It also ends before a line that loops, which is better run through by breakpoints.
+        """
+        with contextlib.ExitStack() as stack:
+            if self._capture.holds_back and not _others_speak():
+                stack.enter_context(_terse())
+            return self._take(most, thread)
+
+    def _take(self, most: int, thread: gdb.InferiorThread) -> Optional[Odd]:
+        clock, gauge, loops = time.perf_counter, self._gauge, self._loops
+        tid = thread.ptid[1] or thread.ptid[0]
+        for _ in range(most):
+            frame = gdb.newest_frame()
+            if loops is not None and loops(frame) is not None:
+                return None
+            place, began, error = self._places.at(frame), clock(), None
+            self._capture.forget()
+            recorder.arm()
+            self._watcher.begin(tid, place)
+            try:
+                gdb.execute(self._command)
+            except gdb.error as failure:
+                error = failure
+            finally:
+                wait = self._watcher.end()
+            odd = error is not None or wait is not None or self._watcher.interrupter.by_user
+            if odd or not recorder.is_plain(thread):
+                return Odd(frame, place, began, wait, error)
+            self.frame = frame
+            self.taken.append(Taken(place, recorder.reading, gauge.exact, gauge.note, clock() - began))
+        return None
+
+
+def _others_speak() -> bool:
+    """Tell whether something of the user's runs at stops: what it prints must be as always."""
+    if any(one.commands for one in gdb.breakpoints() or ()):
+        return True
+    try:
+        return bool(gdb.execute("show user hook-stop", to_string=True))
+    except gdb.error:  # no such hook
+        return False
+
+
+_TERSE = (("print frame-info", "short-location"), ("print frame-arguments", "presence"))
+
+
+@contextlib.contextmanager
+def _terse() -> Iterator[None]:
+    """Let gdb say little about each stop: a function's arguments and the source line take it a tenth of a step."""
+    before = [(name, str(gdb.parameter(name))) for name, _ in _TERSE]
+    _set(_TERSE)
+    try:
+        yield
+    finally:
+        _set(before)
+
+
+def _set(values: Iterable[tuple[str, str]]) -> None:
+    for name, value in values:
+        gdb.execute(f"set {name} {value}", to_string=True)
+
+
+def in_full(said: str) -> str:
+    """Return what gdb *said* tersely about the last stop with the frame as gdb words it otherwise."""
+    try:
+        with _terse():
+            short = _frame()
+        return said.replace(short, _frame(), 1) if short else said
+    except gdb.error:  # nothing runs any more
+        return said
+
+
+def _frame() -> str:
+    return str(gdb.execute("frame", to_string=True)).partition("#0  ")[2]

@@ -1,0 +1,171 @@
+"""The machine code of one function, each address as gdb itself sees it: its line, and the function inlined there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Optional
+
+import gdb
+
+from gdbmem.debugger.function_blocks import BlockKey, block_key, function_blocks, inlined_entries
+
+# x86: jumps and loop; ARM: branches. The address is that of a direct one. Calls are stepped over at full speed by gdb.
+_BRANCH = re.compile(
+    r"^(?:bnd |notrack )*(j\w+|loop\w*|b(?:\.\w+)?|cbn?z|tbn?z|br)(?![\w.])"
+    r"(?:\S*\s+(?:[\w#]+,\s*)*0x([0-9a-f]+)(?: <.*>)?(?:\s*//.*)?$)?"
+)
+_CALL = re.compile(r"^(?:bnd |notrack )*(?:call\w*|blr?)\b")
+_RETURN = re.compile(r"^(?:bnd |repz )*(?:ret\w*|eret|hlt|ud2)\b")
+_REPEATED = re.compile(r"^(?:rep\w*|repz|repnz) ")
+_ALWAYS = ("jmp", "jmpq", "b", "br")  # branches after which the next instruction isn't reached
+_WIDEST_ROW = 1 << 16  # bytes that are disassembled at once
+
+
+class SourceLine(NamedTuple):
+    """A line of a source file, named as gdb's symbol tables name it."""
+
+    file: str
+    number: int
+
+
+class Spot(NamedTuple):
+    """One address of a function."""
+
+    line: Optional[SourceLine]  # of the line table, of whichever function; None: line 0, or no line known
+    begins_line: bool  # gdb takes it for the beginning of a statement of that line
+    call_line: Optional[SourceLine]  # of the outermost function inlined here: where the function calls it
+    begins_call: bool  # the code of that one begins here, for gdb
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is the function's own code, and not that of one inlined into it."""
+        return self.call_line is None
+
+
+class Instruction(NamedTuple):
+    """One instruction, by what comes after it."""
+
+    address: int
+    behind: int  # the address of the next one
+    target: Optional[int] = None  # of a direct branch
+    goes_on: bool = True  # the next one may follow
+    is_call: bool = False
+    is_known: bool = True  # False: a jump to an address that is computed
+    repeats: bool = False
+
+    def successors(self) -> Iterator[int]:
+        """Yield the addresses that may follow in the same call of the function."""
+        if self.target is not None:
+            yield self.target
+        if self.goes_on:
+            yield self.behind
+
+
+class FunctionCode:
+    """One function, without those inlined into it; reads what it is asked for and keeps it."""
+
+    def __init__(self, architecture: gdb.Architecture, block: gdb.Block) -> None:
+        self.block = block
+        self._key = block_key(block)
+        self._architecture = architecture
+        self._spots: dict[int, Optional[Spot]] = {}
+        self._instructions: dict[int, Instruction] = {}
+        self._statements: dict[SourceLine, frozenset[int]] = {}
+        self._entries: dict[BlockKey, Optional[int]] = {}  # of inlined functions; None: unknown
+        self._own_statements: Optional[list[tuple[int, SourceLine]]] = None
+
+    def spot(self, address: int) -> Optional[Spot]:
+        """Return what is at *address*; None outside the function."""
+        if address not in self._spots:
+            self._spots[address] = self._look(address)
+        return self._spots[address]
+
+    def instruction(self, address: int) -> Instruction:
+        """Return the instruction at *address*, which is the beginning of one."""
+        if address not in self._instructions:
+            self._disassemble(address)
+        return self._instructions[address]
+
+    def sweep(self, start: int) -> Iterator[int]:
+        """Yield the addresses of all instructions that are reached from *start* on, in pieces that lie together."""
+        todo, seen = [start], set()
+        while todo:
+            address = todo.pop()
+            while address not in seen and self.spot(address) is not None:
+                seen.add(address)
+                yield address
+                one = self.instruction(address)
+                if one.target is not None:
+                    todo.append(one.target)
+                address = one.behind
+
+    def statements(self) -> list[tuple[int, SourceLine]]:
+        """Return where the statements of the function's own lines begin."""
+        if self._own_statements is None:
+            spots = [
+                (address, self.spot(address))
+                for address in self.sweep(int(self.block.function.value().address))
+            ]
+            self._own_statements = [
+                (address, spot.line)
+                for address, spot in spots
+                if spot is not None and spot.is_own and spot.begins_line and spot.line is not None
+            ]
+        return self._own_statements
+
+    def _look(self, address: int) -> Optional[Spot]:
+        blocks = function_blocks(address)
+        if not blocks or block_key(blocks[-1]) != self._key:
+            return None
+        position = gdb.find_pc_line(address)
+        line = _source_line(position.symtab, position.line)
+        begins = line is not None and position.pc == address and address in self._pcs(position, line)
+        if len(blocks) == 1:
+            return Spot(line, begins, None, begins_call=False)
+        symbol = blocks[-2].function
+        call = _source_line(symbol.symtab, symbol.line) or SourceLine("", 0)
+        return Spot(line, begins, call, begins_call=self._begins_call(address, blocks[:-1]))
+
+    def _begins_call(self, address: int, inlined: Sequence[gdb.Block]) -> bool:
+        """Tell whether gdb takes all of *inlined*, the functions inlined at *address*, to begin there."""
+        before = {block_key(block) for block in function_blocks(address - 1)}
+        inside = [
+            key for key in map(block_key, inlined) if key in before
+        ]  # the code in front of it is theirs, too
+        if not all(key in self._entries for key in inside):
+            self._entries.update({**dict.fromkeys(inside), **inlined_entries(address)})
+        return all(self._entries[key] == address for key in inside)
+
+    def _pcs(self, position: gdb.Symtab_and_line, line: SourceLine) -> frozenset[int]:
+        """Return where statements of *line* begin; the rows of its table that begin none are left out by gdb."""
+        if line not in self._statements:
+            found = position.symtab.linetable().line(line.number)
+            self._statements[line] = frozenset(row.pc for row in found or ())
+        return self._statements[line]
+
+    def _disassemble(self, address: int) -> None:
+        last = gdb.find_pc_line(address).last
+        if last is None or not address <= last < address + _WIDEST_ROW:
+            last = address
+        for one in self._architecture.disassemble(address, last):
+            self._instructions[one["addr"]] = _decode(one["addr"], one["length"], one["asm"])
+
+
+def _source_line(symtab: Optional[gdb.Symtab], number: int) -> Optional[SourceLine]:
+    return SourceLine(symtab.filename, number) if symtab is not None and number else None
+
+
+def _decode(address: int, length: int, text: str) -> Instruction:
+    behind = address + length
+    match = _BRANCH.match(text)
+    if match is not None:
+        target = int(match[2], 16) if match[2] else None
+        return Instruction(
+            address, behind, target, goes_on=match[1] not in _ALWAYS, is_known=target is not None
+        )
+    if _CALL.match(text):
+        return Instruction(address, behind, is_call=True)
+    if _RETURN.match(text):
+        return Instruction(address, behind, goes_on=False, is_known=False)
+    return Instruction(address, behind, repeats=_REPEATED.match(text) is not None)

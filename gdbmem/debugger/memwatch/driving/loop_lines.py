@@ -1,0 +1,176 @@
+"""Lines that loop: gdb's `next` single-steps each of their instructions; breakpoints get over them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import AbstractSet, Callable, NamedTuple, Optional
+
+import gdb
+
+from gdbmem.debugger.function_blocks import function_blocks
+from gdbmem.debugger.memwatch.driving.function_code import FunctionCode, SourceLine, Spot
+
+_MOST_INSTRUCTIONS = 4096  # of one line that are looked at
+
+
+class Ends(NamedTuple):
+    """Where a step over a line that loops may end."""
+
+    addresses: Sequence[int]
+    until: int  # an address for gdb's `until`, which the step comes to at its end or never
+
+
+class LoopLines:
+    """Knows, per place in the code, where a step over a looping line may end."""
+
+    def __init__(self) -> None:
+        self._ends: dict[tuple[str, int], Optional[Ends]] = {}  # by command and where the step starts
+        self._functions: dict[tuple[int, int], FunctionCode] = {}
+        self._listens = False
+
+    def ends(self, frame: gdb.Frame, command: str = "next") -> Optional[Ends]:
+        """Return where a `next` (or `step`) over the looping line of *frame* ends.
+
+        None: it doesn't loop, or only gdb's own stepping can tell where it ends.
+        """
+        if frame.type() != gdb.NORMAL_FRAME:
+            return None
+        self.listen()
+        key = command, frame.pc()
+        if key not in self._ends:
+            self._ends[key] = self._find(frame, command)
+        return self._ends[key]
+
+    def for_command(self, command: str) -> Optional[Callable[[gdb.Frame], Optional[Ends]]]:
+        """Return `ends` for gdb's *command*; None: loops are nothing to it."""
+        if command not in ("next", "step"):
+            return None
+        return lambda frame: self.ends(frame, command)
+
+    def listen(self) -> None:
+        """Forget everything when code is loaded: addresses change from one run to the next."""
+        if not self._listens:
+            self._listens = True
+            gdb.events.new_objfile.connect(self._forget)
+            gdb.events.clear_objfiles.connect(self._forget)
+
+    def _forget(self, event: object) -> None:
+        self._ends.clear()
+        self._functions.clear()
+
+    def _find(self, frame: gdb.Frame, command: str) -> Optional[Ends]:
+        position = frame.find_sal()
+        if position.symtab is None or not position.line:
+            return None
+        blocks = function_blocks(frame.pc())
+        if not blocks:  # no debug information here
+            return None
+        key = blocks[-1].start, blocks[-1].end
+        code = self._functions.get(key)
+        if code is None:
+            code = self._functions[key] = FunctionCode(frame.architecture(), blocks[-1])
+        line = SourceLine(position.symtab.filename, position.line)
+        return find_ends(code, frame.pc(), line, enters=command == "step")
+
+
+loop_lines = LoopLines()
+
+
+def find_ends(code: FunctionCode, start: int, line: SourceLine, *, enters: bool) -> Optional[Ends]:
+    """Return where gdb's `next` from *start*, which is on *line*, may stop, if it goes over instructions repeatedly.
+
+    `next` goes on as long as an instruction belongs to its line, or to a function inlined into the same one; *enters*
+    is for `step`, which goes into such functions and into calls. None: it doesn't loop, or where it stops depends
+    on the way that it came.
+    """
+    seen, todo, exits = {start}, [start], set()
+    loops = calls = False
+    while todo:
+        one = code.instruction(todo.pop())
+        if not one.is_known or (enters and one.is_call) or len(seen) > _MOST_INSTRUCTIONS:
+            return None
+        loops, calls = loops or one.repeats, calls or one.is_call
+        for address in one.successors():
+            goes_on = _goes_on(code.spot(address), line, enters=enters)
+            if goes_on is None:
+                return None
+            if not goes_on:
+                exits.add(address)
+                continue
+            loops = loops or address <= one.address
+            if address not in seen:
+                seen.add(address)
+                todo.append(address)
+    if not loops or not exits:
+        return None
+    # Only an exception comes to any other line than these; gdb doesn't always see where it is caught.
+    handlers = {at for at, other in code.statements() if other != line} if calls else set()
+    return Ends(sorted(exits | handlers), _never_passed(code, exits))
+
+
+def _never_passed(code: FunctionCode, exits: AbstractSet[int]) -> int:
+    own = [address for address in exits if (spot := code.spot(address)) is not None and spot.is_own]
+    # Where an inlined function begins, a stop of `until` is in that one, and a stop of `next` before it.
+    return max(own, default=code.block.start)
+
+
+def _goes_on(spot: Optional[Spot], line: SourceLine, *, enters: bool) -> Optional[bool]:
+    """Tell whether a step over *line* that comes to *spot* goes on there; None: that depends."""
+    if spot is None:  # it leaves the function
+        return None
+    if spot.is_own:
+        if spot.line == line:
+            return True
+        # In the middle of another line gdb goes on, but to the end of that one.
+        return False if spot.begins_line else None
+    if enters:
+        return None
+    return spot.call_line == line if spot.begins_call else True
+
+
+class _StopHere(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
+    def __init__(self, address: int, frame: gdb.Frame, thread: int) -> None:
+        super().__init__(f"*{address:#x}", internal=True)
+        self.silent = True
+        self.thread = thread
+        self._frame = frame
+
+    def stop(self) -> bool:
+        # A deeper call of the same function passes here too.
+        frame = gdb.newest_frame()
+        while frame != self._frame and frame.type() == gdb.INLINE_FRAME:
+            frame = frame.older()
+        return bool(frame == self._frame)
+
+
+class Barrier:
+    """Breakpoints at which a step over a looping line ends; gone with the `with`."""
+
+    def __init__(self, frame: gdb.Frame, ends: Ends, thread: int) -> None:
+        self._ends = ends
+        self._frame, self._thread = frame, thread
+        self._breakpoints: list[_StopHere] = []
+
+    def __enter__(self) -> Barrier:
+        try:
+            for address in self._ends.addresses:
+                self._breakpoints.append(_StopHere(address, self._frame, self._thread))
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for one in self._breakpoints:
+            if one.is_valid():
+                one.delete()
+        self._breakpoints = []
+
+    @property
+    def numbers(self) -> set[int]:
+        return {one.number for one in self._breakpoints if one.is_valid()}
+
+    @property
+    def command(self) -> str:
+        """gdb's command that runs to the breakpoints, or out of the function, or into a handler."""
+        return f"until *{self._ends.until:#x}"

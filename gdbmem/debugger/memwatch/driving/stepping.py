@@ -1,0 +1,453 @@
+"""Steps with accounts: gdb's own commands, driven one at a time, measured at each stop."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import AbstractSet, NamedTuple, Optional
+
+import gdb
+
+from gdbmem.debugger.ctrlc import interruptible
+from gdbmem.debugger.interrupting import Interrupter, without_pages
+from gdbmem.debugger.location import real_pid
+from gdbmem.debugger.memwatch.driving.capture import Capture
+from gdbmem.debugger.memwatch.driving.fast_steps import Odd, Place, Places, Strides
+from gdbmem.debugger.memwatch.driving.locking import Wait, Watcher, describe_wait
+from gdbmem.debugger.memwatch.driving.loop_lines import Barrier, loop_lines
+from gdbmem.debugger.memwatch.driving.releases import Releases, is_alone
+from gdbmem.debugger.memwatch.driving.stop_recorder import Stop, recorder, selected_thread
+from gdbmem.debugger.memwatch.gauges.account import Account, accounts
+from gdbmem.debugger.memwatch.gauges.gauge import Detail
+from gdbmem.debugger.scheduler import scheduler_locking, set_locking
+from gdbmem.debugger.target import VALGRIND, target_kind
+from gdbmem.errors import TargetError
+from gdbmem.linux.sharing import Part, Sharing
+from gdbmem.linux.threads import activities, has_run, is_ending, ran_between
+from gdbmem.model.step import FREE, LOCKED, SHARED, Step
+
+LINE_COMMANDS = ("step", "next", "stepi", "nexti")
+_RESUMABLE = ("step", "next")  # after a wait: run out of the call that waited, then step the rest of the line
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What the user asked for."""
+
+    command: str
+    argument: str = ""  # of until, advance, finish
+    count: int = 1
+    lock: str = "auto"
+    timeout_seconds: float = 5.0
+    source: Optional[str] = None
+
+
+class Here(NamedTuple):
+    """Where the selected thread stands before a step."""
+
+    frame: gdb.Frame
+    thread: gdb.InferiorThread
+    number: int  # of the thread, which may end meanwhile
+    function: Optional[str]
+    file: Optional[str]
+    line: Optional[int]
+
+    @classmethod
+    def now(cls, places: Places) -> Here:
+        """Return where the selected thread stands."""
+        thread = gdb.selected_thread()
+        if thread is None:
+            raise TargetError("no thread is selected", slug="not-running", hint="see 'info threads'")
+        frame = gdb.newest_frame()
+        return cls(frame, thread, thread.num, *places.at(frame))
+
+
+class Progress:
+    """What happened during one step beside its delta."""
+
+    def __init__(self) -> None:
+        self.threads: set[int] = set()  # others that ran
+        self.shared = False
+        self.others_bytes: Optional[int] = 0  # what they changed; None: it can't be told
+        self.divided_exactly = True
+        self.notes: list[str] = []
+
+    def divide(self, part: Optional[Part]) -> None:
+        """Take note of a thread's part of what changed while the others ran."""
+        if part is None or self.others_bytes is None:
+            self.others_bytes = None
+            return
+        self.others_bytes += part.others_bytes
+        self.divided_exactly = self.divided_exactly and part.is_exact
+
+
+class Stepper:
+    """Drives one memwatch command; a context manager that leaves gdb as it was."""
+
+    def __init__(self, orders: Orders) -> None:
+        self.orders = orders
+        self.account: Account = accounts.current(orders.source)
+        self.steps: list[Step] = []
+        self.stop: Optional[Stop] = None  # the last one
+        self.capture = Capture()
+        self.start: Optional[Here] = None  # of the last step
+        self._stray = False
+        self._before: Optional[int] = None  # the reading at the last stop
+        self._strider: Optional[tuple[gdb.InferiorThread, int]] = None  # the number outlives the thread
+        self._places = Places()
+        self._typed_in: Optional[gdb.Frame] = gdb.selected_frame() if selected_thread() is not None else None
+        self._under_valgrind = target_kind() == VALGRIND
+        self._lock = self._mode()
+        pid = None if self._under_valgrind or self._is_remote() else real_pid()
+        self._pid = pid
+        self._interrupter = Interrupter(pid)
+        self._watcher = Watcher(pid, self._interrupter, timeout_seconds=orders.timeout_seconds)
+        counted = pid if self.account.gauge.counts_pages else None
+        self._releases: Optional[Releases] = None
+        self._sharing = Sharing(self.account.gauge.read, counted, is_alone) if counted is not None else None
+
+    @contextlib.contextmanager
+    def prepared(self) -> Iterator[Stepper]:
+        """Lock the other threads, hold back gdb's words, record stops; undo all that."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._watcher.close)
+            stack.enter_context(scheduler_locking(self._lock))
+            if self._sharing is not None:
+                self._releases = stack.enter_context(Releases(self._pid, self._sharing))
+            stack.enter_context(without_pages())
+            stack.enter_context(self.capture)
+            gauge = self.account.gauge
+            stack.enter_context(recorder.recording(gauge.read, asks_gdb=gauge.asks_gdb))
+            stack.enter_context(interruptible(self._interrupter))
+            stack.callback(self.capture.finish)
+            yield self
+
+    def run(self) -> None:
+        """Step as often as asked, or until something else than a step's end stops the program."""
+        # Details first: looking at libc's data can itself make a page of it resident.
+        gauge = self.account.gauge
+        gauge.expect(self.orders.count + 1)
+        detail = gauge.detail() if self.orders.count == 1 else Detail()
+        self._before = gauge.read()
+        goes_on = True
+        while goes_on and len(self.steps) < self.orders.count:
+            odd = self._take_strides()
+            if odd is not None:
+                goes_on = self._finish(odd)
+            elif len(self.steps) < self.orders.count:
+                goes_on = self._one(detail)
+
+    # -- one step -----------------------------------------------------------------------------------------
+
+    def _one(self, detail: Detail) -> bool:
+        """Take one step; tell whether another may follow."""
+        start = self.start = Here.now(self._places)
+        progress = Progress()
+        began = time.perf_counter()
+        stop = self._drive(start, progress)
+        return self._ended(stop, progress, time.perf_counter() - began, detail)
+
+    def _finish(self, odd: Odd) -> bool:
+        """Go on with a step that the strides left; tell whether another may follow."""
+        assert self._strider is not None
+        thread, number = self._strider
+        start = self.start = Here(odd.frame, thread, number, *odd.place)
+        progress = Progress()
+        stop = self._judge(self.orders.command, start, odd.error, odd.wait)
+        stop = self._drive(start, progress, stop)
+        return self._ended(stop, progress, time.perf_counter() - odd.began, Detail())
+
+    def _ended(self, stop: Stop, progress: Progress, seconds: float, detail: Detail) -> bool:
+        assert self.start is not None
+        start, self.stop, gauge = self.start, stop, self.account.gauge
+        self._see_new_threads(start, progress)
+        single = self.orders.count == 1 and stop.reading is not None
+        if progress.shared and progress.others_bytes != 0:
+            single = False  # of mappings and malloc nobody can tell who changed them
+        moved, heap_delta = self._compare(detail) if single else (None, None)
+        if single and detail.heap is not None and heap_delta is None:
+            progress.notes.append("malloc: too many free blocks to count")
+        others = progress.others_bytes if progress.shared else None
+        step = self._new_step(
+            (start.function, start.file, start.line), start.number, stop.reading, others or 0
+        )
+        self._book(
+            step._replace(
+                heap_delta_bytes=step.heap_delta_bytes if gauge.measures_heap else heap_delta,
+                parts=moved,
+                lock=self._lock_word(progress),
+                shared_threads=tuple(sorted(progress.threads)),
+                others_bytes=others,
+                divided_exactly=progress.divided_exactly,
+                seconds=seconds,
+                ended=stop.ended,
+                note="; ".join(filter(None, [*progress.notes, gauge.note])),
+            )
+        )
+        return stop.is_ordinary
+
+    def _take_strides(self) -> Optional[Odd]:
+        """Take as many steps as end as steps do; return the one that didn't."""
+        if self.orders.count == 1 or self._lock is None or self._lock == "off":
+            return None
+        thread = gdb.selected_thread()
+        number = thread.num
+        self._strider = thread, number
+        strides = Strides(self.orders.command, self.account.gauge, self._watcher, self.capture, self._places)
+        try:
+            return strides.take(self.orders.count - len(self.steps), thread)
+        finally:
+            lock = self._lock_word(Progress())
+            for place, reading, exact, note, seconds in strides.taken:
+                step = self._new_step(place, number, reading)
+                self._book(step._replace(exact=exact, lock=lock, seconds=seconds, note=note))
+            if strides.frame is not None:
+                self.start = Here(strides.frame, thread, number, *place)
+                self.stop = Stop(reading)
+
+    def _new_step(self, place: Place, number: int, reading: Optional[int], others_bytes: int = 0) -> Step:
+        delta = None if self._before is None or reading is None else reading - self._before - others_bytes
+        gauge = self.account.gauge
+        self._before = reading
+        return Step(
+            self.orders.command, *place, number, delta, self.account.add(delta), gauge.source, gauge.exact,
+            delta if gauge.measures_heap else None,
+        )  # fmt: skip
+
+    def _book(self, step: Step) -> None:
+        self.steps.append(step)
+        self.account.steps.append(step)
+
+    def _compare(self, before: Detail) -> tuple[dict[str, int], Optional[int]]:
+        after = self.account.gauge.detail()
+        parts: dict[str, int] = {}
+        if before.parts is not None and after.parts is not None:
+            parts = {name: after.parts[name] - size for name, size in before.parts.items()}
+        if before.statm is not None and after.statm is not None:
+            parts["mapped"] = after.statm.size_bytes - before.statm.size_bytes
+        heap = None
+        if before.heap is not None and after.heap is not None:
+            gained, counted = after.heap.since(before.heap)
+            heap = gained if counted else None
+        return {name: size for name, size in parts.items() if size}, heap
+
+    def _lock_word(self, progress: Progress) -> str:
+        if progress.shared:
+            return SHARED
+        return LOCKED if self._lock == "on" else FREE
+
+    # -- driving ------------------------------------------------------------------------------------------
+
+    def _drive(self, start: Here, progress: Progress, stop: Optional[Stop] = None) -> Stop:
+        """Take the step, or go on with one that has come to *stop*."""
+        if self._lock is None or self._lock == "off":
+            return self._drive_together(start, progress)
+        stop = stop or self._first_try(start)
+        while stop.wait is not None:
+            progress.notes.append(describe_wait(stop.wait))
+            if self.orders.lock != "auto":
+                progress.notes.append("--lock auto would let the others run")
+                return stop._replace(ended="given up")
+            stop = self._let_others_run(start, progress)
+            while stop.wait is None and stop.is_ordinary and not self._is_done(start):
+                stop = self._first_try(start)
+                if not _is_inlined_into(gdb.newest_frame(), start.frame):
+                    break
+        return stop
+
+    def _drive_together(self, start: Here, progress: Progress) -> Stop:
+        """Step while every thread may run: what they did can't be told apart."""
+        others = {t.num for t in gdb.selected_inferior().threads() if t.num != start.number}
+        before = activities(self._pid) if self._pid is not None and others else {}
+        with self._division(start, progress):
+            stop = self._first_try(start, watched=False)
+        if others:
+            ran = (
+                self._numbers(ran_between(before, activities(self._pid))) if self._pid is not None else others
+            )
+            progress.threads |= ran - {start.number}
+            progress.shared = bool(progress.threads)
+            if self._under_valgrind:
+                progress.notes.append("valgrind runs threads by turns, and they can't be locked there")
+        return stop
+
+    def _first_try(self, start: Here, *, watched: bool = True) -> Stop:
+        """Run the user's command, over a looping line by breakpoints."""
+        find = loop_lines.for_command(self.orders.command)
+        if find is not None:
+            frame = gdb.newest_frame()
+            ends = find(frame) if frame == start.frame else None
+            if ends is not None:
+                with Barrier(frame, ends, start.thread.global_num) as barrier:
+                    return self._execute(barrier.command, start, watched=watched, ours=barrier.numbers)
+        self._select_typed_frame()
+        return self._execute(f"{self.orders.command} {self.orders.argument}".strip(), start, watched=watched)
+
+    def _execute(
+        self, command: str, start: Here, *, watched: bool, ours: AbstractSet[int] = frozenset()
+    ) -> Stop:
+        self.capture.forget()
+        recorder.arm()
+        if watched:
+            place = (start.function, start.file, start.line)
+            self._watcher.begin(start.thread.ptid[1] or start.thread.ptid[0], place)
+        error = None
+        try:
+            gdb.execute(command)
+        except gdb.error as failure:
+            error = failure
+        finally:
+            wait = self._watcher.end() if watched else None
+        return self._judge(command, start, error, wait, watched=watched, ours=ours)
+
+    def _judge(
+        self,
+        command: str,
+        start: Here,
+        error: Optional[gdb.error],
+        wait: Optional[Wait],
+        *,
+        watched: bool = True,
+        ours: AbstractSet[int] = frozenset(),
+    ) -> Stop:
+        """Tell what has come of *command*."""
+        if error is not None:
+            # gdb complains of a thread that ended meanwhile; that is an outcome, not a failure.
+            if gdb.selected_inferior().pid and start.thread.is_valid():
+                raise error
+            self._see_it_end()
+        ours_it_was = wait is not None and self._interrupter.stopped
+        stop = recorder.stop(wait=wait if ours_it_was else None, ours=ours, thread=start.thread)
+        if self._stray and stop.ended == "signal SIGINT":
+            self._stray = False
+            return self._execute(command, start, watched=watched, ours=ours)
+        if self._interrupter.by_user and (self._interrupter.stopped or stop.is_ordinary):
+            stop = Stop(stop.reading, "interrupted (Ctrl-C)")
+        # The step ended by itself just when it was to be interrupted.
+        self._stray = self._stray or not self._interrupter.settle()
+        return stop
+
+    def _see_it_end(self) -> None:
+        """Let a process that is ending end: the threads that are locked must be seen to die too."""
+        threads = gdb.selected_inferior().threads()
+        if self._pid is None or not threads or not is_ending(self._pid):
+            return
+        with contextlib.suppress(gdb.error):
+            set_locking("off")
+            threads[0].switch()
+            gdb.execute("continue")
+
+    def _let_others_run(self, start: Here, progress: Progress) -> Stop:
+        """Let all threads run until the call in which the stepped one waits is over."""
+        progress.shared = True
+        before = activities(self._pid) if self._pid is not None else {}
+        set_locking("off")
+        try:
+            with self._division(start, progress):
+                stop = self._execute(self._way_out(start), start, watched=False)
+        finally:
+            if gdb.selected_inferior().pid:
+                with contextlib.suppress(gdb.error):
+                    set_locking(self._lock or "on")
+        if self._pid is not None:
+            ran = self._numbers(ran_between(before, activities(self._pid)))
+        else:
+            ran = {t.num for t in gdb.selected_inferior().threads()}
+        progress.threads |= ran - {start.number}
+        return stop
+
+    @contextlib.contextmanager
+    def _division(self, start: Here, progress: Progress) -> Iterator[None]:
+        """Tell what the other threads do in the `with` from what the stepped one does."""
+        if self._sharing is None or self._releases is None:
+            progress.divide(None)
+            yield
+            return
+        tid = start.thread.ptid[1]
+        self._releases.watch()
+        self._sharing.part(tid)
+        try:
+            yield
+        finally:
+            progress.divide(self._sharing.part(tid))
+
+    def _way_out(self, start: Here) -> str:
+        """Return the command that ends the wait: out of the call that the stepped line made."""
+        if self.orders.command in _RESUMABLE or (self.orders.command == "until" and not self.orders.argument):
+            call = _call_below(start.frame)
+            if call is not None:
+                call.select()
+                # `finish` would add the value returned to gdb's history, and print it.
+                return f"until *{call.older().pc():#x}"
+            if not start.frame.is_valid():
+                return "continue"  # it has returned: nothing below would stop it
+        self._select_typed_frame()
+        return f"{self.orders.command} {self.orders.argument}".strip()
+
+    def _select_typed_frame(self) -> None:
+        """Select the frame that finish, until and advance were typed in: they mean that one."""
+        if (
+            self.orders.command not in LINE_COMMANDS
+            and self._typed_in is not None
+            and self._typed_in.is_valid()
+        ):
+            self._typed_in.select()
+
+    def _is_done(self, start: Here) -> bool:
+        """Tell whether the step has reached its end now that the wait is over."""
+        if self.orders.command not in _RESUMABLE:
+            return not (self.orders.command == "until" and not self.orders.argument)
+        frame = gdb.newest_frame()
+        if frame != start.frame:
+            # In a function inlined into the line `next` would go on.
+            return self.orders.command == "step" or not _is_inlined_into(frame, start.frame)
+        position = frame.find_sal()
+        # At the very beginning of another line; in its middle `next` would go on.
+        return bool(position.line != start.line and position.pc == frame.pc())
+
+    # -- threads ------------------------------------------------------------------------------------------
+
+    def _mode(self) -> Optional[str]:
+        """Return what scheduler-locking is set to meanwhile; None: it is left alone."""
+        if self._under_valgrind:
+            return None  # accepted there, without effect
+        return {"auto": "on", "on": "on", "step": "step", "off": "off"}[self.orders.lock]
+
+    def _see_new_threads(self, start: Here, progress: Progress) -> None:
+        """Note threads that began in this step and ran: gdb's lock lets some of them."""
+        for number, tid in recorder.take_new_threads():
+            if number != start.number and (self._pid is None or has_run(self._pid, tid)):
+                progress.threads.add(number)
+                if not progress.shared:
+                    progress.divide(None)  # it ran though the others were locked
+                progress.shared = True
+
+    @staticmethod
+    def _is_remote() -> bool:
+        return target_kind() not in ("native",)
+
+    @staticmethod
+    def _numbers(tids: list[int]) -> set[int]:
+        wanted = set(tids)
+        return {t.num for t in gdb.selected_inferior().threads() if t.ptid[1] in wanted}
+
+
+def _call_below(frame: gdb.Frame) -> Optional[gdb.Frame]:
+    """Return the call that *frame*, or a function inlined into it, has made; None where it stands itself."""
+    call, one = None, gdb.newest_frame()
+    while one is not None and one != frame:
+        if one.type() != gdb.INLINE_FRAME:
+            call = one
+        one = one.older()
+    return call if one is not None else None
+
+
+def _is_inlined_into(one: Optional[gdb.Frame], frame: gdb.Frame) -> bool:
+    """Tell whether *one* is a function inlined, perhaps by way of others, into that of *frame*."""
+    while one is not None and one != frame and one.type() == gdb.INLINE_FRAME:
+        one = one.older()
+        if one == frame:
+            return True
+    return False

@@ -1,0 +1,178 @@
+"""What the last stop was: a step's end, a breakpoint, a signal, the program's end; and the reading taken there."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import AbstractSet, Callable, NamedTuple, Optional
+
+import gdb
+
+from gdbmem.debugger.memwatch.driving.locking import Wait
+
+Read = Callable[[], Optional[int]]
+
+
+class Stop(NamedTuple):
+    """The end of one run of the program."""
+
+    reading: Optional[int]  # taken at the stop itself, before a breakpoint's commands ran
+    ended: str = ""  # in words; "" for a step's ordinary end
+    wait: Optional[Wait] = None  # the watcher stopped it
+    announced: bool = False  # gdb has said more about it than the source line
+
+    @property
+    def is_ordinary(self) -> bool:
+        """Whether another step may follow."""
+        return not self.ended and self.wait is None
+
+
+class Recorder:
+    """Listens to gdb's stop and exit events while a memwatch command drives, and reads the memory there."""
+
+    def __init__(self) -> None:
+        self.driving = False
+        self.reading: Optional[int] = None  # at the stop since `arm`
+        self._new_threads: list[tuple[int, int]] = []  # gdb's number, the kernel's
+        self._read: Read = lambda: None
+        self._asks_gdb = False
+        self._event: Optional[gdb.Event] = None
+        self._hit: dict[int, str] = {}  # the breakpoints that stopped it: number → what it is
+        self._exited: Optional[str] = None
+        self._stops = 0
+        self._waits = False  # the reading is to be taken when the breakpoint's commands are through
+        self._inferior = 0
+
+    @contextlib.contextmanager
+    def recording(self, read: Read, *, asks_gdb: bool = False) -> Iterator[None]:
+        """Record stops until the `with` ends; *asks_gdb* says that *read* executes commands of gdb's."""
+        self._read, self.driving, self._asks_gdb = read, True, asks_gdb
+        self._new_threads = []
+        gdb.events.stop.connect(self._on_stop)
+        gdb.events.exited.connect(self._on_exit)
+        gdb.events.new_thread.connect(self._on_new_thread)
+        try:
+            yield
+        finally:
+            gdb.events.stop.disconnect(self._on_stop)
+            gdb.events.exited.disconnect(self._on_exit)
+            gdb.events.new_thread.disconnect(self._on_new_thread)
+            self.driving = False
+
+    def arm(self) -> None:
+        """Expect the next stop."""
+        self._event = self.reading = self._exited = None
+        self._stops = 0
+        self._hit = {}
+        self._waits = False
+        self._inferior = gdb.selected_inferior().num
+
+    def take_new_threads(self) -> list[tuple[int, int]]:
+        """Return, once, the threads that have begun: gdb's number of each, and the kernel's."""
+        found, self._new_threads = self._new_threads, []
+        return found
+
+    def is_plain(self, thread: gdb.InferiorThread) -> bool:
+        """Tell whether the stop since `arm` was the end of a step of *thread* and nothing else."""
+        return (
+            self._stops == 1
+            and type(self._event) is gdb.StopEvent
+            and self._exited is None
+            and not self._new_threads
+            and selected_thread() is thread
+        )
+
+    def stop(
+        self, *, wait: Optional[Wait], ours: AbstractSet[int], thread: Optional[gdb.InferiorThread]
+    ) -> Stop:
+        """Return the stop that came after `arm`.
+
+        *wait* is why we stopped it ourselves, if we did; *ours* are breakpoints of our own that end a step.
+        """
+        if self._exited is not None:
+            return Stop(None, self._exited, announced=True)
+        event = self._event
+        if event is None:  # gdb didn't run it: it said why
+            return Stop(self._read(), "not moved", None)
+        if self._waits and self._stops == 1:
+            self.reading = self._read()
+        if wait is not None:
+            return Stop(self.reading, "", wait)
+        ended, announced = self._in_words(event, ours)
+        if not ended and thread is not None:
+            ended = self._moved_on(thread)
+        return Stop(self.reading, ended, None, announced or bool(ended))
+
+    def stopped_at(self, number: int) -> bool:
+        """Tell whether the stop since `arm` is that of catchpoint *number*, and nothing else."""
+        event = self._event
+        if event is None or self._exited is not None or getattr(event, "stop_signal", None) is not None:
+            return False
+        # gdb before 11 names no catchpoint; one of the user's that is temporary has gone by now.
+        return all(one.is_valid() and one.number == number for one in getattr(event, "breakpoints", ()))
+
+    def _in_words(self, event: gdb.Event, ours: AbstractSet[int]) -> tuple[str, bool]:
+        if self._stops > 1:
+            return "a breakpoint's commands ran on", True
+        signal = getattr(event, "stop_signal", None)
+        if signal is not None:
+            return f"signal {signal}", True
+        hit = [f"{kind} {number}" for number, kind in self._hit.items() if number not in ours]
+        return (hit[0], True) if hit else ("", False)
+
+    def _moved_on(self, thread: gdb.InferiorThread) -> str:
+        selected = selected_thread()
+        if gdb.selected_inferior().num != self._inferior:
+            return f"gdb follows process {gdb.selected_inferior().pid} now"
+        if selected is None or not thread.is_valid():
+            return "the thread has ended"
+        return "" if selected.ptid == thread.ptid else f"stopped in thread {selected.num}"
+
+    def _on_stop(self, event: gdb.Event) -> None:
+        self._stops += 1
+        if self._stops == 1:
+            self._event = event
+            self._waits = self._asks_gdb and has_commands(event)
+            if gdb.selected_inferior().num == self._inferior and not self._waits:
+                self.reading = self._read()
+            if type(event) is not gdb.StopEvent:
+                # A temporary breakpoint is gone when the command has returned.
+                hit = getattr(event, "breakpoints", ())
+                self._hit = {b.number: _kind(b) for b in hit if b.is_valid() and b.number > 0}
+
+    def _on_new_thread(self, event: gdb.Event) -> None:
+        thread = event.inferior_thread
+        if isinstance(thread, gdb.Inferior):  # so gdb 10
+            thread = max(thread.threads(), key=lambda known: known.num)
+        self._new_threads.append((thread.num, thread.ptid[1]))
+
+    def _on_exit(self, event: gdb.Event) -> None:
+        code = getattr(event, "exit_code", None)
+        self._exited = "the program ended" + ("" if code is None else f" with status {code}")
+
+
+def has_commands(event: gdb.Event) -> bool:
+    """Tell whether a breakpoint that *event* is about has commands, which gdb.execute would run now."""
+    hit = getattr(event, "breakpoints", ())
+    return any(one.is_valid() and one.commands for one in hit)
+
+
+def selected_thread() -> Optional[gdb.InferiorThread]:
+    """Return the selected thread; None where there is none, or where it has ended and gdb lost it."""
+    try:
+        return gdb.selected_thread()
+    except SystemError:
+        return None
+
+
+def _kind(breakpoint_: gdb.Breakpoint) -> str:
+    watches = (
+        gdb.BP_WATCHPOINT,
+        gdb.BP_HARDWARE_WATCHPOINT,
+        gdb.BP_READ_WATCHPOINT,
+        gdb.BP_ACCESS_WATCHPOINT,
+    )
+    return "watchpoint" if breakpoint_.type in watches else "breakpoint"
+
+
+recorder = Recorder()

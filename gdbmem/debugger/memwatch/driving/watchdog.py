@@ -1,0 +1,67 @@
+"""A thread of gdb's that stops the running program when a test comes true. gdb itself is never touched from it."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import Callable, Optional
+
+import gdb
+
+from gdbmem.debugger.ctrlc import interruptible
+from gdbmem.debugger.interrupting import Interrupter, without_announcement
+from gdbmem.debugger.memwatch.driving.capture import Capture
+from gdbmem.debugger.threads import start_thread
+
+
+class Alarm:
+    """Tries *is_due* again and again while the `with` lasts, and interrupts process *pid* when it is true.
+
+    Ctrl-C interrupts it, too.
+    """
+
+    def __init__(
+        self, pid: int, is_due: Callable[[], bool], *, every_seconds: float, captured: bool = False
+    ) -> None:
+        """*captured* says that a Capture holds back what gdb says about the stop."""
+        self._capture = None if captured else Capture()  # of gdb's words about our own stop
+        hold = self._capture.hold if self._capture is not None else lambda: None
+        self._interrupter = Interrupter(pid, at_first=hold)
+        self._is_due = is_due
+        self._every = every_seconds
+        self._over = threading.Event()
+        self._thread: Optional[threading.Thread] = None
+        self._stack = contextlib.ExitStack()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the program stands where this alarm stopped it."""
+        return self._interrupter.stopped
+
+    @property
+    def by_user(self) -> bool:
+        """Whether it was for Ctrl-C."""
+        return self._interrupter.by_user
+
+    def __enter__(self) -> Alarm:
+        if self._capture is not None:
+            self._capture.prepare()
+        self._stack.enter_context(interruptible(self._interrupter))
+        self._thread = start_thread(self._wait, "gdbmem-alarm")
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self._capture is not None:
+            self._capture.finish()
+            self._capture.__exit__()
+            gdb.write(without_announcement(self._capture.final_text))
+        self._stack.close()
+
+    def _wait(self) -> None:
+        while not self._over.wait(self._every):
+            if self._is_due():
+                self._interrupter.interrupt()
+                return

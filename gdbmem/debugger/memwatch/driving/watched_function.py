@@ -1,0 +1,130 @@
+"""The function that `memwatch function` watches: where its lines begin in the machine code, by gdb's own answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Optional
+
+import gdb
+
+from gdbmem.debugger.command import warn
+from gdbmem.debugger.function_blocks import function_blocks
+from gdbmem.debugger.memwatch.driving.function_code import FunctionCode, Spot
+from gdbmem.errors import TargetError
+from gdbmem.text import plural, printable
+
+
+class LineStart(NamedTuple):
+    """An address to which the function comes from another of its lines."""
+
+    address: int
+    line: int
+    is_statement: bool  # gdb would stop there, too
+
+
+class Place(NamedTuple):
+    """A function in the program."""
+
+    name: str
+    file: str
+    start: int  # address of its first instruction
+    lines: Sequence[LineStart]
+    calls: Sequence[tuple[int, int]]  # (address of a call, address behind it)
+    has_inlined: bool
+    by_address: Mapping[int, Optional[int]]  # the line of each instruction, in order; None: of another file
+
+    def line_at(self, where: tuple[int, bool]) -> Optional[int]:
+        """Return the line of an address; with True that of the call that it lies behind."""
+        address, is_behind = where
+        if not is_behind:
+            return self.by_address.get(address)
+        return next((line for at, line in reversed(list(self.by_address.items())) if at < address), None)
+
+
+def find_place(location: str) -> Place:
+    """Return the function that holds *location*; raises TargetError, or gdb.error in gdb's words."""
+    found = [sal for sal in gdb.decode_line(location)[1] or () if sal.symtab is not None]
+    candidates = [blocks for sal in found if (blocks := function_blocks(sal.pc))]
+    if not candidates:
+        raise TargetError(
+            f"{printable(location)} is in no function with line information",
+            slug="no-line-information",
+            hint="compile it with -g",
+        )
+    chosen = [_named(blocks, location) for blocks in candidates]
+    real = [block for block, blocks in zip(chosen, candidates) if block is blocks[-1]]
+    inlined_into = {blocks[-1].function.print_name for blocks in candidates if blocks[-1] not in real}
+    if not real:
+        raise _inlined_everywhere(chosen[0], sorted(inlined_into))
+    block = real[0]
+    others = {str(one.function) for one in real} - {str(block.function)}
+    if others:
+        warn(f"{printable(location)} is several functions; this is {printable(block.function.print_name)}")
+    if inlined_into:
+        names = ", ".join(sorted(inlined_into))
+        warn(f"calls of {printable(location)} that are inlined are not seen: those in {printable(names)}")
+    return _read(block)
+
+
+def _named(blocks: Sequence[gdb.Block], location: str) -> gdb.Block:
+    """Return the block of the function that *location* names: one inlined there, or the one around them all."""
+    name = _bare(location)
+    return next((block for block in blocks if _bare(str(block.function)).endswith(name)), blocks[-1])
+
+
+def _bare(name: str) -> str:
+    return name.partition("(")[0].rpartition("::")[2].strip()
+
+
+def _inlined_everywhere(block: gdb.Block, callers: Sequence[str]) -> TargetError:
+    name = printable(block.function.name)
+    into = ", ".join(callers[:3]) + (f" and {plural(len(callers) - 3, 'more')}" if len(callers) > 3 else "")
+    return TargetError(
+        f"{name} has no code of its own: it is inlined where it is called, in {printable(into)}",
+        slug="inlined-everywhere",
+        hint=f"'memwatch function {printable(callers[0])}', or compile with -fno-inline",
+    )
+
+
+def _read(block: gdb.Block) -> Place:
+    # A function in several parts may have a colder one in front.
+    start = int(block.function.value().address)
+    # Linked at link time, its own table is "<artificial>".
+    symtab = gdb.find_pc_line(start).symtab or block.function.symtab
+    code = FunctionCode(gdb.selected_frame().architecture(), block)
+    addresses = sorted(code.sweep(start))
+    spots = {address: spot for address in addresses if (spot := code.spot(address)) is not None}
+    lines = {address: _line_in(symtab.filename, spot) for address, spot in spots.items()}
+    calls = [one for one in map(code.instruction, addresses) if one.is_call]
+    return Place(
+        block.function.print_name,
+        symtab.fullname(),
+        start,
+        _line_starts(code, spots, lines, start),
+        [(one.address, one.behind) for one in calls],
+        any(not spot.is_own for spot in spots.values()),
+        lines,
+    )
+
+
+def _line_starts(
+    code: FunctionCode, spots: Mapping[int, Spot], lines: Mapping[int, Optional[int]], start: int
+) -> list[LineStart]:
+    """Return where the function's own lines begin, and where it comes from one to the middle of another."""
+    entered = {start}
+    for address in spots:
+        for after in code.instruction(address).successors():
+            if lines.get(after) != lines[address]:
+                entered.add(after)
+    found = []
+    for address, spot in spots.items():
+        line = lines[address]
+        is_statement = spot.begins_line if spot.is_own else spot.begins_call
+        if line is not None and (is_statement or address in entered):
+            found.append(LineStart(address, line, is_statement))
+    return found
+
+
+def _line_in(file: str, spot: Spot) -> Optional[int]:
+    line = spot.line if spot.is_own else spot.call_line
+    return line.number if line is not None and line.file == file else None

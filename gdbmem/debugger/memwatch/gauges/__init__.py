@@ -1,0 +1,1 @@
+"""Reading the program's memory at a stop, and keeping account of its changes."""

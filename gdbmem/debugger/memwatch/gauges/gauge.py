@@ -1,0 +1,296 @@
+"""What memwatch reads at each stop: the source that is exact here and costs least."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+import gdb
+
+from gdbmem.allocators.glibc.in_use import MOST_CHUNKS, InUse
+from gdbmem.debugger.location import real_pid
+from gdbmem.debugger.memwatch.gauges.heap import PATIENT_CHUNKS, HeapReader
+from gdbmem.debugger.target import CORE, NOTHING, REMOTE, VALGRIND, target_kind, valgrind_tool
+from gdbmem.errors import TargetError, UsageError
+from gdbmem.linux.resident import PAGE_BYTES, ProcessMemory, Statm, parse_statm
+from gdbmem.linux.rollup import parse_rss
+from gdbmem.linux.statm_accuracy import known_exactness
+
+SOURCES = ("auto", "statm", "smaps", "pagemap", "heap")
+UNCOUNTED = "too many free blocks to count: this is what malloc took from the kernel"
+_MASSIF_BYTES = re.compile(rb"^mem_heap_B=(\d+)$", re.M)
+
+
+class Detail(NamedTuple):
+    """What is read beside the number itself where there is time for it; None is unknown."""
+
+    parts: Optional[dict[str, int]] = None  # resident bytes of heap, mmap, stack, file, other
+    heap: Optional[InUse] = None
+    statm: Optional[Statm] = None
+
+
+class Gauge:
+    """Reads one number of one process. A subclass is one way to get it."""
+
+    source = ""
+    exact = True
+    note = ""  # what to know about the latest reading
+    measures_heap = False
+    counts_pages = False  # of a process of this machine: its threads' page faults say who took them
+    asks_gdb = False  # each reading is a command of gdb's, and those run a breakpoint's commands first
+    most_chunks = MOST_CHUNKS  # free blocks of malloc's that a reading may look at
+
+    def expect(self, readings: int) -> None:
+        """Let each of *readings* take its time where they are few: a second for all of them."""
+        self.most_chunks = max(MOST_CHUNKS, PATIENT_CHUNKS // readings)
+
+    def read(self) -> Optional[int]:
+        """Return the bytes now; None when the process has gone."""
+        raise NotImplementedError
+
+    def now(self) -> Optional[int]:
+        """Return the bytes now, not only good for differences."""
+        return self.read()
+
+    def detail(self) -> Detail:
+        """Return what else there is to say; may take some milliseconds."""
+        return Detail()
+
+    def close(self) -> None:
+        """Let go of descriptors."""
+
+
+class LocalGauge(Gauge):
+    """The resident set of a process of this machine."""
+
+    counts_pages = True
+
+    def __init__(self, pid: int, source: str, *, exact: bool) -> None:
+        self.source, self.exact = source, exact
+        self.memory = ProcessMemory(pid)
+        self.heap = HeapReader(pid)
+
+    def read(self) -> Optional[int]:
+        if self.source == "statm":
+            return self.memory.resident_bytes()
+        return self.memory.rollup_bytes() if self.source == "smaps" else self.memory.present_bytes()
+
+    def detail(self) -> Detail:
+        found = self.heap.read()
+        return Detail(self.memory.parts(), found, self.memory.statm())
+
+    def close(self) -> None:
+        self.memory.close()
+        self.heap.close()
+
+
+class HeapGauge(Gauge):
+    """glibc's bytes in use."""
+
+    source = "heap"
+    measures_heap = True
+
+    def __init__(self, pid: Optional[int]) -> None:
+        self.heap = HeapReader(pid)
+        self._last: Optional[InUse] = None
+        self._level = 0
+
+    def read(self) -> Optional[int]:
+        """Return a number whose differences are the bytes gained."""
+        found = self._found(self.most_chunks)
+        if found is None:
+            return None
+        gained, counted = (
+            (found.bytes or found.taken_bytes, True) if self._last is None else found.since(self._last)
+        )
+        self._last, self._level = found, self._level + gained
+        self.exact = counted and self.heap.counts_mapped_blocks
+        self.note = "" if counted else UNCOUNTED
+        if counted and not self.exact:
+            self.note = "blocks from 128 KiB on are not counted without libc's debug information"
+        return self._level
+
+    def now(self) -> Optional[int]:
+        found = self._found(PATIENT_CHUNKS)
+        if found is not None and found.bytes is None:
+            raise TargetError(
+                "malloc holds more free blocks than can be counted", slug="heap-uncounted", hint="use $rss()"
+            )
+        return found.bytes if found is not None else None
+
+    def _found(self, most_chunks: int) -> Optional[InUse]:
+        found = self.heap.read(most_chunks=most_chunks)
+        if found is None and gdb.selected_inferior().pid and self.heap.nothing_yet:
+            return InUse(0, 0)
+        return found
+
+    def close(self) -> None:
+        self.heap.close()
+
+
+class MassifGauge(Gauge):
+    """massif's own count of the program's heap, to the byte: statm would measure valgrind."""
+
+    source = "massif"
+    measures_heap = True
+    asks_gdb = True
+
+    def __init__(self) -> None:
+        # massif's monitor commands split at blanks, which TMPDIR may hold.
+        self._folder = tempfile.TemporaryDirectory(prefix="gdbmem-", dir="/tmp")
+        self._file = Path(self._folder.name) / "snapshot"
+
+    def read(self) -> Optional[int]:
+        try:
+            said = str(gdb.execute(f"monitor snapshot {self._file}", to_string=True))
+            data = self._file.read_bytes()
+        except gdb.error:
+            return None
+        except OSError:
+            return 0 if "before execution" in said else None
+        self._file.unlink()
+        found = _MASSIF_BYTES.findall(data)
+        return int(found[-1]) if found else None
+
+    def close(self) -> None:
+        self._folder.cleanup()
+
+
+class RemoteGauge(Gauge):
+    """The resident set of a process behind gdbserver, through gdb's own remote file access."""
+
+    asks_gdb = True
+
+    def __init__(self, pid: int, source: str) -> None:
+        self.source = source
+        self._pid = pid
+        self._page_bytes = _remote_page_bytes()
+        self.heap = HeapReader(None)
+        # gdb's `remote get` reads a file name; ours holds no blank.
+        self._folder = tempfile.TemporaryDirectory(prefix="gdbmem-", dir="/tmp")
+        self._file = Path(self._folder.name) / "answer"
+        # The other kernel can't be tried: smaps is exact on all of them and costs the same round trip.
+        self.exact = source == "smaps"
+
+    def read(self) -> Optional[int]:
+        data = self._get("statm" if self.source == "statm" else "smaps_rollup")
+        if data is None:
+            return None
+        if self.source == "statm":
+            counters = parse_statm(data)
+            return counters.resident_bytes // PAGE_BYTES * self._page_bytes if counters else None
+        return parse_rss(data)
+
+    def detail(self) -> Detail:
+        return Detail(heap=self.heap.read())
+
+    def _get(self, name: str) -> Optional[bytes]:
+        try:
+            gdb.execute(f"remote get /proc/{self._pid}/{name} {self._file}", to_string=True)
+            return self._file.read_bytes()
+        except (gdb.error, OSError):
+            return None
+
+    def close(self) -> None:
+        self._folder.cleanup()
+
+
+def _remote_page_bytes() -> int:
+    try:
+        match = re.search(r"AT_PAGESZ\s.*?(\d+)\s*$", str(gdb.execute("info auxv", to_string=True)), re.M)
+    except gdb.error:
+        match = None
+    return int(match[1]) if match else PAGE_BYTES
+
+
+def make_gauge(wanted: str) -> Gauge:
+    """Return the gauge for the selected inferior; *wanted* is one of SOURCES.
+
+    Raises TargetError where nothing can be measured, UsageError where *wanted* can't be had here.
+    """
+    kind = target_kind()
+    if kind == NOTHING:
+        raise TargetError(
+            "the program is not being run", slug="not-running", hint="type 'run' or 'start' first"
+        )
+    if kind == CORE:
+        raise TargetError(
+            "a core file is one moment: nothing in it steps, and it doesn't say what was resident",
+            slug="core-file",
+            hint="memwatch needs a live process",
+        )
+    if kind == VALGRIND:
+        return _valgrind_gauge(wanted)
+    pid = real_pid()
+    assert pid is not None
+    if kind == REMOTE:
+        return _remote_gauge(pid, wanted)
+    return _local_gauge(pid, wanted)
+
+
+def _local_gauge(pid: int, wanted: str) -> Gauge:
+    if wanted == "heap":
+        return _readable(HeapGauge(pid))
+    exactness = known_exactness()
+    source = wanted
+    if wanted == "auto":
+        source = "statm" if exactness.statm_is_exact else "smaps"
+    exact = {"statm": exactness.statm_is_exact, "smaps": True, "pagemap": not exactness.zero_pages_counted}
+    gauge = LocalGauge(pid, source, exact=exact[source])
+    if gauge.read() is not None:
+        return gauge
+    gauge.close()
+    if source == "statm":
+        raise TargetError(
+            f"/proc/{pid}/statm can't be read",
+            slug="no-proc",
+            hint="is /proc mounted, and is it this process's?",
+        )
+    if wanted != "auto":
+        raise UsageError(f"this user may not read {source} of process {pid}", hint="use --source statm")
+    return LocalGauge(pid, "statm", exact=False)
+
+
+def _readable(gauge: HeapGauge) -> HeapGauge:
+    if gauge.read() is None:
+        problem = gauge.heap.problem or "the process can't be read"
+        gauge.close()
+        raise TargetError(problem, slug="not-readable", hint="see 'memwatch sources'")
+    return gauge
+
+
+def _remote_gauge(pid: int, wanted: str) -> Gauge:
+    if wanted == "heap":
+        return HeapGauge(None)
+    if wanted == "pagemap":
+        raise UsageError("pagemap is not read through gdbserver", hint="use --source smaps")
+    gauge = RemoteGauge(pid, "smaps" if wanted == "auto" else wanted)
+    if gauge.read() is not None:
+        return gauge
+    gauge.close()
+    fallback = RemoteGauge(pid, "statm")
+    if wanted == "auto" and fallback.read() is not None:
+        return fallback
+    fallback.close()
+    raise TargetError(
+        f"the other side serves no /proc/{pid} ('remote get' failed)",
+        slug="no-remote-proc",
+        hint="use --source heap, or run gdb on that machine",
+    )
+
+
+def _valgrind_gauge(wanted: str) -> Gauge:
+    tool = valgrind_tool()
+    if wanted not in ("auto", "heap"):
+        raise UsageError(
+            f"under valgrind {wanted} would measure valgrind, not the program", hint="use --source auto"
+        )
+    if tool == "massif":
+        return MassifGauge()
+    raise TargetError(
+        f"the program runs under valgrind's {tool or 'gdbserver'}, which keeps no count of its heap",
+        slug="valgrind-without-count",
+        hint="leave gdb and type: gdbmem launch --massif PROGRAM",
+    )

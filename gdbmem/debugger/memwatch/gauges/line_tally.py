@@ -1,0 +1,259 @@
+"""Who pays: what changed between two events of a thread is charged to the line of the function that it was on."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import gdb
+
+from gdbmem.debugger.memwatch.driving.watched_function import LineStart, Place
+from gdbmem.linux.sharing import Sharing
+from gdbmem.model.function_profile import FunctionProfile, LineProfile
+
+_MOST_FRAMES = 1000  # that are looked at for calls under way
+
+
+class _Activation:
+    """One call that has not returned yet."""
+
+    __slots__ = ("back", "line", "stack")
+
+    def __init__(self, stack: int, back: int) -> None:
+        self.stack = stack  # the stack pointer at entry
+        self.back = back  # where it returns to
+        self.line: Optional[int] = None
+
+
+class _Thread:
+    """One thread's calls."""
+
+    __slots__ = ("activations", "inside_call", "lost")
+
+    def __init__(self) -> None:
+        self.activations: list[_Activation] = []
+        self.lost = False  # since its last event a call was left, nobody saw where
+        self.inside_call = False  # with --own: below a call instruction
+
+
+class Tally:
+    """Charges what changed between two events of a thread to the line that it was on."""
+
+    def __init__(self, place: Place, sharing: Sharing, *, wanted_calls: int, every: int = 1) -> None:
+        self.place = place
+        self.under_way_from: Optional[int] = None  # the line of a call that had begun before
+        self.calls = self.abandoned = self.recursive = self.outside_bytes = self.outside_shared = 0
+        self.unseen = 0  # of the abandoned calls: nobody saw when they were left
+        self._sharing = sharing
+        self._wanted, self._every, self._begun = wanted_calls, every, 0
+        self._threads: dict[int, _Thread] = {}
+        self._hits: dict[int, list[int]] = {
+            line: [0, 0, 0] for _, line, _ in place.lines
+        }  # hits, bytes, shared
+        self._totals: dict[int, int] = {}
+        self._first: Optional[int] = None  # what the process held at the first event
+
+    # -- events, each from a Breakpoint.stop() ------------------------------------------------------------
+
+    def resume(self) -> list[int]:
+        """Take up the calls that the selected thread is in already; return where they will return to."""
+        found = _calls_under_way(self.place.start)
+        if not found:
+            return []
+        thread = self._thread()
+        self._charge(thread)
+        thread.activations = [activation for activation, _ in found]
+        line = self.under_way_from = self.place.line_at(found[-1][1])
+        thread.activations[-1].line = line
+        if line is not None:
+            self._hits[line][0] += 1
+        self.recursive += len(found) - 1
+        self._begun += 1
+        return [activation.back for activation, _ in found]
+
+    def entered(self) -> Optional[int]:
+        """A call begins; return where it will return to, None for one that is left out."""
+        thread = self._thread()
+        stack = register("sp")
+        # No two live calls begin at the same place of the stack.
+        self._drop_abandoned(thread, stack + 1)
+        if not thread.activations:
+            self._begun += 1
+            if (self._begun - 1) % self._every:
+                return None
+        self._charge(thread)
+        self.recursive += bool(thread.activations)
+        back = return_address(stack)
+        thread.activations.append(_Activation(stack, back))
+        thread.inside_call = False
+        return back
+
+    def landed(self, stack: int) -> bool:
+        """An exception or longjmp goes on at *stack*; tell whether enough calls are over by that."""
+        thread = self._thread()
+        if thread.activations and thread.activations[-1].stack <= stack:
+            # Unlike a call that is found to be gone later, its last line is known to have done all this.
+            self._charge(thread)
+            unseen = self.unseen
+            self._drop_abandoned(thread, stack + 1)
+            self.unseen, thread.lost = unseen, False
+        return self.is_complete
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether as many calls are over as are wanted."""
+        return self.calls >= self._wanted
+
+    def on_line(self, start: LineStart) -> bool:
+        """A line begins."""
+        thread = self._thread()
+        if not thread.activations:
+            return False  # it was entered before we watched
+        if len(thread.activations) > 1:
+            self.returned(start.address)  # of a recursive call, whose breakpoint comes after this one
+            self._drop_abandoned(thread, register("sp"))
+        self._charge(thread)
+        if thread.activations[-1].line != start.line:  # a line may begin at several addresses
+            self._hits[start.line][0] += start.is_statement
+            thread.activations[-1].line = start.line
+        thread.inside_call = False
+        return False
+
+    def calling(self) -> bool:
+        """With --own: what follows is done by another function."""
+        thread = self._thread()
+        self._charge(thread)
+        thread.inside_call = True
+        return False
+
+    def called(self) -> bool:
+        """With --own: the line itself goes on."""
+        thread = self._thread()
+        self._charge(thread)
+        thread.inside_call = False
+        return False
+
+    def returned(self, address: int) -> bool:
+        """A call may have returned to *address*; tell whether enough have."""
+        thread = self._thread()
+        stack = register("sp")
+        while thread.activations:
+            last = thread.activations[-1]
+            if last.back == address and _has_returned(last.stack, stack, address):
+                self._charge(thread)
+                thread.activations.pop()
+                # Of a recursive function the outermost calls count.
+                self.calls += not thread.activations
+                return self.is_complete
+            if last.stack >= stack:
+                break
+            self._abandon(thread)
+        return False
+
+    # -- inside ---------------------------------------------------------------------------------------------
+
+    def _thread(self) -> _Thread:
+        number = gdb.selected_thread().num
+        found = self._threads.get(number)
+        if found is None:
+            found = self._threads[number] = _Thread()
+        return found
+
+    def _charge(self, thread: _Thread) -> None:
+        part, now = self._sharing.part(gdb.selected_thread().ptid[1]), self._sharing.reading
+        self._first = now if self._first is None else self._first
+        lost, thread.lost = thread.lost, False
+        if part is None or now is None or lost or not thread.activations:
+            return
+        line = thread.activations[-1].line
+        if thread.inside_call:
+            self.outside_bytes += part.own_bytes
+            self.outside_shared += not part.is_exact
+        elif line is not None:
+            hits = self._hits[line]
+            hits[1] += part.own_bytes
+            hits[2] += not part.is_exact
+            self._totals[line] = now
+
+    def _drop_abandoned(self, thread: _Thread, stack: int) -> None:
+        while thread.activations and thread.activations[-1].stack < stack:
+            self._abandon(thread)
+
+    def _abandon(self, thread: _Thread) -> None:
+        # An exception or longjmp left it; where nobody saw when, its last line's change isn't known.
+        thread.activations.pop()
+        thread.lost = True
+        self.abandoned += 1
+        self.unseen += 1
+        self.calls += not thread.activations
+
+    def profile(self, source: str, *, own_only: bool) -> FunctionProfile:
+        lines = [
+            LineProfile(line, hits, size, self._totals.get(line), shared)
+            for line, (hits, size, shared) in sorted(self._hits.items())
+        ]
+        return FunctionProfile(
+            function=self.place.name,
+            file=self.place.file,
+            calls=self.calls,
+            lines=lines,
+            source=source,
+            own_only=own_only,
+            abandoned_calls=self.abandoned,
+            unseen_calls=self.unseen,
+            recursive_calls=self.recursive,
+            has_inlined=self.place.has_inlined,
+            under_way_from=self.under_way_from,
+            outside_bytes=self.outside_bytes,
+            is_outside_shared=self.outside_shared > 0,
+            process_bytes=self._process_bytes(),
+        )
+
+    def _process_bytes(self) -> Optional[int]:
+        latest = self._sharing.reading
+        return None if self._first is None or latest is None else latest - self._first
+
+
+def register(name: str) -> int:
+    """Return a register of the newest frame."""
+    return int(gdb.newest_frame().read_register(name)) & 0xFFFFFFFFFFFFFFFF
+
+
+def return_address(stack: int) -> int:
+    """Return where the function whose first instruction is next returns to."""
+    frame = gdb.newest_frame()
+    if frame.architecture().name().startswith("aarch64"):
+        return register("lr")
+    return int.from_bytes(bytes(gdb.selected_inferior().read_memory(stack, 8)), "little")
+
+
+def _has_returned(entry_stack: int, stack: int, address: int) -> bool:
+    """Tell a return from a jump to the same place, out of a handler of exceptions for example."""
+    if gdb.newest_frame().architecture().name().startswith("aarch64"):
+        return stack == entry_stack
+    return stack == entry_stack + 8 and return_address(entry_stack) == address
+
+
+def _calls_under_way(start: int) -> list[tuple[_Activation, tuple[int, bool]]]:
+    """Return the selected thread's calls of the function at *start*, outermost first.
+
+    With each the address that it stands at, and whether that lies behind a call that it makes.
+    """
+    found: list[tuple[_Activation, tuple[int, bool]]] = []
+    frame = gdb.newest_frame()
+    is_newest = True
+    for _ in range(_MOST_FRAMES):
+        caller = frame.older()
+        if caller is None:
+            break
+        if frame.type() == gdb.NORMAL_FRAME and _starts(frame) == start:
+            stack = int(caller.read_register("sp")) & 0xFFFFFFFFFFFFFFFF
+            entry = stack if frame.architecture().name().startswith("aarch64") else stack - 8
+            found.insert(0, (_Activation(entry, caller.pc()), (frame.pc(), not is_newest)))
+        is_newest = is_newest and frame.type() == gdb.INLINE_FRAME
+        frame = caller
+    return found
+
+
+def _starts(frame: gdb.Frame) -> Optional[int]:
+    function = frame.function()
+    return None if function is None else int(function.value().address)

@@ -1,0 +1,267 @@
+"""A process that ran already when this gdb came: which profiler is in it, and snapshots by that."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Optional
+
+import gdb
+
+from gdbmem.debugger.command import warn
+from gdbmem.debugger.hooks import execute_despite_hooks
+from gdbmem.debugger.loaded_functions import address_of
+from gdbmem.debugger.location import program_runs
+from gdbmem.debugger.native.inferior import (
+    get_register,
+    is_inside,
+    machine_here,
+    outside_allocator,
+    program,
+)
+from gdbmem.debugger.session import session
+from gdbmem.engines.engine import Call, profilers
+from gdbmem.errors import GdbmemError, TargetError, internal_error
+from gdbmem.linux.process import ended, process_facts
+from gdbmem.text import printable
+
+_DELETED = " (deleted)"
+_TRIES = 200  # stops on the way out of the allocator
+
+
+def connect(target: dict[str, Any]) -> None:
+    """Connect gdb to the process that *target*, the launcher's word, describes."""
+    if target["vgdb"] is not None:
+        session.join(target)
+        return
+    pid, program.lock = int(target["pid"]), target["calls"]
+    try:
+        program_file = str(Path(f"/proc/{pid}/exe").readlink())
+    except FileNotFoundError:
+        raise ended(pid) from None
+    if target["sysroot"] is not None:
+        _look_in(target["sysroot"], target["program"])
+    elif program_file.endswith(_DELETED):  # by its name gdb would find no symbols
+        gdb.execute(f"file /proc/{pid}/exe", to_string=True)
+    execute_despite_hooks(f"attach {pid}", happened=program_runs)
+    session.watch_executions()
+    session.native = {**target, **_recognise(), "is_on": False}
+    if session.native["engine"] != "none":
+        session.run.update(engine=session.native["engine"])
+
+
+def _look_in(sysroot: str, program: str) -> None:
+    """Have gdb look for the process's files in the launcher's folder *sysroot*, and nowhere else."""
+    # Another C library's libthread_db doesn't fit ours, and in a PID namespace threads have other numbers.
+    for words in (f"set sysroot {sysroot}", "set auto-load libthread-db off", "set exec-file-mismatch off"):
+        gdb.execute(words, to_string=True)
+    gdb.execute(f"file {program}", to_string=True)
+
+
+def _recognise() -> dict[str, Any]:
+    for engine, module in profilers().items():
+        for function in module.FUNCTIONS:
+            if program.has(function):
+                file = gdb.solib_name(address_of(function)) or ""
+                return {"engine": engine, "function": function, "library": file.rpartition("/")[2]}
+    return {"engine": "none", "function": "", "library": ""}
+
+
+def greeting(name: str) -> str:
+    """Return what to say of the process that gdb has come to."""
+    native = session.native
+    if native is None:
+        return f"{name} runs under valgrind's {session.run.facts.get('engine')}; leaving gdb lets it go on."
+    who = f"{name} (process {native['pid']})"
+    end = "it was stopped before and stays so" if native["is_stopped"] else "leaving gdb lets it go on"
+    if native["engine"] == "none":
+        return f"{who} has no heap profiler that could be asked for snapshots; {end}."
+    where = native["library"] or "the program itself"
+    return f"{who} has {native['engine']} ({where}), whose heap profiler 'memsnap' asks; {end}."
+
+
+def prepare() -> None:
+    """See to it that the profiler counts; raises TargetError where there is none, or it can't."""
+    native = session.native
+    assert native is not None
+    if native["engine"] == "none":
+        other_way = native.get("other_way", "'memexplain'")
+        raise TargetError(
+            f"process {native['pid']} has no heap profiler that could be asked{_malloc_there()}",
+            slug="no-profiler",
+            hint=f"{other_way} needs none; for snapshots start the program by 'gdbmem launch'",
+        )
+    _refuse_ended(native["pid"])
+    if native["is_on"]:
+        return
+    with outside_allocator(native["library"]):
+        said = profilers()[native["engine"]].turn_on(program, native["function"], native["prefix"])
+    native["is_on"] = True
+    if said:
+        native.setdefault("notes", []).append(said)
+        warn(said)
+
+
+def _refuse_ended(pid: int) -> None:
+    # gdb, which hears of it only when it lets the process run, would speak of unreadable addresses.
+    if process_facts(pid).state in "ZX":
+        raise TargetError(
+            f"process {pid} has ended while gdb held it",
+            slug="process-ended",
+            hint="type 'continue', and gdb says how",
+        )
+
+
+def _malloc_there() -> str:
+    names = (objfile.filename or "" for objfile in gdb.objfiles())
+    minimal = any("libtcmalloc_minimal" in name for name in names)
+    return ": libtcmalloc_minimal is gperftools' malloc without it" if minimal else ""
+
+
+def request(native: dict[str, Any], target: Path) -> Call:
+    """Return the call after which the profile is *target*, in our run: the process may not write there itself."""
+    path = f"{native['there']}/{target.stem}.heap"
+    call = profilers()[native["engine"]].request(program, native["function"], path)
+    watch = _Opens() if native["engine"] == "gperftools" else None
+
+    def finish(result: int) -> None:
+        call.finish(result)
+        found = path
+        if watch is not None:
+            watch.enabled = False
+            found = watch.dump()
+        # The path is the process's word: the launcher has it opened with the process's own rights.
+        session.ask("collect", path=found, file=str(target.relative_to(session.run.folder)))
+        if native["engine"] == "gperftools":
+            from gdbmem.engines.gperftools_table import complete
+
+            complete(target, native["pid"])
+
+    return Call(call.function, call.arguments, finish)
+
+
+class _Opens(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
+    """Notes which files are opened during a dump: where gperftools writes to only the program knows."""
+
+    stays = True  # also during our own calls
+
+    def __init__(self) -> None:
+        super().__init__(f"*{address_of('open'):#x}", internal=True)
+        self.silent = True
+        self._paths: list[bytes] = []
+        self._register = machine_here().arguments[0]
+
+    def stop(self) -> bool:
+        with contextlib.suppress(gdb.error):
+            text = gdb.selected_inferior().read_memory(get_register(self._register), 1)
+            address, path = get_register(self._register), b""
+            while text[0] != b"\0" and len(path) < 4096:
+                path += bytes(text)
+                text = gdb.selected_inferior().read_memory(address + len(path), 1)
+            self._paths.append(path)
+        return False
+
+    def dump(self) -> str:
+        """Return the path of the dump, as the program gave it."""
+        from gdbmem.engines.gperftools import is_dump
+
+        found = [os.fsdecode(path) for path in self._paths if is_dump(os.fsdecode(path))]
+        if not found:
+            raise TargetError(
+                "gperftools wrote no heap profile",
+                slug="no-snapshot-file",
+                hint="does another thread dump at this moment? then try again",
+            )
+        return found[-1]
+
+
+# -- one snapshot, with nobody at gdb ---------------------------------------------------------------------
+
+
+def snap() -> None:
+    """Take one snapshot of the process and let it go; the launcher is told what came of it."""
+    session.open_wire()
+    try:
+        target = session.ask("attached")["answer"]
+        session.tell(tell="taken", **_snap(target, os.environ.get("GDBMEM_NAME") or None))
+    except GdbmemError as error:
+        session.tell(tell="failed", sentence=error.message, slug=error.slug, hint=error.hint)
+    except gdb.error as error:
+        session.tell(tell="failed", sentence=printable(str(error)), slug="call-failed", hint="")
+    except KeyboardInterrupt:
+        session.tell(tell="failed", sentence="it took too long", slug="call-failed", hint="try again")
+    except Exception as error:  # noqa: BLE001  (a host: gdb calls this)
+        session.tell(tell="failed", sentence=internal_error(error), slug="call-failed", hint="")
+
+
+def _snap(target: dict[str, Any], name: Optional[str]) -> dict[str, Any]:
+    from gdbmem.debugger.native.snapshot import Snapshot
+
+    for setting in ("pagination off", "confirm off", "print thread-events off"):
+        gdb.execute(f"set {setting}", to_string=True)
+    gdb.execute("handle all nostop noprint pass", to_string=True)
+    # The symbols of the program itself are read while it still runs.
+    if target["sysroot"] is None:
+        gdb.execute(f"file /proc/{int(target['pid'])}/exe", to_string=True)
+    began = time.monotonic()
+    with _attached(target):
+        native = session.native
+        assert native is not None
+        native["other_way"] = f"'gdbmem explain {native['pid']}'"
+        if native["engine"] != "none":
+            _to_a_safe_point(native["library"])
+        prepare()
+        snapshot = Snapshot(native, name, None)
+        snapshot.take()
+    pause = time.monotonic() - began
+    record, _ = snapshot.record(with_sites=False)
+    return {"label": record.label, "pause_seconds": round(pause, 3), "notes": native.get("notes", [])}
+
+
+@contextlib.contextmanager
+def _attached(target: dict[str, Any]) -> Iterator[None]:
+    try:
+        connect(target)
+        yield
+    finally:
+        with contextlib.suppress(gdb.error):
+            gdb.execute("detach", to_string=True)
+
+
+def _to_a_safe_point(library: str) -> None:
+    """Select a thread that stands outside the allocator; where there is none, let one leave it."""
+    for thread in sorted(gdb.selected_inferior().threads(), key=lambda thread: thread.num):
+        thread.switch()
+        if not is_inside(library):
+            return
+    gdb.selected_inferior().threads()[-1].switch()
+    for _ in range(_TRIES):
+        _leave(library)
+        if not is_inside(library):
+            return
+
+
+def _leave(library: str) -> None:
+    """Let the selected thread run to where its call into the allocator returns."""
+    thread = gdb.selected_thread()
+    frame = gdb.newest_frame()
+    outer = None
+    for _ in range(64):
+        if frame is None:
+            break
+        if is_inside(library, frame):
+            outer = frame.older()
+        frame = frame.older()
+    if outer is None:
+        return
+    point = gdb.Breakpoint(f"*{outer.pc():#x}", internal=True)
+    point.silent, point.thread = True, thread.global_num
+    try:
+        gdb.execute("continue", to_string=True)
+    finally:
+        point.delete()
+    if thread.is_valid():
+        thread.switch()

@@ -1,0 +1,220 @@
+"""Calls that a thread makes in passing: from a breakpoint that doesn't stop the program, with all others running.
+
+While gdb asks a breakpoint whether to stop, nothing can be run. But the thread's registers can be written: it
+goes on in our instructions, makes the call, comes to a breakpoint behind it, gets its registers back there
+and goes on from where it was, over the breakpoint. gdb never stops, so that a `next` under way stays one.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Optional
+
+import gdb
+
+from gdbmem.debugger.command import warn
+from gdbmem.debugger.execution import executions
+from gdbmem.debugger.loaded_functions import address_of
+from gdbmem.debugger.native.inferior import (
+    general_registers,
+    get_register,
+    machine_here,
+    program,
+    set_registers,
+)
+from gdbmem.engines.call_stubs import Machine
+from gdbmem.engines.engine import Call
+from gdbmem.errors import GdbmemError, TargetError, internal_error
+
+Finish = Callable[[Optional[GdbmemError]], None]
+"""Gets what went wrong with the call, None where all went well."""
+_PAUSE_MICROSECONDS = 2000
+_LONGEST_PAUSE = 250  # times that
+_MOST_ABREAST = 4096  # threads
+
+
+class _Detour:
+    # One thread's way through our instructions.
+    def __init__(self, machine: Machine, slot: int, call: Callable[[], Call], finish: Finish) -> None:
+        self.machine = machine
+        self.slot = slot
+        self.before = general_registers(machine)
+        self.start = self.end = 0  # where it was sent: at the start it has not begun, at the end it is done
+        self._make = call
+        self._call: Optional[Call] = None
+        self._finish = finish
+
+    def send(self) -> None:
+        """Send the thread to our memory, by way of the kernel where that has no room for it yet."""
+        if self.slot >= program.slots:
+            registers, self.start, self.end = program.mapping(self.machine)
+        else:
+            self.start, self.end = program.stub, program.stub + self.machine.end
+            registers = self._entry()
+        _ends.await_at(self.end)
+        set_registers({**registers, self.machine.counter: self.start})
+
+    def _entry(self) -> dict[str, int]:
+        if under_way():
+            # Profilers take one snapshot at a time, and let a second one drop without a word.
+            # The more wait, the more seldom each asks again.
+            pause = _PAUSE_MICROSECONDS * min(len(_ends.threads), _LONGEST_PAUSE)
+            function, arguments = "usleep", [pause]
+        else:
+            call = self._call = self._make()
+            function, arguments = call.function, list(call.arguments)
+        return program.entry(self.machine, self.before, address_of(function), arguments, slot=self.slot)
+
+    @property
+    def calls(self) -> bool:
+        """Whether it is at its call, not on the way to it."""
+        return self._call is not None
+
+    def arrived(self) -> bool:
+        """The thread is where it was sent to; tell whether all is done and it has its registers back."""
+        error = None
+        try:
+            if self._call is None:
+                if self.slot >= program.slots:
+                    program.adopt(get_register(self.machine.answer))
+                self.send()
+                return False
+            result = program.result(self.machine)
+            set_registers(self.before)
+            self._call.finish(result)
+        except GdbmemError as failure:
+            error = failure
+            set_registers(self.before)  # the thread goes on all the same
+        self._finish(error)
+        return True
+
+    def undo(self) -> None:
+        """Put the registers back of a thread that has not begun."""
+        set_registers(self.before)
+
+
+class _Ends:
+    """The breakpoints at which detours end, and who is awaited there."""
+
+    def __init__(self) -> None:
+        self.threads: dict[tuple[int, int, int], _Detour] = {}
+        self._points: dict[int, _End] = {}
+        self._listens = False
+
+    def listen(self) -> None:
+        """Have gdb tell of its stops, and of the program's end."""
+        if not self._listens:
+            self._listens = True
+            gdb.events.stop.connect(_stop_noted)
+            gdb.events.exited.connect(_exit_noted)
+            executions.tell(self.forget)
+
+    def await_at(self, address: int) -> None:
+        known = self._points.get(address)
+        if known is None or not known.is_valid():
+            self._points[address] = _End(address)
+        self._points[address].enabled = True
+
+    def forget(self) -> None:
+        self.threads.clear()
+        for point in self._points.values():
+            if point.is_valid():
+                point.delete()
+        self._points.clear()
+
+    def free_slot(self) -> Optional[int]:
+        used = {detour.slot for detour in self.threads.values()}
+        return next((slot for slot in range(1, _MOST_ABREAST) if slot not in used), None)
+
+
+class _End(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
+    stays = True  # also while another thread is made to call something
+
+    def __init__(self, address: int) -> None:
+        super().__init__(f"*{address:#x}", internal=True)
+        self.silent = True
+        self._address = address
+
+    def stop(self) -> bool:
+        thread = gdb.selected_thread().ptid
+        detour = _ends.threads.get(thread)
+        if detour is None or detour.end != self._address:
+            return False  # all of the C library's system calls pass where the first detour ends
+        try:
+            if detour.arrived():
+                del _ends.threads[thread]
+            if not any(other.end == self._address for other in _ends.threads.values()):
+                self.enabled = False
+            return False
+        except (GdbmemError, gdb.error) as error:
+            warn(str(error))
+        except Exception as error:  # noqa: BLE001  (a host: gdb calls this)
+            warn(internal_error(error))
+        _ends.threads.pop(thread, None)
+        return True
+
+
+_ends = _Ends()
+
+
+def detour(call: Callable[[], Call], finish: Finish) -> bool:
+    """Have the selected thread make the call that *call* returns before it goes on, and then *finish*.
+
+    For the `stop` method of a breakpoint, which then returns False. False where it can't be done in passing.
+    """
+    thread = gdb.selected_thread()
+    slot, machine = _ends.free_slot(), machine_here()
+    if slot is None or not machine.home or thread.ptid in _ends.threads or _stops_anyway():
+        return False
+    found = _Detour(machine, slot, call, finish)
+    try:
+        found.send()
+    except TargetError:
+        return False  # nothing was changed: the C library isn't loaded yet
+    _ends.threads[thread.ptid] = found
+    _ends.listen()
+    return True
+
+
+def under_way() -> bool:
+    """Tell whether a thread is at its call."""
+    return any(found.calls for found in _ends.threads.values())
+
+
+def _stops_anyway() -> bool:
+    """Tell whether another breakpoint stands here: gdb's user is not to be shown our instructions."""
+    counter = gdb.newest_frame().pc()
+    points = [point for point in gdb.breakpoints() if point.enabled and point.number > 0]
+    return sum(counter in _addresses(point) for point in points) > 1
+
+
+def _addresses(point: gdb.Breakpoint) -> set[int]:
+    locations = getattr(point, "locations", None)  # gdb 13's
+    if locations is not None:
+        return {location.address for location in locations if location.enabled}
+    if not point.location or point.type != gdb.BP_BREAKPOINT:
+        return set()
+    try:
+        return {int(place.pc) for place in gdb.decode_line(point.location)[1] or () if place.pc is not None}
+    except gdb.error:
+        return set()
+
+
+def _stop_noted(event: gdb.Event) -> None:
+    """gdb has stopped: a thread that was sent on its way and hasn't begun is where it was."""
+    selected = gdb.selected_thread()
+    for thread in gdb.selected_inferior().threads() if _ends.threads else ():
+        found = _ends.threads.get(thread.ptid)
+        if found is None:
+            continue
+        thread.switch()
+        if get_register(found.machine.counter) == found.start:
+            found.undo()
+            del _ends.threads[thread.ptid]
+            warn(f"thread {thread.num} stopped before its snapshot, which was not taken")
+    if selected is not None and selected.is_valid() and gdb.selected_thread() != selected:
+        selected.switch()
+
+
+def _exit_noted(event: gdb.Event) -> None:
+    """The program has gone, and its detours with it."""
+    _ends.forget()

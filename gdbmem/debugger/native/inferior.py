@@ -1,0 +1,398 @@
+"""Calls into the stopped program, for engines that are asked by one: never through its heap, never inside it.
+
+gdb's own calls write every register back afterwards, and on processors with AMX gdb before 14 can't: the program
+would go on with other floating-point registers. So x86-64 gets a few instructions in a page of our own, which
+save and restore those registers themselves; gdb only has to set the general ones.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Optional
+
+import gdb
+
+from gdbmem.debugger.command import warn
+from gdbmem.debugger.execution import executions
+from gdbmem.debugger.language import speaking
+from gdbmem.debugger.loaded_functions import address_of
+from gdbmem.engines.call_stubs import SAVED, Machine, machine_of
+from gdbmem.errors import TargetError
+from gdbmem.launch.call_lock import calling
+from gdbmem.linux.holding.seccomp import may_end_for_a_call
+from gdbmem.units import format_size
+
+_TEXT_START, _TEXT_END = 512, 1 << 14  # of the texts that calls get; the instructions stand before them
+_STATE_BYTES = 1 << 14  # for saved registers: more than any processor's
+_STACK_BYTES = 1 << 16  # for the call: the program's own may have no room, as a coroutine's has none
+_CALLS = 15  # that have room for both in one piece of our memory, behind the instructions
+_MAP_BYTES = (_CALLS + 1) * _STATE_BYTES + _CALLS * _STACK_BYTES  # less than a huge page, all of it resident
+_WORD = (1 << 64) - 1
+_ALLOCATOR = re.compile(
+    r"(?:je_|_rjem_|rjem_|tc_)?(?:malloc\w*|calloc|realloc\w*|free|cfree|sdallocx|\w*allocx|posix_memalign|memalign"
+    r"|aligned_alloc|valloc|pvalloc|mallctl\w*)|operator (?:new|delete).*|tcmalloc::.*|(?:je|_rjem_je)_\w+"
+)
+_TRIES = 1000  # stops of other threads while one runs to its end
+_FRAMES = 24  # an allocator is never further from the innermost frame
+_JUMP = 480  # where the way back stands, and after it where to
+
+
+class StoppedProgram:
+    """The stopped program, as an engine may use it (engines.engine.Inferior)."""
+
+    def __init__(self) -> None:
+        self._owner = (0, b"")  # the program in which our memory is
+        self._pieces: list[int] = []  # of our memory there; the instructions that run stand in the first
+        self._used = _TEXT_START
+        self.lock: Optional[str] = None  # its file, for calls into a process that outlives gdb
+        self.lets_others_run = False  # during a call: one of them holds what the call needs
+
+    @property
+    def process(self) -> int:
+        """Its process id."""
+        return int(gdb.selected_inferior().pid)
+
+    def place(self, data: bytes) -> int:
+        """Put *data* into memory of our own and return its address; later calls overwrite the oldest."""
+        base = self._memory()
+        if self._used + len(data) > _TEXT_END:
+            self._used = _TEXT_START
+        if len(data) > _TEXT_END - _TEXT_START:
+            raise TargetError("this text is too long for the program", slug="no-page")
+        address = base + self._used
+        gdb.selected_inferior().write_memory(address, data)
+        self._used += len(data) + 15 & ~15
+        return address
+
+    def call(self, function: str, arguments: Sequence[int]) -> int:
+        """Call *function* with integers; raises TargetError where the program has none of that name."""
+        return signed(self.call_for_word(function, arguments))
+
+    def call_for_word(self, function: str, arguments: Sequence[int]) -> int:
+        """Call *function* likewise; return all 64 bits of its result."""
+        machine, base = machine_here(), self._memory()
+        address = address_of(function)
+        with calling(self.lock), _registers(base) as before, _breakpoints_off():
+            set_registers(self.entry(machine, before, address, arguments))
+            with self._others_running():
+                _run_to(base + machine.end, function, start=base)
+            return get_register(machine.result)
+
+    def entry(
+        self,
+        machine: Machine,
+        before: Mapping[str, int],
+        address: int,
+        arguments: Sequence[int],
+        *,
+        slot: int = 0,
+    ) -> dict[str, int]:
+        """Return the registers for a call of the function at *address*; the counter goes to `self.stub`.
+
+        Calls at the same time need a *slot* each, below `self.slots`.
+        """
+        piece, place = self._pieces[slot // _CALLS], slot % _CALLS
+        state = piece + (place + 1) * _STATE_BYTES
+        stack = piece + (_CALLS + 1) * _STATE_BYTES + (place + 1) * _STACK_BYTES - 64
+        saved = b"".join((before[name] & _WORD).to_bytes(8, "little") for name in machine.general)
+        gdb.selected_inferior().write_memory(state + SAVED, saved)
+        return {
+            **dict(zip(machine.arguments, arguments)),
+            machine.function: address,
+            machine.state: state,
+            machine.stack: stack,
+            **machine.outside_system_call,
+        }
+
+    def result(self, machine: Machine) -> int:
+        """Return the int that the stub's call has returned."""
+        return signed(get_register(machine.result))
+
+    def read(self, address: int, size: int) -> bytes:
+        """Return *size* bytes of the program's memory at *address*."""
+        return bytes(gdb.selected_inferior().read_memory(address, size))
+
+    def has(self, function: str) -> bool:
+        """Tell whether the program, or a library of its, has a function of that name."""
+        try:
+            address_of(function)
+        except TargetError:
+            return False
+        return True
+
+    @property
+    def stub(self) -> int:
+        """Where the stub stands; 0 where this program has none yet."""
+        return self._pieces[0] if self._pieces and self._owner == executions.here() else 0
+
+    @property
+    def slots(self) -> int:
+        """How many calls there is room for at the same time."""
+        return len(self._pieces) * _CALLS if self.stub else 0
+
+    def prepare(self) -> None:
+        """Get our memory in the program; it has to be stopped."""
+        self._memory()
+
+    @contextmanager
+    def _others_running(self) -> Iterator[None]:
+        with _locking("off" if self.lets_others_run else "on"):
+            yield
+
+    def _memory(self) -> int:
+        refuse_filtered()
+        if not self.stub:
+            self.adopt(_map())
+        return self._pieces[0]
+
+    def mapping(self, machine: Machine) -> tuple[dict[str, int], int, int]:
+        """Return the registers with which the kernel is asked for memory, where that begins, where it ends."""
+        refuse_filtered()
+        return _mapping(machine)
+
+    def adopt(self, answer: int) -> None:
+        """Take the memory that the kernel has given, which is *answer*; raises TargetError where it gave none."""
+        machine, piece = machine_here(), _checked(answer)
+        if self.stub:
+            self._pieces.append(piece)
+            return
+        gdb.selected_inferior().write_memory(piece, machine.stub + machine.home)
+        gdb.selected_inferior().write_memory(piece + _JUMP, machine.jump)
+        self._pieces, self._owner, self._used = [piece], executions.here(), _TEXT_START
+
+
+def refuse_filtered() -> None:
+    """Raise TargetError where a seccomp filter could end the program for what it is made to call."""
+    if may_end_for_a_call(int(gdb.selected_thread().ptid[1])):
+        raise TargetError(
+            "the program can't be made to call anything: its seccomp filter could end it for that",
+            slug="seccomp-filter",
+            hint="'memexplain' only reads its memory",
+        )
+
+
+def signed(word: int) -> int:
+    """Return the int in the lower half of a register."""
+    status = word & 0xFFFFFFFF
+    return status - (1 << 32) if status >> 31 else status
+
+
+def machine_here() -> Machine:
+    """Return the machine that the selected thread runs on; raises TargetError for one not known here."""
+    architecture = gdb.selected_frame().architecture()
+    registers = [str(register) for register in architecture.registers()]
+    machine = machine_of(architecture.name(), registers)
+    if machine is None:
+        raise TargetError(
+            "snapshots by a call into the program work on x86-64, and on aarch64 without SVE",
+            slug="other-processor",
+            hint="use --massif",
+        )
+    return machine
+
+
+def _map() -> int:
+    """Have the kernel map memory into the stopped program; return its answer."""
+    machine = machine_here()
+    registers, start, end = _mapping(machine)
+    with calling(program.lock), _registers():
+        set_registers(registers)
+        _run_to(end, "mmap", start=start)
+        return get_register(machine.answer)
+
+
+def _mapping(machine: Machine) -> tuple[dict[str, int], int, int]:
+    start = address_of("syscall")
+    code = bytes(gdb.selected_inferior().read_memory(start, 64))
+    at = code.find(machine.system_call)
+    if at < 0:
+        raise TargetError("the C library has no system call to borrow", slug="no-page", hint="use --massif")
+    registers = {
+        machine.number: machine.mmap,
+        **dict(zip(machine.system_arguments, (0, _MAP_BYTES, 7, 0x22, -1, 0))),
+        **machine.outside_system_call,
+    }
+    return registers, start + at, start + at + len(machine.system_call)
+
+
+def _checked(address: int) -> int:
+    if address == (1 << 64) - errno.ENOMEM:
+        raise TargetError(
+            f"the program has no room for {format_size(_MAP_BYTES)} more, which the call for a snapshot needs",
+            slug="no-page",
+            hint="raise the limit of its address space (ulimit -v), or use --massif",
+        )
+    if address >= (1 << 64) - 4096 or address == 0:
+        raise TargetError(
+            "the program may not map memory that can be executed",
+            slug="no-page",
+            hint="a security policy forbids it (SELinux, seccomp); use --massif",
+        )
+    return address
+
+
+def get_register(register: str) -> int:
+    """Return the selected frame's *register*."""
+    value = gdb.parse_and_eval(f"${register}")
+    return int(value) & ((1 << 8 * int(value.type.sizeof)) - 1)
+
+
+def set_registers(registers: Mapping[str, int]) -> None:
+    """Set *registers* of the selected thread's newest frame."""
+    with speaking("c"):
+        for name, value in registers.items():
+            # With another stack pointer gdb may find the frame that was selected further out, and write there.
+            gdb.newest_frame().select()
+            gdb.execute(f"set var ${name} = {value}", to_string=True)
+    gdb.newest_frame().select()
+
+
+@contextmanager
+def _registers(base: int = 0) -> Iterator[dict[str, int]]:
+    """Let the block change the general registers of the selected thread, and put them back.
+
+    With our memory at *base* the program gets back by a jump of its own: only where it has arrived by itself
+    does gdb step over a breakpoint that it stands on, instead of stopping there again.
+    """
+    thread = gdb.selected_thread()
+    gdb.newest_frame().select()
+    machine = machine_here()
+    before = general_registers(machine)
+    try:
+        yield before
+    finally:
+        if thread.is_valid():
+            thread.switch()
+            gdb.newest_frame().select()
+            if base and machine.jump:
+                counter = before[machine.counter]
+                target = counter.to_bytes(8, "little")
+                gdb.selected_inferior().write_memory(base + _JUMP + len(machine.jump), target)
+                others = {name: value for name, value in before.items() if name != machine.counter}
+                set_registers({**others, **machine.outside_system_call})
+                with _breakpoints_off():
+                    _run_to(counter, "the way back", start=base + _JUMP)
+                set_registers({name: before[name] for name in machine.outside_system_call})
+            else:
+                set_registers(before)
+
+
+def general_registers(machine: Machine) -> dict[str, int]:
+    """Return the general registers of the selected thread's newest frame."""
+    return {name: get_register(name) for name in machine.general}
+
+
+@contextmanager
+def _breakpoints_off() -> Iterator[None]:
+    # Those at which a thread is awaited stay: it would run on into nowhere.
+    disabled = [point for point in gdb.breakpoints() if point.enabled and not getattr(point, "stays", False)]
+    for point in disabled:
+        point.enabled = False
+    try:
+        yield
+    finally:
+        for point in disabled:
+            if point.is_valid():
+                point.enabled = True
+
+
+def _run_to(end: int, function: str, *, start: int) -> None:
+    """Let the selected thread run from *start* to *end*, others passing by whatever stops them meanwhile."""
+    thread = gdb.selected_thread()
+    stop = gdb.Breakpoint(f"*{end:#x}", internal=True)
+    stop.silent = True
+    try:
+        command = (
+            f"jump *{start:#x}"  # gdb's own: a program counter that is only set may be taken back by gdb
+        )
+        for _ in range(_TRIES):
+            gdb.execute(command, to_string=True)
+            command = "continue"
+            if not gdb.selected_inferior().pid or not thread.is_valid():
+                break
+            thread.switch()
+            gdb.newest_frame().select()
+            if gdb.newest_frame().pc() == end:
+                break
+        else:
+            raise TargetError(
+                f"{function} did not come to its end in the program",
+                slug="call-failed",
+                hint="type 'info program' to see what happened",
+            )
+    finally:
+        stop.delete()
+
+
+@contextmanager
+def outside_allocator(library: str) -> Iterator[None]:
+    """Let the block call into the program, other threads held; refuse where that would deadlock.
+
+    Whoever is inside the allocator *library* may hold its locks. The selected thread must not be; where
+    others are, all run on during the call, which is said.
+    """
+    selected = gdb.selected_thread()
+    frame = gdb.selected_frame()
+    others = [thread for thread in gdb.selected_inferior().threads() if thread.num != selected.num]
+    try:
+        gdb.newest_frame().select()
+        refuse_inside(library)
+        busy = [thread.num for thread in others if thread.switch() is None and is_inside(library)]
+    finally:
+        selected.switch()
+        frame.select()
+    if busy:
+        warn(f"thread {busy[0]} stands inside {library}: all threads run on while the snapshot is taken")
+    program.lets_others_run = bool(busy)
+    with _locking("on"):
+        yield
+    gdb.newest_frame().select()
+
+
+def refuse_inside(library: str) -> None:
+    """Raise TargetError where the selected thread stands inside the allocator *library*."""
+    if is_inside(library):
+        from gdbmem.engines.engine import inside_hint
+
+        raise TargetError(
+            "no snapshot can be taken here, it could deadlock",
+            slug="inside-allocator",
+            hint=inside_hint(library),
+        )
+
+
+def is_inside(library: str, only: Optional[gdb.Frame] = None) -> bool:
+    """Tell whether the selected thread, or one frame of it, stands inside the allocator *library*.
+
+    "" is one that is linked into the program: then the names of functions tell.
+    """
+    stem = library.split(".so", 1)[0]
+    frame, count = only or gdb.newest_frame(), 0
+    while frame is not None and count < (1 if only else _FRAMES):
+        if stem:
+            name = gdb.solib_name(frame.pc())
+            if name is not None and stem in name.rpartition("/")[2]:
+                return True
+        elif _ALLOCATOR.fullmatch(frame.name() or ""):
+            return True
+        frame, count = frame.older(), count + 1
+    return False
+
+
+@contextmanager
+def _locking(mode: str) -> Iterator[None]:
+    before = str(gdb.parameter("scheduler-locking"))
+    asks = bool(gdb.parameter("confirm"))
+    gdb.execute(f"set scheduler-locking {mode}", to_string=True)
+    gdb.execute("set confirm off", to_string=True)  # jump asks where it leaves the function
+    try:
+        yield
+    finally:
+        gdb.execute(f"set scheduler-locking {before}", to_string=True)
+        gdb.execute(f"set confirm {'on' if asks else 'off'}", to_string=True)
+
+
+program = StoppedProgram()

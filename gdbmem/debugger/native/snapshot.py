@@ -1,0 +1,149 @@
+"""Snapshots by a profiler that is loaded into the program: by a call, at a stop or in passing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+from gdbmem.debugger.command import warn
+from gdbmem.debugger.execution import executions
+from gdbmem.debugger.ledger.live_symbols import LiveSymbols
+from gdbmem.debugger.location import current_place, current_thread
+from gdbmem.debugger.native.calls_in_passing import detour, under_way
+from gdbmem.debugger.native.inferior import outside_allocator, program, refuse_inside
+from gdbmem.debugger.session import session
+from gdbmem.debugger.stops import hits_here
+from gdbmem.engines.engine import Call, native_engine
+from gdbmem.errors import GdbmemError, TargetError
+from gdbmem.formats.opening import Reading, open_profile
+from gdbmem.formats.stacks import StackProfile
+from gdbmem.runs.run import SnapshotRecord
+from gdbmem.text import printable
+
+Taken = Callable[[Optional[SnapshotRecord], str], None]
+"""Gets the record and its line; without a record, what went wrong."""
+
+
+class Snapshot:
+    """One that is being taken: where the program stood, and the file that it will be in."""
+
+    def __init__(self, native: dict[str, Any], name: Optional[str], hit: Optional[int]) -> None:
+        self._native = native
+        self._name = name
+        self._hit = hit if hit is not None else hits_here()
+        # The call is a stop of its own: what is asked after it is about that.
+        self._place, self._thread = current_place(), current_thread()
+        self._file = ""
+
+    def call(self) -> Call:
+        """Return the call that takes it."""
+        native = self._native
+        self._file = session.run.next_file(native["engine"])
+        if "there" in native:
+            from gdbmem.debugger.native.attached import request
+
+            return request(native, session.run.folder / self._file)
+        return native_engine(native["engine"]).snapshot(
+            program, native["prefix"], f"{session.link}/{self._file}"
+        )
+
+    def take(self) -> None:
+        """Take it, now that the program stands still."""
+        with outside_allocator(self._native["library"]):
+            call = self.call()
+            call.finish(program.call(call.function, call.arguments))
+
+    def record(self, *, with_sites: bool = True) -> tuple[SnapshotRecord, str]:
+        """Return its record, now in the run, and the line that sums it up."""
+        path = session.run.folder / self._file
+        profile = _read(path, with_names=with_sites)
+        record = session.run.append(
+            self._name or str(int(path.stem)),
+            file=self._file,
+            engine=self._native["engine"],
+            place=self._place,
+            thread=self._thread,
+            hit=self._hit,
+            seconds=round(session.seconds, 3),
+            heap_bytes=None if profile is None else profile.snapshots[0].total_bytes,
+            process=program.process,
+        )
+        return record, _summary(record, profile) if with_sites else ""
+
+
+def take(native: dict[str, Any], name: Optional[str], hit: Optional[int]) -> tuple[SnapshotRecord, str]:
+    """Take a snapshot of the stopped program; return its record and the line that sums it up."""
+    if under_way():
+        raise TargetError(
+            "another thread is taking a snapshot at this moment",
+            slug="snapshot-under-way",
+            hint="type 'continue', and take this one at the next stop",
+        )
+    ready()
+    snapshot = Snapshot(native, name, hit)
+    snapshot.take()
+    return snapshot.record()
+
+
+def ready() -> None:
+    """See to it that the profiler of a process that ran already counts; raises TargetError where it can't."""
+    if session.native is not None and "there" in session.native:
+        from gdbmem.debugger.native.attached import prepare
+
+        prepare()
+
+
+def take_in_passing(native: dict[str, Any], name: Optional[str], hit: Optional[int], taken: Taken) -> bool:
+    """Have the thread at this breakpoint take a snapshot before it goes on; tell whether it will.
+
+    Raises TargetError where it stands inside the allocator.
+    """
+    refuse_inside(native["library"])
+    snapshot = Snapshot(native, name, hit)
+
+    def finish(failure: Optional[GdbmemError]) -> None:
+        if failure is not None:
+            taken(None, str(failure))
+            return
+        try:
+            record, line = snapshot.record()
+        except GdbmemError as error:
+            taken(None, str(error))
+        else:
+            taken(record, line)
+
+    return detour(snapshot.call, finish)
+
+
+def _read(path: Path, *, with_names: bool) -> Optional[StackProfile]:
+    try:
+        profile = open_profile(path, Reading(symbols=_symbols() if with_names else None))
+    except GdbmemError as error:
+        warn(f"{error} What there is of it is kept.")
+        return None
+    for notice in profile.notices:
+        warn(notice.message)
+    assert isinstance(profile, StackProfile)  # native engines write no other
+    return profile
+
+
+_live: dict[tuple[int, bytes], LiveSymbols] = {}  # by the program that is executed: one at a time
+
+
+def _symbols() -> LiveSymbols:
+    here = executions.here()
+    if here not in _live:
+        _live.clear()
+        _live[here] = LiveSymbols(here[0])
+    return _live[here]
+
+
+def _summary(record: SnapshotRecord, profile: Optional[StackProfile]) -> str:
+    """Return the snapshot's one line, and remember its sites for the next one."""
+    if profile is None or record.heap_bytes is None:
+        return f"snapshot {record.label}: kept in {printable(record.file)}"
+    from gdbmem.analysis.profiles.sites import stack_sites
+    from gdbmem.debugger.snapshots.snapshots import summary_line
+
+    content = profile.load(profile)
+    return summary_line(record, stack_sites(content.stacks, content.chains))

@@ -1,0 +1,1 @@
+"""Heap snapshots at gdb's prompt and at breakpoints, and leak searches."""

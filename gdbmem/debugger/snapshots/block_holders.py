@@ -1,0 +1,185 @@
+"""Who keeps a block alive: pointers that memcheck finds, named by gdb, followed until they leave the heap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Optional
+
+import gdb
+
+from gdbmem.debugger.launched.valgrind_monitor import gdb_text, monitor_text
+from gdbmem.engines import memcheck
+from gdbmem.errors import TargetError
+from gdbmem.formats.memcheck_answers import Place, Pointer, read_place, read_pointers
+from gdbmem.model.leaks import Block, Holder, Holding
+from gdbmem.text import printable
+
+if TYPE_CHECKING:
+    import argparse
+
+_LAST_FRAME_BYTES = 1 << 20
+_LOOKED_AT = 200  # blocks at most: each is a search through all memory
+
+
+def show_holders(args: argparse.Namespace) -> None:
+    """Print who keeps the block at the address alive that *args* name."""
+    from gdbmem.report.output import open_output
+
+    with open_output(args.output, force=args.force) as stream:
+        found = find_holding(_address(args.holder))
+        if args.json:
+            from gdbmem.report.leaks.holders import holding_json
+
+            stream.write(holding_json(found))
+        else:
+            from gdbmem.debugger.terminal import console_on
+            from gdbmem.report.leaks.holders import print_holding
+
+            print_holding(found, console_on(stream))
+
+
+def _address(text: str) -> int:
+    value = gdb.parse_and_eval(text)
+    try:
+        return int(value)
+    except (gdb.error, TypeError, ValueError):
+        raise TargetError(
+            f"'{printable(text)}' is no address",
+            slug="no-address",
+            hint="give a pointer of the program's, or a number: memleaks --holder 'node->next'",
+        ) from None
+
+
+def find_holding(address: int) -> Holding:
+    """Return who keeps the block alive that *address* is in; raises TargetError where it is in none."""
+    place = read_place(monitor_text(memcheck.location_command(address)))
+    if place is None or place.block is None:
+        said = f": it {place.text}" if place is not None else ""
+        raise TargetError(
+            f"{address:#x} is in no live block of the heap{printable(said)}",
+            slug="no-live-block",
+            hint="'memleaks --blocks N' lists the addresses of lost blocks",
+        )
+    direct: list[Holder] = []
+    came: dict[int, Optional[tuple[Holder, int]]] = {place.block.address: None}
+    queue = [place.block]
+    while queue and len(came) <= _LOOKED_AT:
+        block = queue.pop(0)
+        for holder in _holders(block):
+            if block is place.block:
+                direct.append(holder)
+            if holder.block is None:
+                return Holding(
+                    place.block, place.frames, direct or [holder], _chain(holder, block.address, came)
+                )
+            if holder.block.address not in came:
+                came[holder.block.address] = holder, block.address
+                queue.append(holder.block)
+    return Holding(place.block, place.frames, direct, (), is_whole=not queue)
+
+
+def _chain(root: Holder, at: int, came: dict[int, Optional[tuple[Holder, int]]]) -> list[Holder]:
+    """Return the holders from the block that was asked about to *root*, which points into the block *at*."""
+    chain = [root]
+    while (step := came[at]) is not None:
+        holder, at = step
+        chain.append(holder)
+    chain.reverse()
+    return chain
+
+
+def _holders(block: Block) -> list[Holder]:
+    """Return who points into *block*, places outside of the heap first."""
+    pointers = read_pointers(monitor_text(memcheck.pointers_command(block.address, max(block.bytes, 1))))
+    found = [_named(pointer) for pointer in pointers]
+    return sorted(found, key=lambda holder: (holder.block is not None, holder.inside_bytes))
+
+
+def _named(pointer: Pointer) -> Holder:
+    place = pointer.place
+    if place is None:
+        text = f"register {pointer.register.lower()} of thread {pointer.thread}"
+        return Holder("register", None, pointer.inside_bytes, text, pointer.thread)
+    if place.block is not None:
+        return Holder(
+            "block", place.address, pointer.inside_bytes, place.text, block=place.block, frames=place.frames
+        )
+    local = _local(place.address)
+    if local is not None:
+        text, thread = local
+        return Holder("local", place.address, pointer.inside_bytes, text, thread)
+    name = _symbol(place.address)
+    if name:
+        return Holder("global", place.address, pointer.inside_bytes, name)
+    return Holder("other", place.address, pointer.inside_bytes, _plain(place))
+
+
+def _plain(place: Place) -> str:
+    return f"memory that {place.text or 'memcheck does not know'}"
+
+
+def _symbol(address: int) -> str:
+    """Return what gdb calls the variable at *address*: ``table + 16 in section .bss``; "" where it has no name."""
+    text = gdb_text(f"info symbol {address:#x}").strip()
+    return "" if text.startswith("No symbol") else text.partition(" in section ")[0]
+
+
+def _local(address: int) -> Optional[tuple[str, int]]:
+    """Return which variable of which frame stands at *address*, and its thread; None where none does."""
+    selected, frame = gdb.selected_thread(), gdb.selected_frame()
+    try:
+        for thread in gdb.selected_inferior().threads():
+            thread.switch()
+            holding = _frame_around(address)
+            if holding is not None:
+                level, holder = holding
+                name = _variable(holder, address)
+                what = f"'{name}'" if name else "a place on the stack"
+                return f"{what} in frame #{level}, {holder.name() or '???'}", thread.num
+        return None
+    finally:
+        if selected is not None:
+            selected.switch()
+            frame.select()
+
+
+def _frame_around(address: int) -> Optional[tuple[int, gdb.Frame]]:
+    level, frame = 0, gdb.newest_frame()
+    try:
+        if address < int(frame.read_register("sp")):
+            return None
+        while (older := frame.older()) is not None:
+            # What is inlined shares the frame of its caller, which is asked for the variables of both.
+            if frame.type() != gdb.INLINE_FRAME and address < int(older.read_register("sp")):
+                break
+            level, frame = level + 1, older
+    except gdb.error:
+        return None
+    # gdb ends at main, and at a thread's start: what is behind that is another thread's, or the kernel's.
+    return (level, frame) if address < int(frame.read_register("sp")) + _LAST_FRAME_BYTES else None
+
+
+def _variable(frame: gdb.Frame, address: int) -> str:
+    for symbol, block in _variables(frame):
+        try:
+            value = frame.read_var(symbol, block)
+            at = int(value.address) if value.address is not None else None
+        except (gdb.error, RuntimeError):
+            continue
+        if at is not None and at <= address < at + int(value.type.sizeof):
+            return str(symbol.name)
+    return ""
+
+
+def _variables(frame: gdb.Frame) -> Iterator[tuple[Any, Any]]:
+    try:
+        block = frame.block()
+    except RuntimeError:  # no debug information
+        return
+    while block is not None and not block.is_static and not block.is_global:
+        for symbol in block:
+            if symbol.is_variable or symbol.is_argument:
+                yield symbol, block
+        if block.function is not None:
+            return
+        block = block.superblock

@@ -1,0 +1,288 @@
+"""Breakpoints that take a snapshot and let the program go on."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, Callable, Optional, Protocol
+
+import gdb
+
+from gdbmem.debugger.command import Command, say, warn
+from gdbmem.debugger.session import require_snapshots, session
+from gdbmem.debugger.snapshots.return_breakpoints import Returns
+from gdbmem.debugger.snapshots.snapshots import blind_spot, take_in_passing, take_snapshot
+from gdbmem.errors import GdbmemError, UsageError, internal_error
+from gdbmem.recipes.recipe import HitFilter
+from gdbmem.runs.run import SnapshotRecord, check_name
+from gdbmem.setup.gdb_call import gdb_call
+from gdbmem.text import printable
+from gdbmem.units import format_duration
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from gdbmem.arguments import ArgumentParser
+
+_WARN_HITS = 100_000
+_MEASURED_HITS = 1_000
+_REPLACED = ("malloc", "calloc", "realloc", "free", "operator new", "operator delete")
+
+
+class Action(Protocol):
+    """What to do at a wanted hit; gets its number."""
+
+    def __call__(self, hit: int) -> bool:
+        """Do it; return True to stop the program there."""
+        ...
+
+    def in_passing(self, hit: int) -> bool:
+        """Have a native program's thread do it while nothing stops; False: it has to be stopped for that."""
+        ...
+
+
+_STAY = f"silent\n{gdb_call('snapshots.breakpoints', 'act_and_stay()')}"
+_waiting: list[Callable[[], bool]] = []  # for the program to have stopped
+
+
+def _act(action: Action, hit: int) -> bool:
+    """Act now, or have the program stop for it: True.
+
+    While gdb asks a native program's breakpoint, other threads still run and gdb can call nothing.
+    """
+    if session.native is None:
+        return action(hit)
+    if action.in_passing(hit):
+        return False
+    _waiting.append(lambda: action(hit))
+    return True
+
+
+def act_now() -> bool:
+    """Do what waits for the program to have stopped; tell whether there was anything."""
+    waiting = _waiting[:]
+    _waiting.clear()
+    for action in waiting:
+        try:
+            action()
+        except GdbmemError as error:
+            # Without a traceback; gdb then leaves the rest of the breakpoint's commands out.
+            raise gdb.GdbError(printable(str(error))) from None
+    return bool(waiting)
+
+
+def act_and_stay() -> None:
+    """Do what waits; gdb stays at its prompt: a command that ran the program can't be followed by another."""
+    if act_now():
+        say("The program stands where the snapshot was taken; 'continue' goes on.")
+
+
+class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
+    """An ordinary breakpoint, to gdb's user too, that acts on the hits it wants and never stops the program.
+
+    Hits are counted here and an unwanted one reads nothing of the program: the round trip through valgrind's
+    gdbserver is all it costs. gdb takes no condition beside a `stop` method, so *condition* is evaluated here.
+    """
+
+    def __init__(
+        self,
+        location: str,
+        action: Action,
+        *,
+        wanted: HitFilter,
+        condition: str = "",
+        after: bool = False,
+        at_prompt: bool = False,
+    ):
+        """*at_prompt*: gdb's user sits there, who is shown the stop that a native program's action needs."""
+        _check_condition(location, condition)
+        super().__init__(location)
+        self._at_prompt = at_prompt and session.native is not None
+        if self._at_prompt:
+            self.commands = _STAY
+        self.hits = 0  # with the condition true
+        self.failure: Optional[str] = None
+        self._action = action
+        self._wanted = wanted
+        self._condition = condition
+        self._returns = (
+            Returns(lambda hit: _act(action, hit), commands=_STAY if self._at_prompt else None)
+            if after
+            else None
+        )
+        self._pace = _Pace()
+        self._spent = False  # has done all that was wanted, and is disabled
+
+    def stop(self) -> bool:
+        """Called by gdb at each hit; True stops the program, for Ctrl-C and errors that the user must see."""
+        try:
+            return self._hit() or session.interrupted()
+        except (GdbmemError, gdb.error) as error:
+            return self._fail(str(error))
+        except KeyboardInterrupt:
+            return True
+        except Exception as error:  # noqa: BLE001  (a host: gdb calls this)
+            return self._fail(internal_error(error))
+
+    def _hit(self) -> bool:
+        if self._condition and not gdb.parse_and_eval(self._condition):
+            return False
+        if self._spent:  # the user has enabled it again
+            self.rearm()
+        self.hits += 1
+        self._pace.count(self.hits, self.location)
+        if not self._wanted.wants(self.hits):
+            return False
+        last = self._wanted.last_wanted
+        if last is not None and self.hits >= last:
+            # Deleting a breakpoint inside its own stop method can crash gdb; a disabled one costs nothing.
+            self._spent = True
+            self.enabled = False
+        if self._returns is not None:
+            self._returns.arm(self.hits)
+            return False
+        return _act(self._action, self.hits)
+
+    def rearm(self) -> None:
+        """Count anew, as for a fresh start of the program."""
+        self.hits = 0
+        if self._returns is not None:
+            self._returns.forget()
+        if self._spent:
+            self._spent = False
+            self.enabled = True
+
+    @property
+    def left_calls(self) -> int:
+        """How many calls did not return where they came from: an exception or longjmp left them."""
+        return self._returns.left_calls if self._returns is not None else 0
+
+    def _fail(self, sentence: str) -> bool:
+        self.failure = sentence
+        warn(f"at {self.location}: {sentence}")
+        return True
+
+
+def rearm_all() -> None:
+    """Have every breakpoint of this kind count anew."""
+    for known in gdb.breakpoints():
+        if isinstance(known, ActionBreakpoint):
+            known.rearm()
+
+
+def _check_condition(location: str, condition: str) -> None:
+    """Raise gdb.error for a *condition* that gdb itself would refuse at *location*."""
+    if not condition:
+        return
+    probe = gdb.Breakpoint(location, internal=True)
+    try:
+        if not getattr(probe, "pending", False):
+            probe.condition = condition
+    finally:
+        probe.delete()
+
+
+class _Pace:
+    """Says once how fast uninteresting hits go by, and what very many of them will cost."""
+
+    def __init__(self) -> None:
+        self._start = 0.0
+
+    def count(self, hits: int, location: str) -> None:
+        if hits == 1:
+            self._start = time.monotonic()
+        elif hits == _MEASURED_HITS:
+            seconds = time.monotonic() - self._start
+            rate = hits / max(seconds, 1e-6)
+            warn(
+                f"{printable(location or '')} was hit {hits:,} times, {rate:,.0f} a second; "
+                f"{_WARN_HITS:,} hits would take {format_duration(_WARN_HITS / rate)}"
+            )
+        elif hits == _WARN_HITS:
+            warn(
+                f"{printable(location or '')} was hit {hits:,} times; a breakpoint on a rarer line, or a "
+                "condition in the program itself, would save this time"
+            )
+
+
+class _Snap:
+    # Takes a snapshot and says so.
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, hit: int) -> bool:
+        say(take_snapshot(self._name, hit=hit)[1])
+        return False
+
+    def in_passing(self, hit: int) -> bool:
+        return take_in_passing(self._name, hit, self._say)
+
+    @staticmethod
+    def _say(record: Optional[SnapshotRecord], text: str) -> None:
+        (warn if record is None else say)(text)
+        warning = blind_spot(record.heap_bytes) if record is not None and not record.heap_bytes else None
+        if warning:
+            warn(warning)
+
+
+def _warn_of_replaced(location: str) -> None:
+    if session.native is None and location in _REPLACED:
+        warn(
+            f"valgrind runs a {location} of its own in the place of libc's, where this breakpoint is reached only "
+            "while the program loads (with --pages-as-heap always); one on a function that calls it would do"
+        )
+
+
+# The options stand in front of the location, which is gdb's own language and kept as typed.
+_LEADING_OPTION = re.compile(
+    r"\s*(--(?:name|every|first)(?:=|\s+)(?:\"[^\"]*\"|'[^']*'|\S+)|--\w[\w-]*|-h)(?=\s|$)"
+)
+_CONDITION = re.compile(r"(?:^|\s)if\b\s*(.*)$", re.DOTALL)
+
+
+class BreakCommand(Command):
+    """Take a heap snapshot whenever the program gets somewhere, and go on."""
+
+    def words(self, argument: str) -> Sequence[str]:  # type: ignore[override]
+        options, at = [], 0
+        while match := _LEADING_OPTION.match(argument, at):
+            options += gdb.string_to_argv(match[1])
+            at = match.end()
+        return [*options, "--", argument[at:].strip()] if argument[at:].strip() else options
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--name", metavar="NAME", help="what to call the snapshots")
+        parser.add_argument("--every", metavar="N", type=int, default=1, help="only each Nth hit")
+        parser.add_argument("--first", metavar="N", type=int, help="only so many snapshots")
+        parser.add_argument("--after", action="store_true", help="when the function has returned")
+        parser.add_argument("location", metavar="LOCATION", help="any gdb location, then: if CONDITION")
+
+    def run(self, args: argparse.Namespace) -> None:
+        if args.every < 1 or (args.first is not None and args.first < 1):
+            raise UsageError("--every and --first take a number from 1", hint="see 'help massif-break'")
+        match = _CONDITION.search(args.location)
+        condition = match[1] if match else ""
+        location = args.location[: match.start()].strip() if match else args.location
+        name = check_name(args.name) if args.name is not None else location
+        if not location:
+            raise UsageError("no location is given", hint="massif-break LOCATION [if CONDITION]")
+        stray = re.search(r"\s(--?[a-z][\w-]*)", location)
+        if stray:
+            raise UsageError(
+                f"{stray[1]} stands behind the location", hint="options come first, then the location"
+            )
+        require_snapshots()
+        _warn_of_replaced(location)
+        if session.native is not None:
+            from gdbmem.debugger.native.snapshot import ready
+
+            ready()
+        ActionBreakpoint(
+            location,
+            _Snap(name),
+            wanted=HitFilter(every=args.every, first=args.first),
+            condition=condition,
+            after=args.after,
+            at_prompt=True,
+        )

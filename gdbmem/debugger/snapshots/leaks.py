@@ -1,0 +1,129 @@
+"""memleaks: what no pointer reaches any more, the blocks of it, and who keeps a block alive."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gdbmem.debugger.command import Command, warn
+from gdbmem.debugger.launched.valgrind_monitor import monitor_text
+from gdbmem.debugger.session import require_program, session
+from gdbmem.engines import memcheck
+from gdbmem.errors import TargetError, UsageError
+from gdbmem.model.leaks import LeakSearch
+
+if TYPE_CHECKING:
+    import argparse
+
+    from gdbmem.arguments import ArgumentParser
+
+_BLOCKS = 1000  # at most, unless --limit says otherwise
+
+
+class LeaksCommand(Command):
+    """Show which blocks no pointer reaches any more, by path."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        from gdbmem.arguments import add_output_options
+
+        parser.add_argument("--top", metavar="N", type=int, default=10, help="list N records (default 10)")
+        parser.add_argument(
+            "--blocks", metavar="N", type=int, help="the blocks of record N of the last search"
+        )
+        parser.add_argument("--limit", metavar="N", type=int, default=_BLOCKS, help="at most N blocks")
+        parser.add_argument(
+            "--holder", metavar="ADDRESS", help="who keeps the block at ADDRESS alive: an expression"
+        )
+        add_output_options(parser)
+
+    def run(self, args: argparse.Namespace) -> None:
+        if args.blocks is not None and args.holder is not None:
+            raise UsageError("--blocks and --holder are two questions", hint="ask one after the other")
+        for name in ("top", "limit", "blocks"):
+            if getattr(args, name) is not None and getattr(args, name) < 1:
+                raise UsageError(f"--{name} takes a number from 1", hint="see 'help memleaks'")
+        _require_memcheck()
+        if args.blocks is not None:
+            _blocks(args)
+        elif args.holder is not None:
+            from gdbmem.debugger.snapshots.block_holders import show_holders
+
+            show_holders(args)
+        else:
+            _search(args)
+
+
+def _require_memcheck() -> None:
+    require_program()
+    engine = session.engine
+    if engine == memcheck.NAME:
+        return
+    under = f"runs under {engine}" if engine not in ("", "none") else "does not run under memcheck"
+    raise TargetError(
+        f"only memcheck can tell which blocks no pointer reaches, and this program {under}",
+        slug="not-memcheck",
+        hint="leave gdb and type: gdbmem launch --engine memcheck PROGRAM",
+    )
+
+
+def _search(args: argparse.Namespace) -> None:
+    from gdbmem.report.output import open_output
+
+    with open_output(args.output, force=args.force) as stream:
+        search = search_leaks()
+        for notice in search.notices:
+            warn(notice.message)
+        if args.json:
+            from gdbmem.report.leaks.leaks import leaks_json
+
+            stream.write(leaks_json(search))
+        else:
+            from gdbmem.debugger.terminal import console_on
+            from gdbmem.report.leaks.leaks import print_leaks
+
+            print_leaks(search, console_on(stream), top=args.top)
+
+
+def search_leaks() -> LeakSearch:
+    """Have memcheck search for leaks; return what it found, with the change since its search before.
+
+    Two searches: the first tells what has changed, the second all there is, whose numbers then count.
+    """
+    from gdbmem.analysis.leaks import with_changes
+
+    since = session.last_leak_search
+    changed, found = (_ask(changed=flag) for flag in (True, False))
+    session.last_leak_search = "the last memleaks"
+    return with_changes(found, changed, since=since)
+
+
+def _ask(*, changed: bool) -> LeakSearch:
+    from gdbmem.formats.memcheck_log import read_leak_search
+
+    said = monitor_text(memcheck.leaks_command(changed=changed)) + "\n"
+    if not said.strip():  # under valgrind -q it gives no sums, and here nothing is lost
+        return LeakSearch([], {})
+    return read_leak_search(said.encode("utf-8", "surrogateescape"))
+
+
+def _blocks(args: argparse.Namespace) -> None:
+    from gdbmem.formats.memcheck_answers import read_blocks
+    from gdbmem.report.output import open_output
+
+    with open_output(args.output, force=args.force) as stream:
+        said = monitor_text(memcheck.blocks_command(args.blocks, args.limit))
+        blocks = read_blocks(said)
+        if not blocks:
+            raise TargetError(
+                f"there is no loss record {args.blocks} in memcheck's last leak search",
+                slug="no-loss-record",
+                hint="'memleaks' searches anew, and lists the records by number",
+            )
+        if args.json:
+            from gdbmem.report.leaks.leaks import blocks_json
+
+            stream.write(blocks_json(args.blocks, blocks, is_whole=len(blocks) < args.limit))
+        else:
+            from gdbmem.debugger.terminal import console_on
+            from gdbmem.report.leaks.leaks import print_blocks
+
+            print_blocks(args.blocks, blocks, console_on(stream), is_whole=len(blocks) < args.limit)

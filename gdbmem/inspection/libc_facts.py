@@ -1,0 +1,152 @@
+"""What libc's own file says of its malloc, asked of a batch gdb once and kept by the file's content.
+
+No process is attached to: gdb reads the file and, where installed or served, its debug information. A file that
+anybody but root and us can have made is read by a gdb with the process's rights, and what that says is not kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any, BinaryIO, Optional
+
+from gdbmem.allocators.glibc.layout import Layout, LibcFacts, Struct, parse_ptype
+from gdbmem.errors import GdbmemError
+from gdbmem.files import NEUTRAL_FOLDER
+from gdbmem.linux.target_files import TargetFiles
+from gdbmem.linux.target_side import LARGEST_BYTES
+from gdbmem.linux.target_side_helper import Rights
+from gdbmem.setup.gdb_python import find_gdb
+from gdbmem.symbols.elf_files import Elf, elf_in
+
+_NOTHING = LibcFacts({}, None)
+_FORMAT = 1
+_SECONDS = 60.0
+_SYMBOLS = ("main_arena", "mp_")
+_STRUCTS = ("malloc_state", "malloc_par")
+_ADDRESS = re.compile(r'Symbol "(\w+)" is (?:static storage )?at (?:address )?0x([0-9a-f]+)')
+
+
+def libc_facts(files: TargetFiles, name: str, build_id: str) -> LibcFacts:
+    """Return what gdb knows of the malloc in the file *name* of *files*; nothing is no error.
+
+    Nothing is known of a file with another build-id than *build_id*, that of what is loaded.
+    """
+    if os.environ.get("GDBMEM_NO_DEBUG_INFO"):
+        return _NOTHING
+    try:
+        with files.open(name) as stream:
+            return _known_or_asked(files, name, build_id, stream)
+    except (OSError, subprocess.SubprocessError, GdbmemError):
+        return _NOTHING  # no gdb here: the table of layouts remains
+
+
+def _known_or_asked(files: TargetFiles, name: str, build_id: str, stream: BinaryIO) -> LibcFacts:
+    elf = elf_in(stream, Path(name))
+    if elf is None or (build_id and elf.build_id != build_id):
+        return _NOTHING
+    stream.seek(0)
+    if not files.is_trusted(name):
+        return _parse(_ask_of_copy(files, elf, stream))
+    cache = _cache_file(_digest(stream))
+    facts = _load(cache)
+    if facts is None:
+        facts = _parse(_ask(f"/proc/self/fd/{stream.fileno()}", stream.fileno()))
+        _store(cache, facts)
+    return facts
+
+
+def _ask_of_copy(files: TargetFiles, elf: Elf, stream: BinaryIO) -> str:
+    """Return what gdb says of a file that anybody may have made, which it reads with the rights of the process."""
+    debug = f"/usr/lib/debug/.build-id/{elf.build_id[:2]}/{elf.build_id[2:]}.debug"
+    with contextlib.ExitStack() as opened:
+        wanted = stream
+        if files.is_elsewhere and elf.build_id:
+            with contextlib.suppress(OSError):
+                wanted = opened.enter_context(files.open(debug))
+        copy = opened.enter_context(tempfile.TemporaryFile())
+        for piece in iter(lambda: wanted.read(1 << 20), b""):
+            copy.write(piece)
+            if copy.tell() > LARGEST_BYTES:
+                return ""
+        copy.flush()
+        number = os.open(f"/proc/self/fd/{copy.fileno()}", os.O_RDONLY | os.O_CLOEXEC)
+        opened.callback(os.close, number)
+        os.fchmod(copy.fileno(), 0o444)  # gdb opens it anew; nobody else has a name for it
+        return _ask(f"/proc/self/fd/{number}", number, files.rights)
+
+
+def _ask(path: str, descriptor: int, rights: Optional[Rights] = None) -> str:
+    command = [find_gdb(), "-nx", "-nh", "-batch", "-iex", "set auto-load off"]
+    command += ["-iex", "set debug-file-directory /usr/lib/debug"]
+    others: Any = {}
+    if rights is not None and os.geteuid() == 0:
+        others = {"user": rights.uid, "group": rights.gid, "extra_groups": rights.groups, "env": {}}
+    if rights is not None or not os.environ.get("DEBUGINFOD_URLS"):
+        command += ["-iex", "set debuginfod enabled off"]
+    command += ["-ex", f"file {path}"]
+    for symbol in _SYMBOLS:
+        command += ["-ex", f"info address {symbol}"]
+    for struct in _STRUCTS:
+        command += ["-ex", f"echo \\n==={struct}\\n", "-ex", f"ptype /o struct {struct}"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, errors="replace", timeout=_SECONDS, stdin=subprocess.DEVNULL,
+        cwd=NEUTRAL_FOLDER, pass_fds=[descriptor], **others,
+    )  # fmt: skip
+    return str(done.stdout)
+
+
+def _digest(stream: BinaryIO) -> str:
+    found = hashlib.sha256()
+    for piece in iter(lambda: stream.read(1 << 20), b""):
+        found.update(piece)
+    return found.hexdigest()
+
+
+def _parse(text: str) -> LibcFacts:
+    symbols = {name: int(value, 16) for name, value in _ADDRESS.findall(text)}
+    parts = re.split(r"^===(\w+)\n", text, flags=re.M)
+    structs = {name: parse_ptype(body) for name, body in zip(parts[1::2], parts[2::2])}
+    state, parameters = structs.get("malloc_state"), structs.get("malloc_par")
+    if state is None or parameters is None:
+        return LibcFacts(symbols, None)
+    return LibcFacts(symbols, Layout(state, parameters))
+
+
+def _cache_file(digest: str) -> Path:
+    configured = os.environ.get("XDG_CACHE_HOME", "")
+    folder = Path(configured) if configured.startswith("/") else Path("~/.cache").expanduser()
+    return folder / "gdbmem" / "libc" / f"{digest}.json"
+
+
+def _load(path: Path) -> Optional[LibcFacts]:
+    try:
+        values: dict[str, Any] = json.loads(path.read_bytes())
+        if values["format"] != _FORMAT:
+            return None
+        structs = {name: Struct(values[name]["offsets"], values[name]["size"]) for name in _STRUCTS}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return LibcFacts(values["symbols"], Layout(structs["malloc_state"], structs["malloc_par"]))
+
+
+def _store(path: Path, facts: LibcFacts) -> None:
+    if facts.layout is None:
+        return
+    values: dict[str, Any] = {"format": _FORMAT, "symbols": dict(facts.symbols)}
+    for name, struct in (("malloc_state", facts.layout.state), ("malloc_par", facts.layout.parameters)):
+        values[name] = {"offsets": dict(struct.offsets), "size": struct.size}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent)
+        with open(descriptor, "w", encoding="utf-8") as stream:  # noqa: PTH123  (a descriptor)
+            json.dump(values, stream)
+        Path(temporary).replace(path)
+    except OSError:
+        return  # a cache that can't be written costs a second next time

@@ -1,0 +1,43 @@
+"""Recognising an allocator that is linked into the program, where no library tells of it."""
+
+from __future__ import annotations
+
+from gdbmem.allocators.others import linked_in
+from gdbmem.analysis.ledger.ledger import Reading
+
+_WORTH_BYTES = 1 << 20
+
+
+def find_linked_in(reading: Reading) -> bool:
+    """Look for one where glibc's heap doesn't explain the process's memory; return whether one was found.
+
+    The program's file is read, not its memory: that would bring pages of the file into it.
+    """
+    others = reading.others
+    if (
+        others.replacement
+        or others.runtime
+        or others.is_go
+        or not reading.images
+        or not _is_unexplained(reading)
+    ):
+        return False
+    name = reading.images[0].name
+    try:
+        with reading.open(name) as stream:
+            others.replacement = linked_in(stream)
+    except (OSError, ValueError):
+        return False  # its file has gone
+    others.linked_into = name if others.replacement else ""
+    return bool(others.replacement)
+
+
+def _is_unexplained(reading: Reading) -> bool:
+    heap = reading.heap
+    used = sum(arena.state.system_bytes for arena in heap.arenas) if heap is not None and heap.is_used else 0
+    mapped = sum(chunk.end - chunk.start for chunk in heap.mmapped) if heap is not None else 0
+    unclaimed = sum(
+        m.rss_bytes for m in reading.mappings if m.is_anonymous and not m.name.startswith("[stack")
+    )
+    areas = sum(end - start for start, end, _ in reading.others.areas)
+    return unclaimed >= _WORTH_BYTES and unclaimed >= 2 * (used + mapped + areas)

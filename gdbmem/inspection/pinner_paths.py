@@ -1,0 +1,16 @@
+"""Who allocates the blocks that keep free pages back, by a snapshot of another run."""
+
+from __future__ import annotations
+
+from gdbmem.analysis.ledger.pinners import PinnerPaths, join_paths
+from gdbmem.formats.opening import Reading
+from gdbmem.model.ledger import Ledger
+from gdbmem.runs.operand import format_of, load_operand
+from gdbmem.symbols.address_names import GdbSymbols
+
+
+def paths_of_pinners(operand: str, ledger: Ledger, symbols: GdbSymbols) -> PinnerPaths:
+    """Return who allocates blocks of the sizes that pin in *ledger*, by the snapshot that *operand* names."""
+    reading = Reading(symbols=symbols)
+    snapshot = load_operand(operand, reading).snapshot
+    return join_paths(ledger, snapshot, source_format=format_of(operand, reading))

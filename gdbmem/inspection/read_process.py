@@ -1,0 +1,378 @@
+"""Looking into a live process: what must be read, in which order, while it is held still."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Callable, Optional
+
+from gdbmem.allocators.glibc.arenas import HeapCorrupt
+from gdbmem.allocators.glibc.caches import Known, ThreadPointers
+from gdbmem.allocators.glibc.heap import HeapReading, Walker, read_heap
+from gdbmem.allocators.glibc.inside import threads_inside
+from gdbmem.allocators.glibc.layout import LibcFacts
+from gdbmem.allocators.glibc.stacks import Stack, find_stacks
+from gdbmem.allocators.others import recognise
+from gdbmem.analysis.ledger.division import areas_to_scan
+from gdbmem.analysis.ledger.ledger import Reading, build_ledger
+from gdbmem.errors import Notice, TargetError
+from gdbmem.inspection.libc_facts import libc_facts
+from gdbmem.inspection.linked_allocators import find_linked_in
+from gdbmem.inspection.vector_slack import AT_PROMPT, WHEN_STILL, add_unused_in_vectors
+from gdbmem.linux.elf import Image, images
+from gdbmem.linux.holding.ptrace import HeldThread
+from gdbmem.linux.maps import Mapping, parse_smaps
+from gdbmem.linux.pages import Ranges, resident_ranges
+from gdbmem.linux.process import check_analysable, ended, process_facts
+from gdbmem.linux.process_memory import CarefulMemory, PageAbsent, absent_pages
+from gdbmem.linux.target_files import TargetFiles
+from gdbmem.model.ledger import Ledger
+from gdbmem.model.memory import Memory
+from gdbmem.text import printable
+from gdbmem.units import format_size
+
+_LIBC = re.compile(r"/libc(-[\d.]+\.so|\.so\.6(\.1)?)( \(deleted\))?$")
+_MUSL = re.compile(r"/(ld-musl-[^/]*|libc\.musl-[^/]*)\.so(\.1)?$|-musl/[^/]*libc\.so$")
+_THREAD_LIBRARIES = re.compile(r"/(ld-linux[^/]*|ld-[\d.]+|ld64)\.so(\.\d+)?$|/libpthread[^/]*\.so(\.0)?$")
+
+
+Look = Callable[[Reading, Memory], None]
+"""What else is to be asked of a process (or its copy, or a core) while its memory can be read."""
+
+
+@dataclass(frozen=True)
+class Malloc:
+    """The object of a process that malloc is part of, and what its file tells."""
+
+    image: Optional[Image]
+    facts: LibcFacts
+    files: TargetFiles
+    notice: Optional[Notice] = None
+
+
+def explain_stopped(
+    pid: int,
+    name: str,
+    memory: Memory,
+    threads: Sequence[ThreadPointers],
+    *,
+    look: Optional[Look] = None,
+    swapped: bool = False,
+) -> Ledger:
+    """Return the ledger of process *pid*, which somebody else (gdb) holds still.
+
+    What is swapped out is read only if *swapped*: it comes back into memory then.
+    """
+    check_analysable(pid, may_be_traced=True)
+    with TargetFiles(pid) as files:
+        malloc = find_malloc(memory, read_maps(pid), files)
+        return build_ledger(read_process(pid, name, memory, threads, malloc, look=look, swapped=swapped))
+
+
+def explain_core(
+    path: Path,
+    *,
+    look: Optional[Look] = None,
+    program: Optional[Path] = None,
+) -> Ledger:
+    """Return the ledger of a core file: its pages that hold data take the place of the resident set.
+
+    *program* is the file that left the core, where it isn't at its old place any more. Raises InputError
+    where *path* is no core, or *program* another program.
+    """
+    from gdbmem.linux.corefile import CoreFile
+
+    core = CoreFile(path, program)
+    mappings = core.mappings()
+    threads = [
+        ThreadPointers(t.tid, t.thread_pointer, t.stack_pointer, "", t.program_counter, t.system_call)
+        for t in core.threads
+    ]
+    reading = Reading(core.program, None, mappings, core.written, True, threads)
+    zeros = core.present_bytes - core.written.size_bytes
+    beside = {"zeros_in_core": zeros, "omitted_from_core": core.omitted_bytes}
+    if core.cut_bytes:
+        beside["cut_from_core"] = core.cut_bytes
+    reading.beside = beside
+    reading.notices += _of_core(zeros, core.omitted_bytes, core.cut_bytes)
+    malloc = find_malloc(core, mappings, TargetFiles())
+    if core.cut_bytes and malloc.notice is not None:
+        malloc = replace(malloc, notice=_BEHIND_THE_CUT)
+    main = min((t.tid for t in threads), default=0)
+    fill_reading(reading, core, malloc, main=main, look=look, searched=WHEN_STILL)
+    return build_ledger(reading)
+
+
+_BEHIND_THE_CUT = Notice(
+    "malloc-unknown",
+    "glibc's malloc could not be read in what is left of this core: only the kernel's view is given",
+)
+
+
+def _of_core(zero_bytes: int, omitted_bytes: int, cut_bytes: int) -> list[Notice]:
+    """Return what has to be said of a core beside its ledger."""
+    notices = [
+        Notice(
+            "core-has-no-rss",
+            "a core doesn't say what was resident: what is counted are its pages that hold anything but zeros"
+            f" ({format_size(zero_bytes)} more are zeros, touched or not)",
+        )
+    ]
+    if cut_bytes:
+        text = (
+            f"the core is cut: {format_size(cut_bytes)} that it was written with are missing from its end"
+            " (a full disk, a limit of its size, a copy that broke off)"
+        )
+        notices.insert(0, Notice("core-cut", text))
+    if omitted_bytes:
+        text = (
+            f"{format_size(omitted_bytes)} of the process's mappings are not in the core"
+            " (files that can be read again, and what /proc/PID/coredump_filter left out)"
+        )
+        notices.append(Notice("core-leaves-out", text))
+    return notices
+
+
+def named_threads(pid: int, threads: Iterable[HeldThread]) -> list[ThreadPointers]:
+    """Return *threads*, which are or were held, with their names."""
+    return [
+        ThreadPointers(
+            held.tid,
+            held.thread_pointer,
+            held.stack_pointer,
+            _thread_name(pid, held.tid),
+            held.program_counter,
+            held.system_call,
+        )
+        for held in threads
+    ]
+
+
+def _thread_name(pid: int, tid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/task/{tid}/comm").read_text(errors="surrogateescape").rstrip("\n")
+    except OSError:
+        return ""
+
+
+def read_process(
+    pid: int,
+    name: str,
+    memory: Memory,
+    threads: Sequence[ThreadPointers],
+    malloc: Malloc,
+    *,
+    walker: Optional[Walker] = None,
+    look: Optional[Look] = None,
+    searched: int = AT_PROMPT,
+    swapped: bool = False,
+) -> Reading:
+    """Read everything of stopped process *pid*; what is swapped out only if *swapped*."""
+    mappings, resident, zero_known = read_residency(pid)
+    reading = Reading(name, pid, mappings, resident, zero_known, threads)
+    look_beside(reading, process_facts(pid).page_table_bytes)
+    fill_reading(
+        reading, memory, malloc, main=pid, walker=walker, look=look, searched=searched, swapped=swapped
+    )
+    return reading
+
+
+def look_beside(reading: Reading, page_table_bytes: int) -> None:
+    """Add the kernel's figures that stand beside the ledger."""
+    mappings = reading.mappings
+    reading.beside = {
+        "page_tables": page_table_bytes,
+        "swap": sum(m.swap_bytes for m in mappings),
+        "huge_pages": sum(m.huge_bytes for m in mappings),
+        "hugetlb": sum(m.hugetlb_bytes for m in mappings),
+        "merged_by_ksm": sum(m.ksm_bytes for m in mappings),
+    }
+
+
+def read_residency(pid: int) -> tuple[list[Mapping], Ranges, bool]:
+    """Return smaps, the resident pages of anonymous mappings, and whether zero pages are left out."""
+    mappings = read_smaps(pid)
+    partial, whole = areas_to_scan(mappings)
+    scanned, zero_known = resident_ranges(pid, partial)
+    return mappings, Ranges([*scanned.items, *whole]), zero_known or not partial
+
+
+def fill_reading(
+    reading: Reading,
+    memory: Memory,
+    malloc: Malloc,
+    *,
+    main: int,
+    walker: Optional[Walker] = None,
+    look: Optional[Look] = None,
+    searched: int = AT_PROMPT,
+    swapped: bool = True,
+) -> None:
+    """Add what can be learnt from the process's memory: malloc, stacks, other allocators; then *look*.
+
+    A heap of no more than *searched* bytes is searched for vectors too. Unless *swapped*, pages that the process would
+    get back into memory by being read are not.
+    """
+    reading.open = malloc.files.open
+    if reading.pid is not None:
+        absent = absent_pages(reading.pid, reading.mappings, swapped=swapped)
+        memory = CarefulMemory(memory, reading.mappings, absent)
+    _fill(reading, memory, malloc, main, walker)
+    if look is not None:
+        look(reading, memory)
+    add_unused_in_vectors(reading, memory, most_bytes=searched)
+
+
+def _fill(reading: Reading, memory: Memory, malloc: Malloc, main: int, walker: Optional[Walker]) -> None:
+    reading.images = images(memory, reading.mappings)
+    reading.others = recognise(memory, reading.mappings)
+    if malloc.notice is not None:
+        reading.notices.append(malloc.notice)
+    reading.stacks = _stacks(reading, memory, main)
+    if malloc.image is None:
+        if find_linked_in(reading):
+            reading.notices.append(_replaced(reading))
+        return
+    try:
+        reading.heap = read_heap(
+            memory,
+            reading.mappings,
+            reading.threads,
+            malloc.image.writable,
+            malloc.image.bias,
+            malloc.facts,
+            tls_bytes=malloc.image.thread_local_bytes,
+            threads_inside=threads_inside(memory, malloc.image, reading.threads),
+            walker=walker,
+        )
+    except HeapCorrupt as error:
+        reading.notices.append(Notice(error.slug, f"{error.message}: only the kernel's view is given"))
+        return
+    except PageAbsent:
+        reading.notices.append(_absent(reading))
+        return
+    find_linked_in(reading)
+    notice = _silent_heap(reading, reading.heap)
+    if notice is not None:
+        reading.notices.append(notice)
+
+
+def _absent(reading: Reading) -> Notice:
+    size = sum(mapping.swap_bytes for mapping in reading.mappings)
+    which = f"swapped out ({format_size(size)} of the process are)" if size else "supplied by a userfaultfd"
+    remedy = " (memexplain --swapped and gdbmem explain --swapped read it all the same)" if size else ""
+    return Notice(
+        "swapped-unread",
+        f"part of malloc's memory is {which}, and reading would bring it into memory:"
+        f" only the kernel's view is given{remedy}",
+    )
+
+
+def _silent_heap(reading: Reading, heap: Optional[HeapReading]) -> Optional[Notice]:
+    replacement = reading.others.replacement
+    if heap is None and not replacement and reading.others.is_go:
+        return Notice(
+            "malloc-unknown",
+            "the heap is that of Go's runtime, which gdbmem can't read: only the kernel's view is given",
+        )
+    if heap is None and not replacement:
+        return Notice(
+            "malloc-unknown",
+            "glibc's malloc could not be recognised with certainty in this process: only the kernel's view is given",
+        )
+    if heap is not None and heap.is_used and not replacement:
+        return None
+    if replacement:
+        return _replaced(reading)
+    return Notice("malloc-unused", "this process has allocated nothing through glibc's malloc")
+
+
+def _replaced(reading: Reading) -> Notice:
+    others = reading.others
+    where = (
+        f"{others.replacement} is linked into {printable(others.linked_into)}"
+        if others.linked_into
+        else (f"malloc is {others.replacement} here")
+    )
+    return Notice("malloc-replaced", f"{where}: its memory is one entry, and what is free in it is not known")
+
+
+def _stacks(reading: Reading, memory: Memory, main: int) -> list[Stack]:
+    libraries = [i for i in reading.images if _THREAD_LIBRARIES.search(i.name) or _LIBC.search(i.name)]
+    # A static program has libc's lists in its own data.
+    data = [area for image in libraries or reading.images[:1] for area in image.writable]
+    return find_stacks(memory, _small(data), reading.threads, Known(reading.mappings), main)
+
+
+def _small(areas: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    # libc's own data is some 50 KB; a program with gigabytes of static arrays isn't searched.
+    return sorted({(start, min(end, start + (16 << 20))) for start, end in areas})
+
+
+def find_malloc(memory: Memory, mappings: Sequence[Mapping], files: TargetFiles) -> Malloc:
+    """Return where the process's malloc is, and what the file of that object tells (gdb is asked once)."""
+    loaded = images(memory, mappings)
+    libc = next((image for image in loaded if _LIBC.search(image.name)), None)
+    if libc is None:
+        musl = next((m for m in mappings if _MUSL.search(m.name)), None)
+        if musl is not None:
+            return Malloc(None, LibcFacts({}, None), files, _other_libc("musl"))
+        # A static program has its malloc in itself; one that has an interpreter will load, or has loaded, its libc.
+        is_static = not any(image.has_interpreter for image in loaded)
+        libc = next(iter(loaded), None) if is_static else None
+        if libc is None:
+            return Malloc(None, LibcFacts({}, None), files, _NO_LIBC)
+    return Malloc(libc, libc_facts(files, libc.name, libc.build_id), files)
+
+
+_NO_LIBC = Notice(
+    "other-libc",
+    "this process has loaded no C library that gdbmem knows, one that was only just started none at all:"
+    " only the kernel's view is given",
+)
+
+
+def _other_libc(what: str) -> Notice:
+    return Notice(
+        "other-libc",
+        f"this process uses {what}, whose malloc gdbmem can't read: only the kernel's view is given",
+    )
+
+
+def read_maps(pid: int) -> list[Mapping]:
+    return parse_maps(read_maps_text(pid))
+
+
+def read_maps_text(pid: int) -> bytes:
+    return _read(pid, "maps")
+
+
+def parse_maps(text: bytes) -> list[Mapping]:
+    return _of_user(parse_smaps(text))
+
+
+def _of_user(mappings: list[Mapping]) -> list[Mapping]:
+    # The vsyscall page is the kernel's, in every process, and beyond what PAGEMAP_SCAN can walk.
+    return [mapping for mapping in mappings if mapping.name != "[vsyscall]"]
+
+
+def read_smaps(pid: int) -> list[Mapping]:
+    mappings = parse_smaps(_read(pid, "smaps"))
+    if not mappings:
+        raise ended(pid)
+    return _of_user(mappings)
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except (ProcessLookupError, FileNotFoundError):
+        return b""
+    except OSError as error:
+        raise TargetError(
+            f"/proc/{pid}/{name} can't be read: {error.strerror}",
+            slug="process-forbidden",
+            hint="run as the process's user, or as root",
+        ) from error

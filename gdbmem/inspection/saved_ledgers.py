@@ -1,0 +1,92 @@
+"""An earlier ledger or survey of containers to compare with, in a file or in a run, for the command and for gdb."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from gdbmem.analysis.ledger.answer import retained_bytes
+from gdbmem.errors import InputError, UsageError
+from gdbmem.model.containers import Survey
+from gdbmem.model.ledger import Ledger
+from gdbmem.report.containers.containers import containers_json, read_survey
+from gdbmem.report.ledger.ledger_json import ledger_json, read_ledger
+from gdbmem.runs.operand import find_operand
+from gdbmem.runs.run import Run
+from gdbmem.runs.saved_results import (
+    CONTAINERS,
+    LEDGER,
+    Kept,
+    file_text,
+    find_kept,
+    keep,
+    kept_records,
+    kept_text,
+    nothing_kept,
+)
+from gdbmem.text import printable
+
+
+def load_ledger(text: str, own: Optional[Run] = None, *, has_own: bool = False) -> Ledger:
+    """Return the ledger that *text* names: one kept in the run *own*, a file, RUN:NAME, or RUN for its last.
+
+    *has_own*: names of this gdb's run may be meant, also where it has none yet (*own* None).
+    Raises InputError where there is none.
+    """
+    return read_ledger(*_text(text, LEDGER, own, has_own=has_own))
+
+
+def load_survey(text: str, own: Optional[Run] = None, *, has_own: bool = False) -> Survey:
+    """Return the survey of containers that *text* names, likewise."""
+    return read_survey(*_text(text, CONTAINERS, own, has_own=has_own))
+
+
+def _text(text: str, kind: str, own: Optional[Run], *, has_own: bool) -> tuple[str, str]:
+    """Return the JSON that *text* names, and what to call it."""
+    if has_own:
+        try:
+            record = find_kept(own, kind, text)
+            return kept_text(own, record), record.file  # type: ignore[arg-type]
+        except InputError as error:
+            if error.slug not in ("no-such-ledger", "no-such-survey"):
+                raise
+            unknown = error
+        try:
+            place, name = find_operand(text)
+        except InputError:
+            raise unknown from None
+    else:
+        place, name = find_operand(text)
+    if isinstance(place, Run):
+        record = find_kept(place, kind, name if name is not None else _last(place, kind))
+        return kept_text(place, record), record.file
+    return file_text(place), str(place)
+
+
+def _last(run: Run, kind: str) -> str:
+    names = [record.name for record in kept_records(run, kind)]
+    if not names:
+        raise nothing_kept(run, kind)
+    return names[-1]
+
+
+def place_to_save(text: str) -> tuple[Run, str]:
+    """Return the run and the name in it that *text*, RUN:NAME, means; raises UsageError where it is no such."""
+    place, name = find_operand(text)
+    if not isinstance(place, Run) or not name:
+        raise UsageError(
+            f"--save takes RUN:NAME, the folder of a run and a new name, not '{printable(text)}'",
+            hint="'gdbmem show RUN' lists what a run holds; --json -o FILE writes a file",
+        )
+    return place, name
+
+
+def save_ledger(run: Run, name: str, ledger: Ledger, **where: Any) -> Kept:
+    """Keep *ledger* in *run* under *name*; *where* are fields of `Kept`."""
+    sums = {"total_bytes": ledger.rss_bytes, "unused_bytes": retained_bytes(ledger)}
+    return keep(run, LEDGER, name, ledger_json(ledger), **sums, **where)
+
+
+def save_survey(run: Run, name: str, survey: Survey, **where: Any) -> Kept:
+    """Keep *survey* in *run* under *name*; *where* are fields of `Kept`."""
+    sums = {"total_bytes": survey.held_bytes, "unused_bytes": survey.slack_bytes}
+    return keep(run, CONTAINERS, name, containers_json(survey), **sums, **where)

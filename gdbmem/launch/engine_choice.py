@@ -1,0 +1,136 @@
+"""`--engine auto`: which engine suits a program, by few rules, and why in one sentence."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from gdbmem.allocators.others import runtime_among
+from gdbmem.engines.engine import table
+from gdbmem.errors import MissingToolError
+from gdbmem.launch.native import find_library
+from gdbmem.launch.program import Program
+from gdbmem.symbols.elf_files import needed_libraries
+from gdbmem.text import printable
+
+AUTO = "auto"
+_LARGE_BYTES = 200 << 20  # valgrind reads all debug information before it begins
+
+# What a program is linked to → why valgrind is no good for it. In this order.
+_NOT_UNDER_VALGRIND = (
+    (
+        re.compile(r"lib(?:cuda|cudart|cublas|nvidia-ml|amdhip64|OpenCL|ze_loader)\b.*"),
+        "drives a GPU, which valgrind can't follow",
+    ),
+    (
+        re.compile(r"lib(?:g|i)?omp5?\b.*|libtbb\b.*"),
+        "computes on several processors at a time, and valgrind runs one thread at a time",
+    ),
+)
+_OWN_ALLOCATORS = (
+    (re.compile(r"libtcmalloc.*"), "gperftools"),
+    (re.compile(r"libjemalloc.*"), "jemalloc"),
+)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An engine, the options that it needs for this program, and why it is this one."""
+
+    engine: str
+    reason: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def sentence(self) -> str:
+        """What the user is told."""
+        return f"--engine auto takes {self.engine}: {self.reason} (cost: {table(self.engine).cost})"
+
+
+def choose_engine(program: Program) -> Choice:
+    """Return the engine for *program*: massif, unless something speaks against it.
+
+    Rules, the first that holds: a static program; an allocator that it is linked to; a GPU, or threads that
+    compute together; very much debug information; no valgrind.
+    """
+    name = _name_of(program)
+    if program.is_static:
+        return _for_static(name)
+    linked = needed_libraries(program.symbols)
+    for pattern, engine in _OWN_ALLOCATORS:
+        library = _first(pattern, linked)
+        if library and _is_there(engine):
+            sister = (
+                "in whose place its profiling sister comes"
+                if "_minimal" in library
+                else "whose own profiler it is"
+            )
+            return Choice(engine, f"{name} is linked to {printable(library)}, {sister}")
+    against = _against_valgrind(program, linked)
+    if not against:
+        return _massif(name, runtime_among([str(program.symbols), *(f"/{library}" for library in linked)]))
+    for engine in ("gperftools", "jemalloc"):
+        if _is_there(engine):
+            return Choice(engine, f"{name} {against}")
+    if shutil.which("valgrind"):
+        return Choice("massif", f"{name} {against}, but no native engine is installed")
+    return Choice(
+        "none", "neither valgrind nor a profiling allocator is installed ('gdbmem doctor' says what to type)"
+    )
+
+
+def _massif(name: str, runtime: Optional[str]) -> Choice:
+    if runtime is None:
+        reason = f"it counts every byte of malloc's, and nothing about {name} speaks against valgrind"
+    else:
+        own = f"{name} has a heap of its own beside malloc's ({runtime})"
+        reason = f"it counts all that malloc gives; {own}, which only --pages-as-heap counts"
+    return Choice("massif", reason)
+
+
+def _name_of(program: Program) -> str:
+    name = printable(program.path.name)
+    if program.symbols == program.path:
+        return name
+    return f"{name}, a script for {printable(program.symbols.name)},"
+
+
+def _for_static(name: str) -> Choice:
+    if shutil.which("valgrind"):
+        reason = f"{name} is statically linked, so that only its pages can be counted (--pages-as-heap)"
+        return Choice("massif", reason, {"pages_as_heap": True})
+    return Choice(
+        "none", f"{name} is statically linked, and valgrind, which could count its pages, is not installed"
+    )
+
+
+def _against_valgrind(program: Program, linked: Sequence[str]) -> str:
+    """Return what speaks against valgrind, to stand behind the program's name; "" where nothing does."""
+    for pattern, reason in _NOT_UNDER_VALGRIND:
+        library = _first(pattern, linked)
+        if library:
+            return f"{reason} ({printable(library)})"
+    try:
+        size = program.symbols.stat().st_size
+    except OSError:
+        size = 0
+    if size > _LARGE_BYTES:
+        return f"has {size >> 20} MiB of code and debug information, which valgrind reads for minutes"
+    if shutil.which("valgrind") is None:
+        return "has to do without valgrind, which is not installed"
+    return ""
+
+
+def _first(pattern: re.Pattern[str], names: Sequence[str]) -> Optional[str]:
+    return next((name for name in names if pattern.fullmatch(name)), None)
+
+
+def _is_there(engine: str) -> bool:
+    try:
+        find_library(table(engine))
+    except MissingToolError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Cheap readings of a process tree: statm, PSS, cgroups, process events, GPUs."""

@@ -1,0 +1,140 @@
+"""Copy-on-write by process: pages that a forked process shared with its parent, and has copied since.
+
+A copy leaves the resident set as it was, makes a shared page private and dirty, and is one minor fault. So between two
+reads of smaps_rollup faults tell of copies; of a process that has ended, its parent knows the faults.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Optional
+
+from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone, Stat
+from gdbmem.model.series import Reading
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_ENOUGH_FAULTS = 32  # between two reads, to say how much of a page each has copied
+_LEAST_BYTES = 64 << 10  # that a process must have copied to be counted as one that has
+
+
+@dataclass
+class _Copier:
+    """One forked process; sizes are bytes."""
+
+    parent: int
+    image: tuple[bytes, ...]  # of the program that it shares with its parent
+    anonymous: Optional[int]  # resident at its birth; None until the first read, where that was not seen
+    dirty: int = 0  # private already then
+    copied: int = 0
+    faults: int = 0  # when that was read, and at the last look
+    last_faults: int = 0
+    each: float = 0.0  # by so much a fault has copied, between the last two reads
+
+    def at(self, faults: int) -> float:
+        """Return what it had copied when it had had *faults*: as much for each as before the last read."""
+        copied = self.copied + max(faults - self.faults, 0) * self.each
+        return copied if self.anonymous is None else min(copied, self.anonymous)
+
+
+@dataclass
+class _Parent:
+    """The faults of a process's children that it has waited for, and those whose last faults are still to be told."""
+
+    t: float  # of the last look
+    before: int  # at the look before, and at the last
+    now: int
+    base: int = 0  # when all of the *dead* were alive
+    dead: list[_Copier] = field(default_factory=list)
+
+
+class CopiedPages:
+    """Adds up what the forked processes of a tree have copied, the dead included."""
+
+    def __init__(self) -> None:
+        self._alive: dict[int, _Copier] = {}
+        self._parents: dict[int, _Parent] = {}
+        self._dead_bytes = 0.0
+        self._dead_copiers = 0
+
+    def born(self, pid: int, files: ProcessFiles, parent: ProcessFiles, *, now: bool) -> None:
+        """Begin to count for *pid*, which *parent* has forked, just *now* or at some time before."""
+        try:
+            image = files.image()
+            if image == parent.image():
+                statm = files.statm()
+                anonymous = statm.rss_bytes - statm.shared_bytes
+                self._alive[pid] = _Copier(parent.pid, image, anonymous if now else None)
+        except ProcessGone:
+            return
+
+    def read(self, pid: int, files: ProcessFiles, reading: Reading) -> None:
+        """Take in a *reading* of *pid* that has its private pages; raises ProcessGone."""
+        copier = self._alive.get(pid)
+        if copier is None or reading.private_dirty_bytes is None:
+            return
+        if files.image() != copier.image:  # it has executed another program: nothing is shared any more
+            self._bury(self._alive.pop(pid), 0)
+            return
+        anonymous, faults = (reading.rss_bytes or 0) - (reading.shared_bytes or 0), reading.minor_faults or 0
+        if copier.anonymous is None:
+            copier.anonymous, copier.dirty = anonymous, reading.private_dirty_bytes
+            copier.faults = faults
+        own = max(anonymous - copier.anonymous, 0)
+        copied = max(copier.copied, reading.private_dirty_bytes - copier.dirty - own)
+        if faults - copier.faults >= _ENOUGH_FAULTS:
+            copier.each = min((copied - copier.copied) / (faults - copier.faults), _PAGE)
+        copier.copied, copier.faults, copier.last_faults = copied, faults, faults
+
+    def saw(self, pid: int, stat: Stat, t: float) -> None:
+        """Take in the fault counters of *pid* at a look at *t*; they also tell of its children that have ended."""
+        copier = self._alive.get(pid)
+        if copier is not None:
+            copier.last_faults = stat.own.minor_faults
+        waited = stat.waited.minor_faults
+        parent = self._parents.get(pid)
+        if parent is None:
+            self._parents[pid] = _Parent(t, waited, waited)
+            return
+        if t > parent.t:
+            parent.t, parent.before = t, parent.now
+        parent.now = waited
+
+    def died(self, pid: int) -> None:
+        """Keep what *pid* had copied; how many faults it had at last, its parent may still tell."""
+        own = self._parents.pop(pid, None)
+        for orphan in own.dead if own is not None else ():
+            self._bury(orphan, orphan.last_faults)
+        copier = self._alive.pop(pid, None)
+        if copier is None:
+            return
+        parent = self._parents.get(copier.parent)
+        if parent is None:
+            self._bury(copier, copier.last_faults)
+            return
+        if not parent.dead:
+            parent.base = parent.before
+        parent.dead.append(copier)
+
+    def _settle(self, parent: _Parent) -> None:
+        known = sum(copier.last_faults for copier in parent.dead)
+        if not parent.dead or parent.now - parent.base < known:
+            return  # not all of them have been waited for
+        unseen = (parent.now - parent.base - known) // len(parent.dead)  # the kernel only says the sum
+        for copier in parent.dead:
+            self._bury(copier, copier.last_faults + unseen)
+        parent.dead.clear()
+
+    def _bury(self, copier: _Copier, faults: int) -> None:
+        copied = copier.at(faults)
+        self._dead_bytes += copied
+        self._dead_copiers += copied >= _LEAST_BYTES
+
+    def total(self) -> tuple[int, int]:
+        """Return the bytes copied up to now, at the end of a look, and how many processes have copied."""
+        for parent in self._parents.values():
+            self._settle(parent)
+        pending = [*self._alive.values(), *(c for parent in self._parents.values() for c in parent.dead)]
+        sizes = [copier.at(copier.last_faults) for copier in pending]
+        copiers = sum(size >= _LEAST_BYTES for size in sizes)
+        return round(self._dead_bytes + sum(sizes)), self._dead_copiers + copiers

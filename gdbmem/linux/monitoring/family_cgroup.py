@@ -1,0 +1,149 @@
+"""A memory cgroup of its own for a program that we start: what its whole family holds is then one cheap number.
+
+Only below a cgroup that is ours to divide: of cgroup 1 the one we are in, of cgroup 2 one that hands its memory
+controller down and has been delegated. Limits go on to hold: the new one lies below them, or there are none. A program
+that runs already is never moved.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from pathlib import Path
+from typing import Optional
+
+from gdbmem.linux.monitoring.cgroup import cgroup_of, cgroup_reading, tightest_over
+from gdbmem.linux.processes import stat_of
+
+_NAME = "gdbmem."
+_DELEGATED = ("user.delegate", "trusted.delegate")  # set by systemd, the second one by root's
+_LIMITS = ("memory.max", "memory.high", "memory.swap.max", "cpu.max", "pids.max")  # "max" where there is none
+_HELD = {
+    1: re.compile(rb"^total_(?:rss|shmem) (\d+)$", re.M),
+    2: re.compile(rb"^(?:anon|shmem) (\d+)$", re.M),
+}
+
+
+class Family:
+    """The cgroup of a program and of all that it starts."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take the new cgroup *folder* for it; raises OSError."""
+        self.folder = folder
+        self._above = folder.parent
+        version = 1 if (folder / "memory.usage_in_bytes").exists() else 2
+        self._pattern = _HELD[version]
+        self._counts_above = version == 2  # events count in the cgroups above too
+        self._stat = os.open(folder / "memory.stat", os.O_RDONLY | os.O_CLOEXEC)
+        self._entry: Optional[int] = None
+        try:
+            self._entry = os.open(folder / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+            self._keep_limit(version)
+        except OSError:
+            self.close()
+            raise
+
+    def _keep_limit(self, version: int) -> None:
+        # A runtime that sizes itself by its own cgroup's limit finds the one that holds for it.
+        limit = tightest_over(self._above)
+        if limit.whose == "the cgroup":
+            name = "memory.limit_in_bytes" if version == 1 else "memory.max"
+            (self.folder / name).write_text(str(limit.size_bytes))
+
+    def enter(self) -> None:
+        """Move this process into it: a child that has not executed the program yet."""
+        if self._entry is not None:
+            with contextlib.suppress(OSError):  # the program is more important than its number
+                os.write(self._entry, b"0")
+
+    def held_bytes(self) -> Optional[int]:
+        """Return its anonymous and shared memory; None where it says nothing."""
+        try:
+            found = self._pattern.findall(os.pread(self._stat, 4096, 0))
+        except OSError:
+            return None
+        return sum(map(int, found)) if found else None
+
+    def with_events(self, found: dict[str, Optional[int]], folder: Path) -> dict[str, Optional[int]]:
+        """Return what was *found* in *folder*, a cgroup above, with what happened in this one."""
+        if self._counts_above and folder in self.folder.parents:
+            return found
+        own = cgroup_reading(self.folder)
+        names = ("cgroup_limit_hits", "cgroup_kills")
+        return {**found, **{name: (found.get(name) or 0) + (own.get(name) or 0) for name in names}}
+
+    def close(self) -> None:
+        """Remove it; what still runs in it goes where we are."""
+        os.close(self._stat)
+        if self._entry is not None:
+            os.close(self._entry)
+        with contextlib.suppress(OSError):
+            for pid in (self.folder / "cgroup.procs").read_text().split():
+                with contextlib.suppress(OSError):
+                    (self._above / "cgroup.procs").write_text(pid)
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()
+
+
+def make_family() -> Optional[Family]:
+    """Return a new cgroup for a program to start; None where none can or may be made."""
+    own = cgroup_of(os.getpid())
+    above = None if own is None else divisible(own)
+    if above is None:
+        return None
+    _remove_old(above)
+    folder = above / f"{_NAME}{os.getpid()}"
+    try:
+        folder.mkdir()
+    except OSError:
+        return None
+    try:
+        return Family(folder)
+    except OSError:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+        return None
+
+
+def divisible(own: Path) -> Optional[Path]:
+    """Return the cgroup below which one may be made for what a process in *own* starts; None where none is."""
+    if (own / "memory.usage_in_bytes").exists() or _hands_memory_down(own):
+        return own
+    # Of cgroup 2 only one without processes of its own hands controllers down: so the new one lies beside ours.
+    if _hands_memory_down(own.parent) and _is_delegated(own.parent) and not _has_limits(own):
+        return own.parent
+    return None
+
+
+def _hands_memory_down(folder: Path) -> bool:
+    try:
+        return "memory" in (folder / "cgroup.subtree_control").read_text().split()
+    except OSError:
+        return False
+
+
+def _is_delegated(folder: Path) -> bool:
+    for above in (folder, *folder.parents):
+        for name in _DELEGATED:
+            with contextlib.suppress(OSError):
+                if os.getxattr(above, name) == b"1":
+                    return True
+    return False
+
+
+def _has_limits(folder: Path) -> bool:
+    for name in _LIMITS:
+        with contextlib.suppress(OSError):
+            if not (folder / name).read_text().startswith("max"):
+                return True
+    return False
+
+
+def _remove_old(above: Path) -> None:
+    """Remove what monitors that were killed have left; one that something runs in can't be."""
+    for folder in above.glob(f"{_NAME}*"):
+        pid = folder.name[len(_NAME) :]
+        if pid.isdigit() and stat_of(int(pid)) is None:
+            with contextlib.suppress(OSError):
+                folder.rmdir()

@@ -1,0 +1,108 @@
+"""From what /proc says of a process to a reading; from the readings of a tree to its total."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Optional
+
+from gdbmem.linux.monitoring.sampling import ProcessFiles, Stat
+from gdbmem.model.series import Reading
+
+_EACH_TIME = ("threads",)
+_SUMMED = (
+    "pss_bytes", "uss_bytes", "swap_bytes", "private_dirty_bytes", "shared_dirty_bytes", "open_files",
+)  # fmt: skip
+
+_SHARED = ("pss_bytes", "uss_bytes", "private_dirty_bytes", "shared_dirty_bytes")
+
+
+def quick_reading(files: ProcessFiles, stat: Stat, threads_started: int) -> Reading:
+    """Return what costs little to read; raises ProcessGone."""
+    statm = files.statm()
+    has_memory = statm.rss_bytes > 0  # a process that is just ending has given it back: that is no size of it
+    return Reading(
+        rss_bytes=statm.rss_bytes if has_memory else None,
+        shared_bytes=statm.shared_bytes if has_memory else None,
+        threads=stat.threads,
+        threads_started=threads_started,
+        **stat.own._asdict(),
+    )
+
+
+def with_sizes(reading: Reading, files: ProcessFiles) -> Reading:
+    """Return *reading* with what everybody may read in status."""
+    sizes = files.status_sizes()
+    return reading._replace(
+        anonymous_bytes=sizes.get("RssAnon"),
+        file_bytes=sizes.get("RssFile"),
+        shmem_bytes=sizes.get("RssShmem"),
+        swap_bytes=sizes.get("VmSwap"),
+        peak_rss_bytes=sizes.get("VmHWM"),
+    )
+
+
+class Shares(NamedTuple):
+    """A process's part of the tree's kinds of memory, by PSS: shared pages count once; None is unknown."""
+
+    anonymous_bytes: Optional[int] = None
+    file_bytes: Optional[int] = None
+    shmem_bytes: Optional[int] = None
+    heap_bytes: Optional[int] = None
+    stack_bytes: Optional[int] = None
+
+
+def with_pss(reading: Reading, files: ProcessFiles, *, mappings: bool) -> tuple[Reading, Shares]:
+    """Return *reading* with PSS and the like, with *mappings* [heap] and [stack] too, and its shares.
+
+    Raises ProcessGone, and PermissionError for a process of somebody else.
+    """
+    rollup = files.rollup()
+    named = files.named_mappings() if mappings else None
+    heap = stack = (None, None) if named is None else (0, 0)
+    if named is not None:
+        heap, stack = named.get("[heap]", (0, 0)), named.get("[stack]", (0, 0))
+    full = reading._replace(
+        pss_bytes=rollup.pss_bytes,
+        uss_bytes=rollup.uss_bytes,
+        private_dirty_bytes=rollup.private_dirty_bytes,
+        shared_dirty_bytes=rollup.shared_dirty_bytes,
+        swap_bytes=rollup.swap_bytes,
+        open_files=files.open_files(),
+        heap_bytes=heap[0],
+        stack_bytes=stack[0],
+    )
+    parts = (rollup.pss_anonymous_bytes, rollup.pss_file_bytes, rollup.pss_shmem_bytes)
+    return full, Shares(*parts, heap[1], stack[1])
+
+
+def total_of(
+    readings: Sequence[Reading], shares: Sequence[Shares], *, sweep: bool, is_torn: bool = False
+) -> Reading:
+    """Return what *readings* come to, but for counters; without a *sweep* only what is read each time.
+
+    Where they are *torn* apart by a birth or a death, what depends on who shares a page has no total.
+    """
+    if len(readings) <= 1:
+        total = readings[0]._replace(peak_rss_bytes=None) if readings else Reading()
+        return total._replace(**dict.fromkeys((*_SHARED, *Shares._fields))) if is_torn else total
+    # A sum of what is resident would count a shared page once for each process: RSS has no total, and each
+    # kind of memory has that of its shares.
+    sums = {name: _sum([getattr(reading, name) for reading in readings]) for name in _EACH_TIME}
+    if sweep:
+        known = [name for name in _SUMMED if not (is_torn and name in _SHARED)]
+        sums.update((name, _sum([getattr(reading, name) for reading in readings])) for name in known)
+        complete = len(shares) == len(readings) and not is_torn
+        sums.update(
+            (name, _sum([getattr(each, name) for each in shares]) if complete else None)
+            for name in Shares._fields
+        )
+    on_gpus = [reading.gpu_bytes for reading in readings if reading.gpu_bytes is not None]
+    sums["gpu_bytes"] = (
+        sum(on_gpus) if on_gpus else None
+    )  # a process without a GPU has no number, and no share
+    return Reading(**sums)  # type: ignore[arg-type]  # sums of ints are ints
+
+
+def _sum(values: Sequence[Optional[float]]) -> Optional[float]:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None

@@ -1,0 +1,54 @@
+"""What is known of processes from outside of them: their memory on GPUs, the cgroup they are in."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+from gdbmem.linux.monitoring.cgroup import cgroup_reading
+from gdbmem.linux.monitoring.family_cgroup import Family
+from gdbmem.linux.monitoring.gpu import GpuMemory
+
+_EVERY_SECONDS, _AT_LEAST_EVERY = 0.95, 9.95
+_BUDGET = 0.0001  # of a CPU: a cgroup's statistics cost the kernel as much as many processes' sizes
+
+
+class Around(NamedTuple):
+    """What was found."""
+
+    gpu: dict[int, int]  # pid → bytes
+    cgroup: dict[str, Optional[int]]  # by the names that a reading has for it
+
+
+class Surroundings:
+    """Looks around, from once a second to once in ten, by what it costs."""
+
+    def __init__(
+        self,
+        *,
+        cgroup: Optional[Path] = None,
+        gpu: Optional[GpuMemory] = None,
+        family: Optional[Family] = None,
+    ) -> None:
+        self._cgroup = cgroup
+        self._gpu = gpu
+        self._family = family
+        self._next = 0.0
+
+    def read(self, t: float) -> Optional[Around]:
+        """Return what there is at time *t*; None when it isn't time yet."""
+        if t < self._next:
+            return None
+        begin = time.thread_time()
+        around = Around(self._gpu.by_process() if self._gpu else {}, self.read_cgroup())
+        seconds = time.thread_time() - begin
+        self._next = t + min(max(_EVERY_SECONDS, seconds / _BUDGET), _AT_LEAST_EVERY)
+        return around
+
+    def read_cgroup(self) -> dict[str, Optional[int]]:
+        """Return what the cgroup says now: after a death it may say who did it."""
+        if self._cgroup is None:
+            return {}
+        found = cgroup_reading(self._cgroup)
+        return found if self._family is None else self._family.with_events(found, self._cgroup)

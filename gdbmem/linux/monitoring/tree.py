@@ -1,0 +1,398 @@
+"""A set of processes and all that descend from them, followed through forks, deaths and respawns."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Callable, Optional
+
+from gdbmem.linux.monitoring.copied import CopiedPages
+from gdbmem.linux.monitoring.exited_usage import Tally
+from gdbmem.linux.monitoring.family_cgroup import Family
+from gdbmem.linux.monitoring.process_events import ProcessEvents
+from gdbmem.linux.monitoring.quick_sample import Glances, faults_reader, statm_reader
+from gdbmem.linux.monitoring.rounds import Ending, has_ended, matters
+from gdbmem.linux.monitoring.sample_totals import Shares, quick_reading, total_of, with_pss, with_sizes
+from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone, Stat
+from gdbmem.linux.monitoring.series_lines import Lines
+from gdbmem.linux.monitoring.surroundings import Surroundings
+from gdbmem.linux.processes import descendants, parents, stat_of
+from gdbmem.model.series import TREE, Line, Reading
+
+_FIND_EVERY_SECONDS = 1.0  # processes by name, user or cgroup are looked for this often
+_MAPPINGS_EVERY = 4  # one sweep in so many reads all mappings too: that costs several times as much
+# The looks between two whole ones read RSS only; the more a whole one costs, the fewer there are.
+_WHOLE_EVERY_SECONDS, _WHOLE_AT_LEAST_EVERY = 1.95, 9.95
+_WHOLE_BUDGET = 0.0001  # of a CPU
+# PSS is read again in one look until no process was born or died meanwhile; before each round it is waited for so long.
+_BEFORE_ROUNDS = (0.0, 0.004, 0.02, 0.05)
+_DYING_SECONDS = 0.02  # that one which is giving its memory back is waited for before the next round
+_FORKING_SECONDS = 0.003  # a fork shares all pages some time before the kernel tells of the child
+_ENOUGH_BUDGET = 0.0025  # of a CPU, for PSS where it is not all that there is
+_SEARCH_BUDGET = 0.01  # of a CPU, for finding processes and children where the kernel doesn't report them
+
+
+_Readings = list[tuple[int, Reading]]  # by pid
+_Reader = Callable[[], bytes]
+_FamilyReader = Callable[[], Optional[int]]
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one look at the tree found."""
+
+    t: float
+    readings: Sequence[tuple[int, Reading]]  # by line; the tree's own is on TREE
+    changed_lines: Sequence[Line]
+    swept: bool  # PSS and the like were read
+    alive: int
+
+
+class _Process:
+    """One process that is followed."""
+
+    def __init__(self, files: ProcessFiles, stat: Stat, line: Line, *, is_new: bool) -> None:
+        self.files = files
+        self.stat = stat
+        self.line = line
+        self.threads_started = 0
+        self.thread_ids: set[int] = set()
+        self.denied = False
+        self.first_peak: Optional[int] = 0 if is_new else None  # VmHWM when it was first read
+
+
+class Tree:
+    """The processes that *find_roots* returns and their descendants."""
+
+    def __init__(
+        self,
+        find_roots: Callable[[], set[int]],
+        *,
+        events: Optional[ProcessEvents],
+        lines: Iterable[Line] = (),
+        budget: float = 0.01,
+        follow: bool = True,
+        surroundings: Optional[Surroundings] = None,
+        roots_are_known: bool = False,
+        leave_out: Collection[int] = (),
+        family: Optional[Family] = None,
+    ) -> None:
+        """Follow on from *lines*, children too with *follow*; *budget* is the share of a CPU for reading PSS.
+
+        With *roots_are_known* no more of them come once those that there are have been found. Processes to *leave_out*,
+        and what descends from them, are nobody's children. The *family* is the cgroup that holds just these processes.
+        """
+        self._find_roots = find_roots
+        self._left_out = leave_out
+        self._family = family
+        self._roots_are_known = roots_are_known
+        self._events = events
+        self._budget = budget
+        self._follows = follow
+        self._surroundings = surroundings or Surroundings()
+        self._shares: list[Shares] = []  # of the last sweep
+        self._tally = Tally(counts_children=follow)
+        self._copied = CopiedPages()
+        self._ending = Ending()
+        self._processes: dict[int, _Process] = {}
+        self._lines = Lines(lines)
+        self._next_find = self._next_search = self._next_sweep = 0.0
+        self._must_search = events is None
+        self._started = 0  # processes, as far as they were seen
+        self.glances = Glances(0.0, b"", statm_reader([]))
+        self.sweeps = 0
+        self._round_began = 0.0
+        self.torn = 0  # rounds whose PSS is no total
+        self.denied = 0  # processes whose PSS may not be read
+        self.events_lost = False
+        self._lists_children = True
+
+    @property
+    def alive(self) -> int:
+        """How many processes are followed now."""
+        return len(self._processes)
+
+    @property
+    def reads_pss(self) -> bool:
+        """Whether PSS is read at all."""
+        return self._budget > 0
+
+    @property
+    def pids(self) -> set[int]:
+        """The processes followed now."""
+        return set(self._processes)
+
+    def close(self) -> None:
+        """Give all descriptors back."""
+        for process in self._processes.values():
+            process.files.close()
+
+    def look(self, t: float, *, sweep: Optional[bool] = None) -> Look:
+        """Read everything at time *t*; PSS too when *sweep*, or when the budget allows it."""
+        began = time.thread_time()
+        self._follow(t)
+        if sweep is None:
+            sweep = self._budget > 0 and t >= self._next_sweep
+        around = self._surroundings.read(t)
+        begin = time.thread_time()
+        began_to_read = time.monotonic()
+        readings, last_words, is_torn = self._read_all(t, sweep=sweep)
+        if sweep:
+            t += self._round_began - began_to_read
+            seconds = time.thread_time() - begin
+            self.sweeps += 1
+            self.torn += is_torn
+            self._next_sweep = t + seconds / self._share if self._budget > 0 else 0.0
+        if around is not None:
+            readings = [(pid, r._replace(gpu_bytes=around.gpu.get(pid))) for pid, r in readings]
+        family = self._family.held_bytes() if self._family is not None else None
+        cgroup = self._surroundings.read_cgroup() if last_words else around.cgroup if around else {}
+        found = [(self._processes[pid].line.number, reading) for pid, reading in readings]
+        if found or cgroup:
+            total = total_of([reading for _, reading in found], self._shares, sweep=sweep, is_torn=is_torn)
+            found.append((TREE, total._replace(family_bytes=family, **self._counters(), **cgroup)))
+        changed = self._lines.take_changed()
+        self._plan_glances(t, 0.0 if sweep else time.thread_time() - began)
+        heirs = {line for line, _ in found}
+        found += [words for words in last_words if words[0] not in heirs]
+        return Look(t, found, changed, sweep, self.alive)
+
+    @property
+    def _share(self) -> float:
+        """The share of a CPU for reading PSS: less than is allowed for a single process, whose total is its RSS."""
+        is_known = self._lines.count <= 1
+        return min(self._budget, max(_ENOUGH_BUDGET, self._budget / 4)) if is_known else self._budget
+
+    def _read_all(self, t: float, *, sweep: bool) -> tuple[_Readings, list[tuple[int, Reading]], bool]:
+        """Return the readings by pid, the last words of those that have ended, by line, and whether a total is torn.
+
+        A page counts a part for each process that has it mapped. So what was read before and after a process was born
+        or died are parts of different wholes, and are read again.
+        """
+        last_words: list[tuple[int, Reading]] = []
+        for pause in _BEFORE_ROUNDS:
+            time.sleep(pause)
+            self._round_began = time.monotonic()
+            before, is_settled = len(last_words), not sweep or self._ending.wait(_DYING_SECONDS)
+            readings: _Readings = []
+            self._shares.clear()
+            for pid, process in list(self._processes.items()):
+                try:
+                    readings.append((pid, self._read(process, t, sweep=sweep)))
+                except ProcessGone:
+                    # Threads started since the look before belong to it, although its memory has gone.
+                    last_words.append((process.line.number, Reading(threads_started=process.threads_started)))
+                    self._bury(pid, t)
+            if not sweep:
+                return readings, last_words, False
+            is_one = is_settled and len(last_words) == before and not self._has_changed(t)
+            if is_one and matters([reading for _, reading in readings]):
+                time.sleep(_FORKING_SECONDS)
+                is_one = not self._has_changed(t)
+            if is_one:
+                return readings, last_words, False
+        readings = [(pid, reading) for pid, reading in readings if pid in self._processes]
+        return readings, last_words, matters([reading for _, reading in readings])
+
+    def _has_changed(self, t: float) -> bool:
+        """Take in what was started; tell whether that was any, or one of those that there were has ended."""
+        before = self._started
+        if self._follows:
+            self._seek(t)
+        return self._started != before or any(has_ended(p.files) for p in self._processes.values())
+
+    @property
+    def events(self) -> Optional[ProcessEvents]:
+        """What can be polled for news of births; None: has_grown() has to be asked each time."""
+        return self._events
+
+    def _counters(self) -> dict[str, Any]:
+        counts = self._tally.total((pid, process.stat) for pid, process in self._processes.items())
+        started = sum(process.threads_started for process in self._processes.values())
+        copied, copiers = self._copied.total()
+        return {
+            **counts._asdict(),
+            "threads_started": self._tally.dead_threads + started,
+            "copied_bytes": copied if self._budget > 0 else None,
+            "copiers": copiers if self._budget > 0 else None,
+            "torn_rounds": self.torn if self._budget > 0 else None,
+        }
+
+    def has_grown(self, t: float) -> bool:
+        """Take in what was started; tell whether processes were, for which a whole look is due."""
+        before = self._started
+        if self._follows:
+            self._seek(t)
+        if self._events is None:
+            for process in self._processes.values():
+                if process.stat.threads > 1:
+                    self._count_threads(process)
+        if self._started != before:
+            self.glances = self.glances._replace(until=t)
+        return self._started != before
+
+    def _plan_glances(self, t: float, seconds: float) -> None:
+        """Plan what to glance at, and until when; the whole look before took *seconds* of CPU."""
+        processes = list(self._processes.values())
+        # Without a process there is nothing to glance at: then each look is a whole one.
+        pause = min(max(_WHOLE_EVERY_SECONDS, seconds / _WHOLE_BUDGET), _WHOLE_AT_LEAST_EVERY)
+        until = t + pause if processes else t
+        if self._budget > 0:
+            until = min(until, self._next_sweep)
+        lines = b" ".join(b"%d" % process.line.number for process in processes)
+        self.glances = Glances(until, lines, *self._readers([process.files for process in processes]))
+
+    def _readers(self, files: Sequence[ProcessFiles]) -> tuple[_Reader, Optional[_FamilyReader]]:
+        """Return what reads RSS, and what makes a total of it: the family, else how many pages each has copied."""
+        if len(files) > 1 and self._family is None and self._budget > 0:
+            return faults_reader([(each.statm_descriptor, each.stat_descriptor) for each in files]), None
+        is_family = self._family is not None and (len(files) > 1 or self._lines.count > 1)
+        read = self._family.held_bytes if is_family and self._family is not None else None
+        return statm_reader([each.statm_descriptor for each in files]), read
+
+    # -- who belongs to it ----------------------------------------------------------------------------------
+
+    def _follow(self, t: float) -> None:
+        if t >= self._next_find:
+            begin = time.thread_time()
+            roots = self._find_roots()
+            fresh = roots - self._processes.keys()
+            for pid in fresh:
+                self._adopt(pid, t)
+            if fresh and self._follows:
+                for pid in descendants(roots, parents()):
+                    self._adopt(pid, t, is_new=False)
+            taken = time.thread_time() - begin
+            self._next_find = t + max(_FIND_EVERY_SECONDS, taken / _SEARCH_BUDGET)
+            if self._roots_are_known and not fresh - self._processes.keys():
+                self._next_find = math.inf
+        if self._follows:
+            self._seek(t)
+
+    def _seek(self, t: float) -> None:
+        """Take in the children that were born since the last time."""
+        if self._events is not None:
+            self._started += self._hear(self._events, t)
+            self._must_search = self._must_search or self._events.lost
+        if self._must_search and t >= self._next_search:
+            begin = time.thread_time()
+            self._started += self._ask_for_children(t)
+            self._next_search = t + (time.thread_time() - begin) / _SEARCH_BUDGET
+            self._must_search = self._events is None
+
+    def _hear(self, events: ProcessEvents, t: float) -> int:
+        born: dict[int, int] = {}  # pid → threads started
+        for parent, pid, group in events.drain():
+            if pid != group:
+                if group in self._processes:
+                    self._processes[group].threads_started += 1
+                elif group in born:
+                    born[group] += 1
+            elif parent in self._processes or parent in born:
+                born[pid] = 0
+        self.events_lost = self.events_lost or events.lost
+        for pid, threads in born.items():
+            if pid in self._processes:  # its number has been used again already
+                self._bury(pid, t)
+            process = self._adopt(pid, t)
+            if process is not None:
+                process.threads_started = threads
+        return len(born)
+
+    def _ask_for_children(self, t: float) -> int:
+        if not self._lists_children:
+            found = [p for p in descendants(self.pids, parents()) if self._adopt(p, t)]
+            return len(found)
+        started = 0
+        todo = list(self._processes.values())
+        while todo:
+            process = todo.pop()
+            try:
+                children = process.files.children(process.stat.threads)
+            except ProcessGone:
+                self._lists_children = stat_of(process.files.pid) is None
+                continue
+            for pid in children:
+                if pid not in self._processes and (child := self._adopt(pid, t)) is not None:
+                    started += 1
+                    todo.append(child)
+        return started
+
+    def _adopt(self, pid: int, t: float, *, is_new: bool = True) -> Optional[_Process]:
+        if pid in self._processes or pid in self._left_out:
+            return None
+        try:
+            files = ProcessFiles(pid)
+        except ProcessGone:
+            return None
+        try:
+            stat = files.stat()
+            command = files.command()
+        except (ProcessGone, PermissionError):
+            files.close()
+            return None
+        parent = self._processes.get(stat.parent)
+        above = parent.line.number if parent else TREE
+        process = _Process(
+            files, stat, self._lines.take(pid, stat, command, above, t, self._processes), is_new=is_new
+        )
+        if parent is not None and self._budget > 0:
+            self._copied.born(pid, files, parent.files, now=is_new)
+        self._processes[pid] = process
+        return process
+
+    def _bury(self, pid: int, t: float) -> None:
+        process = self._processes.pop(pid)
+        process.files.close()
+        self._copied.died(pid)
+        self._ending.add(pid, process.stat)
+        self._tally.bury(
+            pid,
+            process.stat,
+            threads_started=process.threads_started,
+            parent_is_followed=process.stat.parent in self._processes,
+        )
+        self._lines.bury(process.line, t)
+
+    # -- what it holds --------------------------------------------------------------------------------------
+
+    def _read(self, process: _Process, t: float, *, sweep: bool) -> Reading:
+        stat = process.files.stat()
+        if stat.name != process.stat.name:  # it has executed another program
+            process.line = self._lines.rename(process.line, stat.name, process.files.command())
+        process.stat = stat
+        self._copied.saw(process.files.pid, stat, t)
+        if self._events is None:
+            self._count_threads(process)
+        reading = quick_reading(process.files, stat, process.threads_started)
+        if not sweep:
+            return reading
+        reading = _known_peak(process, with_sizes(reading, process.files))
+        if not process.denied:
+            try:
+                mappings = self.sweeps % _MAPPINGS_EVERY == 0
+                reading, shares = with_pss(reading, process.files, mappings=mappings)
+                self._shares.append(shares)
+                self._copied.read(process.files.pid, process.files, reading)
+            except PermissionError:
+                process.denied = True
+                self.denied += 1
+        return reading
+
+    def _count_threads(self, process: _Process) -> None:
+        if process.stat.threads == 1 and len(process.thread_ids) == 1:
+            return
+        ids = set(process.files.thread_ids())
+        if process.thread_ids:
+            process.threads_started += len(ids - process.thread_ids)
+        process.thread_ids = ids
+
+
+def _known_peak(process: _Process, reading: Reading) -> Reading:
+    """Return *reading* without its peak where that may have been reached before the recording."""
+    if process.first_peak is None:
+        process.first_peak = reading.peak_rss_bytes
+    known = reading.peak_rss_bytes is not None and reading.peak_rss_bytes > (process.first_peak or 0)
+    return reading if known else reading._replace(peak_rss_bytes=None)

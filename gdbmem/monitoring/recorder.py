@@ -1,0 +1,301 @@
+"""The loop of a monitor: looks at a tree in step with the clock, keeps what it sees, ends as it should."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import select
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Callable, Optional, Protocol
+
+from gdbmem.linux.monitoring.quick_sample import Glance, family_row
+from gdbmem.linux.monitoring.tree import Look, Tree
+from gdbmem.model.series import TREE, Mark, Reading
+from gdbmem.monitoring.watched_program import WatchedProgram
+from gdbmem.series.store import SeriesWriter
+
+_THIN_EVERY_SECONDS = 60.0
+_GRACE_SECONDS = 10.0  # that a program gets to end after a signal
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long to look, and how often."""
+
+    interval_seconds: float
+    duration_seconds: float = math.inf
+    stays: bool = False  # go on when nothing is left: more may come
+
+
+class View(Protocol):
+    """Whoever shows what is going on."""
+
+    def show(self, look: Look) -> None: ...
+
+    @property
+    def shows_glances(self) -> bool:
+        """Whether glances are worth being decoded and shown as looks."""
+
+    def note(self, text: str) -> None: ...
+
+    def marked(self, mark: Mark) -> None: ...
+
+    def keyboard(self) -> Optional[int]:
+        """Return a descriptor with keys to read, if there is one."""
+
+    def key(self) -> str:
+        """Return what the key that waits asks for: "quit", "mark", "pause" or ""."""
+
+
+class Recorder:
+    """Looks at a tree until it is told to end, or nothing is left to look at."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        writer: SeriesWriter,
+        plan: Plan,
+        view: View,
+        *,
+        clock: Callable[[], float],
+        program: Optional[WatchedProgram] = None,
+    ) -> None:
+        """*clock* returns the seconds since the series began."""
+        self._tree = tree
+        self._writer = writer
+        self._plan = plan
+        self._view = view
+        self._clock = clock
+        self._program = program
+        self._ending = ""
+        self._wake = -1
+        self._poll = select.poll()  # signals and keys
+        self._listening = select.poll()  # and births
+        self._kill_at: Optional[float] = None
+        self._passed_on = 0  # the signal that we were sent, and the program after us
+        self._paused = False
+        self._marks_seen = len(writer.marks_since(0))
+        self._next_thin = clock() + _THIN_EVERY_SECONDS
+        self._must_check = True  # whether something may have ended
+        self._troubled = False
+        self._noted: set[str] = set()
+
+    def run(self) -> str:
+        """Record; return what ended it: "exit", "time", "signal" or "quit"."""
+        with self._signals():
+            begin = next_look = self._clock()
+            end = begin + self._plan.duration_seconds
+            while not self._ending:
+                now = self._clock()
+                if now >= next_look:
+                    if self._looks_on:
+                        self._look(now)
+                        self._must_check = True
+                    next_look = self._after(next_look, now)
+                if self._must_check or now >= end:
+                    self._check_end(now - begin)
+                if self._looks_on and not self._ending:
+                    next_look = self._glance(next_look, end)
+                if not self._ending:
+                    self._sleep(max(min(next_look, end) - self._clock(), 0.0))
+            self._look_last()
+        if self._program is not None:
+            self._program.finish()
+            self._take_marks()
+            peak = self._program.peak_bytes
+            if peak is not None:
+                self._trouble(self._writer.append(self._clock(), [(TREE, Reading(peak_rss_bytes=peak))]))
+        return self._ending
+
+    def _after(self, look: float, now: float) -> float:
+        """Return when the look after *look* is due: in step with the clock, after a stall with the next whole step."""
+        interval = self._plan.interval_seconds
+        return look + max(int((now - look) / interval) + 1, 1) * interval
+
+    def _glance(self, next_look: float, end: float) -> float:
+        """Read RSS only, time and again from *next_look* on, until more is to be done; return when that is due.
+
+        After each sleep the processor's caches are cold: the cost is whatever is touched here.
+        """
+        until, lines, read, read_family = self._tree.glances
+        clock, keep, interval = self._clock, self._writer.glance, self._plan.interval_seconds
+        searches = self._tree.events is None
+        tells = self._program is not None or self._view.shows_glances
+        listen = wait = self._listening.poll
+        now, last = clock(), min(until, end)
+        while True:
+            ready = wait(1000 * max(min(next_look, end) - now, 0.0))
+            now = clock()
+            if ready:
+                if not self._is_only_of_births(ready) or self._tree.has_grown(now):
+                    break
+                wait = self._poll.poll  # what is born elsewhere wakes nobody twice in an interval
+                continue
+            if now >= last or (searches and self._tree.has_grown(now)) or not (statm := read()):
+                break
+            glance = Glance(now, lines, statm, family_row(read_family()) if read_family is not None else b"")
+            keep(glance)
+            if tells:
+                self._tell(glance)
+            wait = listen
+            next_look += interval
+            if next_look <= now:
+                next_look = self._after(next_look, now)
+        return next_look
+
+    def _is_only_of_births(self, ready: Sequence[tuple[int, int]]) -> bool:
+        births = self._tree.events
+        return births is not None and [descriptor for descriptor, _ in ready] == [births.fileno()]
+
+    def _tell(self, glance: Glance) -> None:
+        self._take_marks()
+        if self._view.shows_glances:
+            self._view.show(Look(glance.t, glance.readings(), (), False, self._tree.alive))
+
+    @property
+    def _looks_on(self) -> bool:
+        # What a program does while it is being ended says nothing about the time before.
+        return not self._paused and self._kill_at is None
+
+    def _look_last(self) -> None:
+        if self._looks_on and self._tree.alive:
+            self._look(self._clock(), sweep=self._tree.reads_pss)
+
+    def _mark(self, text: str) -> None:
+        self._trouble(self._writer.mark(Mark(self._clock(), text)))
+
+    def _look(self, now: float, *, sweep: Optional[bool] = None) -> None:
+        look = self._tree.look(now, sweep=sweep)
+        if look.readings or look.changed_lines:
+            self._trouble(self._writer.append(look.t, look.readings, look.changed_lines))
+        self._take_marks()
+        for mark in self._writer.marks_since(self._marks_seen):
+            self._marks_seen += 1
+            self._view.marked(mark)
+        if now >= self._next_thin:
+            self._writer.thin(now)
+            self._next_thin = now + _THIN_EVERY_SECONDS
+        self._warn()
+        self._view.show(look)
+
+    def _warn(self) -> None:
+        """Say, once each, what the user can't see in the numbers."""
+        if self._writer.has_gone:
+            self._note_once(
+                "the run folder has been removed or renamed: of a removed one nothing will be left"
+            )
+        if self._tree.denied:
+            self._note_once("some processes belong to other users: their PSS and USS can't be read, only RSS")
+        if self._tree.events_lost:
+            self._writer.doubt_threads()
+            self._note_once("the kernel has dropped process events: threads started are a lower bound")
+
+    def _note_once(self, text: str) -> None:
+        if text not in self._noted:
+            self._noted.add(text)
+            self._view.note(text)
+
+    def _take_marks(self) -> None:
+        if self._program is not None:
+            for boottime, line in self._program.take_marks():
+                ago = time.clock_gettime(time.CLOCK_BOOTTIME) - boottime
+                self._trouble(self._writer.mark(Mark(self._clock() - ago, line)))
+
+    def _trouble(self, reason: str) -> None:
+        if reason and not self._troubled:
+            self._view.note(
+                f"the series can't be written now ({reason}); samples are kept in memory and tried again"
+            )
+        elif self._troubled and not reason:
+            lost = self._writer.lost_writes
+            self._view.note(f"the series is being written again; {lost or 'no'} writes were lost")
+        self._troubled = bool(reason)
+
+    def _check_end(self, elapsed: float) -> None:
+        if self._program is not None:
+            if self._program.poll() is not None:
+                self._ending = self._ending or "exit"
+            elif self._kill_at is not None and self._clock() >= self._kill_at:
+                self._end_or_leave(self._program)
+        elif not self._tree.alive and not self._plan.stays:
+            self._ending = "exit"
+        self._must_check = self._kill_at is not None
+        if elapsed >= self._plan.duration_seconds:
+            self._end_program("time")
+
+    def _end_program(self, reason: str, number: signal.Signals = signal.SIGTERM) -> None:
+        if self._program is None or self._program.poll() is not None:
+            self._ending = reason
+        elif self._kill_at is None:
+            self._look_last()
+            self._program.signal(number)
+            self._kill_at = self._clock() + _GRACE_SECONDS
+            self._passed_on = number if reason == "signal" else 0
+
+    def _end_or_leave(self, program: WatchedProgram) -> None:
+        if not self._passed_on:
+            program.signal(signal.SIGKILL)
+            return
+        name = signal.Signals(self._passed_on).name
+        self._view.note(f"the program, pid {program.pid}, has not ended at {name}, and is left running")
+        program.leave(128 + self._passed_on)
+        self._ending = "signal"
+
+    def _sleep(self, seconds: float) -> None:
+        if self._kill_at is not None:
+            seconds = min(seconds, 0.1)
+        ready = {descriptor for descriptor, _ in self._poll.poll(1000 * seconds)}
+        if not ready:
+            return
+        self._must_check = True
+        if self._wake in ready:
+            for number in os.read(self._wake, 512):
+                self._obey(number)
+        if ready != {self._wake}:
+            self._press(self._view.key())
+
+    def _obey(self, number: int) -> None:
+        if number == signal.SIGUSR1:
+            self._mark("SIGUSR1")
+        elif number in (signal.SIGTERM, signal.SIGHUP):
+            self._end_program("signal", signal.Signals(number))
+        elif number == signal.SIGINT and self._program is None:
+            self._ending = "signal"  # a program of ours has got it from the terminal too: its end is ours
+
+    def _press(self, wish: str) -> None:
+        if wish == "quit":
+            self._end_program("quit")
+        elif wish == "mark":
+            self._mark(time.strftime("key %H:%M:%S"))
+        elif wish == "pause":
+            self._paused = not self._paused
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        self._wake, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        numbers: Sequence[signal.Signals] = (
+            signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD, signal.SIGWINCH,
+        )  # fmt: skip
+        keyboard = self._view.keyboard()
+        for descriptor in (self._wake, keyboard):
+            if descriptor is not None:
+                self._poll.register(descriptor, select.POLLIN)
+                self._listening.register(descriptor, select.POLLIN)
+        if self._tree.events is not None:
+            self._listening.register(self._tree.events, select.POLLIN)
+        if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # nohup
+            numbers = [number for number in numbers if number != signal.SIGHUP]
+        before = {number: signal.signal(number, lambda *_: None) for number in numbers}
+        old_wake = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(old_wake)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            os.close(self._wake)
+            os.close(write_end)

@@ -1,0 +1,209 @@
+"""Conditions on what a monitor sees, and what is done when one comes true: once, until it was false again."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+from gdbmem.errors import InputError
+from gdbmem.linux.monitoring.tree import Look
+from gdbmem.model.series import TREE, Line, Mark, Reading
+from gdbmem.runs.run import Run, open_run
+from gdbmem.text import printable
+from gdbmem.units import format_duration, format_size, parse_size
+
+_COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
+}  # fmt: skip
+# Each word's field of a reading, and whether it is the tree's; else it is that of the process that has most.
+_METRICS = {
+    "rss": ("rss_bytes", False),
+    "pss": ("pss_bytes", True),
+    "uss": ("uss_bytes", False),
+    "swap": ("swap_bytes", True),
+    "cgroup": ("cgroup_bytes", True),
+    "threads": ("threads", True),
+    "files": ("open_files", True),
+}
+_COUNTED = ("threads", "files")
+_CONDITION = re.compile(r"\s*(\w+)\s*(>=|<=|>|<)\s*(\S.*?)\s*")
+_JUDGE_EVERY_SECONDS, _JUDGE_BUDGET = 10.0, 0.01  # of a CPU
+_LAST_WAIT_SECONDS = 30.0  # for what is being done when the recording ends
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What has to hold; `growing` has no metric."""
+
+    text: str
+    metric: str
+    comparison: str = ""
+    limit: float = 0.0
+
+    def holds(self, value: float) -> bool:
+        """Tell whether *value* of the metric meets it."""
+        return _COMPARISONS[self.comparison](value, self.limit)
+
+
+def parse_condition(text: str) -> Condition:
+    """Read ``rss > 2GiB``, ``threads >= 100`` or ``growing``; raises InputError."""
+    if text.strip() == "growing":
+        return Condition("growing", "growing")
+    found = _CONDITION.fullmatch(text)
+    if found is None or found[1] not in _METRICS:
+        raise InputError(
+            f"'{printable(text)}' is no condition",
+            slug="bad-condition",
+            hint=f"'growing', or one of {', '.join(_METRICS)} with a comparison, as in 'rss > 2GiB'",
+        )
+    if found[1] in _COUNTED:
+        if not found[3].isdigit():
+            raise InputError(
+                f"'{printable(found[3])}' is no number",
+                slug="bad-condition",
+                hint=f"as in '{found[1]} > 100'",
+            )
+        limit = float(found[3])
+    else:
+        limit = float(parse_size(found[3]))
+    return Condition(" ".join(found.groups()), found[1], found[2], limit)
+
+
+class Triggers:
+    """Watches what is seen, and starts what is to be done in a process of its own."""
+
+    def __init__(
+        self,
+        run: Run,
+        wanted: Sequence[tuple[Condition, str]],
+        *,
+        judge: Callable[[], bool],
+        note: Callable[[str], None],
+        mark: Callable[[Mark], None],
+    ) -> None:
+        """Watch for each condition *wanted* and do its action; *judge* tells whether memory grows."""
+        self._run = run
+        self._wanted = wanted
+        self._judge, self._note, self._mark = judge, note, mark
+        self._held = [False] * len(wanted)
+        self._lines: dict[int, Line] = {}
+        self._running: list[tuple[subprocess.Popen[bytes], Path]] = []
+        self._next_judgement = _JUDGE_EVERY_SECONDS
+        self._fired: list[dict[str, Any]] = []
+
+    def see(self, look: Look) -> None:
+        """Take in *look*, and do what it asks for."""
+        self._lines.update((line.number, line) for line in look.changed_lines)
+        readings = dict(look.readings)
+        for number, (condition, action) in enumerate(self._wanted):
+            found = self._found(condition, look.t, readings)
+            if found is None:
+                continue
+            holds, pid, value = found
+            if holds and not self._held[number] and pid is not None:
+                self._fire(condition, action, look.t, pid, value)
+            self._held[number] = holds
+        self._collect()
+
+    def _found(
+        self, condition: Condition, t: float, readings: Mapping[int, Reading]
+    ) -> Optional[tuple[bool, Optional[int], str]]:
+        """Return whether *condition* holds, for which process, and the value; None where that isn't known now."""
+        sizes = {n: r.rss_bytes for n, r in readings.items() if n != TREE and r.rss_bytes is not None}
+        largest = max(sizes, key=sizes.__getitem__, default=None)
+        if condition.metric == "growing":
+            if t < self._next_judgement:
+                return None
+            began = time.thread_time()
+            holds = self._judge()
+            self._next_judgement = t + max(_JUDGE_EVERY_SECONDS, (time.thread_time() - began) / _JUDGE_BUDGET)
+            return holds, self._pid(largest), "it grows"
+        field, is_trees = _METRICS[condition.metric]
+        lines = [TREE] if is_trees else [number for number in readings if number != TREE]
+        values = {n: v for n in lines if n in readings and (v := getattr(readings[n], field)) is not None}
+        if not values:
+            return None
+        line = max(values, key=values.__getitem__)
+        value = values[line]
+        shown = str(value) if condition.metric in _COUNTED else format_size(value)
+        return (
+            condition.holds(value),
+            self._pid(largest if line == TREE else line),
+            f"{condition.metric} is {shown}",
+        )
+
+    def _pid(self, line: Optional[int]) -> Optional[int]:
+        return self._lines[line].pid if line in self._lines else None
+
+    def _fire(self, condition: Condition, action: str, t: float, pid: int, value: str) -> None:
+        name = f"triggers/{len(self._fired) + 1:04d}"
+        folder = self._run.folder / name
+        text = f"{condition.text}: {value}"
+        self._fired.append(
+            {"t": t, "when": condition.text, "value": value, "do": action, "pid": pid, "folder": name}
+        )
+        try:
+            folder.mkdir(parents=True, mode=0o700)
+            script = [
+                sys.executable,
+                "-m",
+                "gdbmem.monitoring.bundle",
+                action,
+                str(pid),
+                str(self._run.folder),
+            ]
+            with (folder / "errors").open("wb") as said:
+                process = subprocess.Popen(
+                    [*script, str(folder)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=said,
+                    stderr=said,
+                    start_new_session=True,
+                )
+            self._running.append((process, folder))
+            self._run.update(triggers=self._fired)
+            self._mark(Mark(t, text))
+        except (OSError, InputError) as error:
+            self._note(f"{text}, but {action} can't be done: {error}")
+            return
+        self._note(f"{text} ({action} of process {pid} goes to {name})")
+
+    def _collect(self) -> None:
+        for process, folder in self._running[:]:
+            if process.poll() is not None:
+                self._running.remove((process, folder))
+                with contextlib.suppress(OSError):
+                    if not (folder / "errors").stat().st_size:
+                        (folder / "errors").unlink()
+
+    def close(self) -> None:
+        """Wait for what is still being done; what takes too long ends by itself later."""
+        deadline = time.monotonic() + _LAST_WAIT_SECONDS
+        for process, _ in self._running:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(deadline - time.monotonic(), 0.0))
+        self._collect()
+
+
+def triggers_of(folder: Path) -> list[dict[str, Any]]:
+    """Return what triggers have done in the run in *folder*, by its run.json; what has another shape is left out."""
+    found = open_run(folder).facts.get("triggers")
+    names = ("when", "value", "do", "folder")
+    return [
+        each for each in found if isinstance(each, dict) and all(isinstance(each.get(name), str) for name in names)
+        and isinstance(each.get("t"), (int, float)) and isinstance(each.get("pid"), int)
+    ] if isinstance(found, list) else []  # fmt: skip
+
+
+def trigger_text(trigger: Mapping[str, Any]) -> str:
+    """Return in a sentence what *trigger* has done."""
+    when = f"after {format_duration(trigger['t'])}, when {trigger['when']} ({trigger['value']})"
+    return printable(f"{when}: {trigger['do']} of process {trigger['pid']}, in {trigger['folder']}")

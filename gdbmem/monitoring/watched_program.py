@@ -1,0 +1,170 @@
+"""The program that a monitor starts: its output is the user's, its lines may set marks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Callable, Optional
+
+from gdbmem.errors import InputError
+from gdbmem.launch.program import NotExecutableError, NotFoundError
+from gdbmem.linux.monitoring.sampling import ProcessFiles
+from gdbmem.text import printable
+
+_LAST_OUTPUT_SECONDS = 2.0  # a grandchild may hold the program's output open for ever
+_LONGEST_REPORT = 1 << 16
+
+
+class WatchedProgram:
+    """A child that is only watched: same terminal, same process group, it outlives a killed monitor."""
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        *,
+        stdout: Optional[str] = None,
+        marks: Optional[re.Pattern[str]] = None,
+        environment: Optional[Mapping[str, str]] = None,
+        before_exec: Optional[Callable[[], None]] = None,
+    ) -> None:
+        """Start *words*; raises NotFoundError or NotExecutableError as a shell would say 127 and 126.
+
+        Lines of its output that match *marks* are reported by take_marks(); its output then is a pipe to a relay.
+        """
+        self.words = list(words)
+        self._left: Optional[int] = None
+        target = None if stdout is None else _open(stdout)
+        try:
+            self._relay = None if marks is None else _Relay(marks, target)
+            output = target if self._relay is None else self._relay.output
+            try:
+                self._process = self._start(output, environment, before_exec)
+            finally:
+                if self._relay is not None:
+                    self._relay.close_output()
+        finally:
+            if target is not None:
+                os.close(target)
+        self.pid = self._process.pid
+
+    def _start(
+        self,
+        stdout: Optional[int],
+        environment: Optional[Mapping[str, str]],
+        before_exec: Optional[Callable[[], None]],
+    ) -> subprocess.Popen[bytes]:
+        name = printable(self.words[0])
+        try:
+            environment = {**os.environ, **(environment or {})}
+            return subprocess.Popen(self.words, stdout=stdout, env=environment, preexec_fn=before_exec)
+        except FileNotFoundError:
+            raise NotFoundError(
+                f"no program '{name}'", slug="program-not-found", hint="check the name, or give its path"
+            ) from None
+        except OSError as error:
+            raise NotExecutableError(
+                f"{name} can't be executed: {error.strerror}",
+                slug="not-executable",
+                hint="is it the program itself? if so: chmod +x",
+            ) from None
+
+    def poll(self) -> Optional[int]:
+        """Return the exit status as a shell shows it (128+N for signal N); None while it runs."""
+        code = self._process.poll()
+        return None if code is None else (code if code >= 0 else 128 - code)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send *number* to it."""
+        self._process.send_signal(number)
+
+    def leave(self, status: int) -> None:
+        """Let it run on when we end, which will be with *status*."""
+        self._left = status
+
+    @property
+    def peak_bytes(self) -> Optional[int]:
+        """The highest RSS of it, or of one of those that it has waited for; None where ours was higher.
+
+        The kernel hands down what was resident before a process executed another program: ours, and to our own
+        ru_maxrss that of whoever started us.
+        """
+        peak = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        with contextlib.closing(ProcessFiles(os.getpid())) as files:
+            own = files.status_sizes()["VmHWM"]
+        return peak if self._process.poll() is not None and peak > own else None
+
+    def take_marks(self) -> list[tuple[float, str]]:
+        """Return the lines that matched since the last call, with the CLOCK_BOOTTIME at which they were written."""
+        return [] if self._relay is None else self._relay.take()
+
+    def finish(self) -> int:
+        """Wait for its end and for the rest of its output; return its status."""
+        status = self.poll()
+        if status is None and self._left is not None:
+            return self._left
+        self._process.wait()
+        if self._relay is not None:
+            self._relay.wait(_LAST_OUTPUT_SECONDS)
+        status = self.poll()
+        assert status is not None
+        return status
+
+
+class _Relay:
+    """Stands between the program and where its output goes, and lives on when this process is killed."""
+
+    def __init__(self, marks: re.Pattern[str], target: Optional[int]) -> None:
+        """Copy what is written to *output* to *target*, or to our standard output."""
+        end, self.output = os.pipe()
+        self._reports, reports = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        script = Path(__file__).with_name("relay.py")
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(script), marks.pattern, str(reports)],
+                stdin=end, stdout=target, pass_fds=(reports,), cwd="/", start_new_session=True,
+            )  # fmt: skip
+        except OSError:
+            os.close(self.output)
+            os.close(self._reports)
+            raise
+        finally:
+            os.close(end)
+            os.close(reports)
+        self._rest = b""
+
+    def close_output(self) -> None:
+        """Leave the output to the program alone."""
+        os.close(self.output)
+
+    def take(self) -> list[tuple[float, str]]:
+        """Return what was reported since the last call."""
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self._reports, _LONGEST_REPORT):
+                self._rest += data
+        *lines, self._rest = self._rest.split(b"\n")
+        found = []
+        for line in lines:
+            seconds, _, text = line.decode(errors="backslashreplace").partition(" ")
+            found.append((float(seconds), text))
+        return found
+
+    def wait(self, seconds: float) -> None:
+        """Wait for the end of the output, up to *seconds*."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+
+
+def _open(path: str) -> int:
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise InputError(
+            f"cannot write {printable(path)}: {error.strerror}", slug="bad-stream", hint="name another file"
+        ) from None

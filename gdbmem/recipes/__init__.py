@@ -1,0 +1,1 @@
+"""Recipes: the YAML text, its checks, and the data it becomes."""

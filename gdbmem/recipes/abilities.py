@@ -1,0 +1,88 @@
+"""What a recipe asks of its engine and of its points that these can't give: said before anything runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from gdbmem.errors import InputError
+from gdbmem.model.expectation import BLOCKS, LEDGER_METRICS, Position
+from gdbmem.recipes.recipe import Pair, Point, Recipe
+from gdbmem.recipes.yaml_text import Reader, located
+from gdbmem.text import printable
+
+UNDER_VALGRIND = ("massif", "memcheck", "dhat")
+_NO_SNAPSHOTS = ("none",)
+_BYTES_ONLY = ("massif",)
+_OWN_MALLOC = ("gperftools", "jemalloc")  # they take malloc's place
+_ORDINAL = re.compile(r"#[1-9]\d*$")
+
+
+def refusals(recipe: Recipe, engine: str) -> Iterator[tuple[Position, str, str]]:
+    """Yield (place, problem, hint) of all that can't be had of *recipe* with *engine*."""
+    for point in recipe.points:
+        for problem, hint in _at_point(point, engine):
+            yield point.position, problem, hint
+    for expectation in recipe.expectations:
+        for problem, hint in _of_metric(expectation.metric, engine):
+            yield expectation.position, problem, hint
+
+
+def _at_point(point: Point, engine: str) -> Iterator[tuple[str, str]]:
+    if point.does("ledger") and engine in UNDER_VALGRIND:
+        yield (
+            f"under {engine} the ledger at '{printable(point.name)}' would be of valgrind's own memory",
+            "take ledgers with 'engine: none' (or gperftools, jemalloc); snap and containers work here",
+        )
+    if point.does("snap") and engine in _NO_SNAPSHOTS:
+        yield (
+            f"engine {engine} takes no snapshot at '{printable(point.name)}'",
+            "write do: [ledger] or [containers], or choose massif, gperftools or jemalloc",
+        )
+
+
+def _of_metric(metric: str, engine: str) -> Iterator[tuple[str, str]]:
+    if metric == BLOCKS and engine in _BYTES_ONLY:
+        yield (
+            f"metric '{BLOCKS}' can't be judged: {engine} counts bytes only",
+            "choose gperftools, jemalloc or memcheck",
+        )
+    if metric == "retained" and engine in _OWN_MALLOC:
+        yield (
+            f"metric 'retained' is what glibc's malloc keeps, and {engine} takes its place",
+            "use 'engine: none', or metric rss",
+        )
+
+
+def check_engine(recipe: Recipe, engine: str) -> None:
+    """Raise InputError, with line and column, where *recipe* asks what *engine* can't give."""
+    for position, message, hint in refusals(recipe, engine):
+        raise InputError(located(recipe.source, position, message), slug="recipe", hint=hint)
+
+
+def check_pair(reader: Reader, pair: Pair, points: Sequence[Point], *, metric: str = "") -> None:
+    """Note it where the two points of *pair* don't record what is to be compared: by *metric*, or anything."""
+    known = {point.name: point for point in points}
+    sides = [known.get(_ORDINAL.sub("", name)) for name in (pair.before, pair.after)]
+    both = [side.records for side in sides if side is not None and side.records]
+    if len(both) != 2:
+        return  # has been named
+    if metric in LEDGER_METRICS:
+        wanted, hint = "ledger", "add ledger to their 'do:'"
+    elif metric:
+        wanted, hint = "snap", "add snap to their 'do:', or measure rss or retained"
+    elif both[0] & both[1]:
+        return
+    else:
+        reader.problem(
+            pair.position,
+            f"'{printable(pair.before)}' and '{printable(pair.after)}' record nothing of the same kind",
+            "have both 'do:' hold snap, ledger or containers",
+        )
+        return
+    for name, records in zip((pair.before, pair.after), both):
+        if wanted not in records:
+            what = "no ledger" if wanted == "ledger" else "no snapshot"
+            reader.problem(
+                pair.position, f"point '{printable(name)}' takes {what}, which '{metric}' needs", hint
+            )

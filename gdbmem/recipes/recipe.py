@@ -1,0 +1,177 @@
+"""A recipe: points in the code, what to record there, what to compare and to expect. Data only.
+
+`recipes.reader.load_recipe` makes one from YAML; gdb, whose Python has no YAML, gets the same recipe
+as a plan (plain JSON values) and reads it back with `recipe_from_plan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+from gdbmem.model.expectation import Expectation, Position
+from gdbmem.text import printable
+
+PLAN_VERSION = 1
+RECORDED = ("snap", "ledger", "containers")  # the actions whose results have names
+
+
+@dataclass(frozen=True)
+class HitFilter:
+    """Which hits of a point count; without any restriction, each one."""
+
+    only: frozenset[int] = frozenset()  # hits count from 1
+    every: int = 1  # the hits N, 2N, 3N, …
+    first: Optional[int] = None  # of those, so many
+
+    def wants(self, hit: int) -> bool:
+        """Tell whether hit number *hit* (from 1) is to be recorded."""
+        if self.only:
+            return hit in self.only
+        if hit % self.every:
+            return False
+        return self.first is None or hit // self.every <= self.first
+
+    @property
+    def last_wanted(self) -> Optional[int]:
+        """The last hit that is wanted, after which the point is of no more use; None: there is no last."""
+        if self.only:
+            return max(self.only)
+        return None if self.first is None else self.first * self.every
+
+    @property
+    def count(self) -> Optional[int]:
+        """How many hits are wanted at most; None: no limit."""
+        return len(self.only) if self.only else self.first
+
+
+@dataclass(frozen=True)
+class Action:
+    """What to do at a point: snap, ledger, containers, backtrace, print (an expression), gdb (a command)."""
+
+    kind: str
+    argument: str = ""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One place of the program where something is recorded."""
+
+    at: str  # any gdb location
+    name: str
+    position: Position  # of `at`
+    when: str = ""  # a gdb condition; "": always
+    hits: HitFilter = HitFilter()
+    after: bool = False  # when the function has returned
+    actions: Sequence[Action] = (Action("snap"),)
+
+    def does(self, kind: str) -> bool:
+        """Tell whether an action of that *kind* is to be done here."""
+        return any(action.kind == kind for action in self.actions)
+
+    @property
+    def records(self) -> frozenset[str]:
+        """What can be compared afterwards: of snap, ledger and containers those that are recorded here."""
+        return frozenset(kind for kind in RECORDED if self.does(kind))
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two snapshots to compare, by name."""
+
+    before: str
+    after: str
+    position: Position
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A recipe that was read and found to be sound."""
+
+    source: str  # its file, as the user named it
+    folder: Path  # of that file: relative paths start here
+    program: str  # a path relative to *folder*, or a word to be looked up in PATH
+    points: Sequence[Point]
+    args: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    stdin: str = "/dev/null"  # absolute
+    engine: str = "massif"
+    options: Mapping[str, Any] = field(default_factory=dict)  # by the engine's own field names
+    timeout_seconds: Optional[float] = None
+    diffs: Sequence[Pair] = ()
+    expectations: Sequence[Expectation] = ()
+
+    def place(self, position: Position) -> str:
+        """Return *position* as messages show it: ``leak.yaml:12:5``."""
+        return f"{printable(self.source)}:{position.line}:{position.column}"
+
+    def to_plan(self) -> dict[str, Any]:
+        """Return the recipe as plain JSON values."""
+        return {
+            "plan_version": PLAN_VERSION,
+            "source": self.source,
+            "folder": str(self.folder),
+            "program": self.program,
+            "args": list(self.args),
+            "env": dict(self.env),
+            "stdin": self.stdin,
+            "engine": self.engine,
+            "options": {k: list(v) if isinstance(v, tuple) else v for k, v in self.options.items()},
+            "timeout_seconds": self.timeout_seconds,
+            "points": [_point_to_plan(point) for point in self.points],
+            "diffs": [[pair.before, pair.after, *pair.position] for pair in self.diffs],
+            "expectations": [
+                {**vars(expectation), "position": list(expectation.position)}
+                for expectation in self.expectations
+            ],
+        }
+
+
+def recipe_from_plan(plan: Mapping[str, Any]) -> Recipe:
+    """Return the recipe that `Recipe.to_plan` made *plan* from."""
+    if plan["plan_version"] != PLAN_VERSION:
+        raise ValueError(f"plan version {plan['plan_version']}, expected {PLAN_VERSION}")
+    return Recipe(
+        source=plan["source"],
+        folder=Path(plan["folder"]),
+        program=plan["program"],
+        points=tuple(_point_from_plan(point) for point in plan["points"]),
+        args=tuple(plan["args"]),
+        env=dict(plan["env"]),
+        stdin=plan["stdin"],
+        engine=plan["engine"],
+        options={k: tuple(v) if isinstance(v, list) else v for k, v in plan["options"].items()},
+        timeout_seconds=plan["timeout_seconds"],
+        diffs=tuple(Pair(before, after, Position(*at)) for before, after, *at in plan["diffs"]),
+        expectations=tuple(
+            Expectation(**{**fields, "position": Position(*fields["position"])})
+            for fields in plan["expectations"]
+        ),
+    )
+
+
+def _point_to_plan(point: Point) -> dict[str, Any]:
+    return {
+        "at": point.at,
+        "name": point.name,
+        "position": list(point.position),
+        "when": point.when,
+        "after": point.after,
+        "actions": [[action.kind, action.argument] for action in point.actions],
+        "hits": {"only": sorted(point.hits.only), "every": point.hits.every, "first": point.hits.first},
+    }
+
+
+def _point_from_plan(fields: Mapping[str, Any]) -> Point:
+    hits = fields["hits"]
+    return Point(
+        at=fields["at"],
+        name=fields["name"],
+        position=Position(*fields["position"]),
+        when=fields["when"],
+        hits=HitFilter(frozenset(hits["only"]), hits["every"], hits["first"]),
+        after=fields["after"],
+        actions=tuple(Action(kind, argument) for kind, argument in fields["actions"]),
+    )

@@ -1,0 +1,1 @@
+"""C++ containers as text and JSON."""

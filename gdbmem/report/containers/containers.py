@@ -1,0 +1,236 @@
+"""The containers of a program as text and JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Optional
+
+from gdbmem.analysis.containers.growth import Growth, growth
+from gdbmem.errors import InputError, Notice
+from gdbmem.model.containers import Container, Survey, Uncounted
+from gdbmem.report.document import FORMAT_VERSION, Document, head, to_json
+from gdbmem.report.notices import print_notices
+from gdbmem.text import plural, printable
+from gdbmem.units import format_delta, format_size
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+_NOISE = (
+    (
+        re.compile(r"std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> ?>"),
+        "std::string",
+    ),
+    (
+        re.compile(
+            r"std::(__\w+)::basic_string<char, std::\1::char_traits<char>, std::\1::allocator<char> ?>"
+        ),
+        "std::string",
+    ),
+    (re.compile(r"std::__\w+::"), "std::"),
+)
+_DEFAULTS = re.compile(r", std::(allocator|less|hash|equal_to|default_delete)<")
+
+
+def containers_json(survey: Survey, before: Optional[Survey] = None) -> str:
+    """Return *survey* as ``kind=containers``; with *before*, what changed beside each."""
+    changes = {(g.path, g.type_name): g for g in growth(before, survey)} if before else {}
+    rows = []
+    for container in survey.containers:
+        change = changes.get((container.path, container.type_name))
+        rows.append(
+            {
+                "path": container.path,
+                "type": container.type_name,
+                "containers": container.containers,
+                "size": container.size,
+                "capacity": container.capacity,
+                "held_bytes": container.held_bytes,
+                "slack_bytes": container.slack_bytes,
+                "delta_size": None
+                if before is None
+                else change.after_size - change.before_size
+                if change
+                else 0,
+                "delta_bytes": None if before is None else change.delta_bytes if change else 0,
+            }
+        )
+    return to_json(
+        {
+            **head("containers", survey.notices),
+            "containers": rows,
+            "held_bytes": survey.held_bytes,
+            "slack_bytes": survey.slack_bytes,
+            "live_heap_bytes": survey.live_heap_bytes,
+            "unread": [_uncounted(one) for one in survey.unread],
+            "unsound": [_uncounted(one) for one in survey.unsound],
+        }
+    )
+
+
+def _uncounted(one: Uncounted) -> dict[str, object]:
+    return {"path": one.path, "type": one.type_name, "objects": one.objects}
+
+
+def read_survey(text: str, name: str) -> Survey:
+    """Return the survey that containers_json() wrote; raises InputError where *text* is no such document."""
+    try:
+        document = json.loads(text)
+        if document["kind"] != "containers" or document["format_version"] > FORMAT_VERSION:
+            raise ValueError
+        containers = [
+            Container(
+                c["path"],
+                c["type"],
+                c["containers"],
+                c["size"],
+                c["capacity"],
+                c["held_bytes"],
+                c["slack_bytes"],
+            )
+            for c in document["containers"]
+        ]
+        notices = [Notice(n["slug"], n["message"]) for n in document["warnings"]]
+        unread, unsound = (
+            tuple(Uncounted(one["path"], one["type"], one["objects"]) for one in document.get(key, ()))
+            for key in ("unread", "unsound")
+        )
+        return Survey(containers, notices, document.get("live_heap_bytes"), unread, unsound)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InputError(
+            f"{printable(name)} holds no survey of containers that this gdbmem can read",
+            slug="bad-survey",
+            hint="memcontainers --save NAME keeps one",
+        ) from error
+
+
+def growth_document(before: Survey, after: Survey) -> Document:
+    """Return which paths changed between two surveys, as ``kind=containers-growth``."""
+    return {
+        **head("containers-growth", [*before.notices, *after.notices]),
+        "delta_bytes": after.held_bytes - before.held_bytes,
+        "containers": [
+            {
+                "path": row.path,
+                "type": row.type_name,
+                "before_size": row.before_size,
+                "after_size": row.after_size,
+                "delta_bytes": row.delta_bytes,
+            }
+            for row in growth(before, after)
+        ],
+    }
+
+
+def print_containers(survey: Survey, console: Console, top: int, expression: str = "") -> None:
+    """Print the containers that hold most; *expression* is what they were reached from, if not all variables."""
+    from rich.text import Text
+
+    console.print(Text(answer_survey(survey, expression), "bold"), soft_wrap=True)
+    if not survey.containers:
+        print_notices(survey.notices, console)
+        return
+    table = _table("holds", "unused", "elements", "capacity", "what")
+    for container in survey.containers[:top]:
+        table.add_row(
+            format_size(container.held_bytes),
+            format_size(container.slack_bytes) if container.slack_bytes else "",
+            f"{container.size:,}",
+            f"{container.capacity:,}",
+            _what(container),
+        )
+    console.print()
+    console.print(table)
+    if len(survey.containers) > top:
+        console.print(f"and {plural(len(survey.containers) - top, 'smaller one')} (--top)")
+    live = survey.live_heap_bytes
+    if live is not None:
+        held = f"\nThat is {format_size(survey.held_bytes)}"
+        beyond = "they have memory from elsewhere too, or some of them were overwritten"
+        text = (
+            f" of {format_size(live)}"
+            if survey.held_bytes <= live
+            else f"; {beyond}: malloc has given out {format_size(live)}"
+        )
+        console.print(f"{held}{text} of live heap.", soft_wrap=True)
+    print_notices(survey.notices, console)
+
+
+def answer_survey(survey: Survey, expression: str = "") -> str:
+    """Return what the containers hold, and which of them most, in one sentence."""
+    if not survey.containers and expression:
+        return f"no container was reached from {printable(expression)}; it must be a variable, or in one"
+    if not survey.containers:
+        return "no container was reached from the program's variables (was it compiled with -g?)"
+    count = sum(container.containers for container in survey.containers)
+    unsound = sum(one.objects for one in survey.unsound)
+    doubt = f" ({plural(unsound, 'more object')} can't be containers)" if unsound else ""
+    text = f"{plural(count, 'container')} hold{'s' if count == 1 else ''} {format_size(survey.held_bytes)}{doubt}"
+    slack = max(survey.containers, key=lambda c: c.slack_bytes)
+    if slack.slack_bytes * 10 > survey.held_bytes:
+        return (
+            f"{text}; {format_size(survey.slack_bytes)} of it is capacity that isn't used, most in"
+            f" {printable(slack.path)}: {slack.size:,} of {slack.capacity:,} elements (shrink_to_fit gives it back)"
+        )
+    first = survey.containers[0]
+    return f"{text}; most in {printable(first.path)}: {format_size(first.held_bytes)}"
+
+
+def print_container_growth(rows: Sequence[Growth], console: Console, top: int, name: str) -> None:
+    """Print which containers changed since *name*."""
+    from rich.text import Text
+
+    if not rows:
+        console.print(f"No container has changed since {printable(name)}.")
+        return
+    console.print(Text("; ".join(_change(row) for row in rows[:1]), "bold"), soft_wrap=True)
+    table = _table("change", "elements before", "after", "what")
+    for row in rows[:top]:
+        style = "red" if row.delta_bytes > 0 else "green"
+        what = f"{printable(row.path)}  {short_type(row.type_name)}"
+        table.add_row(
+            Text(format_delta(row.delta_bytes), style), f"{row.before_size:,}", f"{row.after_size:,}", what
+        )
+    console.print()
+    console.print(table)
+
+
+def _change(row: Growth) -> str:
+    return (
+        f"{printable(row.path)}: {row.before_size:,} → {row.after_size:,} elements,"
+        f" {format_delta(row.delta_bytes)}"
+    )
+
+
+def _what(container: Container) -> str:
+    many = f" (×{container.containers:,})" if container.containers > 1 else ""
+    return f"{printable(container.path)}{many}  {short_type(container.type_name)}"
+
+
+def short_type(name: str) -> str:
+    """Return *name* as people write it: without allocators and the library's inner namespaces."""
+    for pattern, short in _NOISE:
+        name = pattern.sub(short, name)
+    while True:
+        found = _DEFAULTS.search(name)
+        if found is None:
+            return printable(name)
+        depth, at = 1, found.end()
+        while depth and at < len(name):
+            depth += (name[at] == "<") - (name[at] == ">")
+            at += 1
+        name = name[: found.start()] + name[at:].lstrip(" ")
+
+
+def _table(*columns: str) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in columns:
+        table.add_column(
+            name, justify="left" if name == "what" else "right", overflow="fold", no_wrap=name != "what"
+        )
+    return table

@@ -1,0 +1,1 @@
+"""Leak searches, and who keeps a block alive."""

@@ -1,0 +1,71 @@
+"""Live blocks by type, as text and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from gdbmem.analysis.profiles.sites import plain_strings
+from gdbmem.model.block_types import CLASS, LIST, TREE, UNKNOWN, VECTOR, BlockType, BlockTypes
+from gdbmem.report.document import Document
+from gdbmem.text import plural, printable
+from gdbmem.units import format_size
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_MOST = 20
+_KINDS = {
+    VECTOR: "elements of vectors",
+    TREE: "nodes of trees, linked as those of std::map and std::set",
+    LIST: "nodes of doubly linked lists, as those of std::list",
+    UNKNOWN: "blocks that don't tell their type",
+}
+
+
+def types_document(found: BlockTypes, names: Mapping[str, str]) -> list[Document]:
+    """Return *found* as it stands in ``kind=ledger``, under ``types``; *names* are demangled ones."""
+    return [
+        {
+            "kind": one.kind,
+            "name": names.get(one.name, one.name) or None,
+            "blocks": one.blocks,
+            "bytes": one.bytes,
+            "pinned_bytes": one.pinned_bytes,
+        }
+        for one in found.types
+    ]
+
+
+def print_types(found: BlockTypes, names: Mapping[str, str], console: Console) -> None:
+    """Print the types that hold most."""
+    from rich.table import Table
+
+    if not found.types:
+        console.print("\nThere is no live block whose type could be told.")
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for title in ("live", "blocks", "keep back"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("what", overflow="fold")
+    for one in found.types[:_MOST]:
+        table.add_row(
+            format_size(one.bytes),
+            f"{one.blocks:,}",
+            format_size(one.pinned_bytes) if one.pinned_bytes >= 1 else "",
+            _what(one, names),
+        )
+    console.print(
+        "\nLive blocks by type, and the free memory that each keeps from being returned. Objects of classes with"
+        " virtual functions are known by their vtables, nodes by their links.",
+        soft_wrap=True,
+    )
+    console.print(table)
+    if len(found.types) > _MOST:
+        console.print(f"and {plural(len(found.types) - _MOST, 'more type')} (--json has all)")
+
+
+def _what(one: BlockType, names: Mapping[str, str]) -> str:
+    if one.kind != CLASS:
+        return _KINDS[one.kind]
+    return printable(plain_strings(names.get(one.name, one.name)))

@@ -1,0 +1,153 @@
+"""The map of a heap as a picture: SVG, or one HTML file that needs nothing else and can be zoomed into."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from html import escape
+from typing import Optional, TextIO
+
+from gdbmem.errors import UsageError
+from gdbmem.model.heap_map import PARTS, HeapMap
+from gdbmem.report.ledger.heap_map_page import PAGE, SCRIPT
+from gdbmem.text import printable
+from gdbmem.units import format_size
+
+_COLORS = {
+    "live": (0x2F, 0x6F, 0xB7),
+    "cached": (0x8E, 0x6B, 0xBF),
+    "pinned": (0xE0, 0x7B, 0x39),
+    "releasable": (0x4C, 0xA6, 0x5B),
+    "absent": (0xE6, 0xE6, 0xE6),
+}
+_MEANING = {
+    "live": "live blocks",
+    "cached": "free, in tcaches and fastbins",
+    "pinned": "free, on pages that live blocks share",
+    "releasable": "free: malloc_trim(0) would return it",
+    "absent": "not in memory: given back, or never touched",
+}
+_COLUMNS, _SIDE = 128, 8
+_SVG_CELLS = 4096
+
+
+def check_map_name(name: str) -> str:
+    """Return "svg" or "html", by how *name* ends; raises UsageError for another."""
+    kind = name.rpartition(".")[2].lower()
+    if kind not in ("svg", "html"):
+        raise UsageError(f"--map makes .svg and .html, not '{printable(name)}'", hint="--map heap.html")
+    return kind
+
+
+def open_picture(name: Optional[str], force: bool) -> AbstractContextManager[Optional[TextIO]]:
+    """Return the stream for the picture *name*, as open_output() does; of None where there is none."""
+    from gdbmem.report.output import open_output
+
+    return nullcontext() if name is None else open_output(name, force=force)
+
+
+def render_map(heap: HeapMap, title: str, kind: str) -> str:
+    """Return the picture of *heap* as text of *kind*, "svg" or "html"; *title* is a stranger's."""
+    return render_svg(heap, title) if kind == "svg" else render_html(heap, title)
+
+
+def render_svg(heap: HeapMap, title: str) -> str:
+    """Return *heap* as SVG: a row of cells after the other, each with its figures as a tooltip."""
+    heap = _coarser(heap, _SVG_CELLS)
+    parts, top = [], 72
+    for region in heap.regions:
+        parts.append(
+            f'<text x="0" y="{top + 12}">{escape(_caption(region.name, region.start, region.end))}</text>'
+        )
+        top += 18
+        for number, cell in enumerate(region.cells):
+            x, y = _SIDE * (number % _COLUMNS), top + _SIDE * (number // _COLUMNS)
+            start = (region.start & -4096) + number * heap.cell_bytes
+            tip = f"{start:#x}: {_figures(cell)}"
+            parts.append(f"<g><title>{tip}</title>{_stack(cell, x, y)}</g>")
+        top += _SIDE * -(-len(region.cells) // _COLUMNS) + 12
+    legend = "".join(
+        f'<rect x="{340 * (n % 3)}" y="{28 + 18 * (n // 3)}" width="10" height="10" fill="{_hex(_COLORS[part])}"/>'
+        f'<text x="{340 * (n % 3) + 14}" y="{37 + 18 * (n // 3)}">{escape(_MEANING[part])}</text>'
+        for n, part in enumerate(PARTS)
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_COLUMNS * _SIDE} {top}"'
+        ' font-family="sans-serif" font-size="12">'
+        f'<text x="0" y="16" font-weight="bold">{escape(_title(heap, title))}</text>{legend}{"".join(parts)}</svg>\n'
+    )
+
+
+def render_html(heap: HeapMap, title: str) -> str:
+    """Return *heap* as one HTML file without anything from elsewhere: wheel and buttons zoom, the pointer asks."""
+    data = {
+        "cell": heap.cell_bytes,
+        "parts": [_MEANING[part] for part in PARTS],
+        "colors": [_hex(_COLORS[part]) for part in PARTS],
+        "regions": [
+            {
+                "name": _caption(region.name, region.start, region.end),
+                "start": f"{region.start & -4096:x}",
+                "cells": [size for cell in region.cells for size in cell],
+            }
+            for region in heap.regions
+        ],
+    }
+    # "<" could end the island, or begin a comment in it.
+    island = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    rows = "".join(
+        f'<tr><td><i style="background:{_hex(_COLORS[part])}"></i></td><td>{escape(_MEANING[part])}</td>'
+        f"<td>{format_size(size)}</td></tr>"
+        for part, size in zip(PARTS, heap.totals())
+    )
+    return (
+        PAGE.replace("@TITLE@", escape(_title(heap, title)))
+        .replace("@ROWS@", rows)
+        .replace("@SCRIPT@", SCRIPT)
+        .replace("@DATA@", island)
+    )
+
+
+def _title(heap: HeapMap, title: str) -> str:
+    size = format_size(sum(heap.totals()))
+    return f"The heap of {printable(title)}: {size}, {format_size(heap.cell_bytes)} a cell"
+
+
+def _caption(name: str, start: int, end: int) -> str:
+    return f"{printable(name)}, {start:#x} to {end:#x}"
+
+
+def _figures(cell: Sequence[int]) -> str:
+    return ", ".join(f"{format_size(size)} {part}" for part, size in zip(PARTS, cell) if size)
+
+
+def _stack(cell: Sequence[int], x: int, y: int) -> str:
+    """Return one cell as rectangles, one above the other, a part each."""
+    whole, below, drawn = sum(cell) or 1, 0.0, _SIDE - 1
+    rects = []
+    for part, size in zip(PARTS, cell):
+        if size:
+            height = drawn * size / whole
+            below += height
+            place = f'x="{x}" y="{y + drawn - below:.2f}" width="{drawn}" height="{height:.2f}"'
+            rects.append(f'<rect {place} fill="{_hex(_COLORS[part])}"/>')
+    return "".join(rects)
+
+
+def _hex(color: Sequence[int]) -> str:
+    return "#" + "".join(f"{value:02x}" for value in color)
+
+
+def _coarser(heap: HeapMap, most: int) -> HeapMap:
+    while sum(len(region.cells) for region in heap.regions) > most and any(
+        len(region.cells) > 1 for region in heap.regions
+    ):
+        regions = [type(r)(r.name, r.start, r.end, list(_pairs(r.cells))) for r in heap.regions]
+        heap = HeapMap(2 * heap.cell_bytes, regions)
+    return heap
+
+
+def _pairs(cells: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+    for number in range(0, len(cells), 2):
+        yield [sum(sizes) for sizes in zip(*cells[number : number + 2])]

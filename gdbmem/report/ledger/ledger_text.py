@@ -1,0 +1,351 @@
+"""The ledger for a terminal: the answer, the entries, and on request sizes, pinners and arenas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Optional
+
+from gdbmem.analysis.ledger.answer import DAMAGES, answer_ledger, doubt_of
+from gdbmem.analysis.ledger.pinners import PinnerPaths
+from gdbmem.errors import InputError
+from gdbmem.model.ledger import (
+    HEAP_PINNED,
+    SHARED,
+    UNUSED_IN_VECTORS,
+    Arena,
+    Entry,
+    Ledger,
+    SizeClass,
+    in_arena,
+)
+from gdbmem.report.notices import print_notices
+from gdbmem.text import plural, printable
+from gdbmem.units import format_delta, format_duration, format_size
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+_MEANING = {
+    "heap.live": "live blocks",
+    "heap.metadata": "malloc's headers",
+    "heap.free.releasable": "free: malloc_trim(0) would return it",
+    "heap.free.pinned": "free, on pages that live blocks share",
+    "heap.free.cached": "free, in tcaches and fastbins",
+    "heap.mmapped": "blocks that malloc mapped one by one",
+    "stack.main": "stack of the first thread",
+    "stack.thread": "stacks of threads",
+    "stack.cached": "stacks of ended threads that libc keeps",
+    "file.code": "programs' and libraries' code and constants",
+    "file.data": "programs' and libraries' variables",
+    "shared": "shared memory",
+    "device": "a device driver's mapping",
+    "anonymous.lazyfree": "freed (MADV_FREE), resident until the kernel needs it",
+    "anonymous.named": "named by the program",
+    "anonymous.other": "anonymous memory that nobody claims",
+}
+_MOST_NAMES = 3  # of shared memory
+# Where the heap contradicts itself.
+_MEANING_IN_DOUBT = {
+    "free.releasable": "marked as free",
+    "free.pinned": "marked as free",
+    "live": "not marked as free",
+}
+_MOST_ARENAS = 4  # more than these are one line in the table
+_MOST_SIZES = 20
+_LEAST_WIDTH = 72
+_LEAST_UNUSED = 1 << 16  # of vectors: every C++ program has some
+
+
+@dataclass(frozen=True)
+class View:
+    """What of a ledger is asked for."""
+
+    sizes: bool = False
+    pinners: bool = False
+    arena: Optional[int] = None
+
+
+def print_ledger(
+    ledger: Ledger, console: Console, view: View = View(), paths: Optional[PinnerPaths] = None
+) -> None:
+    """Print *ledger*, the sentence that answers first; *paths* tell who allocates the blocks that pin.
+
+    Raises InputError where *view* asks for an arena it hasn't.
+    """
+    from rich.text import Text
+
+    arena = _arena_of(ledger, view.arena) if view.arena is not None else None
+    console.print(Text(answer_ledger(ledger, paths), "bold"), soft_wrap=True)
+    console.print()
+    _print_table(_entries(ledger), console)
+    _print_beside(ledger, console)
+    if (view.sizes or view.pinners) and not _has_blocks(ledger):
+        console.print("\nThere are no blocks of glibc's malloc to list.")
+    elif view.sizes:
+        _print_sizes(ledger, console)
+    if view.pinners and _has_blocks(ledger):
+        _print_pinners(ledger, console)
+    if arena is not None:
+        _print_arena(arena, console)
+    _print_unclaimed(ledger, console)
+    said = answer_ledger(ledger, paths)
+    print_notices([n for n in ledger.notices if n.message not in said], console)
+
+
+def _new_table(*columns: str) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in columns:
+        left = name in ("what", "entry", "threads")
+        wraps = name in ("what", "threads")
+        table.add_column(name, justify="left" if left else "right", overflow="fold", no_wrap=not wraps)
+    return table
+
+
+def _print_table(table: Table, console: Console) -> None:
+    # On a narrower terminal its last column would be a letter wide: the terminal wraps the lines then.
+    width = console.width
+    console.width = max(width, _LEAST_WIDTH)
+    console.print(table)
+    console.width = width
+
+
+def _entries(ledger: Ledger) -> Table:
+    table = _new_table("resident", "share", "entry", "what")
+    is_sound = doubt_of(ledger, DAMAGES) is None
+    for entry in _folded(ledger):
+        share = 100 * entry.resident_bytes / ledger.rss_bytes if ledger.rss_bytes else 0.0
+        table.add_row(
+            format_size(entry.resident_bytes),
+            f"{share:.1f} %",
+            entry.category,
+            printable(_what(entry, is_sound=is_sound)),
+        )
+    table.add_row(format_size(ledger.rss_bytes), "100.0 %", "total", "")
+    return table
+
+
+def _folded(ledger: Ledger) -> Sequence[Entry]:
+    """Return the entries, those of many arenas added up by category."""
+    arenas = {entry.label for entry in ledger.entries if entry.category.startswith("arena.")}
+    if len(arenas) <= _MOST_ARENAS:
+        return [entry for entry in ledger.entries if entry.resident_bytes or entry.allocated_bytes]
+    result: list[Entry] = []
+    sums: dict[str, tuple[int, int, int]] = {}
+    for entry in ledger.entries:
+        if not entry.category.startswith("arena."):
+            result.append(entry)
+            continue
+        resident, allocated, top = sums.get(entry.category, (0, 0, 0))
+        sums[entry.category] = (
+            resident + entry.resident_bytes,
+            allocated + (entry.allocated_bytes or 0),
+            top + entry.detail.get("top_bytes", 0),
+        )
+    at = next((n for n, entry in enumerate(result) if not entry.category.startswith("heap.")), len(result))
+    label = f"{len(arenas)} further arenas"
+    folded = [
+        Entry(category, label, resident, allocated or None, {"top_bytes": top} if top else {})
+        for category, (resident, allocated, top) in sums.items()
+    ]
+    return result[:at] + folded + result[at:]
+
+
+def _meaning(category: str) -> str:
+    if category.startswith("allocator."):
+        return f"memory of {category[10:]}"
+    return _MEANING.get(category.replace("arena.", "heap.", 1), "")
+
+
+def _what(entry: Entry, *, is_sound: bool) -> str:
+    known = (
+        _meaning(entry.category)
+        if is_sound
+        else _MEANING_IN_DOUBT.get(entry.category.partition(".")[2], _meaning(entry.category))
+    )
+    parts = [entry.label] if entry.label else []
+    blocks = entry.detail.get("blocks")
+    if blocks is not None:
+        known = known.replace("live blocks", plural(blocks, "live block")).replace(
+            "blocks that malloc mapped one by one", f"{plural(blocks, 'block')} that malloc mapped one by one"
+        )
+    stacks = entry.detail.get("stacks")
+    if stacks is not None:
+        known = f"{known} ({stacks:,})"
+    parts.append(known)
+    untouched = (entry.allocated_bytes or 0) - entry.resident_bytes
+    if untouched > 64 << 10 and not entry.category.endswith("cached"):
+        parts.append(f"{format_size(entry.allocated_bytes or 0)} allocated, not all of it resident")
+    top = entry.detail.get("top_bytes", 0)
+    if top > 1 << 16:
+        parts.append(f"{format_size(top)} of it at the arenas' ends, kept for growing")
+    if entry.category == SHARED:
+        parts += [_named(piece) for piece in entry.detail.get("largest", ())[:_MOST_NAMES]]
+    return "; ".join(part for part in parts if part)
+
+
+def _named(piece: dict[str, Any]) -> str:
+    return f"{piece['name']} {format_size(piece['resident_bytes'])}"
+
+
+def _print_beside(ledger: Ledger, console: Console) -> None:
+    beside = [
+        f"{text} {format_size(ledger.beside[name])}"
+        for name, text in (
+            ("page_tables", "page tables"),
+            ("swap", "swapped out"),
+            ("huge_pages", "in huge pages"),
+            ("hugetlb", "not part of Rss: hugetlbfs"),
+            ("merged_by_ksm", "merged by KSM"),
+            ("zeros_in_core", "pages of zeros in the core"),
+            ("omitted_from_core", "not in the core"),
+            ("cut_from_core", "cut off the core"),
+            (UNUSED_IN_VECTORS, "vectors' unused capacity"),
+        )
+        if ledger.beside.get(name, 0) > (_LEAST_UNUSED if name == UNUSED_IN_VECTORS else 0)
+    ]
+    if beside:
+        console.print(f"Beside it: {', '.join(beside)}")
+    if ledger.pause_seconds is not None:
+        console.print(f"The process was held still for {format_duration(ledger.pause_seconds)}.")
+
+
+def _has_blocks(ledger: Ledger) -> bool:
+    return ledger.heap is not None and bool(ledger.heap.sizes)
+
+
+def _print_sizes(ledger: Ledger, console: Console) -> None:
+    sizes = ledger.heap.sizes if ledger.heap is not None else ()
+    table = _new_table("block size", "live", "bytes", "free", "bytes", "tcache", "fastbin", "keep back")
+    for size in sorted(sizes, key=_weight, reverse=True)[:_MOST_SIZES]:
+        table.add_row(
+            f"{size.size_bytes - 8:,}",
+            f"{size.live:,}",
+            format_size(size.live * size.size_bytes),
+            f"{size.free:,}",
+            format_size(size.free * size.size_bytes),
+            f"{size.tcache:,}",
+            f"{size.fastbin:,}",
+            format_size(round(size.pinned_bytes)),
+        )
+    console.print(f"\nBlocks by size (usable bytes){_of_many(len(sizes), 'hold')}", soft_wrap=True)
+    console.print(table)
+
+
+def _weight(size: SizeClass) -> int:
+    return size.size_bytes * (size.live + size.free + size.tcache + size.fastbin)
+
+
+def _print_pinners(ledger: Ledger, console: Console) -> None:
+    sizes = [size for size in (ledger.heap.sizes if ledger.heap else ()) if size.pinned_bytes >= 1]
+    if not sizes:
+        console.print("\nNo live block keeps free pages from being returned.")
+        return
+    table = _new_table("block size", "live", "keep back")
+    for size in sorted(sizes, key=lambda s: s.pinned_bytes, reverse=True)[:_MOST_SIZES]:
+        table.add_row(f"{size.size_bytes - 8:,}", f"{size.live:,}", format_size(size.pinned_bytes))
+    console.print(
+        "\nLive blocks on pages that are otherwise free: how much each size keeps from being returned"
+        + _of_many(len(sizes), "keep"),
+        soft_wrap=True,
+    )
+    console.print(table)
+    pinned = ledger.total(HEAP_PINNED, in_arena(HEAP_PINNED))
+    rest = pinned - sum(size.pinned_bytes for size in sizes)
+    if rest >= 4096:
+        console.print(
+            f"A further {format_size(round(rest))} lie on pages without a live block, which malloc_trim leaves"
+            " alone: those where free stretches begin, and the ends of further arenas.",
+            soft_wrap=True,
+        )
+
+
+def _of_many(count: int, verb: str) -> str:
+    return f", the {_MOST_SIZES} of {count:,} that {verb} most" if count > _MOST_SIZES else ""
+
+
+def _arena_of(ledger: Ledger, number: int) -> Arena:
+    arenas = ledger.heap.arenas if ledger.heap else []
+    for arena in arenas:
+        if arena.number == number:
+            return arena
+    known = [arena.number for arena in arenas]
+    raise InputError(
+        f"{printable(ledger.program)} has no arena {number}",
+        slug="no-such-arena",
+        hint=f"there are arenas {known[0]} to {known[-1]}"
+        if len(known) > 1
+        else "there is arena 0 only"
+        if known
+        else "glibc's malloc could not be read",
+    )
+
+
+def _print_arena(arena: Arena, console: Console) -> None:
+    threads = ", ".join(str(tid) for tid in arena.threads) or "no thread"
+    console.print(f"\nArena {arena.number} at 0x{arena.address:x}, used by {threads}")
+    for text, size, count in (
+        ("live", arena.live_bytes, arena.live_chunks),
+        ("free", arena.free_bytes, arena.free_chunks),
+        ("cached", arena.cached_bytes, arena.cached_chunks),
+    ):
+        console.print(f"  {text:<8} {format_size(size):>12}  {plural(count, 'block')}")
+    console.print(
+        f"  {'top':<8} {format_size(arena.top_bytes):>12}  of {format_size(arena.system_bytes)} got from the system"
+    )
+
+
+def _print_unclaimed(ledger: Ledger, console: Console) -> None:
+    others: list[dict[str, Any]] = [
+        piece
+        for entry in ledger.entries
+        if entry.category == "anonymous.other"
+        for piece in entry.detail["largest"]
+    ]
+    if sum(piece["resident_bytes"] for piece in others) < max(ledger.rss_bytes // 50, 1 << 20):
+        return
+    console.print("\nUnclaimed, the largest mappings:")
+    for piece in others:
+        size, mapped = format_size(piece["resident_bytes"]), format_size(piece["mapped_bytes"])
+        console.print(f"  {size:>12} of {mapped:>12}  {printable(piece['name'])}")
+
+
+def print_growth(before: Ledger, after: Ledger, console: Console, names: tuple[str, str]) -> None:
+    """Print what became of each entry between two ledgers, the largest change first."""
+    from rich.text import Text
+
+    rows = growth(before, after)
+    delta = after.rss_bytes - before.rss_bytes
+    change = format_delta(delta) if delta else "unchanged"
+    sentence = f"resident set {change} from {printable(names[0])} to {printable(names[1])}"
+    if rows:
+        entry, most = rows[0][0], rows[0][2] - rows[0][1]
+        sentence += (
+            f"; most in {entry[0]}{f' ({printable(entry[1])})' if entry[1] else ''}: {format_delta(most)}"
+        )
+    console.print(Text(sentence, "bold"), soft_wrap=True)
+    table = _new_table("change", "before", "after", "entry", "what")
+    for (category, label), old, new in rows:
+        style = "red" if new > old else "green"
+        table.add_row(
+            Text(format_delta(new - old), style),
+            format_size(old),
+            format_size(new),
+            category,
+            printable("; ".join(part for part in (label, _meaning(category)) if part)),
+        )
+    if rows:
+        console.print()
+        _print_table(table, console)
+    print_notices([*before.notices, *after.notices], console)
+
+
+def growth(before: Ledger, after: Ledger) -> list[tuple[tuple[str, str], int, int]]:
+    """Return (entry, bytes before, bytes after) of each entry that changed, the largest change first."""
+    old = {entry.key: entry.resident_bytes for entry in before.entries}
+    new = {entry.key: entry.resident_bytes for entry in after.entries}
+    rows = [(key, old.get(key, 0), new.get(key, 0)) for key in {**old, **new}]
+    return sorted((row for row in rows if row[1] != row[2]), key=lambda row: -abs(row[2] - row[1]))

@@ -1,0 +1,90 @@
+"""A ledger with what was asked for beside it: call paths of pinners, types of blocks, a map."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Callable, Optional, TextIO
+
+from gdbmem.analysis.ledger.answer import DAMAGES
+from gdbmem.analysis.ledger.pinners import PinnerPaths
+from gdbmem.model.block_types import BlockTypes
+from gdbmem.model.chunks import ChunkView, FreeLists
+from gdbmem.model.ledger import Ledger
+from gdbmem.report.ledger.block_types import print_types, types_document
+from gdbmem.report.ledger.chunks import bins_document, chunk_document, print_bins, print_chunk
+from gdbmem.report.ledger.ledger_json import growth_json, ledger_json
+from gdbmem.report.ledger.ledger_text import View, print_growth, print_ledger
+from gdbmem.report.ledger.pinners import pinners_document, print_pinner_paths
+from gdbmem.report.ledger.remedies import print_remedies, remedies_json
+from gdbmem.report.notices import print_notices
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What was found beside the ledger; None: not asked for."""
+
+    paths: Optional[PinnerPaths] = None
+    types: Optional[BlockTypes] = None
+    chunk: Optional[ChunkView] = None
+    bins: Optional[FreeLists] = None
+    class_names: Mapping[str, str] = field(default_factory=dict)  # mangled → as people write it
+
+
+def write_json(ledger: Ledger, beside: Beside, stream: TextIO) -> None:
+    """Write *ledger* as ``kind=ledger``, with a key for each thing that was asked for beside it."""
+    more: dict[str, Any] = {}
+    if beside.paths is not None:
+        more["pinner_paths"] = pinners_document(beside.paths)
+    if beside.types is not None:
+        more["types"] = types_document(beside.types, beside.class_names)
+    if beside.chunk is not None:
+        more["chunk"] = chunk_document(beside.chunk, beside.class_names)
+    if beside.bins is not None:
+        more["bins"] = bins_document(beside.bins)
+    stream.write(ledger_json(ledger, **more))
+
+
+def write_growth(
+    before: Ledger,
+    after: Ledger,
+    names: tuple[str, str],
+    stream: TextIO,
+    console_on: Callable[[TextIO], Console],
+    *,
+    as_json: bool,
+) -> None:
+    """Write what changed between two ledgers, for programs or for people."""
+    if as_json:
+        stream.write(growth_json(before, after))
+    else:
+        print_growth(before, after, console_on(stream), names)
+
+
+def write_remedies(
+    ledger: Ledger, stream: TextIO, console_on: Callable[[TextIO], Console], *, as_json: bool
+) -> None:
+    """Write what malloc's settings would give back, for programs or for people."""
+    if as_json:
+        stream.write(remedies_json(ledger))
+    else:
+        print_remedies(ledger, console_on(stream))
+
+
+def print_all(ledger: Ledger, beside: Beside, console: Console, view: View) -> None:
+    """Print *ledger*, then what was found beside it; alone what was asked of a chunk, or of the lists of free ones."""
+    if beside.chunk is not None or beside.bins is not None:
+        if beside.chunk is not None:
+            print_chunk(beside.chunk, beside.class_names, console)
+        else:
+            print_bins(beside.bins or FreeLists([], []), console)
+        print_notices([n for n in ledger.notices if n.slug not in DAMAGES], console)
+        return
+    print_ledger(ledger, console, view, beside.paths)
+    if beside.paths is not None:
+        print_pinner_paths(beside.paths, console)
+    if beside.types is not None:
+        print_types(beside.types, beside.class_names, console)

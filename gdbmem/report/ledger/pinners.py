@@ -1,0 +1,80 @@
+"""Call paths of the sizes that pin free pages, as text and JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gdbmem.analysis.ledger.pinners import PinnerPaths, SizedPath
+from gdbmem.analysis.profiles.sites import describe_site
+from gdbmem.report.document import Document
+from gdbmem.text import plural, printable
+from gdbmem.units import format_size
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_PATHS = 3  # of each size
+
+
+def pinners_document(joined: PinnerPaths) -> Document:
+    """Return *joined* as it stands in ``kind=ledger``, under ``pinner_paths``."""
+    return {
+        "source": joined.source,
+        "mixed_paths": joined.mixed_paths,
+        "mixed_blocks": joined.mixed_blocks,
+        "sizes": [
+            {
+                "size_bytes": one.size.size_bytes,
+                "live": one.size.live,
+                "pinned_bytes": one.size.pinned_bytes,
+                "paths": [
+                    {
+                        "block_bytes": path.block_bytes,
+                        "blocks": path.blocks,
+                        "frames": [frame._asdict() for frame in path.row.frames],
+                    }
+                    for path in one.paths
+                ],
+            }
+            for one in joined.sizes
+        ],
+    }
+
+
+def print_pinner_paths(joined: PinnerPaths, console: Console) -> None:
+    """Print for each size that pins free pages who allocates blocks of that size."""
+    from rich.table import Table
+
+    source = printable(joined.source)
+    if not joined.sizes:
+        console.print("\nNo live block keeps free pages from being returned.")
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("keep back", "live here", "of bytes", "allocated there"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("each of bytes, by", overflow="fold")
+    for one in joined.sizes:
+        first = [format_size(one.size.pinned_bytes), f"{one.size.live:,}", f"≤ {one.size.size_bytes - 8:,}"]
+        for path in one.paths[:_PATHS]:
+            table.add_row(*first, f"{path.blocks:,}", f"{path.block_bytes:,}  {_site(path)}")
+            first = ["", "", ""]
+        if not one.paths:
+            table.add_row(*first, "", "no path that allocates this size alone")
+        elif len(one.paths) > _PATHS:
+            table.add_row("", "", "", "", f"and {plural(len(one.paths) - _PATHS, 'more path')}")
+    console.print(
+        f"\nWho allocates blocks of the sizes that keep free pages back, by {source}", soft_wrap=True
+    )
+    console.print(table)
+    said = "The two are joined by size: that a block here comes from that path is likely, not known."
+    if joined.mixed_paths:
+        said += (
+            f" {plural(joined.mixed_paths, 'path')} with {plural(joined.mixed_blocks, 'block')} there"
+            " allocate several sizes, and may have any of these."
+        )
+    console.print(said, soft_wrap=True)
+
+
+def _site(path: SizedPath) -> str:
+    row = path.row
+    return describe_site(row.site) if row.site is not None else "call sites that are not listed"

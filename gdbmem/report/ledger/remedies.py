@@ -1,0 +1,164 @@
+"""Malloc's settings and what each would give back: as text and as JSON (kind=remedies)."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from gdbmem.analysis.ledger.answer import answer_ledger, retained_bytes
+from gdbmem.errors import Notice
+from gdbmem.model.ledger import Ledger
+from gdbmem.model.remedies import MeasuredRemedies, MeasuredRemedy, Remedy
+from gdbmem.report.console import print_sentence
+from gdbmem.report.document import head, to_json
+from gdbmem.report.notices import print_notices
+from gdbmem.text import plural, printable
+from gdbmem.units import format_size
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def remedies_json(ledger: Ledger) -> str:
+    """Return the remedies of *ledger* as ``kind=remedies``."""
+    return to_json(
+        {
+            **head("remedies", ledger.notices),
+            "answer": answer_ledger(ledger),
+            "program": ledger.program,
+            "pid": ledger.pid,
+            "rss_bytes": ledger.rss_bytes,
+            "retained_bytes": retained_bytes(ledger),
+            "remedies": [asdict(remedy) for remedy in ledger.remedies],
+        }
+    )
+
+
+def print_remedies(ledger: Ledger, console: Console) -> None:
+    """Print the answer, then each remedy with what it would give back, and what it costs."""
+    from rich.table import Table
+
+    print_sentence(console, answer_ledger(ledger), "bold")
+    if not ledger.remedies:
+        print_sentence(console, "\nNothing can be simulated where glibc's malloc was not read.")
+        print_notices(ledger.notices, console)
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("would give back", overflow="fold")
+    table.add_column("remedy", no_wrap=True)
+    table.add_column("what it costs", overflow="fold")
+    for remedy in ledger.remedies:
+        table.add_row(gain_text(remedy), remedy.setting, remedy.cost)
+    console.print()
+    console.print(table)
+    print_sentence(
+        console,
+        "\nThose that begin with glibc. are set by GLIBC_TUNABLES=REMEDY when the program starts;"
+        " 'gdbmem compare --remedies -- PROGRAM' measures what they give back.",
+    )
+    print_notices(ledger.notices, console)
+
+
+def gain_text(remedy: Remedy) -> str:
+    """Return the prediction with its interval, or that there is none."""
+    low, high = remedy.low_bytes, remedy.high_bytes
+    if remedy.predicted_bytes is None:
+        return f"only measuring tells, at most {format_size(high)}"
+    if not high:
+        return "nothing"
+    size = format_size(remedy.predicted_bytes)
+    return size if low == high else f"about {size} ({format_size(low)} to {format_size(high)})"
+
+
+def measured_json(ledger: Ledger, measured: MeasuredRemedies) -> str:
+    """Return what was measured as ``kind=remedies``."""
+    return to_json(
+        {
+            **head("remedies", _notices(ledger, measured)),
+            "answer": conclusion(ledger, measured),
+            "program": ledger.program,
+            "command": list(measured.command),
+            "moment": measured.moment,
+            "rss_bytes": measured.rss_bytes,
+            "retained_bytes": retained_bytes(ledger),
+            "runs": measured.runs,
+            "children": measured.children,
+            "remedies": [_measured_document(row) for row in measured.remedies],
+        }
+    )
+
+
+def _measured_document(row: MeasuredRemedy) -> dict[str, object]:
+    return {
+        **asdict(row.remedy),
+        "measured_bytes": row.gained_bytes,
+        "measured_low_bytes": row.low_bytes,
+        "measured_high_bytes": row.high_bytes,
+        "is_as_predicted": row.is_as_predicted,
+        "why_not_measured": row.why_not or None,
+    }
+
+
+def print_measured(ledger: Ledger, measured: MeasuredRemedies, console: Console) -> None:
+    """Print what each remedy gave back beside its prediction, and which gave back most."""
+    from rich.table import Table
+
+    print_sentence(console, conclusion(ledger, measured), "bold")
+    if measured.remedies:
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+        for name in ("gave back", "95 % interval", "predicted", "remedy", "what it costs"):
+            table.add_column(name, overflow="fold", no_wrap=name == "remedy")
+        for row in measured.remedies:
+            gained = format_size(row.gained_bytes) if row.gained_bytes is not None else "not measured"
+            setting, cost = row.remedy.setting, row.remedy.cost
+            table.add_row(
+                gained, _interval(row), gain_text(row.remedy), setting, printable(row.why_not) or cost
+            )
+        console.print()
+        console.print(table)
+    print_notices(_notices(ledger, measured), console)
+
+
+def _notices(ledger: Ledger, measured: MeasuredRemedies) -> Sequence[Notice]:
+    if not measured.children:
+        return ledger.notices
+    started = plural(measured.children, "other process", "other processes")
+    text = (
+        f"the program had started {started}: what these hold is not measured, though settings are theirs too"
+    )
+    return [*ledger.notices, Notice("children-unmeasured", text)]
+
+
+def _interval(row: MeasuredRemedy) -> str:
+    if row.low_bytes is None or row.high_bytes is None:
+        return ""
+    return f"{format_size(row.low_bytes)} to {format_size(row.high_bytes)}"
+
+
+def conclusion(ledger: Ledger, measured: MeasuredRemedies) -> str:
+    """Return which remedy gave back most, and whether that is as predicted."""
+    held = f"{printable(ledger.program)} {measured.moment}: {format_size(measured.rss_bytes)} resident"
+    if not measured.remedies:
+        most = max((remedy.high_bytes for remedy in ledger.remedies), default=None)
+        why = (
+            f"no remedy can give back more than {format_size(most)}"
+            if most is not None
+            else answer_ledger(ledger)
+        )
+        return f"{held}; {why}"
+    best = measured.remedies[0]
+    shown = best.low_bytes is None or best.low_bytes > 0
+    if not best.gained_bytes or best.gained_bytes < 0 or not shown:
+        return f"{held}; no remedy gives anything back that {plural(measured.runs, 'run')} of each can show"
+    setting = best.remedy.setting
+    words = " ".join(shlex.quote(word) for word in measured.command)
+    how = setting if best.remedy.is_call else f"GLIBC_TUNABLES={setting} {printable(words)}"
+    text = f"{held}; most gives {how}: {format_size(best.gained_bytes)}"
+    if best.is_as_predicted is not None:
+        text += f", {'as' if best.is_as_predicted else 'other than'} predicted ({gain_text(best.remedy)})"
+    others = [row.remedy.setting for row in measured.equals_of_best]
+    return (
+        f"{text}; as much {'gives' if len(others) == 1 else 'give'} {', '.join(others)}" if others else text
+    )

@@ -1,0 +1,1 @@
+"""Heap profiles and their differences as tables, trees, JSON and other tools' formats."""

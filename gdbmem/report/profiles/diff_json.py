@@ -1,0 +1,68 @@
+"""A diff as JSON: ``kind=diff``, of a series ``kind=trend``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
+
+from gdbmem.analysis.profiles.query import Query
+from gdbmem.analysis.profiles.ranking import rank
+from gdbmem.errors import Notice
+from gdbmem.model.diff import Diff, Side
+from gdbmem.model.holding import Holding
+from gdbmem.report.document import Document, head, rows, to_json
+from gdbmem.report.profiles.headline import answer_diff, answer_snapshot
+from gdbmem.report.profiles.holdings import holdings_document
+from gdbmem.report.profiles.own_code import unused_known
+from gdbmem.text import printable
+
+
+def diff_json(
+    diff: Diff,
+    query: Query,
+    *,
+    notices: Iterable[Notice] = (),
+    is_change: bool = True,
+    held: Sequence[Holding] = (),
+) -> str:
+    """Return the text of diff_document(); not *is_change*: *diff* is one snapshot, against nothing.
+
+    *held* are the containers that hold what grew.
+    """
+    document = diff_document(diff, query, notices=notices)
+    if held:
+        document["containers"] = holdings_document(held)
+    if not is_change:
+        document["answer"] = answer_snapshot(diff, query, moment=printable(diff.after_side.name))
+    return to_json(document)
+
+
+def diff_document(diff: Diff, query: Query, *, notices: Iterable[Notice] = ()) -> Document:
+    """Return *diff* as ``kind=diff`` or ``kind=trend``: every path, unless *query* says --top or --min.
+
+    ``paths`` plus ``rest``, ``unmatched`` and ``known`` add up to ``delta_bytes``.
+    """
+    said = [*unused_known(diff, query), *notices, *diff.notices]
+    if diff.course:
+        return {**head("trend", said), **_change(diff, query), "snapshots": [_side(s) for s in diff.sides]}
+    sides = {"before": _side(diff.before_side), "after": _side(diff.after_side)}
+    if diff.is_relative:
+        sides = {name: {**side, "total_bytes": None} for name, side in sides.items()}
+    return {**head("diff", said), **sides, **_change(diff, query)}
+
+
+def _change(diff: Diff, query: Query) -> Document:
+    ranking = rank(diff, replace(query, all_frames=True) if query.by == "path" else query)
+    return {
+        "answer": answer_diff(diff, query),
+        "unit": diff.unit,
+        "delta_bytes": diff.delta_bytes,
+        "delta_blocks": ranking.total.delta_blocks,
+        "outside_heap": [{**asdict(one), "delta_bytes": one.delta_bytes} for one in diff.outside],
+        "by": query.by,
+        **rows(ranking, is_change=True),
+    }
+
+
+def _side(side: Side) -> Document:
+    return {"source": side.source, "name": side.name, "total_bytes": side.total_bytes}

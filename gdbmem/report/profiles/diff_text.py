@@ -1,0 +1,59 @@
+"""A diff for people: the answer in one sentence, then the rows that make it up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gdbmem.analysis.profiles.query import DEFAULT_TOP, Query
+from gdbmem.analysis.profiles.ranking import rank
+from gdbmem.errors import Notice
+from gdbmem.model.diff import Diff
+from gdbmem.model.holding import Holding
+from gdbmem.report.console import print_sentence, print_table
+from gdbmem.report.notices import print_notices
+from gdbmem.report.profiles.headline import answer_diff
+from gdbmem.report.profiles.holdings import print_holdings
+from gdbmem.report.profiles.own_code import own_code_notices, unused_known
+from gdbmem.report.profiles.ranking_table import Layout, rows_table
+from gdbmem.report.profiles.tree import inverted_table
+from gdbmem.report.source import SourceLines
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def print_diff(
+    diff: Diff,
+    query: Query,
+    console: Console,
+    *,
+    notices: Iterable[Notice] = (),
+    known_from: str = "",
+    held: Sequence[Holding] = (),
+) -> None:
+    """Print *diff* as *query* asks, on *console*; *known_from* is the file of the paths that are known.
+
+    *held* are the containers that hold what grew.
+    """
+    print_sentence(console, answer_diff(diff, query), "bold")
+    sources = SourceLines(query.source_folders, query.source_roots)
+    ranking = rank(diff, replace(query, top=query.top or DEFAULT_TOP))
+    grew = any(one.delta_bytes for one in diff.outside)
+    if ranking.rows or ranking.rest.paths or ranking.known.paths or ranking.unmatched.paths or grew:
+        layout = Layout(
+            console,
+            query,
+            sources,
+            is_change=True,
+            known_from=known_from,
+            is_relative=diff.is_relative,
+        )
+        console.print()
+        print_table(
+            console, inverted_table(ranking, layout) if query.inverted else rows_table(ranking, layout)
+        )
+    print_holdings(held, console)
+    said = [*own_code_notices(ranking), *unused_known(diff, query), *notices, *diff.notices]
+    print_notices([*said, *sources.notices()], console)

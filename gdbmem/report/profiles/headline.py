@@ -1,0 +1,197 @@
+"""The answer in one sentence: how much, from where to where, and which line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import takewhile
+from typing import Optional
+
+from gdbmem.analysis.profiles.query import Query
+from gdbmem.analysis.profiles.ranking import Amount, Ranking, Row, rank
+from gdbmem.analysis.profiles.sites import describe_site
+from gdbmem.analysis.profiles.trend import STEADY, WENT_BACK
+from gdbmem.model.diff import Diff
+from gdbmem.model.snapshot import holds, memory_noun
+from gdbmem.report.naming import share
+from gdbmem.text import plural, printable
+from gdbmem.units import format_delta, format_size
+
+_MOST_NAMED = 3
+# Some may be left of what went back: "+4.0 MiB, went back" would deny itself.
+_TREND_WORDS = {WENT_BACK: "most went back"}
+_SPREAD = 0.05  # a line with less than this share is no answer
+
+
+def answer_diff(diff: Diff, query: Query) -> str:
+    """Return how *diff* answers "what grew?", as in ``heap grew by …``; of a series: what grows steadily."""
+    ranking = rank(diff, replace(query, by="line", top=None, min_bytes=0, all_frames=False))
+    if diff.course:
+        change = f"{_change(diff, query, ranking)} ({len(diff.course)} snapshots)"
+        return f"{change}{_left_out(ranking, query)}{_trend(ranking)}"
+    if query.by_blocks:
+        blocks = f"{ranking.total.delta_blocks or 0:+,} blocks"
+        return f"{_change(diff, query, ranking)}, {blocks}{_left_out(ranking, query)}{_most_blocks(ranking, sign='+')}"
+    return f"{_change(diff, query, ranking)}{_left_out(ranking, query)}{_culprit(ranking, query)}"
+
+
+def answer_snapshot(diff: Diff, query: Query, *, moment: str) -> str:
+    """Return where the memory of a snapshot (as a diff against nothing) is; *moment* names the snapshot."""
+    ranking = rank(diff, replace(query, by="line", top=None, min_bytes=0, all_frames=False))
+    verb = " holds" if holds(diff.unit) else ":"
+    held = f"{memory_noun(diff.unit)}{verb} {format_size(diff.after[0])} at {moment}"
+    if query.by_blocks:
+        blocks = plural(ranking.total.delta_blocks or 0, "block")
+        return f"{held} in {blocks}{_left_out(ranking, query)}{_most_blocks(ranking, sign='')}"
+    return f"{held}{_left_out(ranking, query)}{_culprit(ranking, query)}"
+
+
+def site_name(row: Row) -> str:
+    """Return what to call the place of *row*, also where the file does not list it."""
+    if row.site is not None:
+        return describe_site(row.site)
+    if not row.is_pruned:
+        return "stacks without frames"
+    return "call sites that the file leaves out" if row.is_cut else "call sites that are under the threshold"
+
+
+def _change(diff: Diff, query: Query, ranking: Ranking) -> str:
+    return f"{_heap_change(diff, query, ranking)}{_outside(diff)}"
+
+
+def _outside(diff: Diff) -> str:
+    parts = [
+        f", {one.name} {'grew' if one.delta_bytes > 0 else 'shrank'} by {format_size(abs(one.delta_bytes))}"
+        for one in diff.outside
+        if one.delta_bytes
+    ]
+    return "".join(parts)
+
+
+def _heap_change(diff: Diff, query: Query, ranking: Ranking) -> str:
+    noun = memory_noun(diff.unit)
+    before, after = printable(diff.before_side.name), printable(diff.after_side.name)
+    delta = diff.delta_bytes
+    if delta:
+        verb = "grew" if delta > 0 else "shrank"
+        return f"{noun} {verb} by {format_size(abs(delta))} from {before} to {after}"
+    size = format_size(diff.after[0])
+    if query.normalized:
+        same = "the same" if not ranking.rows else "other"
+        return f"scaled to the {size} of {after}, {before} has its {noun} in {same} places"
+    if ranking.rows or ranking.known.delta_bytes or ranking.unmatched.delta_bytes:
+        return f"{noun} is as large at {after} as at {before} ({size}), but not in the same places"
+    return f"{noun} did not change from {before} to {after} ({size} at both)"
+
+
+def _trend(ranking: Ranking) -> str:
+    steady = list(takewhile(lambda row: row.amount.trend.kind == STEADY, ranking.rows))  # they come first
+    # What a threshold leaves is no place, and grows with the total that the threshold is a part of.
+    steady = [row for row in steady if row.site is not None] or steady
+    if not steady:
+        grown = list(ranking.rows.deltas())
+        if max(grown, default=0) <= 0:
+            return "; nothing grew steadily"
+        first = ranking.rows[grown.index(max(grown))]
+        kind = trend_word(first.amount.trend.kind)
+        comma = "," if first.amount.uncertain_bytes else ""
+        return f"; nothing grew steadily, the most is {_grown(first.amount)}{comma} at {site_name(first)} ({kind})"
+    steps = len(steady[0].amount.course) - 1
+    named = [
+        f"{site_name(row)}, {_grown(row.amount)}, about {format_size(row.amount.delta_bytes // steps)} each time"
+        for row in steady[:_MOST_NAMED]
+    ]
+    more = len(steady) - len(named)
+    return f"; steadily at {'; '.join(named)}{f'; and {more:,} more' if more else ''}"
+
+
+def _grown(amount: Amount) -> str:
+    return f"{format_delta(amount.delta_bytes)}{_doubt(amount)}"
+
+
+def _doubt(amount: Amount) -> str:
+    return f", give or take {format_size(amount.uncertain_bytes)}" if amount.uncertain_bytes else ""
+
+
+def trend_word(kind: str) -> str:
+    """Return what to call a trend in a text."""
+    return _TREND_WORDS.get(kind, kind.replace("-", " "))
+
+
+def _most_blocks(ranking: Ranking, *, sign: str) -> str:
+    blocks = [amount.delta_blocks or 0 for amount in ranking.rows.amounts()]
+    total = ranking.total.delta_blocks or 0
+    same_way = next((at for at, count in enumerate(blocks) if count * total > 0), None)
+    first = same_way if same_way is not None else next((at for at, count in enumerate(blocks) if count), None)
+    if first is None:
+        return ""
+    return f"; most blocks at {site_name(ranking.rows[first])}, {blocks[first]:{sign},}"
+
+
+def _left_out(ranking: Ranking, query: Query) -> str:
+    parts = []
+    if ranking.known.paths:
+        parts.append(f"{format_delta(ranking.known.delta_bytes)} of it known")
+    if query.filters:
+        parts.append(f"{format_delta(ranking.delta_matched_bytes)} of it in the paths asked for")
+    return "".join(f", {part}" for part in parts)
+
+
+def _culprit(ranking: Ranking, query: Query) -> str:
+    whole = ranking.delta_matched_bytes
+    if not ranking.moved:
+        return ""
+    first = _first(ranking, whole)
+    amount, name = first.amount, site_name(first)
+    rest = whole - amount.delta_bytes
+    if amount.uncertain_bytes >= abs(amount.delta_bytes):
+        return (
+            f"; no line can be named, for {name} may have changed by anything up to"
+            f" {format_size(abs(amount.delta_bytes) + amount.uncertain_bytes)}"
+        )
+    doubt = _doubt(amount)
+    if whole == 0 or rest * whole < 0:
+        verb = "grew" if amount.delta_bytes > 0 else "shrank"
+        other = "grew" if rest > 0 else "shrank"
+        size = format_size(abs(amount.delta_bytes))
+        return f"; {name} {verb} by {size}{doubt}, the rest {other} by {format_size(abs(rest))}"
+    of_what = "that" if query.filters else "the rest" if ranking.known.paths else "it"
+    portion = share(amount.delta_bytes, whole)
+    via = _via(first, ranking)
+    if amount.delta_bytes / whole < _SPREAD:
+        return f"{via and f'; {via}'}; spread over {plural(ranking.moved, 'line')}, most at {name}: {portion}{doubt}"
+    if via and first.via_bytes == amount.delta_bytes:
+        portion = share(amount.delta_bytes, ranking.via_bytes[_wrapper(first)])
+        return f"; {via}, {portion} of that from {name}{doubt}"
+    return f"; {portion} of {of_what} from {name}{doubt}"
+
+
+def _wrapper(row: Row) -> str:
+    return row.via.function or "" if row.via is not None else ""
+
+
+def _via(first: Row, ranking: Ranking) -> str:
+    # The wrapper through which most of a row's bytes came, with its own part of the whole.
+    if first.via is None:
+        return ""
+    whole, part = ranking.delta_matched_bytes, ranking.via_bytes[_wrapper(first)]
+    if part * whole <= 0 or abs(part) > abs(whole) or first.via_bytes * 2 < first.amount.delta_bytes:
+        return ""
+    return f"{share(part, whole)} via {describe_site(first.via)}"
+
+
+def _first(ranking: Ranking, whole: int) -> Row:
+    # The line that explains the change goes the same way as the change, and surely so; a threshold's remainder
+    # explains nothing while there is a line to name.
+    deltas = list(ranking.rows.deltas())
+    same_way = [at for at, delta in enumerate(deltas) if delta and (delta * whole > 0 or not whole)]
+    named: Optional[Row] = None
+    for at in same_way:
+        if deltas[at] / (whole or 1) < _SPREAD:
+            continue
+        row = ranking.rows[at]
+        if row.site is None:
+            continue
+        if row.amount.uncertain_bytes < abs(row.amount.delta_bytes):
+            return row
+        named = named or row
+    return named or ranking.rows[(same_way or [0])[0]]

@@ -1,0 +1,45 @@
+"""One call path in a table's cell: the user's own line with its source, and who called it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gdbmem.analysis.profiles.own_code import OTHER, own_frame, own_rank
+from gdbmem.model.calltree import Frame
+from gdbmem.report.naming import Places, full_function
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from gdbmem.report.source import SourceLines
+
+_CALLERS = 4
+
+
+def path_text(frames: Sequence[Frame], sources: SourceLines) -> Text:
+    """Return *frames*, from the allocation outward, from the user's own innermost one on."""
+    from gdbmem.report.drawing import Text
+
+    places = Places(frames)
+    text = Text()
+    for number, frame in enumerate(_listed(frames)[: 1 + _CALLERS]):
+        if number == 0:
+            text.append(f"{places.place(frame)}  ", "bold")
+            text.append(full_function(frame))
+            line = sources.line(frame.file, frame.line)
+            if line is not None and frame.file is not None:
+                text.append("\n    ")
+                text.append_text(sources.highlighted(frame.file, line))
+        else:
+            text.append(f"\n  {places.place(frame)}  {full_function(frame)}", "dim")
+    return text
+
+
+def _listed(frames: Sequence[Frame]) -> list[Frame]:
+    """Return the user's own innermost frame and its callers, without a library's in between."""
+    first = max(own_frame(frames), 0)
+    own, callers = frames[first], frames[first + 1 :]
+    if own_rank(own) != OTHER:
+        callers = [frame for frame in callers if own_rank(frame) != OTHER]
+    return [own, *callers]

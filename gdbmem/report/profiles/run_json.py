@@ -1,0 +1,40 @@
+"""The snapshots of a run as JSON, ``kind=list``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from gdbmem.errors import Notice
+from gdbmem.report.document import Document, head, to_json
+from gdbmem.report.profiles.run_text import KeptRecord, Record
+
+_FIELDS = ("name", "file", "engine", "place", "thread", "hit", "seconds", "heap_bytes", "process")
+
+
+def list_json(
+    records: Iterable[Record], notices: Iterable[Notice] = (), kept: Sequence[KeptRecord] = ()
+) -> str:
+    """Return the text of list_document()."""
+    return to_json(list_document(records, notices, kept))
+
+
+def list_document(
+    records: Iterable[Record], notices: Iterable[Notice] = (), kept: Sequence[KeptRecord] = ()
+) -> Document:
+    """Return *records*, and the ledgers and surveys *kept* beside them, as ``kind=list``."""
+    listed = [record_object(record) for record in records]
+    ledgers = [_kept(one, "rss_bytes", "retained_bytes") for one in kept if one.kind == "ledger"]
+    surveys = [_kept(one, "held_bytes", "slack_bytes") for one in kept if one.kind == "containers"]
+    return {**head("list", notices), "snapshots": listed, "ledgers": ledgers, "containers": surveys}
+
+
+def _kept(record: KeptRecord, total: str, unused: str) -> Document:
+    fields = {
+        field: getattr(record, field) for field in ("name", "file", "place", "thread", "hit", "seconds")
+    }
+    return {**fields, total: record.total_bytes, unused: record.unused_bytes}
+
+
+def record_object(record: Record) -> Document:
+    """Return one of the objects in ``snapshots``."""
+    return {field: getattr(record, field) for field in _FIELDS}

@@ -1,0 +1,101 @@
+"""A timeline drawn in a terminal: the heap over time, where trees are, where the peak is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gdbmem.analysis.profiles.timeline import Column, columns_of
+from gdbmem.model.snapshot import Profile
+from gdbmem.report.console import Glyphs, glyphs_for
+from gdbmem.units import format_duration, format_size
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+_HEIGHT = 8
+_WIDEST = 100
+_HEAP, _MORE = "blue", "bright_black"
+
+
+def print_chart(profile: Profile, console: Console) -> None:
+    """Print the course of *profile*: heap, and above it what the allocator and the stacks take."""
+    if len(profile.snapshots) < 2:
+        return
+    peak = profile.snapshots[profile.peak_index]
+    if not peak.total_bytes:
+        return
+    glyphs = glyphs_for(console)
+    scale = format_size(peak.total_bytes)
+    count = min(console.width - len(scale) - 3, _WIDEST)
+    columns = columns_of(profile.snapshots, count)
+    for row in range(_HEIGHT, 0, -1):
+        label = scale if row == _HEIGHT else ""
+        console.print(_row(columns, row, peak.total_bytes, f"{label:>{len(scale)}}", glyphs))
+    margin = " " * len(scale)
+    console.print(f"{margin} {glyphs.corner}{glyphs.rule * count}")
+    marks = _marks(columns, glyphs)
+    console.print(f"{margin}  {marks}", style="yellow")
+    start, end = profile.snapshots[0].time, profile.snapshots[-1].time
+    first, last = format_time(start, profile.time_unit), format_time(end, profile.time_unit)
+    times = f"{first}{last:>{max(count - len(first), 0)}}"
+    for line in [times] if len(first) + len(last) < count else [f"{first} to", last]:
+        console.print(f"{margin}  {line}", style="dim")
+    keys = [f"{glyphs.peak} peak"]
+    if glyphs.tree in marks:
+        keys.append(f"{glyphs.tree} snapshot with a call tree")
+    if any(totals.total_bytes > totals.heap_bytes for totals in profile.snapshots):
+        keys.append(f"{glyphs.shade} the allocator's own and stacks")
+    for line in _lines(keys, console.width - len(margin) - 2):
+        console.print(f"{margin}  {line}", style="dim")
+
+
+def _lines(keys: list[str], width: int) -> list[str]:
+    lines = keys[:1]
+    for key in keys[1:]:
+        together = f"{lines[-1]}   {key}"
+        if len(together) <= width:
+            lines[-1] = together
+        else:
+            lines.append(key)
+    return lines
+
+
+def format_time(time: float, unit: str) -> str:
+    """Return *time* of a profile for people: instructions, bytes allocated, or a duration."""
+    if unit == "i":
+        return _count(time) + " instructions"
+    if unit == "B":
+        return format_size(time) + " allocated"
+    return format_duration(time / 1000 if unit == "ms" else time)
+
+
+def _count(number: float) -> str:
+    for size, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:,.1f} {suffix}"
+    return f"{number:,.0f}"
+
+
+def _row(columns: list[Column], row: int, top_bytes: int, label: str, glyphs: Glyphs) -> Text:
+    from rich.text import Text
+
+    text = Text.assemble((label, "dim"), f" {glyphs.bar}")
+    for column in columns:
+        level = 8 * (column.total_bytes * _HEIGHT / top_bytes - (row - 1))
+        heap = 8 * (column.heap_bytes * _HEIGHT / top_bytes - (row - 1))
+        if level < 0.5:
+            text.append(" ")
+        elif heap < 0.5 or (level >= 8 and heap < 4):
+            text.append(glyphs.shade, _MORE)
+        else:
+            text.append(glyphs.levels[min(round(min(heap, level)), 8)], _HEAP)
+    text.rstrip()
+    return text
+
+
+def _marks(columns: list[Column], glyphs: Glyphs) -> str:
+    peak = max(range(len(columns)), key=lambda number: columns[number].total_bytes)
+    marks = [glyphs.tree if column.has_tree else " " for column in columns]
+    marks[peak] = glyphs.peak
+    return "".join(marks).rstrip()

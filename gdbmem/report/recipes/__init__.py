@@ -1,0 +1,1 @@
+"""The outcome of a recipe as text, JSON and JUnit XML."""

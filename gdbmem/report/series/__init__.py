@@ -1,0 +1,1 @@
+"""Recordings and comparisons as text, JSON, plots, a live view and Prometheus metrics."""

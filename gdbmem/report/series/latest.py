@@ -1,0 +1,44 @@
+"""What is known of each process now: what one look didn't read stays as the look before had it."""
+
+from __future__ import annotations
+
+from gdbmem.linux.monitoring.tree import Look
+from gdbmem.model.series import TREE, Line, Reading
+
+_SWEPT = (
+    "pss_bytes", "uss_bytes", "swap_bytes", "anonymous_bytes", "file_bytes", "shmem_bytes", "private_dirty_bytes",
+    "shared_dirty_bytes",
+)  # fmt: skip
+_UNKNOWN_OF_SEVERAL = ("rss_bytes", "shared_bytes")  # a sum would count shared pages again and again
+
+
+class Latest:
+    """The lines of a tree and their last readings."""
+
+    def __init__(self) -> None:
+        self.lines: dict[int, Line] = {}
+        self.readings: dict[int, Reading] = {}  # of those that are alive, and of the tree
+
+    def take(self, look: Look) -> None:
+        """Take in what *look* found."""
+        for line in look.changed_lines:
+            before = self.lines.get(line.number, line)
+            if (before.pid, before.start_ticks) != (line.pid, line.start_ticks):
+                self.readings.pop(line.number, None)  # nothing of the process before holds for its heir
+            self.lines[line.number] = line
+        found = {number: self._filled(number, reading, look) for number, reading in look.readings}
+        self.readings = {n: r for n, r in found.items() if n == TREE or not self._has_gone(n)}
+
+    def _has_gone(self, number: int) -> bool:
+        line = self.lines.get(number)
+        return line is not None and line.gone is not None
+
+    def _filled(self, number: int, reading: Reading, look: Look) -> Reading:
+        before = self.readings.get(number)
+        if before is not None:
+            if look.swept:  # what this look could not read is not known any more
+                before = before._replace(**dict.fromkeys(_SWEPT))
+            reading = reading.filled_from(before)
+        if number == TREE and look.alive > 1:
+            reading = reading._replace(**dict.fromkeys(_UNKNOWN_OF_SEVERAL))
+        return reading

@@ -1,0 +1,228 @@
+"""What a monitor shows while it runs: a chart and a table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Optional, TextIO
+
+from gdbmem.analysis.series.statistics import thinned
+from gdbmem.linux.monitoring.tree import Look
+from gdbmem.model.series import TREE, Line, Mark, Reading
+from gdbmem.report.console import columns_that_fit
+from gdbmem.report.series.keyboard import Keyboard, in_foreground
+from gdbmem.report.series.latest import Latest
+from gdbmem.text import plural, printable
+from gdbmem.units import format_duration, format_size
+
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+    from rich.text import Text
+
+_KEEP_POINTS = 2000
+_EVERY_SECONDS = 10.0  # between two lines where no chart is drawn
+_KEYS = {"q": "quit", "m": "mark", "p": "pause", " ": "pause", "\x03": "quit"}
+
+
+_NARROWEST, _LOWEST_CHART = 40, 6  # characters
+
+
+class PlainView:
+    """A line now and then on the standard error."""
+
+    shows_glances = False  # only whole looks are told
+
+    def __init__(self, stream: TextIO, *, quiet: bool = False) -> None:
+        self._stream = stream
+        self._quiet = quiet
+        self._next = 0.0
+        self._begin: Optional[float] = None
+
+    def show(self, look: Look) -> None:
+        """Print a line if the last one is old enough."""
+        self._begin = look.t if self._begin is None else self._begin
+        total = dict(look.readings).get(TREE)
+        if self._quiet or look.t < self._next or total is None:
+            return
+        self._next = look.t + _EVERY_SECONDS
+        print(
+            f"{format_duration(look.t - self._begin)}: {describe(total, look.alive)}",
+            file=self._stream,
+            flush=True,
+        )
+
+    def note(self, text: str) -> None:
+        """Print a note."""
+        print(f"gdbmem: {printable(text)}", file=self._stream, flush=True)
+
+    def marked(self, mark: Mark) -> None:
+        """Print a mark."""
+        if not self._quiet:
+            print(f"mark: {printable(mark.text)}", file=self._stream, flush=True)
+
+    def keyboard(self) -> Optional[int]:
+        """There are no keys."""
+        return None
+
+    def key(self) -> str:
+        """There are no keys."""
+        return ""
+
+
+def describe(total: Reading, alive: int) -> str:
+    """Return a tree's *total* in a few words."""
+    words = []
+    if total.pss_bytes is not None:
+        words.append(f"PSS {format_size(total.pss_bytes)}")
+    if total.rss_bytes is not None:
+        words.append(f"RSS {format_size(total.rss_bytes)}")
+    words.append(plural(alive, "process", "processes"))
+    if total.threads is not None:
+        words.append(plural(total.threads, "thread"))
+    return ", ".join(words)
+
+
+class LiveView:
+    """A chart and a table that follow the tree; keys: q quit, m mark, p pause."""
+
+    shows_glances = True  # each is a point of the chart
+
+    def __init__(self, console: Console, title: str) -> None:
+        from rich.live import Live
+
+        self._console = console
+        self._title = printable(title)
+        self._points: dict[str, list[tuple[float, float]]] = {"pss_bytes": [], "rss_bytes": []}
+        self._latest = Latest()
+        self._marks: list[Mark] = []
+        self._paused = False
+        self._notes: list[str] = []
+        self._drawn = 0.0
+        self._look: Optional[Look] = None
+        self._keyboard = Keyboard()
+        self._live = Live(console=console, auto_refresh=False, transient=True, screen=False)
+
+    def __enter__(self) -> LiveView:
+        self._keyboard.__enter__()
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+        self._keyboard.__exit__()
+
+    def show(self, look: Look) -> None:
+        """Remember *look*; draw at most four times a second."""
+        self._look = look
+        self._latest.take(look)
+        total = dict(look.readings).get(TREE)
+        for metric, points in self._points.items():
+            value = getattr(total, metric, None)
+            if value is not None:
+                points.append((look.t, value))
+                if len(points) > 2 * _KEEP_POINTS:
+                    points[:] = zip(*thinned(points, _KEEP_POINTS))
+        if time.monotonic() - self._drawn >= 0.25:
+            self._draw()
+
+    def _draw(self) -> None:
+        self._drawn = time.monotonic()
+        if not in_foreground():
+            return  # somebody else's words stand there now
+        self._keyboard.keep()
+        # The terminal may have been resized since.
+        size = os.get_terminal_size(sys.stderr.fileno()) if sys.stderr.isatty() else self._console.size
+        self._console.width, self._console.height = size
+        self._live.update(self.picture(*size), refresh=True)
+
+    def picture(self, width: int, height: int) -> Group:
+        """Return what fits into *width* by *height* characters."""
+        from rich.console import Group
+        from rich.text import Text
+
+        parts: list[Any] = [_one_line(self._status(), width, "bold")]
+        alive = sum(line.gone is None for line in self._latest.lines.values())
+        rows = min(max(height // 3, 4), 10, alive + 2)  # the chart has what the table doesn't need
+        if (
+            width >= _NARROWEST and height > rows + 2
+        ):  # else what doesn't fit would scroll away, picture by picture
+            chart = self._chart(width, height - rows - 4)
+            parts += [Text.from_ansi(chart, no_wrap=True)] if chart else []
+            parts += [self._table(rows - 1, width), _one_line(self._footer(), width, "dim")]
+        return Group(*parts)
+
+    def _chart(self, width: int, height: int) -> str:
+        from gdbmem.report.series.series_text import draw_course
+
+        points = self._points["pss_bytes"] if len(self._latest.lines) > 1 else self._points["rss_bytes"]
+        if len(points) < 2 or height < _LOWEST_CHART:
+            return ""
+        times, values = zip(*points)
+        return draw_course(times, values, width, height, marks=self._marks, color=not self._console.no_color)
+
+    def _footer(self) -> str:
+        return "   ".join(["q quit   m mark   p pause", *self._notes[-1:]])
+
+    def _status(self) -> str:
+        look = self._look
+        assert look is not None
+        total = self._latest.readings.get(TREE, Reading())
+        paused = "PAUSED  " if self._paused else ""  # first: the end of the line may be cut off
+        return f"{paused}{self._title}  {format_duration(look.t)}  {describe(total, look.alive)}"
+
+    def _table(self, rows: int, width: int) -> Any:
+        from rich.table import Table
+        from rich.text import Text
+
+        headings = ["process", "pid", "RSS", "PSS", "USS", "threads"]
+        alive = [line for line in self._latest.lines.values() if line.gone is None]
+        alive.sort(key=lambda line: -(self._latest.readings.get(line.number, Reading()).rss_bytes or 0))
+        cells = [self._cells(line) for line in alive[:rows]]
+        shown = columns_that_fit([headings, *cells], width, give_up=(5, 4, 1, 2), shortest=8)
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        table.add_column(headings[0])  # the only one that may be made narrower
+        for column in shown[1:]:
+            table.add_column(headings[column], justify="right", no_wrap=True)
+        for row in cells:
+            name = Text(row[0], no_wrap=True, overflow="ellipsis")
+            table.add_row(name, *(Text(row[column]) for column in shown[1:]))
+        return table
+
+    def _cells(self, line: Line) -> list[str]:
+        reading = self._latest.readings.get(line.number, Reading())
+        sizes = (reading.rss_bytes, reading.pss_bytes, reading.uss_bytes)
+        known = [format_size(size) if size is not None else "" for size in sizes]
+        return [printable(line.name), str(line.pid), *known, str(reading.threads or "")]
+
+    def note(self, text: str) -> None:
+        """Show a note below the table, and keep it above the final report."""
+        self._notes.append(printable(text))
+        self._console.print(f"gdbmem: {printable(text)}")
+
+    def marked(self, mark: Mark) -> None:
+        """Show a mark."""
+        self._marks.append(mark)
+
+    def keyboard(self) -> Optional[int]:
+        """Return the terminal's descriptor."""
+        return self._keyboard.descriptor
+
+    def key(self) -> str:
+        """Return what the waiting key asks for."""
+        typed = self._keyboard.read()
+        if typed is None:
+            return ""
+        wish = _KEYS.get(typed, "" if typed else "quit")
+        if wish == "pause":
+            self._paused = not self._paused
+            self._draw()
+        return wish
+
+
+def _one_line(text: str, width: int, style: str) -> Text:
+    from rich.text import Text
+
+    line = Text(text, style=style)
+    line.truncate(width, overflow="ellipsis")
+    return line

@@ -1,0 +1,297 @@
+"""Memory over time as one picture: SVG, or an HTML page that holds it; nothing is fetched."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from textwrap import wrap
+from typing import Optional
+
+from gdbmem.model.series import Mark
+from gdbmem.report.profiles.timeline_chart import format_time
+from gdbmem.text import printable
+from gdbmem.units import format_duration, format_size
+
+_WIDTH, _HEIGHT = 960, 420
+_LEFT, _RIGHT, _TOP, _BOTTOM = 90, 20, 56, 70
+_ROW, _LINE = 18, 130  # pixels from one row of text to the next, letters in a row
+_THREADS_HEIGHT = 150  # pixels
+_LABEL_OF_GROUP = 60  # letters of a command
+_LABEL, _LETTER = 24, 6  # a mark's name: letters, and about how wide each is
+_COLORS = (
+    "#1f5fbf", "#c2452d", "#2e8b57", "#8a4fbf", "#b8860b", "#20808d", "#8c564b", "#555555", "#d7609e", "#93a31c",
+)  # fmt: skip
+_TIME_STEPS = (
+    0.1,
+    0.2,
+    0.5,
+    1,
+    2,
+    5,
+    10,
+    20,
+    30,
+    60,
+    120,
+    300,
+    600,
+    1200,
+    1800,
+    3600,
+    7200,
+    14400,
+    21600,
+    43200,
+    86400,
+)
+
+
+Scale = Callable[[float], float]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line of the picture, bytes over seconds."""
+
+    name: str
+    times: Sequence[float]
+    values: Sequence[float]
+    is_thin: bool = False  # a process, where the whole is the thing
+    absences: Sequence[
+        float
+    ] = ()  # when it was looked for in vain, in order of time: no line is drawn across
+    group: Optional[int] = None  # curves of one group have one colour and one name
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What is drawn."""
+
+    title: str
+    curves: Sequence[Curve]
+    marks: Sequence[Mark] = ()
+    sentences: Sequence[str] = ()  # the verdicts, below
+    gap_seconds: float = math.inf  # a longer stretch without samples is left open
+    origin: str = ""  # where and when it was recorded
+    threads: Sequence[Curve] = ()  # how many there were, in a panel of their own; empty: none is drawn
+    time_unit: str = "s"  # of the time axis, as a profile has it: s, ms, i (instructions), B (allocated)
+
+
+def svg(picture: Picture) -> str:
+    """Return *picture* as SVG."""
+    key, rows = _key(picture.curves)
+    down = _ROW * (rows - 1)
+    sentences = [line for sentence in picture.sentences for line in wrap(printable(sentence), _LINE)]
+    panel = _THREADS_HEIGHT if picture.threads else 0
+    height = _HEIGHT + down + panel + _ROW * len(sentences)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" '
+        'font-family="sans-serif" font-size="12">',
+        f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>',
+        f'<text x="{_LEFT}" y="20" font-size="15" font-weight="bold">{_text(picture.title)}</text>',
+        f'<text x="{_WIDTH - _RIGHT}" y="20" text-anchor="end" fill="#777777">{_text(picture.origin)}</text>',
+        *key,
+        f'<g transform="translate(0,{down})">',
+        *_plot(picture),
+        *_threads(picture),
+    ]
+    for i, line in enumerate(sentences):
+        parts.append(f'<text x="{_LEFT}" y="{_HEIGHT + panel + 6 + _ROW * i}">{escape(line)}</text>')
+    return "\n".join(parts) + "\n</g></svg>\n"
+
+
+def _plot(picture: Picture) -> list[str]:
+    span_t = _span(picture)
+    top = _nice(max((max(c.values) for c in picture.curves if c.values), default=1.0))
+    plot_w, plot_h = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
+
+    def x(t: float) -> float:
+        return _LEFT + t / span_t * plot_w
+
+    def y(v: float) -> float:
+        return _TOP + (1 - v / top) * plot_h
+
+    parts = _axes(x, y, span_t, top, picture.time_unit)
+    parts += _marks(picture.marks, x, span_t, plot_h)
+    return parts + _lines(picture.curves, x, y, picture.gap_seconds)
+
+
+def _span(picture: Picture) -> float:
+    return max((c.times[-1] for c in picture.curves if c.times), default=1.0) or 1.0
+
+
+def _lines(curves: Sequence[Curve], x: Scale, y: Scale, gap: float) -> list[str]:
+    return [
+        f'<path d="{_path(curve, x, y, gap)}" fill="none" stroke="{_color(curve, number)}" '
+        f'stroke-width="{0.9 if curve.is_thin else 1.8}"><title>{_text(curve.name)}</title></path>'
+        for number, curve in enumerate(curves)
+    ]
+
+
+def _color(curve: Curve, number: int) -> str:
+    return _COLORS[(number if curve.group is None else curve.group) % len(_COLORS)]
+
+
+def _threads(picture: Picture) -> list[str]:
+    """Return the panel of thread counts, below the axis of time; it has the same."""
+    if not picture.threads:
+        return []
+    span_t, most = _span(picture), max((max(c.values) for c in picture.threads if c.values), default=1.0)
+    step = max(_whole_step(most / 3), 1)
+    top = math.ceil(most / step) * step
+    first, height = _HEIGHT - _ROW, _THREADS_HEIGHT - 2 * _ROW
+
+    def x(t: float) -> float:
+        return _LEFT + t / span_t * (_WIDTH - _LEFT - _RIGHT)
+
+    def y(count: float) -> float:
+        return first + (1 - count / top) * height
+
+    parts = [f'<text x="{_LEFT}" y="{first - 6}" fill="#555555">threads</text>']
+    for count in range(0, top + 1, step):
+        parts.append(
+            f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(count):.1f}" y2="{y(count):.1f}" stroke="#dddddd"/>'
+            f'<text x="{_LEFT - 6}" y="{y(count) + 4:.1f}" text-anchor="end">{count:,}</text>'
+        )
+    return parts + _lines(picture.threads, x, y, picture.gap_seconds)
+
+
+def _whole_step(value: float) -> int:
+    power: float = 10.0 ** math.floor(math.log10(max(value, 1)))
+    return int(next(factor * power for factor in (1, 2, 5, 10) if factor * power >= value))
+
+
+def html(picture: Picture) -> str:
+    """Return *picture* as one page that needs nothing else."""
+    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f"<title>{_text(picture.title)}</title>"
+        "<style>body{margin:2em;font-family:sans-serif}svg{max-width:100%;height:auto}</style></head>\n"
+        f"<body>\n{svg(picture)}</body></html>\n"
+    )
+
+
+def _marks(marks: Sequence[Mark], x: Scale, span_t: float, plot_h: float) -> list[str]:
+    parts = []
+    free_from = 0.0  # where the next label has room; the line's title has every name
+    for mark in marks:
+        if not 0 <= mark.t <= span_t:
+            continue
+        at, label = x(mark.t), printable(mark.text)[:_LABEL]
+        shown = at >= free_from and at + _LETTER * len(label) < _WIDTH
+        if shown:
+            free_from = at + _LETTER * len(label) + 8
+        parts.append(
+            f'<g><title>{_text(mark.text)}</title><line x1="{at:.1f}" x2="{at:.1f}" y1="{_TOP}" '
+            f'y2="{_TOP + plot_h}" stroke="#999999" stroke-dasharray="3 3"/>'
+            + f'<text x="{at + 3:.1f}" y="{_TOP + 10}" fill="#777777" font-size="10">{escape(label)}</text>'
+            * shown
+            + "</g>"
+        )
+    return parts
+
+
+def _axes(x: Scale, y: Scale, span_t: float, top: float, time_unit: str) -> list[str]:
+    parts = []
+    bottom = y(0)
+    for i in range(6):
+        value = top * i / 5
+        parts.append(
+            f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="#dddddd"/>'
+            f'<text x="{_LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{format_size(value)}</text>'
+        )
+    step = _time_step(span_t, time_unit)
+    for i in range(int(span_t / step) + 1):
+        label = _time(i * step) if time_unit == "s" else format_time(i * step, time_unit)
+        parts.append(
+            f'<line x1="{x(i * step):.1f}" x2="{x(i * step):.1f}" y1="{bottom:.0f}" '
+            f'y2="{bottom + 5:.0f}" stroke="#555"/>'
+            f'<text x="{x(i * step):.1f}" y="{bottom + 18:.0f}" text-anchor="middle">{label}</text>'
+        )
+    return parts
+
+
+def time_ticks(first: float, last: float, most: int) -> list[tuple[float, str]]:
+    """Return round times from *first* to *last*, seconds, with what to write there; about *most*, at least one."""
+    step = _round_step(last - first, max(most, 1))
+    begin = math.ceil(first / step - 0.05)  # a first look is a few milliseconds late
+    numbers = range(begin, int(last / step) + 1)
+    return [(max(number * step, first), _time(number * step)) for number in numbers] or [
+        (first, _time(first))
+    ]
+
+
+def _round_step(span: float, most: int) -> float:
+    return next((s for s in _TIME_STEPS if span / s <= most), math.ceil(span / most / 86400) * 86400)
+
+
+def _time_step(span: float, time_unit: str) -> float:
+    if time_unit == "s":
+        return _round_step(span, 10)
+    if time_unit == "B":
+        return _nice(span / 5)
+    power: float = 10.0 ** math.floor(math.log10(max(span / 5, 1)))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= span / 5)
+
+
+def _key(curves: Sequence[Curve]) -> tuple[list[str], int]:
+    """Return the names of *curves* with their colours, and how many rows they take."""
+    parts, at, row = [], _LEFT, 0
+    seen: set[int] = set()
+    for number, curve in enumerate(curves):
+        if curve.group is not None:
+            if curve.group in seen:
+                continue
+            seen.add(curve.group)
+        label = printable(curve.name)[: _LABEL_OF_GROUP if curve.group is not None else 28]
+        width = 40 + 7 * len(label)
+        if at > _LEFT and at + width > _WIDTH:
+            at, row = _LEFT, row + 1
+        y = 32 + _ROW * row
+        parts.append(
+            f'<rect x="{at}" y="{y}" width="14" height="4" fill="{_color(curve, number)}"/>'
+            f'<text x="{at + 18}" y="{y + 6}">{escape(label)}</text>'
+        )
+        at += width
+    return parts, row + 1
+
+
+def _path(curve: Curve, x: Scale, y: Scale, gap: float) -> str:
+    words = []
+    before = None
+    for t, v in zip(curve.times, curve.values):
+        begins = before is None or t - before > gap or _is_any_between(before, t, curve.absences)
+        words.append(f"{'M' if begins else 'L'}{x(t):.1f} {y(v):.1f}")
+        before = t
+    return "".join(words)
+
+
+def _is_any_between(begin: float, end: float, moments: Sequence[float]) -> bool:
+    place = bisect_right(moments, begin)
+    return place < len(moments) and moments[place] < end
+
+
+def _nice(value: float) -> float:
+    """Return a round number of bytes from *value* up, a multiple of five of something."""
+    power: int = 1024 ** int(math.log(max(value, 1), 1024))
+    for factor in (1, 2, 2.5, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000, 1024):
+        if factor * power >= value * 1.02:
+            return factor * power
+    return 2048.0 * power
+
+
+def _time(seconds: float) -> str:
+    if seconds == 0:
+        return "0"
+    return (
+        format_duration(seconds).replace(" min 0 s", " min").replace(" h 0 min", " h").replace(".0 s", " s")
+    )
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))

@@ -1,0 +1,326 @@
+"""A recording as text: the course, the processes, the verdict, what to type next."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Optional
+
+from gdbmem.analysis.series.resolution import seconds_to_resolve
+from gdbmem.model.series import Mark
+from gdbmem.model.series_summary import CgroupSummary, LineSummary, SeriesSummary, Spike
+from gdbmem.model.verdict import Slope, Verdict
+from gdbmem.report.console import columns_that_fit, glyphs_for, print_sentence, print_table
+from gdbmem.report.notices import print_notices
+from gdbmem.report.series.series_plot import time_ticks
+from gdbmem.text import plural, printable
+from gdbmem.units import format_delta, format_duration, format_rate, format_rates, format_size
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_MOST_ROWS = 12
+_MOST_SPIKES = 3
+_LOWEST, _HIGHEST, _ROWS_OF_REPORT = 12, 30, 14  # rows of the chart, and those for what follows it
+_ROWS_A_TICK = 3
+_PAUSE, _SHARE = 5, 0.02  # a pause: times the usual time between two samples, and this share of all
+_LETTERS_A_TICK = 12  # on the time axis of a terminal
+_COLORS = {"growing": "bold red", "plateau": "green", "shrinking": "green", "inconclusive": "yellow"}
+METRIC_NAMES = {"rss_bytes": "RSS", "pss_bytes": "PSS"}
+
+
+def print_summary(summary: SeriesSummary, console: Console, *, next_commands: Sequence[str] = ()) -> None:
+    """Print *summary*; *next_commands* are worth typing now."""
+    print_sentence(console, _heading(summary))
+    if summary.first_bytes is not None and summary.last_bytes is not None and summary.peak_bytes is not None:
+        name = METRIC_NAMES[summary.metric]
+        print_sentence(
+            console,
+            f"{name}: {format_size(summary.first_bytes)} at first, {format_size(summary.last_bytes)} at last, "
+            f"{format_size(summary.peak_bytes)} at most",
+        )
+    if len(summary.lines) > 1:
+        _print_lines(summary.lines, console)
+    for sentence in details(summary):
+        print_sentence(console, sentence)
+    print_verdict(summary.verdict, console)
+    if summary.resolve_bytes_per_second is not None:
+        print_sentence(console, _resolving(summary.verdict, summary.resolve_bytes_per_second))
+    for command in next_commands:
+        print_sentence(console, f"next: {command}", "bold")
+    print_notices(summary.notices, console)
+
+
+def print_verdict(verdict: Verdict, console: Console) -> None:
+    """Print the verdict, its evidence and its numbers."""
+    style = "bold red" if verdict.grows else _COLORS.get(verdict.kind, "bold")
+    print_sentence(console, f"{headline(verdict)}: {verdict.evidence}", style)
+    if verdict.slope is not None and verdict.kind != "inconclusive":
+        what = "floor" if verdict.kind == "sawtooth" else "slope"
+        print_sentence(console, f"{what}: {slope_text(verdict.slope, verdict.resolution)}")
+    if verdict.per_mark is not None:
+        each = verdict.per_mark
+        print_sentence(
+            console,
+            f"per mark: {format_delta(each.value)} (95 %: {format_delta(each.low)} to {format_delta(each.high)})",
+        )
+
+
+def _resolving(verdict: Verdict, slope: float) -> str:
+    seconds = seconds_to_resolve(verdict, slope)
+    rate = format_rate(slope).lstrip("+")
+    if seconds is None:
+        return f"to see {rate}: what was watched is too short to know the noise"
+    seen = verdict.regimes[-1].end - verdict.regimes[0].begin
+    enough = "it would have shown" if seconds <= seen else f"watch for about {format_duration(seconds)}"
+    return f"to see {rate}: {enough}, with noise as it was here"
+
+
+def headline(verdict: Verdict) -> str:
+    """Return the verdict in a word or two."""
+    return f"sawtooth, floor {verdict.floor}" if verdict.kind == "sawtooth" else verdict.kind
+
+
+def slope_text(slope: Slope, resolution: Optional[float]) -> str:
+    """Return *slope* with its interval and the smallest that could have been shown, all in one unit."""
+    rates = (slope.value, slope.low, slope.high, resolution or 0.0)
+    value, low, high, smallest = format_rates(*rates)
+    shown = (
+        "no slope could have been shown" if resolution is None else f"{smallest.lstrip('+')} would have shown"
+    )
+    return f"{value} (95 %: {low} to {high}); in this window {shown}"
+
+
+def details(summary: SeriesSummary) -> list[str]:
+    """Return what else is worth a sentence: what grew, threads, copies, the limit."""
+    found = []
+    changed = [c for c in summary.components if abs(c.change_bytes) >= 1 << 20]
+    if changed:
+        found.append("by kind: " + ", ".join(f"{c.name} {format_delta(c.change_bytes)}" for c in changed))
+    found += _beside_the_heap(summary)
+    if summary.copied_bytes and summary.copied_bytes >= 1 << 20:
+        found.append(_copied(summary.copied_bytes, summary.copiers or 1))
+    found += [_spike(spike) for spike in summary.spikes[:_MOST_SPIKES]]
+    found += _work(summary)
+    if summary.gpu_peak_bytes is not None:
+        found.append(f"on GPUs: {format_size(summary.gpu_peak_bytes)} at most")
+    if summary.cgroup is not None and (summary.cgroup.limit_bytes is not None or summary.cgroup.limit_hits):
+        found.append(_cgroup(summary.cgroup))
+    if summary.seconds_to_limit is not None and summary.facts.limit_bytes is not None:
+        found.append(
+            f"at this rate the limit of {summary.facts.limit_of}, {format_size(summary.facts.limit_bytes)}, is "
+            f"reached in {format_duration(summary.seconds_to_limit)}"
+        )
+    return found
+
+
+def _copied(copied_bytes: int, copiers: int) -> str:
+    each = f" in all, {format_size(copied_bytes / copiers)} each of {copiers:,}" if copiers > 1 else ""
+    return (
+        f"forked processes have copied {format_size(copied_bytes)}{each}, of what they had inherited "
+        "(copy-on-write: their RSS doesn't show it)"
+    )
+
+
+def _spike(spike: Spike) -> str:
+    whose = (
+        "one that had ended by then"
+        if spike.line is None
+        else f"{printable(spike.line.name)} {spike.line.pid}"
+    )
+    return (
+        f"between two looks the RSS of {whose} was {format_size(spike.rss_bytes)}, by the kernel's own count"
+    )
+
+
+def _beside_the_heap(summary: SeriesSummary) -> list[str]:
+    heap = next((c.change_bytes for c in summary.components if c.name == "[heap]"), None)
+    anonymous = next((c.change_bytes for c in summary.components if c.name == "anonymous"), 0.0)
+    if not summary.verdict.grows or heap is None or anonymous <= 4 * max(abs(heap), 1 << 18):
+        return []
+    stays = "[heap] stays as it is, what grows" if abs(heap) < 1 << 20 else "little of that is [heap], most"
+    return [
+        f"{stays} is other anonymous memory: arenas of threads, large blocks, or freed memory that is kept"
+    ]
+
+
+def _work(summary: SeriesSummary) -> list[str]:
+    found = []
+    if summary.threads_per_second >= 1:
+        least = "" if summary.facts.exact_threads else "at least "
+        found.append(
+            f"threads started: {least}{summary.threads_started:,} ({summary.threads_per_second:,.0f}/s)"
+        )
+    if summary.left_by_thread_bytes is not None:
+        found.append(
+            f"it grows while threads are started, and only then: {format_delta(summary.left_by_thread_bytes)} "
+            "for each. What may help: threads that stay (a pool, OMP_NUM_THREADS the same throughout), "
+            "or another runtime for them"
+        )
+    if summary.cpu_seconds and summary.seconds:
+        least = "at least " if len(summary.lines) > 1 else ""
+        share = 100 * summary.cpu_seconds / summary.seconds
+        found.append(f"CPU: {least}{summary.cpu_seconds:,.1f} s, {share:,.0f} % of one")
+    return found
+
+
+def _cgroup(cgroup: CgroupSummary) -> str:
+    cache = f", {format_size(cgroup.cache_bytes)} of it cache" if cgroup.cache_bytes else ""
+    limit = f" of {format_size(cgroup.limit_bytes)}" if cgroup.limit_bytes is not None else ""
+    text = f"the cgroup holds {format_size(cgroup.last_bytes)}{limit}{cache}; {format_size(cgroup.peak_bytes)} at most"
+    if cgroup.limit_hits:
+        text += f"; it came to its limit {plural(cgroup.limit_hits, 'time')}"
+    if cgroup.kills:
+        text += f"; {plural(cgroup.kills, 'process was', 'processes were')} killed for it"
+    return text
+
+
+def _heading(summary: SeriesSummary) -> str:
+    text = (
+        f"{printable(summary.facts.target)}: {plural(summary.samples, 'look')} in "
+        f"{format_duration(summary.seconds)}, one each {format_duration(summary.facts.interval_seconds)}"
+    )
+    if summary.reads_of_pss:
+        every = summary.seconds / summary.reads_of_pss
+        text += (
+            f"; PSS and USS read {plural(summary.reads_of_pss, 'time')} (one each {format_duration(every)})"
+        )
+    if summary.torn_rounds:
+        text += f", left out {plural(summary.torn_rounds, 'time')} as processes came and went meanwhile"
+    if summary.looks_by_rss:
+        text += (
+            f", between them the total follows RSS and page faults ({plural(summary.looks_by_rss, 'look')})"
+        )
+    if summary.looks_by_cgroup:
+        text += f", between them the total follows a cgroup of its own ({plural(summary.looks_by_cgroup, 'look')})"
+    return text
+
+
+def _print_lines(lines: Sequence[LineSummary], console: Console) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    name = METRIC_NAMES[lines[0].metric]
+    headings = ["process", "pid", f"{name} first", "last", "peak", "change", "private dirty", "threads"]
+    ranked = sorted(
+        (row for row in lines if row.peak_bytes is not None), key=lambda row: -(row.peak_bytes or 0)
+    )
+    rows = [_cells(row) for row in ranked[:_MOST_ROWS]]
+    shown = columns_that_fit([headings, *rows], console.width, give_up=(7, 6, 2, 4, 1), shortest=8)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(headings[0])  # the only one that may be made narrower: a number that is cut is none
+    for column in shown[1:]:
+        table.add_column(headings[column], justify="right", no_wrap=True)
+    for cells in rows:
+        first = Text(cells[0], no_wrap=True, overflow="ellipsis")
+        table.add_row(first, *(Text(cells[column]) for column in shown[1:]))
+    console.print()
+    print_table(console, table)
+    if len(lines) > len(rows):
+        print_sentence(console, f"{glyphs_for(console).ellipsis} and {_left_out(lines, len(rows))}", "dim")
+    console.print()
+
+
+def _left_out(lines: Sequence[LineSummary], shown: int) -> str:
+    unread = sum(row.peak_bytes is None for row in lines)
+    smaller = len(lines) - unread - shown
+    parts = [f"{smaller:,} more"] * bool(smaller)
+    if unread:
+        name = METRIC_NAMES[lines[0].metric]
+        parts.append(f"{plural(unread, 'line')} of processes that had gone before their {name} was read")
+    return ", ".join(parts)
+
+
+def _cells(row: LineSummary) -> list[str]:
+    again = f" ({plural(row.line.respawns, 'respawn')})" if row.line.respawns else ""
+    change = None if row.last_bytes is None or row.first_bytes is None else row.last_bytes - row.first_bytes
+    return [
+        f"{printable(row.line.name)}{again}", str(row.line.pid), _size(row.first_bytes), _size(row.last_bytes),
+        _size(row.peak_bytes), _delta(change), _delta(row.private_dirty_change_bytes), str(row.most_threads),
+    ]  # fmt: skip
+
+
+def _size(value: Optional[float]) -> str:
+    return "" if value is None else format_size(value)
+
+
+def _delta(value: Optional[float]) -> str:
+    return "" if value is None else format_delta(value)
+
+
+def print_course(
+    times: Sequence[float], values: Sequence[float], console: Console, *, marks: Sequence[Mark] = ()
+) -> None:
+    """Print *values* over *times* as a chart."""
+    from rich.text import Text
+
+    if len(times) < 2:
+        return
+    # All of a terminal's width, and of its height what the report doesn't need.
+    height = min(max(console.height - _ROWS_OF_REPORT, _LOWEST), _HIGHEST) if console.is_terminal else _LOWEST
+    width = console.width if console.is_terminal else min(console.width, 100)
+    console.print(
+        Text.from_ansi(draw_course(times, values, width, height, marks=marks, color=not console.no_color))
+    )
+
+
+def draw_course(
+    times: Sequence[float],
+    values: Sequence[float],
+    width: int,
+    height: int,
+    *,
+    marks: Sequence[Mark] = (),
+    color: bool = True,
+) -> str:
+    """Return a chart of *values* (bytes) over *times*, *width* by *height* characters."""
+    import plotext
+
+    unit, factor = _unit(max(values))
+    figure = plotext
+    figure.clear_figure()
+    figure.plotsize(width, height)
+    figure.theme("clear")
+    for part in _without_gaps(times):
+        figure.plot(
+            list(times[part]), [value / factor for value in values[part]], marker="braille",
+            color="blue" if color else None,
+        )  # fmt: skip
+    for mark in list(marks)[-40:]:
+        if times[0] <= mark.t <= times[-1]:
+            figure.vline(mark.t, color="yellow" if color else None)
+    figure.xticks(*zip(*time_ticks(times[0], times[-1], width // _LETTERS_A_TICK)))
+    ticks = round_ticks(max(values) / factor, max(height // _ROWS_A_TICK, 2))
+    figure.ylim(0, max(max(values) / factor * 1.05, ticks[-1]) or 1)
+    figure.yticks(ticks, [f"{tick:,g}" for tick in ticks])
+    figure.ylabel(unit)
+    drawn = str(figure.build())
+    return drawn if color else figure.uncolorize(drawn)
+
+
+def round_ticks(top: float, most: int) -> list[float]:
+    """Return round numbers from 0 to the first from *top* up, about *most* of them."""
+    power = 10.0 ** math.floor(math.log10(top / most)) if top > 0 else 1.0
+    step = next((factor * power for factor in (1, 2, 5, 10) if factor * power * most >= top), power)
+    count = max(math.ceil(top / step - 1e-9), 1)
+    return [round(number * step, 10) for number in range(count + 1)]
+
+
+def _without_gaps(times: Sequence[float]) -> Iterator[slice]:
+    """Yield the parts of *times* between long pauses: nothing is known of a pause, so nothing is drawn."""
+    usual = median(b - a for a, b in zip(times, times[1:]))
+    longest = max(_PAUSE * usual, _SHARE * (times[-1] - times[0]))
+    begin = 0
+    for number in range(1, len(times)):
+        if times[number] - times[number - 1] > longest:
+            yield slice(begin, number)
+            begin = number
+    yield slice(begin, len(times))
+
+
+def _unit(size: float) -> tuple[str, int]:
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= 2 * factor:
+            return unit, factor
+    return "B", 1

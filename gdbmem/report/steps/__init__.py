@@ -1,0 +1,1 @@
+"""memwatch's results as tables, JSON and plots."""

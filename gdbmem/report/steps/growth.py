@@ -1,0 +1,110 @@
+"""Who asked the kernel for memory: a table by path, and ``kind=growth``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gdbmem.model.growth import Growth
+from gdbmem.report.console import print_sentence
+from gdbmem.report.profiles.path_text import path_text
+from gdbmem.text import plural
+from gdbmem.units import format_delta, format_duration
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from gdbmem.report.source import SourceLines
+
+_TELLING = 50  # requests; with fewer, starting and ending weigh more than they do
+
+
+def print_growth(growth: Growth, console: Console, sources: SourceLines, *, top: int) -> None:
+    """Print the *top* paths of *growth*, each at the user's own line, and what recording cost."""
+    from gdbmem.report.drawing import Table, Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for title in ("mapped", "resident", "calls"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("by", no_wrap=True)
+    table.add_column("where", overflow="fold")
+    for path in growth.paths[:top]:
+        by = path.call if path.thread == 1 else f"{path.call}, thread {path.thread}"
+        resident = _delta(path.resident_bytes, "" if path.resident_is_exact else "~")
+        mapped = Text("?", "dim") if path.is_unknown else _delta(path.mapped_bytes)
+        table.add_row(mapped, resident, f"{path.calls:,}", by, path_text(path.frames, sources))
+    if growth.paths:
+        console.print(table)
+    rest = len(growth.paths) - top
+    if rest > 0:
+        console.print(Text(f"{plural(rest, 'path')} more; --top N lists more", "dim"))
+    for line in summary(growth):
+        print_sentence(console, line)
+
+
+def summary(growth: Growth) -> list[str]:
+    """Return what was recorded in all, and what it cost."""
+    mapped, resident = format_delta(growth.mapped_bytes), format_delta(growth.resident_bytes)
+    lines = [f"{mapped} mapped, {resident} resident since the first of {plural(growth.events, 'request')}"]
+    if growth.unseen_mapped_bytes:
+        lines.append(
+            f"{format_delta(growth.unseen_mapped_bytes)} of it mapped by no request that was seen: "
+            "a system call past the C library (--raw), the dynamic loader, or a stack that grew"
+        )
+    if growth.unseen_resident_bytes:
+        lines.append(f"{format_delta(growth.unseen_resident_bytes)} resident belongs to no listed request")
+    if not growth.is_exact:
+        lines.append(
+            "~ several threads took memory, or some that nobody asked for: divided by their page faults"
+        )
+    if growth.unsettled:
+        lines.append(
+            f"unknown: the effect of {plural(growth.unsettled, 'request')}, "
+            "as the program ended or executed another right after"
+        )
+    if growth.left_out:
+        lines.append(f"{plural(growth.left_out, 'request')} smaller than asked for left out")
+    each = ""
+    if growth.events >= _TELLING:
+        each = f", {growth.cost_seconds / growth.events * 1000:.2f} ms each"
+    lines.append(f"recording took {format_duration(growth.cost_seconds)} of gdb's time{each}")
+    return lines
+
+
+def _delta(size_bytes: int, mark: str = "") -> Text:
+    from gdbmem.report.drawing import Text
+
+    return Text(
+        mark + format_delta(size_bytes), "red" if size_bytes > 0 else "green" if size_bytes < 0 else "dim"
+    )
+
+
+def growth_json(growth: Growth) -> str:
+    """Return *growth* as ``kind=growth``."""
+    from gdbmem.report.document import head, to_json
+
+    document = {
+        **head("growth", ()),
+        "total_bytes": growth.mapped_bytes,
+        "resident_bytes": growth.resident_bytes,
+        "events": growth.events,
+        "unseen_bytes": growth.unseen_mapped_bytes,
+        "unseen_resident_bytes": growth.unseen_resident_bytes,
+        "unsettled": growth.unsettled,
+        "left_out": growth.left_out,
+        "seconds": round(growth.seconds, 6),
+        "cost_seconds": round(growth.cost_seconds, 6),
+        "paths": [
+            {
+                "bytes": None if path.is_unknown else path.mapped_bytes,
+                "resident_bytes": path.resident_bytes,
+                "resident_is_exact": path.resident_is_exact,
+                "calls": path.calls,
+                "call": path.call,
+                "thread": path.thread,
+                "frames": [frame._asdict() for frame in path.frames],
+            }
+            for path in growth.paths
+        ],
+    }
+    return to_json(document)

@@ -1,0 +1,128 @@
+"""Two recordings of steps, compared: as a table and as ``kind=steps-changes``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Optional
+
+from gdbmem.analysis.step_changes import StepChange, known_bytes
+from gdbmem.analysis.steps import StepSum
+from gdbmem.errors import InputError
+from gdbmem.report.console import print_sentence
+from gdbmem.report.document import FORMAT_VERSION, head, to_json
+from gdbmem.report.steps.steps import place_of_sum
+from gdbmem.text import plural, printable
+from gdbmem.units import format_delta
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from gdbmem.report.source import SourceLines
+
+_TEXTS = ("function", "file")
+_MAY_BE_NULL = (*_TEXTS, "line", "thread", "heap_bytes")
+
+
+def read_recording(text: str, name: str) -> tuple[list[StepSum], str]:
+    """Return the sums by line that `memwatch save` kept, and the source of their numbers; raises InputError."""
+    try:
+        document = json.loads(text)
+        if (
+            document["kind"] != "steps"
+            or document["format_version"] > FORMAT_VERSION
+            or document["by"] != "line"
+        ):
+            raise ValueError
+        sums = [_sum_of(one) for one in document["sums"]]
+        steps = document["steps"]
+        return sums, str(steps[-1]["source"]) if steps else ""
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise InputError(
+            f"{printable(name)} holds no steps that this gdbmem can read",
+            slug="bad-steps",
+            hint="'memwatch save NAME', or 'memwatch report --json -o FILE', keeps some",
+        ) from error
+
+
+def _sum_of(document: dict[str, Any]) -> StepSum:
+    values = {field.name: document[field.name] for field in fields(StepSum)}
+    for name, value in values.items():
+        expected = str if name in _TEXTS else int
+        if not (type(value) is expected or (value is None and name in _MAY_BE_NULL)):
+            raise ValueError(name)
+    return StepSum(**values)
+
+
+def answer_changes(
+    before: Sequence[StepSum], after: Sequence[StepSum], rows: Sequence[StepChange], name: str
+) -> str:
+    """Return by how much the second recording changed memory more than the first, and where most of that is."""
+    sizes = [
+        f"{format_delta(known_bytes(s))} in {plural(sum(one.hits for one in s), 'step')}"
+        for s in (after, before)
+    ]
+    text = f"{sizes[0]}; {sizes[1]} in {printable(name)}"
+    first = next((row for row in rows if row.delta_bytes), None)
+    if first is None or first.delta_bytes is None:
+        return text
+    return f"{text}; most of the difference: {format_delta(first.delta_bytes)} at {_short(first.place)}"
+
+
+def print_changes(
+    sentence: str, rows: Sequence[StepChange], console: Console, sources: SourceLines, top: Optional[int]
+) -> None:
+    """Print *sentence*, then the *top* lines with what they did in each recording."""
+    from rich.table import Table
+
+    print_sentence(console, sentence, "bold")
+    if not rows:
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for title in ("difference", "before", "now", "steps before", "now"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("where", overflow="fold")
+    for row in rows[:top]:
+        delta = "?" if row.delta_bytes is None else format_delta(row.delta_bytes)
+        sizes = (_size(one) for one in (row.before, row.after))
+        hits = (f"{one.hits:,}" if one is not None else "" for one in (row.before, row.after))
+        table.add_row(delta, *sizes, *hits, place_of_sum(row.place, sources))
+    console.print()
+    console.print(table)
+    if top is not None and len(rows) > top:
+        console.print(f"and {plural(len(rows) - top, 'smaller one')} (--top)")
+
+
+def changes_json(sentence: str, rows: Sequence[StepChange]) -> str:
+    """Return the comparison as ``kind=steps-changes``."""
+    return to_json({**head("steps-changes", ()), "answer": sentence, "rows": [_row(row) for row in rows]})
+
+
+def _row(row: StepChange) -> dict[str, object]:
+    place = row.place
+    sides = {
+        f"{side}_{what}": None if one is None else one.hits if what == "hits" else _known(one)
+        for side, one in (("before", row.before), ("after", row.after))
+        for what in ("hits", "bytes")
+    }
+    return {
+        "function": place.function, "file": place.file, "line": place.line, "delta_bytes": row.delta_bytes, **sides,
+    }  # fmt: skip
+
+
+def _known(one: StepSum) -> Optional[int]:
+    return None if one.unknown_hits else one.delta_bytes
+
+
+def _size(one: Optional[StepSum]) -> str:
+    if one is None:
+        return ""
+    return "?" if one.unknown_hits else format_delta(one.delta_bytes)
+
+
+def _short(place: StepSum) -> str:
+    name = (place.file or place.function or "no source known").rpartition("/")[2]
+    if place.line is not None:
+        return f"{printable(name)}:{place.line}"
+    return f"{printable(place.function or name)}"

@@ -1,0 +1,152 @@
+"""The total of a tree between two reads of PSS.
+
+PSS is read as often as a budget allows. At the looks between, the total follows what a cgroup of the program's own
+holds, where it has one. Else it follows what each process has of its own: RSS tells what it took and gave back, page
+faults that left RSS as it was tell what it copied; with a process that ends, its own goes. Either way it meets each
+read of PSS.
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple, Optional
+
+from gdbmem.model.series import TREE
+from gdbmem.series.store import Recording
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_ENOUGH = 60  # reads of PSS, to leave it at them where the looks between know no page faults
+_MOST_LOOKS = 50_000  # of a longer recording the reads of PSS are enough
+_MOST_APART_BYTES = 1 << 20  # RSS and PSS may differ by this in how much they changed,
+_MOST_APART = 0.25  # or by this share of the change
+
+_Sizes = dict[int, tuple[float, Optional[float]]]  # line → RSS, faults
+_Look = tuple[float, _Sizes]
+_Point = tuple[float, float]
+
+
+class Filled(NamedTuple):
+    """The points of a total, and how many of them are not PSS as it was read."""
+
+    points: list[_Point]
+    by_rss: int = 0  # RSS and page faults
+    by_cgroup: int = 0
+
+
+def total_points(recording: Recording) -> Filled:
+    """Return the times and sizes of the tree's total."""
+    read = list(recording.points(TREE, recording.total_metric))
+    if recording.total_metric != "pss_bytes" or len(read) < 2:
+        return Filled(read)
+    held = list(recording.points(TREE, "family_bytes"))
+    if len(held) > len(read):
+        points = _by_cgroup(read, held)
+        return Filled(points, by_cgroup=len(points) - len(read))
+    looks = _looks(recording)
+    counts_faults = any(faults is not None for _, sizes in looks[-50:] for _, faults in sizes.values())
+    if len(looks) > _MOST_LOOKS or (len(read) >= _ENOUGH and not counts_faults):
+        return Filled(read)
+    times = [t for t, _ in looks]
+    private = _private(recording)
+    filled = [read[0]]
+    for before, after in zip(read, read[1:]):
+        between = looks[bisect.bisect_left(times, before[0]) : bisect.bisect_right(times, after[0])]
+        filled += [*_between(before, after, between, private.get(before[0], {})), after]
+    return Filled(filled, by_rss=len(filled) - len(read))
+
+
+def _by_cgroup(read: Sequence[_Point], held: Sequence[_Point]) -> list[_Point]:
+    """Return the points of *read*, and those of *held* between, moved by how far *read* is from it there."""
+    sizes = dict(held)
+    offsets = [(t, value - sizes[t]) for t, value in read if t in sizes]
+    if not offsets:
+        return list(read)
+    times, known = [t for t, _ in offsets], dict(read)
+    points = list(read)
+    for t, size in held:
+        if t in known or t < times[0]:
+            continue
+        place = bisect.bisect_right(times, t)
+        begin, first = offsets[place - 1]
+        end, last = offsets[min(place, len(offsets) - 1)]
+        part = (t - begin) / (end - begin) if end > begin else 0.0
+        points.append((t, size + first + (last - first) * part))
+    return sorted(points)
+
+
+def _looks(recording: Recording) -> list[_Look]:
+    return [
+        (t, {line: (rss, faults) for _, line, rss, faults in rows})
+        for t, rows in groupby(recording.sizes_by_time(), key=itemgetter(0))
+    ]
+
+
+def _private(recording: Recording) -> dict[float, dict[int, float]]:
+    """Return what each line had of its own at each read of PSS."""
+    found: dict[float, dict[int, float]] = {}
+    for line in recording.lines:
+        for t, size in recording.points(line.number, "uss_bytes"):
+            found.setdefault(t, {})[line.number] = size
+    return found
+
+
+def _between(
+    before: _Point, after: _Point, looks: Sequence[_Look], private: dict[int, float]
+) -> Iterator[_Point]:
+    begin, end = before[0], after[0]
+    if len(looks) < 3 or (looks[0][0], looks[-1][0]) != (begin, end):
+        return
+    course = _course(looks, private)
+    if course is None:
+        return
+    apart = (after[1] - before[1]) - course[-1]
+    moved = sum(abs(b - a) for a, b in zip(course, course[1:]))
+    if abs(apart) > max(_MOST_APART_BYTES, _MOST_APART * moved):
+        return
+    for (t, _), change in zip(looks[1:-1], course[1:]):
+        yield t, before[1] + change + apart * (t - begin) / (end - begin)
+
+
+def _course(looks: Sequence[_Look], private: dict[int, float]) -> Optional[list[float]]:
+    """Return by how much the total has changed at each of *looks*; None where that can't be told.
+
+    One that is born or dies brings or takes pages that others share. What is its own was read with PSS (*private*), or
+    its faults tell.
+    """
+    total, course = 0.0, [0.0]
+    own = dict(private)
+    for (_, before), (_, after) in zip(looks, looks[1:]):
+        for line in before.keys() | after.keys():
+            change = _change(before.get(line), after.get(line), own.get(line))
+            if change is None:
+                return None
+            total += change
+            if line not in after:
+                own.pop(line, None)
+            elif line in own or line not in before:
+                own[line] = own.get(line, 0.0) + change
+        course.append(total)
+    return course
+
+
+def _change(
+    before: Optional[tuple[float, Optional[float]]],
+    after: Optional[tuple[float, Optional[float]]],
+    own: Optional[float],
+) -> Optional[float]:
+    """Return the change of what the process on a line has of its own: *own* bytes before, None if that is unknown."""
+    if after is None:
+        return None if own is None else -own
+    born = None if after[1] is None else min(after[1] * _PAGE, after[0])
+    if before is None:
+        return born
+    if before[1] is None or after[1] is None:
+        return after[0] - before[0]
+    if after[1] < before[1]:  # another process on the same line
+        return None if own is None or born is None else born - own
+    grown = after[0] - before[0]
+    return grown + max((after[1] - before[1]) * _PAGE - max(grown, 0.0), 0.0)

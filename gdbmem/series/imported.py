@@ -1,0 +1,53 @@
+"""Series of other tools as recordings of ours, for as long as they are looked at."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+
+from gdbmem.formats.series import RecordedSeries, read_series, series_tool
+from gdbmem.formats.spooling import location
+from gdbmem.model.series import TREE, Line, Reading, Sample, SeriesFacts
+from gdbmem.runs.run import Run, is_run
+from gdbmem.series.store import SeriesWriter
+
+_NO_PROCESS = 0
+
+
+@contextlib.contextmanager
+def recorded(operands: Sequence[Path]) -> Iterator[list[Path]]:
+    """Yield the run folders of *operands*, runs or files of other tools; raises InputError for a damaged one."""
+    with contextlib.ExitStack() as stack:
+        yield [
+            _run_of(path, stack) if not is_run(path) and is_series_file(path) else path for path in operands
+        ]
+
+
+def is_series_file(path: Path) -> bool:
+    """Tell whether the file at *path* is a series that another tool recorded."""
+    return location(path).is_file() and series_tool(path) is not None
+
+
+def _run_of(path: Path, stack: contextlib.ExitStack) -> Path:
+    series = read_series(path)
+    above = stack.enter_context(tempfile.TemporaryDirectory(prefix="gdbmem-"))
+    run = Run.create(series.target, parent=Path(above), pid=0, folder=Path(above) / path.name)
+    run.update()  # now it is a run
+    _write(run.folder, series)
+    return run.folder
+
+
+def _write(folder: Path, series: RecordedSeries) -> None:
+    times = [t for t, _ in series.points]
+    spacing = median(b - a for a, b in zip(times, times[1:])) if len(times) > 1 else 1.0
+    facts = SeriesFacts(f"{series.target} ({series.tool})", spacing, series.began, "", 0.0)
+    writer = SeriesWriter(folder, facts)
+    try:
+        line = Line(1, _NO_PROCESS, 0, series.target, "", TREE, 0.0)
+        readings = [(t, Reading(rss_bytes=round(size))) for t, size in series.points]
+        writer.extend((Sample(t, number, reading) for t, reading in readings for number in (TREE, 1)), [line])
+    finally:
+        writer.close()

@@ -1,0 +1,482 @@
+"""A recording of memory over time in a run folder: SQLite, one row a reading, safe against any death.
+
+Every whole look is one transaction in WAL mode, the glances between two of them wait in a journal: a writer
+that is killed loses at most the look it was at.
+Rows get fewer with age, but the smallest and the largest value of each stretch stay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, fields, replace
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Optional, get_type_hints
+from urllib.parse import quote
+
+from gdbmem.errors import InputError
+from gdbmem.linux.monitoring.quick_sample import PAGE_BYTES, Glance, sizes_of
+from gdbmem.model.series import READING_FIELDS, TREE, Line, Mark, Reading, Sample, SeriesFacts
+from gdbmem.runs.distrust import DamagedError, typed_facts
+from gdbmem.runs.run import DATABASE, has_series
+from gdbmem.series.journal import Journal, forget_journal, read_journal
+from gdbmem.series.thinning import thin
+from gdbmem.text import printable
+
+_LOCK = "series.lock"
+_VERSION = 3  # 2: GPUs and cgroups; 3: copied pages by process, torn rounds; what an older one doesn't have is unknown
+_LINE_FIELDS = tuple(entry.name for entry in fields(Line))
+# dataclasses.astuple() copies deeply and takes longer than all the rest.
+_line_values = attrgetter(*_LINE_FIELDS)
+_SAMPLE_FIELDS = ("line", "t", *READING_FIELDS)
+_INSERT = f"INSERT OR REPLACE INTO sample ({', '.join(_SAMPLE_FIELDS)}) VALUES ({', '.join('?' * len(_SAMPLE_FIELDS))})"
+_GLANCED = (
+    "(line, t, rss_bytes, shared_bytes, minor_faults, family_bytes)"
+    f" VALUES (?, ?, ? * {PAGE_BYTES}, ? * {PAGE_BYTES}, ?, ?)"
+)
+_MOST_SECONDS, _STEPS = (
+    300.0,
+    10_000_000,
+)  # a reader is ended after; looked at so often, in SQLite's instructions
+_MOST_WAITING = 20_000  # looks kept in memory while the disk is full or the database is locked
+
+
+class Damaged(InputError):  # noqa: N818
+    """The database can't be read as one."""
+
+
+class SeriesWriter:
+    """Writes a recording. One writer at a time: a second one is refused."""
+
+    def __init__(self, folder: Path, facts: Optional[SeriesFacts] = None) -> None:
+        """Open the recording in *folder*; *facts* begin a new one, None goes on with the one there.
+
+        Raises InputError where another monitor writes there, or no new one can be written; Damaged.
+        """
+        self._folder = folder
+        self._lock = _take_lock(folder)
+        self._waiting: list[tuple[str, Sequence[Sequence[Any]]]] = []
+        self._glances: list[Glance] = []
+        self.lost_writes = 0
+        try:
+            if facts is not None:
+                _begin(folder, facts)
+            self._connection = _connect(folder / DATABASE)
+            _check_version(self._connection, folder)
+            _prepare(self._connection)
+            self.facts = read_facts(self._connection)
+        except sqlite3.DatabaseError as error:
+            os.close(self._lock)
+            raise _damaged(folder, error) if facts is None else _unwritable(folder, error) from None
+        except InputError:
+            os.close(self._lock)
+            raise
+        self._journal = Journal(folder)
+        self._glances += read_journal(folder)  # of a writer that was killed
+
+    def append(self, t: float, readings: Sequence[tuple[int, Reading]], lines: Sequence[Line] = ()) -> str:
+        """Keep one look, and the glances before it; return "" or, when it could not be written now, why.
+
+        What could not be written is kept in memory and tried again with the next look.
+        """
+        self._take_glances()
+        places = ", ".join("?" * len(_LINE_FIELDS))
+        if lines:
+            values = [[_storable(value) for value in _line_values(line)] for line in lines]
+            self._waiting.append((f"INSERT OR REPLACE INTO line VALUES ({places})", values))
+        self._waiting.append((_INSERT, [(line, t, *reading) for line, reading in readings]))
+        return self._flush()
+
+    def extend(self, samples: Iterable[Sample], lines: Sequence[Line]) -> str:
+        """Keep many samples at once; returns as append() does."""
+        self._waiting.append((_INSERT, [(line, t, *reading) for t, line, reading in samples]))
+        return self.append(0.0, [], lines)
+
+    def glance(self, glance: Glance) -> None:
+        """Keep *glance* in the journal until the next append()."""
+        self._glances.append(glance)
+        self._journal.append(glance)
+
+    def _take_glances(self) -> None:
+        if self._glances:
+            self._waiting.append((f"INSERT OR IGNORE INTO sample {_GLANCED}", list(_rows_of(self._glances))))
+            self._glances.clear()
+
+    def mark(self, mark: Mark) -> str:
+        """Keep *mark*; returns as append() does."""
+        self._waiting.append(("INSERT INTO mark VALUES (?, ?)", [(mark.t, _storable(mark.text))]))
+        return self._flush()
+
+    def _flush(self) -> str:
+        try:
+            with self._connection:
+                for statement, rows in self._waiting:
+                    self._connection.executemany(statement, rows)
+        except sqlite3.Error as error:
+            surplus = len(self._waiting) - _MOST_WAITING
+            if surplus > 0:
+                del self._waiting[:surplus]
+                self.lost_writes += surplus
+            return str(error)
+        self._waiting.clear()
+        if not self._glances:
+            self._journal.clear()
+        return ""
+
+    def doubt_threads(self) -> None:
+        """Say of this recording that its count of threads is a lower bound."""
+        if self.facts.exact_threads:
+            self.facts = replace(self.facts, exact_threads=False)
+            self._waiting.append(("UPDATE fact SET value = ? WHERE name = 'exact_threads'", [(False,)]))
+
+    def marks_since(self, count: int) -> list[Mark]:
+        """Return the marks after the first *count*: others may have set some."""
+        with contextlib.suppress(sqlite3.Error):
+            rows = self._connection.execute(
+                "SELECT t, text FROM mark ORDER BY rowid LIMIT -1 OFFSET ?", (count,)
+            )
+            return [Mark(*row) for row in rows]
+        return []
+
+    def thin(self, now: float, *, chunk_seconds: float = 600.0) -> int:
+        """Drop rows that are old and say nothing new, a bounded stretch at a time; return how many."""
+        with contextlib.suppress(sqlite3.Error), self._connection:
+            return thin(self._connection, now, chunk_seconds)
+        return 0
+
+    @property
+    def has_gone(self) -> bool:
+        """Whether nobody finds the recording where it was: its folder has been removed or renamed."""
+        return not has_series(self._folder)
+
+    def close(self) -> None:
+        """Fold the journal into the database and let others write; a second call does nothing.
+
+        What can't be written even now is lost, and counted.
+        """
+        if self._lock < 0:
+            return
+        self._take_glances()
+        if self._flush():
+            self.lost_writes += len(self._waiting)
+        with contextlib.suppress(sqlite3.Error):  # the next one to open it does the same
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._connection.close()
+        self._journal.close()
+        os.close(self._lock)
+        self._lock = -1
+
+
+class Recording:
+    """Reads a recording, also one that is still being written."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open the recording in *folder*; raises InputError where there is none, Damaged."""
+        self.folder = folder
+        path = folder / DATABASE
+        if not path.is_file():
+            raise InputError(
+                f"{printable(str(folder))} holds no series",
+                slug="no-series",
+                hint="name a run folder that 'gdbmem monitor' made",
+            )
+        # Read before the database: what the writer takes over meanwhile is then in both, not in neither.
+        glances = read_journal(folder)
+        try:
+            self._connection = _connect_reader(path)
+            _check_version(self._connection, folder)
+            self.facts = read_facts(self._connection)
+            self._columns = _columns(self._connection)
+            self._take_in(glances)
+            self.lines = [
+                Line(**values) for values in self._typed(Line, "SELECT * FROM line ORDER BY number")
+            ]
+            self.marks = [
+                Mark(**values) for values in self._typed(Mark, "SELECT t, text FROM mark ORDER BY t")
+            ]
+        except (sqlite3.DatabaseError, TypeError, ValueError, KeyError) as error:
+            raise _damaged(folder, error) from None
+
+    def _take_in(self, glances: Sequence[Glance]) -> None:
+        """Make the *glances* that the database doesn't have yet look as if it had them."""
+        if not glances:
+            return
+        run = self._connection.execute
+        run("CREATE TEMP TABLE glanced AS SELECT * FROM main.sample LIMIT 0")
+        self._connection.executemany(f"INSERT INTO glanced {_GLANCED}", _rows_of(glances))
+        run(
+            "DELETE FROM glanced WHERE EXISTS"
+            " (SELECT 1 FROM main.sample AS s WHERE s.line = glanced.line AND s.t = glanced.t)"
+        )
+        # A temporary view comes before the table of the same name.
+        run("CREATE TEMP VIEW sample AS SELECT * FROM main.sample UNION ALL SELECT * FROM temp.glanced")
+
+    def close(self) -> None:
+        """Close the database."""
+        self._connection.close()
+
+    @property
+    def total_metric(self) -> str:
+        """Name what the tree's total is: PSS, or RSS where there was only ever one process at a time."""
+        if len(self.lines) <= 1:
+            return "rss_bytes"
+        return "pss_bytes" if next(self.points(0, "pss_bytes"), None) else "rss_bytes"
+
+    def looks(self) -> list[float]:
+        """Return when the tree was looked at."""
+        return [
+            t
+            for (t,) in self._rows(
+                f"SELECT t FROM sample WHERE line = ? AND {_is_number('t')} ORDER BY t", TREE
+            )
+            if t is not None  # as a damaged index has it
+        ]
+
+    def points(self, line: int, metric: str) -> Iterator[tuple[float, float]]:
+        """Yield the time and value of *metric* on *line*, where it was read, in order of time."""
+        assert metric in READING_FIELDS
+        if metric not in self._columns:
+            return
+        numbers = f"{_is_number('t')} AND {_is_number(metric)}"
+        query = f"SELECT t, {metric} FROM sample WHERE line = ? AND {numbers} ORDER BY t"
+        yield from (row for row in self._rows(query, line) if None not in row)
+
+    def sizes_by_time(self) -> Iterator[tuple[float, int, float, Optional[float]]]:
+        """Yield time, line, RSS and minor faults of each process at each look, in order of time."""
+        faults = f"CASE WHEN {_is_number('minor_faults')} THEN minor_faults END"
+        yield from self._rows(
+            f"SELECT t, line, rss_bytes, {faults} FROM sample"
+            f" WHERE line > 0 AND {_is_number('t')} AND {_is_number('rss_bytes')} ORDER BY t, line"
+        )
+
+    def samples(self) -> Iterator[Sample]:
+        """Yield everything, in order of time."""
+        for line, t, *values in self._rows(f"SELECT {self._selected} FROM sample ORDER BY t, line"):
+            yield self._sample(line, t, values)
+
+    def last(self, line: int) -> Optional[Sample]:
+        """Return the last sample of *line*."""
+        query = f"SELECT {self._selected} FROM sample WHERE line = ? ORDER BY t DESC LIMIT 1"
+        for number, t, *values in self._rows(query, line):
+            return self._sample(number, t, values)
+        return None
+
+    def _sample(self, line: Any, t: Any, values: Sequence[Any]) -> Sample:
+        if any(isinstance(value, (str, bytes)) for value in (line, t, *values)):
+            raise _damaged(self.folder, DamagedError("a sample holds text"))
+        return Sample(t, line, Reading(*values))
+
+    def _typed(self, kind: Any, query: str) -> Iterator[dict[str, Any]]:
+        names, kinds = [entry.name for entry in fields(kind)], get_type_hints(kind)
+        for row in self._rows(query):
+            values, wrong = typed_facts(dict(zip(names, row)), kinds)
+            if wrong or len(row) != len(names):
+                raise DamagedError(f"{wrong[0] if wrong else 'a column'} is of another type")
+            yield values
+
+    @property
+    def _selected(self) -> str:
+        return ", ".join(name if name in self._columns else "NULL" for name in _SAMPLE_FIELDS)
+
+    def _rows(self, query: str, *values: Any) -> Iterator[Any]:
+        try:
+            yield from self._connection.execute(query, values)
+        except sqlite3.DatabaseError as error:
+            raise _damaged(self.folder, error) from None
+
+
+def _rows_of(glances: Iterable[Glance]) -> Iterator[tuple[Any, ...]]:
+    """Yield line, time, resident and shared pages, faults, the family's bytes.
+
+    Line by line, which is much the fastest to insert.
+
+    The tree's own row says that it was looked at, and how big it was where it had only one process.
+    """
+    for _, group in groupby(glances, _kind_of):
+        alike = list(group)
+        if alike[0].lines.isdigit():
+            families = [glance.family_bytes for glance in alike]
+            yield from ((TREE, *rest, family) for (_, *rest), family in zip(sizes_of(alike), families))
+        else:
+            yield from ((TREE, glance.t, None, None, None, glance.family_bytes) for glance in alike)
+        yield from ((*row, None) for row in sizes_of(alike))
+
+
+def _kind_of(glance: Glance) -> tuple[bytes, int]:
+    return glance.lines, len(glance.statm.partition(b"\n")[0].split())
+
+
+def _begin(folder: Path, facts: SeriesFacts) -> None:
+    """Make a new database, under another name first: nobody ever finds half of one."""
+    new = folder / f"{DATABASE}.new"
+    new.unlink(missing_ok=True)
+    new.touch(mode=0o600)
+    with contextlib.closing(_connect(new)) as connection, connection:
+        _prepare(connection)
+        connection.executemany("INSERT INTO fact VALUES (?, ?)", asdict(facts).items())
+        connection.execute("INSERT INTO fact VALUES ('version', ?)", (_VERSION,))
+    new.rename(folder / DATABASE)
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    """Make the tables, or in an older database what it lacks; raises sqlite3.DatabaseError for a damaged one."""
+    run = connection.execute
+    run("PRAGMA journal_mode = WAL")
+    run("PRAGMA synchronous = NORMAL")
+    numbers = ", ".join(f"{name} NUMERIC" for name in READING_FIELDS)
+    columns = ", ".join(_LINE_FIELDS[1:])
+    run(
+        f"CREATE TABLE IF NOT EXISTS sample (line INTEGER, t REAL, {numbers}, PRIMARY KEY (line, t)) WITHOUT ROWID"
+    )
+    for name in sorted(set(READING_FIELDS) - _columns(connection)):
+        run(f"ALTER TABLE sample ADD COLUMN {name} NUMERIC")
+    run(f"CREATE TABLE IF NOT EXISTS line (number INTEGER PRIMARY KEY, {columns})")
+    run("CREATE TABLE IF NOT EXISTS mark (t REAL, text TEXT)")
+    run("CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value)")
+    run("UPDATE fact SET value = ? WHERE name = 'version' AND value < ?", (_VERSION, _VERSION))
+    connection.commit()
+    if run("PRAGMA quick_check(1)").fetchone()[0] != "ok":
+        raise sqlite3.DatabaseError("its pages don't fit together")
+
+
+def is_being_written(folder: Path) -> bool:
+    """Tell whether a monitor writes into *folder* now."""
+    try:
+        os.close(_take_lock(folder, create=False))
+    except InputError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def add_mark(folder: Path, text: str, t: float) -> None:
+    """Add a mark to the recording in *folder*, beside its monitor; raises InputError."""
+    try:
+        connection = _connect(folder / DATABASE)
+        with contextlib.closing(connection), connection:
+            connection.execute("INSERT INTO mark VALUES (?, ?)", (t, _storable(text)))
+    except sqlite3.Error as error:
+        raise _damaged(folder, error) from None
+
+
+def set_aside(folder: Path) -> Path:
+    """Rename a damaged database so that a new one can be begun; return its new name."""
+    number = 1
+    while (aside := folder / f"series.damaged-{number}.sqlite").exists():
+        number += 1
+    (folder / DATABASE).rename(aside)
+    for suffix in ("-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            (folder / (DATABASE + suffix)).rename(f"{aside}{suffix}")
+    forget_journal(folder)
+    return aside
+
+
+def _check_version(connection: sqlite3.Connection, folder: Path) -> None:
+    row = connection.execute("SELECT value FROM fact WHERE name = 'version'").fetchone()
+    if row is not None and not isinstance(row[0], int):
+        raise sqlite3.DatabaseError("its version is of another type")
+    if row is not None and row[0] > _VERSION:
+        raise InputError(
+            f"a newer gdbmem wrote the series in {printable(str(folder))}",
+            slug="series-newer",
+            hint="read it with that one",
+        )
+
+
+def read_facts(connection: sqlite3.Connection) -> SeriesFacts:
+    """Return the facts of the recording behind *connection*; raises sqlite3.DatabaseError."""
+    values = dict(connection.execute("SELECT name, value FROM fact"))
+    names = [entry.name for entry in fields(SeriesFacts)]
+    if not set(names) <= values.keys():
+        raise sqlite3.DatabaseError("its facts are missing")
+    chosen = {name: values[name] for name in names}
+    chosen["exact_threads"] = bool(chosen["exact_threads"])
+    typed, wrong = typed_facts(chosen, get_type_hints(SeriesFacts))
+    if wrong:
+        raise sqlite3.DatabaseError(f"{wrong[0]} is of another type")
+    return SeriesFacts(**typed)
+
+
+def _is_number(column: str) -> str:
+    """Return the condition that *column* holds a finite number; in SQLite any column may hold anything."""
+    return f"{column} BETWEEN -1.7e308 AND 1.7e308"
+
+
+def _connect_reader(path: Path) -> sqlite3.Connection:
+    """Open the database at *path* to be read only: it may be a stranger's, made to run for ever.
+
+    Raises sqlite3.DatabaseError where it holds anything but the tables of a recording.
+    """
+    for suffix in ("-wal", "-shm", "-journal"):
+        if path.with_name(path.name + suffix).is_symlink():
+            raise sqlite3.DatabaseError(f"{path.name}{suffix} is a link")
+    address = f"file:{quote(str(path.absolute()))}?mode=ro"
+    connection = sqlite3.connect(address, timeout=0.25, check_same_thread=False, uri=True)
+    began = time.monotonic()
+    # Called again and again while a statement runs; true ends it.
+    connection.set_progress_handler(lambda: time.monotonic() - began > _MOST_SECONDS, _STEPS)
+    connection.execute("PRAGMA trusted_schema = OFF")
+    wanted = "type = 'table' AND name IN ('sample', 'line', 'mark', 'fact') AND sql LIKE 'CREATE TABLE %'"
+    own = "name LIKE 'sqlite\\_%' ESCAPE '\\'"  # the index of a primary key
+    if connection.execute(
+        f"SELECT 1 FROM main.sqlite_master WHERE NOT ({wanted}) AND NOT ({own})"
+    ).fetchone():
+        raise sqlite3.DatabaseError("it holds more than a recording's tables")
+    for table in ("sample", "line", "mark", "fact"):
+        if any(row[6] for row in connection.execute(f"PRAGMA main.table_xinfo({table})")):
+            raise sqlite3.DatabaseError(f"table {table} has computed columns")
+    return connection
+
+
+def _columns(connection: sqlite3.Connection) -> set[str]:
+    return {row[1] for row in connection.execute("PRAGMA main.table_info(sample)")}
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    # SQLite gives what it puts beside a database the rights of that.
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+    return sqlite3.connect(path, timeout=0.25, check_same_thread=False)
+
+
+def _take_lock(folder: Path, *, create: bool = True) -> int:
+    flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+    descriptor = os.open(folder / _LOCK, flags, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise InputError(
+            f"another monitor is writing to {printable(str(folder))}",
+            slug="series-in-use",
+            hint="let it end, or name another folder with --run",
+        ) from None
+    return descriptor
+
+
+def _damaged(folder: Path, error: Exception) -> Damaged:
+    return Damaged(
+        f"the series in {printable(str(folder))} can't be read: {printable(str(error))}",
+        slug="series-damaged",
+        hint="'gdbmem monitor --resume' sets it aside and begins a new one; 'sqlite3 FILE .recover' may save rows",
+    )
+
+
+def _unwritable(folder: Path, error: Exception) -> InputError:
+    return InputError(
+        f"cannot write into the run folder {printable(str(folder))}: {printable(str(error))}",
+        slug="run-unwritable",
+        hint="free some space there, or name a folder on another disk with --run",
+    )
+
+
+def _storable(value: Any) -> Any:
+    # SQLite's text is UTF-8; names of processes may hold other bytes.
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value

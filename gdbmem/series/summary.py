@@ -1,0 +1,257 @@
+"""From a recording on disk to what it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Optional
+
+from gdbmem.analysis.series.statistics import thinned
+from gdbmem.analysis.series.teardown import without_teardown
+from gdbmem.analysis.series.thread_leftover import left_by_each
+from gdbmem.analysis.series.verdict import judge
+from gdbmem.errors import Notice
+from gdbmem.model.series import TREE
+from gdbmem.model.series_summary import CgroupSummary, Component, LineSummary, SeriesSummary, Spike
+from gdbmem.model.verdict import Verdict
+from gdbmem.series.filling import Filled, total_points
+from gdbmem.series.store import Recording
+from gdbmem.units import format_duration
+
+_COMPONENTS = {
+    "anonymous": "anonymous_bytes",
+    "file": "file_bytes",
+    "shared memory": "shmem_bytes",
+    "[heap]": "heap_bytes",
+    "swap": "swap_bytes",
+}
+_LEAST_SPIKE_BYTES, _LEAST_SPIKE = 4 << 20, 0.1
+_GAP = 5  # intervals without a sample
+_MOST_LINES = 200  # that get a row of their own
+
+
+def summarize(recording: Recording) -> SeriesSummary:
+    """Judge *recording* and sum it up."""
+    metric = recording.total_metric
+    looks, gaps = _looks(recording)
+    points, by_rss, by_cgroup = judged_points(recording)
+    times, values = thinned(points)
+    verdict = judge(times, values, metric=metric, marks=recording.marks)
+    if not recording.lines:
+        verdict = replace(verdict, evidence="no process was there to be watched")
+    lines = [_line(recording, number) for number in range(min(len(recording.lines), _MOST_LINES))]
+    cgroup = _cgroup(recording)
+    return SeriesSummary(
+        facts=recording.facts,
+        metric=metric,
+        seconds=looks[-1] - looks[0] if looks else 0.0,
+        samples=len(looks),
+        looks_by_rss=by_rss,
+        looks_by_cgroup=by_cgroup,
+        reads_of_pss=sum(1 for _ in recording.points(TREE, "pss_bytes")),
+        first_bytes=values[0] if values else None,
+        last_bytes=values[-1] if values else None,
+        peak_bytes=_peak(recording, metric, values),
+        spikes=_spikes(recording) if len(recording.lines) > 1 else (),
+        verdict=verdict,
+        lines=lines,
+        components=_components(recording),
+        threads_started=_threads_started(recording, lines),
+        copied_bytes=_counter(recording, "copied_bytes"),
+        copiers=_counter(recording, "copiers"),
+        torn_rounds=_counter(recording, "torn_rounds") or 0,
+        gaps=gaps,
+        seconds_to_limit=_time_left(recording, verdict, cgroup, values[-1] if values else None),
+        notices=_notices(recording, gaps),
+        cgroup=cgroup,
+        left_by_thread_bytes=left_by_each(
+            list(zip(times, values)), list(recording.points(TREE, "threads_started"))
+        ),
+        cpu_seconds=_most_above_first(recording, "cpu_seconds"),
+        gpu_peak_bytes=max((value for _, value in recording.points(TREE, "gpu_bytes")), default=None),
+    )
+
+
+def _peak(recording: Recording, metric: str, values: Sequence[float]) -> Optional[float]:
+    """Return the most that there ever was: of a single process the kernel's own count, which misses no spike."""
+    peaks = list(values)
+    if metric == "rss_bytes" and len(recording.lines) == 1 and values:
+        peaks += [peak for line in (TREE, recording.lines[0].number) for peak in _peaks(recording, line)]
+    return max(peaks, default=None)
+
+
+def _peaks(recording: Recording, line: int) -> list[float]:
+    return [value for _, value in recording.points(line, "peak_rss_bytes")]
+
+
+def _spikes(recording: Recording) -> list[Spike]:
+    """Return the processes whose RSS was, for less than a look, well above all that was read of it."""
+    found = []
+    for line in recording.lines[:_MOST_LINES]:
+        seen = max((value for _, value in recording.points(line.number, "rss_bytes")), default=None)
+        peak = max(_peaks(recording, line.number), default=0.0)
+        if seen is not None and peak - seen > max(_LEAST_SPIKE_BYTES, _LEAST_SPIKE * seen):
+            found.append(Spike(line, peak))
+    highest = max(_peaks(recording, TREE), default=0.0)
+    known = [peak for line in recording.lines for peak in _peaks(recording, line.number)]
+    known += [value for line in recording.lines for _, value in recording.points(line.number, "rss_bytes")]
+    if highest - max(known, default=0.0) > max(_LEAST_SPIKE_BYTES, _LEAST_SPIKE * highest):
+        found.append(Spike(None, highest))
+    return sorted(found, key=lambda spike: -spike.rss_bytes)
+
+
+def judged_points(recording: Recording) -> Filled:
+    """Return the times and sizes that the verdict is about.
+
+    The last samples of what has ended, while it was being torn down, are no part of its life.
+    """
+    line = judged_line(recording)
+    metric = recording.total_metric
+    filled = total_points(recording) if line == TREE else Filled(list(recording.points(line, metric)))
+    ended = bool(recording.lines) and all(known.gone is not None for known in recording.lines)
+    return filled._replace(points=without_teardown(filled.points)) if ended else filled
+
+
+def judged_line(recording: Recording) -> int:
+    """Return the line to judge: the tree's; where PSS can't be read, that of the process with the highest peak."""
+    if len(recording.lines) <= 1 or recording.total_metric == "pss_bytes":
+        return TREE
+    peaks = {
+        n.number: max((v for _, v in recording.points(n.number, "rss_bytes")), default=0.0)
+        for n in recording.lines
+    }
+    return max(peaks, key=peaks.__getitem__)
+
+
+def _looks(recording: Recording) -> tuple[list[float], list[tuple[float, float]]]:
+    looks = recording.looks()
+    longest = _GAP * recording.facts.interval_seconds
+    last = looks[-1] if looks else 0.0
+    # Old rows have been thinned on purpose: a minute there is no gap.
+    gaps = [
+        (a, b) for a, b in zip(looks, looks[1:]) if b - a > max(longest, 0.5, 30.0 if last - a > 3600 else 0.0)
+        and b - a > (150.0 if last - a > 86400 else 0.0)
+    ]  # fmt: skip
+    return looks, gaps
+
+
+def _threads_started(recording: Recording, lines: Sequence[LineSummary]) -> int:
+    # The tree's counter has those of all lines, but for the last words of those that died at the very end.
+    counter = max((value for _, value in recording.points(TREE, "threads_started")), default=0)
+    return max(sum(line.threads_started for line in lines), int(counter))
+
+
+def _line(recording: Recording, index: int) -> LineSummary:
+    line = recording.lines[index]
+    metric = "pss_bytes" if recording.total_metric == "pss_bytes" else "rss_bytes"
+    values = [value for _, value in recording.points(line.number, metric)]
+    peaks = _peaks(recording, line.number) if metric == "rss_bytes" and values else []
+    dirty = [value for _, value in recording.points(line.number, "private_dirty_bytes")]
+    return LineSummary(
+        line=line,
+        metric=metric,
+        first_bytes=values[0] if values else None,
+        last_bytes=values[-1] if values else None,
+        peak_bytes=max([*values, *peaks], default=None),
+        private_dirty_change_bytes=dirty[-1] - dirty[0] if dirty else None,
+        threads_started=int(counted(value for _, value in recording.points(line.number, "threads_started"))),
+        most_threads=int(max((value for _, value in recording.points(line.number, "threads")), default=0)),
+    )
+
+
+def counted(values: Iterable[float]) -> float:
+    """Return by how much a counter rose; where it falls, another process began anew on its line."""
+    total, before = 0.0, 0.0
+    for value in values:
+        total += value - before if value >= before else value
+        before = value
+    return total
+
+
+def _components(recording: Recording) -> Sequence[Component]:
+    found = []
+    for name, metric in _COMPONENTS.items():
+        _, values = thinned(recording.points(TREE, metric))
+        if len(values) >= 2:
+            found.append(Component(name, values[-1] - values[0]))
+    return sorted(found, key=lambda component: -abs(component.change_bytes))
+
+
+def _counter(recording: Recording, metric: str) -> Optional[int]:
+    """Return by how much a counter of the tree rose; None where it was not recorded."""
+    values = [value for _, value in recording.points(TREE, metric)]
+    return int(counted(values)) if values else None
+
+
+def _cgroup(recording: Recording) -> Optional[CgroupSummary]:
+    used = [value for _, value in recording.points(TREE, "cgroup_bytes")]
+    if not used:
+        return None
+    peaks = [value for _, value in recording.points(TREE, "cgroup_peak_bytes")]
+    peak = peaks[-1] if peaks and peaks[-1] > peaks[0] else None  # else it was reached before
+    return CgroupSummary(
+        last_bytes=used[-1],
+        peak_bytes=max([*used, *([peak] if peak is not None else [])]),
+        cache_bytes=_last(recording, "cgroup_cache_bytes"),
+        limit_bytes=_last(recording, "cgroup_limit_bytes"),
+        limit_hits=_rise(recording, "cgroup_limit_hits"),
+        kills=_rise(recording, "cgroup_kills"),
+    )
+
+
+def _last(recording: Recording, metric: str) -> Optional[float]:
+    values = [value for _, value in recording.points(TREE, metric)]
+    return values[-1] if values else None
+
+
+def _rise(recording: Recording, metric: str) -> Optional[int]:
+    values = [value for _, value in recording.points(TREE, metric)]
+    return int(values[-1] - values[0]) if values else None
+
+
+def _most_above_first(recording: Recording, metric: str) -> Optional[float]:
+    # Not the last: with --resume a counter begins anew, and then what it lost is unknown.
+    values = [value for _, value in recording.points(TREE, metric)]
+    return max(values) - values[0] if values else None
+
+
+def _time_left(
+    recording: Recording, verdict: Verdict, cgroup: Optional[CgroupSummary], last: Optional[float]
+) -> Optional[float]:
+    if cgroup is not None and cgroup.kills:
+        return None  # it has been reached
+    if not verdict.grows or verdict.slope is None or verdict.slope.value <= 0 or last is None:
+        return None
+    free, limit = cgroup.free_bytes if cgroup else None, recording.facts.limit_bytes
+    if free is None or recording.facts.limit_of == "the machine":
+        free = max(limit - last, 0.0) if limit else None
+    return None if free is None else free / verdict.slope.value
+
+
+def _notices(recording: Recording, gaps: Sequence[tuple[float, float]]) -> list[Notice]:
+    found = []
+    if len(recording.lines) > 1 and recording.total_metric == "rss_bytes":
+        found.append(
+            Notice(
+                "no-pss",
+                "the PSS of these processes could not be read, so their memory has no honest total "
+                "(shared pages would count once for each): the biggest process is judged; run as root or as their user",
+            )
+        )
+    if gaps and recording.lines:
+        longest = max(b - a for a, b in gaps)
+        found.append(
+            Notice(
+                "series-gap",
+                f"nothing was recorded for {format_duration(longest)}"
+                if len(gaps) == 1
+                else f"nothing was recorded {len(gaps)} times, for {format_duration(longest)} at the longest",
+            )
+        )
+    if len(recording.lines) > _MOST_LINES:
+        found.append(
+            Notice(
+                "many-lines", f"only the first {_MOST_LINES} of {len(recording.lines)} lines are summed up"
+            )
+        )
+    return found

@@ -1,0 +1,1 @@
+"""Installation: gdb's Python and its packages, the user's gdbinit, requirements."""

@@ -1,0 +1,273 @@
+"""Filling the private folder of gdb's Python with rich, pygments and what they need: pure Python only."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from gdbmem.errors import InputError, ToolError
+from gdbmem.files import NEUTRAL_FOLDER
+from gdbmem.setup.gdb_python import GdbPython, data_folder, gdb_python, private_folder, run_python_in_gdb
+from gdbmem.text import printable
+
+WANTED = ("rich>=13.4", "pygments>=2.20")
+_MANIFEST = "gdbmem-packages.json"
+_STAMPS = "gdbs.json"
+_PIP_SECONDS = 600.0
+_IMPORTS = "rich.console, rich.table, rich.syntax, rich.text, pygments.lexers.c_cpp, pygments.util"
+_REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)[^;]*(?:;(.*))?")
+_CLAUSE = re.compile(r"\s*(>=|<=|!=|==|~=|>|<)\s*(\d+(?:\.\d+)*)(\.\*)?\s*")
+_MARKER = re.compile(r"""python_version\s*(>=|<=|!=|==|>|<)\s*["'](\d+(?:\.\d+)*)["']""")
+
+
+class _NotCopyable(Exception):  # noqa: N818  (no failure: pip is tried next)
+    """Why this environment's own packages don't do."""
+
+
+def known_gdb(gdb: str) -> GdbPython:
+    """Return what `gdb_python` says about *gdb*, from a stamp when the program is still the same file."""
+    path = Path(gdb).resolve()
+    stamps = _read_json(data_folder() / _STAMPS)
+    now = path.stat()
+    stamp = [now.st_mtime_ns, now.st_size, now.st_ino]
+    entry = stamps.get(str(path))
+    if isinstance(entry, dict) and entry.get("stamp") == stamp:
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            major, minor = entry["python"]
+            return GdbPython(gdb, str(entry["version"]), (int(major), int(minor)))
+    found = gdb_python(gdb)
+    with path.open("rb") as stream:
+        # A script that starts some gdb may start another one tomorrow.
+        is_program = stream.read(4) == b"\x7fELF"
+    if is_program:
+        stamps[str(path)] = {"stamp": stamp, "version": found.version, "python": list(found.python)}
+        # Without the stamp the next launch asks gdb again, 0.1 s.
+        with contextlib.suppress(OSError):
+            _write_json(data_folder() / _STAMPS, stamps)
+    return found
+
+
+def packages_in(folder: Path) -> dict[str, str]:
+    """Return what the private *folder* holds: package → version."""
+    return {str(name): str(version) for name, version in _read_json(folder / _MANIFEST).items()}
+
+
+def is_current(found: GdbPython) -> bool:
+    """Tell whether the private folder for *found* holds this environment's packages and gdb imports them."""
+    folder = private_folder(found.python)
+    if not folder.is_dir():
+        return False
+    held = packages_in(folder)
+    for name in ("rich", "pygments"):
+        try:
+            here = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        if held.get(name) != here:
+            return False
+    return import_problem(found.gdb, folder) == ""
+
+
+def fill_private_folder(found: GdbPython) -> Path:
+    """Make (or replace) the private folder for *found*; return it.
+
+    It is filled under another name, tried in gdb itself, and renamed: two at once do no harm. Raises
+    InputError where it can't be written, ToolError where no packages for that Python were found.
+    """
+    folder = private_folder(found.python)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".new-", dir=folder.parent) as temporary:
+            fresh = Path(temporary) / "packages"
+            _fill(fresh, found)
+            _exchange(fresh, folder, Path(temporary) / "old")
+    except OSError as error:
+        raise InputError(
+            f"cannot write {printable(str(folder))}: {error.strerror}",
+            slug="private-folder-unwritable",
+            hint="name a folder that you may write to in $XDG_DATA_HOME",
+        ) from error
+    return folder
+
+
+def import_problem(gdb: str, folder: Path) -> str:
+    """Import the packages from *folder* in *gdb*; return what it complains of, "" when all is well."""
+    code = (
+        "import os, sys; sys.path.insert(0, os.environ['GDBMEM_TRY']); "
+        f"import {_IMPORTS}; print('gdbmem-imports-ok' if rich.__file__.startswith(sys.path[0]) else '')"
+    )
+    output, complaint = run_python_in_gdb(gdb, code, GDBMEM_TRY=str(folder))
+    return "" if "gdbmem-imports-ok" in output else complaint or "the packages are not found"
+
+
+def _fill(fresh: Path, found: GdbPython) -> None:
+    try:
+        versions = _copy_packages(fresh, found.python)
+        problem = import_problem(found.gdb, fresh)
+    except _NotCopyable as reason:
+        problem = str(reason)
+    if problem:
+        shutil.rmtree(fresh, ignore_errors=True)
+        versions = _install_with_pip(fresh, found.python, problem)
+        problem = import_problem(found.gdb, fresh)
+        if problem:
+            raise ToolError(
+                f"{printable(found.gdb)} cannot import rich and pygments: {printable(problem)}",
+                slug="private-folder",
+                hint="name another gdb in $GDBMEM_GDB",
+            )
+    _write_json(fresh / _MANIFEST, versions)
+
+
+def _copy_packages(target: Path, python: tuple[int, int]) -> dict[str, str]:
+    versions: dict[str, str] = {}
+    waiting = [_REQUIREMENT.match(wanted)[1] for wanted in WANTED]  # type: ignore[index]  # constants match
+    while waiting:
+        name = re.sub(r"[-_.]+", "-", waiting.pop()).lower()
+        if name in versions:
+            continue
+        try:
+            package = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            raise _NotCopyable(f"{name} is not in the environment of gdbmem") from None
+        facts = package.metadata
+        specifier = facts["Requires-Python"] if "Requires-Python" in facts else ""  # noqa: SIM401  (no get in 3.9)
+        if not satisfies(python, specifier):
+            raise _NotCopyable(f"{name} {package.version} does not run in Python {python[0]}.{python[1]}")
+        _copy_package(package, target)
+        versions[name] = package.version
+        waiting += required(package.requires or [], python)
+    return versions
+
+
+def _copy_package(package: importlib.metadata.Distribution, target: Path) -> None:
+    files = [file for file in package.files or [] if ".." not in file.parts and not file.is_absolute()]
+    if not files:
+        raise _NotCopyable(f"{package.metadata['Name']} has no list of its files")
+    for file in files:
+        if file.suffix in (".so", ".pyd"):
+            raise _NotCopyable(f"{package.metadata['Name']} holds compiled code")
+        source = Path(str(package.locate_file(file)))
+        if file.suffix != ".pyc" and source.is_file():
+            copy = target / file
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, copy)
+
+
+def satisfies(python: tuple[int, int], specifier: str) -> bool:
+    """Tell whether *python* meets a Requires-Python such as ``>=3.8,<4``; False for what isn't understood."""
+    for clause in filter(None, map(str.strip, specifier.split(","))):
+        match = _CLAUSE.fullmatch(clause)
+        if match is None or not _compare(python, match[1], match[2], wildcard=bool(match[3])):
+            return False
+    return True
+
+
+def _compare(python: tuple[int, int], operator: str, text: str, *, wildcard: bool = False) -> bool:
+    numbers = tuple(map(int, text.split(".")))
+    length = len(numbers) if wildcard or len(numbers) == 1 else 2
+    equal = python[:length] == numbers[:length]
+    # Of a third number (3.9.2) nothing is known: the later patch releases have it.
+    return {
+        "==": equal,
+        "!=": not equal or len(numbers) > 2,
+        ">=": python >= numbers[:2],
+        ">": python > numbers[:2],
+        "<=": python <= numbers[:2],
+        "<": python < numbers,
+        "~=": python >= numbers[:2] and python[0] == numbers[0],
+    }[operator]
+
+
+def required(requirements: list[str], python: tuple[int, int]) -> list[str]:
+    """Return the names out of Requires-Dist lines that a plain installation for *python* needs."""
+    names = []
+    for requirement in requirements:
+        match = _REQUIREMENT.match(requirement)
+        if match is None:
+            continue
+        marker = match[2] or ""
+        version = _MARKER.search(marker)
+        wanted = "extra" not in marker and not re.search(r"win32|Windows|Darwin|emscripten", marker)
+        if wanted and (version is None or _compare(python, version[1], version[2])):
+            names.append(match[1])
+    return names
+
+
+def _install_with_pip(target: Path, python: tuple[int, int], reason: str) -> dict[str, str]:
+    version = f"{python[0]}.{python[1]}"
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
+    command += ["--target", str(target), "--python-version", version, "--only-binary=:all:"]
+    # Nothing but wheels that say that they run anywhere.
+    command += ["--implementation", "py", "--abi", "none", "--platform", "any", *WANTED]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PIP_SECONDS,
+            cwd=NEUTRAL_FOLDER,
+            check=False,
+        )
+        failure = done.stderr.decode("utf-8", "replace").strip().splitlines() if done.returncode else []
+        failed = done.returncode != 0
+    except (OSError, subprocess.TimeoutExpired) as error:
+        failed, failure = True, [str(error)]
+    if failed:
+        raise ToolError(
+            f"gdb's Python {version} needs rich and pygments: {printable(reason)}, and pip failed"
+            f" ({printable(failure[-1]) if failure else 'it says nothing'})",
+            slug="private-folder",
+            hint=f"install gdbmem into an environment of Python {version}, with pip in it",
+        )
+    found = importlib.metadata.distributions(path=[str(target)])
+    return {re.sub(r"[-_.]+", "-", package.metadata["Name"]).lower(): package.version for package in found}
+
+
+def _exchange(fresh: Path, folder: Path, old: Path) -> None:
+    fresh.chmod(0o755)
+    with contextlib.suppress(FileNotFoundError):
+        folder.rename(old)
+    # Where another process has put one there meanwhile, that one does as well.
+    if not folder.exists():
+        with contextlib.suppress(FileExistsError):
+            fresh.rename(folder)
+
+
+def _read_json(path: Path) -> dict[str, object]:
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _write_json(path: Path, content: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(prefix=".new-", dir=path.parent)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        json.dump(content, stream, indent=1)
+    Path(temporary).replace(path)
+
+
+def remove_private_folders() -> list[Path]:
+    """Remove every private folder and stamp; return what was removed."""
+    removed: list[Path] = []
+    for path in sorted(data_folder().glob("gdb-python*")):
+        shutil.rmtree(path)
+        removed.append(path)
+    for path in data_folder().glob(".new-*"):
+        shutil.rmtree(path, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        (data_folder() / _STAMPS).unlink()
+    with contextlib.suppress(OSError):
+        data_folder().rmdir()
+    return removed

@@ -1,0 +1,157 @@
+"""gdb and its own Python: where they are, which version, and the private folder of packages for it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+from gdbmem.errors import InputError, MissingToolError, ToolError
+from gdbmem.setup.distribution import how_to_install
+from gdbmem.setup.gdb_folder import data_folder_path, private_folder_path
+from gdbmem.text import printable
+
+OLDEST_PYTHON = (3, 9)
+GDB_SECONDS = 60.0  # a bare gdb starts in 50 ms; the first time, from a cold network disk, it does not
+
+
+class GdbPython(NamedTuple):
+    """A gdb that has a usable Python."""
+
+    gdb: str  # its path
+    version: str  # of gdb, as it says itself: 13.1
+    python: tuple[int, int]
+
+
+def data_folder() -> Path:
+    """Return the folder for what gdbmem keeps between runs: ``$XDG_DATA_HOME/gdbmem``."""
+    return Path(data_folder_path())
+
+
+def private_folder(version: Optional[tuple[int, int]] = None) -> Path:
+    """Return the folder that holds rich and pygments for a gdb with Python *version* (default: this one)."""
+    return Path(private_folder_path(*(version or sys.version_info[:2])))
+
+
+def loader_file() -> Path:
+    """Return the file that ``source gdbmem`` reads: beside the package in a checkout, in it in a wheel."""
+    package = Path(__file__).resolve().parent.parent
+    for folder in (package.parent / "gdbinit", package / "gdbinit"):
+        if (folder / "gdbmem").is_file():
+            return folder / "gdbmem"
+    raise InputError(
+        f"this gdbmem is incomplete: no gdbinit/gdbmem beside or in {printable(str(package))}",
+        slug="incomplete-installation",
+        hint="install gdbmem again",
+    )
+
+
+def find_gdb(given: Optional[str] = None) -> str:
+    """Return the path of gdb: *given*, else ``$GDBMEM_GDB``, else what PATH holds.
+
+    Raises MissingToolError where there is none.
+    """
+    named = given or os.environ.get("GDBMEM_GDB")
+    found = shutil.which(named or "gdb")
+    if found:
+        return str(Path(found).absolute())
+    if named:
+        origin = "" if given else ", which $GDBMEM_GDB names,"
+        raise MissingToolError(
+            f"{printable(named)}{origin} is no program that can be run",
+            slug="gdb-missing",
+            hint="name the path of a gdb",
+        )
+    raise MissingToolError("gdb is not installed", slug="gdb-missing", hint=how_to_install("gdb"))
+
+
+def gdb_python(gdb: str) -> GdbPython:
+    """Start *gdb* and ask for its version and its Python's.
+
+    Raises ToolError where it can't be started, has no Python, or one older than 3.9.
+    """
+    output, complaint = run_python_in_gdb(
+        gdb, "import sys, gdb; print('gdbmem-python', sys.version_info[0], sys.version_info[1], gdb.VERSION)"
+    )
+    for line in output.splitlines():
+        words = line.split(maxsplit=3)
+        if len(words) == 4 and words[0] == "gdbmem-python" and words[1].isdigit() and words[2].isdigit():
+            python = (int(words[1]), int(words[2]))
+            if python < OLDEST_PYTHON:
+                raise ToolError(
+                    f"{printable(gdb)} has Python {python[0]}.{python[1]}, and gdbmem needs 3.9 or later",
+                    slug="gdb-python-too-old",
+                    hint="name another gdb in $GDBMEM_GDB",
+                )
+            return GdbPython(gdb, words[3], python)
+    raise ToolError(
+        f"{printable(gdb)} has no working Python ({printable(complaint) or 'it says nothing'})",
+        slug="gdb-without-python",
+        hint=f"{how_to_install('gdb')} (the full one: gdb-minimal lacks Python), or name another gdb in $GDBMEM_GDB",
+    )
+
+
+def run_python_in_gdb(
+    gdb: str, code: str, *, before: tuple[str, ...] = ("-nx",), folder: Optional[str] = None, **variables: str
+) -> tuple[str, str]:
+    """Run one line of Python in *gdb*; return what it printed and its last complaint.
+
+    *before* are gdb's options in front, *variables* go into its environment: paths are never spliced
+    into code. Raises ToolError where gdb can't be started or doesn't end.
+    """
+    try:
+        done = subprocess.run(
+            [gdb, *before, "-batch", "-ex", f"python {code}"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=GDB_SECONDS,
+            cwd=folder,
+            env={**_environment(), **variables},
+            start_new_session=True,  # a gdbinit must not get at the user's terminal
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ToolError(
+            f"{printable(gdb)} did not end within {GDB_SECONDS:.0f} s",
+            slug="gdb-hangs",
+            hint="start it by hand to see what it waits for",
+        ) from None
+    except OSError as error:
+        raise ToolError(
+            f"{printable(gdb)} could not be started: {error.strerror}",
+            slug="tool-not-started",
+            hint="check that it is a gdb and that this user may run it",
+        ) from error
+    output = done.stdout.decode("utf-8", "surrogateescape")
+    complaints = done.stderr.decode("utf-8", "surrogateescape").strip().splitlines()
+    return output, _telling(complaints)
+
+
+def _environment() -> dict[str, str]:
+    # A gdb that is only asked a question is no part of a launch.
+    return {name: value for name, value in os.environ.items() if name != "GDBMEM_SESSION"}
+
+
+def _telling(complaints: list[str]) -> str:
+    # gdb's last line only says that something failed; the exception stands above it.
+    telling = [
+        line.strip() for line in complaints if not line.startswith("Error while executing Python code")
+    ]
+    return telling[-1] if telling else ""
+
+
+def ensure_private_folder(gdb: Optional[str] = None) -> Path:
+    """Return the private folder for *gdb* (default: as `find_gdb`), filled; quick when it is there.
+
+    Raises MissingToolError, or ToolError where gdb has no Python or the folder can't be filled.
+    """
+    from gdbmem.setup.gdb_packages import fill_private_folder, known_gdb
+
+    found = known_gdb(find_gdb(gdb))
+    folder = private_folder(found.python)
+    if not folder.is_dir():
+        fill_private_folder(found)
+    return folder

@@ -1,0 +1,1 @@
+"""Names for addresses, types and files, through a batch gdb and ELF files."""

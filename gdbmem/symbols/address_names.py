@@ -1,0 +1,255 @@
+"""Names for raw addresses, through gdb itself: one batch gdb a binary, the answers kept on disk by build-id."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+from gdbmem.analysis.profiles.library import is_library
+from gdbmem.errors import Notice
+from gdbmem.formats.addresses import Binary
+from gdbmem.model.calltree import Frame
+from gdbmem.symbols.elf_files import Elf, debug_link, read_elf
+from gdbmem.text import plural, printable
+from gdbmem.units import format_size
+
+_BIG_BYTES = 200 << 20
+_MANNER = "2"  # of naming: what an earlier one found is not taken from the cache
+_DEBUG = Path("/usr/lib/debug")
+
+Place = tuple[Binary, int]
+
+
+def cache_folder() -> Path:
+    """Return the folder of names found before: ``$XDG_CACHE_HOME/gdbmem/symbols``."""
+    configured = os.environ.get("XDG_CACHE_HOME", "")
+    parent = Path(configured) if configured.startswith("/") else Path.home() / ".cache"
+    return parent / "gdbmem" / "symbols"
+
+
+class GdbSymbols:
+    """Names places in binaries (formats.addresses.Symbols)."""
+
+    def __init__(
+        self,
+        *,
+        folders: Sequence[str] = (),
+        progress: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """*folders* are searched for binaries that are not where the profile says."""
+        self._folders = list(folders)
+        self._progress = progress
+        self._known: dict[Path, dict[str, Any]] = {}  # what the files of the cache say, or would
+        self._unreadable: dict[Path, Notice] = {}  # binaries that gdb could not read
+
+    def prepare(self, wanted: Mapping[Binary, Iterable[int]]) -> None:
+        """Find the names that several profiles will want: one gdb a binary then serves all of them."""
+        self.frames(wanted)
+
+    def look_in(self, folder: str) -> None:
+        """Search *folder* too, after those that the user named."""
+        if folder not in self._folders:
+            self._folders.append(folder)
+
+    def frames(
+        self, wanted: Mapping[Binary, Iterable[int]], *, recorded: float = 0.0
+    ) -> tuple[Mapping[Place, Sequence[Frame]], Sequence[Notice]]:
+        """Return the frames, innermost first, of file offsets in binaries; what is unknown is left out.
+
+        A binary that was changed after *recorded* (seconds since 1970; 0: unknown) is warned of.
+        """
+        notices: list[Notice] = []
+        tasks = []
+        for binary, offsets in wanted.items():
+            if not binary.path.startswith("/"):
+                continue  # [vdso] and the like
+            elf = self._find(binary, notices, len(list(offsets)))
+            if elf is not None:
+                _warn_of_newer(elf, binary, recorded, notices)
+                tasks.append(_Task(binary, elf, offsets, self._known))
+        self._ask([task for task in tasks if task.missing], notices)
+        found: dict[Place, Sequence[Frame]] = {}
+        for task in tasks:
+            found.update(task.frames())
+        notices += [_stripped(task.elf.path) for task in tasks if task.is_stripped]
+        return found, notices
+
+    def _find(self, binary: Binary, notices: list[Notice], count: int) -> Optional[Elf]:
+        # What the user names goes first: what is at the profile's path may be newer, or without symbols.
+        names = [*(str(Path(folder) / Path(binary.path).name) for folder in self._folders), binary.path]
+        elves = [elf for elf in map(read_elf, names) if elf is not None]
+        for elf in elves:
+            if not binary.build_id or elf.build_id.startswith(binary.build_id):
+                return elf
+        path, addresses = printable(binary.path), plural(count, "address", "addresses")
+        if elves:
+            text = f"{path} is not the file that was profiled (its build-id is {elves[0].build_id or 'absent'}, not"
+            notices.append(
+                Notice(
+                    "build-id-differs",
+                    f"{text} {printable(binary.build_id)}): {addresses} without names;"
+                    " name the folder of the right one with --binaries",
+                )
+            )
+        else:
+            notices.append(
+                Notice(
+                    "binary-missing",
+                    f"{path} is not here (or no 64-bit ELF file): {addresses} without names;"
+                    " name the folder that holds it with --binaries",
+                )
+            )
+        return None
+
+    def _ask(self, tasks: Sequence[_Task], notices: list[Notice]) -> None:
+        notices += [self._unreadable[task.elf.path] for task in tasks if task.elf.path in self._unreadable]
+        tasks = [task for task in tasks if task.elf.path not in self._unreadable]
+        if not tasks:
+            return
+        from gdbmem.symbols.batch_gdb import ask_gdb  # what starts processes takes long to import
+
+        for task in tasks:
+            self._announce(task)
+        # Two dumps may have mapped one file under two inodes.
+        questions: dict[Path, set[int]] = {}
+        for task in tasks:
+            questions.setdefault(task.elf.path, set()).update(task.missing)
+        asked = {task.elf.path: task for task in tasks}
+        for path, answer in zip(
+            questions, ask_gdb(None, [(path, sorted(where)) for path, where in questions.items()])
+        ):
+            if isinstance(answer, Notice):
+                notices.append(answer)
+                self._unreadable[path] = answer
+            else:
+                asked[path].learn(answer)
+
+    def _announce(self, task: _Task) -> None:
+        with contextlib.suppress(OSError):
+            size = task.elf.path.stat().st_size
+            if size >= _BIG_BYTES:
+                self._progress(f"reading the symbols of {task.elf.path} ({format_size(size)}) …")
+
+
+def _warn_of_newer(elf: Elf, binary: Binary, recorded: float, notices: list[Notice]) -> None:
+    with contextlib.suppress(OSError):
+        if binary.build_id:
+            return
+        found = elf.path.stat()
+        is_at_its_path = str(elf.path) == binary.path
+        if is_at_its_path and binary.was_deleted:
+            what = "took the place of the file that was profiled while that ran"
+        # What a package or rsync installs is as old as it was where it was built: when it came here tells the inode.
+        elif recorded and (
+            found.st_mtime > recorded + 1
+            or (is_at_its_path and binary.inode not in (0, found.st_ino) and found.st_ctime > recorded + 1)
+        ):
+            what = "was changed after the profile was written"
+        else:
+            return
+        text = f"{printable(str(elf.path))} {what}: names and lines may be wrong;"
+        notices.append(Notice("binary-newer", f"{text} name the folder of the old one with --binaries"))
+
+
+def _stripped(path: Path) -> Notice:
+    text = f"{printable(str(path))} has no symbols but those it exports: its own functions are shown as addresses;"
+    return Notice(
+        "stripped",
+        f"{text} install its debug information (on Debian a -dbgsym package), or name the folder of a build that has"
+        " it with --binaries",
+    )
+
+
+class _Task:
+    # The addresses of one binary: some are known from before.
+    def __init__(
+        self, binary: Binary, elf: Elf, offsets: Iterable[int], known: dict[Path, dict[str, Any]]
+    ) -> None:
+        self.binary = binary
+        self.elf = elf
+        self.addresses = {
+            offset: address for offset in offsets if (address := elf.address(offset)) is not None
+        }
+        self._cache = cache_folder() / f"{_identity(elf)}.json"
+        if self._cache not in known:
+            known[self._cache] = _read_cache(self._cache)
+        self.known = known[self._cache]
+        self.missing = sorted({a for a in self.addresses.values() if str(a) not in self.known})
+
+    def learn(self, names: Mapping[str, Any]) -> None:
+        for address, named in names.items():
+            bare = len(named) == 1 and named[0][1] is None
+            # gdb names the nearest symbol before an address, however far that is.
+            self.known[address] = [] if bare and not self.elf.covers(int(address)) else named
+        _write_cache(self._cache, self.known)
+
+    def frames(self) -> dict[Place, Sequence[Frame]]:
+        found: dict[Place, Sequence[Frame]] = {}
+        for offset, address in self.addresses.items():
+            chain = [self._frame(*named) for named in self.known.get(str(address), ())]
+            if chain:
+                found[self.binary, offset] = chain
+        return found
+
+    @property
+    def is_stripped(self) -> bool:
+        """Tell whether most of the addresses were looked for, and have no name.
+
+        Not of a library that reports fold: nobody misses its names.
+        """
+        if is_library(Frame(object=self.binary.path)):
+            return False
+        names = [self.known.get(str(address)) for address in self.addresses.values()]
+        return len([name for name in names if name == []]) * 2 > len(names)
+
+    def _frame(self, function: Any, file: Any, line: Any, inlined: Any) -> Frame:
+        return Frame(function, file, line, self.binary.path, bool(inlined))
+
+
+def _identity(elf: Elf) -> str:
+    """Return what the names of *elf* depend on: the file, and its separate debug information."""
+    import hashlib
+
+    # Not by its build-id alone: any file can have that of another one.
+    parts = [_MANNER, elf.build_id, str(elf.path)]
+    for file in [elf.path, *_debug_files(elf)]:
+        with contextlib.suppress(OSError):
+            found = file.stat()
+            parts += [str(found.st_size), str(found.st_mtime_ns)]
+    if os.environ.get("DEBUGINFOD_URLS"):
+        parts.append("debuginfod")
+    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    return f"{elf.build_id[:16]}-{digest}" if elf.build_id else digest
+
+
+def _debug_files(elf: Elf) -> Iterator[Path]:
+    """Yield where gdb looks for the separate debug information of *elf*."""
+    if elf.build_id:
+        yield _DEBUG / ".build-id" / elf.build_id[:2] / f"{elf.build_id[2:]}.debug"
+    link = debug_link(elf.path)
+    if link:
+        folder = elf.path.resolve().parent
+        yield from (folder / link, folder / ".debug" / link, _DEBUG / folder.relative_to("/") / link)
+
+
+def _read_cache(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _write_cache(path: Path, names: Mapping[str, Any]) -> None:
+    import tempfile
+
+    with contextlib.suppress(OSError):  # it only saves time
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor, temporary = tempfile.mkstemp(prefix=".new-", dir=path.parent)
+        with open(descriptor, "w", encoding="ascii") as stream:  # noqa: PTH123  (a descriptor)
+            json.dump(names, stream)
+        Path(temporary).replace(path)

@@ -1,0 +1,79 @@
+"""Batch gdbs that name addresses: one a binary, as many at once as there are processors."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Optional, Union
+
+from gdbmem.errors import GdbmemError, Notice
+from gdbmem.setup.gdb_call import gdb_call
+from gdbmem.setup.gdb_python import find_gdb, loader_file
+from gdbmem.text import printable
+
+GDB_SECONDS = 600.0  # a browser's debug information takes minutes
+_ANSWER = gdb_call("batch.name_addresses", "answer()")
+
+Question = tuple[Path, Sequence[int]]  # a binary, and addresses in it
+Answer = Union[Mapping[str, Any], Notice]  # the frames of each address, or why there are none
+
+
+def ask_gdb(gdb: Optional[str], questions: Sequence[Question]) -> Iterator[Answer]:
+    """Yield the answer to each of *questions*, in their order; *gdb* None: the one that is found."""
+    try:
+        found = find_gdb(gdb)
+    except GdbmemError as error:
+        for _ in questions:
+            yield Notice(error.slug, f"addresses stay without names: {error}")
+        return
+    abreast = max(1, os.cpu_count() or 1)
+    with tempfile.TemporaryDirectory(prefix="gdbmem-") as folder:
+        for at in range(0, len(questions), abreast):
+            group = questions[at : at + abreast]
+            running = [_Running(found, *one, Path(folder) / str(at + n)) for n, one in enumerate(group)]
+            try:
+                for one in running:
+                    yield one.answer()
+            finally:  # also where Ctrl-C ends the wait for the first of them
+                for one in running:
+                    one.stop()
+
+
+class _Running:
+    def __init__(self, gdb: str, binary: Path, addresses: Sequence[int], stem: Path) -> None:
+        """Start a gdb on *binary*; it reads and writes files that begin with *stem*."""
+        question, self._file = stem.with_suffix(".ask"), stem.with_suffix(".names")
+        self._binary = binary
+        question.write_text(json.dumps(addresses), encoding="ascii")
+        online = "on" if os.environ.get("DEBUGINFOD_URLS") else "off"
+        words = [gdb, "-nx", "-q", "-batch", "-iex", f"set debuginfod enabled {online}"]
+        environment = {k: v for k, v in os.environ.items() if k != "GDBMEM_SESSION"}
+        environment.update(GDBMEM_ADDRESSES=str(question), GDBMEM_NAMES=str(self._file))
+        self._process = subprocess.Popen(
+            [*words, "-x", str(loader_file()), "-ex", _ANSWER, "--", str(binary)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,
+        )
+
+    def answer(self) -> Answer:
+        """Wait for the gdb to end and return what it found."""
+        try:
+            self._process.wait(GDB_SECONDS)
+            found: Mapping[str, Any] = json.loads(self._file.read_bytes())
+        except (OSError, ValueError, subprocess.TimeoutExpired):
+            name = printable(str(self._binary))
+            return Notice("no-symbols", f"gdb could not read {name}: its addresses stay without names")
+        return found
+
+    def stop(self) -> None:
+        """See that the gdb is gone."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()

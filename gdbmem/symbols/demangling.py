@@ -1,0 +1,47 @@
+"""Names of classes as people write them, through a gdb that is started for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from gdbmem.errors import GdbmemError
+from gdbmem.setup.gdb_call import gdb_call
+from gdbmem.setup.gdb_python import find_gdb, loader_file
+
+_SECONDS = 60.0
+_ANSWER = gdb_call("batch.demangle", "answer()")
+
+
+def class_names(mangled: Iterable[str]) -> dict[str, str]:
+    """Return mangled → demangled for those that gdb can demangle; nothing where there is no gdb."""
+    names = sorted(set(mangled))
+    try:
+        gdb = find_gdb(None) if names else ""
+    except GdbmemError:
+        return {}
+    if not gdb:
+        return {}
+    with tempfile.TemporaryDirectory(prefix="gdbmem-") as folder:
+        question, answer = Path(folder) / "mangled", Path(folder) / "names"
+        question.write_text(json.dumps(names), encoding="ascii")
+        environment = {**os.environ, "GDBMEM_MANGLED": str(question), "GDBMEM_NAMES": str(answer)}
+        environment.pop("GDBMEM_SESSION", None)
+        try:
+            subprocess.run(
+                [gdb, "-nx", "-q", "-batch", "-x", str(loader_file()), "-ex", _ANSWER],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                timeout=_SECONDS,
+                check=False,
+            )
+            found = json.loads(answer.read_bytes())
+        except (OSError, ValueError, subprocess.SubprocessError):
+            return {}
+    return {str(name): str(text) for name, text in found.items()}

@@ -1,0 +1,155 @@
+"""The files that a process has loaded, in a folder in which gdb finds them, where paths don't mean the same to it.
+
+gdb's own way ("set sysroot target:") is to enter the process's mount namespace and open there, with the rights of
+whoever runs gdb, what the process's memory names: that may be a FIFO, a device, or a file that its user may not
+read. Here the process's own rights open what the kernel says is mapped, regular files only; gdb gets links to the open
+descriptors in a folder of ours, and names in the process's memory that would lead out of it are refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Optional
+
+from gdbmem.analysis.profiles.library import is_library
+from gdbmem.errors import TargetError
+from gdbmem.linux.elf import Image, images
+from gdbmem.linux.link_map import loaded_by
+from gdbmem.linux.maps import Mapping, parse_smaps
+from gdbmem.linux.process_memory import ProcMemory
+from gdbmem.linux.target_side import TargetSide
+from gdbmem.model.calltree import Frame
+from gdbmem.symbols.elf_files import elf_in
+from gdbmem.text import printable
+
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,60}")
+_KEPT_BYTES = 256 << 20  # of programs and libraries, in a run
+
+
+@dataclass(frozen=True)
+class Sysroot:
+    """Folders that last as long as the launch."""
+
+    folder: Path  # for "set sysroot"
+    program: Path  # a copy of it
+    loaded: dict[str, int]  # what the process calls its files, and their descriptors
+
+    def keep(self, folder: Path) -> None:
+        """Copy the program, and the libraries that it brought, to *folder*: for names of addresses later."""
+        own = [name for name in self.loaded if not is_library(Frame(object=name))]
+        left = _KEPT_BYTES
+        for source in [self.program, *(self.folder / name.lstrip("/") for name in own)]:
+            size, there = source.stat().st_size, folder / source.name
+            if size <= left and not there.exists():
+                folder.mkdir(mode=0o700, exist_ok=True)
+                there.write_bytes(source.read_bytes())
+                left -= size
+
+
+@contextlib.contextmanager
+def open_sysroot(runtime: Path, pid: int, side: TargetSide) -> Iterator[Sysroot]:
+    """Yield the Sysroot of process *pid*, in the private folder *runtime*. Raises TargetError where that can't be."""
+    with contextlib.ExitStack() as opened, ProcMemory(pid) as memory:
+        try:
+            mappings = parse_smaps(Path(f"/proc/{pid}/maps").read_bytes())
+            program = os.readlink(f"/proc/{pid}/exe").replace("\n", "\\012")  # noqa: PTH115
+        except OSError as error:
+            raise _no_program(pid, error.strerror) from error
+        found: dict[str, int] = {}  # by what /proc/PID/maps calls them
+        for image in images(memory, mappings):
+            descriptor = _opened(side, image)
+            if descriptor is not None:
+                opened.callback(os.close, descriptor)
+                found[image.name] = descriptor
+        if program not in found:
+            raise _no_program(pid, "it is not what is loaded, or its user may not read it")
+        folder = runtime / "root"
+        folder.mkdir()
+        names = {side.name_there(name): descriptor for name, descriptor in found.items()}
+        aliases = _aliases(pid, loaded_by(pid, memory), mappings, found)
+        for name, descriptor in {**aliases, **names}.items():
+            _link(folder, name, descriptor)
+        yield Sysroot(folder, _copy(runtime, program, side), names)
+
+
+def _opened(side: TargetSide, image: Image) -> Optional[int]:
+    """Return a descriptor of the file of *image*; None where that is another file by now, or can't be read."""
+    try:
+        descriptor = side.open(side.name_there(image.name))
+    except TargetError:
+        return None
+    with open(descriptor, "rb", closefd=False) as stream:
+        elf = elf_in(stream, Path(image.name))
+    if elf is None or (image.build_id and elf.build_id != image.build_id):
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _aliases(
+    pid: int, loaded: Iterable[tuple[int, bytes]], mappings: Sequence[Mapping], found: dict[str, int]
+) -> dict[str, int]:
+    """Return the descriptors by the names that the dynamic linker's list has, which gdb goes by."""
+    places = {(m.start, m.end): found[m.name] for m in mappings if m.name in found}
+    kernels = {(m.start, m.end) for m in mappings if m.name == "[vdso]"}
+    aliases = {}
+    for address, text in loaded:
+        name = os.fsdecode(text)
+        if not name or any(start <= address < end for start, end in kernels):
+            continue  # the program itself; what gdb reads from memory
+        if not _stays_beneath(name):
+            raise TargetError(
+                f"process {pid} says that it has loaded '{printable(name)}': gdb would open that outside the"
+                " process's root folder",
+                slug="process-elsewhere",
+                hint="type this inside the container, as the process's user",
+            )
+        for (start, end), descriptor in places.items():
+            if start <= address < end:
+                aliases[name] = descriptor
+    return aliases
+
+
+def _stays_beneath(name: str) -> bool:
+    """Tell whether *name* is absolute and its ".." lead nowhere above the root."""
+    depth = 0
+    for word in PurePosixPath(name).parts[1:]:
+        depth += -1 if word == ".." else 1
+        if depth < 0:
+            return False
+    return name.startswith("/")
+
+
+def _link(folder: Path, name: str, descriptor: int) -> None:
+    """Make *name* beneath *folder* a link to what is open, and each folder that ``..`` in it passes through."""
+    at = folder
+    *words, last = name.strip("/").split("/")
+    with contextlib.suppress(OSError):  # too long, or the name of another one is a folder in this one
+        for word in words:
+            at = at.parent if word == ".." else at / word
+            at.mkdir(exist_ok=True)
+        (at / last).symlink_to(f"/proc/{os.getpid()}/fd/{descriptor}")
+
+
+def _copy(runtime: Path, program: str, side: TargetSide) -> Path:
+    """Return a copy of the program: gdb reads that anew by its name, which must lead to nothing of the process's."""
+    name = PurePosixPath(program).name
+    folder = runtime / "program"
+    folder.mkdir()
+    copy = folder / (name if _PLAIN.fullmatch(name) else "program")
+    with open(copy, "xb") as stream:  # noqa: PTH123  (exclusive)
+        side.copy(side.name_there(program), stream)
+    return copy
+
+
+def _no_program(pid: int, reason: Optional[str]) -> TargetError:
+    return TargetError(
+        f"the program of process {pid}, which has another root folder or mounts, can't be read: {reason}",
+        slug="process-elsewhere",
+        hint="type this inside the container",
+    )
