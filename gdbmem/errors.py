@@ -1,4 +1,4 @@
-"""What can go wrong, as one small tree. Every message is one sentence a user can act on."""
+"""Errors, as one small tree. Every message is one sentence that a user can act on."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What allocators say of a process's memory, read through a `Memory`; no gdb."""
+"""Allocators' own structures, read through a `Memory`; no gdb."""

@@ -62,7 +62,7 @@ _POOLS = (1 << 14, 1 << 12)  # pymalloc's, since Python 3.10 and before
 
 @dataclass
 class Recognised:
-    """What was found of other allocators."""
+    """The other allocators that were found."""
 
     replacement: Optional[str] = None  # took malloc's place
     runtime: Optional[str] = None

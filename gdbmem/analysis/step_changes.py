@@ -1,4 +1,4 @@
-"""What lines did in two recordings of steps."""
+"""Differences by line between two recordings of steps."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ GROUPINGS = ("line", "function", "file", "thread")
 
 @dataclass
 class StepSum:
-    """What the steps of one line (function, file, thread) did together."""
+    """The sum of the steps of one line (function, file, thread)."""
 
     function: Optional[str]
     file: Optional[str]

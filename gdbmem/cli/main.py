@@ -45,7 +45,7 @@ STATUS_INTERRUPTED = 130
 
 
 class Subcommand(Protocol):
-    """What a module of cli/ offers."""
+    """The interface of a subcommand's module in cli/."""
 
     def add_arguments(self, parser: ArgumentParser) -> None: ...
 

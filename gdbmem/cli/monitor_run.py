@@ -42,7 +42,7 @@ _DESCRIPTORS_WANTED = 65536
 
 @dataclass(frozen=True)
 class Target:
-    """What is watched: how to find it, what to call it, and the words that find it again."""
+    """The watched processes: how to find them, their title, and the words that find them again."""
 
     find: Callable[[], set[int]]
     name: str

@@ -1,4 +1,4 @@
-"""How the commands that read profiles are told to read them: --format, --metric, --binaries."""
+"""Options of the commands that read profiles: --format, --metric, --binaries."""
 
 from __future__ import annotations
 

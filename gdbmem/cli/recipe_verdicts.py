@@ -95,7 +95,7 @@ class KeptPairs:
 
 @dataclass
 class Compared:
-    """What the recipe asks to be compared and judged; *reasons* say why a pair could not be."""
+    """The comparisons and verdicts that the recipe asks for; *reasons* say why a pair has none."""
 
     diffs: list[Diff] = field(default_factory=list)
     ledgers: list[tuple[tuple[str, str], Ledger, Ledger]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What runs inside gdb: the only folder that imports gdb. `install()` registers everything."""
+"""Code that runs inside gdb: the only folder that imports gdb. `install()` registers all commands."""
 
 from __future__ import annotations
 

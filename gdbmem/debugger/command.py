@@ -1,4 +1,4 @@
-"""What all of gdbmem's gdb commands share: names, help, arguments, and one sentence on error."""
+"""The base of gdbmem's gdb commands: names, help, arguments, and one sentence on error."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Declared:
 
 
 class Command:
-    """What a gdb command does, under one of its names."""
+    """The implementation of a gdb command, under one of its names."""
 
     def __init__(self, name: str) -> None:
         self.name = name

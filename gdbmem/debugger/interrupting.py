@@ -115,7 +115,7 @@ def without_pages() -> Iterator[None]:
 
 
 class _Handling(NamedTuple):
-    """What gdb does at a signal."""
+    """gdb's settings for a signal: stop, print, pass."""
 
     stop: bool
     print: bool

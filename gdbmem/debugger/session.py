@@ -28,7 +28,7 @@ _NEEDS_MASSIF = "leave gdb and type: gdbmem launch --massif PROGRAM"
 
 
 class Session:
-    """What this gdb knows of its launcher and its run; one per gdb."""
+    """The launcher and the run of this gdb; one object per gdb."""
 
     def __init__(self) -> None:
         self.wire: Optional[Wire] = None  # to the launcher; None under plain gdb
@@ -88,7 +88,7 @@ class Session:
 
     @property
     def presses(self) -> Optional[int]:
-        """How often Ctrl-C had been pressed when the program went on, as the launcher counts."""
+        """The launcher's count of Ctrl-C at the moment when the program was resumed."""
         return self._interrupts
 
     def interrupted(self) -> bool:
@@ -254,7 +254,7 @@ class Session:
 
     @property
     def engine(self) -> str:
-        """Who takes this program's snapshots; under plain gdb the tool of valgrind's that it is under, or ""."""
+        """The engine of this program's snapshots; under plain gdb the tool of valgrind that runs it, or ""."""
         if self.native is not None:
             return str(self.native["engine"])
         if self.wire is not None:

@@ -1,4 +1,4 @@
-"""What gdb's last stop was, noted in passing: a snapshot taken there records the hit."""
+"""The reason of gdb's last stop, noted by an event handler: a snapshot taken there records the hit."""
 
 from __future__ import annotations
 

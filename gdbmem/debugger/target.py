@@ -1,4 +1,4 @@
-"""What kind of thing gdb is connected to, and how the process's memory is read there."""
+"""The kind of target that gdb is connected to, and reading the process's memory there."""
 
 from __future__ import annotations
 

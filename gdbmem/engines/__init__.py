@@ -1,1 +1,1 @@
-"""Who takes a heap snapshot."""
+"""Engines: the tools that take heap snapshots."""

@@ -11,7 +11,7 @@ from typing import NamedTuple, Optional
 
 
 class Machine(NamedTuple):
-    """What is particular to one processor."""
+    """The properties of one processor."""
 
     name: str
     arguments: Sequence[str]  # registers of a function's integer arguments

@@ -1,4 +1,4 @@
-"""What an engine is: one table that says how it runs, what it costs, what it can't see, what it needs."""
+"""An engine: one table of how it runs, what it costs, what it can't see and what it needs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Table:
 
 @dataclass(frozen=True)
 class NativeOptions:
-    """What the user may choose of an engine that runs natively; sizes are bytes, None is the engine's own way."""
+    """The options of an engine that runs natively; sizes are bytes, None is the engine's default."""
 
     sample_rate: Optional[int] = None  # one sample each so many bytes; 0: every allocation
     dump_interval: Optional[int] = None  # a dump of its own whenever so much more was allocated
@@ -75,7 +75,7 @@ class Inferior(Protocol):
 
 
 class NativeEngine(Protocol):
-    """What the module of an engine that runs natively offers."""
+    """The interface of the module of an engine that runs natively."""
 
     TABLE: Table
 
@@ -92,7 +92,7 @@ class NativeEngine(Protocol):
 
 
 class Profiler(Protocol):
-    """What the module of an engine offers for a process that runs already."""
+    """The interface of an engine's module for a process that runs already."""
 
     FUNCTIONS: Sequence[str]  # how the function may be called by which its profiler is asked
 

@@ -1,4 +1,4 @@
-"""What gperftools 2.10 leaves out of a dump over 1 MiB, taken from the profiler's own table in the program.
+"""The part of a dump that gperftools 2.10 cuts off after 1 MiB, read from the profiler's own table in the program.
 
 The table is found by a stack that the dump does list, and believed only where all of it adds up to the dump's
 first line, to the byte.

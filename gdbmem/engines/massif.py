@@ -36,7 +36,7 @@ TIME_UNITS = ("i", "ms", "B")
 
 @dataclass(frozen=True)
 class MassifOptions(ValgrindOptions):
-    """What the user may choose; the defaults are what an honest diff needs."""
+    """The options; the defaults are those that an exact diff needs."""
 
     threshold: str = "0"  # percent of the total under which massif merges paths; 0: none is hidden
     pages_as_heap: bool = False

@@ -1,4 +1,4 @@
-"""What valgrind's tools share as engines: their options, what the launch itself sets, how each one differs."""
+"""The common part of valgrind's tools as engines: their options, those that the launch sets, and the differences."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OURS = (
 
 @dataclass(frozen=True)
 class ValgrindOptions:
-    """What the user may choose under each of valgrind's tools."""
+    """The options under each of valgrind's tools."""
 
     valgrind_opts: Sequence[str] = ()
     trace_children: bool = False
@@ -32,7 +32,7 @@ class ValgrindOptions:
 
 
 class ValgrindEngine(Protocol):
-    """What the module of an engine that is one of valgrind's tools offers."""
+    """The interface of the module of an engine that is one of valgrind's tools."""
 
     TABLE: Table
     OPTIONS: type[ValgrindOptions]

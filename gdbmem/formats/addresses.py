@@ -41,7 +41,7 @@ class Region(NamedTuple):
 
 
 class Symbols(Protocol):
-    """Who turns places in binaries into frames."""
+    """The interface that turns places in binaries into frames."""
 
     def frames(
         self, wanted: Mapping[Binary, Iterable[int]], *, recorded: float = 0.0

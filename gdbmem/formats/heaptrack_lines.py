@@ -27,7 +27,7 @@ LEAST_TABLES = 300  # definitions; fewer are read faster one by one
 
 
 class Events(NamedTuple):
-    """How often each allocation, by its index, was made and freed."""
+    """The number of times that each allocation, by its index, was made and freed."""
 
     made: Sequence[int]
     freed: Sequence[int]
@@ -113,7 +113,7 @@ class BadLineError(ValueError):
 
 
 class Lines(Protocol):
-    """What a piece, whole lines, holds."""
+    """The records of a piece of whole lines."""
 
     def definitions(self) -> Iterator[bytes]:
         """Yield the lines that define something."""

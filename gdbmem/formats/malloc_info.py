@@ -1,4 +1,4 @@
-"""What glibc's malloc_info writes: an XML document of which only the sums matter here.
+"""glibc's malloc_info: an XML document of which only the sums are read.
 
 Source of the format: malloc_info(3), and glibc malloc/malloc.c, __malloc_info.
 """
@@ -30,7 +30,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class MallocInfo:
-    """What malloc_info says."""
+    """The sums of a malloc_info document."""
 
     arenas: Sequence[Sums]
     total: Sums

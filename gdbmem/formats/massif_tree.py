@@ -29,7 +29,7 @@ _BLOCK_BYTES = 1 << 20  # lines are parsed by the block: rows of a whole tree wo
 
 
 class NodeText(NamedTuple):
-    """What the text behind a node's bytes says."""
+    """The parsed text behind a node's bytes."""
 
     frame: Optional[Frame]  # None: merged places
     address: int = 0  # lines with one address after another are one call, inlined

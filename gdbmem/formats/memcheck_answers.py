@@ -1,4 +1,4 @@
-"""What memcheck answers gdb: the blocks of a loss record, who points at an address, what an address belongs to."""
+"""memcheck's answers to gdb: the blocks of a loss record, the pointers to an address, the owner of an address."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ALLOCATORS = re.compile(r"vgpreload_[\w.-]+$|vg_replace_malloc\.c$")
 
 
 class Place(NamedTuple):
-    """What an address belongs to, as memcheck has it."""
+    """The owner of an address, by memcheck."""
 
     address: int
     text: str  # "is 0 bytes inside data symbol …"

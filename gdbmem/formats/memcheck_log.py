@@ -1,4 +1,4 @@
-"""What memcheck says of a leak search, in its log or to gdb: loss records with their stacks, and the sums."""
+"""memcheck's leak searches, from its log or through gdb: loss records with their stacks, and the sums."""
 
 from __future__ import annotations
 

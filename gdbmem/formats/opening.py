@@ -47,7 +47,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Reading:
-    """How files are to be read; what is None is found out."""
+    """Options for reading files; None is determined from the file."""
 
     format: Optional[str] = None  # a key of FORMATS
     metric: Optional[str] = None  # of those that the file holds
@@ -245,7 +245,7 @@ def _opened(path: str) -> Iterator[tuple[IO[bytes], Optional[bytes]]]:
 
 
 class _Unpacking:
-    """What a compressed file holds, block by block, unpacked anew each time that it is wanted.
+    """The content of a compressed file, block by block, unpacked again at each use.
 
     heaptrack's files unpack to sixty times their size, and are read once from the start to the end.
     """

@@ -1,4 +1,4 @@
-"""What `google-pprof --raw` makes of a local profile: names, then stacks as 64-bit words, numbers without a unit."""
+"""The output of `google-pprof --raw`: names, then stacks as 64-bit words, numbers without a unit."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Estimate(NamedTuple):
-    """What a number of sampled blocks stands for."""
+    """The estimate that a number of sampled blocks stands for."""
 
     bytes: int
     blocks: int

@@ -30,7 +30,7 @@ _BEFORE = 5e8  # a smaller time is none since 1970
 
 @dataclass(frozen=True)
 class RecordedSeries:
-    """What another tool recorded of one process, or of one sum of several."""
+    """Another tool's recording of one process, or of one sum of several."""
 
     tool: str
     target: str

@@ -1,4 +1,4 @@
-"""What every format but massif's holds: stacks with bytes and blocks, made into one call tree a metric."""
+"""Stacks with bytes and blocks, as every format but massif's has them, made into one call tree a metric."""
 
 from __future__ import annotations
 

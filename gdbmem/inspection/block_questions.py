@@ -1,4 +1,4 @@
-"""What may be asked of single blocks beside the ledger: vectors found by their pointers, types, a map of the heap."""
+"""Questions about single blocks beside the ledger: vectors found by their pointers, types, a map of the heap."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ VECTORS, TYPES, MAP, BINS = "vectors", "types", "map", "bins"
 
 @dataclass
 class Looks:
-    """What was asked for, as it is found; call it with what was read of the process."""
+    """The answers to the questions; call it with what was read of the process."""
 
     wanted: frozenset[str]
     pure: bool = False  # without numpy

@@ -31,7 +31,7 @@ _Made = TypeVar("_Made", bound=_HasCopy)
 
 
 class CopyKeeper(Generic[_Made]):
-    """What *make* has made, with a copy of process *pid*. Leave with the context manager: the copy ends."""
+    """Yield the result of *make*, with a copy of process *pid*; the copy ends with the context."""
 
     def __init__(self, pid: int, memory: int, make: Callable[[], _Made]) -> None:
         """Have *make* called, in a process that has the descriptor *memory*; raises what it raises."""

@@ -1,4 +1,4 @@
-"""What libc's own file says of its malloc, asked of a batch gdb once and kept by the file's content.
+"""Facts on libc's malloc from libc's own file, asked of a batch gdb once and cached by the file's content.
 
 No process is attached to: gdb reads the file and, where installed or served, its debug information. A file that
 anybody but root and us can have made is read by a gdb with the process's rights, and what that says is not kept.

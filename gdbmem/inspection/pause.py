@@ -1,4 +1,4 @@
-"""How long a process has to wait while it is looked at, and the memory that can be read only so long."""
+"""The pause of a process during its inspection, and the memory that can be read only during it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who allocates the blocks that keep free pages back, by a snapshot of another run."""
+"""The call paths that allocate blocks pinning free pages, by a snapshot of another run."""
 
 from __future__ import annotations
 

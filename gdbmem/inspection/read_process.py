@@ -39,7 +39,7 @@ _THREAD_LIBRARIES = re.compile(r"/(ld-linux[^/]*|ld-[\d.]+|ld64)\.so(\.\d+)?$|/l
 
 
 Look = Callable[[Reading, Memory], None]
-"""What else is to be asked of a process (or its copy, or a core) while its memory can be read."""
+"""A further question to a process (or its copy, or a core) while its memory can be read."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How much of the resident set is capacity that vectors don't use, looked for where that costs little.
+"""The part of the resident set that is unused capacity of vectors, searched where that costs little.
 
 It takes 0.1 s of processor time for 50 MiB of large blocks, three times as much where they are small, so that it is
 left out where somebody waits and the heap is large. `memcontainers --everywhere` and `--types` always look.

@@ -1,1 +1,1 @@
-"""Who starts whom: valgrind, gdb and the program as child processes."""
+"""Starting, connecting and stopping valgrind, gdb and the program."""

@@ -59,7 +59,7 @@ class Target:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """What tells it from a later process of the same number."""
+        """The start time, which tells it from a later process of the same number."""
         stat = stat_of(self.pid)
         return {
             "pid": self.pid,

@@ -46,7 +46,7 @@ class Choice:
 
     @property
     def sentence(self) -> str:
-        """What the user is told."""
+        """The sentence for the user."""
         return f"--engine auto takes {self.engine}: {self.reason} (cost: {table(self.engine).cost})"
 
 

@@ -37,7 +37,7 @@ from gdbmem.text import printable
 
 @dataclass(frozen=True)
 class Job:
-    """What the user wants launched."""
+    """An order to launch."""
 
     program: Program
     arguments: Sequence[str]

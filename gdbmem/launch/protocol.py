@@ -1,4 +1,4 @@
-"""How gdb and its launcher talk: one JSON object a line over a Unix socket.
+"""The protocol between gdb and its launcher: one JSON object a line over a Unix socket.
 
 gdb asks, the launcher answers; what gdb merely tells has no answer. Nothing here is trusted more than
 the folder the socket lies in, which only its owner can enter.

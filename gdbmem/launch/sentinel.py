@@ -1,4 +1,4 @@
-"""Who cleans up after a launcher that was killed and could not do it itself."""
+"""Cleaning up after a launcher that was killed."""
 
 from __future__ import annotations
 

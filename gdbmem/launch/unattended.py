@@ -28,7 +28,7 @@ _PLAY = gdb_call("launched.playback", "play()")
 
 @dataclass
 class PlayedPoint:
-    """What happened at one point."""
+    """The outcome of one point."""
 
     name: str
     at: str
@@ -46,7 +46,7 @@ class PlayedPoint:
 
 @dataclass
 class Outcome:
-    """What came of playing a recipe."""
+    """The outcome of a recipe."""
 
     run: Run
     points: list[PlayedPoint]

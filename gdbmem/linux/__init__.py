@@ -1,1 +1,1 @@
-"""What the kernel says of a process: mappings, resident pages, memory, threads."""
+"""Process information from /proc, ptrace, cgroups and netlink."""

@@ -1,4 +1,4 @@
-"""What the kernel hands to a program at its start, beside its arguments."""
+"""The auxiliary vector, which the kernel hands to a program at its start."""
 
 from __future__ import annotations
 

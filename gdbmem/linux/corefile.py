@@ -183,17 +183,17 @@ class CoreFile:
 
     @property
     def omitted_bytes(self) -> int:
-        """How much of the process's memory the core leaves out."""
+        """The bytes of the process's memory that the core leaves out."""
         return sum(segment.size - segment.stored for segment in self._segments)
 
     @property
     def cut_bytes(self) -> int:
-        """How much was written into the core and is missing from its end."""
+        """The bytes that are missing from the core's end."""
         return sum(segment.stored - segment.present for segment in self._segments)
 
     @property
     def present_bytes(self) -> int:
-        """How much of it the core holds, pages of zeros included."""
+        """The bytes that the core holds, pages of zeros included."""
         return sum(segment.present for segment in self._segments)
 
     def _written(self) -> Ranges:

@@ -1,4 +1,4 @@
-"""What an ELF object in a process's memory says of itself: where it is loaded, its data and zeroed data."""
+"""The headers of an ELF object in a process's memory: where it is loaded, its data and zeroed data."""
 
 from __future__ import annotations
 

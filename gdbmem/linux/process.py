@@ -17,7 +17,7 @@ _KERNEL_THREAD = 0x00200000  # PF_KTHREAD
 
 @dataclass(frozen=True)
 class ProcessFacts:
-    """What /proc/PID/status says; sizes are bytes."""
+    """The values of /proc/PID/status; sizes are bytes."""
 
     pid: int
     name: str

@@ -1,4 +1,4 @@
-"""How much of a process is resident: statm, smaps_rollup, smaps and pagemap, cheapest first."""
+"""The resident set of a process, by statm, smaps_rollup, smaps and pagemap, cheapest first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PARTS = ("heap", "mmap", "stack", "file", "other")
 
 
 class Statm(NamedTuple):
-    """What /proc/PID/statm says, in bytes."""
+    """The values of /proc/PID/statm, in bytes."""
 
     size_bytes: int  # of the address space
     resident_bytes: int

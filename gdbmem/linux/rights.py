@@ -1,4 +1,4 @@
-"""Who may look into whose memory here, and what to do where the kernel says no."""
+"""Permissions to read another process's memory, and what to do where the kernel refuses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AS_ROOT = 'type it as root: sudo "$(command -v gdbmem)" …'
 
 @dataclass(frozen=True)
 class Asker:
-    """Who wants to look, and what the system lets him."""
+    """The rights of the process that inspects, and the system's restrictions."""
 
     uid: int
     may_trace_all: bool  # CAP_SYS_PTRACE

@@ -12,7 +12,7 @@ _FIELD = re.compile(rb"^(\w+):\s+(\d+) kB", re.M)
 
 @dataclass(frozen=True)
 class Rollup:
-    """What /proc/PID/smaps_rollup says, bytes."""
+    """The values of /proc/PID/smaps_rollup, bytes."""
 
     rss_bytes: int
     pss_bytes: int

@@ -23,7 +23,7 @@ class Part(NamedTuple):
 
 
 class _Stand(NamedTuple):
-    """How far a thread and its process had come."""
+    """The counters of a thread and of its process at one moment."""
 
     reading: int
     own_faults: int

@@ -48,7 +48,7 @@ class Rights:
 
 
 class _RefusedError(Exception):
-    """What was asked for is not done; the message says why."""
+    """A refused request; the message gives the reason."""
 
 
 def serve(ours: socket.socket, root: int, current: int, rights: Rights) -> NoReturn:

@@ -90,7 +90,7 @@ def own_tid(pid: int, tid: int) -> int:
 
 
 class Activity(NamedTuple):
-    """How far a thread has come."""
+    """The progress of a thread: its counters at one moment."""
 
     switches: int  # how often it gave up its processor
     where: str  # the system call and registers it stands in

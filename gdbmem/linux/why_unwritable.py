@@ -15,7 +15,7 @@ _LEAST_BYTES = 1 << 20  # of a file: who may write less is killed for a heap pro
 
 
 class Obstacle(NamedTuple):
-    """What keeps a process from writing, in words, and what to do."""
+    """The reason why a process can't write, in words, and what to do."""
 
     reason: str
     hint: str

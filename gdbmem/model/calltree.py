@@ -26,7 +26,7 @@ class Frame(NamedTuple):
 
     @property
     def key(self) -> tuple[Optional[str], Optional[str], Optional[int], Optional[str]]:
-        """What makes two frames the same place: an inlined copy of a line is still that line.
+        """The key by which two frames are the same place: an inlined copy of a line is still that line.
 
         Where the source is known the library does not count: only some tools tell it then.
         """

@@ -1,4 +1,4 @@
-"""What the containers of a C++ program hold, as found from its variables."""
+"""The contents of a C++ program's containers, reached from its variables."""
 
 from __future__ import annotations
 

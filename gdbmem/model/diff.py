@@ -15,7 +15,7 @@ from gdbmem.model.snapshot import HEAP_BYTES
 
 @dataclass(frozen=True)
 class Side:
-    """What one side of a diff was."""
+    """One side of a diff: its source and its totals."""
 
     source: str
     name: str
@@ -98,7 +98,7 @@ class Diff:
 
     @cached_property
     def memo(self) -> dict[object, Any]:
-        """What an analysis has found once and may want again."""
+        """Results that an analysis computes once and keeps."""
         return {}
 
     def own(self, column: Sequence[int]) -> array[int]:

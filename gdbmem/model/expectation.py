@@ -1,4 +1,4 @@
-"""What a recipe expects of a difference, and the verdict on it."""
+"""An expectation of a recipe on a difference, and the verdict on it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True)
 class Expectation:
-    """What the difference of two snapshots has to be: one of the two limits is set, the other is None.
+    """A limit on the difference of two snapshots: one of the two limits is set, the other is None.
 
     Limits are bytes; of the metric blocks a number of blocks.
     """

@@ -1,4 +1,4 @@
-"""What the lines of one function did to memory, over some calls."""
+"""Changes of memory by line of one function, over some calls."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class FunctionProfile:
 
     @property
     def delta_bytes(self) -> int:
-        """What all lines did together."""
+        """The sum over all lines."""
         return sum(line.delta_bytes for line in self.lines)
 
     @property
     def shared_hits(self) -> int:
-        """How many of the lines' changes were divided among threads."""
+        """The number of the lines' changes that were divided among threads."""
         return sum(line.shared_hits for line in self.lines)

@@ -1,4 +1,4 @@
-"""Who asked the kernel for memory: calls that changed the address space, by path."""
+"""Requests for memory from the kernel: calls that changed the address space, by path."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class GrowthPath(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """What was recorded."""
+    """The recorded requests."""
 
     paths: Sequence[GrowthPath]  # largest change of the address space first
     events: int

@@ -1,4 +1,4 @@
-"""What a leak search found: records of blocks that came the same way and share a fate, and the sums."""
+"""The result of a leak search: records of blocks with the same path and the same state, and the sums."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Holder(NamedTuple):
 
 @dataclass(frozen=True)
 class Holding:
-    """Who keeps one block alive."""
+    """The pointers that keep one block alive."""
 
     block: Block
     frames: Sequence[Frame]  # where it was allocated

@@ -53,7 +53,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Share:
-    """How one mapping's resident bytes are divided: entry key → bytes."""
+    """The division of one mapping's resident bytes: entry key → bytes."""
 
     start: int
     end: int
@@ -96,7 +96,7 @@ class SizeClass:
 
 @dataclass(frozen=True)
 class Heap:
-    """What glibc's malloc holds, over all arenas."""
+    """The sums of glibc's malloc over all arenas."""
 
     arenas: Sequence[Arena]
     sizes: Sequence[SizeClass]

@@ -36,7 +36,7 @@ def best_remedy(remedies: tuple[Remedy, ...]) -> Optional[Remedy]:
 
 @dataclass(frozen=True)
 class MeasuredRemedy:
-    """What runs with one remedy gave back, against runs without; None: it was not measured."""
+    """The memory that one remedy gave back, against runs without it; None: not measured."""
 
     remedy: Remedy
     gained_bytes: Optional[int] = None  # the difference of the medians
@@ -56,7 +56,7 @@ class MeasuredRemedy:
 
 @dataclass(frozen=True)
 class MeasuredRemedies:
-    """What was measured of a program's remedies, that which gave back most first."""
+    """The measured remedies of a program, the most effective first."""
 
     command: tuple[str, ...]
     moment: str  # when it was measured: AT_REST, AT_END, or after a time

@@ -9,7 +9,7 @@ TREE = 0  # the line of the whole process tree
 
 
 class Reading(NamedTuple):
-    """What one look at a process found; None is what was not read this time, never 0.
+    """One sample of a process; None means not read this time, never 0.
 
     Counters (faults, threads_started, cpu_seconds) count from the process's birth or from the first look; the tree's
     keep what its dead have used.
@@ -95,7 +95,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class SeriesFacts:
-    """What holds for a whole recording."""
+    """Properties of a whole recording."""
 
     target: str
     interval_seconds: float

@@ -1,4 +1,4 @@
-"""What a recording comes to: the verdict, the lines, what grew."""
+"""The summary of a recording: the verdict, the lines, what grew."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class CgroupSummary:
 
     @property
     def free_bytes(self) -> Optional[float]:
-        """How much more fits under the limit; None where there is none."""
+        """The bytes left under the limit; None where there is no limit."""
         if self.limit_bytes is None:
             return None
         return max(self.limit_bytes - self.last_bytes + (self.cache_bytes or 0), 0.0)
@@ -98,5 +98,5 @@ class SeriesSummary:
 
     @property
     def threads_per_second(self) -> float:
-        """How many threads were started each second, on average."""
+        """The threads started per second, on average."""
         return self.threads_started / self.seconds if self.seconds > 0 else 0.0

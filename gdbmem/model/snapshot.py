@@ -53,7 +53,7 @@ class Totals:
 
 
 class Profile(Protocol):
-    """What a reader of any format returns: cheap totals, and a tree when it is asked for."""
+    """The result of a reader of any format: totals at once, a tree on request."""
 
     source: str  # the path, for messages
     source_format: str  # massif, gperftools, …
@@ -63,12 +63,12 @@ class Profile(Protocol):
 
     @property
     def unit(self) -> str:
-        """What the trees count: HEAP_BYTES, PAGE_BYTES or another of this module's."""
+        """The quantity that the trees count: HEAP_BYTES, PAGE_BYTES or another of this module's."""
         ...
 
     @property
     def notices(self) -> Sequence[Notice]:
-        """What a reader must know; making a tree may add to it."""
+        """Notices for the reader of the result; making a tree may add some."""
         ...
 
     @property

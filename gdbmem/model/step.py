@@ -1,4 +1,4 @@
-"""What one stop-to-stop run of the program did to its memory."""
+"""The change of memory between two stops of the program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a series shows: whether it grows, and how small a growth it could have shown."""
+"""The verdict on a series: whether it grows, and the smallest growth that it could have shown."""
 
 from __future__ import annotations
 

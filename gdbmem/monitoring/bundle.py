@@ -1,4 +1,4 @@
-"""What a monitor's trigger does with a process, run as a script beside the monitor: ACTION PID RUN FOLDER.
+"""The action of a monitor's trigger, run as a script beside the monitor: ACTION PID RUN FOLDER.
 
 Each step has its own file in FOLDER, with what it said on its standard error beside it where that is anything. A step
 that fails or hangs leaves the others alone.

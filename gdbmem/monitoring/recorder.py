@@ -24,7 +24,7 @@ _GRACE_SECONDS = 10.0  # that a program gets to end after a signal
 
 @dataclass(frozen=True)
 class Plan:
-    """How long to look, and how often."""
+    """The duration and the interval of a recording."""
 
     interval_seconds: float
     duration_seconds: float = math.inf

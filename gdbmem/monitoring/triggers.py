@@ -41,7 +41,7 @@ _LAST_WAIT_SECONDS = 30.0  # for what is being done when the recording ends
 
 @dataclass(frozen=True)
 class Condition:
-    """What has to hold; `growing` has no metric."""
+    """A condition on a metric; `growing` has no metric."""
 
     text: str
     metric: str

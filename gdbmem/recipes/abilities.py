@@ -1,4 +1,4 @@
-"""What a recipe asks of its engine and of its points that these can't give: said before anything runs."""
+"""Checks, before anything runs, that the engine and the points of a recipe can do what it asks."""
 
 from __future__ import annotations
 

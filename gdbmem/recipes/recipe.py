@@ -43,13 +43,13 @@ class HitFilter:
 
     @property
     def count(self) -> Optional[int]:
-        """How many hits are wanted at most; None: no limit."""
+        """The largest number of hits wanted; None: no limit."""
         return len(self.only) if self.only else self.first
 
 
 @dataclass(frozen=True)
 class Action:
-    """What to do at a point: snap, ledger, containers, backtrace, print (an expression), gdb (a command)."""
+    """An action at a point: snap, ledger, containers, backtrace, print (an expression), gdb (a command)."""
 
     kind: str
     argument: str = ""
@@ -73,7 +73,7 @@ class Point:
 
     @property
     def records(self) -> frozenset[str]:
-        """What can be compared afterwards: of snap, ledger and containers those that are recorded here."""
+        """The kinds that can be compared afterwards: those of snap, ledger and containers that are recorded here."""
         return frozenset(kind for kind in RECORDED if self.does(kind))
 
 

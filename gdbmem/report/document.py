@@ -1,4 +1,4 @@
-"""What all JSON reports share. Sizes are bytes; what is unknown is null, never 0."""
+"""The common part of all JSON reports. Sizes are bytes; an unknown value is null, never 0."""
 
 from __future__ import annotations
 

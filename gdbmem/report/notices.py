@@ -1,4 +1,4 @@
-"""What the reader of a result must know, below it."""
+"""Notices below a result."""
 
 from __future__ import annotations
 

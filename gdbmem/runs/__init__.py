@@ -1,1 +1,1 @@
-"""What a launch leaves on disk, and recipes."""
+"""Run folders, and the operands that name their snapshots."""

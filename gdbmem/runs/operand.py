@@ -1,4 +1,4 @@
-"""What `gdbmem show` and `gdbmem diff` are given: FILE, FILE:N, FILE:peak, RUN or RUN:NAME."""
+"""The operands of `gdbmem show` and `gdbmem diff`: FILE, FILE:N, FILE:peak, RUN or RUN:NAME."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class SnapshotRecord:
 
     @property
     def label(self) -> str:
-        """What to call it when it has just been taken: the first of a name doesn't know of the others."""
+        """The name of a snapshot that was just taken; the first of a name doesn't know of the others."""
         return self.base_name if self.ordinal == 1 else f"{self.base_name}#{self.ordinal}"
 
 
@@ -126,7 +126,7 @@ class Run:
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What ``run.json`` says: commands, versions, launches, statuses."""
+        """The content of ``run.json``: commands, versions, launches, statuses."""
         if self._facts_cache is None:
             self._facts_cache, self._damaged_facts = _read_facts(self.folder / _FACTS)
         return self._facts_cache
@@ -191,7 +191,7 @@ class Run:
 
     @property
     def notices(self) -> list[Notice]:
-        """What a reader of the run must know: what its launch noted, and what of it is damaged."""
+        """Notices on the run: those of its launch, and damage."""
         noted = self.facts.get("warnings", [])
         found = [
             Notice(entry["slug"], entry["message"]) for entry in noted if {"slug", "message"} <= entry.keys()

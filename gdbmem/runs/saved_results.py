@@ -1,4 +1,4 @@
-"""What a run keeps beside heap snapshots: ledgers and surveys of containers, by name, as snapshots are.
+"""Results that a run keeps beside heap snapshots: ledgers and container scans, by name, as snapshots are.
 
 One JSON file each, and one line each in ``kept.jsonl``, which is only appended to: listing a thousand of them
 reads a thousand lines. A file without its line is listed too, with the name that stands inside.
@@ -42,7 +42,7 @@ class Kept:
 
     @property
     def label(self) -> str:
-        """What to call it when it has just been kept: the first of a name doesn't know of the others."""
+        """The name of a result that was just kept; the first of a name doesn't know of the others."""
         return self.base_name if self.ordinal == 1 else f"{self.base_name}#{self.ordinal}"
 
 

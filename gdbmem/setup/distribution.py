@@ -1,4 +1,4 @@
-"""What to type to install a program here: /etc/os-release names the distribution."""
+"""The command that installs a program here: /etc/os-release names the distribution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read of an ELF file without a debugger: its build-id, where its code is loaded, which symbols cover it."""
+"""Reading an ELF file without a debugger: its build-id, where its code is loaded, which symbols cover it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What live blocks hold, told by their first words: an object's class, or a node of a tree or list.
+"""The types of live blocks by their first words: an object's class, or a node of a tree or list.
 
 An object of a class with virtual functions begins with a pointer to its vtable. A node of a std::map or std::set is
 one whose parent points back to it, a node of a std::list one whose neighbours do; whatever else is linked in the

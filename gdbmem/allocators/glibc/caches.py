@@ -35,7 +35,7 @@ class ThreadPointers:
 
 @dataclass
 class Caches:
-    """What the caches hold, and what could not be read."""
+    """The contents of the caches, and the parts that could not be read."""
 
     cached: Cached = field(default_factory=Cached)
     unread_threads: list[int] = field(default_factory=list)

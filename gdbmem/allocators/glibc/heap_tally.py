@@ -1,4 +1,4 @@
-"""What a walk over one heap region adds up to: chunks by size and state, and bytes on each page."""
+"""The sums of a walk over one heap region: chunks by size and state, and bytes on each page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How glibc's malloc lays out its structures: from debug information, or from what is known of releases.
+"""The layout of glibc malloc's structures: from debug information, or as known of releases.
 
 A layout from the table is only a candidate: `locate` believes it when the heap itself agrees.
 """
@@ -51,7 +51,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class LibcFacts:
-    """What a libc's file tells: where its malloc's variables are (as in the file), and their layout."""
+    """Facts from a libc's file: the addresses of malloc's variables (as in the file), and their layout."""
 
     symbols: Mapping[str, int]
     layout: Optional[Layout]

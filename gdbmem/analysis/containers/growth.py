@@ -1,4 +1,4 @@
-"""What became of containers between two surveys."""
+"""Changes of containers between two scans."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gdbmem.model.containers import Survey
 
 @dataclass(frozen=True)
 class Growth:
-    """What became of one path between two surveys."""
+    """The change of one path between two scans."""
 
     path: str
     type_name: str

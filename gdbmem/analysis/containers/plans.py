@@ -1,4 +1,4 @@
-"""What a type is made of, as far as containers may be in it: made once for each type, read for each object."""
+"""The parts of a type that may hold containers: made once for each type, used for each object."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Unsound(Exception):  # noqa: N818  (it is counted)
 
 @dataclass
 class Plan:
-    """What a type is made of; *kind* says how it is read."""
+    """The parts of a type; *kind* says how it is read."""
 
     # struct, vector, bits, string, deque, list, forward, tree, hash, unique, owned_array, shared, optional, array,
     # pointer, variant, any, unread (a container of a library that is not known)
@@ -56,7 +56,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Resolved:
-    """What an object really is."""
+    """The dynamic type of an object."""
 
     plan: Plan
     offset: int = 0  # from its beginning to the part that was pointed to

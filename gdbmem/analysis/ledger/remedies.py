@@ -33,7 +33,7 @@ _COSTS = {
 
 @dataclass
 class _Room:
-    """What one arena keeps; bytes of resident pages, but for end_bytes and top_bytes."""
+    """The free memory of one arena; bytes of resident pages, but for end_bytes and top_bytes."""
 
     threads: int
     top_bytes: int

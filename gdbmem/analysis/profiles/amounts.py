@@ -1,4 +1,4 @@
-"""What paths hold together, and a row of a ranking that stands for them."""
+"""The sum of several paths, and the row of a ranking that stands for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gdbmem.model.calltree import Frame
 
 @dataclass(frozen=True)
 class Amount:
-    """What a number of paths hold together."""
+    """The sum of several paths."""
 
     paths: int
     before_bytes: int
@@ -29,12 +29,12 @@ class Amount:
 
     @property
     def uncertain_bytes(self) -> int:
-        """How far delta_bytes may be off."""
+        """The error bound of delta_bytes."""
         return self.hidden_bytes + self.error_bytes
 
     @property
     def change(self) -> str:
-        """What became of it between the two: a word of analysis.trend."""
+        """The trend between the two: a word of analysis.profiles.trend."""
         return change_of(
             self.before_bytes,
             self.after_bytes,
@@ -45,7 +45,7 @@ class Amount:
 
     @property
     def trend(self) -> Trend:
-        """What became of it in a series."""
+        """The trend in a series."""
         return judge(self.course, uncertain_bytes=self.uncertain_bytes)
 
 

@@ -1,4 +1,4 @@
-"""What the path of each node of a diff is: whose frames it has, which regexes it matches, what it is folded to."""
+"""Properties of the path of each node of a diff: its owners, the regexes it matches, its group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the memory of a recorded run went: a verdict on the course of a file's totals, up to its peak and to its end."""
+"""The verdict on the history of a file's totals, up to its peak and to its end."""
 
 from __future__ import annotations
 

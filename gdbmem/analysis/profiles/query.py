@@ -1,4 +1,4 @@
-"""What of a call tree is asked for: the options that `gdbmem diff`, `gdbmem show` and massif-diff share."""
+"""A query of a call tree: the options that `gdbmem diff`, `gdbmem show` and massif-diff share."""
 
 from __future__ import annotations
 

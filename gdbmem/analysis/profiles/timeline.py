@@ -11,7 +11,7 @@ from gdbmem.model.snapshot import Totals
 
 @dataclass(frozen=True)
 class Column:
-    """What a chart shows at one place of the time axis: the largest snapshot there."""
+    """A chart's value at one place of the time axis: the largest snapshot there."""
 
     heap_bytes: int
     total_bytes: int

@@ -1,4 +1,4 @@
-"""How a path came to hold what it holds: new or grown between two snapshots; steadily or at once in a series."""
+"""The trend of a path: new or grown between two snapshots; steadily or at once in a series."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _ALPHA = 0.05  # how often runs of the same thing may seem to differ, in any row
 
 @dataclass(frozen=True)
 class Figures:
-    """What a recording is compared by."""
+    """The numbers by which recordings are compared."""
 
     peak_bytes: float
     floor_bytes: float

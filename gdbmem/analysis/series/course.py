@@ -45,7 +45,7 @@ class Course(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """How long it lasts."""
+        """The duration, seconds."""
         return self.times[-1] - self.times[0]
 
     def since(self, begin: int) -> FittedLine:

@@ -31,7 +31,7 @@ class FittedLine(NamedTuple):
 
     @property
     def span(self) -> float:
-        """How long it lasts, seconds."""
+        """The duration, seconds."""
         return self.xs[-1] - self.xs[0]
 
     @property
@@ -41,12 +41,12 @@ class FittedLine(NamedTuple):
 
     @property
     def hidden(self) -> float:
-        """How much growth the noise could hide, bytes."""
+        """The growth that the noise could hide, bytes."""
         return self.resolution * self.span
 
     @property
     def worth(self) -> float:
-        """How much growth must not hide in it, bytes."""
+        """The growth that must not hide in it, bytes."""
         return worth_of(self.ys)
 
     @property

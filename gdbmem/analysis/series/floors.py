@@ -29,7 +29,7 @@ _WHOLE_TOOTH = 0.8  # of a period: marks at least so far apart have a trough bet
 
 
 class Floor(NamedTuple):
-    """What the troughs show."""
+    """The trend of the troughs."""
 
     kind: str  # rising, falling, flat or unclear
     words: str

@@ -1,4 +1,4 @@
-"""What came before the last regime of a series, in words and as regimes."""
+"""The history before the last regime of a series, in words and as regimes."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Stretch(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """How long it lasts."""
+        """The duration, seconds."""
         return self.xs[-1] - self.xs[0]
 
     @property
@@ -66,7 +66,7 @@ class Stretch(NamedTuple):
 
     @property
     def scatter(self) -> float:
-        """How far apart the extremes around its line are, bytes."""
+        """The distance between the extremes around its line, bytes."""
         residuals = [y - self.slope * x for x, y in zip(self.xs, self.ys)]
         return max(residuals) - min(residuals)
 

@@ -1,4 +1,4 @@
-"""How long to watch until a slope of a given size would show, by the noise of what has been watched."""
+"""The time to watch until a slope of a given size would show, by the noise so far."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class Awake(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """How long nothing moved."""
+        """The time in which nothing moved, seconds."""
         return sum(length for _, length in self.left_out)
 
     def original(self, t: float) -> float:

@@ -1,4 +1,4 @@
-"""What threads leave behind: memory that grows while threads are started, and only then."""
+"""Memory that ended threads leave behind: it grows while threads are started, and only then."""
 
 from __future__ import annotations
 

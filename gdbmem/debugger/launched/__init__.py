@@ -1,1 +1,1 @@
-"""What only a gdb that `gdbmem launch` started has: its connection, `run`, and recipes played unattended."""
+"""Code for a gdb that `gdbmem launch` started: its connection, `run`, and unattended recipes."""

@@ -1,4 +1,4 @@
-"""What only a gdb that 'gdbmem launch' started gets: the connection, `run`, and word of the program's end."""
+"""Set-up of a gdb that 'gdbmem launch' started: the connection, `run`, and the notice of the program's end."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from gdbmem.launch.protocol import NEWLINE
 
 
 class ShownArguments:
-    """What `run` will take from `show args` again."""
+    """The program's arguments in the form that `run` and `show args` share."""
 
     def __init__(self) -> None:
         self._text = ""  # gdb's, for what follows

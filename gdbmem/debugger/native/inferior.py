@@ -130,7 +130,7 @@ class StoppedProgram:
 
     @property
     def slots(self) -> int:
-        """How many calls there is room for at the same time."""
+        """The number of calls that can be under way at the same time."""
         return len(self._pieces) * _CALLS if self.stub else 0
 
     def prepare(self) -> None:

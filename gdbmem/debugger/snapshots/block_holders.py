@@ -1,4 +1,4 @@
-"""Who keeps a block alive: pointers that memcheck finds, named by gdb, followed until they leave the heap."""
+"""Pointers that keep a block alive, found by memcheck, named by gdb, followed until they leave the heap."""
 
 from __future__ import annotations
 

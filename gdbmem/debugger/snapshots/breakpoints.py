@@ -31,7 +31,7 @@ _REPLACED = ("malloc", "calloc", "realloc", "free", "operator new", "operator de
 
 
 class Action(Protocol):
-    """What to do at a wanted hit; gets its number."""
+    """The action at a wanted hit; called with the hit's number."""
 
     def __call__(self, hit: int) -> bool:
         """Do it; return True to stop the program there."""
@@ -155,7 +155,7 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
 
     @property
     def left_calls(self) -> int:
-        """How many calls did not return where they came from: an exception or longjmp left them."""
+        """The number of calls that did not return to their caller: an exception or longjmp left them."""
         return self._returns.left_calls if self._returns is not None else 0
 
     def _fail(self, sentence: str) -> bool:

@@ -44,7 +44,7 @@ def _watched_memory(_: ProcessFacts, mappings: Sequence[Mapping]) -> Optional[st
 
 
 def _device_writes(_: ProcessFacts, mappings: Sequence[Mapping]) -> Optional[str]:
-    """What a device is writing goes to the copy if the process writes to that page first (Linux before 6.3)."""
+    """Data that a device is writing goes to the copy if the process writes to that page first (Linux before 6.3)."""
     if any(mark in m.name for m in mappings for mark in _DEVICE_WRITES):
         return "it may be reading without a cache (aio, io_uring, RDMA), and the copy could get what it reads"
     return None

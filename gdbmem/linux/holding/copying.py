@@ -47,7 +47,7 @@ _TRIES = 8  # threads of which one is to make a call
 
 @dataclass(frozen=True)
 class _Calls:
-    """How one architecture makes a system call."""
+    """The system call convention of one architecture."""
 
     instruction: bytes
     clone: int

@@ -14,7 +14,7 @@ _NO_LIMIT = 1 << 60  # version 1 writes "none" as a huge number
 
 @dataclass(frozen=True)
 class CgroupMemory:
-    """What a cgroup says of its memory; None is what it doesn't say."""
+    """The memory values of a cgroup; None where it has no such value."""
 
     folder: Path
     usage_bytes: Optional[int]

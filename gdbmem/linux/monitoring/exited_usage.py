@@ -1,4 +1,4 @@
-"""What a tree of processes has used, its dead included: page faults, processor time, threads.
+"""The resources that a tree of processes has used, ended ones included: page faults, processor time, threads.
 
 The kernel adds what a process used to its parent when that has waited for it. So a child that came and went between
 two looks is not lost, but for one whose parent has gone before it, or ignores the ends of its children.

@@ -1,4 +1,4 @@
-"""How much memory processes hold on NVIDIA's GPUs, where NVML answers. Source: NVML API reference, device queries.
+"""The memory of processes on NVIDIA's GPUs, where NVML answers. Source: NVML API reference, device queries.
 
 Its Python package (nvidia-ml-py, module pynvml) is optional, and imported only where the kernel has the driver.
 """

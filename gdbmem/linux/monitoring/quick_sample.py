@@ -20,7 +20,7 @@ _FAMILY = b"family "
 
 
 class Glance(NamedTuple):
-    """What statm said of some processes at one time, unread."""
+    """The bytes of statm of some processes at one time, not yet decoded."""
 
     t: float
     lines: bytes  # their lines' numbers, with blanks between
@@ -29,7 +29,7 @@ class Glance(NamedTuple):
 
     @property
     def family_bytes(self) -> Optional[int]:
-        """What the cgroup of the program's own holds; None where it has none."""
+        """The memory of the program's own cgroup; None where it has none."""
         return int(self.family[len(_FAMILY) :]) if self.family else None
 
     def readings(self) -> list[tuple[int, Reading]]:
@@ -43,7 +43,7 @@ class Glance(NamedTuple):
 
 
 class Glances(NamedTuple):
-    """How RSS is read between two whole looks."""
+    """Reading RSS between two complete samples."""
 
     until: float  # when the next whole look is due
     lines: bytes  # of the processes, as a Glance has them

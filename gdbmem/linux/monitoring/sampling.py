@@ -21,7 +21,7 @@ class ProcessGone(Exception):  # noqa: N818  (processes end; that is no error)
 
 
 class Counts(NamedTuple):
-    """What a process has used since its birth."""
+    """The resources that a process has used since its start."""
 
     minor_faults: int
     major_faults: int
@@ -29,7 +29,7 @@ class Counts(NamedTuple):
 
 
 class Stat(NamedTuple):
-    """What /proc/PID/stat says; *start_ticks* with the pid tells one process from all others."""
+    """The values of /proc/PID/stat; *start_ticks* and the pid identify a process."""
 
     name: str
     state: str
@@ -41,7 +41,7 @@ class Stat(NamedTuple):
 
 
 class Statm(NamedTuple):
-    """What /proc/PID/statm says, bytes."""
+    """The values of /proc/PID/statm, bytes."""
 
     rss_bytes: int
     shared_bytes: int

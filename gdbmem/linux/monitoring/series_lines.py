@@ -24,7 +24,7 @@ class Lines:
 
     @property
     def count(self) -> int:
-        """How many lines there are."""
+        """The number of lines."""
         return len(self._lines)
 
     def take(self, pid: int, stat: Stat, command: str, above: int, t: float, alive: Container[int]) -> Line:

@@ -1,4 +1,4 @@
-"""What is known of processes from outside of them: their memory on GPUs, the cgroup they are in."""
+"""Information on processes from other sources than /proc/PID: GPUs and cgroups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BUDGET = 0.0001  # of a CPU: a cgroup's statistics cost the kernel as much as m
 
 
 class Around(NamedTuple):
-    """What was found."""
+    """The result."""
 
     gpu: dict[int, int]  # pid → bytes
     cgroup: dict[str, Optional[int]]  # by the names that a reading has for it

@@ -41,7 +41,7 @@ _FamilyReader = Callable[[], Optional[int]]
 
 @dataclass(frozen=True)
 class Look:
-    """What one look at the tree found."""
+    """The result of one scan of the tree."""
 
     t: float
     readings: Sequence[tuple[int, Reading]]  # by line; the tree's own is on TREE
@@ -111,7 +111,7 @@ class Tree:
 
     @property
     def alive(self) -> int:
-        """How many processes are followed now."""
+        """The number of processes that are followed now."""
         return len(self._processes)
 
     @property
@@ -205,7 +205,7 @@ class Tree:
 
     @property
     def events(self) -> Optional[ProcessEvents]:
-        """What can be polled for news of births; None: has_grown() has to be asked each time."""
+        """The descriptor that becomes readable at new processes; None: call has_grown() each time."""
         return self._events
 
     def _counters(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Who keeps a block alive, as sentences and as ``kind=holders``."""
+"""The pointers that keep a block alive, as sentences and as ``kind=holders``."""
 
 from __future__ import annotations
 

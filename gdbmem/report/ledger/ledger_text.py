@@ -60,7 +60,7 @@ _LEAST_UNUSED = 1 << 16  # of vectors: every C++ program has some
 
 @dataclass(frozen=True)
 class View:
-    """What of a ledger is asked for."""
+    """The requested parts of a ledger."""
 
     sizes: bool = False
     pinners: bool = False

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Beside:
-    """What was found beside the ledger; None: not asked for."""
+    """The results beside the ledger; None: not requested."""
 
     paths: Optional[PinnerPaths] = None
     types: Optional[BlockTypes] = None

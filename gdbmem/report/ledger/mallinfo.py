@@ -1,4 +1,4 @@
-"""What malloc says of itself beside what the walk over its heap found."""
+"""The numbers of mallinfo2 beside those of the walk over the heap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What malloc_info says, arena by arena, beside what the walk over the heap found, and why they differ."""
+"""The numbers of malloc_info by arena, beside those of the walk over the heap, and why they differ."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class Section:
 
 @dataclass
 class Page:
-    """What is shown."""
+    """The content of the page."""
 
     title: str
     subtitle: str = ""

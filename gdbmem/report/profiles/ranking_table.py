@@ -40,7 +40,7 @@ _NARROW = 32  # columns beside the numbers that names need
 
 @dataclass(frozen=True)
 class Layout:
-    """How rows are drawn: against a former snapshot or alone, what each stands for, and with which sources."""
+    """The layout of rows: against a former snapshot or alone, what each stands for, and with which sources."""
 
     console: Console
     query: Query
@@ -195,7 +195,7 @@ def _library_name(site: Frame) -> str:
 
 
 class Drawing:
-    """What stands in the last column."""
+    """Render the cells of the last column."""
 
     def __init__(self, layout: Layout, places: Places, *, room: int) -> None:
         self.layout, self.places, self.room = layout, places, room

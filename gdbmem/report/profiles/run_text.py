@@ -19,7 +19,7 @@ _NARROW = 64  # columns; in fewer names and places would be broken
 
 
 class _Taken(Protocol):
-    """What is known of anything that a run keeps; None is unknown."""
+    """The properties of anything that a run keeps; None is unknown."""
 
     @property
     def name(self) -> str: ...

@@ -1,4 +1,4 @@
-"""What came of a recipe, as JSON (kind=recipe) and as lines for people."""
+"""The outcome of a recipe, as JSON (kind=recipe) and as text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class PointOutcome:
-    """What happened at one point of a recipe."""
+    """The outcome of one point of a recipe."""
 
     name: str
     hits: int

@@ -53,7 +53,7 @@ class Keyboard:
 
     @property
     def descriptor(self) -> Optional[int]:
-        """What to wait for; None without a terminal."""
+        """The descriptor to wait for; None without a terminal."""
         return sys.stdin.fileno() if self._modes is not None else None
 
     def read(self) -> Optional[str]:

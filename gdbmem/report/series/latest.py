@@ -1,4 +1,4 @@
-"""What is known of each process now: what one look didn't read stays as the look before had it."""
+"""The latest values of each process: a value that one sample lacks stays as the sample before had it."""
 
 from __future__ import annotations
 

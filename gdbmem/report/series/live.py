@@ -1,4 +1,4 @@
-"""What a monitor shows while it runs: a chart and a table on a terminal, plain lines elsewhere."""
+"""The view of a running monitor: a chart and a table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 

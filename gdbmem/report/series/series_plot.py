@@ -68,7 +68,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Picture:
-    """What is drawn."""
+    """The data of the picture."""
 
     title: str
     curves: Sequence[Curve]

@@ -1,4 +1,4 @@
-"""Who asked the kernel for memory: a table by path, and ``kind=growth``."""
+"""Requests for memory from the kernel: a table by path, and ``kind=growth``."""
 
 from __future__ import annotations
 

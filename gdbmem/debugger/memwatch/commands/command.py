@@ -52,7 +52,7 @@ class MemwatchCommand(Command):
 
 
 class Driving(Command):
-    """What the commands that move the program share."""
+    """The base of the commands that resume the program."""
 
     def words(self, argument: str) -> Sequence[str]:  # type: ignore[override]
         options, rest = _leading_options(argument)
@@ -106,7 +106,7 @@ def _leading_options(text: str) -> tuple[list[str], str]:
 
 
 class Stepping(Driving):
-    """What the commands that step share."""
+    """The base of the commands that step."""
 
     takes_count = False
 

@@ -51,7 +51,7 @@ _NUMBERS = {
 
 
 class _Sums:
-    """What the calls along one path did."""
+    """The sum of the calls along one path."""
 
     __slots__ = ("calls", "is_exact", "mapped", "resident", "unsettled")
 

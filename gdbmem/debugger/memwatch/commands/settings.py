@@ -48,7 +48,7 @@ class SourceSetting(gdb.Parameter):  # type: ignore[misc]
 
 
 class TimeoutSetting(gdb.Parameter):  # type: ignore[misc]
-    """How long a step may run before the threads that are locked may be what it waits for.
+    """The time that a step may run before the locked threads may be what it waits for.
 
     Needed where /proc can't show that the thread sleeps, and for a thread that waits in a loop.
     """

@@ -1,4 +1,4 @@
-"""What a memwatch command prints when it has ended: gdb's own words about the stop, then the account."""
+"""The output of a memwatch command: gdb's own report of the stop, then the account."""
 
 from __future__ import annotations
 

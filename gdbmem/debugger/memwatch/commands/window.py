@@ -23,7 +23,7 @@ _LEVELS = " _.:-=+*#" if gdb.VERSION.startswith("10.") else " ▁▂▃▄▅▆
 
 
 class MemoryWindow:
-    """What gdb draws as the window called memwatch; gdb calls render, close and the scroll methods."""
+    """The window called memwatch; gdb calls render, close and the scroll methods."""
 
     def __init__(self, window: Any) -> None:
         self._window = window

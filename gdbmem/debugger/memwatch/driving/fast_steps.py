@@ -25,7 +25,7 @@ Place = tuple[Optional[str], Optional[str], Optional[int]]  # function, file, li
 
 
 class Places:
-    """What is at each address where the program has stopped: gdb takes its time to say."""
+    """The function and line at each address where the program has stopped, cached because gdb is slow to find them."""
 
     def __init__(self) -> None:
         self._known: dict[int, Place] = {}

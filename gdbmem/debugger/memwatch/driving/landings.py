@@ -30,7 +30,7 @@ class Departure(NamedTuple):
 
 
 class _Buffer(NamedTuple):
-    """How a processor's jmp_buf is laid out, by glibc as by musl: words."""
+    """The layout of a processor's jmp_buf, the same in glibc and musl: words."""
 
     parameter: str  # the register with its address
     stack: int

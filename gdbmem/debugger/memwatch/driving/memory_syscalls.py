@@ -112,7 +112,7 @@ class Requests:
 
     @property
     def count(self) -> int:
-        """How many requests may not have been granted yet."""
+        """The number of requests that may not have been granted yet."""
         return len(self._pending)
 
     def granted(self, change_bytes: int, thread: Optional[int]) -> Granted:

@@ -34,7 +34,7 @@ _RESUMABLE = ("step", "next")  # after a wait: run out of the call that waited, 
 
 @dataclass(frozen=True)
 class Orders:
-    """What the user asked for."""
+    """The user's request."""
 
     command: str
     argument: str = ""  # of until, advance, finish
@@ -65,7 +65,7 @@ class Here(NamedTuple):
 
 
 class Progress:
-    """What happened during one step beside its delta."""
+    """Events during one step beside its delta."""
 
     def __init__(self) -> None:
         self.threads: set[int] = set()  # others that ran

@@ -1,4 +1,4 @@
-"""What the last stop was: a step's end, a breakpoint, a signal, the program's end; and the reading taken there."""
+"""The last stop (a step's end, a breakpoint, a signal, the program's end) and the sample taken there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What memwatch reads at each stop: the source that is exact here and costs least."""
+"""The number that memwatch reads at each stop, from the cheapest source that is exact here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MASSIF_BYTES = re.compile(rb"^mem_heap_B=(\d+)$", re.M)
 
 
 class Detail(NamedTuple):
-    """What is read beside the number itself where there is time for it; None is unknown."""
+    """Further readings beside the number itself, taken where there is time; None is unknown."""
 
     parts: Optional[dict[str, int]] = None  # resident bytes of heap, mmap, stack, file, other
     heap: Optional[InUse] = None

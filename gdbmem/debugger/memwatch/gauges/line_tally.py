@@ -1,4 +1,4 @@
-"""Who pays: what changed between two events of a thread is charged to the line of the function that it was on."""
+"""Charging lines: a change between two events of a thread is charged to the function's line that it was on."""
 
 from __future__ import annotations
 
