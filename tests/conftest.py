@@ -102,7 +102,12 @@ def scratch() -> Iterator[Path]:
     """Yield an empty folder with a short path (FIFOs and sockets have a limit), removed afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="gm-", dir="/tmp"))
     yield folder
-    subprocess.run(["chmod", "-R", "u+rwX", str(folder)], check=False)  # a test may take rights away
+    with contextlib.suppress(OSError):
+        folder.chmod(0o700)
+        for parent, names, _ in os.walk(folder):  # a test may take rights away
+            for path in (Path(parent, name) for name in names):
+                if not path.is_symlink():
+                    path.chmod(0o700)
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -132,7 +137,9 @@ def own_cache(private_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _leave_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    home = tmp_path_factory.mktemp("home")
+    homes = tmp_path_factory.getbasetemp() / "homes"  # mktemp would list all that are there, for each test
+    homes.mkdir(exist_ok=True)
+    home = Path(tempfile.mkdtemp(dir=homes))
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
     for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"):

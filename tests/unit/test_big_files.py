@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Callable
@@ -133,17 +131,3 @@ def test_a_file_that_would_take_more_memory_than_there_is_is_refused(
         stream.truncate((1 << 30) + 1 if is_refused else 1 << 20)
     assert main(["show", str(file)]) in ((1,) if is_refused else (0, 1))
     assert ("larger than 1.0 GiB" in capsys.readouterr().err) == is_refused
-
-
-@pytest.mark.parametrize(
-    ("words", "unneeded"),
-    [(["show"], ""), (["diff", "a.ms"], ""), (["show", "--json"], "pickle rich rich.console")],
-)
-def test_a_small_file_imports_what_it_needs_only(words: list[str], unneeded: str, tmp_path: Path) -> None:
-    (tmp_path / "a.ms").write_text(wide(3))
-    slow = ["jinja2", "pygments", "numpy", "yaml", "gdbmem.symbols.address_names", "gdbmem.report.page.page"]
-    slow += ["google.protobuf", "subprocess", "asyncio", "tempfile", *unneeded.split()]
-    script = f"import sys, gdbmem.cli.main as m; m.main({[*words, 'a.ms']}); "
-    script += f"print([n for n in {slow} if n in sys.modules], file=sys.stderr)"
-    ended = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
-    assert ended.stderr.strip().endswith("[]"), ended.stderr

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Callable
 
@@ -124,35 +120,3 @@ def test_help_of_a_command_ends_well_and_a_wrong_option_names_that_help(
     assert "usage: gdbmem show" in capsys.readouterr().out
     assert cli.main(["show", "--nonsense"]) == 2
     assert "see 'gdbmem show --help'" in capsys.readouterr().err
-
-
-def test_a_reader_that_goes_away_is_no_error() -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    ended = subprocess.run(
-        [sys.executable, "-m", "gdbmem.cli.main", "--help"],
-        stdout=writing,
-        stderr=subprocess.PIPE,
-        check=False,
-    )
-    os.close(writing)
-    assert ended.returncode == 141
-    assert ended.stderr == b""
-
-
-def test_starting_the_command_imports_nothing_that_its_subcommand_does_not_need() -> None:
-    slow = "('yaml', 'rich', 'pygments', 'psutil', 'difflib', 'json')"
-    script = f"import sys, gdbmem.cli.main as m; m.main(['--version']); print([n for n in {slow} if n in sys.modules])"
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert ended.stdout.splitlines()[-1] == "[]"
-
-
-@pytest.mark.parametrize("closed", [1, 2])
-def test_a_reader_whose_output_or_messages_nobody_wants_has_not_failed(tmp_path: Path, closed: int) -> None:
-    profile = tmp_path / "x.folded"
-    profile.write_text("main;f 100\n")
-    words = [sys.executable, "-m", "gdbmem.cli.main", "show", str(profile)]
-    shell = f'exec "$@" {closed}>&-'
-    ended = subprocess.run(["sh", "-c", shell, "sh", *words], capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert ("holds 100 B" in ended.stdout) == (closed == 2)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -276,19 +273,6 @@ def test_a_run_as_json_lists_what_is_known_and_null_for_the_rest(capsys: pytest.
         "process": None,
     }
     assert document(capsys, "show", "run:reset")["kind"] == "profile"
-
-
-@pytest.mark.parametrize(
-    "words", [["diff", "run"], ["show", "run"], ["show", "history"], ["diff", "run", "--json"]]
-)
-def test_a_reader_that_has_seen_enough_is_no_failure(words: list[str]) -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    ended = subprocess.run(
-        [sys.executable, "-m", "gdbmem.cli.main", *words], stdout=writing, stderr=subprocess.PIPE, check=False
-    )
-    os.close(writing)
-    assert (ended.returncode, ended.stderr) == (141, b"")
 
 
 def test_the_list_of_a_run_that_counted_pages_does_not_call_them_heap(

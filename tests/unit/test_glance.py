@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
-import time
 from pathlib import Path
 
 import pytest
 
-from gdbmem.linux import processes
 from gdbmem.linux.monitoring.quick_sample import FRAME, PAGE_BYTES, Glance, unpack_glances
-from gdbmem.linux.monitoring.tree import Tree
 from gdbmem.model.series import TREE, Reading, SeriesFacts
 from gdbmem.series.store import Recording, SeriesWriter, set_aside
-from tests.unit.test_sampling import child, end
 
 ONE = b"2000 100 50 10 0 80 0\n"
 TWO = b"9000 700 60 10 0 80 0\n"
@@ -22,48 +17,6 @@ TWO = b"9000 700 60 10 0 80 0\n"
 
 def facts() -> SeriesFacts:
     return SeriesFacts("server", 0.1, 1.7e9, "boot", 1000.0)
-
-
-def test_between_two_whole_looks_only_rss_is_read() -> None:
-    with child() as one, child() as two:
-        tree = Tree(lambda: {one, two}, events=None, budget=0)
-        assert tree.glances.until == 0.0, "the first look is a whole one"
-        tree.look(0.0)
-        statm, size = Path(f"/proc/{one}/statm"), -1
-        while size != (size := int(statm.read_text().split()[1])):  # it is still being loaded
-            time.sleep(0.05)
-        until, lines, read, _ = tree.glances
-        readings = dict(Glance(0.1, lines, read()).readings())
-        assert readings[1].rss_bytes == size * PAGE_BYTES
-        assert readings[TREE] == Reading(), "the sum of RSS is no total"
-        assert 0.1 < until < 60.0, "the time for a whole look comes"
-        tree.close()
-
-
-@pytest.mark.parametrize("waited_for", [True, False])
-def test_a_death_is_noticed_by_the_next_glance(waited_for: bool) -> None:
-    with child() as one, child() as two:
-        tree = Tree(lambda: {one, two} & set(processes.pids()), events=None, budget=0)
-        tree.look(0.0)
-        os.kill(one, signal.SIGKILL)
-        os.waitid(os.P_PID, one, os.WEXITED | os.WNOWAIT)  # a zombie
-        if waited_for:
-            end(one)
-        assert tree.glances.read() == b""
-        assert tree.look(0.1).alive == 1
-        end(one)
-        tree.close()
-
-
-def test_a_child_that_is_born_is_looked_at_at_once() -> None:
-    tree = Tree(lambda: {os.getpid()}, events=None, budget=0)
-    tree._lists_children = False  # not every kernel does
-    tree.look(0.0)
-    with child() as born:
-        assert tree.has_grown(0.5)
-        assert born in tree.pids
-        assert tree.glances.until == 0.5, "a whole look is due"
-    tree.close()
 
 
 def test_glances_of_a_killed_monitor_are_read_and_taken_over(tmp_path: Path) -> None:

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "gdbmem"
 
@@ -110,24 +108,22 @@ def test_the_package_has_the_folders_that_architecture_lists_in_the_same_order()
     assert modules <= GROUND, "list it in ARCHITECTURE.md and here, or give it a layer"
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=str)
-def test_imports_point_down(source: Source) -> None:
-    wrong = []
-    for found in imports(source):
-        if not found.module.startswith("gdbmem."):
-            continue
-        target = found.module.split(".")[1]
-        upward = depth(target) < depth(source.place)
-        tops = {source.place, target} == {"cli", "debugger"}
-        ground_up = source.place in GROUND and target not in GROUND
-        if upward or tops or ground_up:
-            wrong.append(f"{source}:{found.line} imports {found.module}")
-    assert not wrong
+def test_imports_point_down() -> None:
+    assert not [f"{s}:{i.line} imports {i.module}" for s in SOURCES for i in imports(s) if _points_up(s, i)]
 
 
-@pytest.mark.parametrize("source", [s for s in SOURCES if s.place != "debugger"], ids=str)
-def test_only_debugger_imports_gdb_so_that_the_rest_runs_and_is_tested_without(source: Source) -> None:
-    assert not [f"{source}:{i.line}" for i in imports(source) if i.module.split(".")[0] == "gdb"]
+def _points_up(source: Source, found: Import) -> bool:
+    if not found.module.startswith("gdbmem."):
+        return False
+    target = found.module.split(".")[1]
+    tops = {source.place, target} == {"cli", "debugger"}
+    ground_up = source.place in GROUND and target not in GROUND
+    return depth(target) < depth(source.place) or tops or ground_up
+
+
+def test_only_debugger_imports_gdb_so_that_the_rest_runs_and_is_tested_without() -> None:
+    rest = [source for source in SOURCES if source.place != "debugger"]
+    assert not [f"{s}:{i.line}" for s in rest for i in imports(s) if i.module.split(".")[0] == "gdb"]
 
 
 def test_no_module_has_a_name_that_says_nothing() -> None:
@@ -158,9 +154,8 @@ def test_what_gdb_loads_imports_nothing_that_its_python_lacks_or_that_is_slow() 
     assert not wrong, "import it inside the function that needs it"
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=str)
-def test_importing_a_module_does_nothing_but_define(source: Source) -> None:
-    assert not [f"{source}:{node.lineno}" for node in source.tree.body if not _defines(node)]
+def test_importing_a_module_does_nothing_but_define() -> None:
+    assert not [f"{s}:{node.lineno}" for s in SOURCES for node in s.tree.body if not _defines(node)]
 
 
 def _defines(node: ast.stmt) -> bool:
@@ -173,9 +168,8 @@ def _defines(node: ast.stmt) -> bool:
     return isinstance(node, (*definitions, ast.Assign, ast.AnnAssign))
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=str)
-def test_every_module_says_in_its_first_line_what_it_is_for(source: Source) -> None:
-    assert ast.get_docstring(source.tree) or not source.tree.body
+def test_every_module_says_in_its_first_line_what_it_is_for() -> None:
+    assert not [str(s) for s in SOURCES if s.tree.body and not ast.get_docstring(s.tree)]
 
 
 def test_what_gdb_is_told_to_call_by_name_is_there() -> None:

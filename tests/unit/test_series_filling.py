@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.linux.monitoring.tree import Tree
 from gdbmem.model.series import TREE, Line, Reading, SeriesFacts
 from gdbmem.series.filling import total_points
 from gdbmem.series.store import Recording, SeriesWriter
 from gdbmem.series.summary import summarize
-from tests.unit.test_sampling import child
 
 MIB = 1 << 20
 SHARED = 90 * MIB  # by both processes
@@ -71,16 +69,3 @@ def test_between_two_reads_with_a_death_nothing_is_filled(tmp_path: Path) -> Non
 def test_a_recording_with_many_reads_of_pss_needs_no_rss(tmp_path: Path) -> None:
     recording = record(tmp_path, lambda t: SHARED, pss=lambda t: SHARED, seconds=20.0, every=1)
     assert total_points(recording)[1] == 0
-
-
-def test_the_kinds_of_a_trees_memory_count_shared_pages_once() -> None:
-    with child() as one, child() as two:
-        tree = Tree(lambda: {one, two}, events=None)
-        readings = dict(tree.look(0.0, sweep=True).readings)
-        total = readings.pop(TREE)
-        if total.file_bytes is None:
-            pytest.skip("this kernel doesn't divide PSS by kind")
-        parts = (total.anonymous_bytes or 0) + total.file_bytes + (total.shmem_bytes or 0)
-        assert parts == pytest.approx(total.pss_bytes, abs=64 << 10)
-        assert total.file_bytes < sum(reading.file_bytes or 0 for reading in readings.values())
-        tree.close()

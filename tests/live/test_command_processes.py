@@ -1,0 +1,72 @@
+"""The command as a process of its own: what it loads, and readers that stop reading."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.test_big_files import wide
+from tests.unit.test_cli_reports import here  # noqa: F401 - a fixture: a run and a history in the current folder
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = subprocess.run(
+        [sys.executable, "-m", "gdbmem.cli.main", "--help"],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(writing)
+    assert ended.returncode == 141
+    assert ended.stderr == b""
+
+
+def test_starting_the_command_imports_nothing_that_its_subcommand_does_not_need() -> None:
+    slow = "('yaml', 'rich', 'pygments', 'psutil', 'difflib', 'json')"
+    script = f"import sys, gdbmem.cli.main as m; m.main(['--version']); print([n for n in {slow} if n in sys.modules])"
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("closed", [1, 2])
+def test_a_reader_whose_output_or_messages_nobody_wants_has_not_failed(tmp_path: Path, closed: int) -> None:
+    profile = tmp_path / "x.folded"
+    profile.write_text("main;f 100\n")
+    words = [sys.executable, "-m", "gdbmem.cli.main", "show", str(profile)]
+    shell = f'exec "$@" {closed}>&-'
+    ended = subprocess.run(["sh", "-c", shell, "sh", *words], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ("holds 100 B" in ended.stdout) == (closed == 2)
+
+
+@pytest.mark.parametrize(
+    "words", [["diff", "run"], ["show", "run"], ["show", "history"], ["diff", "run", "--json"]]
+)
+def test_a_reader_that_has_seen_enough_is_no_failure(words: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = subprocess.run(
+        [sys.executable, "-m", "gdbmem.cli.main", *words], stdout=writing, stderr=subprocess.PIPE, check=False
+    )
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize(
+    ("words", "unneeded"),
+    [(["show"], ""), (["diff", "a.ms"], ""), (["show", "--json"], "pickle rich rich.console")],
+)
+def test_a_small_file_imports_what_it_needs_only(words: list[str], unneeded: str, tmp_path: Path) -> None:
+    (tmp_path / "a.ms").write_text(wide(3))
+    slow = ["jinja2", "pygments", "numpy", "yaml", "gdbmem.symbols.address_names", "gdbmem.report.page.page"]
+    slow += ["google.protobuf", "subprocess", "asyncio", "tempfile", *unneeded.split()]
+    script = f"import sys, gdbmem.cli.main as m; m.main({[*words, 'a.ms']}); "
+    script += f"print([n for n in {slow} if n in sys.modules], file=sys.stderr)"
+    ended = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    assert ended.stderr.strip().endswith("[]"), ended.stderr

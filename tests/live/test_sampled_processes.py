@@ -1,0 +1,221 @@
+"""Processes as a monitor reads them: forked children that live, sleep and die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gdbmem.linux import processes
+from gdbmem.linux.monitoring.quick_sample import PAGE_BYTES, Glance
+from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone
+from gdbmem.linux.monitoring.tree import Tree
+from gdbmem.linux.resident import ProcessMemory
+from gdbmem.linux.threads import thread_count
+from gdbmem.model.series import TREE, Reading
+
+
+@contextmanager
+def child() -> Iterator[int]:
+    """Yield a forked process that sleeps; it is gone afterwards."""
+    pid = os.fork()
+    if pid == 0:
+        while True:
+            time.sleep(60)
+    try:
+        yield pid
+    finally:
+        end(pid)
+
+
+def end(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    except (ProcessLookupError, ChildProcessError):
+        pass
+
+
+def test_a_process_that_dies_between_two_reads_is_gone_not_an_error() -> None:
+    with child() as pid:
+        files = ProcessFiles(pid)
+        assert files.statm().rss_bytes > 0
+        os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # a zombie
+        with pytest.raises(ProcessGone):
+            files.stat()
+        end(pid)
+        with pytest.raises(ProcessGone):
+            files.statm()
+        with pytest.raises(ProcessGone):
+            files.rollup()
+        files.close()
+
+
+def test_a_tree_notes_a_death_and_reads_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    with child() as one, child() as two:
+        tree = Tree(lambda: {one, two} & set(processes.pids()), events=None)
+        assert len(tree.look(0.0).readings) == 3
+        end(one)
+        look = tree.look(0.2)
+        assert look.alive == 1
+        assert [(line.pid, line.gone) for line in look.changed_lines] == [(one, 0.2)]
+        tree.close()
+
+
+def test_a_reused_pid_is_another_process_and_the_kept_descriptors_know() -> None:
+    hint = Path("/proc/sys/kernel/ns_last_pid")
+    try:
+        hint.write_text(hint.read_text())
+    except OSError:
+        pytest.skip("only root may choose the next pid")
+    with child() as first:
+        files = ProcessFiles(first)
+        ticks = files.stat().start_ticks
+        end(first)
+        time.sleep(0.03)  # the start is counted in hundredths of a second
+        for _ in range(50):
+            hint.write_text(str(first - 1))
+            with child() as second:
+                if second == first:
+                    stat = processes.stat_of(second)
+                    assert stat is not None
+                    assert stat.start_ticks != ticks
+                    with pytest.raises(ProcessGone):
+                        files.stat()
+                    break
+        else:
+            pytest.skip("others took the number each time")
+        files.close()
+
+
+def test_a_respawned_worker_keeps_its_line() -> None:
+    with child() as first:
+        wanted = {first}
+        tree = Tree(lambda: wanted & set(processes.pids()), events=None)
+        tree.look(0.0)
+        end(first)
+        tree.look(1.5)
+        with child() as second:
+            wanted.add(second)
+            look = tree.look(3.0)
+            (line,) = [line for line in look.changed_lines if line.gone is None]
+            assert (line.number, line.pid, line.respawns) == (1, second, 1)
+        tree.close()
+
+
+def test_the_total_of_several_processes_has_a_pss_and_no_sum_of_rss() -> None:
+    with child() as one, child() as two:
+        tree = Tree(lambda: {one, two}, events=None)
+        readings = dict(tree.look(0.0, sweep=True).readings)
+        total = readings.pop(TREE)
+        assert total.rss_bytes is None
+        assert total.pss_bytes == sum(reading.pss_bytes or 0 for reading in readings.values())
+        tree.close()
+
+
+def test_pss_is_read_as_often_as_the_budget_allows_and_rss_each_time() -> None:
+    with child() as pid:
+        tree = Tree(lambda: {pid}, events=None, budget=1e-9)
+        assert tree.look(0.0).swept
+        look = tree.look(0.1)
+        assert not look.swept
+        reading = dict(look.readings)[1]
+        assert reading.rss_bytes is not None
+        assert reading.pss_bytes is None
+        tree.close()
+
+
+def test_forbidden_pss_is_told_once_and_rss_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(_: ProcessFiles) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(ProcessFiles, "rollup", forbidden)
+    with child() as pid:
+        tree = Tree(lambda: {pid}, events=None)
+        for t in (0.0, 1.0, 2.0):
+            reading = dict(tree.look(t, sweep=True).readings)[1]
+            assert reading.rss_bytes is not None
+            assert reading.pss_bytes is None
+            assert reading.anonymous_bytes is not None, "status is readable for everybody"
+        assert tree.denied == 1
+        tree.close()
+
+
+def test_processes_are_found_by_name_and_never_ourselves() -> None:
+    import re
+
+    with child() as pid:
+        found = processes.by_name(re.compile("pytest|python"))
+        assert os.getpid() not in found
+        assert pid in found
+
+
+def test_between_two_whole_looks_only_rss_is_read() -> None:
+    with child() as one, child() as two:
+        tree = Tree(lambda: {one, two}, events=None, budget=0)
+        assert tree.glances.until == 0.0, "the first look is a whole one"
+        tree.look(0.0)
+        statm, size = Path(f"/proc/{one}/statm"), -1
+        while size != (size := int(statm.read_text().split()[1])):  # it is still being loaded
+            time.sleep(0.05)
+        until, lines, read, _ = tree.glances
+        readings = dict(Glance(0.1, lines, read()).readings())
+        assert readings[1].rss_bytes == size * PAGE_BYTES
+        assert readings[TREE] == Reading(), "the sum of RSS is no total"
+        assert 0.1 < until < 60.0, "the time for a whole look comes"
+        tree.close()
+
+
+@pytest.mark.parametrize("waited_for", [True, False])
+def test_a_death_is_noticed_by_the_next_glance(waited_for: bool) -> None:
+    with child() as one, child() as two:
+        tree = Tree(lambda: {one, two} & set(processes.pids()), events=None, budget=0)
+        tree.look(0.0)
+        os.kill(one, signal.SIGKILL)
+        os.waitid(os.P_PID, one, os.WEXITED | os.WNOWAIT)  # a zombie
+        if waited_for:
+            end(one)
+        assert tree.glances.read() == b""
+        assert tree.look(0.1).alive == 1
+        end(one)
+        tree.close()
+
+
+def test_a_child_that_is_born_is_looked_at_at_once() -> None:
+    tree = Tree(lambda: {os.getpid()}, events=None, budget=0)
+    tree._lists_children = False  # not every kernel does
+    tree.look(0.0)
+    with child() as born:
+        assert tree.has_grown(0.5)
+        assert born in tree.pids
+        assert tree.glances.until == 0.5, "a whole look is due"
+    tree.close()
+
+
+def test_the_kinds_of_a_trees_memory_count_shared_pages_once() -> None:
+    with child() as one, child() as two:
+        tree = Tree(lambda: {one, two}, events=None)
+        readings = dict(tree.look(0.0, sweep=True).readings)
+        total = readings.pop(TREE)
+        if total.file_bytes is None:
+            pytest.skip("this kernel doesn't divide PSS by kind")
+        parts = (total.anonymous_bytes or 0) + total.file_bytes + (total.shmem_bytes or 0)
+        assert parts == pytest.approx(total.pss_bytes, abs=64 << 10)
+        assert total.file_bytes < sum(reading.file_bytes or 0 for reading in readings.values())
+        tree.close()
+
+
+def test_a_process_that_has_gone_is_unknown_and_not_empty() -> None:
+    pid = os.fork()
+    if not pid:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    memory = ProcessMemory(pid)
+    assert memory.statm() is None and memory.rollup_bytes() is None and memory.parts() is None
+    assert memory.present_bytes() is None and thread_count(pid) == 0
