@@ -34,8 +34,8 @@ SUBCOMMANDS = {
     "uninstall": "take back what install did",
 }
 
-# They end without taking down one by one what they have read, which would take a tenth of their time.
-READERS = ("show", "diff")
+# They end without taking down one by one what they have read or imported, which would take a tenth of their time.
+END_AT_ONCE = ("show", "diff", "monitor")
 
 STATUS_ERROR = 1
 STATUS_USAGE = 2
@@ -66,7 +66,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:  # closed before we began
                 stream.flush()
-        if argv is None and words and words[0] in READERS:
+        if argv is None and words and words[0] in END_AT_ONCE:
             os._exit(status)
     except ParserExit:
         return 0

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import platform
 import shlex
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional, TextIO
 
 from gdbmem.cli.launch import STATUS_FAILED
 from gdbmem.cli.monitor import STATUS_NOT_MET, plot_kind
+from gdbmem.cli.monitor_outputs import Outputs, prepare_outputs
 from gdbmem.model.series import TREE
 from gdbmem.model.series_summary import LineSummary, SeriesSummary
 from gdbmem.model.verdict import Verdict
 from gdbmem.monitoring.triggers import trigger_text, triggers_of
-from gdbmem.report.output import open_output
 from gdbmem.series.store import Recording
 from gdbmem.series.summary import judged_points, summarize
 from gdbmem.text import printable
@@ -35,23 +34,6 @@ _MOST_CURVES = 7
 _MOST_ABOVE = 3
 _THINNED_FROM_SECONDS = 3600.0
 _STEP_WORTH_BYTES = 1 << 20  # to look for its cause
-
-
-@dataclass(frozen=True)
-class Outputs:
-    """Where results go; opened before the long part begins."""
-
-    text: TextIO
-    plot: Optional[TextIO]
-
-
-@contextlib.contextmanager
-def prepare_outputs(args: argparse.Namespace) -> Iterator[Outputs]:
-    """Open what *args* name; raises InputError where that can't be."""
-    with contextlib.ExitStack() as stack:
-        text = stack.enter_context(open_output(args.output, force=args.force))
-        plot = stack.enter_context(open_output(args.plot, force=args.force)) if args.plot else None
-        yield Outputs(text, plot)
 
 
 def report(folders: Sequence[Path], args: argparse.Namespace) -> int:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
+from gdbmem.cli.monitor_outputs import prepare_outputs
 from gdbmem.errors import InputError, TargetError
 from gdbmem.linux import processes
 from gdbmem.linux.monitoring.cgroup import Limit, tightest_limit, tightest_over
@@ -61,10 +62,11 @@ class Recorded:
 
 def record(args: argparse.Namespace, words: Optional[list[str]]) -> int:
     """Record as *args* say, report, and return the exit status."""
-    from gdbmem.cli.monitor_report import prepare_outputs, report_recorded
-
     with prepare_outputs(args) as outputs:
         recorded = record_series(args, words)
+        # Now, not before: 20 ms of CPU and some MiB that a recording has no use for.
+        from gdbmem.cli.monitor_report import report_recorded
+
         return report_recorded(recorded.run, args, outputs, status=recorded.status, program=recorded.program)
 
 
@@ -259,12 +261,11 @@ def _view(
 
 @contextlib.contextmanager
 def _terminal_view(args: argparse.Namespace, name: str, *, starts_program: bool) -> Iterator[View]:
-    from gdbmem.report.series.keyboard import in_foreground
-    from gdbmem.report.series.live import LiveView, PlainView
+    from gdbmem.report.series.plain_view import PlainView
 
     # A program that prints to the same terminal would run into the chart.
     shared = starts_program and args.stdout is None and not _captures(args) and sys.stdout.isatty()
-    draws = sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and in_foreground()
+    draws = sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and _in_foreground()
     if args.plain or args.quiet or shared or not draws:
         plain = PlainView(sys.stderr, quiet=args.quiet)
         if shared and draws and not args.plain and not args.quiet:
@@ -274,10 +275,19 @@ def _terminal_view(args: argparse.Namespace, name: str, *, starts_program: bool)
         yield plain
         return
     from gdbmem.report.console import make_console
+    from gdbmem.report.series.live import LiveView
 
     console = make_console(sys.stderr, color=False if args.no_color else None)
     with LiveView(console, name) as view:
         yield view
+
+
+def _in_foreground() -> bool:
+    from gdbmem.report.series.keyboard import (
+        in_foreground,  # with termios and tty; only where there is a terminal
+    )
+
+    return in_foreground()
 
 
 # -- targets --------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from gdbmem.linux.monitoring.tree import Tree
 from gdbmem.linux.rollup import parse_rollup
 from gdbmem.model.series import SeriesFacts
 from gdbmem.monitoring.recorder import Plan, Recorder
-from gdbmem.report.series.live import PlainView
+from gdbmem.report.series.plain_view import PlainView
 from gdbmem.series.store import Recording, SeriesWriter
 
 STAT = (

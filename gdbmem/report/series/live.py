@@ -1,11 +1,11 @@
-"""The view of a running monitor: a chart and a table on a terminal, plain lines elsewhere."""
+"""A chart and a table that a monitor shows on a terminal while it runs."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Optional, TextIO
+from typing import TYPE_CHECKING, Any, Optional
 
 from gdbmem.analysis.series.statistics import thinned
 from gdbmem.linux.monitoring.tree import Look
@@ -13,7 +13,8 @@ from gdbmem.model.series import TREE, Line, Mark, Reading
 from gdbmem.report.console import columns_that_fit
 from gdbmem.report.series.keyboard import Keyboard, in_foreground
 from gdbmem.report.series.latest import Latest
-from gdbmem.text import plural, printable
+from gdbmem.report.series.plain_view import describe
+from gdbmem.text import printable
 from gdbmem.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -21,66 +22,10 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _KEEP_POINTS = 2000
-_EVERY_SECONDS = 10.0  # between two lines where no chart is drawn
 _KEYS = {"q": "quit", "m": "mark", "p": "pause", " ": "pause", "\x03": "quit"}
 
 
 _NARROWEST, _LOWEST_CHART = 40, 6  # characters
-
-
-class PlainView:
-    """A line now and then on the standard error."""
-
-    shows_glances = False  # only whole looks are told
-
-    def __init__(self, stream: TextIO, *, quiet: bool = False) -> None:
-        self._stream = stream
-        self._quiet = quiet
-        self._next = 0.0
-        self._begin: Optional[float] = None
-
-    def show(self, look: Look) -> None:
-        """Print a line if the last one is old enough."""
-        self._begin = look.t if self._begin is None else self._begin
-        total = dict(look.readings).get(TREE)
-        if self._quiet or look.t < self._next or total is None:
-            return
-        self._next = look.t + _EVERY_SECONDS
-        print(
-            f"{format_duration(look.t - self._begin)}: {describe(total, look.alive)}",
-            file=self._stream,
-            flush=True,
-        )
-
-    def note(self, text: str) -> None:
-        """Print a note."""
-        print(f"gdbmem: {printable(text)}", file=self._stream, flush=True)
-
-    def marked(self, mark: Mark) -> None:
-        """Print a mark."""
-        if not self._quiet:
-            print(f"mark: {printable(mark.text)}", file=self._stream, flush=True)
-
-    def keyboard(self) -> Optional[int]:
-        """There are no keys."""
-        return None
-
-    def key(self) -> str:
-        """There are no keys."""
-        return ""
-
-
-def describe(total: Reading, alive: int) -> str:
-    """Return a tree's *total* in a few words."""
-    words = []
-    if total.pss_bytes is not None:
-        words.append(f"PSS {format_size(total.pss_bytes)}")
-    if total.rss_bytes is not None:
-        words.append(f"RSS {format_size(total.rss_bytes)}")
-    words.append(plural(alive, "process", "processes"))
-    if total.threads is not None:
-        words.append(plural(total.threads, "thread"))
-    return ", ".join(words)
 
 
 class LiveView:
