@@ -141,6 +141,32 @@ def test_a_cache_that_has_been_level_for_a_third_of_the_time_is_a_plateau() -> N
     )
 
 
+@pytest.mark.parametrize(
+    ("seed", "name"),
+    [
+        (101, "JVM with a leak, 30 s"),
+        (103, "JVM with a leak, 60 s"),
+        (1002, "leak in jumps, 120 s"),
+        (1013, "JVM with a leak, 30 s"),
+        (1020, "leak in jumps, 60 s"),
+    ],
+)
+def test_a_leak_in_jumps_that_stands_still_as_it_did_before_is_no_level(seed: int, name: str) -> None:
+    found = next(series for series in make_bar(seed) if series.name == name)
+    verdict = judge(found.times, found.values)
+    assert words_of(verdict) == "inconclusive"
+    assert verdict.needs_seconds is not None and verdict.needs_seconds > 0
+
+
+def test_a_level_much_longer_than_the_pauses_of_the_growth_before_it_is_a_plateau() -> None:
+    values = [(20.0 + 2 * min(number // 20, 10)) * MIB for number in range(300)]
+    assert judge([0.2 * number for number in range(300)], values).kind == "plateau"
+    early = judge([0.2 * number for number in range(240)], values[:240])
+    assert early.kind == "inconclusive"
+    assert "no rise in the last 7.8 s, too short after pauses of up to 4.0 s" in early.evidence
+    assert early.needs_seconds == pytest.approx(2.2, abs=0.3)
+
+
 def test_a_leak_that_has_stopped_is_not_growing_now() -> None:
     times = [0.2 * number for number in range(600)]
     verdict = judge(times, [(30 + min(t, 60) / 10) * float(MIB) for t in times])

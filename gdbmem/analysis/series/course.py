@@ -12,6 +12,7 @@ from gdbmem.analysis.series.fitted import MOST_BINS, PAGES_BYTES, FittedLine, fi
 from gdbmem.analysis.series.history import before_now, regimes_of, tell_step
 from gdbmem.analysis.series.levelling import find_ending, slows_down
 from gdbmem.analysis.series.onset import find_onset
+from gdbmem.analysis.series.pauses import find_pauses
 from gdbmem.analysis.series.regimes import Stretch, cut, merged
 from gdbmem.analysis.series.statistics import bins, theil_sen
 from gdbmem.model.verdict import Regime, Verdict
@@ -279,6 +280,11 @@ def _level(course: Course, now: FittedLine) -> Verdict:
     if rise > now.worth and now.span < 1.5 * longest:
         text = f"{lead}level for {span}, as it was before ({format_duration(longest)} at the longest)"
         return course.verdict("inconclusive", text, now, needs=_WAITS * longest - now.span)
+    pauses = find_pauses(course.times, course.values)
+    if pauses.hide_an_end(_WAITS):
+        quiet, usual = format_duration(pauses.now), format_duration(pauses.longest)
+        text = f"{lead}no rise in the last {quiet}, too short after pauses of up to {usual}"
+        return course.verdict("inconclusive", text, now, needs=_WAITS * pauses.longest - pauses.now)
     rate = _rate_before(course, now)
     if now.slope.high > _STOPPED * rate and rate * now.span > _YOUNG_BYTES:
         text = f"{lead}level for {span}, too short to tell that from {format_rate(rate)} before"
@@ -300,12 +306,20 @@ def _slowing(course: Course, chain: Sequence[Stretch], now: FittedLine) -> Verdi
     if abs(ending.to_come) > line.worth or line.hidden > line.worth:
         return _level(course, now)
     first = chain[0].begin
+    if first and _is_young(course, first):
+        return _level(course, now)
     since = format_duration(course.times[first] - course.times[0])
     when = f"since {since}" if first else f"in {format_duration(course.seconds)}"
     grown = format_delta(ending.level - course.values[first])
     to_come = f"{format_delta(ending.to_come)} to come" if abs(ending.to_come) > PAGES_BYTES else "reached"
     text = f"levels off at {format_size(ending.level)} ({to_come}): {grown} {when}, ever more slowly"
     return course.verdict("plateau", text, line)
+
+
+def _is_young(course: Course, begin: int) -> bool:
+    """Tell whether what goes on since sample *begin* is not much longer than the pauses before it."""
+    before = find_pauses(course.times[:begin], course.values[:begin])
+    return course.times[-1] - course.times[begin] < _WAITS * before.longest
 
 
 def _rate_before(course: Course, now: FittedLine) -> float:
