@@ -1,8 +1,15 @@
-"""Finding the processes that a test has started, wherever they have gone since."""
+"""Finding the processes that a test has started, wherever they have gone since; one without its main thread."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
+import platform
+import signal
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 # A variable that every process a test starts inherits, and theirs: nobody else's valgrind or gdb has it.
@@ -24,3 +31,32 @@ def marked_processes(mark: str) -> dict[int, str]:
         except OSError:
             continue  # gone meanwhile, or another user's
     return found
+
+
+@contextlib.contextmanager
+def without_main_thread(*, at_once: bool = True) -> Iterator[int]:
+    """Yield a process whose main thread ends, *at_once* or at a SIGUSR1, while another runs on; end it afterwards."""
+    exit_call = 60 if platform.machine() == "x86_64" else 93  # of the calling thread alone
+    pid = os.fork()
+    if pid == 0:
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGUSR1,))
+        threading.Thread(target=time.sleep, args=(60,)).start()
+        if not at_once:
+            signal.sigwait((signal.SIGUSR1,))
+        ctypes.CDLL(None).syscall(exit_call, 0)
+    try:
+        if at_once:
+            await_no_main_thread(pid)
+        yield pid
+    finally:
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def await_no_main_thread(pid: int) -> None:
+    """Wait until the main thread of *pid* has ended."""
+    deadline = time.monotonic() + 10
+    while "State:\tZ" not in Path(f"/proc/{pid}/status").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

@@ -23,6 +23,7 @@ from gdbmem.inspection.linked_allocators import find_linked_in
 from gdbmem.inspection.vector_slack import AT_PROMPT, WHEN_STILL, add_unused_in_vectors
 from gdbmem.linux.elf import Image, images
 from gdbmem.linux.holding.ptrace import HeldThread
+from gdbmem.linux.living import memory_folder
 from gdbmem.linux.maps import Mapping, parse_smaps
 from gdbmem.linux.pages import Ranges, resident_ranges
 from gdbmem.linux.process import check_analysable, ended, process_facts
@@ -367,7 +368,7 @@ def read_smaps(pid: int) -> list[Mapping]:
 
 def _read(pid: int, name: str) -> bytes:
     try:
-        return Path(f"/proc/{pid}/{name}").read_bytes()
+        return Path(f"{memory_folder(pid)}/{name}").read_bytes()
     except (ProcessLookupError, FileNotFoundError):
         return b""
     except OSError as error:

@@ -26,6 +26,7 @@ from gdbmem.launch.runtime_folder import runtime_folder
 from gdbmem.launch.supervisor import Interrupted, Supervisor, saved_terminal
 from gdbmem.launch.valgrind import present_program
 from gdbmem.launch.vgdb import RunningValgrind, find_running
+from gdbmem.linux.living import living_thread, memory_folder
 from gdbmem.linux.monitoring.clock import boot_id
 from gdbmem.linux.process import ProcessFacts, check_analysable, process_of
 from gdbmem.linux.processes import stat_of
@@ -77,7 +78,9 @@ def find_target(pid: int) -> Target:
         )
     facts = check_analysable(pid)
     valgrind = find_running(pid)
-    if valgrind is not None:
+    if valgrind is None:
+        _refuse_without_main_thread(facts)
+    else:
         _refuse_elsewhere(facts)
     if valgrind is not None and facts.state == "T":
         raise _stopped(valgrind)
@@ -99,8 +102,18 @@ def called(program: Path, word: str) -> Path:
 
 
 def _program_of(pid: int) -> Path:
-    path = Path(f"/proc/{pid}/exe").resolve()
+    path = Path(f"{memory_folder(pid)}/exe").resolve()
     return path if path.exists() else path.with_name(path.name.removesuffix(" (deleted)"))
+
+
+def _refuse_without_main_thread(facts: ProcessFacts) -> None:
+    if living_thread(facts.pid) not in (None, facts.pid):
+        raise TargetError(
+            f"the main thread of process {facts.pid} ({printable(facts.name)}) has ended, and gdb attaches to no such"
+            " process, though other threads run on",
+            slug="main-thread-ended",
+            hint=f"'gdbmem explain {facts.pid}' and 'gdbmem monitor {facts.pid}' need no gdb",
+        )
 
 
 def _stopped(valgrind: RunningValgrind) -> TargetError:
@@ -115,7 +128,7 @@ def _stopped(valgrind: RunningValgrind) -> TargetError:
 def _refuse_elsewhere(facts: ProcessFacts) -> None:
     """Refuse a valgrind with another root: vgdb would look for its FIFOs here."""
     with contextlib.suppress(OSError):
-        here, there = Path("/").stat(), Path(f"/proc/{facts.pid}/root/").stat()
+        here, there = Path("/").stat(), Path(f"{memory_folder(facts.pid)}/root/").stat()
         if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
             raise TargetError(
                 f"process {facts.pid} ({printable(facts.name)}) has another root folder (a container, or chroot):"
@@ -127,7 +140,9 @@ def _refuse_elsewhere(facts: ProcessFacts) -> None:
 
 def _command_line(pid: int) -> list[str]:
     try:
-        return [os.fsdecode(word) for word in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]]
+        return [
+            os.fsdecode(word) for word in Path(f"{memory_folder(pid)}/cmdline").read_bytes().split(b"\0")[:-1]
+        ]
     except OSError:
         return []
 

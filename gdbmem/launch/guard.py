@@ -135,7 +135,7 @@ def _words(end: int) -> list[str]:
 
 def _began(pid: int) -> Optional[int]:
     stat = stat_of(pid)
-    return None if stat is None or stat.state in "ZX" else stat.start_ticks
+    return None if stat is None or stat.has_ended else stat.start_ticks
 
 
 def _end_gdb(pid: int, gdb: Optional[int]) -> None:

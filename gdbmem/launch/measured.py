@@ -24,6 +24,7 @@ from gdbmem.errors import InputError, TargetError
 from gdbmem.inspection.live_process import explain_process
 from gdbmem.inspection.read_process import find_malloc, named_threads, read_maps, read_process
 from gdbmem.linux.holding.ptrace import SEIZE, Freeze, held_threads, ptrace
+from gdbmem.linux.living import memory_folder
 from gdbmem.linux.process import process_facts, thread_ids
 from gdbmem.linux.process_memory import ProcMemory
 from gdbmem.linux.processes import descendants, parents, stat_of
@@ -159,7 +160,7 @@ class MeasuredRun:
     def children(self) -> int:
         """Return how many living processes the program has started, and those in turn."""
         found = (stat_of(pid) for pid in descendants({self.pid}, parents()))
-        return sum(stat is not None and stat.state not in "ZX" for stat in found)
+        return sum(stat is not None and not stat.has_ended for stat in found)
 
     def ledger(self, moment: str) -> Ledger:
         """Return the program's ledger; it is not traced afterwards."""
@@ -259,6 +260,6 @@ def _standard_input() -> Iterator[int]:
 
 def _resident(pid: int) -> Optional[int]:
     try:
-        return parse_rss(Path(f"/proc/{pid}/smaps_rollup").read_bytes())
+        return parse_rss(Path(f"{memory_folder(pid)}/smaps_rollup").read_bytes())
     except OSError:
         return None

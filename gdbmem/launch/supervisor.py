@@ -25,6 +25,7 @@ from gdbmem.launch.program import examine
 from gdbmem.launch.protocol import Wire
 from gdbmem.launch.sentinel import Sentinel
 from gdbmem.launch.terminal import OwnTerminal
+from gdbmem.linux.living import living_thread
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
@@ -408,17 +409,9 @@ def _end_pids(pids: set[int]) -> None:
                 os.kill(pid, number)
         deadline = time.monotonic() + seconds
         while pids and time.monotonic() < deadline:
-            pids = {pid for pid in pids if _exists(pid)}
+            pids = {pid for pid in pids if living_thread(pid) is not None}
             if pids:
                 time.sleep(0.01)  # grandchildren: no handle to wait on
-
-
-def _exists(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return False
-    return state != "Z"
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from gdbmem.errors import MissingToolError, Notice
 from gdbmem.launch.child import Child
 from gdbmem.launch.program import Program
 from gdbmem.launch.terminal import OwnTerminal
+from gdbmem.linux.living import memory_folder
 from gdbmem.text import printable
 
 _FIFO = re.compile(r"-from-vgdb-to-(\d+)-by-(.*)-on-(.*)", re.DOTALL)
@@ -189,9 +190,9 @@ class Process:
 def present_program(pid: int) -> Optional[Path]:
     """Return the program that the valgrind *pid* runs now; None when that can't be told."""
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[1:]
+        words = Path(f"{memory_folder(pid)}/cmdline").read_bytes().split(b"\0")[1:]
         name = next(word for word in words if not word.startswith(b"-"))
-        return Path(f"/proc/{pid}/cwd").resolve() / os.fsdecode(name)
+        return Path(f"{memory_folder(pid)}/cwd").resolve() / os.fsdecode(name)
     except (OSError, StopIteration):
         return None
 
@@ -199,7 +200,7 @@ def present_program(pid: int) -> Optional[Path]:
 def executable(pid: int) -> str:
     """Return the path of the program that process *pid* runs; "" when it has gone, or is just going."""
     try:
-        return str(Path(f"/proc/{pid}/exe").readlink())
+        return str(Path(f"{memory_folder(pid)}/exe").readlink())
     except OSError:
         return ""
 

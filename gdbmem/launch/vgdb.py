@@ -14,6 +14,7 @@ from typing import Optional
 
 from gdbmem.errors import TargetError, ToolError
 from gdbmem.launch.valgrind import executable, find_valgrind
+from gdbmem.linux.living import memory_folder
 from gdbmem.linux.process import ended, has_ended
 from gdbmem.text import printable
 
@@ -85,7 +86,7 @@ def find_running(pid: int) -> Optional[RunningValgrind]:
     if found is None:
         return None
     try:
-        maps = Path(f"/proc/{pid}/maps").read_bytes()
+        maps = Path(f"{memory_folder(pid)}/maps").read_bytes()
     except OSError:
         maps = b""
     if b"/valgrind" not in maps and "valgrind" not in executable(pid):
@@ -124,7 +125,7 @@ def _was_told(pid: int, option: bytes) -> bool:
     """Tell whether *option* stands on the command line of the valgrind *pid*, or in its environment."""
     for file in ("cmdline", "environ"):
         with contextlib.suppress(OSError):
-            for word in Path(f"/proc/{pid}/{file}").read_bytes().split(b"\0"):
+            for word in Path(f"{memory_folder(pid)}/{file}").read_bytes().split(b"\0"):
                 if word == option or (word.startswith(b"VALGRIND_OPTS=") and option in word):
                     return True
     return False

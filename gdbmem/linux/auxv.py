@@ -6,6 +6,7 @@ import struct
 from pathlib import Path
 
 from gdbmem.errors import TargetError
+from gdbmem.linux.living import memory_folder
 from gdbmem.linux.process_memory import ProcMemory
 from gdbmem.model.memory import MemoryUnreadable
 
@@ -20,7 +21,7 @@ def random_bytes(pid: int) -> bytes:
     Source: getauxval(3), AT_RANDOM.
     """
     try:
-        data = Path(f"/proc/{pid}/auxv").read_bytes()
+        data = Path(f"{memory_folder(pid)}/auxv").read_bytes()
         entries = dict(struct.iter_unpack("<QQ", data))
         with ProcMemory(pid) as memory:
             return memory.read(entries[_AT_RANDOM], _RANDOM_BYTES)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+from gdbmem.linux.living import memory_folder
 from gdbmem.model.memory import Memory, MemoryUnreadable, words_at
 
 _AT_PHDR, _AT_PHENT, _AT_PHNUM = 3, 4, 5
@@ -21,7 +22,7 @@ def loaded_by(pid: int, memory: Memory) -> list[tuple[int, bytes]]:
     [] where the process has no such list, or not yet. All of it is the process's word.
     """
     try:
-        entries = dict(struct.iter_unpack("<QQ", Path(f"/proc/{pid}/auxv").read_bytes()))
+        entries = dict(struct.iter_unpack("<QQ", Path(f"{memory_folder(pid)}/auxv").read_bytes()))
         at = _list(memory, entries[_AT_PHDR], entries[_AT_PHENT], entries[_AT_PHNUM])
         found: list[tuple[int, bytes]] = []
         while at and len(found) < _MOST:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Optional
 
 from gdbmem.errors import TargetError
+from gdbmem.linux.living import memory_folder
 
 PAGE = os.sysconf("SC_PAGE_SIZE")  # 16 or 64 KiB on some aarch64 kernels
 _SCAN = 0xC0606610  # _IOWR('f', 16, struct pm_scan_arg)
@@ -121,7 +122,7 @@ def swapped_ranges(pid: int, areas: Sequence[tuple[int, int]]) -> Iterable[tuple
 
 def _open(pid: int) -> int:
     try:
-        return os.open(f"/proc/{pid}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+        return os.open(f"{memory_folder(pid)}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise TargetError(
             f"the pages of process {pid} can't be read: {error.strerror}",

@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Optional
 
 from gdbmem.errors import TargetError
-from gdbmem.linux.processes import stat_of
+from gdbmem.linux.living import memory_folder
 from gdbmem.linux.rights import AS_ROOT, asker, forbidden
 from gdbmem.text import printable
 
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD
+_ENDED = "ZX"  # states
 
 
 @dataclass(frozen=True)
 class ProcessFacts:
-    """The values of /proc/PID/status; sizes are bytes."""
+    """The values of /proc/PID/status, of a living thread where the main one has ended; sizes are bytes."""
 
     pid: int
     name: str
@@ -32,9 +33,12 @@ class ProcessFacts:
 def process_facts(pid: int) -> ProcessFacts:
     """Return the facts of *pid*; raises TargetError where there is no such process."""
     fields = _status(pid)
+    name = fields.get("Name", "")
+    if fields.get("State", "?")[:1] in _ENDED:
+        fields = _status(pid, memory_folder(pid))
     return ProcessFacts(
         pid=pid,
-        name=fields.get("Name", ""),
+        name=name,
         state=fields.get("State", "?")[:1],
         uid=int(fields.get("Uid", "0").split()[0]),
         tracer=int(fields.get("TracerPid", "0")),
@@ -48,15 +52,19 @@ def check_analysable(pid: int, *, may_be_traced: bool = False) -> ProcessFacts:
     """Return the facts of *pid*, or raise TargetError with the reason why it can't be analysed."""
     facts = process_facts(pid)
     name = f"process {pid} ({printable(facts.name)})"
-    if facts.state in "ZX":
-        raise _zombie(pid, name)
+    if facts.state in _ENDED:
+        raise TargetError(
+            f"{name} has ended and is a zombie: its memory is gone",
+            slug="process-zombie",
+            hint="its parent only has to collect its status",
+        )
     if _is_kernel_thread(pid):
         raise TargetError(
             f"{name} is a kernel thread, which has no memory of its own",
             slug="process-kernel",
             hint="name another process",
         )
-    if not _may_trace(pid) or not _opens(f"/proc/{pid}/maps"):
+    if not _may_trace(pid) or not _opens(f"{memory_folder(pid)}/maps"):
         raise forbidden(facts, asker())
     if facts.tracer and not may_be_traced:
         raise traced(facts)
@@ -83,9 +91,9 @@ def traced(facts: ProcessFacts) -> TargetError:
 
 
 def has_ended(pid: int) -> bool:
-    """Tell whether *pid* is gone, or a zombie."""
+    """Tell whether *pid* is gone, or a zombie none of whose threads lives."""
     try:
-        return process_facts(pid).state in "ZX"
+        return process_facts(pid).state in _ENDED
     except TargetError as error:
         return error.slug == "no-such-process"
 
@@ -108,21 +116,6 @@ def tracer_is_gdbmem(pid: int) -> bool:
     return b"explain" in words and any(word.endswith(b"gdbmem") for word in words)
 
 
-def _zombie(pid: int, name: str) -> TargetError:
-    others = (stat_of(thread) for thread in thread_ids(pid) if thread != pid)
-    if any(stat is not None and stat.state not in "ZX" for stat in others):
-        return TargetError(
-            f"the main thread of {name} has ended, so that the kernel shows its memory to nobody, though others run on",
-            slug="process-zombie",
-            hint="have main wait for its threads, and start the program again",
-        )
-    return TargetError(
-        f"{name} has ended and is a zombie: its memory is gone",
-        slug="process-zombie",
-        hint="its parent only has to collect its status",
-    )
-
-
 def process_of(thread: int) -> int:
     """Return the process that the *thread* belongs to; its own number where it is one, or is gone."""
     try:
@@ -138,9 +131,9 @@ def thread_ids(pid: int) -> list[int]:
         return []
 
 
-def _status(pid: int) -> dict[str, str]:
+def _status(pid: int, folder: str = "") -> dict[str, str]:
     try:
-        text = Path(f"/proc/{pid}/status").read_text(errors="surrogateescape")
+        text = Path(f"{folder or f'/proc/{pid}'}/status").read_text(errors="surrogateescape")
     except OSError as error:
         if _is_hidden(pid):
             raise TargetError(
@@ -180,7 +173,7 @@ def _is_kernel_thread(pid: int) -> bool:
 def _may_trace(pid: int) -> bool:
     """Tell whether the kernel lets us trace *pid*: opening its memory asks the same question."""
     try:
-        os.close(os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC))
+        os.close(os.open(f"{memory_folder(pid)}/mem", os.O_RDONLY | os.O_CLOEXEC))
     except OSError:
         return False
     return True
@@ -204,7 +197,7 @@ def _opens(path: str) -> bool:
 
 def _bits(pid: int) -> Optional[int]:
     try:
-        with open(f"/proc/{pid}/exe", "rb") as stream:  # noqa: PTH123
+        with open(f"{memory_folder(pid)}/exe", "rb") as stream:  # noqa: PTH123
             ident = stream.read(5)
     except OSError:
         return None

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Optional
 
 from gdbmem.errors import TargetError
+from gdbmem.linux.living import memory_folder
 from gdbmem.linux.maps import Mapping
 from gdbmem.linux.pages import Ranges, resident_ranges, swapped_ranges
 from gdbmem.model.memory import Buffer, Memory, MemoryUnreadable
@@ -68,7 +69,9 @@ class ProcMemory:
     def __init__(self, pid: int, descriptor: Optional[int] = None) -> None:
         try:
             self.descriptor = (
-                os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC) if descriptor is None else descriptor
+                os.open(f"{memory_folder(pid)}/mem", os.O_RDONLY | os.O_CLOEXEC)
+                if descriptor is None
+                else descriptor
             )
         except OSError as error:
             raise TargetError(

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple, Optional
 
+from gdbmem.linux.living import memory_folder
 from gdbmem.linux.maps import Mapping, parse_smaps
 from gdbmem.linux.rollup import parse_rss
 
@@ -59,6 +60,37 @@ class KeptFile:
             self._descriptor = None
 
 
+class _MemoryFile(KeptFile):
+    """One that speaks of a process's memory; it is opened anew where the thread that it belongs to has ended."""
+
+    def __init__(self, pid: int, name: str) -> None:
+        super().__init__(f"/proc/{pid}/{name}")
+        self._pid, self._name = pid, name
+
+    def read(self, limit: int) -> Optional[bytes]:
+        data = _told(super().read(limit))
+        if data is None:
+            self._through_living()
+            data = _told(super().read(limit))
+        return data
+
+    def read_all(self) -> Optional[bytes]:
+        data = super().read_all()
+        if data is None:
+            self._through_living()
+            data = super().read_all()
+        return data
+
+    def _through_living(self) -> None:
+        self.close()
+        self.path = f"{memory_folder(self._pid)}/{self._name}"
+
+
+def _told(data: Optional[bytes]) -> Optional[bytes]:
+    """Return *data* but where it is the statm of a thread that has ended: that has a size of 0."""
+    return None if data is None or data.startswith(b"0 ") else data
+
+
 def parse_statm(data: bytes) -> Optional[Statm]:
     """Return what *data*, the text of a statm, says; None when it is no statm."""
     words = data.split()
@@ -94,9 +126,9 @@ class ProcessMemory:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self._statm = KeptFile(f"/proc/{pid}/statm")
-        self._rollup = KeptFile(f"/proc/{pid}/smaps_rollup")
-        self._smaps = KeptFile(f"/proc/{pid}/smaps")
+        self._statm = _MemoryFile(pid, "statm")
+        self._rollup = _MemoryFile(pid, "smaps_rollup")
+        self._smaps = _MemoryFile(pid, "smaps")
 
     def close(self) -> None:
         for kept in (self._statm, self._rollup, self._smaps):
@@ -125,7 +157,7 @@ class ProcessMemory:
     def present_bytes(self) -> Optional[int]:
         """Return the bytes of pages that pagemap calls present, the shared zero page's too."""
         try:
-            with open(f"/proc/{self.pid}/pagemap", "rb", buffering=0) as pagemap:  # noqa: PTH123
+            with open(f"{memory_folder(self.pid)}/pagemap", "rb", buffering=0) as pagemap:  # noqa: PTH123
                 pages = sum(_present(pagemap.fileno(), *span) for span in self._spans())
         except OSError:
             return None
@@ -134,14 +166,14 @@ class ProcessMemory:
     def present_in(self, start: int, end: int) -> int:
         """Return the bytes of pages present between two addresses; 0 when it can't be read."""
         try:
-            with open(f"/proc/{self.pid}/pagemap", "rb", buffering=0) as pagemap:  # noqa: PTH123
+            with open(f"{memory_folder(self.pid)}/pagemap", "rb", buffering=0) as pagemap:  # noqa: PTH123
                 pages = _present(pagemap.fileno(), start // PAGE_BYTES, -(-end // PAGE_BYTES))
         except OSError:
             return 0
         return pages * PAGE_BYTES
 
     def _spans(self) -> Iterator[tuple[int, int]]:
-        with open(f"/proc/{self.pid}/maps", "rb") as maps:  # noqa: PTH123
+        with open(f"{memory_folder(self.pid)}/maps", "rb") as maps:  # noqa: PTH123
             for line in maps:
                 start, _, rest = line.partition(b"-")
                 end = rest.split(b" ", 1)[0]

@@ -14,6 +14,7 @@ from typing import BinaryIO, Optional
 
 from gdbmem.errors import TargetError
 from gdbmem.files import open_regular
+from gdbmem.linux.living import memory_folder
 from gdbmem.linux.target_side import TargetSide, rights_of
 from gdbmem.linux.target_side_helper import Rights
 
@@ -68,8 +69,9 @@ class TargetFiles:
 
 def has_our_view(pid: int) -> bool:
     """Tell whether paths mean the same to process *pid* and to this one. Raises OSError where it has gone."""
-    ours, theirs = (os.readlink(f"/proc/{who}/ns/mnt") for who in ("self", str(pid)))  # noqa: PTH115
-    return ours == theirs and os.path.samestat(os.stat(f"/proc/{pid}/root/"), os.stat("/"))  # noqa: PTH116
+    there = memory_folder(pid)
+    ours, theirs = (os.readlink(f"{folder}/ns/mnt") for folder in ("/proc/self", there))  # noqa: PTH115
+    return ours == theirs and os.path.samestat(os.stat(f"{there}/root/"), os.stat("/"))  # noqa: PTH116
 
 
 def _is_unchangeable(path: Path) -> bool:

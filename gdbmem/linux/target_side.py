@@ -18,6 +18,7 @@ import time
 from typing import Any, BinaryIO, Optional
 
 from gdbmem.errors import TargetError
+from gdbmem.linux.living import memory_folder
 from gdbmem.linux.target_side_helper import DATA, END, FAILED, PIECE, Rights, serve
 from gdbmem.text import printable
 
@@ -27,7 +28,7 @@ SECONDS = 30.0  # for an answer: the file may lie on a network, or behind a FUSE
 
 def rights_of(pid: int) -> Rights:
     """Return the rights of process *pid*. Raises OSError where there is none."""
-    process = os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    process = os.open(memory_folder(pid), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         return _rights(process)
     finally:
@@ -55,7 +56,7 @@ class TargetSide:
         self.folder = ""  # made by make_folder(), as the process knows it
         self._name_of_root = "/"
         try:
-            self._name_of_root = os.readlink(f"/proc/{pid}/root")  # noqa: PTH115
+            self._name_of_root = os.readlink(f"{memory_folder(pid)}/root")  # noqa: PTH115
             with contextlib.ExitStack() as opened:
                 root, current, rights = self._open(opened)
                 self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -74,7 +75,7 @@ class TargetSide:
 
     def _open(self, opened: contextlib.ExitStack) -> tuple[int, int, Rights]:
         found: list[int] = []
-        for path in (f"/proc/{self._pid}", "root", "cwd"):
+        for path in (memory_folder(self._pid), "root", "cwd"):
             process = found[0] if found else None
             found.append(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=process))
             opened.callback(os.close, found[-1])

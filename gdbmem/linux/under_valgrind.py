@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from gdbmem.linux.living import memory_folder
 from gdbmem.linux.maps import Mapping, parse_smaps
 
 _STACK_BYTES = 8 << 20  # of a thread, by default
@@ -18,7 +19,7 @@ def program_mapped_bytes(pid: int) -> int:
     lower end, as much as a stack may be is left out.
     """
     try:
-        mappings = parse_smaps(Path(f"/proc/{pid}/smaps").read_bytes())
+        mappings = parse_smaps(Path(f"{memory_folder(pid)}/smaps").read_bytes())
     except OSError:
         return 0
     return mapped_bytes(mappings)

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple, Optional
 
+from gdbmem.linux.living import memory_folder
 from gdbmem.text import printable
 from gdbmem.units import format_size
 
@@ -45,9 +46,9 @@ def why_unwritable(pid: int, folder: Path) -> Optional[Obstacle]:
 
 
 def _root(pid: int, folder: Path) -> Optional[Obstacle]:
-    if Path(f"/proc/{pid}/root/").samefile("/"):
+    if Path(f"{memory_folder(pid)}/root/").samefile("/"):
         return None
-    root = printable(str(Path(f"/proc/{pid}/root").readlink()))
+    root = printable(str(Path(f"{memory_folder(pid)}/root").readlink()))
     return Obstacle(
         f"the program's root is {root} (chroot), from where it can't reach {printable(str(folder))}",
         "take the snapshot before that, or --massif, which writes from outside",
@@ -67,7 +68,7 @@ def _user(pid: int, folder: Path) -> Optional[Obstacle]:
 
 def _descriptors(pid: int) -> Optional[Obstacle]:
     most = _soft_limit(pid, "Max open files")
-    if most is None or len(os.listdir(f"/proc/{pid}/fd")) < most:  # noqa: PTH208  (names only)
+    if most is None or len(os.listdir(f"{memory_folder(pid)}/fd")) < most:  # noqa: PTH208  (names only)
         return None
     return Obstacle(f"the program has all {most} files open that it may", "raise that limit (ulimit -n)")
 

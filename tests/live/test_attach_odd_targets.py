@@ -17,6 +17,7 @@ from tests.conftest import Program
 from tests.libraries import needs_library, skip_without_library
 from tests.live.test_attach import PRELOADS, served, snap
 from tests.live.user import GDBMEM, shell
+from tests.processes import without_main_thread
 
 pytestmark = [pytest.mark.needs("gdb", "gcc"), pytest.mark.usefixtures("no_process_left")]
 
@@ -157,19 +158,10 @@ def test_a_process_that_ends_while_gdb_holds_it_is_no_unreadable_address(
         assert "terminated with signal SIGKILL" in said
 
 
-def test_a_process_whose_main_thread_has_gone_is_no_mere_zombie() -> None:
-    code = (
-        "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(60,)).start();"
-        f"ctypes.CDLL(None).syscall({60 if os.uname().machine == 'x86_64' else 93}, 0)"  # exit, of this thread alone
-    )
-    with subprocess.Popen([sys.executable, "-c", code]) as process:
-        deadline = time.monotonic() + 10
-        while not status(process.pid, "State").startswith("Z"):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        error = refusal(process.pid)
-        assert error.slug == "process-zombie" and "others run on" in error.message
-        process.kill()
+def test_a_process_whose_main_thread_has_gone_is_no_zombie_but_gdb_can_not_have_it() -> None:
+    with without_main_thread() as pid:
+        error = refusal(pid)
+        assert error.slug == "main-thread-ended" and f"gdbmem explain {pid}" in str(error.hint)
 
 
 def test_a_32_bit_program_is_told_from_a_64_bit_one(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from gdbmem.errors import TargetError
 from gdbmem.inspection.live_process import explain_process
 from tests.conftest import Program
 from tests.live.explaining import explain, gdbmem, running
+from tests.processes import without_main_thread
 
 
 def refusal(pid: int) -> str:
@@ -39,6 +40,14 @@ def test_a_zombie() -> None:
         time.sleep(0.01)
     assert refusal(process.pid) == "process-zombie"
     process.wait()
+
+
+def test_a_process_whose_main_thread_has_ended_is_looked_at_through_another() -> None:
+    with without_main_thread() as pid:
+        for fork in (None, False, True):
+            ledger = explain_process(pid, fork=fork)
+            assert sum(entry.resident_bytes for entry in ledger.entries) == ledger.rss_bytes > 1 << 20
+            assert ledger.heap is not None
 
 
 def test_a_kernel_thread() -> None:

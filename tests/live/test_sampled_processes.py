@@ -15,9 +15,12 @@ from gdbmem.linux import processes
 from gdbmem.linux.monitoring.quick_sample import PAGE_BYTES, Glance
 from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone
 from gdbmem.linux.monitoring.tree import Tree
+from gdbmem.linux.process import has_ended, process_facts, thread_ids
 from gdbmem.linux.resident import ProcessMemory
+from gdbmem.linux.rollup import parse_rollup
 from gdbmem.linux.threads import thread_count
 from gdbmem.model.series import TREE, Reading
+from tests.processes import await_no_main_thread, without_main_thread
 
 
 @contextmanager
@@ -55,6 +58,48 @@ def test_a_process_that_dies_between_two_reads_is_gone_not_an_error() -> None:
         with pytest.raises(ProcessGone):
             files.rollup()
         files.close()
+
+
+def test_a_process_whose_main_thread_has_ended_is_read_through_another() -> None:
+    with without_main_thread() as pid:
+        [tid] = set(thread_ids(pid)) - {pid}
+        whole = parse_rollup(Path(f"/proc/{pid}/task/{tid}/smaps_rollup").read_bytes()).rss_bytes
+        files = ProcessFiles(pid)
+        assert files.stat().threads == 2
+        assert files.statm().rss_bytes == pytest.approx(whole, abs=1 << 20) and whole > 1 << 20
+        assert files.rollup().rss_bytes == pytest.approx(whole, abs=1 << 20)
+        assert (
+            files.status_sizes()["RssAnon"] > 0 and files.open_files() >= 3 and files.image() != (b"0",) * 3
+        )
+        assert process_facts(pid).anonymous_bytes > 0 and not has_ended(pid)
+        memory = ProcessMemory(pid)
+        assert memory.resident_bytes() == pytest.approx(whole, abs=1 << 20) and memory.parts()
+        memory.close()
+        tree = Tree(lambda: {pid}, events=None)
+        look = tree.look(0.0, sweep=True)
+        assert look.alive == 1 and look.readings[0][1].pss_bytes
+        assert tree.glances.read(), "between two whole looks, too"
+        tree.close()
+        os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        with pytest.raises(ProcessGone):
+            files.stat()
+        assert has_ended(pid)
+        files.close()
+
+
+def test_a_main_thread_that_ends_while_it_is_watched_ends_nothing() -> None:
+    with without_main_thread(at_once=False) as pid:
+        tree, memory = Tree(lambda: {pid}, events=None), ProcessMemory(pid)
+        assert tree.look(0.0).alive == 1 and memory.resident_bytes()
+        os.kill(pid, signal.SIGUSR1)
+        await_no_main_thread(pid)
+        assert tree.glances.read() == b"", "a whole look is due"
+        look = tree.look(0.1)
+        assert look.alive == 1 and look.readings[0][1].rss_bytes
+        assert memory.resident_bytes() and memory.rollup_bytes(), "unknown would be wrong, and 0 too"
+        tree.close()
+        memory.close()
 
 
 def test_a_tree_notes_a_death_and_reads_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,6 @@ KNOWN_WRONG: dict[tuple[str, str], str] = {
         "coroutine",
         "memwatch function",
     ): "a coroutine's name is its start, called once: its body is not waited for",
-    ("no-main-thread", "monitor PID"): "a process whose main thread has ended is taken for ended",
     **{("no-main-thread", f"launch --engine {engine}"): _LATE for engine in ("massif", "memcheck", "dhat")},
     **{("fastbins", f"launch --engine {engine}"): _UNEXPLAINED for engine in ("massif", "memcheck")},
     ("fastbins", "recipe, gperftools"): "10^7 blocks under gperftools take longer than 60 s",

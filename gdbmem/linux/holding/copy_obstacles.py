@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Optional
 
+from gdbmem.linux.living import memory_folder
 from gdbmem.linux.maps import Mapping
 from gdbmem.linux.monitoring.cgroup import cgroup_of, read_cgroup
 from gdbmem.linux.process import ProcessFacts
@@ -23,7 +24,7 @@ def copy_obstacle(facts: ProcessFacts, mappings: Sequence[Mapping]) -> Optional[
 
 def _other_namespace(facts: ProcessFacts, _: Sequence[Mapping]) -> Optional[str]:
     """A first child would be the init of a new namespace, which could have no further process when it has ended."""
-    folder = Path(f"/proc/{facts.pid}/ns")
+    folder = Path(f"{memory_folder(facts.pid)}/ns")
     try:
         own = (folder / "pid").readlink()
         names = {entry.name for entry in folder.iterdir()}

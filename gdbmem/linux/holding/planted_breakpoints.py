@@ -14,6 +14,7 @@ from typing import Optional
 
 from gdbmem.errors import TargetError
 from gdbmem.linux.holding.ptrace import X86_64, Freeze, get_registers, machine, set_registers
+from gdbmem.linux.living import memory_folder
 from gdbmem.linux.maps import Mapping as Mapped
 from gdbmem.linux.maps import parse_smaps
 from gdbmem.linux.target_side import TargetSide
@@ -36,9 +37,9 @@ def planted(pid: int, side: TargetSide) -> dict[int, bytes]:
     trap = _TRAPS.get(platform.machine())
     if trap is None:
         return {}
-    memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    memory = os.open(f"{memory_folder(pid)}/mem", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        mappings = parse_smaps(Path(f"/proc/{pid}/smaps").read_bytes())
+        mappings = parse_smaps(Path(f"{memory_folder(pid)}/smaps").read_bytes())
         return dict(
             found
             for mapping in mappings
@@ -106,7 +107,7 @@ def take_out(pid: int, before: Container[int], side: TargetSide) -> Optional[int
         if not found:
             return 0
         with Freeze(pid) as freeze:
-            memory = os.open(f"/proc/{pid}/mem", os.O_RDWR | os.O_CLOEXEC)
+            memory = os.open(f"{memory_folder(pid)}/mem", os.O_RDWR | os.O_CLOEXEC)
             try:
                 again = planted(pid, side)  # now that nothing changes
                 same = [address for address in found if again.get(address) == found[address]]

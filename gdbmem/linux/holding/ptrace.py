@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Optional
 
 from gdbmem.errors import TargetError
+from gdbmem.linux.living import thread_lives
 from gdbmem.linux.process import ended, process_facts, thread_ids, traced
 from gdbmem.linux.rights import AS_ROOT, asker
 from gdbmem.linux.threads import parse_syscall
@@ -156,6 +157,8 @@ class Freeze:
         except ProcessLookupError:
             return False
         except PermissionError:
+            if not thread_lives(self.pid, tid):
+                return False  # a main thread that has ended stays until all have
             raise self._refused() from None
         self.threads[tid] = HeldThread(tid)
         try:

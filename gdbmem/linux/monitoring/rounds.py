@@ -37,7 +37,7 @@ class Ending:
         while self._processes:
             pid, start_ticks = next(iter(self._processes))
             stat = stat_of(pid)
-            if stat is None or stat.start_ticks != start_ticks or stat.state in "ZX":
+            if stat is None or stat.start_ticks != start_ticks or stat.has_ended:
                 self._processes.remove((pid, start_ticks))
             elif time.monotonic() >= deadline:
                 return False

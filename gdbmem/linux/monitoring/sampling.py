@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
+from gdbmem.linux.living import living_thread
+
 if TYPE_CHECKING:
     from gdbmem.linux.rollup import Rollup
 
@@ -17,7 +19,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class ProcessGone(Exception):  # noqa: N818  (processes end; that is no error)
-    """The process has ended, or is a zombie with no memory left."""
+    """The process has ended, or is a zombie with no memory left: none of its threads lives."""
 
 
 class Counts(NamedTuple):
@@ -38,6 +40,11 @@ class Stat(NamedTuple):
     waited: Counts  # of its children that have ended and been waited for, and of theirs
     threads: int
     start_ticks: int
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether none of its threads runs; the state is the main one's, which may end before others."""
+        return self.state in "ZX" and self.threads < 2
 
 
 class Statm(NamedTuple):
@@ -69,6 +76,7 @@ class ProcessFiles:
         """Open them; raises ProcessGone where there is no such process."""
         self.pid = pid
         self._folder = f"/proc/{pid}/"
+        self._memory = self._folder  # of a thread that lives: the main one may have ended
         self._stat: Optional[int] = None
         self._statm: Optional[int] = None
         try:
@@ -100,18 +108,36 @@ class ProcessFiles:
         return self._stat
 
     def stat(self) -> Stat:
-        """Read stat; raises ProcessGone, for a zombie too."""
+        """Read stat; raises ProcessGone, for a zombie too, but not where only the main thread has ended."""
         stat = parse_stat(self._read(self._stat))
-        if stat.state in "ZX":
-            raise ProcessGone
+        if stat.state in "ZX" or self._memory != self._folder:
+            self._look_through_living()
         return stat
+
+    def _look_through_living(self) -> None:
+        """Read what the main thread shows no more through one that lives; raises ProcessGone where none does.
+
+        An exec makes any thread the main one, so that this is asked again each time.
+        """
+        tid = living_thread(self.pid)
+        memory = f"{self._folder}task/{tid}/" if tid != self.pid else self._folder
+        if tid is None or self._statm is None:
+            raise ProcessGone
+        if memory != self._memory:
+            try:
+                statm = os.open(memory + "statm", os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                raise ProcessGone from None
+            os.dup2(statm, self._statm, inheritable=False)  # the number stays: others read by it
+            os.close(statm)
+            self._memory = memory
 
     def image(self) -> tuple[bytes, ...]:
         """Return where its program and its first stack lie: a forked process has them from its parent.
 
         Raises ProcessGone. Executing anything changes them, but where addresses are not randomised.
         """
-        data = self._read(self._stat)
+        data = self._read(self._stat) if self._memory == self._folder else self._read_file("stat")
         return tuple(data[data.rindex(b")") + 2 :].split(None, 26)[23:26])
 
     def statm(self) -> Statm:
@@ -154,11 +180,11 @@ class ProcessFiles:
 
     def open_files(self) -> int:
         """Return how many files it holds open; raises as rollup() does."""
-        return len(self._list("fd"))
+        return len(_names(self._memory + "fd"))
 
     def thread_ids(self) -> list[int]:
         """Return the ids of its threads; raises ProcessGone."""
-        return [int(name) for name in self._list("task")]
+        return [int(name) for name in _names(self._folder + "task")]
 
     def children(self, threads: int) -> list[int]:
         """Return the pids of its children; of each of its *threads*, as a child belongs to one of them.
@@ -166,14 +192,17 @@ class ProcessFiles:
         Raises ProcessGone; FileNotFoundError where the kernel doesn't list children.
         """
         if threads == 1:
-            return [int(word) for word in self._read_file(f"task/{self.pid}/children").split()]
+            return self._children_of(self.pid)
         found = []
         for tid in self.thread_ids():
             try:
-                found += [int(word) for word in self._read_file(f"task/{tid}/children").split()]
+                found += self._children_of(tid)
             except ProcessGone:
                 continue  # only the thread has
         return found
+
+    def _children_of(self, tid: int) -> list[int]:
+        return [int(word) for word in _content(f"{self._folder}task/{tid}/children").split()]
 
     def command(self) -> str:
         """Return the command line ("" for a kernel thread); raises ProcessGone."""
@@ -192,17 +221,22 @@ class ProcessFiles:
         return data
 
     def _read_file(self, name: str) -> bytes:
-        try:
-            with open(self._folder + name, "rb", buffering=0) as stream:  # noqa: PTH123  (hot path)
-                parts = []
-                while part := stream.read(1 << 16):
-                    parts.append(part)
-                return b"".join(parts)
-        except (FileNotFoundError, ProcessLookupError):
-            raise ProcessGone from None
+        return _content(self._memory + name)
 
-    def _list(self, name: str) -> list[str]:
-        try:
-            return os.listdir(self._folder + name)  # noqa: PTH208  (hot path)
-        except (FileNotFoundError, ProcessLookupError):
-            raise ProcessGone from None
+
+def _content(path: str) -> bytes:
+    try:
+        with open(path, "rb", buffering=0) as stream:  # noqa: PTH123  (hot path)
+            parts = []
+            while part := stream.read(1 << 16):
+                parts.append(part)
+            return b"".join(parts)
+    except (FileNotFoundError, ProcessLookupError):
+        raise ProcessGone from None
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208  (hot path)
+    except (FileNotFoundError, ProcessLookupError):
+        raise ProcessGone from None

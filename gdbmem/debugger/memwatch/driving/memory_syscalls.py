@@ -8,6 +8,7 @@ from typing import NamedTuple, Optional
 
 import gdb
 
+from gdbmem.linux.living import memory_folder
 from gdbmem.linux.resident import PAGE_BYTES
 
 Key = tuple[str, int, tuple[int, ...]]  # call, thread, addresses of the path
@@ -89,7 +90,7 @@ def _arguments(frame: gdb.Frame, *, raw: bool) -> Optional[tuple[int, int, int, 
 
 def _end_of_heap(pid: int) -> Optional[int]:
     try:
-        with open(f"/proc/{pid}/maps", "rb") as maps:  # noqa: PTH123
+        with open(f"{memory_folder(pid)}/maps", "rb") as maps:  # noqa: PTH123
             head = maps.read(_FIRST_MAPS)
     except OSError:
         return None

@@ -15,6 +15,7 @@ from gdbmem.allocators.others import replacement_among
 from gdbmem.debugger.selection import selection_kept, thread_pointer
 from gdbmem.debugger.target import GdbMemory
 from gdbmem.errors import TargetError
+from gdbmem.linux.living import memory_folder
 from gdbmem.linux.maps import Mapping, parse_smaps
 from gdbmem.linux.process_memory import ProcMemory
 
@@ -119,7 +120,7 @@ class HeapReader:
 
 
 def _mappings(pid: int) -> list[Mapping]:
-    return parse_smaps(Path(f"/proc/{pid}/maps").read_bytes())
+    return parse_smaps(Path(f"{memory_folder(pid)}/maps").read_bytes())
 
 
 def _by_symbols() -> Optional[_Place]:
