@@ -28,6 +28,7 @@ from gdbmem.debugger.session import session
 from gdbmem.debugger.target import NATIVE, VGDB_PID, target_kind
 from gdbmem.debugger.threads import start_thread
 from gdbmem.errors import ToolError
+from gdbmem.launch.messages import AskInterrupts, AskTarget, Done, Hear, Interrupts, ValgrindTarget
 from gdbmem.launch.protocol import ENVIRONMENT, Wire
 from gdbmem.linux.holding.pending_signals import pending_signals, reaches
 
@@ -152,7 +153,7 @@ class CtrlC:
             self._running = _Running(self._commands[-1] if self._commands else None)
             self._presses = max(self._presses, presses or 0)
             if self._running.native and session.launched:
-                session.ask("hear", pid=self._running.pid)
+                session.ask(Hear(self._running.pid), Done)
             if self._thread is None:
                 self._start()
         if self._running.native and self._running.wanted:
@@ -234,7 +235,7 @@ class CtrlC:
     def _look(self, running: _Running) -> None:
         before, now = self._presses, time.monotonic()
         if self._wire is not None:
-            self._presses = int(self._wire.ask({"ask": "interrupts"})["count"])
+            self._presses = self._wire.ask(AskInterrupts(), Interrupts).count
         if running.is_due(now, pressed=self._presses > before):
             running.acted = True
             if running.native and running.interrupter is not None:
@@ -271,7 +272,7 @@ class CtrlC:
                 " reaches it; the prompt comes as soon as that call is over"
             )
         else:
-            pid = session.ask("target")["pid"]
+            pid = session.ask(AskTarget(), ValgrindTarget).pid
             warn(
                 f"valgrind has not answered yet; 'kill {pid}' in another shell ends the program, its profile saved"
             )

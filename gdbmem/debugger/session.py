@@ -6,7 +6,7 @@ import atexit
 import os
 import time
 from pathlib import Path
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 import gdb
 
@@ -19,8 +19,27 @@ from gdbmem.debugger.location import program_file, program_runs, real_pid
 from gdbmem.debugger.target import valgrind_tool
 from gdbmem.engines.engine import no_snapshots, table
 from gdbmem.errors import TargetError, ToolError
-from gdbmem.launch.protocol import ATTACHED, ENVIRONMENT, NATIVE, Wire
+from gdbmem.launch.messages import (
+    AskAttached,
+    AskFate,
+    AskInterrupts,
+    AskNative,
+    AskTarget,
+    AttachedPlan,
+    Done,
+    Fate,
+    Interrupts,
+    Keyboard,
+    Message,
+    NativePlan,
+    Restart,
+    ValgrindTarget,
+)
+from gdbmem.launch.protocol import ATTACHED, ENVIRONMENT, NATIVE, Answer, Wire
 from gdbmem.runs.run import Run, current_folder, open_run
+
+if TYPE_CHECKING:
+    from gdbmem.debugger.native.native_program import NativeProgram
 
 _LOOK_SECONDS = 0.1  # at most, between Ctrl-C and its effect
 _ASKED_UNDER_VALGRIND = ("massif", "memcheck")
@@ -39,8 +58,8 @@ class Session:
         self.last_leaked_bytes: Optional[int] = None
         self.last_leak_search = ""  # what asked memcheck for it last, in words
         self.farewell = ""  # what to say of a program that the user has killed or let go
-        # How gdb starts the program itself; None: it is valgrind's.
-        self.native: Optional[dict[str, Any]] = None
+        # The program that gdb itself has started or attached to; None: it is valgrind's.
+        self.native: Optional[NativeProgram] = None
         self.arguments = ShownArguments()
         self._status: Optional[int] = None  # of a native program that has ended
         self._run: Optional[Run] = None
@@ -59,17 +78,18 @@ class Session:
     def launched(self) -> bool:
         return self.wire is not None
 
-    def ask(self, question: str, **fields: Any) -> dict[str, Any]:
-        """Ask the launcher; raises ToolError when it has gone or can't."""
+    def ask(self, question: Message, answer: type[Answer]) -> Answer:
+        """Ask the launcher for an *answer* of that class; raises ToolError when it has gone or can't."""
         if self.wire is None:
             raise ToolError(
                 "this gdb was not started by 'gdbmem launch'", slug="not-launched", hint=_NEEDS_MASSIF
             )
-        return self.wire.ask({"ask": question, **fields})
+        return self.wire.ask(question, answer)
 
-    def tell(self, **fields: Any) -> None:
+    def tell(self, message: Message) -> None:
+        """Tell the launcher, if there is one."""
         if self.wire is not None:
-            self.wire.send(fields)
+            self.wire.send(message)
 
     def open_wire(self) -> None:
         """Connect to the launcher that started this gdb and learn which run this is."""
@@ -81,10 +101,10 @@ class Session:
     def give_keyboard(self) -> None:
         """The program goes on: what is typed is for it (told once, not at each hit that doesn't stop)."""
         if self._interrupts is None:  # before the first hit: Ctrl-C may come in the middle of that
-            self._interrupts = self.ask("interrupts")["count"]
+            self._interrupts = self.ask(AskInterrupts(), Interrupts).count
         if self._keyboard is False:
             self._keyboard = True
-            self.ask("keyboard", running=True)
+            self.ask(Keyboard(running=True), Done)
 
     @property
     def presses(self) -> Optional[int]:
@@ -101,7 +121,7 @@ class Session:
         if self.wire is None or now < self._next_look:
             return False
         self._next_look = now + _LOOK_SECONDS
-        count = self.ask("interrupts")["count"]
+        count = self.ask(AskInterrupts(), Interrupts).count
         before, self._interrupts = self._interrupts, count
         if before is None or count <= before:
             return False
@@ -113,7 +133,7 @@ class Session:
         self._interrupts, self._next_look = None, 0.0
         if self._keyboard:
             self._keyboard = False
-            self.ask("keyboard", running=False)
+            self.ask(Keyboard(running=False), Done)
 
     def note_exit(self, event: gdb.ExitedEvent) -> None:
         """The program has gone; a connection that merely closed comes without a status."""
@@ -124,11 +144,11 @@ class Session:
         if self.native is not None:
             self.forget_snapshots()
 
-    def fate(self) -> dict[str, Any]:
+    def fate(self) -> Fate:
         """Ask the launcher, or gdb, what has become of the program."""
         if self.native is not None:
-            return {"status": self._native_status(), "sentence": "", "next": None}
-        return self.ask("fate", exited=self._exited)
+            return Fate(self._native_status())
+        return self.ask(AskFate(self._exited), Fate)
 
     def _native_status(self) -> Optional[int]:
         if self._status is not None:
@@ -141,12 +161,12 @@ class Session:
         if ATTACHED in os.environ:
             from gdbmem.debugger.native.attached import connect
 
-            connect(self.ask("attached")["answer"])
+            connect(self.ask(AskAttached(), AttachedPlan))
             return
         if NATIVE in os.environ:
-            self._start(self.ask("native")["answer"])
+            self._start(self.ask(AskNative(), NativePlan))
             return
-        self.join(self.ask("target"))
+        self.join(self.ask(AskTarget(), ValgrindTarget))
 
     def restart(self, arguments: Optional[list[str]]) -> None:
         """Let the launcher end this valgrind, start a fresh one, and connect to that."""
@@ -158,9 +178,9 @@ class Session:
             execute_despite_hooks("disconnect", happened=lambda: not program_runs())
         self._connected = False
         self.forget_snapshots()
-        self.join(self.ask("restart", arguments=arguments))
+        self.join(self.ask(Restart(None if arguments is None else tuple(arguments)), ValgrindTarget))
 
-    def join(self, target: dict[str, Any]) -> None:
+    def join(self, target: ValgrindTarget) -> None:
         """Connect gdb to the valgrind that *target* describes."""
         import shlex
 
@@ -168,25 +188,27 @@ class Session:
             # Otherwise gdb asks valgrind for every library's file, which it doesn't serve.
             gdb.execute("set sysroot", to_string=True)
         log = shlex.quote(f"{self._link}/vgdb.log")
-        command = f"target remote | exec {one_line(shlex.join(target['vgdb']))} 2>>{log}"
+        command = f"target remote | exec {one_line(shlex.join(target.vgdb))} 2>>{log}"
         execute_despite_hooks(command, happened=program_runs)
         self.arguments.show_again()
         self._connected, self._inferior = True, gdb.selected_inferior().num
         self._exited, self.farewell = False, ""
-        self._keyboard = False if target["own_terminal"] else None
+        self._keyboard = False if target.own_terminal else None
 
-    def _start(self, native: dict[str, Any]) -> None:
-        """Start the program, stopped before its first instruction; *native* is the launcher's word for how."""
-        self.native = native
-        gdb.execute(f"set exec-wrapper {one_line(native['wrapper'])}", to_string=True)
-        if native["folder"]:
-            gdb.execute(f"set cwd {native['folder']}", to_string=True)
-        if native["streams"]:
+    def _start(self, plan: NativePlan) -> None:
+        """Start the program as *plan* says, stopped before its first instruction."""
+        from gdbmem.debugger.native.native_program import NativeProgram
+
+        self.native = NativeProgram(plan.engine, plan.library, plan.prefix, plan.began)
+        gdb.execute(f"set exec-wrapper {one_line(plan.wrapper)}", to_string=True)
+        if plan.folder:
+            gdb.execute(f"set cwd {plan.folder}", to_string=True)
+        if plan.streams:
             # gdb hands its arguments to a shell: redirections are part of them.
             # (gdb's Python does not show them.)
             shown = str(gdb.execute("show args", to_string=True))
             arguments = shown[shown.index('"') + 1 : shown.rindex('"')]
-            gdb.execute(f"set args {one_line(arguments)} {native['streams']}", to_string=True)
+            gdb.execute(f"set args {one_line(arguments)} {plan.streams}", to_string=True)
         execute_despite_hooks("starti", happened=program_runs)
         self.watch_executions()
         self._exited = False
@@ -215,17 +237,17 @@ class Session:
             return
         try:
             fate = self.fate()
-            if fate["next"]:
-                self.follow(fate["next"])
+            if fate.next:
+                self.follow(fate.next)
                 say("The program has executed another, which is stopped before its first instruction.")
                 return
         except (ToolError, gdb.error) as error:
             warn(str(error))
             return
-        if fate["sentence"]:
-            warn(fate["sentence"])
-        elif fate["status"] is not None:
-            say(f"The program ended with status {fate['status']}; 'run' starts it again.")
+        if fate.sentence:
+            warn(fate.sentence)
+        elif fate.status is not None:
+            say(f"The program ended with status {fate.status}; 'run' starts it again.")
 
     def follow(self, program: str) -> None:
         """Connect to the program that took this one's place; *program* is a plain path to it."""
@@ -256,7 +278,7 @@ class Session:
     def engine(self) -> str:
         """The engine of this program's snapshots; under plain gdb the tool of valgrind that runs it, or ""."""
         if self.native is not None:
-            return str(self.native["engine"])
+            return self.native.engine
         if self.wire is not None:
             return str(self.run.facts.get("engine", "massif"))
         return valgrind_tool() or ""
@@ -293,10 +315,8 @@ class Session:
 
     @property
     def seconds(self) -> float:
-        if (
-            self.native is not None and "began" in self.native
-        ):  # as the engine's own dumps, by their files' times
-            return time.time() - float(self.native["began"])
+        if self.native is not None and self.native.began is not None:
+            return time.time() - self.native.began  # as the engine's own dumps, by their files' times
         return time.monotonic() - self.started
 
 

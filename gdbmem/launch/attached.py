@@ -21,6 +21,16 @@ from gdbmem.launch.call_lock import NAME as CALLS
 from gdbmem.launch.child import Child
 from gdbmem.launch.guard import KILLED, Guard
 from gdbmem.launch.interactive import CONNECT, DEAF, QUIET, say_run
+from gdbmem.launch.messages import (
+    AskAttached,
+    AttachedPlan,
+    Collect,
+    Done,
+    Failed,
+    Message,
+    SnapTaken,
+    ValgrindTarget,
+)
 from gdbmem.launch.protocol import ATTACHED, ENVIRONMENT
 from gdbmem.launch.runtime_folder import runtime_folder
 from gdbmem.launch.supervisor import Interrupted, Supervisor, saved_terminal
@@ -156,7 +166,7 @@ class Attachment:
     is_new: bool
     supervisor: Supervisor
     guard: Optional[Guard]  # over a process that gdb traces
-    told: list[dict[str, Any]] = field(default_factory=list)
+    told: list[Message] = field(default_factory=list)
 
 
 @contextlib.contextmanager
@@ -169,7 +179,7 @@ def open_attachment(
     """
     ensure_private_folder(gdb)
     run, is_new = _open_run(target, folder, command)
-    told: list[dict[str, Any]] = []
+    told: list[Message] = []
     try:
         with (
             TargetSide(target.pid) as side,
@@ -178,26 +188,29 @@ def open_attachment(
         ):
             there = side.make_folder()
 
-            def collect(message: Mapping[str, Any]) -> None:
-                _collect(side, message["path"], run.folder / message["file"])
+            vgdb = target.valgrind.words() if target.valgrind is not None else None
+            plan = AttachedPlan(
+                pid=target.pid,
+                valgrind=ValgrindTarget(target.pid, tuple(vgdb)) if vgdb is not None else None,
+                is_stopped=target.facts.state == "T",
+                there=there,
+                sysroot=str(sysroot.folder) if sysroot else None,
+                program=str(sysroot.program) if sysroot else None,
+                calls=str(runtime / CALLS) if target.valgrind is None else None,
+                prefix=_prefix(side, run, there),
+            )
+
+            def answer(question: Message) -> Message:
+                if isinstance(question, AskAttached):
+                    return plan
+                if not isinstance(question, Collect):
+                    raise ToolError(f"this has no answer to {type(question).__name__}", slug="launcher")
+                _collect(side, question.path, run.folder / question.file)
                 if sysroot is not None and not has_our_view(target.pid):
                     sysroot.keep(run.folder / BINARIES)
+                return Done()
 
-            answer = {
-                "pid": target.pid,
-                "vgdb": target.valgrind.words() if target.valgrind is not None else None,
-                "tool": target.valgrind.tool if target.valgrind is not None else None,
-                "own_terminal": False,
-                "is_stopped": target.facts.state == "T",
-                "there": there,
-                "sysroot": str(sysroot.folder) if sysroot else None,
-                "program": str(sysroot.program) if sysroot else None,
-                "calls": str(runtime / CALLS) if target.valgrind is None else None,
-                "prefix": _prefix(side, run, there),
-            }
-            supervisor = Supervisor(
-                runtime, _start_nothing, told.append, {"attached": answer, "collect": collect}
-            )
+            supervisor = Supervisor(runtime, _start_nothing, told.append, answer)
             with supervisor:
                 guard = None
                 if target.valgrind is None:
@@ -382,14 +395,10 @@ def take_one(
     with open_attachment(target, folder=folder, command=command, gdb=gdb, is_unattended=True) as attachment:
         before = attachment.run.snapshots[-1:]
         say(f"{waits} gdb reads its symbols and its profiler writes the heap")
-        message = _unattended(attachment, gdb, name)
-        record = attachment.run.record(message["label"])
+        taken = _unattended(attachment, gdb, name)
+        record = attachment.run.record(taken.label)
         return Taken(
-            record,
-            attachment.run,
-            message["pause_seconds"],
-            before[0] if before else None,
-            message["notes"],
+            record, attachment.run, taken.pause_seconds, before[0] if before else None, list(taken.notes)
         )
 
 
@@ -455,7 +464,7 @@ def _seconds_since(run: Run) -> Optional[float]:
     return round((datetime.datetime.now(datetime.timezone.utc) - began).total_seconds(), 3)
 
 
-def _unattended(attachment: Attachment, gdb: str, name: Optional[str]) -> dict[str, Any]:
+def _unattended(attachment: Attachment, gdb: str, name: Optional[str]) -> SnapTaken:
     """Have a gdb that nobody sits at take the snapshot; return what it told."""
     supervisor = attachment.supervisor
     with tempfile.TemporaryFile() as log:
@@ -475,7 +484,7 @@ def _unattended(attachment: Attachment, gdb: str, name: Optional[str]) -> dict[s
             # On SIGINT gdb lets go of the process first.
             child.stop(((signal.SIGINT, 10.0), (signal.SIGHUP, 10.0), (signal.SIGKILL, 5.0)))
         supervisor.wait(lambda: bool(attachment.told), 1.0)
-        message = next((m for m in attachment.told if m.get("tell") in ("taken", "failed")), None)
+        message = next((told for told in attachment.told if isinstance(told, (SnapTaken, Failed))), None)
         if message is None:
             log.seek(0)
             lines = os.fsdecode(log.read()).strip().splitlines()
@@ -484,7 +493,7 @@ def _unattended(attachment: Attachment, gdb: str, name: Optional[str]) -> dict[s
                 slug="call-failed",
                 hint=f"try it by hand: gdbmem attach {attachment.target.pid}",
             )
-    if message["tell"] == "failed":
+    if isinstance(message, Failed):
         by_hand = f"try it by hand: gdbmem attach {attachment.target.pid}"
-        raise TargetError(message["sentence"], slug=message["slug"], hint=message["hint"] or by_hand)
+        raise TargetError(message.sentence, slug=message.slug, hint=message.hint or by_hand)
     return message

@@ -39,7 +39,7 @@ def run_interactive(job: Job, *, gdb_arguments: Sequence[str], finish: bool, com
     with saved_terminal() as modes:
         launch = None
         try:
-            with open_launch(job, tell=lambda message: None, facts={}, command=command) as launch:
+            with open_launch(job, hear=lambda message: None, plan=None, command=command) as launch:
                 for notice in job.notices():
                     print(f"gdbmem: {notice.message}", file=sys.stderr)
                 if not job.is_native:

@@ -10,18 +10,19 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Callable, Optional
 
 from gdbmem import __version__
 from gdbmem.engines import massif
 from gdbmem.engines.engine import NATIVE_NAMES, EngineOptions, table, valgrind_engine
-from gdbmem.errors import InputError, Notice
+from gdbmem.errors import InputError, Notice, ToolError
 from gdbmem.launch import valgrind
+from gdbmem.launch.messages import AskNative, AskPlan, Message, Plan
 from gdbmem.launch.native import (
     find_library,
     native_arguments,
     native_environment,
-    native_facts,
+    native_plan,
     now,
     refuse_unsuitable,
 )
@@ -73,19 +74,33 @@ class Launch:
         found: Optional[valgrind.Valgrind],
         run: Run,
         runtime: Path,
-        tell: Callable[[dict[str, Any]], None],
-        facts: dict[str, Any],
+        hear: Callable[[Message], None],
+        *,
+        plan: Optional[Plan],
+        began: float,
     ):
+        """*hear* gets what gdb tells; *plan* is the recipe where nobody sits at gdb; *began*: seconds since 1970."""
         self.job = job
         self.run = run
         self.runtime = runtime
         self.notices: list[Notice] = []  # of its end
         self._valgrind = found
         self._streams = _open_streams(job, run)
-        if job.is_native:
-            facts["native"] = native_facts(job, run, runtime, began=facts["began"], quiet="plan" in facts)
-        self.supervisor = Supervisor(runtime, self._start_valgrind, tell, facts)
+        self._plan = plan
+        quiet = plan is not None
+        self._native = native_plan(job, run, runtime, began=began, quiet=quiet) if job.is_native else None
+        self.supervisor = Supervisor(runtime, self._start_valgrind, hear, self._answer)
         self._terminal = self.supervisor.terminal = OwnTerminal() if job.own_terminal else None
+
+    def _answer(self, question: Message) -> Message:
+        found: Optional[Message] = None
+        if isinstance(question, AskPlan):
+            found = self._plan
+        elif isinstance(question, AskNative):
+            found = self._native
+        if found is None:
+            raise ToolError(f"this launch has no answer to {type(question).__name__}", slug="launcher")
+        return found
 
     def _start_valgrind(self, serial: int, arguments: Optional[list[str]]) -> valgrind.Process:
         assert self._valgrind is not None  # a native launch never asks for it
@@ -142,9 +157,12 @@ class Launch:
 
 @contextlib.contextmanager
 def open_launch(
-    job: Job, *, tell: Callable[[dict[str, Any]], None], facts: Mapping[str, Any], command: Sequence[str]
+    job: Job, *, hear: Callable[[Message], None], plan: Optional[Plan], command: Sequence[str]
 ) -> Iterator[Launch]:
-    """Yield a Launch with its run folder made; at the end everything is ended and written down."""
+    """Yield a Launch with its run folder made; at the end everything is ended and written down.
+
+    *hear* gets what gdb tells; *plan* is the recipe where nobody sits at gdb.
+    """
     found = None
     if job.is_native:
         refuse_unsuitable(job, table(job.engine))
@@ -157,7 +175,7 @@ def open_launch(
     try:
         _write_order(run, job, command)
         with runtime_folder(run.folder) as runtime:
-            launch = Launch(job, found, run, runtime, tell, {**facts, "began": began})
+            launch = Launch(job, found, run, runtime, hear, plan=plan, began=began)
             with launch.supervisor:
                 yield launch
     finally:

@@ -7,11 +7,12 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Optional
 
 from gdbmem.engines import heaptrack
 from gdbmem.engines.engine import NativeOptions, Table, native_engine
 from gdbmem.errors import InputError, MissingToolError
+from gdbmem.launch.messages import NativePlan
 from gdbmem.launch.protocol import ENVIRONMENT, NATIVE, NEWLINE
 from gdbmem.runs.run import Run
 from gdbmem.setup.distribution import how_to_install
@@ -66,7 +67,7 @@ def prefix(run: str) -> str:
     return f"{run}/snapshots/{PREFIX}"
 
 
-def native_facts(job: Job, run: Run, runtime: Path, *, began: float, quiet: bool) -> dict[str, Any]:
+def native_plan(job: Job, run: Run, runtime: Path, *, began: float, quiet: bool) -> NativePlan:
     """Return what gdb has to know to start the program of *job* by itself.
 
     Its snapshots and the engine's own count time from *began*, seconds since 1970.
@@ -86,15 +87,15 @@ def native_facts(job: Job, run: Run, runtime: Path, *, began: float, quiet: bool
     words = ["env", *ours, *(f"{name}={value}" for name, value in kept.items())]
     if job.folder is not None:
         (runtime / "cwd").symlink_to(job.folder)
-    return {
-        "engine": job.engine,
-        "began": began,
-        "wrapper": shlex.join(words),
-        "prefix": prefix(link),
-        "library": library,
-        "folder": str(runtime / "cwd") if job.folder is not None else None,
-        "streams": _streams(job, run, runtime, quiet=quiet),
-    }
+    return NativePlan(
+        engine=job.engine,
+        began=began,
+        wrapper=shlex.join(words),
+        prefix=prefix(link),
+        library=library,
+        folder=str(runtime / "cwd") if job.folder is not None else None,
+        streams=_streams(job, run, runtime, quiet=quiet),
+    )
 
 
 def _streams(job: Job, run: Run, runtime: Path, *, quiet: bool) -> str:

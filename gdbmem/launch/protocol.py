@@ -1,4 +1,4 @@
-"""The protocol between gdb and its launcher: one JSON object a line over a Unix socket.
+"""The connection between gdb and its launcher: messages as one JSON object a line over a Unix socket.
 
 gdb asks, the launcher answers; what gdb merely tells has no answer. Nothing here is trusted more than
 the folder the socket lies in, which only its owner can enter.
@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
-from typing import Any, Optional
+from typing import NamedTuple, Optional, TypeVar
 
 from gdbmem.errors import ToolError
+from gdbmem.launch.messages import Message, Refused, decode, encode
 
 ENVIRONMENT = "GDBMEM_SESSION"  # names the socket, in gdb's environment
 NATIVE = "GDBMEM_NATIVE"  # set where gdb starts the program itself
@@ -22,8 +23,18 @@ ATTACHED = "GDBMEM_ATTACHED"  # set where the process ran already
 _LIMIT = 1 << 24
 
 
+Answer = TypeVar("Answer", bound=Message)
+
+
+class Received(NamedTuple):
+    """A message as it came; *number*: of the question that it is, or that it answers. None: it was told."""
+
+    message: Message
+    number: Optional[int]
+
+
 class Wire:
-    """One end of the conversation."""
+    """One end of the connection."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -52,29 +63,32 @@ class Wire:
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_WR)
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: Message, number: Optional[int] = None) -> None:
         """Send *message*; raises ToolError when the other end has gone."""
+        line = json.dumps({**encode(message), "number": number}).encode() + b"\n"
         try:
-            self._connection.sendall(json.dumps(message).encode() + b"\n")
+            self._connection.sendall(line)
         except OSError as error:
             raise _gone() from error
 
-    def ask(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Send *message* and wait for the answer; an answer with ``error`` is raised as ToolError."""
+    def ask(self, question: Message, answer: type[Answer]) -> Answer:
+        """Send *question* and wait for its answer, of the class *answer*; a refusal is raised as ToolError."""
         # Numbered: the answer to a question that Ctrl-C cut short may still arrive before the next one's.
         self._questions += 1
-        self.send({**message, "number": self._questions})
-        answer = None
-        while answer is None:
-            messages = self.receive()
-            if messages is None:
+        self.send(question, self._questions)
+        found: Optional[Message] = None
+        while found is None:
+            received = self.receive()
+            if received is None:
                 raise _gone()
-            answer = next((m for m in messages if m.get("number") == self._questions), None)
-        if "error" in answer:
-            raise ToolError(answer["error"], slug=answer.get("slug", "launcher"), hint=answer.get("hint", ""))
-        return answer
+            found = next((one.message for one in received if one.number == self._questions), None)
+        if isinstance(found, Refused):
+            raise ToolError(found.sentence, slug=found.slug, hint=found.hint)
+        if not isinstance(found, answer):
+            raise ToolError(f"the launcher answered {type(found).__name__}", slug="launcher")
+        return found
 
-    def receive(self) -> Optional[list[dict[str, Any]]]:
+    def receive(self) -> Optional[list[Received]]:
         """Read once and return the messages that are complete; None when the other end has closed."""
         try:
             data = self._connection.recv(1 << 16)
@@ -83,7 +97,12 @@ class Wire:
         if not data or len(self._buffer) > _LIMIT:
             return None
         *lines, self._buffer = (self._buffer + data).split(b"\n")
-        return [json.loads(line) for line in lines if line]
+        return [_received(line) for line in lines if line]
+
+
+def _received(line: bytes) -> Received:
+    fields = json.loads(line)
+    return Received(number=fields.pop("number", None), message=decode(fields.pop("kind", None), fields))
 
 
 def _gone() -> ToolError:

@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
@@ -21,6 +21,21 @@ from gdbmem.errors import GdbmemError, ToolError
 from gdbmem.launch import call_lock, valgrind
 from gdbmem.launch.child import Child
 from gdbmem.launch.interrupt_listener import Ear
+from gdbmem.launch.messages import (
+    AskFate,
+    AskInterrupts,
+    AskTarget,
+    Done,
+    Fate,
+    Hear,
+    Interrupts,
+    Keyboard,
+    Message,
+    Ready,
+    Refused,
+    Restart,
+    ValgrindTarget,
+)
 from gdbmem.launch.program import examine
 from gdbmem.launch.protocol import Wire
 from gdbmem.launch.sentinel import Sentinel
@@ -45,6 +60,8 @@ _KEYBOARD = (signal.SIGINT, signal.SIGQUIT)
 _ENDING = (*_KEYBOARD, signal.SIGTERM, signal.SIGHUP)
 _NOTED = (signal.SIGCHLD, signal.SIGWINCH)
 
+Answers = Callable[[Message], Message]
+"""Answers gdb's questions that the supervisor itself can't answer; raises GdbmemError where it can't either."""
 StartValgrind = Callable[[int, Optional[list[str]]], valgrind.Process]
 """Starts valgrind for the given serial number, with other arguments for the program if they are given."""
 
@@ -64,13 +81,10 @@ class Supervisor:
         self,
         runtime: Path,
         start_valgrind: StartValgrind,
-        tell: Callable[[dict[str, Any]], None],
-        facts: Mapping[str, Any],
+        hear: Callable[[Message], None],
+        answers: Answers,
     ) -> None:
-        """*facts* answer gdb's questions of those names, functions among them by what they return for the message.
-
-        *tell* gets what gdb tells without asking.
-        """
+        """*hear* gets what gdb tells without asking; *answers* is asked what the supervisor doesn't know itself."""
         self.process: Optional[valgrind.Process] = None
         self.past: list[valgrind.Process] = []  # that have ended, oldest first
         self.gdb: Optional[Child] = None
@@ -78,8 +92,8 @@ class Supervisor:
         self.calls = runtime / call_lock.NAME
         self._runtime = runtime
         self._start_valgrind = start_valgrind
-        self._tell = tell
-        self._facts = facts
+        self._hear = hear
+        self._answers = answers
         self._serial = 0
         self._links = 0
         self._attached = False  # gdb has been connected to the present process
@@ -170,56 +184,51 @@ class Supervisor:
                     raise Interrupted(signal.Signals(number))
 
     def _serve_wire(self, wire: Wire) -> None:
-        messages = wire.receive()
-        if messages is None:
+        received = wire.receive()
+        if received is None:
             self._wires.remove(wire)
             wire.close()
             return
-        for message in messages:
-            question = message.get("ask")
-            if question is None:
-                self._tell(message)
+        for message, number in received:
+            if number is None:
+                self._hear(message)
             else:
                 with contextlib.suppress(ToolError):  # gdb has gone meanwhile: its end is seen elsewhere
-                    wire.send({**self._reply(question, message), "number": message.get("number")})
+                    wire.send(self._reply(message), number)
 
-    def _reply(self, question: str, message: dict[str, Any]) -> dict[str, Any]:
+    def _reply(self, question: Message) -> Message:
         try:
-            return self._answer(question, message)
+            return self._answer(question)
         except GdbmemError as error:
-            return {"error": error.message, "hint": error.hint, "slug": error.slug}
+            return Refused.of(error)
 
     # -- gdb's questions ----------------------------------------------------------------------------------
 
-    def _answer(self, question: str, message: dict[str, Any]) -> dict[str, Any]:
-        if question == "target":
+    def _answer(self, question: Message) -> Message:
+        if isinstance(question, AskTarget):
             return self._target()
-        if question == "restart":
+        if isinstance(question, Restart):
             self.end_valgrind()
-            self.start_valgrind(message.get("arguments"))
+            self.start_valgrind(None if question.arguments is None else list(question.arguments))
             return self._target()
-        if question == "fate":
-            return self._fate(exited=message.get("exited", False))
-        if question == "ready":
+        if isinstance(question, AskFate):
+            return self._fate(exited=question.exited)
+        if isinstance(question, AskInterrupts):
+            return Interrupts(self._interrupts)
+        if isinstance(question, Ready):
             self._gdb_loads = False
             self._keyboard_is_gdbs = self._foreground
-            return {}
-        if question == "hear":
-            self._ear.move_to(int(message["pid"]))
-            return {}
-        if question == "interrupts":
-            return {"count": self._interrupts}
-        if question == "keyboard":
+        elif isinstance(question, Hear):
+            self._ear.move_to(question.pid)
+        elif isinstance(question, Keyboard):
             # Answered, so that gdb shows no prompt while its keyboard is still read here.
             if self.terminal is not None:
-                self.terminal.hear(message["running"])
-            return {}
-        if question in self._facts:
-            answer = self._facts[question]
-            return {"answer": answer(message) if callable(answer) else answer}
-        raise ToolError(f"the launcher doesn't know the question '{printable(question)}'", slug="launcher")
+                self.terminal.hear(question.running)
+        else:
+            return self._answers(question)
+        return Done()
 
-    def _target(self) -> dict[str, Any]:
+    def _target(self) -> ValgrindTarget:
         process = self.process
         if process is None or not process.child.alive:
             raise ToolError(
@@ -227,21 +236,16 @@ class Supervisor:
             )
         self._attached = True
         self._sentinel.guard(process.pid, reached=True)
-        return {
-            "pid": process.pid,
-            "vgdb": process.vgdb(),
-            "own_terminal": self.terminal is not None,
-        }
+        return ValgrindTarget(process.pid, tuple(process.vgdb()), own_terminal=self.terminal is not None)
 
-    def _fate(self, *, exited: bool) -> dict[str, Any]:
+    def _fate(self, *, exited: bool) -> Fate:
         """Return what has become of the program: often gdb only sees that its connection closed.
 
-        *exited*: gdb saw it end. ``next`` in the answer is the program that took its place (exec) and waits
-        for gdb under the same valgrind.
+        *exited*: gdb saw it end.
         """
         process = self.process
         if process is None:
-            return {"status": None, "sentence": "", "next": None}
+            return Fate()
         # The connection closes a moment before the process is gone, or has become another. Where its FIFO has
         # gone too it is on the way: massif writes its file, or a valgrind starts for the program of an exec.
         for seconds in (FATE_SECONDS, READY_SECONDS):
@@ -257,9 +261,8 @@ class Supervisor:
                 break
         if process.child.alive and process.beginnings > 1:
             process.beginnings = 1
-            return {"status": None, "sentence": "", "next": self._link_to_next(process)}
-        sentence = valgrind.fate(process, exited=exited)
-        return {"status": process.child.status, "sentence": sentence, "next": None}
+            return Fate(next=self._link_to_next(process))
+        return Fate(process.child.status, valgrind.fate(process, exited=exited))
 
     def _link_to_next(self, process: valgrind.Process) -> str:
         """Return a plain path to the program that *process* runs now: its own may hold anything."""

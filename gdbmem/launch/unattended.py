@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Callable, Optional
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.launch.child import Child
 from gdbmem.launch.job import Job, Launch, gdb_environment, gdb_program, open_launch, problems
+from gdbmem.launch.messages import (
+    ActionResult,
+    ConnectionLost,
+    Failed,
+    Finished,
+    Hit,
+    Message,
+    Plan,
+    PointFailed,
+    PointReport,
+    Started,
+    Stopped,
+    Unresolved,
+)
 from gdbmem.launch.supervisor import Interrupted
 from gdbmem.recipes.recipe import Recipe
 from gdbmem.runs.run import Run
@@ -67,7 +82,7 @@ def play_recipe(recipe: Recipe, job: Job, *, progress: Progress, command: Sequen
     outcome: Optional[Outcome] = None
     launch: Optional[Launch] = None
     try:
-        with open_launch(job, tell=player.hear, facts={"plan": recipe.to_plan()}, command=command) as launch:
+        with open_launch(job, hear=player.hear, plan=Plan(recipe.to_plan()), command=command) as launch:
             outcome = player.outcome = Outcome(launch.run, points, job.notices())
             _play(launch, recipe.timeout_seconds, outcome)
     except Interrupted as interrupted:
@@ -138,41 +153,46 @@ class _Player:
         self._progress = progress
         self.outcome: Optional[Outcome] = None
         self._failed: Counter[str] = Counter()  # actions, by what is said of them
+        self._explained: set[int] = set()  # points of which it was said why they recorded nothing
         self._counts = False  # whether a snapshot has counted anything
 
-    def hear(self, message: dict[str, Any]) -> None:
-        kind = message.get("tell")
-        handler = getattr(self, f"_on_{str(kind).replace('-', '_')}", None)
-        if handler is not None and self.outcome is not None:
-            handler(message, self.outcome)
+    def hear(self, message: Message) -> None:
+        """Note *message* in the outcome."""
+        assert self.outcome is not None, "gdb begins after the run folder was made"
+        self._note(message, self.outcome)
 
-    def _on_started(self, message: dict[str, Any], outcome: Outcome) -> None:
+    @functools.singledispatchmethod
+    def _note(self, message: Message, outcome: Outcome) -> None:
+        raise TypeError(f"gdb told {type(message).__name__}")  # answers and questions are never told
+
+    @_note.register
+    def _on_started(self, _: Started, outcome: Outcome) -> None:
         engine = outcome.run.facts.get("engine", "massif")
         points = plural(len(self._points), "point")
         how = "without a heap profiler" if engine == "none" else f"under {engine}"
         self._progress(f"the program runs {how}, {points} to be recorded")
 
-    def _on_hit(self, message: dict[str, Any], outcome: Outcome) -> None:
-        point = self._points[message["point"]]
-        for result in message["results"]:
-            label = result.get("snapshot") or result.get("kept")
-            if label:
-                point.recorded(result["action"]).append(label)
-            if "error" in result:
-                text = f"{point.place}: {result['action']} at {point.name}: {result['error']}"
-                self._on_failed_action(text, outcome)
-            if "warning" in result:
-                self._on_blind(result["warning"], outcome)
-            if result.get("heap_bytes") and not self._counts:
-                # A program that had allocated nothing yet was no blind spot.
-                self._counts = True
-                outcome.notices[:] = [known for known in outcome.notices if known.slug != "own-allocator"]
-            said = result.get("error") or result.get("text", "")
-            self._progress(
-                said
-                if "snapshot" in result
-                else f"{label or point.name}: {result['action']}: {said.rstrip()}"
-            )
+    @_note.register
+    def _on_hit(self, message: Hit, outcome: Outcome) -> None:
+        for result in message.results:
+            self._note_result(self._points[message.point], result, outcome)
+
+    def _note_result(self, point: PlayedPoint, result: ActionResult, outcome: Outcome) -> None:
+        if result.label is not None:
+            point.recorded(result.action).append(result.label)
+        if result.error is not None:
+            text = f"{point.place}: {result.action} at {point.name}: {result.error}"
+            self._on_failed_action(text, outcome)
+        if result.warning is not None:
+            self._on_blind(result.warning, outcome)
+        if result.heap_bytes and not self._counts:
+            # A program that had allocated nothing yet was no blind spot.
+            self._counts = True
+            outcome.notices[:] = [known for known in outcome.notices if known.slug != "own-allocator"]
+        said = result.error or result.text
+        is_snapshot = result.action == "snap" and result.label is not None
+        name = result.label or point.name
+        self._progress(said if is_snapshot else f"{name}: {result.action}: {said.rstrip()}")
 
     def _on_failed_action(self, text: str, outcome: Outcome) -> None:
         """Have *text* said once, with how often it was so."""
@@ -192,60 +212,58 @@ class _Player:
         if not known and (under_massif or not self._counts):
             outcome.notices.append(notice)
 
-    def _on_unresolved(self, message: dict[str, Any], outcome: Outcome) -> None:
-        point = self._points[message["point"]]
+    @_note.register
+    def _on_unresolved(self, message: Unresolved, outcome: Outcome) -> None:
+        point = self._points[message.point]
         point.pending = True
-        outcome.notices.append(
-            Notice("point-unresolved", f"{point.place}: {point.at}: {message['sentence']}")
-        )
+        self._explained.add(message.point)
+        outcome.notices.append(Notice("point-unresolved", f"{point.place}: {point.at}: {message.sentence}"))
 
-    def _on_point_failed(self, message: dict[str, Any], outcome: Outcome) -> None:
-        point = self._points[message["point"]]
-        outcome.notices.append(
-            Notice(
-                "point-failed",
-                f"{point.place}: {point.at}: {message['sentence']}; this point was left out from there",
-            )
-        )
+    @_note.register
+    def _on_point_failed(self, message: PointFailed, outcome: Outcome) -> None:
+        point = self._points[message.point]
+        self._explained.add(message.point)
+        text = f"{point.place}: {point.at}: {message.sentence}; this point was left out from there"
+        outcome.notices.append(Notice("point-failed", text))
 
-    def _on_stopped(self, message: dict[str, Any], outcome: Outcome) -> None:
-        where = message["place"] or "an unknown place"
-        outcome.notices.append(Notice("program-signal", f"the program got {message['sentence']} in {where}"))
-        self._progress(f"the program got {message['sentence']} in {where}")
+    @_note.register
+    def _on_stopped(self, message: Stopped, outcome: Outcome) -> None:
+        text = f"the program got {message.sentence} in {message.place or 'an unknown place'}"
+        outcome.notices.append(Notice("program-signal", text))
+        self._progress(text)
 
-    def _on_failed(self, message: dict[str, Any], outcome: Outcome) -> None:
-        outcome.failure = message["sentence"]
+    @_note.register
+    def _on_failed(self, message: Failed, outcome: Outcome) -> None:
+        outcome.failure = message.sentence
 
-    def _on_connection_lost(self, message: dict[str, Any], outcome: Outcome) -> None:
+    @_note.register
+    def _on_connection_lost(self, _: ConnectionLost, outcome: Outcome) -> None:
         self._progress("the program went away")
 
-    def _on_point(self, message: dict[str, Any], outcome: Outcome) -> None:
-        point = self._points[message["point"]]
-        point.hits = message["hits"]
-        if message["left"]:
+    @_note.register
+    def _on_point(self, message: PointReport, outcome: Outcome) -> None:
+        point = self._points[message.point]
+        point.hits = message.hits
+        if message.left:
             text = (
-                f"{point.place}: {plural(message['left'], 'call')} of '{printable(point.at)}' left by an exception or "
+                f"{point.place}: {plural(message.left, 'call')} of '{printable(point.at)}' left by an exception or "
                 "longjmp, where 'after' records nothing; a point where it is caught would"
             )
             outcome.notices.append(Notice("call-left", text))
-        if message["recorded"]:
+        if message.recorded or message.point in self._explained:
             return
-        already = any(n.slug in ("point-unresolved", "point-failed") and n.message.startswith(f"{point.place}:")
-                      for n in outcome.notices)  # fmt: skip
-        if message["pending"] and not already:
+        if message.pending:
             point.pending = True
             text = f"{point.place}: the program has no location '{printable(point.at)}'; is it built with -g?"
             outcome.notices.append(Notice("point-unresolved", text))
-        elif not already:
-            times = (
-                f"was hit {plural(message['hits'], 'time')}, never as asked"
-                if message["hits"]
-                else "was never hit"
-            )
+        else:
+            hits = f"was hit {plural(message.hits, 'time')}, never as asked"
+            times = hits if message.hits else "was never hit"
             text = f"{point.place}: '{printable(point.at)}' {times}"
             outcome.notices.append(Notice("point-never-hit", text))
 
-    def _on_finished(self, message: dict[str, Any], outcome: Outcome) -> None:
-        outcome.status = message["status"]
-        if message["sentence"]:
-            outcome.notices.append(Notice("program-ended", message["sentence"]))
+    @_note.register
+    def _on_finished(self, message: Finished, outcome: Outcome) -> None:
+        outcome.status = message.fate.status
+        if message.fate.sentence:
+            outcome.notices.append(Notice("program-ended", message.fate.sentence))

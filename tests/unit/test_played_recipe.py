@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Optional
 
+from gdbmem.launch.messages import ActionResult, Hit
 from gdbmem.launch.unattended import Outcome, PlayedPoint, _Player
 from gdbmem.runs.run import Run
 
@@ -18,13 +19,12 @@ def player(folder: Path, engine: str = "gperftools") -> tuple[_Player, Outcome]:
     return found, found.outcome
 
 
-def hit(**result: Any) -> dict[str, Any]:
-    return {"tell": "hit", "point": 0, "results": [{"action": "snap", **result}]}
+def hit(**result: Any) -> Hit:
+    return Hit(0, 1, None, None, (ActionResult("snap", "", **result),))
 
 
-def snapped(heap_bytes: int, warning: Optional[str] = None) -> dict[str, Any]:
-    said = {"warning": warning} if warning else {}
-    return hit(snapshot="here", heap_bytes=heap_bytes, text="snapshot", **said)
+def snapped(heap_bytes: int, warning: Optional[str] = None) -> Hit:
+    return hit(label="here", heap_bytes=heap_bytes, text="snapshot", warning=warning)
 
 
 def test_what_fails_in_the_same_way_at_each_hit_is_said_once_with_how_often(tmp_path: Path) -> None:

@@ -7,11 +7,29 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Optional
 
 import pytest
 
 from gdbmem.errors import ToolError
-from gdbmem.launch.protocol import Wire
+from gdbmem.launch.messages import (
+    ActionResult,
+    AskInterrupts,
+    AskPlan,
+    AskTarget,
+    Fate,
+    Finished,
+    Hit,
+    Message,
+    Plan,
+    Refused,
+    Started,
+    Unresolved,
+    ValgrindTarget,
+    decode,
+    encode,
+)
+from gdbmem.launch.protocol import Received, Wire
 
 
 @pytest.fixture
@@ -25,8 +43,8 @@ def ends() -> Iterator[tuple[Wire, Wire]]:
 
 def test_messages_arrive_whole_however_they_are_cut(ends: tuple[Wire, Wire]) -> None:
     gdb, launcher = ends
-    message = {"tell": "x", "text": "ü\n\x00\udcff" * 1000}
-    data = json.dumps(message).encode() + b"\n"
+    message = Unresolved(0, "ü\n\x00\udcff" * 1000)
+    data = json.dumps(encode(message)).encode() + b"\n"
     one, two = socket.socketpair()
     with one, two:
         receiver = Wire(two)
@@ -36,19 +54,18 @@ def test_messages_arrive_whole_however_they_are_cut(ends: tuple[Wire, Wire]) -> 
         assert receiver.receive() == []
         one.sendall(data[-1:] + data)
         received = receiver.receive()
-        assert received == [message, message]
+        assert received == [Received(message, None), Received(message, None)]
     gdb.send(message)
-    assert launcher.receive() == [message]
+    assert launcher.receive() == [Received(message, None)]
 
 
-def answer(launcher: Wire, *answers: dict[str, object]) -> threading.Thread:
-    """Answer the next question with *answers*, its number filled in where one says None."""
+def answer(launcher: Wire, *answers: tuple[Message, Optional[int]]) -> threading.Thread:
+    """Answer the next question with *answers*, each under its number, the question's own where that is None."""
 
     def serve() -> None:
         (question,) = launcher.receive() or []
-        for reply in answers:
-            number = question["number"] if reply.get("number") is None else reply["number"]
-            launcher.send({**reply, "number": number})
+        for reply, number in answers:
+            launcher.send(reply, question.number if number is None else number)
 
     thread = threading.Thread(target=serve)
     thread.start()
@@ -57,16 +74,16 @@ def answer(launcher: Wire, *answers: dict[str, object]) -> threading.Thread:
 
 def test_an_answer_to_a_question_that_was_cut_short_is_passed_over(ends: tuple[Wire, Wire]) -> None:
     gdb, launcher = ends
-    thread = answer(launcher, {"answer": "stale", "number": 0}, {"answer": "right"})
-    assert gdb.ask({"ask": "plan"})["answer"] == "right"
+    thread = answer(launcher, (Plan({"stale": 1}), 0), (Plan({"right": 1}), None))
+    assert gdb.ask(AskPlan(), Plan).plan == {"right": 1}
     thread.join()
 
 
 def test_an_error_of_the_launchers_is_raised_in_gdb(ends: tuple[Wire, Wire]) -> None:
     gdb, launcher = ends
-    thread = answer(launcher, {"error": "it has ended", "hint": "type 'run'", "slug": "program-ended"})
+    thread = answer(launcher, (Refused("it has ended", "program-ended", "type 'run'"), None))
     with pytest.raises(ToolError, match="it has ended; type 'run'") as caught:
-        gdb.ask({"ask": "target"})
+        gdb.ask(AskTarget(), ValgrindTarget)
     assert caught.value.slug == "program-ended"
     thread.join()
 
@@ -75,7 +92,7 @@ def test_a_launcher_that_has_gone_is_said_in_one_sentence(ends: tuple[Wire, Wire
     gdb, launcher = ends
     launcher.close()
     with pytest.raises(ToolError, match="the gdbmem launcher that started this gdb has gone"):
-        gdb.ask({"ask": "target"})
+        gdb.ask(AskTarget(), ValgrindTarget)
     assert gdb.receive() is None
     with pytest.raises(ToolError, match="has gone"):
         Wire.connect(str(tmp_path / "absent"))
@@ -93,8 +110,45 @@ def test_who_waits_for_an_answer_hears_that_none_will_come_and_may_still_tell(
     hung_up = threading.Thread(target=hang_up)
     hung_up.start()
     with pytest.raises(ToolError) as raised:
-        gdb.ask({"ask": "interrupts"})
+        gdb.ask(AskInterrupts(), Fate)
     hung_up.join()
     assert raised.value.slug == "launcher-gone"
-    gdb.send({"tell": "stopped"})
+    gdb.send(Started())
     launcher.hang_up()  # twice is harmless
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        AskTarget(),
+        ValgrindTarget(7, ("vgdb", "--pid=7")),
+        Finished(Fate(139, "it got SIGSEGV", None)),
+        Hit(
+            0, 3, None, 1, (ActionResult("snap", "", label="a#1", heap_bytes=5), ActionResult("gdb", "info"))
+        ),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_a_message_comes_out_as_it_went_in(message: Message) -> None:
+    fields = json.loads(json.dumps(encode(message)))
+    assert decode(fields.pop("kind"), fields) == message
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("Explode", {}),
+        ("Message", {}),
+        (None, {}),
+        ("Unresolved", {"point": 0}),
+        ("Unresolved", {"point": "0", "sentence": ""}),
+        ("Unresolved", {"point": 0, "sentence": "", "more": 1}),
+        ("Finished", {"fate": 3}),
+        ("Hit", {"point": 0, "hit": 1, "place": None, "thread": None, "results": {}}),
+    ],
+)
+def test_a_message_of_another_version_is_refused_by_name_and_not_half_understood(
+    kind: Optional[str], fields: dict[str, Any]
+) -> None:
+    with pytest.raises(ToolError, match="gdb and its launcher don't understand each other"):
+        decode(kind, fields)

@@ -16,6 +16,7 @@ from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots.snapshots import save_history
 from gdbmem.engines.engine import table
 from gdbmem.errors import GdbmemError
+from gdbmem.launch.messages import Done, Ready
 from gdbmem.launch.protocol import ATTACHED, NATIVE
 from gdbmem.setup.gdb_call import gdb_call
 
@@ -114,7 +115,7 @@ def connect() -> None:
         gdb.events.inferior_call.connect(_calling)
         if NATIVE not in os.environ:  # there gdb has them from its command line, redirections too
             session.arguments.show(list(session.run.facts["arguments"]))
-        session.ask("ready")
+        session.ask(Ready(), Done)
     except (GdbmemError, gdb.error) as error:
         warn(f"could not connect to the program: {error}")
         return

@@ -6,7 +6,8 @@ of its raised.
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from dataclasses import replace
+from typing import Optional
 
 import gdb
 
@@ -20,6 +21,22 @@ from gdbmem.debugger.snapshots.breakpoints import ActionBreakpoint, act_now
 from gdbmem.debugger.snapshots.snapshots import blind_spot, take_in_passing, take_snapshot
 from gdbmem.debugger.stops import signal_here
 from gdbmem.errors import GdbmemError, internal_error
+from gdbmem.launch.messages import (
+    ActionResult,
+    AskPlan,
+    ConnectionLost,
+    Done,
+    Failed,
+    Finished,
+    Hit,
+    Plan,
+    PointFailed,
+    PointReport,
+    Ready,
+    Started,
+    Stopped,
+    Unresolved,
+)
 from gdbmem.recipes.recipe import Action, Point, recipe_from_plan
 from gdbmem.report.containers.containers import answer_survey
 from gdbmem.runs.run import SnapshotRecord
@@ -51,39 +68,39 @@ def play() -> None:
     try:
         _play()
     except (GdbmemError, gdb.error) as error:
-        session.tell(tell="failed", sentence=str(error))
+        session.tell(Failed(str(error)))
     except Exception as error:  # noqa: BLE001  (a host: gdb calls this)
-        session.tell(tell="failed", sentence=internal_error(error))
+        session.tell(Failed(internal_error(error)))
 
 
 def _play() -> None:
-    recipe = recipe_from_plan(session.ask("plan")["answer"])
+    recipe = recipe_from_plan(session.ask(AskPlan(), Plan).plan)
     for setting in _SETTINGS:
         try:
             gdb.execute(setting, to_string=True)
         except gdb.error:
             continue  # an older gdb doesn't know it and doesn't need it
     session.connect()
-    session.ask("ready")
+    session.ask(Ready(), Done)
     points = [_PlayedPoint(index, point) for index, point in enumerate(recipe.points)]
-    session.tell(tell="started")
+    session.tell(Started())
     while program_runs():
         try:
             gdb.execute("continue", to_string=True)
-        except gdb.error as error:
+        except gdb.error:
             if program_runs():
                 raise
             fate = session.fate()
-            if not fate["next"]:
-                session.tell(tell="connection-lost", sentence=str(error))
+            if not fate.next:
+                session.tell(ConnectionLost())
                 break
-            session.follow(fate["next"])
+            session.follow(fate.next)
         else:
             if program_runs() and (not act_now() or any(point.waiting for point in points)):
                 _report_stop(points)
     for point in points:
         point.report()
-    session.tell(tell="finished", **session.fate())
+    session.tell(Finished(session.fate()))
 
 
 def _report_stop(points: list[_PlayedPoint]) -> None:
@@ -94,7 +111,7 @@ def _report_stop(points: list[_PlayedPoint]) -> None:
             point.catch_up()
             explained = True
         if point.breakpoint is not None and point.breakpoint.failure:
-            session.tell(tell="point-failed", point=point.index, sentence=point.breakpoint.failure)
+            session.tell(PointFailed(point.index, point.breakpoint.failure))
             point.breakpoint.failure = None
             point.breakpoint.enabled = False
             explained = True
@@ -102,7 +119,7 @@ def _report_stop(points: list[_PlayedPoint]) -> None:
         return
     name = signal_here()
     sentence = f"{name} ({_describe(name)})" if name else "an unknown signal"
-    session.tell(tell="stopped", sentence=sentence, place=users_place(), backtrace=_backtrace())
+    session.tell(Stopped(sentence, users_place()))
 
 
 def _describe(name: str) -> str:
@@ -116,8 +133,18 @@ def _backtrace() -> str:
     return str(gdb.execute("backtrace 30", to_string=True))
 
 
-def _result(action: Action) -> dict[str, Any]:
-    return {"action": action.kind, "argument": action.argument}
+def _text_of(action: Action) -> str:
+    """Return what gdb prints for *action*: backtrace, print or gdb."""
+    if action.kind == "backtrace":
+        return _backtrace()
+    if action.kind == "print":
+        return f"{action.argument} = {gdb.parse_and_eval(action.argument)}"
+    return str(gdb.execute(action.argument, to_string=True))
+
+
+def _with_snapshot(result: ActionResult, record: SnapshotRecord, text: str) -> ActionResult:
+    heap = record.heap_bytes
+    return replace(result, label=record.label, heap_bytes=heap, text=text, warning=blind_spot(heap))
 
 
 class _PlayedPoint:
@@ -134,7 +161,7 @@ class _PlayedPoint:
                 point.at, self, wanted=point.hits, condition=point.when, after=point.after
             )
         except (gdb.error, RuntimeError) as error:
-            session.tell(tell="unresolved", point=index, sentence=str(error))
+            session.tell(Unresolved(index, str(error)))
 
     @property
     def waiting(self) -> bool:
@@ -159,28 +186,29 @@ class _PlayedPoint:
             return False
         place, thread = current_place(), current_thread()
         results = [
-            self._carry_out(action, hit) if action.kind != "snap" else _result(action) for action in actions
+            ActionResult(action.kind, action.argument)
+            if action.kind == "snap"
+            else self._carry_out(action, hit)
+            for action in actions
         ]
-        snap = next((result for result in results if result["action"] == "snap"), None)
+        snap = next((at for at, result in enumerate(results) if result.action == "snap"), None)
+        if snap is None:
+            self._tell(hit, place, thread, results)
+            return True
+        at = snap
 
         def taken(record: Optional[SnapshotRecord], text: str) -> None:
-            assert snap is not None
-            if record is None:
-                snap["error"] = text
-            else:
-                snap.update(snapshot=record.label, heap_bytes=record.heap_bytes, text=text)
-                warning = blind_spot(record.heap_bytes)
-                if warning:
-                    snap["warning"] = warning
+            results[at] = (
+                replace(results[at], error=text)
+                if record is None
+                else _with_snapshot(results[at], record, text)
+            )
             self._tell(hit, place, thread, results)
 
         try:
-            if snap is not None and not take_in_passing(self._point.name, hit, taken):
-                return False
+            return take_in_passing(self._point.name, hit, taken)
         except GdbmemError as error:
             taken(None, str(error))
-        if snap is None:
-            self._tell(hit, place, thread, results)
         return True
 
     @property
@@ -193,49 +221,37 @@ class _PlayedPoint:
         self._tell(hit, current_place(), current_thread(), results)
 
     def _tell(
-        self, hit: int, place: Optional[str], thread: Optional[int], results: list[dict[str, Any]]
+        self, hit: int, place: Optional[str], thread: Optional[int], results: list[ActionResult]
     ) -> None:
         self._recorded += 1
-        session.tell(tell="hit", point=self.index, hit=hit, place=place, thread=thread, results=results)
+        session.tell(Hit(self.index, hit, place, thread, tuple(results)))
 
-    def _carry_out(self, action: Action, hit: int) -> dict[str, Any]:
+    def _carry_out(self, action: Action, hit: int) -> ActionResult:
         """Do *action*; a failure is a result too, and the others are still done."""
-        result = _result(action)
+        result = ActionResult(action.kind, action.argument)
         try:
             if action.kind == "snap":
                 record, summary = take_snapshot(self._point.name, hit=hit)
-                result.update(snapshot=record.label, heap_bytes=record.heap_bytes, text=summary)
-                warning = blind_spot(record.heap_bytes)
-                if warning:
-                    result["warning"] = warning
-            elif action.kind in (LEDGER, CONTAINERS):
-                result.update(self._keep(action.kind, hit))
-            elif action.kind == "backtrace":
-                result["text"] = _backtrace()
-            elif action.kind == "print":
-                result["text"] = f"{action.argument} = {gdb.parse_and_eval(action.argument)}"
-            elif action.kind == "gdb":
-                result["text"] = str(gdb.execute(action.argument, to_string=True))
+                return _with_snapshot(result, record, summary)
+            if action.kind in (LEDGER, CONTAINERS):
+                label, text = self._keep(action.kind, hit)
+                return replace(result, label=label, text=text)
+            return replace(result, text=_text_of(action))
         except (GdbmemError, gdb.error) as error:
-            result["error"] = str(error)
-        return result
+            return replace(result, error=str(error))
 
-    def _keep(self, kind: str, hit: int) -> dict[str, Any]:
+    def _keep(self, kind: str, hit: int) -> tuple[str, str]:
         """Keep a ledger or survey under the point's name; return its label and the sentence that sums it up."""
         if kind == LEDGER:
             ledger = read_ledger_here()
-            record = keep_ledger(self._point.name, ledger, hit=hit)
-            return {"kept": record.label, "text": answer_ledger(ledger)}
+            return keep_ledger(self._point.name, ledger, hit=hit).label, answer_ledger(ledger)
         survey = survey_here()
         survey.check()
-        record = keep_survey(self._point.name, survey, hit=hit)
-        return {"kept": record.label, "text": answer_survey(survey)}
+        return keep_survey(self._point.name, survey, hit=hit).label, answer_survey(survey)
 
     def report(self) -> None:
         """Tell how often the point was hit, and whether its location was ever found in the program."""
         hits = self.breakpoint.hits if self.breakpoint is not None else 0
         pending = self.breakpoint is None or bool(getattr(self.breakpoint, "pending", False))
         left = self.breakpoint.left_calls if self.breakpoint is not None else 0
-        session.tell(
-            tell="point", point=self.index, hits=hits, recorded=self._recorded, pending=pending, left=left
-        )
+        session.tell(PointReport(self.index, hits, self._recorded, pending=pending, left=left))

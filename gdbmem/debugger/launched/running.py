@@ -9,6 +9,7 @@ from gdbmem.debugger.location import entry
 from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots.breakpoints import rearm_all
 from gdbmem.errors import TargetError, UsageError
+from gdbmem.launch.messages import AskTarget, ValgrindTarget
 
 
 class _Restarting(Command):
@@ -17,7 +18,7 @@ class _Restarting(Command):
         session.restart(arguments)
         session.arguments.show(arguments)
         rearm_all()
-        say(f"A fresh valgrind runs the program (process {session.ask('target')['pid']}).")
+        say(f"A fresh valgrind runs the program (process {session.ask(AskTarget(), ValgrindTarget).pid}).")
 
 
 class RunCommand(_Restarting):

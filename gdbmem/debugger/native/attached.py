@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Optional
+from typing import Optional
 
 import gdb
 
@@ -22,9 +22,11 @@ from gdbmem.debugger.native.inferior import (
     outside_allocator,
     program,
 )
+from gdbmem.debugger.native.native_program import AttachedProcess, NativeProgram
 from gdbmem.debugger.session import session
 from gdbmem.engines.engine import Call, profilers
 from gdbmem.errors import GdbmemError, TargetError, internal_error
+from gdbmem.launch.messages import AskAttached, AttachedPlan, Collect, Done, Failed, SnapTaken
 from gdbmem.linux.process import ended, process_facts
 from gdbmem.text import printable
 
@@ -32,25 +34,26 @@ _DELETED = " (deleted)"
 _TRIES = 200  # stops on the way out of the allocator
 
 
-def connect(target: dict[str, Any]) -> None:
-    """Connect gdb to the process that *target*, the launcher's word, describes."""
-    if target["vgdb"] is not None:
-        session.join(target)
+def connect(plan: AttachedPlan) -> None:
+    """Connect gdb to the process of *plan*."""
+    if plan.valgrind is not None:
+        session.join(plan.valgrind)
         return
-    pid, program.lock = int(target["pid"]), target["calls"]
+    pid, program.lock = plan.pid, plan.calls
     try:
         program_file = str(Path(f"/proc/{pid}/exe").readlink())
     except FileNotFoundError:
         raise ended(pid) from None
-    if target["sysroot"] is not None:
-        _look_in(target["sysroot"], target["program"])
+    if plan.sysroot is not None and plan.program is not None:
+        _look_in(plan.sysroot, plan.program)
     elif program_file.endswith(_DELETED):  # by its name gdb would find no symbols
         gdb.execute(f"file /proc/{pid}/exe", to_string=True)
     execute_despite_hooks(f"attach {pid}", happened=program_runs)
     session.watch_executions()
-    session.native = {**target, **_recognise(), "is_on": False}
-    if session.native["engine"] != "none":
-        session.run.update(engine=session.native["engine"])
+    engine, function, library = _recognise()
+    session.native = NativeProgram(engine, library, plan.prefix, attached=AttachedProcess(plan, function))
+    if engine != "none":
+        session.run.update(engine=engine)
 
 
 def _look_in(sysroot: str, program: str) -> None:
@@ -61,47 +64,52 @@ def _look_in(sysroot: str, program: str) -> None:
     gdb.execute(f"file {program}", to_string=True)
 
 
-def _recognise() -> dict[str, Any]:
+def _recognise() -> tuple[str, str, str]:
+    """Return the engine, its function by which it was found, and its library; ("none", "", "") without one."""
     for engine, module in profilers().items():
         for function in module.FUNCTIONS:
             if program.has(function):
                 file = gdb.solib_name(address_of(function)) or ""
-                return {"engine": engine, "function": function, "library": file.rpartition("/")[2]}
-    return {"engine": "none", "function": "", "library": ""}
+                return engine, function, file.rpartition("/")[2]
+    return "none", "", ""
 
 
 def greeting(name: str) -> str:
     """Return what to say of the process that gdb has come to."""
     native = session.native
-    if native is None:
+    if native is None or native.attached is None:
         return f"{name} runs under valgrind's {session.run.facts.get('engine')}; leaving gdb lets it go on."
-    who = f"{name} (process {native['pid']})"
-    end = "it was stopped before and stays so" if native["is_stopped"] else "leaving gdb lets it go on"
-    if native["engine"] == "none":
+    who = f"{name} (process {native.attached.plan.pid})"
+    end = (
+        "it was stopped before and stays so"
+        if native.attached.plan.is_stopped
+        else "leaving gdb lets it go on"
+    )
+    if native.engine == "none":
         return f"{who} has no heap profiler that could be asked for snapshots; {end}."
-    where = native["library"] or "the program itself"
-    return f"{who} has {native['engine']} ({where}), whose heap profiler 'memsnap' asks; {end}."
+    where = native.library or "the program itself"
+    return f"{who} has {native.engine} ({where}), whose heap profiler 'memsnap' asks; {end}."
 
 
 def prepare() -> None:
     """See to it that the profiler counts; raises TargetError where there is none, or it can't."""
     native = session.native
-    assert native is not None
-    if native["engine"] == "none":
-        other_way = native.get("other_way", "'memexplain'")
+    assert native is not None and native.attached is not None
+    process, pid = native.attached, native.attached.plan.pid
+    if native.engine == "none":
         raise TargetError(
-            f"process {native['pid']} has no heap profiler that could be asked{_malloc_there()}",
+            f"process {pid} has no heap profiler that could be asked{_malloc_there()}",
             slug="no-profiler",
-            hint=f"{other_way} needs none; for snapshots start the program by 'gdbmem launch'",
+            hint=f"{process.other_way} needs none; for snapshots start the program by 'gdbmem launch'",
         )
-    _refuse_ended(native["pid"])
-    if native["is_on"]:
+    _refuse_ended(pid)
+    if process.is_on:
         return
-    with outside_allocator(native["library"]):
-        said = profilers()[native["engine"]].turn_on(program, native["function"], native["prefix"])
-    native["is_on"] = True
+    with outside_allocator(native.library):
+        said = profilers()[native.engine].turn_on(program, process.function, native.prefix)
+    process.is_on = True
     if said:
-        native.setdefault("notes", []).append(said)
+        process.notes.append(said)
         warn(said)
 
 
@@ -121,11 +129,11 @@ def _malloc_there() -> str:
     return ": libtcmalloc_minimal is gperftools' malloc without it" if minimal else ""
 
 
-def request(native: dict[str, Any], target: Path) -> Call:
+def request(native: NativeProgram, process: AttachedProcess, target: Path) -> Call:
     """Return the call after which the profile is *target*, in our run: the process may not write there itself."""
-    path = f"{native['there']}/{target.stem}.heap"
-    call = profilers()[native["engine"]].request(program, native["function"], path)
-    watch = _Opens() if native["engine"] == "gperftools" else None
+    path = f"{process.plan.there}/{target.stem}.heap"
+    call = profilers()[native.engine].request(program, process.function, path)
+    watch = _Opens() if native.engine == "gperftools" else None
 
     def finish(result: int) -> None:
         call.finish(result)
@@ -134,11 +142,11 @@ def request(native: dict[str, Any], target: Path) -> Call:
             watch.enabled = False
             found = watch.dump()
         # The path is the process's word: the launcher has it opened with the process's own rights.
-        session.ask("collect", path=found, file=str(target.relative_to(session.run.folder)))
-        if native["engine"] == "gperftools":
+        session.ask(Collect(found, str(target.relative_to(session.run.folder))), Done)
+        if native.engine == "gperftools":
             from gdbmem.engines.gperftools_table import complete
 
-            complete(target, native["pid"])
+            complete(target, process.plan.pid)
 
     return Call(call.function, call.arguments, finish)
 
@@ -185,46 +193,46 @@ def snap() -> None:
     """Take one snapshot of the process and let it go; the launcher is told what came of it."""
     session.open_wire()
     try:
-        target = session.ask("attached")["answer"]
-        session.tell(tell="taken", **_snap(target, os.environ.get("GDBMEM_NAME") or None))
+        plan = session.ask(AskAttached(), AttachedPlan)
+        session.tell(_snap(plan, os.environ.get("GDBMEM_NAME") or None))
     except GdbmemError as error:
-        session.tell(tell="failed", sentence=error.message, slug=error.slug, hint=error.hint)
+        session.tell(Failed(error.message, error.slug, error.hint))
     except gdb.error as error:
-        session.tell(tell="failed", sentence=printable(str(error)), slug="call-failed", hint="")
+        session.tell(Failed(printable(str(error)), "call-failed"))
     except KeyboardInterrupt:
-        session.tell(tell="failed", sentence="it took too long", slug="call-failed", hint="try again")
+        session.tell(Failed("it took too long", "call-failed", "try again"))
     except Exception as error:  # noqa: BLE001  (a host: gdb calls this)
-        session.tell(tell="failed", sentence=internal_error(error), slug="call-failed", hint="")
+        session.tell(Failed(internal_error(error), "call-failed"))
 
 
-def _snap(target: dict[str, Any], name: Optional[str]) -> dict[str, Any]:
+def _snap(plan: AttachedPlan, name: Optional[str]) -> SnapTaken:
     from gdbmem.debugger.native.snapshot import Snapshot
 
     for setting in ("pagination off", "confirm off", "print thread-events off"):
         gdb.execute(f"set {setting}", to_string=True)
     gdb.execute("handle all nostop noprint pass", to_string=True)
     # The symbols of the program itself are read while it still runs.
-    if target["sysroot"] is None:
-        gdb.execute(f"file /proc/{int(target['pid'])}/exe", to_string=True)
+    if plan.sysroot is None:
+        gdb.execute(f"file /proc/{plan.pid}/exe", to_string=True)
     began = time.monotonic()
-    with _attached(target):
+    with _attached(plan):
         native = session.native
-        assert native is not None
-        native["other_way"] = f"'gdbmem explain {native['pid']}'"
-        if native["engine"] != "none":
-            _to_a_safe_point(native["library"])
+        assert native is not None and native.attached is not None
+        native.attached.other_way = f"'gdbmem explain {plan.pid}'"
+        if native.engine != "none":
+            _to_a_safe_point(native.library)
         prepare()
         snapshot = Snapshot(native, name, None)
         snapshot.take()
     pause = time.monotonic() - began
     record, _ = snapshot.record(with_sites=False)
-    return {"label": record.label, "pause_seconds": round(pause, 3), "notes": native.get("notes", [])}
+    return SnapTaken(record.label, round(pause, 3), tuple(native.attached.notes))
 
 
 @contextlib.contextmanager
-def _attached(target: dict[str, Any]) -> Iterator[None]:
+def _attached(plan: AttachedPlan) -> Iterator[None]:
     try:
-        connect(target)
+        connect(plan)
         yield
     finally:
         with contextlib.suppress(gdb.error):

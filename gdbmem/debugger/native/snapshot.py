@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Callable, Optional
 
 from gdbmem.debugger.command import warn
 from gdbmem.debugger.execution import executions
@@ -11,6 +11,7 @@ from gdbmem.debugger.ledger.live_symbols import LiveSymbols
 from gdbmem.debugger.location import current_place, current_thread
 from gdbmem.debugger.native.calls_in_passing import detour, under_way
 from gdbmem.debugger.native.inferior import outside_allocator, program, refuse_inside
+from gdbmem.debugger.native.native_program import NativeProgram
 from gdbmem.debugger.session import session
 from gdbmem.debugger.stops import hits_here
 from gdbmem.engines.engine import Call, native_engine
@@ -27,7 +28,7 @@ Taken = Callable[[Optional[SnapshotRecord], str], None]
 class Snapshot:
     """One that is being taken: where the program stood, and the file that it will be in."""
 
-    def __init__(self, native: dict[str, Any], name: Optional[str], hit: Optional[int]) -> None:
+    def __init__(self, native: NativeProgram, name: Optional[str], hit: Optional[int]) -> None:
         self._native = native
         self._name = name
         self._hit = hit if hit is not None else hits_here()
@@ -38,18 +39,16 @@ class Snapshot:
     def call(self) -> Call:
         """Return the call that takes it."""
         native = self._native
-        self._file = session.run.next_file(native["engine"])
-        if "there" in native:
+        self._file = session.run.next_file(native.engine)
+        if native.attached is not None:
             from gdbmem.debugger.native.attached import request
 
-            return request(native, session.run.folder / self._file)
-        return native_engine(native["engine"]).snapshot(
-            program, native["prefix"], f"{session.link}/{self._file}"
-        )
+            return request(native, native.attached, session.run.folder / self._file)
+        return native_engine(native.engine).snapshot(program, native.prefix, f"{session.link}/{self._file}")
 
     def take(self) -> None:
         """Take it, now that the program stands still."""
-        with outside_allocator(self._native["library"]):
+        with outside_allocator(self._native.library):
             call = self.call()
             call.finish(program.call(call.function, call.arguments))
 
@@ -60,7 +59,7 @@ class Snapshot:
         record = session.run.append(
             self._name or str(int(path.stem)),
             file=self._file,
-            engine=self._native["engine"],
+            engine=self._native.engine,
             place=self._place,
             thread=self._thread,
             hit=self._hit,
@@ -71,7 +70,7 @@ class Snapshot:
         return record, _summary(record, profile) if with_sites else ""
 
 
-def take(native: dict[str, Any], name: Optional[str], hit: Optional[int]) -> tuple[SnapshotRecord, str]:
+def take(native: NativeProgram, name: Optional[str], hit: Optional[int]) -> tuple[SnapshotRecord, str]:
     """Take a snapshot of the stopped program; return its record and the line that sums it up."""
     if under_way():
         raise TargetError(
@@ -87,18 +86,18 @@ def take(native: dict[str, Any], name: Optional[str], hit: Optional[int]) -> tup
 
 def ready() -> None:
     """See to it that the profiler of a process that ran already counts; raises TargetError where it can't."""
-    if session.native is not None and "there" in session.native:
+    if session.native is not None and session.native.attached is not None:
         from gdbmem.debugger.native.attached import prepare
 
         prepare()
 
 
-def take_in_passing(native: dict[str, Any], name: Optional[str], hit: Optional[int], taken: Taken) -> bool:
+def take_in_passing(native: NativeProgram, name: Optional[str], hit: Optional[int], taken: Taken) -> bool:
     """Have the thread at this breakpoint take a snapshot before it goes on; tell whether it will.
 
     Raises TargetError where it stands inside the allocator.
     """
-    refuse_inside(native["library"])
+    refuse_inside(native.library)
     snapshot = Snapshot(native, name, hit)
 
     def finish(failure: Optional[GdbmemError]) -> None:

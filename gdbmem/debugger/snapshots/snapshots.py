@@ -168,7 +168,7 @@ def blind_spot(heap_bytes: Optional[int]) -> Optional[str]:
     if session.native is not None:
         if heap_bytes != 0:
             return None
-        if "there" in session.native:
+        if session.native.attached is not None:
             return "it counts 0 bytes: nothing that was allocated since its profiler is on is still there"
         return "it counts 0 bytes: does the program bring an allocator of its own? then try --massif"
     pid = real_pid()
