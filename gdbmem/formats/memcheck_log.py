@@ -59,7 +59,11 @@ _OWN = re.compile(r"(?:.*/)?vgpreload_[\w.-]+|.*/vg_replace_malloc\.c")
 
 def read_memcheck_log(data: Data, source: str, metric: Optional[str]) -> StackProfile:
     """Read the last leak search in *data*; raises InputError where there is none, or a line of it is damaged."""
-    search = read_leak_search(bytes(data), source)
+    return profile_of(read_leak_search(bytes(data), source), source, metric)
+
+
+def profile_of(search: LeakSearch, source: str, metric: Optional[str]) -> StackProfile:
+    """Return the records of one kind as a profile; raises InputError where *search* has none, and no sums."""
     held = {record.kind for record in search.records}
     if not held and not any(kind in search.sums for kind in LOST):
         raise _no_leak_search(source)
@@ -121,8 +125,7 @@ class _Reader:
         self._records: list[LeakRecord] = []
         self._sums: dict[str, Sum] = {}
         self._command = ""
-        self._address = 0  # of the last frame
-        self._stack: Optional[list[Frame]] = None  # of the last record, while it is read
+        self._stack: Optional[LeakStack] = None  # of the last record, while it is read
 
     def read(self) -> LeakSearch:
         for number, line in self._words():
@@ -164,21 +167,8 @@ class _Reader:
     def _add_record(self, match: re.Match[str], number: int) -> None:
         if self._sums:  # of the search before
             self._records, self._sums = [], {}
-        total, delta, direct, direct_delta, indirect, _, blocks, more_blocks, kind, at = match.groups()
-        delta = direct_delta if direct is not None else delta
-        self._stack = []
-        self._records.append(
-            LeakRecord(
-                number=self._count(at, number),
-                kind=_KINDS[kind],
-                bytes=self._count(direct or total, number),
-                blocks=self._count(blocks, number),
-                frames=self._stack,
-                indirect_bytes=self._count(indirect or "0", number),
-                delta_bytes=None if delta is None else int(delta.replace(",", "")),
-                delta_blocks=None if more_blocks is None else int(more_blocks.replace(",", "")),
-            )
-        )
+        self._stack = LeakStack(self._source, number)
+        self._records.append(_record(match, self._source, number)._replace(frames=self._stack.frames))
 
     def _add_frame(self, text: str, number: int) -> None:
         assert self._stack is not None
@@ -186,20 +176,10 @@ class _Reader:
             entry = read_node_text(text.encode("utf-8", "surrogateescape"))
         except UnknownTextError:
             raise self._bad(number, text) from None
-        frame, before, self._address = entry.frame, self._address, entry.address
-        if frame is None or (not self._stack and _is_own(frame)):
-            return
-        if self._stack and entry.address == before and self._stack[-1] != frame:
-            # One call, and the function before was inlined into this one.
-            self._stack[-1] = self._stack[-1]._replace(inlined=True)
-        self._stack.append(frame)
-        if len(self._stack) > DEEPEST:
-            raise InputError(
-                f"{printable(self._source)}:{number}: a stack without end", slug="stack-too-deep"
-            )
+        self._stack.add(entry.frame, entry.address)
 
     def _count(self, text: str, number: int) -> int:
-        return check_count(int(text.replace(",", "")), self._source, number)
+        return _count(text, self._source, number)
 
     def _bad(self, number: int, line: str) -> InputError:
         return InputError(
@@ -207,6 +187,51 @@ class _Reader:
             slug="unknown-line",
             hint="was the file edited, or is it of another format?",
         )
+
+
+class LeakStack:
+    """The frames of one loss record, from the allocation outward, without valgrind's own malloc."""
+
+    def __init__(self, source: str, line: Optional[int] = None) -> None:
+        self.frames: list[Frame] = []
+        self._address = 0  # of the last frame
+        self._where = printable(source) if line is None else f"{printable(source)}:{line}"
+
+    def add(self, frame: Optional[Frame], address: int) -> None:
+        """Append *frame*; the same *address* twice is one call, whose first function was inlined."""
+        before, self._address = self._address, address
+        if frame is None or (not self.frames and _is_own(frame)):
+            return
+        if self.frames and address == before and self.frames[-1] != frame:
+            self.frames[-1] = self.frames[-1]._replace(inlined=True)
+        self.frames.append(frame)
+        if len(self.frames) > DEEPEST:
+            raise InputError(f"{self._where}: a stack without end", slug="stack-too-deep")
+
+
+def read_record(text: str, source: str) -> Optional[LeakRecord]:
+    """Return what the first line of a loss record says, without its stack; None: it is no such line."""
+    match = _RECORD.fullmatch(text)
+    return None if match is None else _record(match, source)
+
+
+def _record(match: re.Match[str], source: str, line: Optional[int] = None) -> LeakRecord:
+    total, delta, direct, direct_delta, indirect, _, blocks, more_blocks, kind, at = match.groups()
+    delta = direct_delta if direct is not None else delta
+    return LeakRecord(
+        number=_count(at, source, line),
+        kind=_KINDS[kind],
+        bytes=_count(direct or total, source, line),
+        blocks=_count(blocks, source, line),
+        frames=(),
+        indirect_bytes=_count(indirect or "0", source, line),
+        delta_bytes=None if delta is None else int(delta.replace(",", "")),
+        delta_blocks=None if more_blocks is None else int(more_blocks.replace(",", "")),
+    )
+
+
+def _count(text: str, source: str, line: Optional[int]) -> int:
+    return check_count(int(text.replace(",", "")), source, line)
 
 
 def _no_leak_search(source: str) -> InputError:

@@ -96,6 +96,9 @@ FORMATS = {
         ),
         "memcheck_log:read_memcheck_log",
     ),
+    "memcheck-xml": _Format(
+        _pattern(rb"\s*(?:<\?xml[^>]{0,200}\?>)?\s*<valgrindoutput>"), "memcheck_xml:read_memcheck_xml"
+    ),
     "callgrind": _Format(
         _pattern(rb"# callgrind format|(?:version|creator|positions|events): "), "callgrind:read_callgrind"
     ),

@@ -305,6 +305,7 @@ def _profiles() -> Iterable[Reader]:
         "massif": (f"{massif}odd.massif.gz", f"{massif}heaptrack.massif.gz", f"{massif}huge.massif.gz"),
         "callgrind": (f"{stacks}lost.kcg", f"{stacks}xtleak.kcg"),
         "memcheck log": (f"{stacks}lost.log", "memcheck/no-leaks.log", "memcheck/summary.log"),
+        "memcheck XML": ("memcheck/lost.xml", "memcheck/no-leaks.xml"),
         "dhat": (f"{stacks}dhat-1.json", f"{stacks}dhat.json"),
         "gperftools": (f"{stacks}tc.0001.heap", f"{stacks}growth.heap", f"{stacks}tc.raw"),
         "gperftools samples": (f"{stacks}samples.heap.gz",),

@@ -1,0 +1,111 @@
+"""memcheck's XML says what its log says, of the same program; cut or changed it is read as far as it goes, or refused."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from gdbmem.cli.main import main
+from gdbmem.errors import InputError
+from gdbmem.formats.opening import Reading, open_profile
+from gdbmem.formats.stacks import StackProfile
+from gdbmem.model.leaks import DEFINITELY, KINDS, POSSIBLY, REACHABLE, SUPPRESSED
+
+CAPTURES = Path(__file__).parent.parent / "captures"
+XML = CAPTURES / "memcheck" / "lost.xml"
+LOG = CAPTURES / "stacks" / "lost.log"
+
+
+def stacks(file: Path, metric: str) -> set[tuple[object, ...]]:
+    """Return bytes, blocks and frames of each record, files by their last part, libraries left out."""
+    profile = open_profile(file, Reading(metric=metric))
+    assert isinstance(profile, StackProfile)
+    content = profile.load(profile)
+    return {
+        (
+            stack.bytes,
+            stack.blocks,
+            *((f.function, f.file and PurePosixPath(f.file).name, f.line) for n in stack.frames for f in content.chains[n]),
+        )
+        for stack in content.stacks
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != SUPPRESSED])
+def test_records_are_those_of_the_log_of_the_same_program(kind: str) -> None:
+    assert stacks(XML, kind) == stacks(LOG, kind) != set()
+
+
+def test_the_command_and_the_whole_path_of_a_source_are_kept() -> None:
+    profile = open_profile(XML)
+    tree = profile.tree(0)
+    assert profile.command == "./lost" and profile.source_format == "memcheck-xml"
+    assert tree is not None and "/tmp/lost/lost.c" in {frame.file for frame in tree.frames}
+
+
+def test_that_nothing_is_lost_is_known_where_memcheck_was_asked_to_list_all(tmp_path: Path) -> None:
+    whole = CAPTURES / "memcheck" / "no-leaks.xml"
+    profile = open_profile(whole)
+    assert isinstance(profile, StackProfile)
+    assert (profile.total_bytes, profile.metrics) == (0, [DEFINITELY, POSSIBLY])
+    for old, new in (("--leak-check=full", "--leak-check=no"), ("FINISHED", "RUNNING")):
+        changed = tmp_path / "changed.xml"
+        changed.write_text(whole.read_text().replace(old, new))
+        with pytest.raises(InputError) as caught:
+            open_profile(changed)
+        assert caught.value.slug == "no-leak-search"
+
+
+def test_of_two_searches_the_last_is_read(tmp_path: Path) -> None:
+    text = XML.read_text()
+    errors = text[text.index("<error>") : text.rindex("</error>") + len("</error>")]
+    twice = tmp_path / "twice.xml"
+    twice.write_text(text.replace(errors, errors + errors))
+    assert stacks(twice, REACHABLE) == stacks(XML, REACHABLE)
+
+
+def test_a_cut_file_gives_what_stands_before_the_cut_or_is_refused(tmp_path: Path) -> None:
+    lines = XML.read_bytes().splitlines(keepends=True)
+    whole = sum(size for kind in KINDS[:4] for size, *_ in stacks(XML, kind))  # type: ignore[misc]
+    sizes = []
+    for count in range(5, len(lines)):
+        cut = tmp_path / "cut.xml"
+        cut.write_bytes(b"".join(lines[:count]))
+        try:
+            profile = open_profile(cut)
+        except InputError as error:
+            assert error.slug == "no-leak-search"
+            continue
+        assert isinstance(profile, StackProfile)
+        assert "profile-truncated" in {notice.slug for notice in profile.notices}
+        sizes.append(sum(one[0] for kind in profile.metrics for one in stacks(cut, kind)))  # type: ignore[misc]
+    assert sizes == sorted(sizes) and sizes[-1] == whole
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "slug"),
+    [
+        ("<protocoltool>memcheck", "<protocoltool>helgrind", "no-leak-search"),
+        ("<valgrindoutput>", '<valgrindoutput><!DOCTYPE a [<!ENTITY a "b">]>', "xml-damaged"),
+        ("<text>64 bytes", "<text>many bytes", "xml-damaged"),
+        ("<ip>0x109213", "<ip>0xZ", "xml-damaged"),
+        ("<text>64 bytes", "<text>99999999999999999999 bytes", "count-too-big"),
+    ],
+)
+def test_what_memcheck_does_not_write_is_refused_by_a_sentence(
+    old: str, new: str, slug: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed = tmp_path / "changed.xml"
+    changed.write_text(XML.read_text().replace(old, new))
+    assert main(["show", str(changed)]) == 1
+    with pytest.raises(InputError) as caught:
+        open_profile(changed)
+    assert caught.value.slug == slug
+    assert capsys.readouterr().err.startswith(f"gdbmem: {changed}")
+
+
+def test_a_gate_on_xml_fails_where_more_is_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    none = CAPTURES / "memcheck" / "no-leaks.xml"
+    assert main(["diff", str(none), str(XML), "--fail-on", "1KiB"]) == 4
+    assert main(["diff", str(none), str(XML), "--fail-on", "2KiB"]) == 0
