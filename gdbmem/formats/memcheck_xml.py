@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.massif_tree import Data
@@ -42,7 +42,7 @@ def _elements(data: Data, source: str, notices: list[Notice]) -> Iterator[Elemen
     """Yield the children of the root, each when it is whole."""
     from xml.etree.ElementTree import ParseError, XMLPullParser
 
-    parser = XMLPullParser(("start", "end"))
+    parser: Any = XMLPullParser(("start", "end"))  # its type hints differ from release to release
     depth, at = 0, 0
     try:
         while at < len(data):
