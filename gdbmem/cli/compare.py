@@ -17,20 +17,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional, TextIO
 
+from gdbmem.api.profiles import current_folder
 from gdbmem.arguments import ArgumentParser, add_output_options, split_program, value
 from gdbmem.cli.monitor import parse_fail_on, plot_kind
-from gdbmem.errors import InputError, UsageError
+from gdbmem.errors import UsageError
 from gdbmem.report.output import open_output
-from gdbmem.runs.run import current_folder
 from gdbmem.text import printable
 from gdbmem.units import parse_duration
 
 if TYPE_CHECKING:
     import argparse
-
-    from gdbmem.analysis.series.comparison import Figures
-    from gdbmem.model.series_summary import SeriesSummary
-    from gdbmem.series.store import Recording
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -81,7 +77,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     """Record if need be, compare, print."""
-    from gdbmem.runs.operand import spool_operands
+    from gdbmem.api.profiles import spool_operands
 
     own, commands = split_program(argv)
     args = parser.parse_args(own)
@@ -101,7 +97,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         stream = stack.enter_context(open_output(args.output, force=args.force))
         plot = stack.enter_context(open_output(args.plot, force=args.force)) if args.plot else None
         first, second = _given(args) if commands is None else _record(args, commands)
-        from gdbmem.series.imported import recorded
+        from gdbmem.api.series import recorded
 
         folders = stack.enter_context(recorded([*first, *second]))
         return _compare(folders[: len(first)], folders[len(first) :], args, stream, plot)
@@ -175,19 +171,13 @@ def _compare(
     stream: TextIO,
     plot: Optional[TextIO],
 ) -> int:
-    from gdbmem.analysis.series.comparison import compare
+    from gdbmem.api.series import Recording, compare_recordings, summary_of
     from gdbmem.cli.monitor_report import judged_status, picture_of
-    from gdbmem.model.comparison import Comparison
-    from gdbmem.series.store import Recording
-    from gdbmem.series.summary import summarize
 
     recordings = [Recording(folder) for folder in (*first, *second)]
-    summaries = [summarize(recording) for recording in recordings]
-    figures = [_figures(recording, summary) for recording, summary in zip(recordings, summaries)]
+    summaries = [summary_of(recording) for recording in recordings]
     cut = len(first)
-    comparison = Comparison(
-        [path.name for path in first], [path.name for path in second], compare(figures[:cut], figures[cut:])
-    )
+    comparison = compare_recordings(recordings, summaries, first=cut)
     judged = [(recording.folder.name, summary.verdict) for recording, summary in zip(recordings, summaries)]
     if plot is not None:
         from gdbmem.report.series import series_plot
@@ -204,33 +194,3 @@ def _compare(
 
         print_comparison(comparison, judged, make_console(stream, color=False if args.no_color else None))
     return judged_status(recordings[cut:], summaries[cut:], args.fail_on, 0)
-
-
-def _figures(recording: Recording, summary: SeriesSummary) -> Figures:
-    from gdbmem.analysis.series.comparison import figures_of
-    from gdbmem.analysis.series.statistics import thinned
-    from gdbmem.series.summary import judged_line
-
-    _, values = thinned(recording.points(judged_line(recording), summary.metric))
-    if not values:
-        raise InputError(
-            f"{printable(recording.folder.name)} holds no reading: its program had ended before the first look",
-            slug="no-series",
-            hint="look more often (--interval 10ms), or give it more to do",
-        )
-    threads = max((count for _, count in recording.points(0, "threads")), default=0.0)
-    return figures_of(
-        values,
-        summary.verdict.slope,
-        most_threads=threads,
-        threads_started=summary.threads_started,
-        threads_per_second=summary.threads_per_second,
-        wall_seconds=summary.seconds,
-        cpu_seconds=summary.cpu_seconds,
-        page_faults=_faults(recording),
-    )
-
-
-def _faults(recording: Recording) -> Optional[float]:
-    values = [value for _, value in recording.points(0, "minor_faults")]
-    return max(values) if values else None

@@ -27,7 +27,7 @@ def run_remedies(args: argparse.Namespace, words: Optional[Sequence[str]]) -> in
         )
     if args.fail_on or args.plot:
         raise UsageError("--remedies records no series", hint="leave out --fail-on and --plot")
-    from gdbmem.launch.program import find_program
+    from gdbmem.api.ledgers import find_program
     from gdbmem.report.ledger.remedies import measured_json, print_measured
 
     find_program(words[0])
@@ -43,7 +43,7 @@ def run_remedies(args: argparse.Namespace, words: Optional[Sequence[str]]) -> in
 
 
 def _measure(words: list[str], args: argparse.Namespace) -> tuple[Ledger, MeasuredRemedies]:
-    from gdbmem.launch.measured import MeasuredRun, trim_by_gdb
+    from gdbmem.api.ledgers import MeasuredRun, trim_by_gdb
     from gdbmem.model.remedies import MeasuredRemedies, MeasuredRemedy, best_first
 
     def say(text: str) -> None:
@@ -100,7 +100,7 @@ def _may_matter(remedy: Remedy, ledger: Ledger) -> bool:
 
 
 def _gain(remedy: Remedy, without: Sequence[int], with_it: Sequence[int]) -> MeasuredRemedy:
-    from gdbmem.analysis.series.comparison import difference_of
+    from gdbmem.api.series import difference_of
     from gdbmem.model.remedies import MeasuredRemedy
 
     gain = round(median(without) - median(with_it))

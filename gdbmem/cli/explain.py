@@ -21,10 +21,10 @@ from gdbmem.text import printable
 if TYPE_CHECKING:
     import argparse
 
-    from gdbmem.inspection.block_questions import Looks
+    from gdbmem.api.ledgers import Looks
+    from gdbmem.api.profiles import Run
     from gdbmem.model.ledger import Ledger
     from gdbmem.report.ledger.ledger_view import Beside
-    from gdbmem.runs.run import Run
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -118,7 +118,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     kept_in = _place_to_save(args.save) if args.save is not None else None
     kind = check_map_name(args.map) if args.map is not None else ""
     with open_output(args.output, force=args.force) as stream, open_picture(args.map, args.force) as picture:
-        from gdbmem.inspection.block_questions import Looks
+        from gdbmem.api.ledgers import Looks
         from gdbmem.report.console import make_console
         from gdbmem.report.ledger.ledger_text import View
         from gdbmem.report.ledger.ledger_view import print_all, write_growth, write_json, write_remedies
@@ -142,16 +142,11 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 
 
 def _explain(args: argparse.Namespace, pid: Optional[int], looks: Optional[Looks]) -> Ledger:
-    from gdbmem.inspection.live_process import explain_process
-    from gdbmem.inspection.read_process import explain_core
+    from gdbmem.api.ledgers import explain, explain_core
 
     if pid is not None:
-        ledger = explain_process(pid, fork=args.fork, look=looks, say=_say, swapped=args.swapped)
-    else:
-        program = Path(args.target) if args.target else None
-        ledger = explain_core(Path(args.core), program=program, look=looks)
-    ledger.check()
-    return ledger
+        return explain(pid, copy=args.fork, swapped=args.swapped, progress=_say, look=looks)
+    return explain_core(args.core, args.target, look=looks)
 
 
 def _say(sentence: str) -> None:
@@ -178,13 +173,11 @@ def _checked_pid(word: Optional[str], *, core: Optional[str]) -> Optional[int]:
 
 
 def _beside(ledger: Ledger, looks: Optional[Looks], paths: Optional[str]) -> Beside:
-    from gdbmem.inspection.pinner_paths import paths_of_pinners
+    from gdbmem.api.ledgers import class_names, pinner_paths
     from gdbmem.report.ledger.ledger_view import Beside
-    from gdbmem.symbols.address_names import GdbSymbols
-    from gdbmem.symbols.demangling import class_names
 
     return Beside(
-        paths=paths_of_pinners(paths, ledger, GdbSymbols()) if paths else None,
+        paths=pinner_paths(paths, ledger) if paths else None,
         types=looks.types if looks is not None else None,
         chunk=looks.chunk if looks is not None else None,
         bins=looks.bins if looks is not None else None,
@@ -193,19 +186,19 @@ def _beside(ledger: Ledger, looks: Optional[Looks], paths: Optional[str]) -> Bes
 
 
 def _earlier(text: str) -> Ledger:
-    from gdbmem.inspection.saved_ledgers import load_ledger
+    from gdbmem.api.ledgers import read_ledger
 
-    return load_ledger(text)
+    return read_ledger(text)
 
 
 def _place_to_save(text: str) -> tuple[Run, str]:
-    from gdbmem.inspection.saved_ledgers import place_to_save
+    from gdbmem.api.ledgers import place_to_save
 
     return place_to_save(text)
 
 
 def _save(run: Run, name: str, ledger: Ledger) -> None:
-    from gdbmem.inspection.saved_ledgers import save_ledger
+    from gdbmem.api.ledgers import save_ledger
 
     label = save_ledger(run, name, ledger).label
     print(f"gdbmem: ledger kept as {printable(run.folder.name)}:{printable(label)}", file=sys.stderr)

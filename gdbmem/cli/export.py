@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gdbmem.arguments import ArgumentParser
-from gdbmem.cli.reading import add_reading_options, reading_from
-from gdbmem.errors import UsageError
+from gdbmem.cli.reading import add_reading_options, read_options_from
+from gdbmem.errors import Notice, UsageError
+from gdbmem.model.diff import Diff
 from gdbmem.report.output import open_output
-from gdbmem.report.profiles.export import BINARY, NAMES
+from gdbmem.report.profiles.export import BINARY, NAMES, encode
 from gdbmem.text import printable
 
 
@@ -36,8 +37,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     """Read, convert, write."""
     from gdbmem.analysis.profiles.query import counts_blocks
-    from gdbmem.runs.operand import spool_operands
-    from gdbmem.runs.run import has_series
+    from gdbmem.api.profiles import has_series, spool_operands
 
     arguments = parser.parse_args(argv)
     if len(arguments.operands) > 2:
@@ -59,26 +59,26 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 
 
 def _converted(arguments: argparse.Namespace) -> bytes:
-    from gdbmem.analysis.profiles.diff import as_difference, as_growth, diff_snapshots
-    from gdbmem.runs.operand import load_all, load_peak
+    from gdbmem.api.profiles import as_growth, diff, read_shown
 
-    reading, operands = reading_from(arguments), arguments.operands
-    sides = load_all(operands, reading) if len(operands) > 1 else load_peak(operands[0], reading)
-    is_change = len(sides) == 2
-    snapshots = [side.snapshot for side in sides]
-    compare = diff_snapshots if len(operands) > 1 else as_difference
-    diff = compare(*snapshots) if is_change else as_growth(snapshots[0])
-    diff.check()
-    for notice in dict.fromkeys([n for side in sides for n in side.notices] + list(diff.notices)):
+    options, operands = read_options_from(arguments), arguments.operands
+    said: list[Notice] = []
+    if len(operands) > 1:
+        what, is_change = diff(operands[0], operands[1], options=options), True
+    else:
+        shown = read_shown(operands[0], options)
+        is_change = isinstance(shown, Diff)
+        what = shown if isinstance(shown, Diff) else as_growth(shown.snapshot)
+        said += () if isinstance(shown, Diff) else shown.notices
+    for notice in dict.fromkeys([*said, *what.notices]):
         print(f"gdbmem: {printable(notice.message)}", file=sys.stderr)
-    return _content(diff, arguments.to, is_change=is_change)
+    return encode(what, arguments.to, is_change=is_change)
 
 
 def _export_series(folder: Path, arguments: argparse.Namespace) -> int:
     """Write a monitor's series, row by row."""
+    from gdbmem.api.series import Recording, summary_of
     from gdbmem.report.series.series_json import write_series_csv, write_series_json
-    from gdbmem.series.store import Recording
-    from gdbmem.series.summary import summarize
 
     if arguments.to not in ("csv", "json"):
         raise UsageError("a recorded series can be exported to csv and json", hint="--to csv or --to json")
@@ -88,18 +88,6 @@ def _export_series(folder: Path, arguments: argparse.Namespace) -> int:
             write_series_csv(stream, recording.samples(), recording.lines)
         else:
             write_series_json(
-                stream, summarize(recording), recording.samples(), recording.marks, recording.lines
+                stream, summary_of(recording), recording.samples(), recording.marks, recording.lines
             )
     return 0
-
-
-def _content(diff: object, kind: str, *, is_change: bool) -> bytes:
-    from gdbmem.analysis.profiles.query import Query
-    from gdbmem.model.diff import Diff
-    from gdbmem.report.profiles.diff_json import diff_json
-    from gdbmem.report.profiles.export import export
-
-    assert isinstance(diff, Diff)
-    if kind == "json":
-        return diff_json(diff, Query(), is_change=is_change).encode()
-    return export(diff, kind, is_change=is_change)

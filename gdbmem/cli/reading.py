@@ -6,26 +6,18 @@ import argparse
 import contextlib
 import gc
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from gdbmem.api.profiles import FORMATS, ReadOptions
 from gdbmem.arguments import ArgumentParser
-from gdbmem.formats.opening import FORMATS, Reading
 from gdbmem.text import printable
-
-if TYPE_CHECKING:
-    from gdbmem.errors import Notice
-    from gdbmem.formats.addresses import Binary
-    from gdbmem.model.calltree import Frame
-    from gdbmem.symbols.address_names import GdbSymbols
 
 _CHECKOUTS = (".git", ".hg", ".svn", ".jj")
 
 
 def add_reading_options(parser: ArgumentParser) -> None:
-    """Add the options that make a Reading."""
+    """Add the options that make ReadOptions."""
     group = parser.add_argument_group("how to read files")
     group.add_argument(
         "--format",
@@ -46,41 +38,17 @@ def add_reading_options(parser: ArgumentParser) -> None:
     )
 
 
-def reading_from(arguments: argparse.Namespace) -> Reading:
-    """Return the Reading that the options of add_reading_options() stand for."""
-    from gdbmem.analysis.profiles.query import BLOCKS, counts_blocks
-
-    folders = [str(Path(folder)) for folder in arguments.binaries or ()]
-    symbols = _LateSymbols(folders)
-    metric = arguments.metric
-    if counts_blocks(metric):  # of whichever bytes are counted
-        metric = metric[: -len(BLOCKS)].rstrip("-") or None
-    by_size = getattr(arguments, "by", None) == "size"
-    return Reading(arguments.format, metric, symbols, by_size=by_size)
-
-
-class _LateSymbols:
-    """Names addresses through gdb (formats.addresses.Symbols); what that takes is imported where a file has some."""
-
-    def __init__(self, folders: list[str]) -> None:
-        self._folders = folders
-
-    @cached_property
-    def _symbols(self) -> GdbSymbols:
-        from gdbmem.symbols.address_names import GdbSymbols
-
-        return GdbSymbols(folders=self._folders, progress=_say)
-
-    def frames(
-        self, wanted: Mapping[Binary, Iterable[int]], *, recorded: float = 0.0
-    ) -> tuple[Mapping[tuple[Binary, int], Sequence[Frame]], Sequence[Notice]]:
-        return self._symbols.frames(wanted, recorded=recorded)
-
-    def prepare(self, wanted: Mapping[Binary, Iterable[int]]) -> None:
-        self._symbols.prepare(wanted)
-
-    def look_in(self, folder: str) -> None:
-        self._symbols.look_in(folder)
+def read_options_from(arguments: argparse.Namespace) -> ReadOptions:
+    """Return the ReadOptions that the options of add_reading_options() stand for."""
+    options = ReadOptions(
+        arguments.format,
+        arguments.metric,
+        [str(Path(folder)) for folder in arguments.binaries or ()],
+        by_size=getattr(arguments, "by", None) == "size",
+        progress=_say,
+    )
+    options.check()
+    return options
 
 
 def source_roots() -> Sequence[str]:

@@ -14,19 +14,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.analysis.profiles.query import Query, add_mine_option, compile_regex, counts_blocks, read_known
+from gdbmem.api.profiles import (
+    ReadOptions,
+    Run,
+    SnapshotRecord,
+    as_growth,
+    asked_for,
+    diff,
+    difference_in_file,
+    find_operand,
+    has_series,
+    load_from_profile,
+    open_profile,
+    outline,
+    read_record,
+    recipe_diffs,
+    spool_operands,
+)
+from gdbmem.api.runs import LEDGER, kept_records, load_kept
 from gdbmem.arguments import ArgumentParser
-from gdbmem.cli.reading import add_reading_options, reading_from, source_roots
+from gdbmem.cli.reading import add_reading_options, read_options_from, source_roots
 from gdbmem.errors import InputError, Notice
 from gdbmem.report.output import open_output
 from gdbmem.text import printable
 from gdbmem.units import format_delta, format_size
 
 if TYPE_CHECKING:
-    from gdbmem.formats.opening import Reading
     from gdbmem.model.snapshot import Profile
     from gdbmem.report.page.page import Page, Section
     from gdbmem.report.series.series_plot import Picture
-    from gdbmem.runs.run import Run, SnapshotRecord
 
 _MOST_DIFFS = 12
 _MOST_POINTS = 4000  # of a curve
@@ -66,7 +82,6 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         by_blocks=counts_blocks(arguments.metric),
     )
     from gdbmem.report.page.page import render
-    from gdbmem.runs.operand import spool_operands
 
     arguments.operands = spool_operands(arguments.operands)
     target = arguments.output or f"{_stem(arguments.operands[-1])}.html"
@@ -86,48 +101,38 @@ def _stem(operand: str) -> str:
 
 
 def _page(arguments: argparse.Namespace, query: Query) -> Page:
-    from gdbmem.runs.operand import find_operand
-    from gdbmem.runs.run import Run, has_series
-
-    reading = reading_from(arguments)
+    options = read_options_from(arguments)
     if len(arguments.operands) == 2:
-        return _page_of_difference(arguments.operands, query, reading)
+        return _page_of_difference(arguments.operands, query, options)
     place, selector = find_operand(arguments.operands[0])
     if not isinstance(place, Run):
-        return _page_of_profile(place, selector, query, reading)
+        return _page_of_profile(place, selector, query, options)
     if has_series(place.folder):
         return _page_of_series(place.folder)
-    return _page_of_run(place, selector, query, reading)
+    return _page_of_run(place, selector, query, options)
 
 
-def _page_of_difference(operands: Sequence[str], query: Query, reading: Reading) -> Page:
-    from gdbmem.analysis.profiles.diff import diff_snapshots
+def _page_of_difference(operands: Sequence[str], query: Query, options: ReadOptions) -> Page:
     from gdbmem.report.page.page import Page, diff_section
-    from gdbmem.runs.operand import load_all
 
-    sides = load_all(operands, reading)
-    diff = diff_snapshots(*(side.snapshot for side in sides))
-    diff.check()
-    names = [side.snapshot.name for side in sides]
+    found = diff(*operands, options=options)
+    names = [found.before_side.name, found.after_side.name]
     page = Page(title=printable(" → ".join(names)), subtitle=printable("  ".join(operands)))
-    page.sections.append(diff_section(f"from {names[0]} to {names[1]}", diff, query))
-    _add_notices(page, [n for side in sides for n in side.notices] + list(diff.notices))
+    page.sections.append(diff_section(f"from {names[0]} to {names[1]}", found, query))
+    _add_notices(page, found.notices)
     return page
 
 
-def _page_of_profile(path: Path, selector: Optional[str], query: Query, reading: Reading) -> Page:
-    from gdbmem.analysis.profiles.diff import as_difference, as_growth
-    from gdbmem.formats.opening import open_profile
+def _page_of_profile(path: Path, selector: Optional[str], query: Query, options: ReadOptions) -> Page:
     from gdbmem.report.page.page import Page, Section, course_section, diff_section
     from gdbmem.report.profiles.profile_text import peak_sentence
-    from gdbmem.runs.operand import difference_in, load_from_profile
 
-    profile = open_profile(path, reading)
+    profile = open_profile(path, options)
     page = Page(title=printable(Path(profile.source).name), subtitle=printable(profile.command))
-    pair = difference_in(profile)
-    if pair is not None:
-        page.sections.append(diff_section("what came and what went", as_difference(*pair), query))
-        _add_notices(page, profile.notices)
+    difference = difference_in_file(profile)
+    if difference is not None:
+        page.sections.append(diff_section("what came and what went", difference, query))
+        _add_notices(page, difference.notices)
         return page
     if len(profile.snapshots) > 1:
         page.sections.append(course_section(_picture(profile)))
@@ -144,7 +149,6 @@ def _page_of_profile(path: Path, selector: Optional[str], query: Query, reading:
 
 
 def _picture(profile: Profile) -> Picture:
-    from gdbmem.analysis.profiles.timeline import outline
     from gdbmem.report.profiles.profile_text import course_sentence, peak_sentence
     from gdbmem.report.series.series_plot import Curve, Picture
 
@@ -159,14 +163,13 @@ def _picture(profile: Profile) -> Picture:
 
 
 def _page_of_series(folder: Path) -> Page:
+    from gdbmem.api.series import Recording, summary_of
     from gdbmem.cli.monitor_report import picture_of
     from gdbmem.report.page.page import Page, Section, course_section
     from gdbmem.report.series.series_text import headline
-    from gdbmem.series.store import Recording
-    from gdbmem.series.summary import summarize
 
     recording = Recording(folder)
-    summary = summarize(recording)
+    summary = summary_of(recording)
     page = Page(title=printable(summary.facts.target), subtitle=printable(folder.name))
     page.sections.append(
         Section("Verdict", sentence=f"{headline(summary.verdict)}: {summary.verdict.evidence}")
@@ -186,9 +189,8 @@ def _known_size(size_bytes: Optional[float]) -> str:
     return "?" if size_bytes is None else format_size(size_bytes)
 
 
-def _page_of_run(run: Run, selector: Optional[str], query: Query, reading: Reading) -> Page:
+def _page_of_run(run: Run, selector: Optional[str], query: Query, options: ReadOptions) -> Page:
     from gdbmem.report.page.page import Page
-    from gdbmem.runs.run import asked_for
 
     facts = run.facts
     words = [str(facts.get("program", "")), *map(str, facts.get("arguments") or [])]
@@ -202,9 +204,9 @@ def _page_of_run(run: Run, selector: Optional[str], query: Query, reading: Readi
         page.sections += _snapshots(run, records)
     said = list(run.notices)
     for before, after in _pairs(run, records):
-        page.sections.append(_pair_section(run, before, after, query, reading, said))
+        page.sections.append(_pair_section(run, before, after, query, options, said))
     if records and len(records) < 2:
-        page.sections.append(_single_section(run, records[0], query, reading, said))
+        page.sections.append(_single_section(run, records[0], query, options, said))
     page.sections += _kept_sections(run)
     if not page.sections:
         raise InputError(
@@ -274,8 +276,6 @@ def _snapshots(run: Run, records: Sequence[SnapshotRecord]) -> list[Section]:
 
 def _pairs(run: Run, records: Sequence[SnapshotRecord]) -> list[tuple[str, str]]:
     """Return which snapshots to compare: as the recipe asked, else the first and the last, then each with the next."""
-    from gdbmem.runs.run import recipe_diffs
-
     asked = recipe_diffs(run)
     if asked and len(records) > 1:
         return asked[:_MOST_DIFFS]
@@ -286,31 +286,25 @@ def _pairs(run: Run, records: Sequence[SnapshotRecord]) -> list[tuple[str, str]]
 
 
 def _pair_section(
-    run: Run, before: str, after: str, query: Query, reading: Reading, said: list[Notice]
+    run: Run, before: str, after: str, query: Query, options: ReadOptions, said: list[Notice]
 ) -> Section:
-    from gdbmem.analysis.profiles.diff import diff_snapshots
     from gdbmem.report.page.page import Section, diff_section
-    from gdbmem.runs.operand import load_record
 
     title = f"from {before} to {after}"
     try:
-        sides = [load_record(run, run.record(name), reading) for name in (before, after)]
-        diff = diff_snapshots(*(side.snapshot for side in sides))
+        found = diff(*(read_record(run, run.record(name), options) for name in (before, after)))
     except InputError as error:  # one damaged file is no reason to show nothing of the others
         return Section(printable(title), sentence=printable(str(error)))
-    diff.check()
-    said += [*(n for side in sides for n in side.notices), *diff.notices]
-    return diff_section(title, diff, query)
+    said += found.notices
+    return diff_section(title, found, query)
 
 
 def _single_section(
-    run: Run, record: SnapshotRecord, query: Query, reading: Reading, said: list[Notice]
+    run: Run, record: SnapshotRecord, query: Query, options: ReadOptions, said: list[Notice]
 ) -> Section:
-    from gdbmem.analysis.profiles.diff import as_growth
     from gdbmem.report.page.page import diff_section
-    from gdbmem.runs.operand import load_record
 
-    loaded = load_record(run, record, reading)
+    loaded = read_record(run, record, options)
     said += loaded.notices
     return diff_section(record.name, as_growth(loaded.snapshot), query, is_change=False)
 
@@ -320,22 +314,20 @@ def _kept_sections(run: Run) -> list[Section]:
     import io
 
     from gdbmem.report.console import make_console
-    from gdbmem.report.containers.containers import print_containers, read_survey
-    from gdbmem.report.ledger.ledger_json import read_ledger
+    from gdbmem.report.containers.containers import print_containers
     from gdbmem.report.ledger.ledger_text import print_ledger
     from gdbmem.report.page.page import Section
-    from gdbmem.runs.saved_results import LEDGER, kept_records, kept_text
 
     last = {record.kind: record for record in kept_records(run)}
     sections = []
     for kind, record in last.items():
         stream = io.StringIO()
         console = make_console(stream, width=110, color=False)
-        text = kept_text(run, record)
+        kept = load_kept(run, kind, record.name)
         if kind == LEDGER:
-            print_ledger(read_ledger(text, record.name), console)
+            print_ledger(kept, console)
         else:
-            print_containers(read_survey(text, record.name), console, _MOST_DIFFS)
+            print_containers(kept, console, _MOST_DIFFS)
         what = "Resident memory" if kind == LEDGER else "Containers"
         sections.append(Section(f"{what} at {printable(record.name)}", text=stream.getvalue()))
     return sections

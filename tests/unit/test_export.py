@@ -18,7 +18,7 @@ from gdbmem.formats.stacks import Content, Stack, build_tree
 from gdbmem.model.calltree import Frame
 from gdbmem.model.diff import Diff
 from gdbmem.model.snapshot import Snapshot, Totals
-from gdbmem.report.profiles.export import export
+from gdbmem.report.profiles.export import encode
 from gdbmem.runs.operand import load_operand
 from tests.unit.stack_files import CAPTURES, flat, read, tree
 
@@ -35,21 +35,21 @@ def change(before: str, after: str) -> Diff:
 @pytest.mark.parametrize("name", ["dhat.json", "go2.pb.gz", "many.0001.heap.gz"])
 def test_what_was_exported_reads_back_with_every_byte(tmp_path: Path, kind: str, name: str) -> None:
     path = tmp_path / "out"
-    path.write_bytes(export(growth(name), kind, is_change=False))
+    path.write_bytes(encode(growth(name), kind, is_change=False))
     total = read(CAPTURES / name).snapshots[0].total_bytes
     assert load_operand(str(path)).snapshot.tree.bytes[0] == total
 
 
 def test_a_profile_for_pprof_keeps_functions_lines_and_blocks(tmp_path: Path) -> None:
     path = tmp_path / "out.pb.gz"
-    path.write_bytes(export(growth("dhat.json"), "pprof", is_change=False))
+    path.write_bytes(encode(growth("dhat.json"), "pprof", is_change=False))
     ours, theirs = tree(read(CAPTURES / "dhat.json")), tree(read(path))
     assert flat(ours) == flat(theirs)
     assert ours.blocks is not None and theirs.blocks is not None and ours.blocks[0] == theirs.blocks[0]
 
 
 def test_speedscope_weights_add_up_and_every_frame_is_in_its_table() -> None:
-    document = json.loads(export(growth("dhat.json"), "speedscope", is_change=False))
+    document = json.loads(encode(growth("dhat.json"), "speedscope", is_change=False))
     (profile,) = document["profiles"]
     assert sum(profile["weights"]) == profile["endValue"] == 25000
     used = {index for sample in profile["samples"] for index in sample}
@@ -57,7 +57,7 @@ def test_speedscope_weights_add_up_and_every_frame_is_in_its_table() -> None:
 
 
 def test_a_spreadsheet_gets_every_path_and_no_formula() -> None:
-    text = export(change("tc.0002.heap", "tc.0001.heap"), "csv", is_change=True).decode()
+    text = encode(change("tc.0002.heap", "tc.0001.heap"), "csv", is_change=True).decode()
     rows = list(csv.DictReader(io.StringIO(text)))
     assert sum(int(row["delta_bytes"]) for row in rows) == -42300
     cells = [row[column] for row in rows for column in ("function", "file", "stack")]
@@ -67,12 +67,12 @@ def test_a_spreadsheet_gets_every_path_and_no_formula() -> None:
 @pytest.mark.parametrize("kind", ["folded", "speedscope", "massif"])
 def test_a_format_that_cannot_hold_what_shrank_refuses_it(kind: str) -> None:
     with pytest.raises(InputError, match="can't hold what shrank"):
-        export(change("tc.0002.heap", "tc.0001.heap"), kind, is_change=True)
+        encode(change("tc.0002.heap", "tc.0001.heap"), kind, is_change=True)
 
 
 def test_speedscope_gets_what_its_schema_requires() -> None:
     # https://www.speedscope.app/file-format-schema.json, "sampled"
-    document = json.loads(export(growth("go2.pb.gz"), "speedscope", is_change=False))
+    document = json.loads(encode(growth("go2.pb.gz"), "speedscope", is_change=False))
     assert document["$schema"] == "https://www.speedscope.app/file-format-schema.json"
     assert set(document) <= {"$schema", "shared", "profiles", "name", "activeProfileIndex", "exporter"}
     for frame in document["shared"]["frames"]:
@@ -89,7 +89,7 @@ def test_what_was_allocated_is_not_exported_as_what_is_in_use(tmp_path: Path) ->
     reading = Reading(metric="allocated")
     snapshot = load_operand(str(CAPTURES / "dhat.json"), reading).snapshot
     path = tmp_path / "out.pb.gz"
-    path.write_bytes(export(as_growth(snapshot), "pprof", is_change=False))
+    path.write_bytes(encode(as_growth(snapshot), "pprof", is_change=False))
     profile = read(path)
     assert (profile.metric, profile.snapshots[0].total_bytes) == ("allocated", snapshot.tree.bytes[0])
 
@@ -105,7 +105,7 @@ def test_the_library_of_a_function_without_source_is_still_its_library_when_read
 ) -> None:
     file = tmp_path / "out"
     frames = (Frame("Perl_safesysmalloc", object="/usr/bin/perl"), Frame("main", "perlmain.c", 7))
-    file.write_bytes(export(named(*frames, path="x"), kind, is_change=False))
+    file.write_bytes(encode(named(*frames, path="x"), kind, is_change=False))
     snapshot = load_operand(str(file)).snapshot
     read_back = [snapshot.tree.frame_of(node) for node in snapshot.tree.path(len(snapshot.tree) - 1)]
     assert read_back == list(frames)
@@ -116,7 +116,7 @@ def test_names_with_newlines_and_escapes_stay_on_their_lines(kind: str, tmp_path
     file = tmp_path / "out"
     evil = "a\nsnapshot=9\n#---\x1b[31m"
     frames = (Frame(f"f{evil}", f"/x{evil}/y.c", 3), Frame(f"g{evil}", object=f"/lib{evil}.so"))
-    file.write_bytes(export(named(*frames, path=f"p{evil}"), kind, is_change=False))
+    file.write_bytes(encode(named(*frames, path=f"p{evil}"), kind, is_change=False))
     snapshot = load_operand(str(file)).snapshot
     assert snapshot.tree.bytes[0] == 7 and len(snapshot.tree) == 3
 

@@ -18,7 +18,7 @@ from gdbmem.model.diff import Diff
 from gdbmem.report.console import make_console
 from gdbmem.report.profiles.diff_json import diff_json
 from gdbmem.report.profiles.diff_text import print_diff
-from gdbmem.report.profiles.export import export
+from gdbmem.report.profiles.export import encode
 from gdbmem.runs.operand import load_from_profile
 from tests.unit.stack_files import capture
 
@@ -57,7 +57,7 @@ def test_hostile_names_lose_no_byte_and_move_no_cursor(name: str, tmp_path: Path
         read += 1
         for kind in ("folded", "massif", "pprof"):
             copy = tmp_path / kind
-            copy.write_bytes(export(found, kind, is_change=False))
+            copy.write_bytes(encode(found, kind, is_change=False))
             back = open_profile(copy, Reading(format=kind)).tree(0)
             assert back is not None and back.bytes[0] == found.after[0]
         for by in GROUPINGS[:-1]:

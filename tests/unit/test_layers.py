@@ -15,6 +15,7 @@ PACKAGE = ROOT / "gdbmem"
 LAYERS = [
     "cli",
     "debugger",
+    "api",
     "monitoring",
     "launch",
     "inspection",
@@ -128,6 +129,25 @@ def test_only_debugger_imports_gdb_so_that_the_rest_runs_and_is_tested_without()
 
 def test_no_module_has_a_name_that_says_nothing() -> None:
     assert not [str(s) for s in SOURCES if s.path.stem in EMPTY_NAMES or s.path.parent.name in EMPTY_NAMES]
+
+
+# They read and compute through gdbmem.api alone, so that a script can do whatever they do.
+BY_THE_API = ["show", "diff", "explain", "compare", "report", "export", "kept", "reading", "compare_remedies"]
+ABOVE_READING = {"api", "cli", "report", "model"} | GROUND
+WORDS_OF_A_QUERY = "gdbmem.analysis.profiles.query"  # the options of a Query, shared with gdb's commands
+
+
+def test_a_command_that_reads_or_computes_does_so_through_the_api() -> None:
+    found = [source for source in SOURCES if source.name in {f"gdbmem.cli.{name}" for name in BY_THE_API}]
+    assert len(found) == len(BY_THE_API)
+    assert not [f"{s}:{i.line} imports {i.module}" for s in found for i in imports(s) if _bypasses(i)]
+
+
+def _bypasses(found: Import) -> bool:
+    package, _, rest = found.module.partition(".")
+    return (
+        package == "gdbmem" and rest.split(".")[0] not in ABOVE_READING and found.module != WORDS_OF_A_QUERY
+    )
 
 
 def reachable_from_debugger() -> set[str]:

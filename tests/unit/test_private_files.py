@@ -11,7 +11,7 @@ import pytest
 
 from gdbmem.analysis.profiles.diff import diff_snapshots
 from gdbmem.model.calltree import Frame
-from gdbmem.report.profiles.export import export
+from gdbmem.report.profiles.export import encode
 from gdbmem.runs.run import Run
 from tests.unit.trees import snapshot, tree
 
@@ -35,7 +35,7 @@ HOSTILE = [
 @pytest.mark.parametrize("kind", ["csv", "folded", "massif"])
 def test_an_exported_name_is_no_formula_and_no_escape_sequence(name: str, kind: str) -> None:
     diff = diff_snapshots(snapshot(tree(0)), snapshot(tree(9, (Frame(name, name, 1), 9))))
-    text = export(diff, kind, is_change=False).decode()
+    text = encode(diff, kind, is_change=False).decode()
     assert not set(text) & {"\x1b", "\x9b", "\x07", "\r", "\t"}
     if kind == "csv":
         rows = list(csv.reader(io.StringIO(text)))

@@ -9,10 +9,12 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Callable, NamedTuple, Optional
 
+from gdbmem.analysis.profiles.query import Query
 from gdbmem.errors import InputError
 from gdbmem.model.calltree import PRUNED, Frame
 from gdbmem.model.diff import Diff
 from gdbmem.model.snapshot import ALLOCATED_BYTES
+from gdbmem.report.profiles.diff_json import diff_json
 from gdbmem.text import printable
 
 NAMES = ("folded", "speedscope", "pprof", "massif", "csv", "json")
@@ -34,11 +36,19 @@ class Path(NamedTuple):
         return self.after_bytes - self.before_bytes
 
 
-def export(diff: Diff, kind: str, *, is_change: bool) -> bytes:
-    """Return *diff* (a snapshot: its growth from nothing) as *kind*, one of NAMES but json.
+def encode(diff: Diff, kind: str, *, is_change: bool) -> bytes:
+    """Return *diff* (a snapshot: its growth from nothing) as *kind*, one of NAMES.
 
-    Raises InputError where something shrank and the format can't say so.
+    Raises InputError where something shrank and the format can't say so, and for an unknown *kind*.
     """
+    if kind == "json":
+        return diff_json(diff, Query(), is_change=is_change).encode()
+    if kind not in NAMES:
+        raise InputError(
+            f"gdbmem writes no format '{printable(kind)}'",
+            slug="format-unknown",
+            hint=f"it writes {', '.join(NAMES)}",
+        )
     paths = [path for path in _paths(diff) if path.delta_bytes or (is_change and path.before_bytes)]
     if kind not in NEGATIVE:
         shrank = sum(1 for path in paths if path.delta_bytes < 0)

@@ -1,0 +1,119 @@
+"""Read, compare and judge memory from Python: what the `gdbmem` command itself computes with.
+
+The names in ``__all__`` are stable from 1.0 on; docs/api.md presents them with examples. Nothing is printed. A failure
+is a `GdbmemError` with a message, a hint and the slug of its paragraph in docs/messages.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gdbmem.analysis.profiles.query import Query
+    from gdbmem.analysis.profiles.ranking import Amount, Ranking, Row
+    from gdbmem.api.ledgers import explain, explain_core, read_ledger
+    from gdbmem.api.profiles import (
+        Loaded,
+        ReadOptions,
+        diff,
+        export,
+        open_profile,
+        rank,
+        read_snapshot,
+        read_snapshots,
+    )
+    from gdbmem.api.series import compare, summarize
+    from gdbmem.errors import (
+        GdbmemError,
+        InputError,
+        MissingToolError,
+        Notice,
+        TargetError,
+        ToolError,
+        UsageError,
+    )
+    from gdbmem.model.calltree import CallTree, Frame
+    from gdbmem.model.comparison import Comparison, Difference
+    from gdbmem.model.diff import Diff, Side
+    from gdbmem.model.ledger import Entry, Ledger
+    from gdbmem.model.series_summary import LineSummary, SeriesSummary
+    from gdbmem.model.snapshot import Profile, Snapshot, Totals
+    from gdbmem.model.verdict import Regime, Slope, Verdict
+
+# Where each name is defined. A name is imported when it is first used: who only reads a massif file does not wait
+# for what reads processes (importing all takes 300 ms more).
+_HOMES = {
+    "analysis.profiles.query": ("Query",),
+    "analysis.profiles.ranking": ("Amount", "Ranking", "Row"),
+    "api.ledgers": ("explain", "explain_core", "read_ledger"),
+    "api.profiles": (
+        "Loaded", "ReadOptions", "diff", "export", "open_profile", "rank", "read_snapshot", "read_snapshots",
+    ),
+    "api.series": ("compare", "summarize"),
+    "errors": (
+        "GdbmemError", "InputError", "MissingToolError", "Notice", "TargetError", "ToolError", "UsageError",
+    ),
+    "model.calltree": ("CallTree", "Frame"),
+    "model.comparison": ("Comparison", "Difference"),
+    "model.diff": ("Diff", "Side"),
+    "model.ledger": ("Entry", "Ledger"),
+    "model.series_summary": ("LineSummary", "SeriesSummary"),
+    "model.snapshot": ("Profile", "Snapshot", "Totals"),
+    "model.verdict": ("Regime", "Slope", "Verdict"),
+}  # fmt: skip
+
+__all__ = [
+    "Amount",
+    "CallTree",
+    "Comparison",
+    "Diff",
+    "Difference",
+    "Entry",
+    "Frame",
+    "GdbmemError",
+    "InputError",
+    "Ledger",
+    "LineSummary",
+    "Loaded",
+    "MissingToolError",
+    "Notice",
+    "Profile",
+    "Query",
+    "Ranking",
+    "ReadOptions",
+    "Regime",
+    "Row",
+    "SeriesSummary",
+    "Side",
+    "Slope",
+    "Snapshot",
+    "TargetError",
+    "ToolError",
+    "Totals",
+    "UsageError",
+    "Verdict",
+    "compare",
+    "diff",
+    "explain",
+    "explain_core",
+    "export",
+    "open_profile",
+    "rank",
+    "read_ledger",
+    "read_snapshot",
+    "read_snapshots",
+    "summarize",
+]
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    home = next((home for home, names in _HOMES.items() if name in names), None)
+    if home is None:
+        raise AttributeError(f"module 'gdbmem.api' has no attribute '{name}'")
+    return getattr(importlib.import_module(f"gdbmem.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

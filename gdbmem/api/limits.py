@@ -1,0 +1,57 @@
+"""Whether a difference keeps within a limit, with all that the data can't tell counted in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Optional
+
+from gdbmem.analysis.profiles.query import Query
+from gdbmem.analysis.profiles.ranking import rank
+from gdbmem.analysis.profiles.samples import STANDARD_ERRORS, is_met, of_one_process, sampling_error
+from gdbmem.model.calltree import PRUNED
+from gdbmem.model.diff import Diff
+
+__all__ = ["STANDARD_ERRORS", "Growth", "judge_growth"]
+
+
+@dataclass(frozen=True)
+class Growth:
+    """By how much something grew, judged against a limit; bytes."""
+
+    grown_bytes: int  # outside the heap included, known paths left out
+    outside_bytes: int  # the part of it outside the heap
+    hidden_bytes: int  # how much more it may be, in paths that a side does not list
+    sampling_bytes: int  # how far samples may be off, by STANDARD_ERRORS standard errors
+    met: Optional[bool]  # whether it kept within the limit; None: the samples leave that open
+
+
+def judge_growth(diff: Diff, query: Query, limit_bytes: int, *, one_process: bool = False) -> Growth:
+    """Judge whether *diff*, less what *query* leaves out or knows, grew by no more than *limit_bytes*.
+
+    *one_process*: both sides are of the same process, so that equal samples of a path are the same blocks.
+    """
+    if one_process:
+        diff = of_one_process(diff)
+    ranking = rank(diff, replace(query, by="line", top=None, min_bytes=0))
+    grown, rows = ranking.delta_matched_bytes, ranking.rows
+    # The total is exact; what is left of it beside known or unmatched paths may be more than it looks.
+    divided = bool(query.known or query.filters)
+    hidden = rows.together().hidden_bytes if divided else 0
+    if divided:
+        before, after = _unlisted(diff)
+        # Of these it grew by anything from -before to +after.
+        grown -= (after - before) // 2
+        hidden += (after + before) // 2
+    sampling = sampling_error(
+        sum(amount.error_bytes**2 for amount in rows.amounts()) if divided else sum(diff.variance or ())
+    )
+    outside = 0 if query.filters else sum(one.delta_bytes for one in diff.outside)
+    grown += outside
+    met = is_met(grown - limit_bytes, hidden=hidden, sampling=sampling)
+    return Growth(grown, outside, hidden, sampling, met)
+
+
+def _unlisted(diff: Diff) -> tuple[int, int]:
+    """Return the bytes that each side counts without naming their paths: all of them may be known, or none."""
+    places = [number for number, frame in enumerate(diff.frame) if frame == PRUNED] if diff.is_cut else []
+    return sum(diff.before[place] for place in places), sum(diff.after[place] for place in places)

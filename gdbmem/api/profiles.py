@@ -1,0 +1,272 @@
+"""Profiles, snapshots and runs: reading them, and the difference of two or more."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Callable, Optional, Union
+
+from gdbmem.analysis.profiles import ranking
+from gdbmem.analysis.profiles.diff import as_difference, as_growth, diff_series
+from gdbmem.analysis.profiles.query import BLOCKS, Query, counts_blocks
+from gdbmem.analysis.profiles.ranking import Amount, Ranking, Row
+from gdbmem.analysis.profiles.same_program import stranger_notices
+from gdbmem.analysis.profiles.scaling import normalized, scaling_notices
+from gdbmem.analysis.profiles.timeline import outline
+from gdbmem.engines.engine import end_of
+from gdbmem.formats import opening
+from gdbmem.formats.opening import FORMATS, Reading
+from gdbmem.formats.stacks import PEAK
+from gdbmem.model.diff import Diff
+from gdbmem.model.snapshot import Profile, Snapshot
+from gdbmem.runs import operand as operands
+from gdbmem.runs.operand import (
+    Loaded,
+    difference_in,
+    find_operand,
+    histories,
+    load_from_profile,
+    same_run_notices,
+    spool_operands,
+    unit_of,
+)
+from gdbmem.runs.ordering import order_notices
+from gdbmem.runs.run import Run, SnapshotRecord, asked_for, current_folder, has_series, recipe_diffs
+
+if TYPE_CHECKING:
+    from gdbmem.errors import Notice
+    from gdbmem.formats.addresses import Binary
+    from gdbmem.model.calltree import Frame
+    from gdbmem.symbols.address_names import GdbSymbols
+
+__all__ = [
+    "FORMATS",
+    "PEAK",
+    "Amount",
+    "Loaded",
+    "Ranking",
+    "ReadOptions",
+    "Row",
+    "Run",
+    "SnapshotRecord",
+    "as_growth",
+    "asked_for",
+    "current_folder",
+    "diff",
+    "difference_in_file",
+    "end_of",
+    "export",
+    "find_operand",
+    "has_series",
+    "histories",
+    "load_from_profile",
+    "open_profile",
+    "outline",
+    "rank",
+    "read_last_two",
+    "read_record",
+    "read_series",
+    "read_shown",
+    "read_snapshot",
+    "read_snapshots",
+    "recipe_diffs",
+    "spool_operands",
+    "unit_of",
+]
+
+Path = Union[str, "os.PathLike[str]"]
+DiffSide = Union[Path, Loaded, Snapshot]
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How to read profiles; every field may be left out.
+
+    The same object should be given to all calls of one job: names of addresses are looked up once for each.
+    """
+
+    format: Optional[str] = None  # massif, heaptrack, pprof, …; None: the content decides
+    metric: Optional[str] = None  # in-use, allocated, peak, blocks, …; None: the file's main one
+    binaries: Sequence[str] = ()  # folders to search for programs that are not where the profile names them
+    by_size: bool = False  # group the trees by the size of blocks first
+    progress: Optional[Callable[[str], None]] = None  # called before a lookup of names that takes seconds
+
+    @cached_property
+    def reading(self) -> Reading:
+        """These options as the readers take them. Raises InputError where `format` is unknown."""
+        metric = self.metric
+        if metric is not None and counts_blocks(metric):  # of whichever bytes are counted
+            metric = metric[: -len(BLOCKS)].rstrip("-") or None
+        symbols = _LateSymbols([os.fspath(folder) for folder in self.binaries], self.progress)
+        return Reading(self.format, metric, symbols, by_size=self.by_size)
+
+    def check(self) -> None:
+        """Raise InputError where `format` is unknown."""
+        assert self.reading is not None
+
+
+class _LateSymbols:
+    """Names addresses through gdb (formats.addresses.Symbols), which is imported when a file has addresses."""
+
+    def __init__(self, folders: list[str], progress: Optional[Callable[[str], None]]) -> None:
+        self._folders = folders
+        self._progress = progress
+
+    @cached_property
+    def _symbols(self) -> GdbSymbols:
+        from gdbmem.symbols.address_names import GdbSymbols
+
+        return GdbSymbols(folders=self._folders, progress=self._progress or (lambda text: None))
+
+    def frames(
+        self, wanted: Mapping[Binary, Iterable[int]], *, recorded: float = 0.0
+    ) -> tuple[Mapping[tuple[Binary, int], Sequence[Frame]], Sequence[Notice]]:
+        return self._symbols.frames(wanted, recorded=recorded)
+
+    def prepare(self, wanted: Mapping[Binary, Iterable[int]]) -> None:
+        self._symbols.prepare(wanted)
+
+    def look_in(self, folder: str) -> None:
+        self._symbols.look_in(folder)
+
+
+# -- reading ----------------------------------------------------------------------------------------------
+
+
+def open_profile(file: Path, options: Optional[ReadOptions] = None) -> Profile:
+    """Open the heap profile *file*: the totals of every snapshot now, call trees when `tree()` is called.
+
+    Raises InputError where the file is missing, damaged or of an unknown format.
+    """
+    return opening.open_profile(file, _reading(options))
+
+
+def read_snapshot(operand: Path, options: Optional[ReadOptions] = None) -> Loaded:
+    """Return the snapshot that *operand* names: ``FILE``, ``FILE:NUMBER``, ``FILE:peak``, ``RUN`` or ``RUN:NAME``.
+
+    A file without a number means its last snapshot with a call tree, a run without a name its last snapshot; a
+    notice reports that choice. Raises InputError where there is none.
+    """
+    return read_snapshots([operand], options)[0]
+
+
+def read_snapshots(names: Sequence[Path], options: Optional[ReadOptions] = None) -> list[Loaded]:
+    """Return the snapshots that *names* stand for, as read_snapshot() does; addresses are looked up once for all."""
+    return operands.load_all([os.fspath(name) for name in names], _reading(options))
+
+
+def read_series(operand: Path, options: Optional[ReadOptions] = None) -> list[Loaded]:
+    """Return all snapshots of a run, of ``RUN:NAME`` (each time it was taken) or of a file, oldest first.
+
+    Raises InputError where there are fewer than two.
+    """
+    return operands.load_series(os.fspath(operand), _reading(options))
+
+
+def read_last_two(run: Run, options: Optional[ReadOptions] = None) -> tuple[Loaded, Loaded]:
+    """Return the last two snapshots of *run*. Raises InputError where it has fewer."""
+    return operands.last_two(run, _reading(options))
+
+
+def read_record(run: Run, record: SnapshotRecord, options: Optional[ReadOptions] = None) -> Loaded:
+    """Return the snapshot that *record* of *run* stands for. Raises InputError where its file is damaged."""
+    return operands.load_record(run, record, _reading(options))
+
+
+def read_shown(operand: str, options: Optional[ReadOptions] = None) -> Union[Loaded, Diff]:
+    """Return what `gdbmem show` shows of *operand*: of a file the peak; its Diff where it is a difference already."""
+    sides = operands.load_peak(operand, _reading(options))
+    return (
+        sides[0] if len(sides) == 1 else _as_difference([side.snapshot for side in sides], sides[0].notices)
+    )
+
+
+def _reading(options: Optional[ReadOptions]) -> Reading:
+    return (options or ReadOptions()).reading
+
+
+# -- comparing --------------------------------------------------------------------------------------------
+
+
+def diff(
+    before: DiffSide,
+    after: DiffSide,
+    *later: DiffSide,
+    options: Optional[ReadOptions] = None,
+    normalize: bool = False,
+) -> Diff:
+    """Return what changed from *before* to *after*, call path by call path, its `notices` included.
+
+    A side is an operand of read_snapshot(), or what that returned. With *later* sides the result is the change from
+    the first to the last, and `course` holds what each path had in between. With *normalize* all sides are scaled to
+    the total of the last. Raises InputError where the sides do not count the same thing.
+    """
+    given = (before, after, *later)
+    sides = _sides(given, options)
+    snapshots = [side.snapshot for side in sides]
+    found = diff_series(normalized(snapshots) if normalize else snapshots)
+    said = list(dict.fromkeys(notice for side in sides for notice in side.notices))
+    if normalize:
+        found = replace(found, outside=())  # the heap alone is scaled
+        said += scaling_notices(snapshots)
+    said += same_run_notices(sides)
+    said += order_notices(_names(given)) if len(sides) > 2 else []
+    found = replace(found, notices=[*said, *stranger_notices(found), *found.notices])
+    found.check()
+    return found
+
+
+def _names(given: Sequence[DiffSide]) -> list[str]:
+    return [os.fspath(one) for one in given if isinstance(one, (str, os.PathLike))]
+
+
+def _sides(given: Sequence[DiffSide], options: Optional[ReadOptions]) -> list[Loaded]:
+    names = _names(given)
+    read = iter(read_snapshots(names, options) if names else ())
+    sides = []
+    for one in given:
+        if isinstance(one, Snapshot):
+            sides.append(Loaded(one))
+        else:
+            sides.append(one if isinstance(one, Loaded) else next(read))
+    return sides
+
+
+def difference_in_file(profile: Profile) -> Optional[Diff]:
+    """Return the difference that *profile* holds where it is one already (pprof -base writes such); else None."""
+    pair = difference_in(profile)
+    return None if pair is None else _as_difference(pair, profile.notices)
+
+
+def _as_difference(pair: Sequence[Snapshot], notices: Sequence[Notice]) -> Diff:
+    found = as_difference(*pair)
+    found = replace(found, notices=[*notices, *found.notices])
+    found.check()
+    return found
+
+
+def rank(what: Union[Diff, Snapshot, Loaded], query: Optional[Query] = None) -> Ranking:
+    """Return the rows of *what*, largest first: its call paths, lines, functions or files, as *query* asks.
+
+    A snapshot is ranked by what it holds: its rows have it as `after_bytes`. The amounts of all rows and of `rest`,
+    `unmatched` and `known` add up to `total`.
+    """
+    if isinstance(what, Loaded):
+        what = what.snapshot
+    return ranking.rank(as_growth(what) if isinstance(what, Snapshot) else what, query or Query())
+
+
+def export(what: Union[Diff, Snapshot, Loaded], to: str) -> bytes:
+    """Return *what* in the format *to*: json, csv, folded, speedscope, pprof, ….
+
+    Raises InputError for an unknown format.
+    """
+    from gdbmem.report.profiles.export import encode  # the writers of pprof take long to import
+
+    if isinstance(what, Loaded):
+        what = what.snapshot
+    if isinstance(what, Snapshot):
+        return encode(as_growth(what), to, is_change=False)
+    return encode(what, to, is_change=True)

@@ -1,0 +1,107 @@
+"""What a run keeps beside heap snapshots: ledgers and surveys of containers, and which of those hold what grew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Optional, Union
+
+from gdbmem.analysis.containers.growth import growth
+from gdbmem.analysis.profiles.query import Query
+from gdbmem.errors import InputError, UsageError
+from gdbmem.inspection.holdings import holdings
+from gdbmem.model.diff import Diff
+from gdbmem.model.holding import Holding
+from gdbmem.report.containers.containers import read_survey
+from gdbmem.report.ledger.ledger_json import read_ledger
+from gdbmem.runs.operand import find_operand
+from gdbmem.runs.run import ORDINAL, Run, asked_for
+from gdbmem.runs.saved_results import (
+    CONTAINERS,
+    LEDGER,
+    file_text,
+    find_kept,
+    kept_records,
+    kept_text,
+    nothing_kept,
+)
+from gdbmem.text import printable
+
+__all__ = [
+    "CONTAINERS",
+    "LEDGER",
+    "Run",
+    "containers_holding",
+    "growth",
+    "is_of_one_run",
+    "kept_records",
+    "kind_of",
+    "load_kept",
+    "load_kept_pair",
+]
+
+
+def kind_of(run: Run, name: str) -> str:
+    """Return the kind of what *run* keeps as *name*: LEDGER or CONTAINERS; "" for a heap snapshot, or for nothing."""
+    match = ORDINAL.fullmatch(name)
+    base = match[1] if match else name
+    if any(record.base_name == base for record in run.snapshots):
+        return ""
+    return next((record.kind for record in kept_records(run) if record.base_name == base), "")
+
+
+def load_kept(place: Union[Path, Run], kind: str, name: Optional[str]) -> Any:
+    """Return the Ledger or Survey in the file *place*, or that the run *place* keeps as *name* (None: its last).
+
+    Raises InputError where there is none.
+    """
+    read = read_ledger if kind == LEDGER else read_survey
+    if not isinstance(place, Run):
+        return read(file_text(place), str(place))
+    if name is None:
+        names = [record.name for record in kept_records(place, kind)]
+        if not names:
+            raise nothing_kept(place, kind)
+        name = names[-1]
+    record = find_kept(place, kind, name)
+    return read(kept_text(place, record), record.file)
+
+
+def load_kept_pair(kind: str, operands: Sequence[str]) -> tuple[tuple[Any, Any], tuple[str, str]]:
+    """Return two Ledgers or Surveys and their names: those of two operands, or the last two of one run."""
+    if len(operands) == 2:
+        found = [find_operand(text) for text in operands]
+        values = [load_kept(place, kind, name) for place, name in found]
+        return (values[0], values[1]), (found[0][1] or operands[0], found[1][1] or operands[1])
+    place, name = find_operand(operands[0])
+    if not isinstance(place, Run) or name is not None:
+        raise UsageError("gdbmem diff needs a second one to compare", hint="gdbmem diff A B, or a run alone")
+    records = kept_records(place, kind)
+    if len(records) < 2:
+        raise InputError(
+            f"{printable(place.folder.name)} holds fewer than two of this kind: nothing to compare",
+            slug="too-few-snapshots",
+            hint="name another: gdbmem diff A B",
+        )
+    first, second = records[-2].name, records[-1].name
+    return (load_kept(place, kind, first), load_kept(place, kind, second)), (first, second)
+
+
+def is_of_one_run(operands: Sequence[str]) -> bool:
+    """Tell whether all *operands* name snapshots of the same run."""
+    places = [find_operand(text)[0] for text in operands]
+    return isinstance(places[0], Run) and all(
+        isinstance(place, Run) and place.folder == places[0].folder for place in places
+    )
+
+
+def containers_holding(operands: Sequence[str], diff: Diff, query: Query) -> Sequence[Holding]:
+    """Return the containers that hold what grew in *diff* of *operands*, where these are snapshots of one run."""
+    places = [find_operand(text) for text in operands]
+    run = places[0][0]
+    if not isinstance(run, Run) or not is_of_one_run(operands):
+        return []
+    if len(places) == 1:
+        return holdings(run, asked_for(run.snapshots)[-2:], diff, query)
+    chosen = [run.record(name) if name is not None else asked_for(run.snapshots)[-1] for _, name in places]
+    return holdings(run, chosen, diff, query)

@@ -1,0 +1,103 @@
+"""Recordings of memory over time: the verdict on one, the comparison of two groups."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Optional, Union
+
+from gdbmem.analysis.series import comparison
+from gdbmem.analysis.series.comparison import Figures, difference_of, figures_of
+from gdbmem.analysis.series.statistics import thinned
+from gdbmem.errors import InputError
+from gdbmem.model.comparison import Comparison
+from gdbmem.model.series_summary import SeriesSummary
+from gdbmem.monitoring.triggers import trigger_text, triggers_of
+from gdbmem.runs.run import open_run
+from gdbmem.series import summary as series_summary
+from gdbmem.series.imported import is_series_file, recorded
+from gdbmem.series.store import Recording
+from gdbmem.series.summary import judged_line, judged_points
+from gdbmem.text import printable
+
+__all__ = [
+    "Recording",
+    "compare",
+    "compare_recordings",
+    "difference_of",
+    "is_series_file",
+    "judged_points",
+    "open_run",
+    "recorded",
+    "summarize",
+    "summary_of",
+    "thinned",
+    "trigger_text",
+    "triggers_of",
+]
+
+Operand = Union[str, "os.PathLike[str]"]
+
+
+def summarize(operand: Operand) -> SeriesSummary:
+    """Return what a recording comes to: its verdict, processes, components and notices.
+
+    *operand* is a run that `gdbmem monitor` recorded, or a file of mprof, psrecord, Prometheus, or a CSV.
+    Raises InputError where it holds no series.
+    """
+    with recorded([Path(operand)]) as (folder,):
+        return summary_of(Recording(folder))
+
+
+def summary_of(recording: Recording) -> SeriesSummary:
+    """Judge *recording* and sum it up."""
+    return series_summary.summarize(recording)
+
+
+def compare(first: Sequence[Operand], second: Sequence[Operand]) -> Comparison:
+    """Return how the recordings *second* differ from *first*: peak, floor, slope, threads, each with its interval.
+
+    One recording on each side is enough, but intervals of a difference need several. Raises InputError where a
+    recording holds no sample.
+    """
+    with recorded([Path(operand) for operand in (*first, *second)]) as folders:
+        recordings = [Recording(folder) for folder in folders]
+        summaries = [summary_of(recording) for recording in recordings]
+        return compare_recordings(recordings, summaries, first=len(first))
+
+
+def compare_recordings(
+    recordings: Sequence[Recording], summaries: Sequence[SeriesSummary], *, first: int
+) -> Comparison:
+    """Return the Comparison of the *first* so many of *recordings* with the others; *summaries* are theirs."""
+    figures = [_figures(recording, summary) for recording, summary in zip(recordings, summaries)]
+    names = [recording.folder.name for recording in recordings]
+    found = comparison.compare(figures[:first], figures[first:])
+    return Comparison(names[:first], names[first:], found)
+
+
+def _figures(recording: Recording, summary: SeriesSummary) -> Figures:
+    _, values = thinned(recording.points(judged_line(recording), summary.metric))
+    if not values:
+        raise InputError(
+            f"{printable(recording.folder.name)} holds no reading: its program had ended before the first look",
+            slug="no-series",
+            hint="look more often (--interval 10ms), or give it more to do",
+        )
+    threads = max((count for _, count in recording.points(0, "threads")), default=0.0)
+    return figures_of(
+        values,
+        summary.verdict.slope,
+        most_threads=threads,
+        threads_started=summary.threads_started,
+        threads_per_second=summary.threads_per_second,
+        wall_seconds=summary.seconds,
+        cpu_seconds=summary.cpu_seconds,
+        page_faults=_faults(recording),
+    )
+
+
+def _faults(recording: Recording) -> Optional[float]:
+    values = [value for _, value in recording.points(0, "minor_faults")]
+    return max(values) if values else None
