@@ -65,6 +65,7 @@ def listed(found: Any) -> int:
     return sum(part["delta_bytes"] for part in parts if part)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", EVERY)
 def test_no_option_loses_a_byte_in_any_format(
     pair: tuple[str, str], capsys: pytest.CaptureFixture[str]

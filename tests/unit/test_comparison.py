@@ -29,6 +29,7 @@ def run(rng: random.Random, *, peak: float = 100.0) -> Figures:
     )
 
 
+@pytest.mark.slow
 def test_a_program_compared_with_itself_differs_in_one_comparison_of_twenty_at_most() -> None:
     rng = random.Random(1)
     count = 200

@@ -74,6 +74,7 @@ def test_blocks_read_at_once_change_no_figure(walker: Callable[..., None]) -> No
     assert_same(large, small)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(32,), (4096,), (40_000,), (3_000_000,), (32, 5000), (32, 32, 48, 70_000)])
 def test_blocks_of_every_size_are_found_among_words_that_look_like_sizes(sizes: tuple[int, ...]) -> None:
     heap = make_heap(60 if max(sizes) > 1 << 20 else 3000, 10, decoys=True, sizes=sizes)
@@ -82,6 +83,7 @@ def test_blocks_of_every_size_are_found_among_words_that_look_like_sizes(sizes: 
     assert_same(plain, quick)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("walker", WALKERS)
 @pytest.mark.parametrize("block_bytes", [1 << 13, 1 << 20])
 @pytest.mark.parametrize("sizes", [(), (32, 48, 2000), (3000, 5000), (16, 140_000)])

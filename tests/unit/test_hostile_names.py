@@ -42,6 +42,7 @@ def growth(path: Path) -> Diff:
     return as_growth(load_from_profile(open_profile(path, Reading()), None).snapshot)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["xtleak.kcg", "dhat.json", "ht.zst", "go2.txt", "tc.raw", "by-hand.heapz"])
 def test_hostile_names_lose_no_byte_and_move_no_cursor(name: str, tmp_path: Path) -> None:
     chance, original, read = random.Random(name), capture(name), 0

@@ -258,11 +258,13 @@ def test_an_unreadable_recipe_is_one_sentence(name: str, tmp_path: Path) -> None
         load_recipe(tmp_path / name)
 
 
+@pytest.mark.slow
 def test_a_recipe_cut_anywhere_is_read_or_refused_in_a_sentence() -> None:
     for end in range(len(FULL)):
         assert all(":" in problem for problem in problems(FULL[:end]))
 
 
+@pytest.mark.slow
 def test_a_recipe_with_any_character_replaced_is_read_or_refused_in_a_sentence() -> None:
     chance = random.Random(20240607)
     nasty = "\t\n:#-[]{}&*!|>'\"%@`,? \\\0\x85\u2028\ufeff\ud800\x1b0ü"

@@ -56,6 +56,7 @@ def whole_or_said(data: bytes, folder: Path, whole: int) -> None:
     assert profile.snapshots[0].total_bytes == whole or profile.notices
 
 
+@pytest.mark.slow
 # A heaptrack that was killed leaves whole lines: what there was until then is no cut file.
 @pytest.mark.parametrize("name", [name for name in CUT if name != "ht.zst"])
 def test_a_file_cut_after_any_line_is_never_taken_for_a_whole_one(tmp_path: Path, name: str) -> None:
@@ -343,6 +344,7 @@ def test_ten_thousand_frames_and_a_name_of_a_megabyte_are_read_from_a_protobuf(t
     assert found.bytes[0] == 7 and found.frames[found.frame[1]].function == "\udcff\x1b[2J"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dhat", "heaptrack", "callgrind", "java-heapz", "pprof-raw", "gperftools"])
 def test_long_names_and_hostile_bytes_are_kept_and_printed_safely(
     tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
@@ -382,6 +384,7 @@ def test_counts_that_no_memory_has_are_refused_by_every_format(tmp_path: Path, n
     assert refused(tmp_path, data, name).slug in ("count-too-big", "negative-count", "unknown-line")
 
 
+@pytest.mark.slow
 def test_many_equal_lines_take_no_more_memory_than_one(tmp_path: Path) -> None:
     file = tmp_path / "folded.gz"
     file.write_bytes(gzip.compress(b"main;allocate 2\n" * 200_000 + b"main;other 1\n"))

@@ -30,6 +30,7 @@ def named(name: str, seed: int = 0) -> Labelled:
     return next(series for series in make_set(seed) if series.name == name)
 
 
+@pytest.mark.slow
 def test_nineteen_verdicts_in_twenty_are_right_and_none_calls_a_flat_series_growing() -> None:
     labelled = [series for seed in range(3) for series in make_set(seed)]
     assert len(labelled) >= 120
@@ -42,6 +43,7 @@ def test_nineteen_verdicts_in_twenty_are_right_and_none_calls_a_flat_series_grow
     ]
 
 
+@pytest.mark.slow
 def test_no_leak_of_any_kind_passes_as_a_level_and_no_level_as_a_leak() -> None:
     labelled = make_bar(0)
     verdicts = [(series, judge(series.times, series.values)) for series in labelled]
@@ -236,6 +238,7 @@ def test_a_rising_floor_is_measured_on_the_troughs_not_through_the_teeth() -> No
     assert verdict.slope.value == pytest.approx(30 * KIB, rel=0.15)
 
 
+@pytest.mark.slow
 def test_irregular_teeth_over_a_leak_show_it_and_never_level_off() -> None:
     for seed in range(10):
         found = named("irregular teeth, rising floor", seed)
@@ -245,6 +248,7 @@ def test_irregular_teeth_over_a_leak_show_it_and_never_level_off() -> None:
         assert verdict.slope.value == pytest.approx(60 * KIB, rel=0.3)
 
 
+@pytest.mark.slow
 def test_noise_that_wanders_is_no_sawtooth_with_a_rising_floor() -> None:
     rng = random.Random(5)
     for _ in range(15):

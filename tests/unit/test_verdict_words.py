@@ -52,6 +52,7 @@ def random_series(rng: random.Random) -> tuple[list[float], list[float]]:
     return [0.2 * number for number in range(len(values))], values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_no_sentence_names_a_kind_that_an_interval_beside_it_excludes(part: int) -> None:
     for number in range(part, COUNT, PARTS):
