@@ -27,6 +27,7 @@ from gdbmem.arguments import ArgumentParser, add_output_options, value
 from gdbmem.cli.kept import add_kind_options, diff_kept, judge_kept, kept_kind
 from gdbmem.cli.reading import add_reading_options, collector_paused, read_options_from, source_roots
 from gdbmem.errors import GdbmemError, UsageError
+from gdbmem.exit_status import ExitStatus
 from gdbmem.model.diff import Diff
 from gdbmem.report.output import open_output
 from gdbmem.text import printable
@@ -34,9 +35,6 @@ from gdbmem.units import format_delta, format_size, parse_size
 
 if TYPE_CHECKING:
     from gdbmem.model.holding import Holding
-
-STATUS_NOT_MET = 4
-STATUS_NOT_JUDGED = 125
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -93,7 +91,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         if arguments.fail_on is None:
             raise
         print(f"gdbmem: not judged: {printable(str(error))}", file=sys.stderr)
-        return STATUS_NOT_JUDGED
+        return ExitStatus.NOT_JUDGED
     if arguments.fail_on is None:
         return 0
     return _judge(diff, query, arguments)
@@ -158,4 +156,4 @@ def _judge(diff: Diff, query: Query, arguments: argparse.Namespace) -> int:
     )
     verdict = "not judged" if found.met is None else "not met"
     print(f"gdbmem: {verdict}: {text}; --fail-on allows {format_size(limit_bytes)}{more}", file=sys.stderr)
-    return STATUS_NOT_JUDGED if found.met is None else STATUS_NOT_MET
+    return ExitStatus.NOT_JUDGED if found.met is None else ExitStatus.NOT_MET

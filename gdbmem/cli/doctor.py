@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gdbmem.arguments import ArgumentParser, add_output_options
+from gdbmem.exit_status import ExitStatus
 from gdbmem.report.output import open_output
 from gdbmem.text import printable
 
@@ -39,8 +40,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 def _status(checks: Sequence[Check]) -> int:
     failed = [check for check in checks if check.needed and not check.ok]
     if any(check.is_tool for check in failed):
-        return 3
-    return 1 if failed else 0
+        return ExitStatus.MISSING_TOOL
+    return ExitStatus.ERROR if failed else ExitStatus.DONE
 
 
 def _as_object(checks: Sequence[Check]) -> dict[str, object]:

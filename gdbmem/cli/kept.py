@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from gdbmem.api.runs import CONTAINERS, LEDGER, Run, growth, kind_of, load_kept, load_kept_pair
+from gdbmem.exit_status import ExitStatus
 from gdbmem.units import format_delta, format_size
 
 if TYPE_CHECKING:
@@ -80,4 +81,4 @@ def judge_kept(kind: str, grown: int, limit_bytes: int) -> int:
         f" --fail-on allows {format_size(limit_bytes)}",
         file=sys.stderr,
     )
-    return 4
+    return ExitStatus.NOT_MET

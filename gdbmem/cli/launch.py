@@ -17,6 +17,7 @@ from gdbmem.arguments import ArgumentParser, add_output_options, add_run_options
 from gdbmem.engines.engine import NAMES, options_of, table
 from gdbmem.engines.massif import TIME_UNITS
 from gdbmem.errors import GdbmemError, UsageError
+from gdbmem.exit_status import ExitStatus
 from gdbmem.launch.program import NotExecutableError, NotFoundError, find_program
 from gdbmem.text import printable
 
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
     from gdbmem.engines.engine import EngineOptions
     from gdbmem.launch.job import Job
     from gdbmem.launch.program import Program
-
-STATUS_FAILED = 125
-STATUS_NOT_EXECUTABLE = 126
-STATUS_NOT_FOUND = 127
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -147,10 +144,10 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 def launch_status(error: GdbmemError) -> int:
     """Return the exit status for a launch that *error* ended, as timeout(1) has it."""
     if isinstance(error, NotFoundError):
-        return STATUS_NOT_FOUND
+        return ExitStatus.NOT_FOUND
     if isinstance(error, NotExecutableError):
-        return STATUS_NOT_EXECUTABLE
-    return STATUS_FAILED
+        return ExitStatus.NOT_EXECUTABLE
+    return ExitStatus.FAILED
 
 
 def _parse(own: list[str], parser: ArgumentParser) -> argparse.Namespace:

@@ -13,6 +13,7 @@ from typing import Optional, Protocol
 from gdbmem import __version__
 from gdbmem.arguments import ArgumentParser, ParserExit
 from gdbmem.errors import GdbmemError, InputError, MissingToolError, UsageError, internal_error
+from gdbmem.exit_status import ExitStatus
 from gdbmem.text import printable
 
 # name → what it does, in one line. The module of the same name in cli/ holds add_arguments() and run().
@@ -36,12 +37,6 @@ SUBCOMMANDS = {
 
 # They end without taking down one by one what they have read or imported, which would take a tenth of their time.
 END_AT_ONCE = ("show", "diff", "monitor")
-
-STATUS_ERROR = 1
-STATUS_USAGE = 2
-STATUS_MISSING_TOOL = 3
-STATUS_FAILED = 125
-STATUS_INTERRUPTED = 130
 
 
 class Subcommand(Protocol):
@@ -76,12 +71,12 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return 128 + 13
     except KeyboardInterrupt:
         print("gdbmem: interrupted", file=sys.stderr)
-        return STATUS_INTERRUPTED
+        return ExitStatus.INTERRUPTED
     except GdbmemError as error:
         return _complain(error)
     except Exception as error:  # noqa: BLE001  (a host: nothing else may leave)
         status = _unexpected(error)
-        return STATUS_FAILED if _is_judge_or_runner(words) else status
+        return ExitStatus.FAILED if _is_judge_or_runner(words) else status
     return status
 
 
@@ -106,7 +101,7 @@ def _unexpected(error: Exception) -> int:
             )
         )
     print(f"gdbmem: {printable(internal_error(error))}", file=sys.stderr)
-    return STATUS_ERROR
+    return ExitStatus.ERROR
 
 
 def _missing_package(error: Exception) -> Optional[MissingToolError]:
@@ -145,7 +140,7 @@ def _give_up_output() -> None:
 def _dispatch(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(_overview())
-        return 0 if words else STATUS_USAGE
+        return 0 if words else ExitStatus.USAGE
     name, rest = words[0], words[1:]
     if name in ("--version", "-V"):
         print(f"gdbmem {__version__}")
@@ -192,10 +187,10 @@ def _overview() -> str:
 def _complain(error: GdbmemError) -> int:
     print(f"gdbmem: {printable(str(error))}", file=sys.stderr)
     if isinstance(error, UsageError):
-        return STATUS_USAGE
+        return ExitStatus.USAGE
     if isinstance(error, MissingToolError):
-        return STATUS_MISSING_TOOL
-    return STATUS_ERROR
+        return ExitStatus.MISSING_TOOL
+    return ExitStatus.ERROR
 
 
 if __name__ == "__main__":

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from gdbmem.monitoring.triggers import Condition
 
-STATUS_NOT_MET = 4
-
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the options of `gdbmem monitor`."""

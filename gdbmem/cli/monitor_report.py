@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional, TextIO
 
-from gdbmem.cli.launch import STATUS_FAILED
-from gdbmem.cli.monitor import STATUS_NOT_MET, plot_kind
+from gdbmem.cli.monitor import plot_kind
 from gdbmem.cli.monitor_outputs import Outputs, prepare_outputs
+from gdbmem.exit_status import ExitStatus
 from gdbmem.model.series import TREE
 from gdbmem.model.series_summary import LineSummary, SeriesSummary
 from gdbmem.model.verdict import Verdict
@@ -164,11 +164,11 @@ def exit_status(
     if fail_on is None:
         return status
     if any(is_met(verdict, *fail_on) for verdict in verdicts):
-        return STATUS_NOT_MET
+        return ExitStatus.NOT_MET
     if failure:
         return failure
     if fail_on[0] != "inconclusive" and any(_leaves_open(verdict, fail_on[0]) for verdict in verdicts):
-        return STATUS_FAILED
+        return ExitStatus.FAILED
     return 0
 
 

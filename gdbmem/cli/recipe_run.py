@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Optional, TextIO
 
 from gdbmem.analysis.profiles.query import Query, read_known
-from gdbmem.cli.launch import STATUS_FAILED, engine_options, make_job, resolve_engine
+from gdbmem.cli.launch import engine_options, make_job, resolve_engine
 from gdbmem.cli.recipe_verdicts import Compared, compare_all, interruption
 from gdbmem.engines.engine import options_of, table
 from gdbmem.errors import Notice
+from gdbmem.exit_status import ExitStatus
 from gdbmem.launch.interactive import shown
 from gdbmem.launch.program import find_program
 from gdbmem.launch.unattended import Outcome, play_recipe
@@ -36,7 +37,6 @@ from gdbmem.text import printable
 if TYPE_CHECKING:
     import argparse
 
-STATUS_TIMED_OUT = 124
 _MOST_PATHS = 10  # of containers that changed, as of call paths
 
 
@@ -68,7 +68,7 @@ def run_recipe(
             if junit is not None:
                 _write_junit(recipe, result, outcome, junit)
         _say(outcome, result.reasons, json=args.json)
-        return STATUS_FAILED if left_out is not None else _status(outcome, result.verdicts)
+        return ExitStatus.FAILED if left_out is not None else _status(outcome, result.verdicts)
     finally:
         # Also where what follows the run went wrong, or took too long for whoever waits.
         if outcome is not None and not args.quiet:
@@ -211,11 +211,11 @@ def _status(outcome: Outcome, verdicts: Sequence[Verdict]) -> int:
     if verdicts:
         # What was captured before a failure is judged all the same: a broken expectation is news.
         status = recipe_status(verdicts)
-        return STATUS_FAILED if status == 0 and outcome.failure else status
+        return ExitStatus.FAILED if status == 0 and outcome.failure else status
     if outcome.timed_out:
-        return STATUS_TIMED_OUT
+        return ExitStatus.TIMED_OUT
     if outcome.failure or outcome.status is None:
-        return STATUS_FAILED
+        return ExitStatus.FAILED
     if any(notice.slug.startswith("point-") for notice in outcome.notices):
-        return STATUS_FAILED
+        return ExitStatus.FAILED
     return outcome.status

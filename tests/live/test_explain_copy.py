@@ -122,7 +122,7 @@ def test_no_copy_is_left_when_the_analysis_fails(program: Program) -> None:
 def test_no_copy_is_left_when_gdbmem_is_ended(number: signal.Signals, program: Program) -> None:
     code = (
         "import sys, time\n"
-        "from gdbmem.launch import live_process\n"
+        "from gdbmem.inspection import live_process\n"
         "def wait(*words, **options):\n"
         "    print('copied', flush=True)\n"
         "    time.sleep(60)\n"

@@ -32,7 +32,7 @@ LAYERS = [
     "linux",
     "model",
 ]
-GROUND = {"arguments", "arrays", "errors", "files", "text", "units"}
+GROUND = {"arguments", "arrays", "errors", "exit_status", "files", "text", "units"}
 EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "base", "json", "gdb", "misc"}
 # Absent from gdb's own Python, or slow to import there.
 NOT_WHILE_GDB_LOADS = {"yaml", "inotify_simple", "rich", "pygments", "numpy"}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gdbmem.errors import Notice
+from gdbmem.exit_status import ExitStatus
 from gdbmem.model.expectation import Verdict
 
 FORMAT_VERSION = 1
@@ -67,8 +68,8 @@ def verdict_line(verdict: Verdict) -> str:
 def recipe_status(verdicts: Sequence[Verdict]) -> int:
     """Return the exit status: 0 all met, 4 one is not met, 125 one could not be judged."""
     if any(verdict.met is False for verdict in verdicts):
-        return 4
-    return 125 if any(verdict.met is None for verdict in verdicts) else 0
+        return ExitStatus.NOT_MET
+    return ExitStatus.NOT_JUDGED if any(verdict.met is None for verdict in verdicts) else ExitStatus.DONE
 
 
 def verdict_object(verdict: Verdict) -> dict[str, Any]:
