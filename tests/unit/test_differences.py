@@ -92,7 +92,10 @@ def test_growth_outside_the_heap_is_no_standstill(tmp_path: Path, capsys: pytest
     after.write_text(grown.replace("mem_heap_extra_B=0", "mem_heap_extra_B=44000"))
     assert main(["diff", str(before), str(after), "--fail-on", "0"]) == 4
     shown = capsys.readouterr()
-    assert "stacks grew by 5.7 MiB, the allocator's own grew by 43.0 KiB" in shown.out
+    assert (
+        "; beside the heap stacks grew by 5.7 MiB and the allocator's own bytes grew by 43.0 KiB\n"
+        in shown.out
+    )
     assert "stacks, outside the heap" in shown.out
     assert "+5.8 MiB of it outside the heap" in shown.err
     assert main(["diff", str(before), str(after), "--fail-on", "6MiB"]) == 0

@@ -19,19 +19,22 @@ from gdbmem.units import format_delta, format_size
 _MOST_NAMED = 3
 # Some may be left of what went back: "+4.0 MiB, went back" would deny itself.
 _TREND_WORDS = {WENT_BACK: "most went back"}
+_OUTSIDE_NOUNS = {"the allocator's own": "the allocator's own bytes"}
 _SPREAD = 0.05  # a line with less than this share is no answer
 
 
 def answer_diff(diff: Diff, query: Query) -> str:
     """Return how *diff* answers "what grew?", as in ``heap grew by …``; of a series: what grows steadily."""
     ranking = rank(diff, replace(query, by="line", top=None, min_bytes=0, all_frames=False))
+    change, left_out = _heap_change(diff, query, ranking), _left_out(ranking, query)
     if diff.course:
-        change = f"{_change(diff, query, ranking)} ({len(diff.course)} snapshots)"
-        return f"{change}{_left_out(ranking, query)}{_trend(ranking)}"
-    if query.by_blocks:
+        change += f" ({len(diff.course)} snapshots){left_out}{_trend(ranking)}"
+    elif query.by_blocks:
         blocks = f"{ranking.total.delta_blocks or 0:+,} blocks"
-        return f"{_change(diff, query, ranking)}, {blocks}{_left_out(ranking, query)}{_most_blocks(ranking, sign='+')}"
-    return f"{_change(diff, query, ranking)}{_left_out(ranking, query)}{_culprit(ranking, query)}"
+        change += f", {blocks}{left_out}{_most_blocks(ranking, sign='+')}"
+    else:
+        change += f"{left_out}{_culprit(ranking, query)}"
+    return f"{change}{_outside(diff)}"  # last: "all of it" is of the heap alone
 
 
 def answer_snapshot(diff: Diff, query: Query, *, moment: str) -> str:
@@ -54,17 +57,14 @@ def site_name(row: Row) -> str:
     return "call sites that the file leaves out" if row.is_cut else "call sites that are under the threshold"
 
 
-def _change(diff: Diff, query: Query, ranking: Ranking) -> str:
-    return f"{_heap_change(diff, query, ranking)}{_outside(diff)}"
-
-
 def _outside(diff: Diff) -> str:
+    changes = [(_OUTSIDE_NOUNS.get(one.name, one.name), one.delta_bytes) for one in diff.outside]
     parts = [
-        f", {one.name} {'grew' if one.delta_bytes > 0 else 'shrank'} by {format_size(abs(one.delta_bytes))}"
-        for one in diff.outside
-        if one.delta_bytes
+        f"{noun} {'grew' if delta > 0 else 'shrank'} by {format_size(abs(delta))}"
+        for noun, delta in changes
+        if delta
     ]
-    return "".join(parts)
+    return f"; beside the heap {' and '.join(parts)}" if parts else ""
 
 
 def _heap_change(diff: Diff, query: Query, ranking: Ranking) -> str:
