@@ -25,7 +25,7 @@ class Animal:
     about: str
     build: Build = C
     words: tuple[str, ...] = (HALF_FREED,)  # its natures
-    small: tuple[str, ...] = ()  # these instead where valgrind runs it
+    small: tuple[str, ...] = ()  # these instead where each of its allocations costs microseconds
     keeper: tuple[str, ...] = ()  # the command that starts it, where that is part of its nature
     env: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[str, ...] = ()  # tools, libraries ("*.so*"), "root", "swap", "huge pages"

@@ -326,7 +326,7 @@ def _has_begun(pid: int, folder: Path) -> bool:
 
 
 def _by_launch(animal: Animal, command: Command, folder: Path) -> Seen:
-    program, *arguments = command_of(animal, small=command.valgrind)
+    program, *arguments = command_of(animal, small=command.is_slowed)
     report = Report(folder)
     words = [GDBMEM, *command.words, *settings_of(animal), program, "--", *arguments]
     env = {"ZOO_REPORT": str(report.path)}
@@ -366,7 +366,7 @@ def _masks_are_its_own(report: Report) -> None:
 
 
 def _by_start(animal: Animal, command: Command, folder: Path) -> Seen:
-    program = command_of(animal, small=command.valgrind)
+    program = command_of(animal, small=command.is_slowed)
     report = Report(folder)
     words = [word for pattern in command.words for word in filled(pattern, animal, program, folder, report)]
     done = _shell(command, words, folder, {**environment_of(animal, report), "ZOO_TURNS": "60"})

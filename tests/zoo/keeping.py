@@ -22,7 +22,7 @@ from tests.zoo.vitals import children_of, status_of
 SECONDS_TO_BE_READY = 60
 _WORDS = (
     "ready", "pid", "ticks", "signals", "last_signal", "interrupted", "live_blocks", "live_bytes", "blocked",
-    "ignored", "order", "refused", "tick_bytes",
+    "ignored", "order", "refused", "tick_bytes", "asked_bytes",
 )  # fmt: skip  # as in sources/report.h
 END, GO_ON, WAIT_LONG, LATER = 1, 0, 3, 5
 

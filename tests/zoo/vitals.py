@@ -51,7 +51,7 @@ def read_vitals(pid: int) -> Vitals:
         children=frozenset(family),
         zombies=sum(is_zombie(child) for child in family),
         files=frozenset(_files(pid)),
-        rss_bytes=int(whole.get("VmRSS", "0 kB").split()[0]) * 1024,
+        rss_bytes=max(int(one.get("VmRSS", "0 kB").split()[0]) for one in (whole, *threads)) * 1024,
     )
 
 
@@ -164,6 +164,13 @@ def _threads(pid: int) -> Iterator[dict[str, str]]:
             continue  # it has ended meanwhile
 
 
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
 def _all_pending(threads: list[dict[str, str]]) -> int:
     bits = 0
     for thread in threads:
@@ -172,11 +179,7 @@ def _all_pending(threads: list[dict[str, str]]) -> int:
 
 
 def _files(pid: int) -> Iterator[str]:
-    folder = Path(f"/proc/{pid}/fd")
-    try:
-        entries = list(folder.iterdir())
-    except OSError:
-        return
+    entries = [entry for task in _tasks(pid) for entry in _listed(task / "fd")]  # of threads that live
     for entry in entries:
         try:
             yield f"{entry.name} → {os.readlink(entry)}"  # noqa: PTH115

@@ -53,11 +53,13 @@ static void *known_block(size_t size)
   memset(block, 1, size);
   report->live_blocks++;
   report->live_bytes += malloc_usable_size(block) + sizeof(size_t);
+  report->asked_bytes += size;
   return block;
 }
 
-static void free_known(void *block)
+static void free_known(void *block, size_t size)
 {
+  report->asked_bytes -= size;
   report->live_blocks--;
   report->live_bytes -= malloc_usable_size(block) + sizeof(size_t);
   free(block);
@@ -73,7 +75,7 @@ static void have_heap(const char *words)
   n_blocks = count;
   for (size_t i = 0; i < count; i++) blocks[i] = known_block(size);
   for (size_t i = 0; i + 1 < count; i += 2) {
-    free_known(blocks[i]);
+    free_known(blocks[i], size);
     blocks[i] = NULL;
   }
 }
@@ -89,7 +91,7 @@ static void have_scattered(const char *words)
   size_t stride = 7368787 % count | 1; /* odd, so that it meets all where count is a power of two; else most */
   for (size_t i = 0, at = 0; i < count / 2; i++, at = (at + stride) % count)
     if (blocks[at]) {
-      free_known(blocks[at]);
+      free_known(blocks[at], size);
       blocks[at] = NULL;
     }
 }
@@ -125,11 +127,11 @@ static void have_corrupt_heap(const char *how)
   for (int i = 0; i < 4000; i++) small[i] = known_block(40);
   for (int i = 0; i < 64; i++) large[i] = known_block(5000);
   char *first = heap_start(); /* tcache's own block comes first, then what stdio has for the file just read */
-  for (int i = 0; i < 4000; i += 2) free_known(small[i]);
-  for (int i = 0; i < 64; i += 2) free_known(large[i]);
-  free_known(known_block(3000)); /* from the tail of the first free one: the others are sorted into bins */
+  for (int i = 0; i < 4000; i += 2) free_known(small[i], 40);
+  for (int i = 0; i < 64; i += 2) free_known(large[i], 5000);
+  free_known(known_block(3000), 3000); /* from the tail of the first free one: the others are sorted into bins */
   last = known_block(60000);
-  for (int i = 3001; i < 3007; i += 2) free_known(small[i]); /* into a fastbin: the tcache is full */
+  for (int i = 3001; i < 3007; i += 2) free_known(small[i], 40); /* into a fastbin: the tcache is full */
   size_t *live = header(small[2001]), *freed = header(large[32]), *fast = header(small[3003]), *top;
   top = (size_t *)((char *)header(last) + (*header(last) & ~7ul));
   uint16_t *counts = (uint16_t *)(first + 16);
@@ -257,6 +259,7 @@ static void *rest_for_ever(void *here)
 #endif
   void *own = malloc(100);
   __atomic_fetch_add(&report->live_blocks, 1, __ATOMIC_RELAXED);
+  __atomic_fetch_add(&report->asked_bytes, 100, __ATOMIC_RELAXED);
   __atomic_fetch_add(&report->live_bytes, malloc_usable_size(own) + sizeof(size_t), __ATOMIC_RELAXED);
   if (here) pthread_barrier_wait(here);
   for (;;) pause();
@@ -352,7 +355,7 @@ static void *become_itself(void *none)
 static void have_exec_in_thread(const char *none)
 {
   (void)none;
-  report->live_blocks = report->live_bytes = 0; /* of the image before */
+  report->live_blocks = report->live_bytes = report->asked_bytes = 0; /* of the image before */
   pthread_t thread;
   if (pthread_create(&thread, NULL, become_itself, NULL)) fail("pthread_create");
 }

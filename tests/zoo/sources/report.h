@@ -24,6 +24,7 @@ struct report {
   volatile uint64_t order;       /* written by the keeper: 1: end with status 7; 3: stay in wait_long(); 5: dlopen, fork, start a thread */
   volatile uint64_t refused;     /* system calls of its own that failed, and must not */
   volatile uint64_t tick_bytes;  /* what one line of tick() makes resident */
+  volatile uint64_t asked_bytes; /* of malloc for the live blocks: what profilers count, without its words and rounding */
 };
 
 static struct report *report;
