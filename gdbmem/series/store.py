@@ -44,6 +44,10 @@ _MOST_SECONDS, _STEPS = (
     300.0,
     10_000_000,
 )  # a reader is ended after; looked at so often, in SQLite's instructions
+_OPENING_SECONDS = (
+    10.0  # that opening waits for a lock: whoever opened last may recover the database, or fold it up
+)
+_WRITING_SECONDS = 0.25  # that a write waits: it is tried again with the next look
 _MOST_WAITING = 20_000  # looks kept in memory while the disk is full or the database is locked
 
 
@@ -71,6 +75,7 @@ class SeriesWriter:
             _check_version(self._connection, folder)
             _prepare(self._connection)
             self.facts = read_facts(self._connection)
+            self._connection.execute(f"PRAGMA busy_timeout = {round(1000 * _WRITING_SECONDS)}")
         except sqlite3.DatabaseError as error:
             os.close(self._lock)
             raise _damaged(folder, error) if facts is None else _unwritable(folder, error) from None
@@ -419,7 +424,7 @@ def _connect_reader(path: Path) -> sqlite3.Connection:
         if path.with_name(path.name + suffix).is_symlink():
             raise sqlite3.DatabaseError(f"{path.name}{suffix} is a link")
     address = f"file:{quote(str(path.absolute()))}?mode=ro"
-    connection = sqlite3.connect(address, timeout=0.25, check_same_thread=False, uri=True)
+    connection = sqlite3.connect(address, timeout=_OPENING_SECONDS, check_same_thread=False, uri=True)
     began = time.monotonic()
     # Called again and again while a statement runs; true ends it.
     connection.set_progress_handler(lambda: time.monotonic() - began > _MOST_SECONDS, _STEPS)
@@ -443,7 +448,7 @@ def _columns(connection: sqlite3.Connection) -> set[str]:
 def _connect(path: Path) -> sqlite3.Connection:
     # SQLite gives what it puts beside a database the rights of that.
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-    return sqlite3.connect(path, timeout=0.25, check_same_thread=False)
+    return sqlite3.connect(path, timeout=_OPENING_SECONDS, check_same_thread=False)
 
 
 def _take_lock(folder: Path, *, create: bool = True) -> int:
@@ -461,7 +466,13 @@ def _take_lock(folder: Path, *, create: bool = True) -> int:
     return descriptor
 
 
-def _damaged(folder: Path, error: Exception) -> Damaged:
+def _damaged(folder: Path, error: Exception) -> InputError:
+    if isinstance(error, sqlite3.OperationalError) and "locked" in str(error):
+        return InputError(
+            f"another program keeps the series in {printable(str(folder))} locked",
+            slug="series-in-use",
+            hint="see who has it open (fuser), and try again",
+        )
     return Damaged(
         f"the series in {printable(str(folder))} can't be read: {printable(str(error))}",
         slug="series-damaged",

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 import pexpect
 import pytest
@@ -76,9 +76,11 @@ def awake(starts: Callable[..., subprocess.Popen[bytes]]) -> subprocess.Popen[by
     return target
 
 
-def wait_until(holds: Callable[[], bool]) -> None:
+def wait_until(holds: Callable[[], bool], watching: Optional[subprocess.Popen[bytes]] = None) -> None:
+    """Wait until it *holds*, or for the end of the monitor that is to bring it about."""
     deadline = time.monotonic() + 20
     while not holds():
+        assert watching is None or watching.poll() is None, f"it ended with {watching.returncode}"
         assert time.monotonic() < deadline, "it never came"
         time.sleep(0.02)
 
@@ -240,7 +242,7 @@ def test_kill_9_of_the_monitor_loses_one_interval_and_resume_goes_on(
     target = starts(*SLEEPS)
     watching = starts(GDBMEM, "monitor", "-q", "--interval", "50ms", "--run", "run", str(target.pid))
     run = scratch / "run"
-    wait_until(lambda: samples_in(run) >= 20)
+    wait_until(lambda: samples_in(run) >= 20, watching)
     before = samples_in(run)
     watching.kill()
     watching.wait()
@@ -401,12 +403,12 @@ def test_a_stopped_monitor_leaves_a_gap_that_is_said(
     watching = starts(
         GDBMEM, "monitor", "-q", "--interval", "50ms", "--run", "run", str(target.pid), stdout=subprocess.PIPE
     )
-    wait_until(lambda: samples_in(scratch / "run") > 20)
+    wait_until(lambda: samples_in(scratch / "run") > 20, watching)
     watching.send_signal(signal.SIGSTOP)
     time.sleep(1.5)  # as a suspended machine would
     watching.send_signal(signal.SIGCONT)
     more = samples_in(scratch / "run") + 20
-    wait_until(lambda: samples_in(scratch / "run") > more)
+    wait_until(lambda: samples_in(scratch / "run") > more, watching)
     watching.send_signal(signal.SIGINT)
     output, _ = watching.communicate(timeout=20)
     assert b"note: nothing was recorded for " in output
@@ -553,7 +555,7 @@ def test_a_run_folder_that_goes_is_said_at_once_and_not_called_a_full_disk(
         GDBMEM, "monitor", "--plain", "--interval", "20ms", "--run", "run", str(target.pid),
         stderr=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
-    wait_until(lambda: samples_in(scratch / "run") > 20)
+    wait_until(lambda: samples_in(scratch / "run") > 20, watching)
     before = samples_in(scratch / "run")
     (scratch / "run").rename(scratch / "renamed")
     if how == "removed":

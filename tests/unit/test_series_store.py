@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,6 +91,46 @@ def test_samples_wait_in_memory_while_the_database_is_locked(writer: SeriesWrite
     other.close()
     assert writer.append(5.0, [(1, reading)]) == ""
     assert [t for t, _ in Recording(tmp_path).points(1, "rss_bytes")] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+@contextlib.contextmanager
+def locked_for(seconds: float, folder: Path) -> Iterator[None]:
+    """Hold the lock of the database in *folder*, as a reader that recovers it or a slow disk does."""
+    other = sqlite3.connect(folder / DATABASE, check_same_thread=False)
+    other.execute("BEGIN EXCLUSIVE")
+    release = threading.Timer(seconds, other.rollback)
+    release.start()
+    try:
+        yield
+    finally:
+        release.join()
+        other.close()
+
+
+def test_a_database_that_is_locked_for_a_second_is_waited_for_and_not_called_damaged(tmp_path: Path) -> None:
+    SeriesWriter(tmp_path, facts()).close()
+    with locked_for(0.8, tmp_path):
+        SeriesWriter(tmp_path).close()
+    with locked_for(0.8, tmp_path):
+        add_mark(tmp_path, "meanwhile", 1.0)
+    assert [mark.text for mark in Recording(tmp_path).marks] == ["meanwhile"]
+
+
+def test_a_database_that_stays_locked_is_in_use_and_not_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    SeriesWriter(tmp_path, facts()).close()
+    monkeypatch.setattr(store, "_OPENING_SECONDS", 0.1)
+    other = sqlite3.connect(tmp_path / DATABASE)
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(InputError) as resumed:
+        SeriesWriter(tmp_path)
+    with pytest.raises(InputError) as marked:
+        add_mark(tmp_path, "meanwhile", 1.0)
+    other.close()
+    for caught in (resumed, marked):
+        assert not isinstance(caught.value, Damaged)
+        assert caught.value.slug == "series-in-use"
 
 
 def test_samples_wait_in_memory_while_the_disk_is_full(writer: SeriesWriter, tmp_path: Path) -> None:
