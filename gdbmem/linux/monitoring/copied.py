@@ -1,12 +1,14 @@
 """Copy-on-write by process: pages that a forked process shared with its parent, and has copied since.
 
 A copy leaves the resident set as it was, makes a shared page private and dirty, and is one minor fault. So between two
-reads of smaps_rollup faults tell of copies; of a process that has ended, its parent knows the faults.
+reads of smaps_rollup faults tell of copies; of a process that has ended, its parent knows the faults. A process that
+lived between two reads has copied as much for each fault as those that the same parent has forked and that were read.
 """
 
 from __future__ import annotations
 
 import os
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Optional
 
@@ -16,6 +18,10 @@ from gdbmem.model.series import Reading
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _ENOUGH_FAULTS = 32  # between two reads, to say how much of a page each has copied
 _LEAST_BYTES = 64 << 10  # that a process must have copied to be counted as one that has
+_MOST_UNREAD = 1000  # of one parent
+_STAYS_SECONDS = (
+    0.1  # by when a forked process has executed another program, if that is what it was forked for
+)
 
 
 @dataclass
@@ -23,6 +29,7 @@ class _Copier:
     """One forked process; sizes are bytes."""
 
     parent: int
+    born: float
     image: tuple[bytes, ...]  # of the program that it shares with its parent
     anonymous: Optional[int]  # resident at its birth; None until the first read, where that was not seen
     dirty: int = 0  # private already then
@@ -30,6 +37,16 @@ class _Copier:
     faults: int = 0  # when that was read, and at the last look
     last_faults: int = 0
     each: float = 0.0  # by so much a fault has copied, between the last two reads
+    is_read: bool = False
+    stays: bool = False  # it was seen not to have executed another program
+    left: bool = (
+        False  # it has; its faults are no copies any more, but its parent's count of them has them too
+    )
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it may yet execute another program."""
+        return not (self.is_read or self.stays or self.left)
 
     def at(self, faults: int) -> float:
         """Return what it had copied when it had had *faults*: as much for each as before the last read."""
@@ -39,13 +56,24 @@ class _Copier:
 
 @dataclass
 class _Parent:
-    """The faults of a process's children that it has waited for, and those whose last faults are still to be told."""
+    """The faults of a process's children that it has waited for, and those whose last faults are still to be told.
+
+    *unread* are the dead, with their last faults, of which nothing can be said until one of their siblings is read.
+    """
 
     t: float  # of the last look
     before: int  # at the look before, and at the last
     now: int
     base: int = 0  # when all of the *dead* were alive
     dead: list[_Copier] = field(default_factory=list)
+    copied: float = 0.0  # by all of its children that were read, with so many faults
+    faults: int = 0
+    unread: deque[tuple[_Copier, int]] = field(default_factory=lambda: deque(maxlen=_MOST_UNREAD))
+
+    @property
+    def each(self) -> Optional[float]:
+        """The bytes that a fault of its children copies; None where that is not known."""
+        return self.copied / self.faults if self.faults >= _ENOUGH_FAULTS else None
 
 
 class CopiedPages:
@@ -56,25 +84,32 @@ class CopiedPages:
         self._parents: dict[int, _Parent] = {}
         self._dead_bytes = 0.0
         self._dead_copiers = 0
+        self._most_bytes = 0
 
-    def born(self, pid: int, files: ProcessFiles, parent: ProcessFiles, *, now: bool) -> None:
-        """Begin to count for *pid*, which *parent* has forked, just *now* or at some time before."""
+    @property
+    def next_look(self) -> Optional[float]:
+        """When to look at the last born once more: only those that stay what they are can have copied."""
+        new = [copier.born for copier in self._alive.values() if copier.is_new]
+        return min(new) + _STAYS_SECONDS if new else None
+
+    def born(self, pid: int, files: ProcessFiles, parent: ProcessFiles, t: float, *, now: bool) -> None:
+        """Begin to count for *pid*, which *parent* has forked, just *now*, at *t*, or at some time before."""
         try:
             image = files.image()
             if image == parent.image():
                 statm = files.statm()
                 anonymous = statm.rss_bytes - statm.shared_bytes
-                self._alive[pid] = _Copier(parent.pid, image, anonymous if now else None)
+                self._alive[pid] = _Copier(parent.pid, t, image, anonymous if now else None)
         except ProcessGone:
             return
 
     def read(self, pid: int, files: ProcessFiles, reading: Reading) -> None:
         """Take in a *reading* of *pid* that has its private pages; raises ProcessGone."""
         copier = self._alive.get(pid)
-        if copier is None or reading.private_dirty_bytes is None:
+        if copier is None or copier.left or reading.private_dirty_bytes is None:
             return
         if files.image() != copier.image:  # it has executed another program: nothing is shared any more
-            self._bury(self._alive.pop(pid), 0)
+            copier.left = True
             return
         anonymous, faults = (reading.rss_bytes or 0) - (reading.shared_bytes or 0), reading.minor_faults or 0
         if copier.anonymous is None:
@@ -84,13 +119,29 @@ class CopiedPages:
         copied = max(copier.copied, reading.private_dirty_bytes - copier.dirty - own)
         if faults - copier.faults >= _ENOUGH_FAULTS:
             copier.each = min((copied - copier.copied) / (faults - copier.faults), _PAGE)
+        self._count(copier, copied, faults)
         copier.copied, copier.faults, copier.last_faults = copied, faults, faults
+        copier.is_read = True
 
-    def saw(self, pid: int, stat: Stat, t: float) -> None:
-        """Take in the fault counters of *pid* at a look at *t*; they also tell of its children that have ended."""
+    def _count(self, copier: _Copier, copied: float, faults: int) -> None:
+        """Have the siblings of *copier* know that it has now *copied* so much, with so many *faults*."""
+        parent = self._parents.get(copier.parent)
+        if parent is not None:
+            parent.copied += copied - copier.copied
+            parent.faults += faults - copier.faults
+
+    def saw(self, files: ProcessFiles, stat: Stat, t: float) -> None:
+        """Take in the fault counters of a process at a look at *t*; they also tell of its children that have ended.
+
+        Raises ProcessGone.
+        """
+        pid = files.pid
         copier = self._alive.get(pid)
         if copier is not None:
             copier.last_faults = stat.own.minor_faults
+            if copier.is_new and t >= copier.born + _STAYS_SECONDS:
+                copier.stays = files.image() == copier.image
+                copier.left = not copier.stays
         waited = stat.waited.minor_faults
         parent = self._parents.get(pid)
         if parent is None:
@@ -102,9 +153,12 @@ class CopiedPages:
 
     def died(self, pid: int) -> None:
         """Keep what *pid* had copied; how many faults it had at last, its parent may still tell."""
-        own = self._parents.pop(pid, None)
-        for orphan in own.dead if own is not None else ():
-            self._bury(orphan, orphan.last_faults)
+        own = self._parents.get(pid)
+        if own is not None:
+            for orphan in own.dead:
+                self._bury(orphan, orphan.last_faults)
+            self._bury_unread(own)
+            del self._parents[pid]
         copier = self._alive.pop(pid, None)
         if copier is None:
             return
@@ -124,17 +178,42 @@ class CopiedPages:
         for copier in parent.dead:
             self._bury(copier, copier.last_faults + unseen)
         parent.dead.clear()
+        if parent.each is not None:
+            self._bury_unread(parent)
+
+    def _bury_unread(self, parent: _Parent) -> None:
+        while parent.unread:
+            self._add(self._size(*parent.unread.popleft()))
 
     def _bury(self, copier: _Copier, faults: int) -> None:
-        copied = copier.at(faults)
+        parent = self._parents.get(copier.parent)
+        if copier.is_read and not copier.left:
+            self._count(copier, copier.at(faults), max(faults, copier.faults))
+        elif copier.stays and parent is not None and parent.each is None:
+            parent.unread.append((copier, faults))
+            return
+        self._add(self._size(copier, faults))
+
+    def _add(self, copied: float) -> None:
         self._dead_bytes += copied
         self._dead_copiers += copied >= _LEAST_BYTES
+
+    def _size(self, copier: _Copier, faults: int) -> float:
+        """Return what *copier* had copied when it had had *faults*: as its siblings, where it was never read."""
+        if copier.left:
+            return copier.copied
+        parent = self._parents.get(copier.parent)
+        if copier.is_read or not copier.stays or parent is None or parent.each is None:
+            return copier.at(faults)
+        return min(faults * parent.each, copier.anonymous or 0)
 
     def total(self) -> tuple[int, int]:
         """Return the bytes copied up to now, at the end of a look, and how many processes have copied."""
         for parent in self._parents.values():
             self._settle(parent)
         pending = [*self._alive.values(), *(c for parent in self._parents.values() for c in parent.dead)]
-        sizes = [copier.at(copier.last_faults) for copier in pending]
+        sizes = [self._size(copier, copier.last_faults) for copier in pending]
         copiers = sum(size >= _LEAST_BYTES for size in sizes)
-        return round(self._dead_bytes + sum(sizes)), self._dead_copiers + copiers
+        # A sibling that is read may show that the others, who count like it, have copied less.
+        self._most_bytes = max(self._most_bytes, round(self._dead_bytes + sum(sizes)))
+        return self._most_bytes, self._dead_copiers + copiers

@@ -240,7 +240,7 @@ class Tree:
         pause = min(max(_WHOLE_EVERY_SECONDS, seconds / _WHOLE_BUDGET), _WHOLE_AT_LEAST_EVERY)
         until = t + pause if processes else t
         if self._budget > 0:
-            until = min(until, self._next_sweep)
+            until = min(until, self._next_sweep, self._copied.next_look or math.inf)
         lines = b" ".join(b"%d" % process.line.number for process in processes)
         self.glances = Glances(until, lines, *self._readers([process.files for process in processes]))
 
@@ -339,7 +339,7 @@ class Tree:
             files, stat, self._lines.take(pid, stat, command, above, t, self._processes), is_new=is_new
         )
         if parent is not None and self._budget > 0:
-            self._copied.born(pid, files, parent.files, now=is_new)
+            self._copied.born(pid, files, parent.files, t, now=is_new)
         self._processes[pid] = process
         return process
 
@@ -363,7 +363,7 @@ class Tree:
         if stat.name != process.stat.name:  # it has executed another program
             process.line = self._lines.rename(process.line, stat.name, process.files.command())
         process.stat = stat
-        self._copied.saw(process.files.pid, stat, t)
+        self._copied.saw(process.files, stat, t)
         if self._events is None:
             self._count_threads(process)
         reading = quick_reading(process.files, stat, process.threads_started)
