@@ -1,0 +1,118 @@
+"""The CPU time of a minute of monitoring at 5 Hz, interpreter and imports included, beside mprof and psrecord."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+from benchmarks.peers import peer
+from benchmarks.racing import Row
+
+TITLE = "What a minute of monitoring costs, start and report included"
+_ROUNDS = 5
+_SECONDS = 60.0
+_BEFORE_ITS_END = 0.3  # seconds: when the recording is as good as over, and no report has begun
+# The program that is watched: it holds 50 MB, and says at its end how much CPU it has used itself.
+_PROGRAM = """\
+import resource, sys, time
+held = bytearray(50_000_000)
+for at in range(0, len(held), 4096):
+    held[at] = 1
+time.sleep(float(sys.argv[1]))
+used = resource.getrusage(resource.RUSAGE_SELF)
+open(sys.argv[2], "w").write(str(used.ru_utime + used.ru_stime))
+"""
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """The CPU seconds of one tool, its program's left out."""
+
+    recording: float  # until just before the program's end
+    whole: float
+
+
+def race() -> Sequence[Row]:
+    tools = dict(_tools())
+    costs: dict[str, list[_Cost]] = {name: [] for name in tools}
+    for _ in range(_ROUNDS):
+        # At the same time, not in turns: so what else the machine does meets all of them.
+        for name, cost in zip(tools, _minute(list(tools.values()))):
+            costs[name].append(cost)
+    return [
+        *_rows("with PSS", costs["PSS"], "mprof", costs.get("mprof")),
+        *_rows("RSS only", costs["RSS"], "psrecord", costs.get("psrecord")),
+        # As psrecord does it; else each process that is started anywhere on the machine wakes a monitor up.
+        *_rows("RSS of one process only", costs["alone"], "psrecord", costs.get("psrecord")),
+    ]
+
+
+def _tools() -> Iterator[tuple[str, list[str]]]:
+    """Yield each tool's name and its words before the program's; it runs in a folder of its own."""
+    monitor = [str(Path(sys.executable).with_name("gdbmem")), "monitor", "-q", "--run", "run"]
+    yield "PSS", [*monitor, "--"]
+    yield "RSS", [*monitor, "--pss-budget", "0", "--"]
+    yield "alone", [*monitor, "--pss-budget", "0", "--no-children", "--"]
+    if mprof := peer("mprof"):
+        yield "mprof", [str(mprof), "run", "-C", "--backend", "psutil_pss", "-T", "0.2", "-o", "out"]
+    if psrecord := peer("psrecord"):
+        yield "psrecord", [str(psrecord), "--interval", "0.2", "--log", "out"]
+
+
+def _minute(tools: Sequence[list[str]]) -> list[_Cost]:
+    """Return what each of *tools* costs while it watches a program of its own, all at the same time."""
+    with tempfile.TemporaryDirectory() as folder:
+        folders = [Path(folder) / str(number) for number in range(len(tools))]
+        began = time.monotonic()
+        children = [_start(tool, place) for tool, place in zip(tools, folders)]
+        time.sleep(max(began + _SECONDS - _BEFORE_ITS_END - time.monotonic(), 0.0))
+        recorded = [_cpu_of(child.pid) for child in children]
+        costs = []
+        for child, place, recording in zip(children, folders, recorded):
+            _, status, used = os.wait4(child.pid, 0)
+            child.returncode = os.waitstatus_to_exitcode(status)
+            if child.returncode:
+                raise RuntimeError(f"{child.args!r} ended with {child.returncode}")
+            own = float((place / "cpu").read_text())
+            costs.append(_Cost(recording, used.ru_utime + used.ru_stime - own))
+        return costs
+
+
+def _start(tool: Sequence[str], folder: Path) -> subprocess.Popen[bytes]:
+    folder.mkdir()
+    (folder / "program.py").write_text(_PROGRAM)
+    words = [sys.executable, "-I", "-S", "program.py", str(_SECONDS), "cpu"]
+    program = [" ".join(words)] if "psrecord" in tool[0] else words
+    return subprocess.Popen(
+        [*tool, *program], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+
+
+def _cpu_of(pid: int) -> float:
+    """Return the CPU seconds of *pid* alone: the program that it watches is a child."""
+    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(schedule.read_text().split()[0]) for schedule in threads) / 1e9
+
+
+def _rows(what: str, ours: Sequence[_Cost], name: str, theirs: Optional[Sequence[_Cost]]) -> Iterator[Row]:
+    if theirs is not None:
+        recording = [cost.recording for cost in ours]
+        whole = [cost.whole for cost in theirs]
+        yield Row(
+            f"{what}, the recording, gdbmem / {name}",
+            statistics.median(recording),
+            statistics.median(whole),
+            "at most as much",
+            at_most=1.0,
+            value=statistics.median(a / b for a, b in zip(recording, whole)),
+        )
+    report = statistics.median(cost.whole - cost.recording for cost in ours)
+    yield Row(f"{what}, verdict and report", report, 0.0, "at most 0.3 s", at_most=0.3, value=report)

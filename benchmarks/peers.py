@@ -1,0 +1,25 @@
+"""Tools to race against that gdbmem itself has no use for: they get a virtual environment of their own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Optional
+
+_FOLDER = Path(__file__).parents[1] / ".cache" / "bench-peers"
+_PACKAGES = {"mprof": "memory_profiler==0.61.0", "psrecord": "psrecord==1.4"}
+
+
+def peer(name: str) -> Optional[Path]:
+    """Return the command *name*, installed where it is missing; None, with a line, where that can't be."""
+    command = _FOLDER / "bin" / name
+    if command.exists():
+        return command
+    if not _FOLDER.exists():
+        subprocess.run([sys.executable, "-m", "venv", _FOLDER], check=True)
+    pip = [str(_FOLDER / "bin" / "python"), "-m", "pip", "install", "-q", _PACKAGES[name]]
+    if subprocess.run(pip, check=False).returncode or not command.exists():
+        print(f"bench: {name} is missing: {_PACKAGES[name]} can't be installed", file=sys.stderr)
+        return None
+    return command
