@@ -13,7 +13,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Optional
 
@@ -252,7 +252,7 @@ class Run:
                 os.close(descriptor)
         except OSError as error:
             raise self.unwritable(error) from error
-        return record
+        return replace(record, name=record.label)
 
     def _seal(self, paths: Iterable[Path]) -> None:
         """Have the files be for the owner alone, also where the folder is copied or its mode changed."""

@@ -119,7 +119,8 @@ def test_under_valgrind_the_snaps_come_through_vgdb(tool: str, program: Program,
     words = ["valgrind", "-q", f"--tool={tool}", f"--vgdb-prefix={tmp_path}/a b"]
     words += [f"--massif-out-file={tmp_path}/out"] if tool == "massif" else []
     with served(program, tmp_path, {}, *words) as process:
-        assert snap(tmp_path, process.pid, "before", "--run", "kept").returncode == 0
+        before = json.loads(snap(tmp_path, process.pid, "before", "--run", "kept", "--json").stdout)
+        assert before["snapshot"]["name"] == "before"
         process.grow(200)
         done = snap(tmp_path, process.pid, "after", "--run", "kept")
         assert "+97.7 KiB since before" in done.stdout, done.stderr
