@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import NamedTuple, Optional
 
 import gdb
@@ -12,6 +13,8 @@ from gdbmem.debugger.function_blocks import function_blocks
 from gdbmem.debugger.memwatch.driving.function_code import FunctionCode, Spot
 from gdbmem.errors import TargetError
 from gdbmem.text import plural, printable
+
+_NAMED_CALLS = 3  # in a message
 
 
 class LineStart(NamedTuple):
@@ -41,6 +44,14 @@ class Place(NamedTuple):
         return next((line for at, line in reversed(list(self.by_address.items())) if at < address), None)
 
 
+class _CallPlace(NamedTuple):
+    """The line of a function that has another one inlined."""
+
+    file: str
+    line: int
+    caller: str
+
+
 def find_place(location: str) -> Place:
     """Return the function that holds *location*; raises TargetError, or gdb.error in gdb's words."""
     found = [sal for sal in gdb.decode_line(location)[1] or () if sal.symtab is not None]
@@ -55,7 +66,7 @@ def find_place(location: str) -> Place:
     real = [block for block, blocks in zip(chosen, candidates) if block is blocks[-1]]
     inlined_into = {blocks[-1].function.print_name for blocks in candidates if blocks[-1] not in real}
     if not real:
-        raise _inlined_everywhere(chosen[0], sorted(inlined_into))
+        raise _inlined_everywhere(chosen[0], candidates)
     block = real[0]
     others = {str(one.function) for one in real} - {str(block.function)}
     if others:
@@ -76,14 +87,26 @@ def _bare(name: str) -> str:
     return name.partition("(")[0].rpartition("::")[2].strip()
 
 
-def _inlined_everywhere(block: gdb.Block, callers: Sequence[str]) -> TargetError:
+def _inlined_everywhere(block: gdb.Block, calls: Sequence[Sequence[gdb.Block]]) -> TargetError:
+    """Return the error of a function that has only inlined copies; *calls* are the blocks around each of them."""
     name = printable(block.function.name)
-    into = ", ".join(callers[:3]) + (f" and {plural(len(callers) - 3, 'more')}" if len(callers) > 3 else "")
+    places = sorted({_call_place(blocks) for blocks in calls})
+    named = [f"{file}:{line} ({caller})" for file, line, caller in places[:_NAMED_CALLS]]
+    if len(places) > _NAMED_CALLS:
+        named.append(plural(len(places) - _NAMED_CALLS, "more line"))
     return TargetError(
-        f"{name} has no code of its own: it is inlined where it is called, in {printable(into)}",
+        f"{name} has no code of its own: it is inlined into {', '.join(named)}",
         slug="inlined-everywhere",
-        hint=f"'memwatch function {printable(callers[0])}', or compile with -fno-inline",
+        hint=f"'memwatch function {places[0].caller}' counts it for the line that it is inlined into; or compile with"
+        " -fno-inline",
     )
+
+
+def _call_place(blocks: Sequence[gdb.Block]) -> _CallPlace:
+    """Return what the outermost of the inlined *blocks* is inlined into."""
+    inlined = blocks[-2].function  # gdb gives it the line of the call
+    caller = printable(blocks[-1].function.print_name)
+    return _CallPlace(printable(PurePath(inlined.symtab.filename).name), inlined.line, caller)
 
 
 def _read(block: gdb.Block) -> Place:
