@@ -89,8 +89,8 @@ class Recorder:
 
         *wait* is why we stopped it ourselves, if we did; *ours* are breakpoints of our own that end a step.
         """
-        if self._exited is not None:
-            return Stop(None, self._exited, announced=True)
+        if self._exited is not None:  # gdb says this of a parent that it leaves for its child, too
+            return Stop(None, self._followed() or self._exited, announced=True)
         event = self._event
         if event is None:  # gdb didn't run it: it said why
             return Stop(self._read(), "not moved", None)
@@ -122,11 +122,16 @@ class Recorder:
 
     def _moved_on(self, thread: gdb.InferiorThread) -> str:
         selected = selected_thread()
-        if gdb.selected_inferior().num != self._inferior:
-            return f"gdb follows process {gdb.selected_inferior().pid} now"
+        if followed := self._followed():
+            return followed
         if selected is None or not thread.is_valid():
             return "the thread has ended"
         return "" if selected.ptid == thread.ptid else f"stopped in thread {selected.num}"
+
+    def _followed(self) -> str:
+        """Return in words that gdb has turned to another process; "" where it has not."""
+        now = gdb.selected_inferior()
+        return f"gdb follows process {now.pid} now" if now.num != self._inferior and now.pid else ""
 
     def _on_stop(self, event: gdb.Event) -> None:
         self._stops += 1
