@@ -12,15 +12,17 @@ import contextlib
 import os
 import re
 import signal
+import tempfile
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Callable, NamedTuple, Optional
 
 import gdb
 
 from gdbmem.debugger.memwatch.driving.capture import Capture
 from gdbmem.debugger.scheduler import scheduler_locking
-from gdbmem.linux.holding.pending_signals import pending_signals
+from gdbmem.linux.holding.pending_signals import blocks, pending_signals
 
 _MOST_TRIES = 5
 _ANNOUNCEMENT = re.compile(r"\n?^(?:Program|Thread .*) received signal SIGSTOP, Stopped \(signal\)\.\n", re.M)
@@ -94,6 +96,18 @@ class Interrupter:
         if self._sent and getattr(event, "stop_signal", None) == self._name:
             self._sent, self.stopped = False, True
             gdb.execute("queue-signal 0", to_string=True)
+
+
+def remote_blocks_interrupts() -> bool:
+    """Tell whether the selected thread, behind gdbserver, blocks SIGINT; False where that can't be read."""
+    pid, tid = gdb.selected_thread().ptid[:2]
+    with tempfile.TemporaryDirectory(prefix="gdbmem-", dir="/tmp") as folder:
+        answer = Path(folder) / "status"  # `remote get` takes no blank in a name
+        try:
+            gdb.execute(f"remote get /proc/{pid}/task/{tid or pid}/status {answer}", to_string=True)
+            return blocks(answer.read_text(errors="replace"), signal.SIGINT)
+        except (gdb.error, OSError):
+            return False
 
 
 def without_announcement(said: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -17,19 +18,28 @@ Program = Callable[..., Path]
 PAGE = 4096
 
 
-@pytest.fixture
-def served(program: Program, scratch: Path) -> Iterator[str]:
-    """Yield the port of a gdbserver that holds touches_pages."""
+@contextlib.contextmanager
+def serving(scratch: Path, *words: str) -> Iterator[str]:
+    """Yield the port of a gdbserver that holds the program of *words*."""
     child = subprocess.Popen(
-        ["gdbserver", "--once", "127.0.0.1:0", str(program("touches_pages"))],
+        ["gdbserver", "--once", "127.0.0.1:0", *words],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=scratch,
     )  # fmt: skip
     assert child.stderr is not None
     port = next(line.split()[-1] for line in child.stderr if line.startswith("Listening on port"))
-    yield port
-    child.kill()
-    child.wait()
-    child.stderr.close()
+    try:
+        yield port
+    finally:
+        child.kill()
+        child.wait()
+        child.stderr.close()
+
+
+@pytest.fixture
+def served(program: Program, scratch: Path) -> Iterator[str]:
+    """Yield the port of a gdbserver that holds touches_pages."""
+    with serving(scratch, str(program("touches_pages"))) as port:
+        yield port
 
 
 @pytest.mark.needs("gdbserver")
@@ -59,6 +69,36 @@ def test_behind_gdbserver_the_numbers_come_through_gdbs_own_file_access(
     assert "$1 = 1" in said.output
     assert "needs a process of this machine, not one behind gdbserver" in said.output
     assert 'is "replay"' in said.output
+
+
+@pytest.mark.needs("gdbserver")
+def test_behind_gdbserver_a_step_that_waits_ends_though_the_program_blocks_the_signal_that_interrupts_it(
+    program: Program, scratch: Path
+) -> None:
+    path = program("takes_sigint", "-O0")
+    turn = line_of("takes_sigint.c", "        take_turn(0);")
+    with serving(scratch, str(path), "blocked") as port:
+        said = run_gdb(
+            path,
+            [
+                "set sysroot /",
+                f"target remote 127.0.0.1:{port}",
+                f"break {turn} if turn == 1",
+                "continue",
+                "memwatch next --lock on --timeout 200ms",
+                "memwatch next --timeout 200ms",
+                "info symbol $pc",
+                "print taken",
+                "show scheduler-locking",
+                "kill",
+            ],
+            folder=scratch,
+        )
+    assert "the program blocks SIGINT, which is all that gdbserver can stop it with" in said.output
+    assert "'memwatch next --lock off'" in said.output
+    assert "the other threads were not locked: the program blocks SIGINT" in said.complaints
+    assert f"takes_sigint.c:{turn}" in said.output and "main + " in said.output
+    assert "$1 = 0" in said.output and 'is "replay"' in said.output
 
 
 def test_a_core_file_is_refused_with_the_reason(program: Program, scratch: Path) -> None:

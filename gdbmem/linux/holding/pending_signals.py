@@ -36,7 +36,10 @@ def reaches(pid: int, number: signal.Signals) -> bool:
         calls = [(task / "syscall").read_text().split()[:1] for task in Path(f"/proc/{pid}/task").iterdir()]
     except OSError:
         return False
-    blocked = next(
-        (int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigBlk:")), -1
-    )
-    return not blocked >> (number - 1) & 1 and [str(_SIGWAIT)] not in calls
+    return not blocks(status, number) and [str(_SIGWAIT)] not in calls
+
+
+def blocks(status: str, number: signal.Signals) -> bool:
+    """Tell whether the thread whose /proc/PID/status is *status* blocks *number*; True where it has no mask."""
+    masks = (int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigBlk:"))
+    return bool(next(masks, -1) >> (number - 1) & 1)

@@ -10,8 +10,9 @@ from typing import AbstractSet, NamedTuple, Optional
 
 import gdb
 
+from gdbmem.debugger.command import warn
 from gdbmem.debugger.ctrlc import interruptible
-from gdbmem.debugger.interrupting import Interrupter, without_pages
+from gdbmem.debugger.interrupting import Interrupter, remote_blocks_interrupts, without_pages
 from gdbmem.debugger.location import real_pid
 from gdbmem.debugger.memwatch.driving.capture import Capture
 from gdbmem.debugger.memwatch.driving.fast_steps import Odd, Place, Places, Strides
@@ -22,7 +23,7 @@ from gdbmem.debugger.memwatch.driving.stop_recorder import Stop, recorder, selec
 from gdbmem.debugger.memwatch.gauges.account import Account, accounts
 from gdbmem.debugger.memwatch.gauges.gauge import Detail
 from gdbmem.debugger.scheduler import scheduler_locking, set_locking
-from gdbmem.debugger.target import VALGRIND, target_kind
+from gdbmem.debugger.target import REMOTE, VALGRIND, target_kind
 from gdbmem.errors import TargetError
 from gdbmem.linux.sharing import Part, Sharing
 from gdbmem.linux.threads import activities, has_run, is_ending, ran_between
@@ -413,7 +414,23 @@ class Stepper:
         """Return what scheduler-locking is set to meanwhile; None: it is left alone."""
         if self._under_valgrind:
             return None  # accepted there, without effect
-        return {"auto": "on", "on": "on", "step": "step", "off": "off"}[self.orders.lock]
+        wanted = self.orders.lock
+        has_others = len(gdb.selected_inferior().threads()) > 1
+        if wanted != "off" and has_others and target_kind() == REMOTE and remote_blocks_interrupts():
+            return self._unlocked()
+        return {"auto": "on", "on": "on", "step": "step", "off": "off"}[wanted]
+
+    def _unlocked(self) -> str:
+        """Let the others run, because a step that waits for one of them could not be interrupted."""
+        why = "the program blocks SIGINT, which is all that gdbserver can stop it with"
+        if self.orders.lock != "auto":
+            raise TargetError(
+                f"a step that waits for a locked thread would never end: {why}",
+                slug="not-interruptible",
+                hint=f"'memwatch {self.orders.command} --lock off'",
+            )
+        warn(f"the other threads were not locked: {why}; Ctrl-C does not reach it either")
+        return "off"
 
     def _see_new_threads(self, start: Here, progress: Progress) -> None:
         """Note threads that began in this step and ran: gdb's lock lets some of them."""
