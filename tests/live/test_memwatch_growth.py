@@ -222,6 +222,20 @@ def test_the_effect_of_a_request_before_the_end_is_unknown(program: Program, scr
     assert found["unsettled"] == 1 and [path["bytes"] for path in found["paths"]] == [None]
 
 
+def test_what_a_thread_gives_back_as_it_ends_changes_no_mapping_and_is_not_unknown(
+    program: Program, scratch: Path
+) -> None:
+    run_gdb(
+        program("threads_end", "-pthread"),
+        ["break main", "run", "delete", "memwatch growth --json -o growth.json"],
+        folder=scratch,
+    )
+    found = json.loads((scratch / "growth.json").read_text())
+    given = [path for path in found["paths"] if path["call"] == "madvise"]
+    assert given and all(path["bytes"] == 0 for path in given)
+    assert found["unsettled"] == 0
+
+
 @pytest.mark.parametrize(
     ("command", "shown"),
     [

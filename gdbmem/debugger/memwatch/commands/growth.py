@@ -122,8 +122,10 @@ class Log:
 
     def _give_up(self) -> None:
         """Nobody can tell any more what the last requests did."""
-        self.unsettled += self._requests.count
-        for key, _ in self._requests.abandoned():
+        settled, unsettled = self._requests.given_up()
+        self._add([(key, 0) for key in settled])
+        self.unsettled += len(unsettled)
+        for key in unsettled:
             if self._above:
                 self.left_out += 1
                 continue
@@ -241,8 +243,8 @@ def _breakpoints(log: Log, until: Optional[str], *, libc: bool) -> Iterator[set[
 class _Catch:
     """gdb's own `catch syscall`, driven from the command: it sees requests that go past the C library too."""
 
-    def __init__(self, log: Log) -> None:
-        self._log = log
+    def __init__(self, log: Log, alarm: Alarm) -> None:
+        self._log, self._alarm = log, alarm
         self._inside: set[int] = set()  # threads between a call and its return
 
     def run(self) -> None:
@@ -255,7 +257,8 @@ class _Catch:
                     capture.forget()
                     recorder.arm()
                     gdb.execute("continue")
-                    if not recorder.stopped_at(number):
+                    # Ctrl-C that came while gdb dealt with a request interrupts nothing.
+                    if not recorder.stopped_at(number) or self._alarm.by_user:
                         break
                     self._note()
                 capture.finish()
@@ -346,7 +349,7 @@ class GrowthCommand(Driving):
             )
             try:
                 if args.raw:
-                    _Catch(log).run()
+                    _Catch(log, alarm).run()
                 else:
                     recorder.arm()
                     gdb.execute("continue")
@@ -356,8 +359,10 @@ class GrowthCommand(Driving):
                 _show(growth, args, stream)
             stop = recorder.stop(wait=None, ours=ours, thread=None)
         ended = stop.ended
-        if alarm.stopped:
-            ended = "interrupted (Ctrl-C)" if alarm.by_user else ""
+        if alarm.by_user:
+            ended = "interrupted (Ctrl-C)"
+        elif alarm.stopped:
+            ended = ""
         if ended:
             warn(f"recording ended: {printable(ended)}")
 

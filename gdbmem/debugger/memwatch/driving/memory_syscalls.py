@@ -111,11 +111,6 @@ class Requests:
     def add(self, thread: int, request: Request) -> None:
         self._pending[thread] = request
 
-    @property
-    def count(self) -> int:
-        """The number of requests that may not have been granted yet."""
-        return len(self._pending)
-
     def granted(self, change_bytes: int, thread: Optional[int]) -> Granted:
         """Take out the requests that made the address space change by *change_bytes*, each with its part.
 
@@ -131,9 +126,15 @@ class Requests:
 
     def abandoned(self) -> list[tuple[Key, int]]:
         """Take out all requests, as if they had done nothing."""
-        keys = [request.key for request in self._pending.values()]
+        settled, unsettled = self.given_up()
+        return [(key, 0) for key in [*settled, *unsettled]]
+
+    def given_up(self) -> tuple[list[Key], list[Key]]:
+        """Take out all requests: those that change no mapping (madvise), and those of which nothing is known."""
+        settled = [one.key for one in self._pending.values() if one.expected_bytes == 0]
+        unsettled = [one.key for one in self._pending.values() if one.expected_bytes != 0]
         self._pending.clear()
-        return [(key, 0) for key in keys]
+        return settled, unsettled
 
     def _find_last(self, change_bytes: int) -> tuple[int, ...]:
         everybody = tuple(self._pending)
