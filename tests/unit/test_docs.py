@@ -25,11 +25,9 @@ from gdbmem.exit_status import ExitStatus
 from gdbmem.report.recipes.recipe import PointOutcome, recipe_object
 from gdbmem.runs.run import Run, SnapshotRecord
 from tests.unit import massif_texts
+from tests.unit.sources import PACKAGE, ROOT, trees
 
-ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PACKAGE = ROOT / "gdbmem"
-SOURCES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
 PAGES = [
     *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     *sorted(DOCS.rglob("*.md")),
@@ -320,7 +318,7 @@ def test_every_key_of_every_json_object_is_documented(
 def test_every_kind_of_json_object_is_documented() -> None:
     page = read(DOCS / "reference" / "json.md")
     kinds: set[str] = set()
-    for path, tree in SOURCES.items():
+    for path, tree in trees().items():
         if path.relative_to(PACKAGE).parts[0] not in ("cli", "report"):
             continue
         for node in ast.walk(tree):
@@ -345,7 +343,7 @@ def test_every_kind_of_json_object_is_documented() -> None:
 def test_every_fact_that_a_run_keeps_is_documented() -> None:
     page = read(DOCS / "reference" / "run-folder.md")
     facts = {"format_version", "kind"}
-    for tree in SOURCES.values():
+    for tree in trees().values():
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and called(node) == "update" and node.keywords:
                 receiver = ast.unparse(node.func)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "gdbmem"
+from tests.unit.sources import PACKAGE, ROOT, trees
 
 # From the top down; the two tops never import each other.
 LAYERS = [
@@ -58,20 +58,23 @@ class Source(NamedTuple):
         return str(self.path.relative_to(ROOT))
 
 
-def sources() -> list[Source]:
+@functools.cache
+def sources() -> Sequence[Source]:
     found = []
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for path, tree in trees().items():
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        found.append(Source(re.sub(r"\.__init__$", "", name), path, ast.parse(path.read_bytes())))
+        found.append(Source(re.sub(r"\.__init__$", "", name), path, tree))
     return found
 
 
-SOURCES = sources()
-NAMES = {source.name for source in SOURCES}
+@functools.cache
+def names() -> Set[str]:
+    return {source.name for source in sources()}
 
 
-def imports(source: Source) -> Iterator[Import]:
-    yield from _imports_of(source.tree, at_load=True)
+@functools.cache
+def imports(source: Source) -> Sequence[Import]:
+    return list(_imports_of(source.tree, at_load=True))
 
 
 def _imports_of(node: ast.AST, *, at_load: bool) -> Iterator[Import]:
@@ -83,7 +86,7 @@ def _imports_of(node: ast.AST, *, at_load: bool) -> Iterator[Import]:
             assert child.level == 0, f"line {child.lineno}: relative imports hide the layer"
             for alias in child.names:
                 whole = f"{child.module}.{alias.name}"
-                yield Import(whole if whole in NAMES else str(child.module), child.lineno, at_load)
+                yield Import(whole if whole in names() else str(child.module), child.lineno, at_load)
         else:
             yield from _imports_of(child, at_load=at_load and not _waits(child))
 
@@ -110,7 +113,7 @@ def test_the_package_has_the_folders_that_architecture_lists_in_the_same_order()
 
 
 def test_imports_point_down() -> None:
-    assert not [f"{s}:{i.line} imports {i.module}" for s in SOURCES for i in imports(s) if _points_up(s, i)]
+    assert not [f"{s}:{i.line} imports {i.module}" for s in sources() for i in imports(s) if _points_up(s, i)]
 
 
 def _points_up(source: Source, found: Import) -> bool:
@@ -123,12 +126,12 @@ def _points_up(source: Source, found: Import) -> bool:
 
 
 def test_only_debugger_imports_gdb_so_that_the_rest_runs_and_is_tested_without() -> None:
-    rest = [source for source in SOURCES if source.place != "debugger"]
+    rest = [source for source in sources() if source.place != "debugger"]
     assert not [f"{s}:{i.line}" for s in rest for i in imports(s) if i.module.split(".")[0] == "gdb"]
 
 
 def test_no_module_has_a_name_that_says_nothing() -> None:
-    assert not [str(s) for s in SOURCES if s.path.stem in EMPTY_NAMES or s.path.parent.name in EMPTY_NAMES]
+    assert not [str(s) for s in sources() if s.path.stem in EMPTY_NAMES or s.path.parent.name in EMPTY_NAMES]
 
 
 # They read and compute through gdbmem.api alone, so that a script can do whatever they do.
@@ -138,7 +141,7 @@ WORDS_OF_A_QUERY = "gdbmem.analysis.profiles.query"  # the options of a Query, s
 
 
 def test_a_command_that_reads_or_computes_does_so_through_the_api() -> None:
-    found = [source for source in SOURCES if source.name in {f"gdbmem.cli.{name}" for name in BY_THE_API}]
+    found = [source for source in sources() if source.name in {f"gdbmem.cli.{name}" for name in BY_THE_API}]
     assert len(found) == len(BY_THE_API)
     assert not [f"{s}:{i.line} imports {i.module}" for s in found for i in imports(s) if _bypasses(i)]
 
@@ -151,8 +154,8 @@ def _bypasses(found: Import) -> bool:
 
 
 def reachable_from_debugger() -> set[str]:
-    by_name = {source.name: source for source in SOURCES}
-    todo = [source.name for source in SOURCES if source.place == "debugger"]
+    by_name = {source.name: source for source in sources()}
+    todo = [source.name for source in sources() if source.place == "debugger"]
     seen = set(todo)
     while todo:
         for found in imports(by_name[todo.pop()]):
@@ -166,7 +169,7 @@ def test_what_gdb_loads_imports_nothing_that_its_python_lacks_or_that_is_slow() 
     reachable = reachable_from_debugger()
     wrong = [
         f"{source}:{found.line} imports {found.module}"
-        for source in SOURCES
+        for source in sources()
         if source.name in reachable
         for found in imports(source)
         if found.at_load and found.module.split(".")[0] in NOT_WHILE_GDB_LOADS
@@ -175,7 +178,7 @@ def test_what_gdb_loads_imports_nothing_that_its_python_lacks_or_that_is_slow() 
 
 
 def test_importing_a_module_does_nothing_but_define() -> None:
-    assert not [f"{s}:{node.lineno}" for s in SOURCES for node in s.tree.body if not _defines(node)]
+    assert not [f"{s}:{node.lineno}" for s in sources() for node in s.tree.body if not _defines(node)]
 
 
 def _defines(node: ast.stmt) -> bool:
@@ -189,15 +192,15 @@ def _defines(node: ast.stmt) -> bool:
 
 
 def test_every_module_says_in_its_first_line_what_it_is_for() -> None:
-    assert not [str(s) for s in SOURCES if s.tree.body and not ast.get_docstring(s.tree)]
+    assert not [str(s) for s in sources() if s.tree.body and not ast.get_docstring(s.tree)]
 
 
 def test_what_gdb_is_told_to_call_by_name_is_there() -> None:
     missing = []
-    for source in SOURCES:
+    for source in sources():
         for node in ast.walk(source.tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "gdb_call":
                 module = ast.literal_eval(node.args[0])
-                if f"gdbmem.debugger.{module}" not in NAMES:
+                if f"gdbmem.debugger.{module}" not in names():
                     missing.append(f"{source}:{node.lineno} calls gdbmem.debugger.{module}")
     assert not missing

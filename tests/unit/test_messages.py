@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from typing import Optional
 
-from tests.unit.test_docs import DOCS, PACKAGE, SOURCES, called, page_name, read
+from tests.unit.sources import PACKAGE, trees
+from tests.unit.test_docs import DOCS, called, page_name, read
 
 
 def slugs_in(tree: ast.Module) -> Iterator[ast.expr]:
@@ -54,7 +56,7 @@ def constants(name: str, tree: ast.Module) -> set[str]:
             found.add(str(node.value.value))
         elif isinstance(node, ast.ImportFrom) and name in [alias.name for alias in node.names]:
             source = PACKAGE.parent / f"{(node.module or '').replace('.', '/')}.py"
-            found |= constants(name, SOURCES[source])
+            found |= constants(name, trees()[source])
     return found
 
 
@@ -75,10 +77,11 @@ def column(name: str, tree: ast.Module) -> set[str]:
     return set()
 
 
+@functools.cache
 def slugs() -> dict[str, str]:
     """Every slug that the code can say → where."""
     found = {}
-    for path, tree in SOURCES.items():
+    for path, tree in trees().items():
         for value in slugs_in(tree):
             if isinstance(value, ast.Name) and value.id == "slug" and path.name == "errors.py":
                 continue  # the tree of errors itself hands it on

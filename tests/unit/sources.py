@@ -1,0 +1,17 @@
+"""The sources of the package as trees, parsed once and only where a test reads them."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "gdbmem"
+
+
+@functools.cache
+def trees() -> Mapping[Path, ast.Module]:
+    """Return each module's path → its tree."""
+    return {path: ast.parse(path.read_bytes()) for path in sorted(PACKAGE.rglob("*.py"))}
