@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,9 +22,11 @@ from gdbmem.files import NEUTRAL_FOLDER
 from gdbmem.model.ledger import Ledger
 
 if TYPE_CHECKING:
+    from gdbmem.errors import GdbmemError
     from gdbmem.inspection.block_questions import Looks
 
 _SECONDS = 3600.0
+_REFUSED = 3  # its status with a message; 1 is that of an uncaught exception, such as a missing numpy
 
 
 def explain_for_gdb(
@@ -76,17 +79,30 @@ def _request(pid: int, name: str, descriptor: int, threads: Sequence[ThreadPoint
 
 
 def _answers(request: dict[str, Any]) -> Iterator[str]:
-    """Yield the answers of the workers that are to be had; raises TargetError for what one has to say."""
+    """Yield the answers of the workers that are to be had; raises GdbmemError for a message, or a killed one."""
     from gdbmem.errors import TargetError
 
     for python in interpreters():
         done = _run(python, request, request["descriptor"])
-        if done is None or done.returncode not in (0, 1):
+        if done is not None and done.returncode < 0:
+            raise _killed(-done.returncode)
+        if done is None or done.returncode not in (0, _REFUSED):
             continue  # no numpy there, or another gdbmem
-        if done.returncode == 1:
+        if done.returncode == _REFUSED:
             failure = json.loads(done.stdout)
             raise TargetError(failure["message"], slug=failure["slug"], hint=failure["hint"])
         yield done.stdout
+
+
+def _killed(number: int) -> GdbmemError:
+    # gdb doesn't read the heap itself then: what the OOM killer ends there would be gdb, with the process in its hands.
+    from gdbmem.errors import ToolError
+
+    return ToolError(
+        f"the process that reads the heap for gdb was ended by {signal.Signals(number).name}",
+        slug="worker-killed",
+        hint="type the command again; is there memory left?",
+    )
 
 
 def _run(
@@ -155,7 +171,7 @@ def main() -> int:
         )
     except GdbmemError as error:
         json.dump({"message": error.message, "slug": error.slug, "hint": error.hint}, sys.stdout)
-        return 1
+        return _REFUSED
     if looks is None:
         sys.stdout.write(ledger_json(ledger))
     else:

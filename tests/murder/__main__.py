@@ -28,12 +28,12 @@ def main() -> int:
     outcomes = []
     seeds = args.seeds or range(args.first, args.first + args.rounds)
     with home_of_nobody(), _load(args.load), ProcessPoolExecutor(args.jobs) as pool:
-        for future in as_completed([pool.submit(_round, seed, args.scene) for seed in seeds]):
+        for future in as_completed([pool.submit(_round, seed, args.scene, args.victim) for seed in seeds]):
             seed, found = future.result()
             if isinstance(found, str):
                 print(f"{seed:6} not possible here: {found}")
                 continue
-            outcome = Outcome(planned(seed, args.scene), **found)
+            outcome = Outcome(planned(seed, args.scene, args.victim), **found)
             outcomes.append(outcome)
             print(outcome_line(outcome), flush=True)
             if args.verbose and outcome.harms:
@@ -45,10 +45,10 @@ def main() -> int:
     return 1 if any(outcome.harms for outcome in outcomes) else 0
 
 
-def _round(seed: int, scene: str) -> tuple[int, Union[str, dict[str, Any]]]:
+def _round(seed: int, scene: str, victim: str) -> tuple[int, Union[str, dict[str, Any]]]:
     """Return what came of round *seed*, without its plan; or why it can't be had here."""
     try:
-        outcome = run_round(planned(seed, scene))
+        outcome = run_round(planned(seed, scene, victim))
     except CannotRunHereError as error:
         return seed, str(error)
     return seed, {name: value for name, value in vars(outcome).items() if name != "plan"}
@@ -101,6 +101,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=1, metavar="SEED", help="the first seed (default: 1)")
     parser.add_argument("--seeds", type=int, nargs="+", metavar="SEED", help="these rounds only")
     parser.add_argument("--scene", default="", metavar="TEXT", help="only commands with TEXT in their name")
+    parser.add_argument(
+        "--victim",
+        default="",
+        choices=[LAUNCHER, GDB_ITSELF, PROGRAM, HELPER, WORKER],
+        help="kill only these",
+    )
     parser.add_argument("--load", type=int, default=0, metavar="N", help="have N processes compute meanwhile")
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="show what was said in each round with harm"

@@ -25,7 +25,7 @@ from gdbmem.series.store import Recording
 from tests.live.user import GDBMEM, PROMPT, User, environment
 from tests.murder.killing import Family, Killer
 from tests.murder.leader import LEADER
-from tests.murder.scenes import GDB_ITSELF, LAUNCHER, PROGRAM, SCENES, Scene
+from tests.murder.scenes import GDB_ITSELF, LAUNCHER, PROGRAM, SCENES, WORKER, WORKER_SECONDS, Scene
 from tests.processes import MARKER
 from tests.zoo.answers import BUGS
 from tests.zoo.cells import filled, scratch_folder, settings_of
@@ -62,13 +62,17 @@ class Outcome:
     said: str = ""
 
 
-def planned(seed: int, text: str = "") -> Plan:
-    """Return the round of *seed*, among scenes with *text* in their name."""
+def planned(seed: int, text: str = "", only: str = "") -> Plan:
+    """Return the round of *seed*, among scenes with *text* in their name, in which *only*, if named, is killed."""
     chance = random.Random(seed)
-    scene = chance.choice([scene for scene in SCENES if text in scene.name])
-    victim = chance.choice(scene.victims)
-    at_quit = scene.command.kind in (GDB, LAUNCH) and victim != PROGRAM and chance.random() < 0.2
-    return Plan(seed, scene, victim, chance.uniform(0, 0.3 if at_quit else scene.span), at_quit)
+    possible = [scene for scene in SCENES if text in scene.name and (not only or only in scene.victims)]
+    scene = chance.choice(possible)
+    victim = only or chance.choice(scene.victims)
+    at_quit = (
+        scene.command.kind in (GDB, LAUNCH) and victim not in (PROGRAM, WORKER) and chance.random() < 0.2
+    )
+    span = 0.3 if at_quit else WORKER_SECONDS if victim == WORKER else scene.span
+    return Plan(seed, scene, victim, chance.uniform(0, span), at_quit)
 
 
 def run_round(plan: Plan) -> Outcome:

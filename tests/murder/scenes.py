@@ -11,6 +11,7 @@ from tests.zoo.commands import COMMANDS, SHELL, START, Command, in_gdb
 
 # Who is killed: what its process is, not what it is called.
 LAUNCHER, GDB_ITSELF, WORKER, HELPER = "launcher", "gdb", "worker", "helper"
+WORKER_SECONDS = 0.2  # it lives hardly longer
 PROGRAM = "program"  # under valgrind that is the same process
 
 _LATER = Build("animal.c", ("-g", "-O1", "-DLATER"), libraries=("-ldl",))
@@ -78,7 +79,7 @@ ON_PROCESSES = (
 )
 IN_GDB = (
     *(
-        _of(name, 3.0, *_IN_GDB, *((WORKER,) if name.startswith(("memexplain", "memcontainers")) else ()))
+        _of(name, 3.0, *_IN_GDB, *((WORKER,) if name.startswith("memexplain") else ()))
         for name in (
             "attach, quit",
             "continue, Ctrl-C",

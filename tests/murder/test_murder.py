@@ -41,3 +41,11 @@ def test_nothing_is_left_and_the_process_unharmed_when_one_is_killed(seed: int) 
     except CannotRunHereError as error:
         pytest.skip(str(error))
     assert not outcome.harms, f"{outcome_line(outcome)}\n{outcome.said}"
+
+
+@pytest.mark.parametrize("seed", (9001, 9002))
+def test_a_killed_worker_is_told_in_a_sentence_and_harms_nothing(seed: int) -> None:
+    outcome = run_round(planned(seed, "memexplain", "worker"))
+    assert outcome.killed, "it was not met"
+    assert not outcome.harms, f"{outcome_line(outcome)}\n{outcome.said}"
+    assert "was ended by SIGKILL" in outcome.said
