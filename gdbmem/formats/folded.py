@@ -24,7 +24,7 @@ from gdbmem.model.calltree import Frame
 from gdbmem.text import printable
 
 TRUNCATED = "profile-truncated"
-_LINE = re.compile(rb"(.+) (-?[0-9]{1,25})\s*")
+_COUNT = re.compile(rb"-?[0-9]{1,25}")
 # What export puts behind a function's name: where it stands in its source, or the program that it is in.
 _PLACE = re.compile(r"(.*) \(((?:[^()]|\([^()]*\))+?):(\d{1,9})\)")
 _OBJECT = re.compile(r"(.*) \(in ([^()]+)\)")
@@ -44,30 +44,38 @@ def read_folded(data: Data, source: str, metric: Optional[str]) -> StackProfile:
     )
 
 
+class Numbered(dict[bytes, int]):
+    """A number for each word, given when it is first asked for."""
+
+    def __missing__(self, word: bytes) -> int:
+        self[word] = number = len(self)
+        return number
+
+
 def _parse(data: bytes, source: str) -> tuple[list[Stack], list[Frame], list[Notice]]:
-    index: dict[str, int] = {}
+    index = Numbered()
     sums: dict[tuple[int, ...], int] = {}  # equal lines are one stack: a packed file may hold very many
     notices: list[Notice] = []
     for number, line in enumerate(io.BytesIO(data), start=1):
         if not line.strip():
             continue
-        match = _LINE.fullmatch(line)
-        if match is None:
+        text, _, count = line.rstrip().rpartition(b" ")
+        if not text or not _COUNT.fullmatch(count):
             if not line.endswith(b"\n") and sums:
                 notices.append(Notice(TRUNCATED, f"{printable(source)} was cut at line {number}"))
                 break
             raise bad_line(source, number, line, "'main;…;function BYTES'")
-        words = match[1].decode("utf-8", "surrogateescape").split(";")
+        words = text.split(b";")
         if len(words) > DEEPEST:
             raise InputError(
                 f"{printable(source)}:{number}: a stack of {len(words)} frames", slug="stack-too-deep"
             )
-        path = tuple([index.setdefault(word, len(index)) for word in reversed(words)])
-        sums[path] = check_count(
-            sums.get(path, 0) + check_count(int(match[2]), source, number), source, number
-        )
+        words.reverse()
+        path = tuple(map(index.__getitem__, words))
+        size = check_count(int(count), source, number)
+        sums[path] = check_count(sums[path] + size, source, number) if path in sums else size
     stacks = [Stack(path, size) for path, size in sums.items()]
-    return stacks, [_frame(word) for word in index], notices
+    return stacks, [_frame(word.decode("utf-8", "surrogateescape")) for word in index], notices
 
 
 def _frame(text: str) -> Frame:

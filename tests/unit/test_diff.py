@@ -174,6 +174,17 @@ def test_a_program_that_was_installed_elsewhere_is_still_that_program() -> None:
     assert len(result) == 2 and row(result, old) == (10, 30, 0)
 
 
+def test_a_library_is_the_same_by_its_link_and_by_its_file() -> None:
+    # valgrind names the file; gperftools, by /proc/PID/maps, what Debian's next release calls differently.
+    names = ("libsqlite3.so.0", "libsqlite3.so.0.8.6", "libsqlite3.so.1")
+    link, file, other = (Frame("sqlite3_exec", object=f"/usr/lib/{name}") for name in names)
+    result = diff(tree(10, (link, 10)), tree(30, (file, 30)))
+    assert len(result) == 2 and row(result, link) == (10, 30, 0)
+    assert len(diff(tree(10, (link, 10)), tree(30, (other, 30)))) == 3, (
+        "another major version is another library"
+    )
+
+
 def test_equal_names_in_different_folders_stay_apart_where_both_sides_have_folders() -> None:
     one, two = at("f", "/src/one/a.cpp:1"), at("f", "/src/two/a.cpp:1")
     result = diff(tree(3, (one, 3)), tree(5, (two, 5)))

@@ -306,6 +306,10 @@ def deep(name: str) -> bytes:
         "memcheck": b"==7== 7 bytes in 1 blocks are definitely lost in loss record 1 of 1\n"
         + b"".join(b"==7==    by 0x%X: f%d (a.c:%d)\n" % (n + 1, n, n + 1) for n in numbers)
         + b"==7== LEAK SUMMARY:\n==7==    definitely lost: 7 bytes in 1 blocks\n",
+        "memcheck-xml": b"<valgrindoutput><error><kind>Leak_DefinitelyLost</kind><xwhat><text>7 bytes in 1 blocks are "
+        + b"definitely lost in loss record 1 of 1</text></xwhat><stack>"
+        + b"".join(b"<frame><ip>0x%X</ip><fn>f%d</fn></frame>" % (n + 1, n) for n in numbers)
+        + b"</stack></error></valgrindoutput>",
         "java-heapz": b"--- heapz 1 ---\n7 1 @%s\n" % addresses,
         "pprof-raw": b"--- symbol\n---\n--- profile\n"
         + struct.pack(f"<{7 + DEEP}Q", 0, 3, 0, 1, 0, 7, DEEP, *range(1, DEEP + 1)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,8 @@ from gdbmem.model.diff import Diff, OutsideHeap, Side
 from gdbmem.model.snapshot import PAGE_BYTES, Snapshot, Totals
 from gdbmem.text import printable
 from gdbmem.units import format_size
+
+_MINOR_VERSION = re.compile(r"(\.so\.[0-9]+)(?:\.[0-9]+)+$")
 
 
 def diff_snapshots(before: Snapshot, after: Snapshot) -> Diff:
@@ -109,9 +112,15 @@ class _FrameTable:
         self.inlined = bytearray()
         self.nameless = bytearray()
         self._index: dict[object, int] = {}
+        self._library: dict[str, str] = {}
 
     def intern(self, frames: Sequence[Frame]) -> list[int]:
         return [self._number(frame) for frame in frames]
+
+    def _library_of(self, path: str) -> str:
+        # Some tools name the link that a program loads, libz.so.1, others the file behind it, libz.so.1.2.13.
+        name = self._library[path] = _MINOR_VERSION.sub(r"\1", path[path.rfind("/") + 1 :])
+        return name
 
     def _number(self, frame: Frame) -> int:
         function, file, line, place, _ = frame
@@ -120,7 +129,7 @@ class _FrameTable:
             key = (frame.function, PurePosixPath(frame.file).name, frame.line, None)
         elif frame.file is None and frame.object is not None:
             # A program that was installed, or built, elsewhere is still that program.
-            key = (frame.function, None, frame.line, frame.object[frame.object.rfind("/") + 1 :])
+            key = (function, None, line, self._library.get(frame.object) or self._library_of(frame.object))
         number = self._index.setdefault(key, len(self.frames))
         if number == len(self.frames):
             self.frames.append(frame)

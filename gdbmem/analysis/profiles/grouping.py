@@ -34,6 +34,8 @@ class Sums:
     # Adds paths up by groups, column by column. Paths that one call site hides share one bound: `origins` keeps, for
     # each node at which the uncertainty begins, what the paths under it could claim of it.
     def __init__(self) -> None:
+        self._count = 0
+        # These have room for more groups than there are.
         self.before, self.after, self.blocks = array("q"), array("q"), array("q")
         self.paths, self.heaviest, self.heaviest_change = array("q"), array("q"), array("q")
         # Of the groups that have any.
@@ -43,14 +45,19 @@ class Sums:
         self.via: dict[int, dict[str, int]] = {}
 
     def __len__(self) -> int:
-        return len(self.before)
+        return self._count
 
     def new(self) -> int:
+        if self._count == len(self.before):
+            self._make_room(max(64, self._count))
+        self._count += 1
+        return self._count - 1
+
+    def _make_room(self, groups: int) -> None:
         for column in (self.before, self.after, self.blocks, self.paths):
-            column.append(0)
-        self.heaviest.append(-1)
-        self.heaviest_change.append(-1)
-        return len(self.before) - 1
+            column.frombytes(bytes(8 * groups))
+        for column in (self.heaviest, self.heaviest_change):
+            column.extend(array("q", [-1]) * groups)
 
     def delta(self, group: int) -> int:
         return self.after[group] - self.before[group]
@@ -131,7 +138,9 @@ class GroupedPaths:
         return found
 
     def _numbered(self, first: object, second: object) -> int:
-        groups = self._groups.setdefault(first, {})
+        groups = self._groups.get(first)
+        if groups is None:
+            groups = self._groups[first] = {}
         found = groups.get(second)
         if found is None:
             found = groups[second] = self.sums.new()

@@ -28,15 +28,18 @@ class Outward:
     def children(self) -> list[Outward]:
         """Return the large calls that this one made, the largest first; made when asked for."""
         diff, paths = self._paths.diff, self._paths
+        before, after, frame = paths.before, paths.after, diff.frame
+        shown = [(end, paths.next_shown(end, node)) for end, node in self._at]
+        weights: dict[int, int] = {}
+        for end, node in shown:
+            number = frame[node]
+            weights[number] = weights.get(number, 0) + abs(after[end] - before[end])
         groups: dict[int, list[tuple[int, int]]] = {}
-        for end, node in self._at:
-            shown = paths.next_shown(end, node)
-            if shown:
-                groups.setdefault(diff.frame[shown], []).append((end, diff.parent[shown]))
+        for end, node in shown:
+            if node and weights[frame[node]] >= self._least:
+                groups.setdefault(frame[node], []).append((end, diff.parent[node]))
         found = [self._child(number, at) for number, at in groups.items()]
-        return sorted(
-            (child for child in found if child.weight >= self._least), key=lambda child: -child.weight
-        )
+        return sorted(found, key=lambda child: -child.weight)
 
     def _child(self, number: int, at: list[tuple[int, int]]) -> Outward:
         deltas = [self._paths.after[end] - self._paths.before[end] for end, _ in at]

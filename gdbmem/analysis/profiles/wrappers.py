@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Optional
 
@@ -40,7 +41,9 @@ class _Search:
         self.diff = diff
         self.ranks = own_ranks(diff)
         self.functions = [frame.function for frame in diff.frames]
-        self.has_nameless = any(frame.is_nameless for frame in diff.frames)
+        self.nameless = [frame.is_nameless for frame in diff.frames]
+        self.has_nameless = any(self.nameless)
+        self.callers = Counter(diff.parent)  # of each node, how many
         named = {
             f
             for f, rank in zip(self.functions, self.ranks)
@@ -84,9 +87,12 @@ class _Search:
     def _beyond(self, tops: list[int], *, nameless: bool) -> list[int]:
         # The same nodes, those of wrappers (and of nameless functions) replaced by their callers.
         for _ in range(_DEEPEST):
-            passed = {
-                n for n in tops if self._function(n) in self.wrappers or (nameless and self._nameless(n))
-            }
+            is_passed = [
+                function in self.wrappers or (nameless and is_nameless)
+                for function, is_nameless in zip(self.functions, self.nameless)
+            ]
+            frame = self.diff.frame
+            passed = {node for node in tops if frame[node] >= 0 and is_passed[frame[node]]}
             if not passed:
                 break
             tops = [node for node in tops if node not in passed]
@@ -95,7 +101,7 @@ class _Search:
 
     def _nameless(self, node: int) -> bool:
         number = self.diff.frame[node]
-        return number >= 0 and self.diff.frames[number].is_nameless
+        return number >= 0 and self.nameless[number]
 
     def _called_by_many(self, tops: Sequence[int], *, any_name: bool) -> set[str]:
         direct: dict[str, int] = {}
@@ -114,16 +120,18 @@ class _Search:
 
     def _called_often(self, tops: Sequence[int]) -> Sequence[int]:
         # Without the functions that can't have enough callers. One nameless caller may stand for many.
-        children: dict[int, int] = dict.fromkeys(tops, 0)
-        for parent in self.diff.parent:
-            if parent in children:
-                children[parent] += 1
+        frame, numbers = self.diff.frame, [0] * len(self.functions)
+        for node in tops:
+            if frame[node] >= 0:
+                numbers[frame[node]] += self.callers[node]
         callers: dict[Optional[str], int] = {}
-        for node, count in children.items():
-            function = self._function(node)
+        for function, count in zip(self.functions, numbers):
             callers[function] = callers.get(function, 0) + count
         least = 1 if self.has_nameless else _CALLERS_OF_NAMED
-        return [node for node in tops if callers[self._function(node)] >= least]
+        is_enough = [callers[function] >= least for function in self.functions]
+        if True not in is_enough:
+            return ()
+        return [node for node in tops if frame[node] >= 0 and is_enough[frame[node]]]
 
     def _callers(self, nodes: set[int]) -> dict[str, set[str]]:
         # The named functions that call those of *nodes*, be it through nameless ones.
