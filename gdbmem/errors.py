@@ -21,6 +21,11 @@ class GdbmemError(Exception):
     def __str__(self) -> str:
         return f"{self.message}; {self.hint}" if self.hint else self.message
 
+    @property
+    def sentence(self) -> str:
+        """The message with its hint and, in brackets, what `gdbmem help` explains it by."""
+        return f"{self} [{self.slug}]"
+
 
 class InputError(GdbmemError):
     """A file or a value that cannot be used."""
@@ -60,3 +65,8 @@ class Notice:
 
     slug: str
     message: str
+
+    @property
+    def sentence(self) -> str:
+        """The message and, in brackets, what `gdbmem help` explains it by."""
+        return f"{self.message} [{self.slug}]"

@@ -90,7 +90,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     except GdbmemError as error:
         if arguments.fail_on is None:
             raise
-        print(f"gdbmem: not judged: {printable(str(error))}", file=sys.stderr)
+        print(f"gdbmem: not judged: {printable(error.sentence)}", file=sys.stderr)
         return ExitStatus.NOT_JUDGED
     if arguments.fail_on is None:
         return 0

@@ -71,7 +71,7 @@ def _converted(arguments: argparse.Namespace) -> bytes:
         what = shown if isinstance(shown, Diff) else as_growth(shown.snapshot)
         said += () if isinstance(shown, Diff) else shown.notices
     for notice in dict.fromkeys([*said, *what.notices]):
-        print(f"gdbmem: {printable(notice.message)}", file=sys.stderr)
+        print(f"gdbmem: {printable(notice.sentence)}", file=sys.stderr)
     return encode(what, arguments.to, is_change=is_change)
 
 

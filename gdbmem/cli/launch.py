@@ -137,7 +137,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     except UsageError:
         raise
     except GdbmemError as error:
-        print(f"gdbmem: {printable(str(error))}", file=sys.stderr)
+        print(f"gdbmem: {printable(error.sentence)}", file=sys.stderr)
         return launch_status(error)
 
 

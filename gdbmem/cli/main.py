@@ -33,6 +33,7 @@ SUBCOMMANDS = {
     "doctor": "is everything here that gdbmem needs, and what to type if not",
     "install": "make 'source gdbmem' work in gdb, from any folder",
     "uninstall": "take back what install did",
+    "help": "what a message means, by the name in brackets at its end",
 }
 
 # They end without taking down one by one what they have read or imported, which would take a tenth of their time.
@@ -138,7 +139,7 @@ def _give_up_output() -> None:
 
 
 def _dispatch(words: list[str]) -> int:
-    if not words or words[0] in ("-h", "--help", "help"):
+    if not words or words[0] in ("-h", "--help") or words == ["help"]:
         print(_overview())
         return 0 if words else ExitStatus.USAGE
     name, rest = words[0], words[1:]
@@ -180,12 +181,15 @@ def _overview() -> str:
         "",
     ]
     lines += [f"  {name:<10} {summary}" for name, summary in SUBCOMMANDS.items()]
-    lines += ["", "'gdbmem COMMAND --help' explains a command; inside gdb: 'help gdbmem'."]
+    lines += [
+        "",
+        "'gdbmem COMMAND --help' explains a command, 'gdbmem help NAME' a message [NAME]; inside gdb: 'help gdbmem'.",
+    ]
     return "\n".join(lines)
 
 
 def _complain(error: GdbmemError) -> int:
-    print(f"gdbmem: {printable(str(error))}", file=sys.stderr)
+    print(f"gdbmem: {printable(error.sentence)}", file=sys.stderr)
     if isinstance(error, UsageError):
         return ExitStatus.USAGE
     if isinstance(error, MissingToolError):

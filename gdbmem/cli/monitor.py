@@ -166,7 +166,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
             raise
         from gdbmem.cli.launch import launch_status  # with the engines' options: 4 ms of CPU
 
-        print(f"gdbmem: {printable(str(error))}", file=sys.stderr)
+        print(f"gdbmem: {printable(error.sentence)}", file=sys.stderr)
         return launch_status(error)
 
 

@@ -158,7 +158,9 @@ class GdbCommand(gdb.Command):  # type: ignore[misc]  # gdb's module has no type
             return
         except gdb.GdbError:
             raise
-        except (GdbmemError, gdb.error) as error:
+        except GdbmemError as error:
+            raise gdb.GdbError(printable(error.sentence)) from None
+        except gdb.error as error:
             raise gdb.GdbError(printable(str(error))) from None
         except KeyboardInterrupt:
             raise gdb.GdbError(f"{self._name}: interrupted") from None

@@ -1,14 +1,30 @@
-"""`gdbmem`: what the other commands are for."""
+"""`gdbmem`: an overview of the other commands, and the paragraph on a message."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import gdb
 
 from gdbmem.debugger.command import Command
 
+if TYPE_CHECKING:
+    import argparse
+
+    from gdbmem.arguments import ArgumentParser
+
 
 class OverviewCommand(Command):
-    """Print the overview that `help gdbmem` prints."""
+    """Print the overview that `help gdbmem` prints, or what a message means."""
 
-    def run(self, args: object) -> None:
-        gdb.execute("help gdbmem")
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("topic", nargs="?", choices=("help",), metavar="help")
+        parser.add_argument("name", nargs="?", metavar="NAME")
+
+    def run(self, args: argparse.Namespace) -> None:
+        if args.name is None:
+            gdb.execute("help gdbmem")
+            return
+        from gdbmem.report.messages import explain_message
+
+        gdb.write(explain_message(args.name))

@@ -233,6 +233,9 @@ OVERVIEW = Declared(
     completer=None,
     text="""\
 gdbmem: which line makes this program grow, and why does it not get smaller again?
+Usage: gdbmem [help NAME]
+
+'gdbmem help NAME' explains a message that ends with [NAME].
 
 massif-snap [NAME]        take a heap snapshot here               (also: memsnap)
 massif-diff [A [B …]]     what grew between snapshots             (also: memdiff)

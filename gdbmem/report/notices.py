@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def print_notices(notices: Sequence[Notice], console: Console) -> None:
     """Print *notices*, each once, after an empty line."""
-    said = dict.fromkeys(printable(notice.message) for notice in notices)
+    said = dict.fromkeys(printable(notice.sentence) for notice in notices)
     if said:
         console.print()
     for message in said:

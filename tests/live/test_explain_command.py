@@ -164,7 +164,7 @@ def test_a_full_disk_is_one_sentence() -> None:
 def test_a_pid_that_is_none_is_an_error_in_one_line() -> None:
     done = gdbmem("explain", "4190001")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "gdbmem: there is no process 4190001; 'ps' lists them\n"
+    assert done.stderr == "gdbmem: there is no process 4190001; 'ps' lists them [no-such-process]\n"
 
 
 def test_the_process_goes_on_as_if_nothing_had_been(program: Program) -> None:

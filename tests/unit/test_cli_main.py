@@ -51,7 +51,9 @@ def test_version_is_printed_for_bug_reports(capsys: pytest.CaptureFixture[str]) 
 
 def test_a_mistyped_command_is_met_with_the_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["lanch"]) == 2
-    assert capsys.readouterr().err == "gdbmem: gdbmem has no command 'lanch'; did you mean 'launch'?\n"
+    assert (
+        capsys.readouterr().err == "gdbmem: gdbmem has no command 'lanch'; did you mean 'launch'? [usage]\n"
+    )
 
 
 def test_an_unknown_command_cannot_write_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,7 +84,7 @@ def test_a_failure_is_one_sentence_on_stderr_and_a_status(
     assert cli.main(["show"]) == status
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert printed.err == f"gdbmem: {error}\n"
+    assert printed.err == f"gdbmem: {error} [{error.slug}]\n"
 
 
 def test_an_error_that_quotes_a_strangers_file_name_cannot_write_to_the_terminal(

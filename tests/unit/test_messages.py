@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import ast
 import functools
+import io
 import re
 from collections.abc import Iterator
 from typing import Optional
 
+import pytest
+
+from gdbmem.cli.main import main
+from gdbmem.errors import Notice
+from gdbmem.report.console import make_console
+from gdbmem.report.messages import explain_message
+from gdbmem.report.notices import print_notices
 from tests.unit.sources import PACKAGE, trees
 from tests.unit.test_docs import DOCS, called, page_name, read
 
@@ -108,3 +116,36 @@ def test_every_paragraph_is_about_a_message_that_exists() -> None:
 
 def test_every_paragraph_says_more_than_the_message() -> None:
     assert [slug for slug, text in paragraphs().items() if len(text.split()) < 15] == []
+
+
+@pytest.mark.parametrize("name", ["format-unknown", "[format-unknown]"])
+def test_help_prints_the_paragraph_of_a_message(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", name]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("format-unknown\n\n`--format` names no format")
+    assert "](" not in text and "###" not in text
+
+
+def test_help_knows_every_message() -> None:
+    for slug in slugs():
+        assert len(explain_message(slug).split()) > 15
+
+
+def test_help_names_the_nearest_message(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", "format-unknwon"]) == 1
+    assert "did you mean 'format-unknown'? [no-such-message]" in capsys.readouterr().err
+
+
+def test_help_prints_the_options_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", "diff"]) == 0
+    assert "--fail-on" in capsys.readouterr().out
+
+
+def test_a_note_ends_with_its_name() -> None:
+    stream = io.StringIO()
+    print_notices([Notice("sampled", "an estimate")], make_console(stream, width=80))
+    assert stream.getvalue().strip() == "note: an estimate [sampled]"
+
+
+def test_a_wheel_brings_the_page() -> None:
+    assert '"docs/messages.md" = "gdbmem/messages.md"' in (PACKAGE.parent / "pyproject.toml").read_text()
