@@ -17,7 +17,7 @@ from gdbmem.linux.monitoring.process_events import Started
 from gdbmem.linux.monitoring.sampling import Counts, ProcessFiles, Stat, Statm, parse_stat
 from gdbmem.linux.monitoring.tree import Tree
 from gdbmem.linux.rollup import parse_rollup
-from gdbmem.model.series import SeriesFacts
+from gdbmem.model.series import TREE, SeriesFacts
 from gdbmem.monitoring.recorder import Plan, Recorder
 from gdbmem.report.series.plain_view import PlainView
 from gdbmem.series.store import Recording, SeriesWriter
@@ -146,3 +146,17 @@ def test_a_process_that_has_just_given_its_memory_back_is_of_unknown_size_not_0(
         tree.close()
     assert found[1].rss_bytes is None and found[1].shared_bytes is None
     assert found[1].threads is not None
+
+
+def test_what_a_family_holds_belongs_to_the_midst_of_the_round_of_pss_that_it_is_compared_with() -> None:
+    class Growing:
+        held = 0
+
+        def held_bytes(self) -> int:
+            self.held += 100
+            return self.held
+
+    tree = Tree(lambda: {os.getpid()}, events=None, family=Growing())  # type: ignore[arg-type]  # plays Family
+    look = tree.look(0.0, sweep=True)
+    tree.close()
+    assert dict(look.readings)[TREE].family_bytes == 150, "100 when it began, 200 when it ended"

@@ -104,6 +104,7 @@ class Tree:
         self.glances = Glances(0.0, b"", statm_reader([]))
         self.sweeps = 0
         self._round_began = 0.0
+        self._round_held: Optional[int] = None  # by the family, in the midst of it
         self.torn = 0  # rounds whose PSS is no total
         self.denied = 0  # processes whose PSS may not be read
         self.events_lost = False
@@ -147,17 +148,19 @@ class Tree:
             self._next_sweep = t + seconds / self._share if self._budget > 0 else 0.0
         if around is not None:
             readings = [(pid, r._replace(gpu_bytes=around.gpu.get(pid))) for pid, r in readings]
-        family = self._family.held_bytes() if self._family is not None else None
         cgroup = self._surroundings.read_cgroup() if last_words else around.cgroup if around else {}
         found = [(self._processes[pid].line.number, reading) for pid, reading in readings]
         if found or cgroup:
             total = total_of([reading for _, reading in found], self._shares, sweep=sweep, is_torn=is_torn)
-            found.append((TREE, total._replace(family_bytes=family, **self._counters(), **cgroup)))
+            found.append((TREE, total._replace(family_bytes=self._round_held, **self._counters(), **cgroup)))
         changed = self._lines.take_changed()
         self._plan_glances(t, 0.0 if sweep else time.thread_time() - began)
         heirs = {line for line, _ in found}
         found += [words for words in last_words if words[0] not in heirs]
         return Look(t, found, changed, sweep, self.alive)
+
+    def _held(self) -> Optional[int]:
+        return self._family.held_bytes() if self._family is not None else None
 
     @property
     def _share(self) -> float:
@@ -174,7 +177,7 @@ class Tree:
         last_words: list[tuple[int, Reading]] = []
         for pause in _BEFORE_ROUNDS:
             time.sleep(pause)
-            self._round_began = time.monotonic()
+            self._round_began, held = time.monotonic(), self._held()
             before, is_settled = len(last_words), not sweep or self._ending.wait(_DYING_SECONDS)
             readings: _Readings = []
             self._shares.clear()
@@ -185,6 +188,7 @@ class Tree:
                     # Threads started since the look before belong to it, although its memory has gone.
                     last_words.append((process.line.number, Reading(threads_started=process.threads_started)))
                     self._bury(pid, t)
+            self._round_held = _midst(held, self._held())
             if not sweep:
                 return readings, last_words, False
             is_one = is_settled and len(last_words) == before and not self._has_changed(t)
@@ -388,6 +392,10 @@ class Tree:
         if process.thread_ids:
             process.threads_started += len(ids - process.thread_ids)
         process.thread_ids = ids
+
+
+def _midst(before: Optional[int], after: Optional[int]) -> Optional[int]:
+    return after if before is None or after is None else (before + after) // 2
 
 
 def _known_peak(process: _Process, reading: Reading) -> Reading:
