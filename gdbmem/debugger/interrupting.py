@@ -22,7 +22,7 @@ import gdb
 
 from gdbmem.debugger.memwatch.driving.capture import Capture
 from gdbmem.debugger.scheduler import scheduler_locking
-from gdbmem.linux.holding.pending_signals import blocks, pending_signals
+from gdbmem.linux.holding.pending_signals import blocks, threads_it_waits_for, was_stopped_by_us
 
 _MOST_TRIES = 5
 _ANNOUNCEMENT = re.compile(r"\n?^(?:Program|Thread .*) received signal SIGSTOP, Stopped \(signal\)\.\n", re.M)
@@ -85,17 +85,34 @@ class Interrupter:
         return True
 
     def _take_back(self, pid: int) -> None:
-        # The thread that runs on takes a signal that waits before it executes anything.
+        selected = gdb.selected_thread()
         with scheduler_locking("on"), Capture():
             for _ in range(_MOST_TRIES):
-                if signal.SIGSTOP not in pending_signals(pid):
+                thread = _late_for(pid) if not self.stopped else None
+                if thread is None:
                     break
+                # It takes a signal that waits, or that gdb holds for it, before it executes anything.
+                thread.switch()
                 gdb.execute("stepi", to_string=True)
+            if selected is not None and selected.is_valid():
+                selected.switch()
 
     def _on_stop(self, event: gdb.Event) -> None:
         if self._sent and getattr(event, "stop_signal", None) == self._name:
             self._sent, self.stopped = False, True
             gdb.execute("queue-signal 0", to_string=True)
+
+
+def _late_for(pid: int) -> Optional[gdb.InferiorThread]:
+    """Return the thread of *pid* that a late SIGSTOP of ours is to stop; None where there is none."""
+    threads = {thread.ptid[1]: thread for thread in gdb.selected_inferior().threads()}
+    selected = gdb.selected_thread()
+    waiting = [threads[tid] for tid in threads_it_waits_for(pid, signal.SIGSTOP) if tid in threads]
+    if selected in waiting:
+        return selected
+    # A thread other than the one that gdb reports may have stopped for it: gdb keeps that for later.
+    held = (thread for tid, thread in threads.items() if was_stopped_by_us(tid, signal.SIGSTOP))
+    return next(iter(waiting), None) or next(held, None)
 
 
 def remote_blocks_interrupts() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.linux.holding.pending_signals import pending_signals
+from gdbmem.linux.holding.pending_signals import pending_signals, threads_it_waits_for
 from tests.libraries import needs_library
 from tests.live.memwatching import line_of, run_gdb
 from tests.live.pressing import ATTACHED, KINDS, LAUNCHES, Kind, press_in_each
@@ -111,7 +112,7 @@ def test_an_interrupt_that_comes_after_the_program_has_stopped_is_taken_back_and
             "delete",
             """python
 from gdbmem.debugger.interrupting import Interrupter
-from gdbmem.linux.holding.pending_signals import pending_signals
+from gdbmem.linux.holding.pending_signals import pending_signals, threads_it_waits_for
 pid = gdb.selected_inferior().pid
 before = gdb.newest_frame().pc()
 with Interrupter(pid).ready() as interrupter:
@@ -127,6 +128,47 @@ end""",
     ).output
     assert "waiting ['SIGSTOP']" in said and "after [] True" in said
     assert "$1 = 0" in said and "ended after 0 signals" in said and "SIGSTOP, Stopped" not in said
+
+
+def test_an_interrupt_that_another_thread_would_take_later_is_taken_back_too(
+    program: Program, scratch: Path
+) -> None:
+    said = run_gdb(
+        program("takes_sigint", "-O0"),
+        [
+            "break use_memory",
+            "run",
+            "delete",
+            """python
+import ctypes, os, pathlib
+from gdbmem.debugger.interrupting import Interrupter
+pid = gdb.selected_inferior().pid
+other = [thread for thread in gdb.selected_inferior().threads() if thread.num == 2][0]
+def places():
+    chosen, found = gdb.selected_thread(), []
+    for thread in gdb.selected_inferior().threads():
+        thread.switch()
+        found.append(gdb.newest_frame().pc())
+    chosen.switch()
+    return sorted(found)
+def waiting():
+    texts = [path.read_text() for path in pathlib.Path("/proc/%d/task" % pid).glob("*/status")]
+    return ["SigPnd:\\t0000000000000000" not in text for text in texts]
+before = places()
+kill, os.kill = os.kill, lambda pid, number: ctypes.CDLL(None).tgkill(pid, other.ptid[1], number)
+with Interrupter(pid).ready() as interrupter:
+    interrupter.interrupt()
+    print("waiting", sorted(waiting()))
+os.kill = kill
+print("after", sorted(waiting()), places() == before, gdb.selected_thread().num)
+end""",
+            "set var done = 1",
+            "detach",
+        ],
+        folder=scratch,
+    ).output
+    assert "waiting [False, True]" in said and "after [False, False] True 1" in said
+    assert "SIGSTOP, Stopped" not in said
 
 
 # As a shell's `nohup`, or a parent that blocks signals, starts a program.
@@ -230,6 +272,7 @@ def test_ctrl_c_gives_the_prompt_back_and_the_process_that_gdb_is_attached_to_ge
             assert "Quit" in user.prompt()
             assert "$1 = 0" in user.type("print taken")
             assert pending_signals(process.pid) == set()
+            assert threads_it_waits_for(process.pid, signal.SIGSTOP) == []
             user.type("set var done = 1")
             user.type("detach")
             user.quit()

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import os
 import platform
 import signal
 from pathlib import Path
+
+from gdbmem.linux.holding.ptrace import ptrace
+
+_GETSIGINFO = 0x4202
+_SI_USER = 0  # sent by kill()
 
 
 def pending_signals(pid: int) -> set[signal.Signals]:
@@ -13,14 +21,42 @@ def pending_signals(pid: int) -> set[signal.Signals]:
     Source: Linux, Documentation/filesystems/proc.rst, /proc/PID/status.
     """
     try:
-        lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+        text = Path(f"/proc/{pid}/status").read_text(errors="replace")
     except OSError:
         return set()
-    masks = (int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd:", "ShdPnd:")))
-    found = 0
-    for mask in masks:
-        found |= mask
-    return {number for number in signal.Signals if found >> (number - 1) & 1}
+    mask = _mask(text, "SigPnd") | _mask(text, "ShdPnd")
+    return {number for number in signal.Signals if mask >> (number - 1) & 1}
+
+
+def threads_it_waits_for(pid: int, number: signal.Signals) -> list[int]:
+    """Return the threads of *pid* that *number* waits for: all of them where it waits for the process."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*"):
+        with contextlib.suppress(OSError):
+            text = (task / "status").read_text(errors="replace")
+            if (_mask(text, "SigPnd") | _mask(text, "ShdPnd")) >> (number - 1) & 1:
+                found.append(int(task.name))
+    return found
+
+
+def was_stopped_by_us(tid: int, number: signal.Signals) -> bool:
+    """Tell whether thread *tid*, which this thread traces and holds, stands where a *number* of our own stopped it.
+
+    Source: Linux, ptrace(2), PTRACE_GETSIGINFO; siginfo_t of a 64-bit machine.
+    """
+    information = (ctypes.c_int * 32)()
+    try:
+        ptrace(_GETSIGINFO, tid, 0, ctypes.addressof(information))
+    except OSError:
+        return False
+    number_found, _, code, _, sender = information[:5]
+    # To a process with a PID namespace of its own a sender outside of it is 0.
+    return number_found == number and code == _SI_USER and sender in (0, os.getpid())
+
+
+def _mask(status: str, field: str, default: int = 0) -> int:
+    masks = (int(line.split()[1], 16) for line in status.splitlines() if line.startswith(f"{field}:"))
+    return next(masks, default)
 
 
 _SIGWAIT = {"x86_64": 128, "aarch64": 137}.get(platform.machine())  # rt_sigtimedwait
@@ -41,5 +77,4 @@ def reaches(pid: int, number: signal.Signals) -> bool:
 
 def blocks(status: str, number: signal.Signals) -> bool:
     """Tell whether the thread whose /proc/PID/status is *status* blocks *number*; True where it has no mask."""
-    masks = (int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigBlk:"))
-    return bool(next(masks, -1) >> (number - 1) & 1)
+    return bool(_mask(status, "SigBlk", -1) >> (number - 1) & 1)
