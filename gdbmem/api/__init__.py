@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         read_snapshot,
         read_snapshots,
     )
+    from gdbmem.api.recipes import ExpectationVerdict, Recipe, RecipeResult, load_recipe, run_recipe
     from gdbmem.api.series import compare, summarize
     from gdbmem.errors import (
         GdbmemError,
@@ -49,6 +50,7 @@ _HOMES = {
     "api.profiles": (
         "Loaded", "ReadOptions", "diff", "export", "open_profile", "rank", "read_snapshot", "read_snapshots",
     ),
+    "api.recipes": ("ExpectationVerdict", "Recipe", "RecipeResult", "load_recipe", "run_recipe"),
     "api.series": ("compare", "summarize"),
     "errors": (
         "GdbmemError", "InputError", "MissingToolError", "Notice", "TargetError", "ToolError", "UsageError",
@@ -69,6 +71,7 @@ __all__ = [
     "Diff",
     "Difference",
     "Entry",
+    "ExpectationVerdict",
     "Frame",
     "GdbmemError",
     "InputError",
@@ -81,6 +84,8 @@ __all__ = [
     "Query",
     "Ranking",
     "ReadOptions",
+    "Recipe",
+    "RecipeResult",
     "Regime",
     "Row",
     "SeriesSummary",
@@ -97,11 +102,13 @@ __all__ = [
     "explain",
     "explain_core",
     "export",
+    "load_recipe",
     "open_profile",
     "rank",
     "read_ledger",
     "read_snapshot",
     "read_snapshots",
+    "run_recipe",
     "summarize",
 ]
 

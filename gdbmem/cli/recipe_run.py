@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Optional, TextIO
 
 from gdbmem.analysis.profiles.query import Query, read_known
+from gdbmem.api.recipe_verdicts import Compared, compare_all, interruption
 from gdbmem.cli.launch import engine_options, make_job, resolve_engine
-from gdbmem.cli.recipe_verdicts import Compared, compare_all, interruption
 from gdbmem.engines.engine import options_of, table
 from gdbmem.errors import Notice
 from gdbmem.exit_status import ExitStatus

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Callable
 
 import pytest
 
@@ -91,3 +92,21 @@ def test_using_it_prints_nothing(profiles: Path) -> None:
 def test_importing_it_loads_no_reader_of_processes() -> None:
     script = "import sys, gdbmem.api as api; api.open_profile; sys.exit('gdbmem.inspection' in sys.modules)"
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
+
+
+@pytest.mark.needs("gdb", "valgrind", "vgdb", "g++")
+def test_a_recipe_that_a_script_runs_is_judged(
+    program: Callable[..., Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "leak.yaml").write_text(
+        f"program: {program('leaky_map')}\npoints:\n  - {{at: reset, name: reset}}\n"
+        "expect:\n  - {between: [reset#1, reset], at_most: 10KiB}\n"
+    )
+    result = gdbmem.api.run_recipe(tmp_path / "leak.yaml", run=tmp_path / "run")
+    assert capfd.readouterr() == ("", "")
+    assert (result.passed, result.failure, result.status) == (False, "", 0)
+    (verdict,) = result.verdicts
+    before, after = gdbmem.api.read_snapshots([f"{result.run}:reset#1", f"{result.run}:reset"])
+    assert (
+        verdict.met is False and verdict.measured == gdbmem.api.diff(before, after).delta_bytes == 200 * 136
+    )

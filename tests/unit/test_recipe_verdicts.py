@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from gdbmem.api.recipe_verdicts import Diffs, KeptPairs, verdict_of
 from gdbmem.arguments import ArgumentParser
 from gdbmem.cli import launch, recipe_run
-from gdbmem.cli.recipe_verdicts import Diffs, KeptPairs, verdict_of
 from gdbmem.errors import Notice
 from gdbmem.launch.unattended import Outcome, PlayedPoint
 from gdbmem.model.expectation import Expectation, Position, Verdict
