@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gdbmem.analysis.series.pauses import find_pauses
 from gdbmem.analysis.series.statistics import thinned
 from gdbmem.analysis.series.verdict import judge
 from gdbmem.model.series import Mark
@@ -158,6 +159,12 @@ def test_a_leak_in_jumps_that_stands_still_as_it_did_before_is_no_level(seed: in
     verdict = judge(found.times, found.values)
     assert words_of(verdict) == "inconclusive"
     assert verdict.needs_seconds is not None and verdict.needs_seconds > 0
+
+
+@pytest.mark.parametrize("count", range(1, 8))
+def test_too_few_samples_to_see_a_pause_in_have_none(count: int) -> None:
+    pauses = find_pauses([float(n) for n in range(count)], [(n + 1.0) * MIB for n in range(count)])
+    assert pauses.longest == 0.0 and pauses.now >= 0.0
 
 
 def test_a_level_much_longer_than_the_pauses_of_the_growth_before_it_is_a_plateau() -> None:

@@ -40,6 +40,8 @@ def _rises(times: Sequence[float], values: Sequence[float]) -> list[float]:
     """Return when the series had risen for good, by more than its noise, since the last such time."""
     least = max(_LEAST_RISE_BYTES, _STANDS_OUT * noise_of(values))
     width = 2 * _AROUND + 1
+    if len(values) < width:
+        return []
     calm = [median(values[i : i + width]) for i in range(len(values) - width + 1)]
     level, rises = calm[0], []
     for t, now in zip(times[_AROUND:], isotonic(calm)):
