@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Optional, TextIO
 from gdbmem.cli.monitor import plot_kind
 from gdbmem.cli.monitor_outputs import Outputs, prepare_outputs
 from gdbmem.exit_status import ExitStatus
-from gdbmem.model.series import TREE
+from gdbmem.model.series import TREE, Mark
 from gdbmem.model.series_summary import LineSummary, SeriesSummary
 from gdbmem.model.verdict import Verdict
 from gdbmem.monitoring.triggers import trigger_text, triggers_of
@@ -33,6 +33,8 @@ _OUR_STATUSES = (128 + signal.SIGTERM, 128 + signal.SIGKILL)
 _MOST_CURVES = 7
 _MOST_ABOVE = 3
 _THINNED_FROM_SECONDS = 3600.0
+_MOST_CPU_POINTS, _LEAST_CPU_SECONDS = 150, 1.0
+_LEAST_CPU_PERCENT = 10.0  # less of a difference is worth no panel
 _STEP_WORTH_BYTES = 1 << 20  # to look for its cause
 
 
@@ -191,10 +193,10 @@ def picture_of(
     With *first_group* the first so many recordings are one group, the others another one.
     """
     from gdbmem.analysis.series.statistics import thinned
-    from gdbmem.report.series.series_plot import Curve, Picture
+    from gdbmem.report.series.series_plot import Curve, Panel, Picture
     from gdbmem.report.series.series_text import METRIC_NAMES, headline
 
-    curves, threads = [], []
+    curves, threads, cpu = [], [], []
     for number, (recording, summary) in enumerate(zip(recordings, summaries)):
         name = METRIC_NAMES[summary.metric] if len(recordings) == 1 else recording.folder.name
         group = int(number >= first_group) if first_group else None
@@ -203,24 +205,51 @@ def picture_of(
         curves.append(Curve(name, *thinned(judged_points(recording)[0], 2000), group=group))
         counts = thinned(recording.points(TREE, "threads"), 2000)
         threads.append(Curve(name, *counts, is_thin=True, group=group))
+        cpu.append(Curve(name, *_cpu_percent(recording), is_thin=True, group=group))
     if len(recordings) == 1:
         curves += _curves_of_processes(recordings[0], summaries[0])
         curves += _curves_of_cgroup(recordings[0], summaries[0])
     names = [f"{recording.folder.name}: " if len(recordings) > 1 else "" for recording in recordings]
     sentences = [f"{name}{headline(s.verdict)}: {s.verdict.evidence}" for name, s in zip(names, summaries)]
     title = " / ".join(dict.fromkeys(summary.facts.target for summary in summaries))
-    marks = recordings[0].marks if len(recordings) == 1 else ()
+    triggers = [trigger for recording in recordings for trigger in triggers_of(recording.folder)]
+    sentences += map(trigger_text, triggers)
+    marks = [*recordings[0].marks, *_marks_of(triggers)] if len(recordings) == 1 else []
     interval = max(summary.facts.interval_seconds for summary in summaries)
     gaps = any(summary.gaps for summary in summaries)
     gap = max(5 * interval, 0.5, *_spacing(curves)) if gaps else 1e18
+    panels = [Panel("threads", threads, gap)] if _range_of(threads) else []
+    panels += [Panel("CPU, % of one", cpu)] if _range_of(cpu) >= _LEAST_CPU_PERCENT else []
     return Picture(
-        title, curves, marks, sentences, gap, _origin(summaries), threads if _differ(threads) else ()
+        title, curves, sorted(marks, key=lambda m: m.t), sentences, gap, _origin(summaries), panels
     )
 
 
-def _differ(threads: Sequence[Curve]) -> bool:
-    """Tell whether the number of threads is worth a panel: it changes, or differs from run to run."""
-    return len({count for curve in threads for count in curve.values}) > 1
+def _marks_of(triggers: Sequence[Mapping[str, Any]]) -> list[Mark]:
+    return [Mark(trigger["t"], f"{trigger['when']}: {trigger['do']}") for trigger in triggers]
+
+
+def _range_of(curves: Sequence[Curve]) -> float:
+    """Return how far apart the counts of all *curves* are: what never changes, in no run, is worth no panel."""
+    counts = [count for curve in curves for count in curve.values]
+    return max(counts) - min(counts) if counts else 0.0
+
+
+def _cpu_percent(recording: Recording) -> tuple[list[float], list[float]]:
+    """Return how busy the tree was, percent of one CPU, over stretches for which the kernel's ticks are fine enough."""
+    points = list(recording.points(TREE, "cpu_seconds"))
+    times: list[float] = []
+    percents: list[float] = []
+    if not points:
+        return times, percents
+    least = max((points[-1][0] - points[0][0]) / _MOST_CPU_POINTS, _LEAST_CPU_SECONDS)
+    begin, used = points[0]
+    for t, now in points[1:]:
+        if t - begin >= least:
+            times.append(t)
+            percents.append(max(100 * (now - used) / (t - begin), 0.0))
+            begin, used = t, now
+    return times, percents
 
 
 def _origin(summaries: Sequence[SeriesSummary]) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Callable, Optional
 from gdbmem.errors import InputError
 from gdbmem.linux.monitoring.tree import Look
 from gdbmem.model.series import TREE, Line, Mark, Reading
-from gdbmem.runs.run import Run, open_run
+from gdbmem.runs.run import Run, is_run, open_run
 from gdbmem.text import printable
 from gdbmem.units import format_duration, format_size, parse_size
 
@@ -195,7 +195,7 @@ class Triggers:
 
 def triggers_of(folder: Path) -> list[dict[str, Any]]:
     """Return what triggers have done in the run in *folder*, by its run.json; what has another shape is left out."""
-    found = open_run(folder).facts.get("triggers")
+    found = open_run(folder).facts.get("triggers") if is_run(folder) else None
     names = ("when", "value", "do", "folder")
     return [
         each for each in found if isinstance(each, dict) and all(isinstance(each.get(name), str) for name in names)

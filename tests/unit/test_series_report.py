@@ -17,7 +17,7 @@ import pytest
 from gdbmem.analysis.series.comparison import Figures, compare, figures_of
 from gdbmem.cli.main import main
 from gdbmem.cli.monitor import parse_fail_on
-from gdbmem.cli.monitor_report import _MOST_CURVES, exit_status, next_commands
+from gdbmem.cli.monitor_report import _MOST_CURVES, exit_status, next_commands, picture_of
 from gdbmem.errors import InputError
 from gdbmem.linux.monitoring.tree import Look
 from gdbmem.linux.processes import stat_of
@@ -383,3 +383,45 @@ def test_several_runs_as_json_are_one_array(recording: Recording, capsys: pytest
     plot = str(recording.folder / "both.svg")
     assert main(["monitor", "--json", "--plot", plot, run, run]) == 0
     assert [each["kind"] for each in json.loads(capsys.readouterr().out)] == ["series", "series"]
+
+
+def busy_recording(folder: Path, *, busy: bool) -> Recording:
+    writer = SeriesWriter(folder, SeriesFacts("a server", 0.2, 1.7e9, "boot", 0.0, 8 << 30, "the machine"))
+    line = Line(1, 999_999_999, 5, "a server", "a server", 0, 0.0)
+    used = 0.0
+    for number in range(150):
+        used += 0.15 if busy and number >= 75 else 0.002
+        reading = Reading(rss_bytes=50 * MIB, threads=4, cpu_seconds=used)
+        writer.append(number / 5, [(1, reading), (TREE, reading)], [line] if number == 0 else [])
+    writer.close()
+    return Recording(folder)
+
+
+def test_the_picture_has_a_panel_of_cpu_use_where_it_changes_and_none_where_it_does_not(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "busy").mkdir()
+    (tmp_path / "idle").mkdir()
+    recordings = [busy_recording(tmp_path / name, busy=name == "busy") for name in ("busy", "idle")]
+    summaries = [summarize(recording) for recording in recordings]
+    alone = picture_of(recordings[:1], summaries[:1])
+    assert [panel.name for panel in alone.panels] == ["CPU, % of one"]
+    percents = alone.panels[0].curves[0].values
+    assert max(percents) == pytest.approx(75, abs=1) and min(percents) == pytest.approx(1, abs=1)
+    assert "CPU, % of one" in svg(alone) and "CPU, % of one" in html(alone)
+    assert not picture_of(recordings[1:], summaries[1:]).panels
+    assert [len(panel.curves) for panel in picture_of(recordings, summaries).panels] == [2]
+
+
+def test_what_triggers_did_is_in_the_picture_as_marks_and_sentences(tmp_path: Path) -> None:
+    recording = busy_recording(tmp_path, busy=False)
+    trigger = {
+        "t": 12.0, "pid": 7, "when": f"rss > 1MiB {EVIL}", "value": "50.0 MiB", "do": "bundle",
+        "folder": "triggers/0001",
+    }  # fmt: skip
+    (tmp_path / "run.json").write_text(json.dumps({"triggers": [trigger]}))
+    picture = picture_of([recording], [summarize(recording)])
+    assert [(mark.t, mark.text.startswith("rss > 1MiB")) for mark in picture.marks] == [(12.0, True)]
+    drawn = html(picture)
+    assert "after 12.0 s, when rss &gt; 1MiB" in drawn and "in triggers/0001" in drawn
+    assert "<script>" not in drawn

@@ -18,7 +18,7 @@ from gdbmem.units import format_duration, format_size
 _WIDTH, _HEIGHT = 960, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 90, 20, 56, 70
 _ROW, _LINE = 18, 130  # pixels from one row of text to the next, letters in a row
-_THREADS_HEIGHT = 150  # pixels
+_PANEL_HEIGHT = 150  # pixels
 _LABEL_OF_GROUP = 60  # letters of a command
 _LABEL, _LETTER = 24, 6  # a mark's name: letters, and about how wide each is
 _COLORS = (
@@ -67,6 +67,15 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class Panel:
+    """A smaller plot of counts below the one of memory, over the same time."""
+
+    name: str
+    curves: Sequence[Curve]
+    gap_seconds: float = math.inf  # a longer stretch without samples is left open
+
+
+@dataclass(frozen=True)
 class Picture:
     """The data of the picture."""
 
@@ -76,7 +85,7 @@ class Picture:
     sentences: Sequence[str] = ()  # the verdicts, below
     gap_seconds: float = math.inf  # a longer stretch without samples is left open
     origin: str = ""  # where and when it was recorded
-    threads: Sequence[Curve] = ()  # how many there were, in a panel of their own; empty: none is drawn
+    panels: Sequence[Panel] = ()
     time_unit: str = "s"  # of the time axis, as a profile has it: s, ms, i (instructions), B (allocated)
 
 
@@ -85,8 +94,8 @@ def svg(picture: Picture) -> str:
     key, rows = _key(picture.curves)
     down = _ROW * (rows - 1)
     sentences = [line for sentence in picture.sentences for line in wrap(printable(sentence), _LINE)]
-    panel = _THREADS_HEIGHT if picture.threads else 0
-    height = _HEIGHT + down + panel + _ROW * len(sentences)
+    below = _PANEL_HEIGHT * len(picture.panels)
+    height = _HEIGHT + down + below + _ROW * len(sentences)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" '
         'font-family="sans-serif" font-size="12">',
@@ -96,10 +105,10 @@ def svg(picture: Picture) -> str:
         *key,
         f'<g transform="translate(0,{down})">',
         *_plot(picture),
-        *_threads(picture),
+        *(part for number in range(len(picture.panels)) for part in _panel(picture, number)),
     ]
     for i, line in enumerate(sentences):
-        parts.append(f'<text x="{_LEFT}" y="{_HEIGHT + panel + 6 + _ROW * i}">{escape(line)}</text>')
+        parts.append(f'<text x="{_LEFT}" y="{_HEIGHT + below + 6 + _ROW * i}">{escape(line)}</text>')
     return "\n".join(parts) + "\n</g></svg>\n"
 
 
@@ -135,14 +144,13 @@ def _color(curve: Curve, number: int) -> str:
     return _COLORS[(number if curve.group is None else curve.group) % len(_COLORS)]
 
 
-def _threads(picture: Picture) -> list[str]:
-    """Return the panel of thread counts, below the axis of time; it has the same."""
-    if not picture.threads:
-        return []
-    span_t, most = _span(picture), max((max(c.values) for c in picture.threads if c.values), default=1.0)
+def _panel(picture: Picture, number: int) -> list[str]:
+    """Return panel *number*, below the axis of time and the panels before it."""
+    panel = picture.panels[number]
+    span_t, most = _span(picture), max((max(c.values) for c in panel.curves if c.values), default=1.0)
     step = max(_whole_step(most / 3), 1)
-    top = math.ceil(most / step) * step
-    first, height = _HEIGHT - _ROW, _THREADS_HEIGHT - 2 * _ROW
+    top = max(math.ceil(most / step), 1) * step
+    first, height = _HEIGHT - _ROW + _PANEL_HEIGHT * number, _PANEL_HEIGHT - 2 * _ROW
 
     def x(t: float) -> float:
         return _LEFT + t / span_t * (_WIDTH - _LEFT - _RIGHT)
@@ -150,13 +158,13 @@ def _threads(picture: Picture) -> list[str]:
     def y(count: float) -> float:
         return first + (1 - count / top) * height
 
-    parts = [f'<text x="{_LEFT}" y="{first - 6}" fill="#555555">threads</text>']
+    parts = [f'<text x="{_LEFT}" y="{first - 6}" fill="#555555">{_text(panel.name)}</text>']
     for count in range(0, top + 1, step):
         parts.append(
             f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(count):.1f}" y2="{y(count):.1f}" stroke="#dddddd"/>'
             f'<text x="{_LEFT - 6}" y="{y(count) + 4:.1f}" text-anchor="end">{count:,}</text>'
         )
-    return parts + _lines(picture.threads, x, y, picture.gap_seconds)
+    return parts + _lines(panel.curves, x, y, panel.gap_seconds)
 
 
 def _whole_step(value: float) -> int:
