@@ -8,6 +8,7 @@ import random
 import re
 import time
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -62,6 +63,28 @@ def test_recordings_of_real_programs_are_judged_right(path: Path) -> None:
     recorded = json.loads(path.read_text())
     verdict = judge(recorded["times"], recorded["values"])
     assert words_of(verdict) in recorded["right"], verdict.evidence
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_a_trend_is_never_told_of_a_stretch_that_moved_by_much_more(path: Path) -> None:
+    recorded = json.loads(path.read_text())
+    times, values = recorded["times"], recorded["values"]
+    verdict = judge(times, values)
+    if verdict.kind != "growing" or "faster and faster" in verdict.evidence:
+        return
+    last = verdict.regimes[-1]
+    inside = [value for t, value in zip(times, values) if last.begin <= t <= last.end]
+    assert median(inside[-5:]) - median(inside[:5]) < 1.6 * last.change_bytes, verdict.evidence
+
+
+def test_a_level_is_no_warm_up() -> None:
+    recorded = json.loads((RECORDED[0].parent / "node_level.json").read_text())
+    for share in range(5, 11):
+        count = len(recorded["times"]) * share // 10
+        assert not re.search(
+            r"level at [^,]* of warm-up",
+            judge(recorded["times"][:count], recorded["values"][:count]).evidence,
+        )
 
 
 def test_a_slow_leak_is_found_with_its_rate_inside_the_interval() -> None:

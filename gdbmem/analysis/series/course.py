@@ -64,7 +64,8 @@ class Course(NamedTuple):
     def history(self, line: FittedLine) -> str:
         """Return what came before *line*, in words."""
         words = before_now(self.stretches, self.times, self.values, line.xs[0])
-        return f"{words} of warm-up" if words and self.warmup(line) else words
+        moved = words.rsplit(", ", 1)[-1].startswith(("+", "-"))
+        return f"{words} of warm-up" if moved and self.warmup(line) else words
 
     def verdict(
         self, kind: str, evidence: str, line: FittedLine, *, needs: Optional[float] = None
@@ -250,7 +251,8 @@ def _growth_with_onset(course: Course) -> Optional[Verdict]:
     total, quiet = ys[-1] - ys[start], xs[start] - xs[0]
     for share in (1.0, 0.5, 0.35):
         line = course.since(begin + round((1 - share) * (len(course.times) - begin)))
-        if line.slope.low > 0:
+        faster = line.robust > total / (xs[-1] - xs[start])
+        if line.slope.low > 0 and (faster if share < 1 else line.explains_change):
             lead = f"level at {format_size(ys[0])} for {format_duration(quiet)}, then " if start else ""
             last = format_duration(xs[-1] - xs[start])
             pace = "faster and faster: " if share < 1 else ""

@@ -15,6 +15,7 @@ MOST_BINS = 60
 _LEAST_GROWTH_BYTES = 64 << 10  # over the whole window: less is nothing to act upon
 _WALKS = 0.75  # residuals this alike may be a random walk, through which a line means nothing
 _STRAIGHT = 0.01  # no random walk keeps this near to its line, as a share of the change
+_EXPLAINED = 1.5  # times the line's change: what moved by more did so by something else
 _WORTH = 0.05  # growth of this share of the level must not hide in the noise of a plateau
 _WORTH_BYTES = 1 << 20
 
@@ -62,7 +63,12 @@ class FittedLine(NamedTuple):
     @property
     def is_trend(self) -> bool:
         """Whether a rise or fall is proven that goes on to the end."""
-        return _is_trend(self.xs, self.ys, self.fit, self.robust)
+        return self.explains_change and _is_trend(self.xs, self.ys, self.fit, self.robust)
+
+    @property
+    def explains_change(self) -> bool:
+        """Whether it is a line from first to last: most of a start-up's change, before less, is no trend's."""
+        return abs(self.ys[-1] - self.ys[0]) <= _EXPLAINED * abs(self.change)
 
 
 def worth_of(ys: Sequence[float]) -> float:
