@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Optional
 
 import pytest
 
@@ -57,22 +58,32 @@ FILES = {
 
 
 def rest(pid: int) -> bool:
-    """Wait until the process sleeps, and its memory grows no more; False where it has ended."""
+    """Wait until the process and what it has started sleep, and their memory grows no more; False where it has ended.
+
+    A shell that waits for a child and becomes the program only then (pyenv's python3) is not at rest.
+    """
     before = -1
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
-        try:
-            status = Path(f"/proc/{pid}/status").read_text()
-        except OSError:
+        if state_of(pid) is None:
             return False
-        found = re.search(r"VmRSS:\s+(\d+)", status)
-        if found is None:
-            return False
-        if "State:\tS" in status and int(found[1]) == before:
+        states = [state_of(one) for one in family(pid)]
+        now = sum(resident for _, resident in filter(None, states))
+        if all(state[0] == "S" for state in states if state) and now == before:
             return True
-        before = int(found[1])
+        before = now
         time.sleep(0.15)
     return True
+
+
+def state_of(pid: int) -> Optional[tuple[str, int]]:
+    """Return the state's letter and the KiB that are resident; None where the process has ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return None
+    found = re.search(r"^State:\s+(\S).*^VmRSS:\s+(\d+)", status, re.M | re.S)
+    return (found[1], int(found[2])) if found else None
 
 
 def family(pid: int) -> list[int]:

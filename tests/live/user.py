@@ -25,7 +25,7 @@ from gdbmem.setup.gdb_python import ensure_private_folder
 GDBMEM = str(Path(sys.executable).with_name("gdbmem"))
 # At a line's start: help shows examples with a prompt. (A terminal with colours gets an escape sequence first.)
 PROMPT = re.compile(rb"(?:\A|[\r\n])(?:\x1b\[\?2004[hl]\r?)*\(gdb\) ")
-SECONDS = 30  # for anything to appear: only a test that fails waits so long
+SECONDS = 120  # for anything to appear, on a busy machine too: only a test that fails waits so long
 
 Word = Union[str, bytes, os.PathLike[str]]
 
