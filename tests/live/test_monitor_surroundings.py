@@ -105,6 +105,97 @@ def test_a_cgroup_is_watched_by_its_folder_with_the_usage_the_kernel_counts(
     assert max(value for _, value in recording.points(0, "cgroup_bytes")) < 100 * MIB
 
 
+@pytest.fixture(params=[1, 2])
+def place(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """Yield a cgroup, of version 1 and 2, in which a monitor may make one for the program that it starts."""
+    root = Path("/sys/fs/cgroup") / ("memory" if request.param == 1 else "")
+    above = root / f"gdbmem-test-{os.getpid()}"
+    if request.param == 1 and not (root / "memory.usage_in_bytes").exists():
+        pytest.skip("no cgroup 1 counts memory here")
+    if request.param == 2 and "memory" not in controllers(root):
+        pytest.skip("no cgroup 2 counts memory here")
+    folder = above if request.param == 1 else above / "ours"
+    try:
+        folder.mkdir(parents=True)
+        if request.param == 2:
+            (root / "cgroup.subtree_control").write_text("+memory")
+            (above / "cgroup.subtree_control").write_text("+memory")
+            os.setxattr(above, "trusted.delegate", b"1")
+    except OSError as error:
+        remove(folder, above)
+        pytest.skip(f"no memory cgroup can be made here: {error.strerror}")
+    yield folder
+    remove(folder, above)
+
+
+def controllers(root: Path) -> list[str]:
+    try:
+        return (root / "cgroup.controllers").read_text().split()
+    except OSError:
+        return []
+
+
+def remove(*folders: Path) -> None:
+    for folder in folders:
+        for _ in range(100):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+            if not folder.exists():
+                break
+            time.sleep(0.05)  # what was killed has to be waited for by somebody
+
+
+def enter(folder: Path) -> None:
+    (folder / "cgroup.procs").write_text("0")
+
+
+HOLDS = """
+import os, sys, time
+held = b'p' * (30 << 20)
+for worker in range(2):
+    if not os.fork():
+        held = b'w' * (20 << 20)
+        time.sleep(3)
+        os._exit(0)
+time.sleep(1.5)
+private = 0
+for pid in [os.getpid(), *open(f"/proc/self/task/{os.getpid()}/children").read().split()]:
+    for line in open(f"/proc/{pid}/smaps_rollup"):
+        if line.startswith("Pss_Anon:"):
+            private += int(line.split()[1]) << 10
+print(private, flush=True)
+for _ in range(2): os.wait()
+"""
+
+
+def test_a_program_that_is_started_is_counted_by_a_cgroup_of_its_own(scratch: Path, place: Path) -> None:
+    done = monitor(
+        "-q", "--json", "--run", "run", "--", sys.executable, "-I", "-S", "-c", HOLDS, folder=scratch,
+        preexec_fn=lambda: enter(place),
+    )  # fmt: skip
+    document = json.loads(done.stdout)
+    truth = int((scratch / "run" / "stdout").read_text())
+    held = [sample["family_bytes"] for sample in document["samples"] if sample["line"] == 0]
+    assert truth > 70 * MIB
+    assert document["looks_by_cgroup"] >= 5
+    assert max(size for size in held if size is not None) == pytest.approx(truth, rel=0.05)
+    assert not list(place.glob("gdbmem.*")) and not list(place.parent.glob("gdbmem.*")), "it has been removed"
+
+
+def test_a_started_program_that_is_killed_at_the_limit_is_said_to_have_been(
+    scratch: Path, place: Path
+) -> None:
+    name = "memory.max" if (place / "memory.max").exists() else "memory.limit_in_bytes"
+    (place / name).write_text(str(100 * MIB))
+    done = monitor(
+        "-q", "--interval", "50ms", "--run", "run", "--fail-on", "step", "--", sys.executable, "-c", LEAKS, "1000",
+        folder=scratch, status=137, preexec_fn=lambda: enter(place),
+    )  # fmt: skip
+    assert "1 process was killed for it" in done.stdout
+    assert "is reached in" not in done.stdout, "it has been"
+    assert "failed: it ended with status 137" in done.stderr
+
+
 @pytest.fixture
 def own_mounts() -> None:
     """Skip where a test can't have mounts of its own, as in a chroot."""
