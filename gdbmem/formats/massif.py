@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import NamedTuple, Optional
 
@@ -13,7 +13,7 @@ from gdbmem.formats.massif_sites import UNKNOWN_SITE, FrameKey, read_sites
 from gdbmem.formats.massif_tree import Data, NodeTexts, TreeArea, line_number, parse_tree, unknown_line
 from gdbmem.model.calltree import CallTree
 from gdbmem.model.snapshot import HEAP_BYTES, PAGE_BYTES, Totals, peak_index, peak_tree_index
-from gdbmem.text import printable
+from gdbmem.text import plural, printable
 
 __all__ = [
     "UNKNOWN_SITE",
@@ -26,6 +26,7 @@ __all__ = [
 ]
 
 TRUNCATED = "massif-truncated"
+DAMAGED = "massif-damaged"
 _CUT_HINT = "massif writes its file when the program ends, unless that is killed with SIGKILL"
 _PAGES = b"--pages-as-heap=yes"
 HEAPTRACK = b"heaptrack"  # what it gives as the description
@@ -83,15 +84,26 @@ class MassifProfile:
     def tree(self, index: int) -> Optional[CallTree]:
         """Return the call tree of snapshot *index*, parsed now; None when it has none.
 
-        Raises InputError, naming the line, when it is damaged.
+        Raises InputError, naming the line, when it is damaged. From then on the snapshot has none; a notice says so.
         """
         area = self._areas[index]
         if area is None:
             return None
-        tree = parse_tree(area, self._texts)
+        try:
+            tree = parse_tree(area, self._texts)
+        except InputError as error:
+            self._set_aside(index, error)
+            raise
         if len(self._texts) > _KEPT_TEXTS:
             self._texts = NodeTexts()
         return tree
+
+    def _set_aside(self, index: int, error: InputError) -> None:
+        totals, areas = list(self.snapshots), list(self._areas)
+        totals[index], areas[index] = replace(totals[index], has_tree=False), None
+        self.snapshots, self._areas = totals, areas
+        text = f"{error.message}: the call tree of snapshot {index} is left out"
+        self.notices = [*self.notices, Notice(DAMAGED, text)]
 
 
 class _Header(NamedTuple):
@@ -147,6 +159,7 @@ class _Index:
         self.totals: list[Totals] = []
         self.areas: list[Optional[TreeArea]] = []
         self.peak: Optional[int] = None
+        self.faults: list[InputError] = []  # one for each snapshot that can't be read
         self.header = self._read_header()
 
     def read(self) -> MassifProfile:
@@ -154,6 +167,7 @@ class _Index:
             raise self._xtree()
         for head, start, end in self._heads():
             self._add(head, start, end)
+        self._say_what_is_damaged()
         if not self.totals:
             message = f"{self.name} was cut at line {self._last_line()}, before the end of its first snapshot"
             raise InputError(message, slug=TRUNCATED, hint=_CUT_HINT)
@@ -232,8 +246,12 @@ class _Index:
             snapshot = data.find(b"\n", at) + 1
             head = _HEAD.match(data, snapshot) if snapshot else None
             if head is None:
-                self._explain_head(at)
-                return
+                fault = self._fault_of_head(at)
+                if fault is None:
+                    return
+                self.faults.append(fault)
+                at = self._next(max(snapshot, at + 1))
+                continue
             following = self._next(head.end() - 1)
             stop = header.start if head.end() <= header.start < following else following
             yield head, head.end(), stop
@@ -250,24 +268,38 @@ class _Index:
             raise unknown_line(data, start, self.source, "'#-----------' before a snapshot")
         return start
 
-    def _explain_head(self, at: int) -> None:
-        """Note that the file ends within the snapshot whose '#' line is at *at*, or raise for its bad line."""
+    def _say_what_is_damaged(self) -> None:
+        if self.faults and not self.totals:
+            raise self.faults[0]
+        if self.faults:
+            count = plural(len(self.faults), "snapshot")
+            text = f"{self.faults[0].message}; left out, and not numbered: {count} of {self.name}"
+            self.notices.append(Notice(DAMAGED, text))
+
+    def _fault_of_head(self, at: int) -> Optional[InputError]:
+        """Return the error for a line of the totals whose '#' line is at *at*; None: the file ends in it, as noted."""
         data, index = self.data, len(self.totals)
         for expected, pattern in chain([_HEAD_LINES[1]], _HEAD_LINES):
             stop = data.find(b"\n", at) + 1
             if not stop:
                 break  # the line isn't whole
             if re.fullmatch(pattern, data[at:stop].rstrip(b"\r\n")) is None:
-                raise unknown_line(data, at, self.source, expected)
+                return unknown_line(data, at, self.source, expected)
             at = stop
         self._cut(f"in the totals of snapshot {index}, which is left out")
+        return None
 
     def _add(self, head: re.Match[bytes], start: int, end: int) -> None:
         index = len(self.totals)
         kind = head[5]
         has_tree = kind != b"empty"
         if not has_tree and start < end:
-            raise unknown_line(self.data, start, self.source, "the next snapshot")
+            self.faults.append(unknown_line(self.data, start, self.source, "the next snapshot"))
+        inner = self.data.find(b"\n#", start, end) + 1 if has_tree else 0
+        if inner:  # a snapshot whose own first line can't be read
+            line = self.data.find(b"\n", inner) + 1 or inner
+            self.faults.append(unknown_line(self.data, line, self.source, "'snapshot=NUMBER'"))
+            end = inner
         if has_tree and end >= self.end and self._is_cut(start, end):
             self._cut(f"in the tree of snapshot {index}: its totals are whole, its tree is left out")
             has_tree = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -215,21 +216,35 @@ def _file_of(run: Run, record: SnapshotRecord, metric: Optional[str]) -> Path:
 def load_from_profile(profile: Profile, selector: Optional[str]) -> Loaded:
     """Return one snapshot of *profile*: number *selector*, or ``peak``; None: the last with a tree."""
     name, several = _short_name(profile.source), len(profile.snapshots) > 1
-    if selector is None:
-        index = _last_with_tree(profile)
-        said: list[Notice] = []
-        trees = sum(totals.has_tree for totals in profile.snapshots)
-        if trees > 1:
-            message = (
-                f"of the {trees} snapshots with a call tree in {profile.source} the last is used, {index}"
-            )
-            said.append(Notice("last-snapshot", f"{message}; another one is {name}:NUMBER"))
-        snapshot = _snapshot(profile, index, profile.source, f"{name}:{index}" if several else name)
-        return Loaded(snapshot, [*profile.notices, *said])
-    index = _selected(profile, selector)
-    # Making the tree may add to the notices.
-    snapshot = _snapshot(profile, index, profile.source, f"{name}:{index}" if several else name)
-    return Loaded(snapshot, list(profile.notices))
+    choose = _last_with_tree if selector is None else partial(_selected, selector=selector)
+    trees = sum(totals.has_tree for totals in profile.snapshots)
+    snapshot = _first_readable(
+        profile,
+        choose,
+        lambda index: _snapshot(profile, index, profile.source, f"{name}:{index}" if several else name),
+    )
+    said: list[Notice] = []
+    if selector is None and trees > 1:
+        message = f"of the {trees} snapshots with a call tree in {profile.source} the last is used,"
+        message += f" {snapshot.totals.index}; another one is {name}:NUMBER"
+        said.append(Notice("last-snapshot", message))
+    # Making the tree may have added to the profile's notices.
+    return Loaded(snapshot, [*profile.notices, *said])
+
+
+def _first_readable(
+    profile: Profile, choose: Callable[[Profile], int], make: Callable[[int], Snapshot]
+) -> Snapshot:
+    while True:
+        index = choose(profile)
+        try:
+            return make(index)
+        except InputError:
+            # The profile has set the damaged tree aside: another one may be chosen.
+            with contextlib.suppress(InputError):
+                if choose(profile) != index:
+                    continue
+            raise
 
 
 def load_peak(text: str, reading: Optional[Reading] = None) -> list[Loaded]:
