@@ -277,7 +277,15 @@ BUILDS = (
         compiler="clang++",
         meets="memcontainers --everywhere",
     ),
-    _cpp("coroutine", "its day is a coroutine", "-g", "-O1", "-std=c++20", source="coroutine.cpp"),
+    _cpp(
+        "coroutine",
+        "its day is a coroutine",
+        "-g",
+        "-O1",
+        "-std=c++20",
+        source="coroutine.cpp",
+        meets="memwatch function",
+    ),
 )
 
 PROCESSES = (
@@ -304,7 +312,13 @@ PROCESSES = (
         words=("churn", HALF_FREED),
         restless=frozenset({THREADS, MEMORY}),
     ),
-    Animal("no-main-thread", "its first thread has ended, others run on", words=("no-main",), knows=NOTHING),
+    Animal(
+        "no-main-thread",
+        "its first thread has ended, others run on",
+        meets="monitor PID",
+        words=("no-main",),
+        knows=NOTHING,
+    ),
     Animal(
         "forks",
         "forks each turn",
@@ -417,6 +431,7 @@ ALLOCATORS = (
     Animal(
         "jemalloc-static",
         "jemalloc linked into it",
+        meets="launch --engine gperftools",
         knows=JUST_LINES,
         build=Build("animal.c", libraries=("-l:libjemalloc_pic.a", "-ldl", "-lm", "-lstdc++")),
     ),

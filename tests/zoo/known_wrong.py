@@ -11,12 +11,4 @@ KNOWN_WRONG: dict[tuple[str, str], str] = {
         for engine in ("massif", "memcheck", "jemalloc", "dhat", "heaptrack")
     },
     ("little-memory", "recipe, massif"): _NO_ROOM,
-    (
-        "coroutine",
-        "memwatch function",
-    ): "a coroutine's name is its start, called once: its body is not waited for",
-    (
-        "jemalloc-static",
-        "launch --engine gperftools",
-    ): "0 B is told; that the allocator may be the program's own, beside",
 }

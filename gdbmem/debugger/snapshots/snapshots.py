@@ -22,6 +22,7 @@ from gdbmem.debugger.stops import hits_here
 from gdbmem.engines import massif, memcheck
 from gdbmem.engines.engine import no_snapshots, valgrind_engine
 from gdbmem.errors import GdbmemError, InputError, TargetError
+from gdbmem.files import open_regular
 from gdbmem.linux.under_valgrind import program_mapped_bytes
 from gdbmem.model.snapshot import HEAP_BYTES, memory_noun
 from gdbmem.runs.run import SnapshotRecord, check_name
@@ -155,12 +156,27 @@ def summary_line(
 
 
 def _unseen_malloc() -> str:
-    """Return in words the malloc that valgrind can't replace, if the program has such a one; else ""."""
+    """Return in words the malloc that the engine can't replace, if the program has such a one; else ""."""
     if any(entry.get("slug") == "static-binary" for entry in session.run.facts.get("warnings", [])):
         return "the malloc that is linked into the program"
     # valgrind looks for malloc in libc.so*; musl's is in its dynamic linker.
     is_musl = any("/ld-musl-" in (objfile.filename or "") for objfile in gdb.objfiles())
-    return "musl's malloc" if is_musl and session.native is None else ""
+    if session.native is None:
+        return "musl's malloc" if is_musl else ""
+    allocator = _linked_allocator() if session.native.attached is None else None
+    return f"the {allocator} that is linked into the program" if allocator else ""
+
+
+def _linked_allocator() -> Optional[str]:
+    """Return the known allocator that is part of the program's own file, where a preloaded one takes no call."""
+    from gdbmem.allocators.others import linked_in
+
+    name = gdb.current_progspace().filename
+    try:
+        with open_regular(name) as program:
+            return linked_in(program)
+    except (OSError, TypeError):  # no file, or it has gone
+        return None
 
 
 def blind_spot(heap_bytes: Optional[int]) -> Optional[str]:
@@ -170,6 +186,10 @@ def blind_spot(heap_bytes: Optional[int]) -> Optional[str]:
             return None
         if session.native.attached is not None:
             return "it counts 0 bytes: nothing that was allocated since its profiler is on is still there"
+        if _unseen_malloc():
+            return (
+                "launch with --massif, which finds most such allocators, too; 'memexplain' needs no profiler"
+            )
         return "it counts 0 bytes: does the program bring an allocator of its own? then try --massif"
     pid = real_pid()
     # Other tools of valgrind's grow by themselves: memcheck remembers of each byte whether it is defined.

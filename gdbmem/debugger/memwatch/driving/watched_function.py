@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import NamedTuple, Optional
@@ -15,6 +16,8 @@ from gdbmem.errors import TargetError
 from gdbmem.text import plural, printable
 
 _NAMED_CALLS = 3  # in a message
+# What g++ and clang call it: "tick(tick()::_Z4tickv.Frame*) [clone .actor]", "tick() [clone .resume]"; not a cold part
+_BODY = re.compile(r"\.(?:actor|resume)\]? in section ")
 
 
 class LineStart(NamedTuple):
@@ -67,6 +70,12 @@ def find_place(location: str) -> Place:
     inlined_into = {blocks[-1].function.print_name for blocks in candidates if blocks[-1] not in real}
     if not real:
         raise _inlined_everywhere(chosen[0], candidates)
+    body = next((one for one in real if _is_coroutine_body(one)), None)
+    if body is not None:
+        warn(
+            f"{printable(location)} is a coroutine: its body is watched, and each time it is resumed is a call"
+        )
+        return _read(body)
     block = real[0]
     others = {str(one.function) for one in real} - {str(block.function)}
     if others:
@@ -75,6 +84,14 @@ def find_place(location: str) -> Place:
         names = ", ".join(sorted(inlined_into))
         warn(f"calls of {printable(location)} that are inlined are not seen: those in {printable(names)}")
     return _read(block)
+
+
+def _is_coroutine_body(block: gdb.Block) -> bool:
+    """Tell whether *block* is what a coroutine's resumptions run: its start and its destruction are other functions."""
+    return (
+        _BODY.search(gdb.execute(f"info symbol {int(block.function.value().address):#x}", to_string=True))
+        is not None
+    )
 
 
 def _named(blocks: Sequence[gdb.Block], location: str) -> gdb.Block:
