@@ -196,7 +196,7 @@ class ActionResult(Message):
     """The outcome of one action at a point's hit; *error* is set where it failed.
 
     *label*: the name of the snapshot, ledger or container scan. *heap_bytes*: None where it is no snapshot, or
-    unknown. *warning*: why a snapshot may have seen too little.
+    unknown. *warning*: why a snapshot may have seen too little. *room*: why the program's own calls may fail.
     """
 
     action: str
@@ -206,6 +206,7 @@ class ActionResult(Message):
     heap_bytes: Optional[int] = None
     warning: Optional[str] = None
     error: Optional[str] = None
+    room: Optional[str] = None
 
 
 @dataclass(frozen=True)

@@ -185,6 +185,8 @@ class _Player:
             self._on_failed_action(text, outcome)
         if result.warning is not None:
             self._on_blind(result.warning, outcome)
+        if result.room is not None and all(known.slug != "little-room" for known in outcome.notices):
+            outcome.notices.append(Notice("little-room", result.room))
         if result.heap_bytes and not self._counts:
             # A program that had allocated nothing yet was no blind spot.
             self._counts = True

@@ -24,7 +24,7 @@ class Obstacle(NamedTuple):
 
 def file_limit(pid: int) -> Optional[Obstacle]:
     """Return what keeps process *pid* from writing a file of some size; it would be killed for trying."""
-    most = _soft_limit(pid, "Max file size")
+    most = soft_limit(pid, "Max file size")
     if most is None or most >= _LEAST_BYTES:
         return None
     return Obstacle(
@@ -67,7 +67,7 @@ def _user(pid: int, folder: Path) -> Optional[Obstacle]:
 
 
 def _descriptors(pid: int) -> Optional[Obstacle]:
-    most = _soft_limit(pid, "Max open files")
+    most = soft_limit(pid, "Max open files")
     if most is None or len(os.listdir(f"{memory_folder(pid)}/fd")) < most:  # noqa: PTH208  (names only)
         return None
     return Obstacle(f"the program has all {most} files open that it may", "raise that limit (ulimit -n)")
@@ -82,7 +82,7 @@ def _disk(folder: Path) -> Optional[Obstacle]:
     )
 
 
-def _soft_limit(pid: int, name: str) -> Optional[int]:
+def soft_limit(pid: int, name: str) -> Optional[int]:
     """Return the soft limit of *pid* that /proc calls *name*; None where there is none."""
     found = re.search(rf"^{name}\s+(\d+)\s", Path(f"/proc/{pid}/limits").read_text(), re.M)
     return int(found[1]) if found is not None else None

@@ -489,3 +489,13 @@ def test_a_folder_of_somebody_elses_is_said_with_the_way_out(program: Program, s
     assert "Permission denied" in ended.stderr
     assert ended.stderr.count("\n") == 1
     assert list(folder.iterdir()) == []
+
+
+def test_a_limit_of_address_space_in_which_no_gdb_starts_is_refused_before_anything_is_made(
+    tmp_path: Path,
+) -> None:
+    limited = f"ulimit -v 65536; exec {GDBMEM} launch --engine massif /bin/true"
+    done = shell("bash", "-c", limited, folder=tmp_path)
+    assert done.returncode == 2 and "[little-room]" in done.stderr, done.stderr
+    assert "limit of address space is 64.0 MiB" in done.stderr and "ulimit -v unlimited" in done.stderr
+    assert not list(tmp_path.iterdir())

@@ -160,7 +160,12 @@ RIGHTS = (
         words=(HALF_FREED, "rights:undumpable"),
         needs=("root",),
     ),
-    Animal("little-memory", "may map 64 MiB (RLIMIT_AS)", words=(HALF_FREED, "rights:little-memory")),
+    Animal(
+        "little-memory",
+        "may map 64 MiB (RLIMIT_AS)",
+        meets="launch --engine massif",
+        words=(HALF_FREED, "rights:little-memory"),
+    ),
     Animal("few-files", "may open 4 files", words=(HALF_FREED, "rights:few-files")),
 )
 

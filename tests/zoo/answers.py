@@ -21,6 +21,8 @@ BUGS = (
     "report this as a bug",
     "Error while executing Python",
 )
+# That the program's own limit of address space has no room for the profiler, so that its own calls fail.
+LITTLE_ROOM = "(RLIMIT_AS)"
 
 
 @dataclass(frozen=True)

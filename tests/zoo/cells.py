@@ -154,6 +154,10 @@ def _judged(animal: Animal, command: Command, seen: Seen) -> Answer:
             line = next(line for line in seen.text.splitlines() if bug in line)
             return Answer(WRONG, line[:300])
     answer = command.answer(seen)
+    if answers.LITTLE_ROOM in seen.text:
+        return Answer(
+            REFUSED, next(line for line in seen.text.splitlines() if answers.LITTLE_ROOM in line)[:300]
+        )
     must = command.asks in animal.knows and command.name not in animal.may_refuse
     if answer.outcome in (UNKNOWN, REFUSED) and must:
         return Answer(WRONG, f"it could be answered; {answer.outcome}: {answer.sentence}")
@@ -399,7 +403,7 @@ def _after_start(
     """Return what was seen of an animal that was given Ctrl-C *presses* times by the terminal itself."""
     report.give_order(END)  # whoever has been let go
     found = _heard(animal, report, presses, is_ours=True)
-    if found:
+    if found and not (report.refused and len(found) == 1 and answers.LITTLE_ROOM in "\n".join(texts)):
         raise WrongError("; ".join(found))
     if report.pid and not wait_until(lambda: not Path(f"/proc/{report.pid}").exists(), 5):
         raise WrongError(f"process {report.pid} was left behind")

@@ -10,10 +10,10 @@ import gdb
 
 from gdbmem.debugger.command import say, warn
 from gdbmem.debugger.ctrlc import ctrl_c
-from gdbmem.debugger.location import program_runs
+from gdbmem.debugger.location import program_runs, real_pid
 from gdbmem.debugger.registry import LAUNCHED_COMMANDS, register
 from gdbmem.debugger.session import session
-from gdbmem.debugger.snapshots.snapshots import save_history
+from gdbmem.debugger.snapshots.snapshots import little_room, save_history
 from gdbmem.engines.engine import table
 from gdbmem.errors import GdbmemError
 from gdbmem.launch.messages import Done, Ready
@@ -38,6 +38,8 @@ _HOOKS = {
     "hook-detach": "note_farewell(\"The program runs on without gdb; 'run' starts it afresh.\")",
     "hook-disconnect": "note_farewell(\"The program runs on without gdb; 'run' starts it afresh.\")",
 }
+
+_warned: set[int] = set()  # processes of which it was said that they have little room
 
 
 def install_launched() -> None:
@@ -86,9 +88,18 @@ def _before_prompt() -> None:
         ctrl_c.on_prompt()
         session.take_keyboard()
         session.notice_end()
+        _warn_of_little_room()
     except GdbmemError as error:
         session.wire = None
         warn(str(error))
+
+
+def _warn_of_little_room() -> None:
+    pid = real_pid() if program_runs() and session.launched else None
+    text = little_room() if pid is not None and pid not in _warned else None
+    if pid is not None and text is not None:
+        _warned.add(pid)
+        warn(text)
 
 
 def save_before_kill() -> None:

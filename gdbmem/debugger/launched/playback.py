@@ -18,7 +18,7 @@ from gdbmem.debugger.ledger.saved import keep_ledger, keep_survey
 from gdbmem.debugger.location import current_place, current_thread, program_runs, users_place
 from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots.breakpoints import ActionBreakpoint, act_now
-from gdbmem.debugger.snapshots.snapshots import blind_spot, take_in_passing, take_snapshot
+from gdbmem.debugger.snapshots.snapshots import blind_spot, little_room, take_in_passing, take_snapshot
 from gdbmem.debugger.stops import signal_here
 from gdbmem.errors import GdbmemError, internal_error
 from gdbmem.launch.messages import (
@@ -144,7 +144,9 @@ def _text_of(action: Action) -> str:
 
 def _with_snapshot(result: ActionResult, record: SnapshotRecord, text: str) -> ActionResult:
     heap = record.heap_bytes
-    return replace(result, label=record.label, heap_bytes=heap, text=text, warning=blind_spot(heap))
+    return replace(
+        result, label=record.label, heap_bytes=heap, text=text, warning=blind_spot(heap), room=little_room()
+    )
 
 
 class _PlayedPoint:

@@ -205,6 +205,14 @@ def blind_spot(heap_bytes: Optional[int]) -> Optional[str]:
     )
 
 
+def little_room() -> Optional[str]:
+    """Return a warning where the program limits itself to less than the engine needs beside it; else None."""
+    from gdbmem.linux.address_space import no_room
+
+    pid = real_pid()
+    return no_room(pid, session.engine) if pid is not None and session.engine not in ("", "none") else None
+
+
 class SnapCommand(Command):
     """Take a heap snapshot here and keep it in the run folder."""
 
