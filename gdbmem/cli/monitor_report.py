@@ -8,6 +8,7 @@ import shlex
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -303,14 +304,18 @@ def _band(recording: Recording, workers: Sequence[LineSummary], metric: str) -> 
     from gdbmem.report.series.series_plot import Curve
 
     sizes = {t: 0.0 for t, _ in recording.points(TREE, "pss_bytes" if metric == "uss_bytes" else "threads")}
+    there: Counter[float] = Counter()  # how many at each look
     for row in workers:
         for t, size in recording.points(row.line.number, metric):
             if t in sizes:
                 sizes[t] += size
-    most = max(row.line.respawns for row in workers)
+                there[t] += 1
+    # One that is born before another has gone begins a line of its own: there may be more lines than workers.
+    most = max(there.values(), default=0)
+    comes_and_goes = most < len(workers) or any(row.line.respawns for row in workers)
     name = (
-        f"{workers[0].line.name}, {len(workers)} at a time"
-        if most
+        f"{workers[0].line.name}, {most} at a time"
+        if comes_and_goes
         else f"{workers[0].line.name}, {len(workers)}"
     )
     return Curve(name, *thinned(sorted(sizes.items()), 2000), is_thin=True)

@@ -36,6 +36,6 @@ def test_workers_that_only_read_copy_what_they_have_inherited(scratch: Path) -> 
     importlib.util.find_spec("torch") is None, reason="torch isn't installed: pip install torch"
 )
 def test_so_do_the_workers_of_a_torch_data_loader(scratch: Path) -> None:
-    document = watch(scratch, "--names", "200000", "--torch")
+    document = watch(scratch, "--names", "100000", "--torch")
     assert document["copied_bytes"] > 10 << 20
     assert any(line["name"] == "pt_data_worker" for line in document["processes"])

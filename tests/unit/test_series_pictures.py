@@ -66,3 +66,20 @@ def test_nothing_is_drawn_across_a_pause() -> None:
 
 def test_a_program_that_held_nothing_is_drawn_too() -> None:
     assert draw_course([0.0, 1.0, 2.0], [0.0, 0.0, 0.0], 60, 12, color=False)
+
+
+def test_workers_that_overlap_for_a_moment_are_as_many_as_run_at_a_time(tmp_path: Path) -> None:
+    folder, picture = tmp_path / "run", tmp_path / "x.svg"
+    folder.mkdir()
+    (folder / "run.json").write_text("{}")
+    writer = SeriesWriter(folder, SeriesFacts("loader", 1.0, 1.7e9, "boot", 0.0))
+    lines = [Line(1, 10, 1, "loader", "loader", 0, 0.0)]
+    lines += [Line(number, 10 + number, 1, "worker", "worker", 1, 0.0) for number in range(2, 6)]
+    reading = Reading(rss_bytes=20 * MIB, pss_bytes=10 * MIB, uss_bytes=5 * MIB, threads=1)
+    for t in range(30):
+        pair = (2, 3) if t < 15 else (4, 5)
+        found = [(number, reading) for number in (1, *pair)]
+        writer.append(float(t), [*found, (TREE, reading)], lines if t == 0 else [])
+    writer.close()
+    assert main(["monitor", str(folder), "--plot", str(picture), "-o", str(tmp_path / "text")]) == 0
+    assert "worker, 2 at a time" in picture.read_text()
