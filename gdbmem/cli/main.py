@@ -33,6 +33,7 @@ SUBCOMMANDS = {
     "doctor": "is everything here that gdbmem needs, and what to type if not",
     "install": "make 'source gdbmem' work in gdb, from any folder",
     "uninstall": "take back what install did",
+    "completion": "have bash, zsh or fish complete gdbmem's words, RUN:NAME too",
     "help": "what a message means, by the name in brackets at its end",
 }
 

@@ -28,6 +28,11 @@ def explain_message(slug: str) -> str:
     return f"{name}\n\n{_plain(paragraphs[name])}\n"
 
 
+def message_names() -> list[str]:
+    """Return the names of all messages."""
+    return list(_paragraphs())
+
+
 def _paragraphs() -> dict[str, str]:
     page = next((page for page in _PAGES if page.is_file()), None)
     if page is None:

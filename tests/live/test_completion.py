@@ -1,47 +1,77 @@
-"""Tab after a command's options: the options, what an option takes, and gdb's own words after them."""
+"""Completion by Tab, in each shell."""
 
 from __future__ import annotations
 
-import subprocess
+import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Callable
 
+import pexpect
 import pytest
 
-ROOT = Path(__file__).parents[2]
-pytestmark = [pytest.mark.needs("gdb", "gcc")]
+from gdbmem.cli.completion import candidates
+from gdbmem.runs.run import Run
+from tests.live.user import GDBMEM
 
-LOAD = (
-    f"python import sys; sys.path.insert(0, {str(ROOT)!r}); import gdbmem.debugger; gdbmem.debugger.install()"
+START = {
+    "bash": (["--norc", "--noprofile"], 'eval "$(gdbmem completion bash)"'),
+    "zsh": (["-f"], 'autoload -U compinit; compinit -u -D; eval "$(gdbmem completion zsh)"'),
+    "fish": (["--no-config"], "gdbmem completion fish | source"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a run of two snapshots."""
+    run = Run.create("decoder", parent=tmp_path, pid=1, folder=tmp_path / "run")
+    run.update(program="decoder")
+    for name in ("loaded", "reset"):
+        file = run.next_file("massif")
+        (run.folder / file).write_text("x")
+        run.append(name, file=file, engine="massif")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(
+    params=[pytest.param(shell, marks=pytest.mark.needs(shell)) for shell in START],
 )
+def shell(request: pytest.FixtureRequest, folder: Path) -> Iterator[pexpect.spawn]:
+    options, line = START[request.param]
+    environment = {
+        "PATH": f"{Path(GDBMEM).parent}:{os.environ['PATH']}", "HOME": str(folder), "TERM": "dumb", "LANG": "C.UTF-8",
+    }  # fmt: skip
+    child = pexpect.spawn(
+        request.param, options, cwd=str(folder), env=environment, encoding="utf-8", timeout=40, dimensions=(40, 200)
+    )  # fmt: skip
+    child.sendline(f"{line}; echo rea''dy")
+    child.expect("ready\r?\n")
+    yield child
+    child.close(force=True)
 
 
 @pytest.mark.parametrize(
-    ("typed", "offered"),
-    [
-        ("membreak --ev", "membreak --every"),
-        ("membreak --every 5 all_th", "membreak --every 5 all_there"),
-        ("membreak all_th", "membreak all_there"),
-        ("massif-diff --by li", "massif-diff --by line"),
-        ("memwatch growth --ab", "memwatch growth --above"),
-        ("memwatch function --calls 3 all_th", "memwatch function --calls 3 all_there"),
-        ("memexplain --si", "memexplain --since"),
-        ("memcontainers --every", "memcontainers --everywhere"),
-    ],
-)
-def test_tab_completes_options_and_what_stands_behind_them(
-    program: Callable[..., Path], typed: str, offered: str
-) -> None:
-    words = [
-        "gdb",
-        "-nx",
-        "-q",
-        "-batch",
-        "-ex",
-        LOAD,
-        "-ex",
-        f"complete {typed}",
-        str(program("many_stacks")),
-    ]
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
-    assert offered in ended.stdout.splitlines(), ended.stderr
+    ("typed", "completed"),
+    [("gdbmem uninst", "uninstall"), ("gdbmem diff --norm", "--normalize"), ("gdbmem show run:loa", "run:loaded"),
+     ("gdbmem diff --by func", "function")],
+)  # fmt: skip
+def test_tab_completes(shell: pexpect.spawn, typed: str, completed: str) -> None:
+    shell.send(f"{typed}\t")
+    shell.expect(re.escape(completed))
+    shell.sendcontrol("c")
+
+
+def test_words_before_a_program_are_completed_and_its_own_are_not() -> None:
+    assert candidates(["gdbmem", "expl"]) == ["explain"]
+    assert "--engine" in candidates(["gdbmem", "launch", "--"])
+    assert candidates(["gdbmem", "launch", "--", "program", "--e"]) == []
+    assert candidates(["gdbmem", "recipe", ""]) == ["check"]
+    assert candidates(["gdbmem", "help", "format-unk"]) == ["format-unknown"]
+    assert candidates(["gdbmem", "show", "no-such:x"]) == candidates(["gdbmem"]) == []
+
+
+def test_the_snapshots_of_a_run_are_completed(folder: Path) -> None:
+    assert candidates(["gdbmem", "show", "run:"]) == ["run:loaded", "run:reset"]
+    assert candidates(["gdbmem", "diff", "run:loaded", "run:re"]) == ["run:reset"]
+    assert candidates(["gdbmem", "show", "--base", "run:l"]) == ["run:loaded"]
