@@ -108,5 +108,5 @@ def _of_run(current: str) -> Iterable[str]:
     place, rest = find_operand(head)
     if not isinstance(place, Run) or rest is not None:
         return []
-    names = [record.name for record in (*place.snapshots, *kept_records(place))]
+    names = [record.name for record in place.snapshots] + [record.name for record in kept_records(place)]
     return [f"{head}:{name}" for name in dict.fromkeys(names)]

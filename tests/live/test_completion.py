@@ -37,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(
     params=[pytest.param(shell, marks=pytest.mark.needs(shell)) for shell in START],
 )
-def shell(request: pytest.FixtureRequest, folder: Path) -> Iterator[pexpect.spawn]:
+def shell(request: pytest.FixtureRequest, folder: Path) -> Iterator[pexpect.spawn[str]]:
     options, line = START[request.param]
     environment = {
         "PATH": f"{Path(GDBMEM).parent}:{os.environ['PATH']}", "HOME": str(folder), "TERM": "dumb", "LANG": "C.UTF-8",
@@ -56,7 +56,7 @@ def shell(request: pytest.FixtureRequest, folder: Path) -> Iterator[pexpect.spaw
     [("gdbmem uninst", "uninstall"), ("gdbmem diff --norm", "--normalize"), ("gdbmem show run:loa", "run:loaded"),
      ("gdbmem diff --by func", "function")],
 )  # fmt: skip
-def test_tab_completes(shell: pexpect.spawn, typed: str, completed: str) -> None:
+def test_tab_completes(shell: pexpect.spawn[str], typed: str, completed: str) -> None:
     shell.send(f"{typed}\t")
     shell.expect(re.escape(completed))
     shell.sendcontrol("c")
