@@ -109,7 +109,7 @@ def test_focus_speaks_of_what_was_asked_for() -> None:
 
 def test_the_options_of_the_table_leave_the_answer_alone() -> None:
     sides = tree(0), tree(100, (LEAK, 60), (LOAD, 40))
-    assert answer(*sides) == answer(*sides, top=1, min_bytes=70, by="file", all_frames=True, inverted=True)
+    assert answer(*sides) == answer(*sides, top=1, min_bytes=70, by="path", all_frames=True, inverted=True)
 
 
 def test_pages_are_not_called_heap() -> None:

@@ -348,3 +348,22 @@ def test_gos_text_names_no_address_of_gos_own_allocator(tmp_path: Path) -> None:
     for name in ("go1.txt", "go2.txt"):
         functions = flat(tree(read(CAPTURES / name, "allocated")))
         assert not [function for function in functions if function.startswith("0x")]
+
+
+@pytest.mark.parametrize(
+    ("by", "named"),
+    [
+        ("line", "over 99 % of it from hp.go:11 (main.keep)"),
+        ("function", "over 99 % of it from main.keep"),
+        ("file", "all of it from hp.go"),
+    ],
+)
+def test_the_headline_names_what_the_rows_are_grouped_by(
+    by: str, named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [str(CAPTURES / f"go{n}.pb.gz") for n in (1, 2)]
+    assert main(["diff", *files, "--by", by]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[0].endswith(named) or f"{named}, give or take" in out.splitlines()[0]
+    row = named.partition("from ")[2].partition(" (")[0]
+    assert row in out.split("\n", 1)[1], "the table has a row of that name"

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import takewhile
+from pathlib import PurePosixPath
 from typing import Optional
 
 from gdbmem.analysis.profiles.query import Query
 from gdbmem.analysis.profiles.ranking import Amount, Ranking, Row, rank
 from gdbmem.analysis.profiles.sites import describe_site
 from gdbmem.analysis.profiles.trend import STEADY, WENT_BACK
+from gdbmem.model.calltree import Frame
 from gdbmem.model.diff import Diff
 from gdbmem.model.snapshot import holds, memory_noun
-from gdbmem.report.naming import share
+from gdbmem.report.naming import full_function, share
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_size
 
@@ -20,12 +22,13 @@ _MOST_NAMED = 3
 # Some may be left of what went back: "+4.0 MiB, went back" would deny itself.
 _TREND_WORDS = {WENT_BACK: "most went back"}
 _OUTSIDE_NOUNS = {"the allocator's own": "the allocator's own bytes"}
+_NAMED_AS_GROUPED = ("function", "file", "library")  # what --by says, the headline names
 _SPREAD = 0.05  # a line with less than this share is no answer
 
 
 def answer_diff(diff: Diff, query: Query) -> str:
     """Return how *diff* answers "what grew?", as in ``heap grew by …``; of a series: what grows steadily."""
-    ranking = rank(diff, replace(query, by="line", top=None, min_bytes=0, all_frames=False))
+    ranking = rank(diff, _of_headline(query, is_series=bool(diff.course)))
     change, left_out = _heap_change(diff, query, ranking), _left_out(ranking, query)
     if diff.course:
         change += f" ({len(diff.course)} snapshots){left_out}{_trend(ranking)}"
@@ -39,7 +42,7 @@ def answer_diff(diff: Diff, query: Query) -> str:
 
 def answer_snapshot(diff: Diff, query: Query, *, moment: str) -> str:
     """Return where the memory of a snapshot (as a diff against nothing) is; *moment* names the snapshot."""
-    ranking = rank(diff, replace(query, by="line", top=None, min_bytes=0, all_frames=False))
+    ranking = rank(diff, _of_headline(query))
     verb = " holds" if holds(diff.unit) else ":"
     held = f"{memory_noun(diff.unit)}{verb} {format_size(diff.after[0])} at {moment}"
     if query.by_blocks:
@@ -48,10 +51,16 @@ def answer_snapshot(diff: Diff, query: Query, *, moment: str) -> str:
     return f"{held}{_left_out(ranking, query)}{_culprit(ranking, query)}"
 
 
-def site_name(row: Row) -> str:
-    """Return what to call the place of *row*, also where the file does not list it."""
+def _of_headline(query: Query, *, is_series: bool = False) -> Query:
+    follows = query.by in _NAMED_AS_GROUPED and not is_series and not query.by_blocks
+    by = query.by if follows else "line"
+    return replace(query, by=by, top=None, min_bytes=0, all_frames=False)
+
+
+def site_name(row: Row, by: str = "line") -> str:
+    """Return what to call the place of *row*, one of rows by *by*, also where the file does not list it."""
     if row.site is not None:
-        return describe_site(row.site)
+        return _group_name(row.site, by) if by in _NAMED_AS_GROUPED else describe_site(row.site)
     if not row.is_pruned:
         return "stacks without frames"
     return "call sites that the file leaves out" if row.is_cut else "call sites that are under the threshold"
@@ -65,6 +74,13 @@ def _outside(diff: Diff) -> str:
         if delta
     ]
     return f"; beside the heap {' and '.join(parts)}" if parts else ""
+
+
+def _group_name(site: Frame, by: str) -> str:
+    if by == "function" and site.function is not None:
+        return full_function(site)
+    name = site.file if by == "file" and site.file is not None else site.object
+    return "a library that is not told" if name is None else printable(PurePosixPath(name).name)
 
 
 def _heap_change(diff: Diff, query: Query, ranking: Ranking) -> str:
@@ -140,12 +156,13 @@ def _culprit(ranking: Ranking, query: Query) -> str:
     whole = ranking.delta_matched_bytes
     if not ranking.moved:
         return ""
+    by = _of_headline(query).by
     first = _first(ranking, whole)
-    amount, name = first.amount, site_name(first)
+    amount, name = first.amount, site_name(first, by)
     rest = whole - amount.delta_bytes
     if amount.uncertain_bytes >= abs(amount.delta_bytes):
         return (
-            f"; no line can be named, for {name} may have changed by anything up to"
+            f"; no {by} can be named, for {name} may have changed by anything up to"
             f" {format_size(abs(amount.delta_bytes) + amount.uncertain_bytes)}"
         )
     doubt = _doubt(amount)
@@ -158,7 +175,9 @@ def _culprit(ranking: Ranking, query: Query) -> str:
     portion = share(amount.delta_bytes, whole)
     via = _via(first, ranking)
     if amount.delta_bytes / whole < _SPREAD:
-        return f"{via and f'; {via}'}; spread over {plural(ranking.moved, 'line')}, most at {name}: {portion}{doubt}"
+        return (
+            f"{via and f'; {via}'}; spread over {plural(ranking.moved, by)}, most at {name}: {portion}{doubt}"
+        )
     if via and first.via_bytes == amount.delta_bytes:
         portion = share(amount.delta_bytes, ranking.via_bytes[_wrapper(first)])
         return f"; {via}, {portion} of that from {name}{doubt}"
