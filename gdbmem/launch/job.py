@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
-import resource
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,11 +33,8 @@ from gdbmem.launch.supervisor import Supervisor
 from gdbmem.launch.terminal import OwnTerminal
 from gdbmem.launch.whole_run import record_whole_runs
 from gdbmem.runs.run import Run, current_folder
+from gdbmem.setup.gdb_python import refuse_little_room
 from gdbmem.text import printable
-from gdbmem.units import format_size
-
-# gdb's libraries and Python alone are not mapped in 64 MiB.
-_LEAST_ROOM_BYTES = 128 << 20
 
 
 @dataclass(frozen=True)
@@ -160,18 +156,6 @@ class Launch:
                 os.close(stream)
 
 
-def _refuse_little_room(job: Job) -> None:
-    """Raise InputError where not even gdb would start."""
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if limit != resource.RLIM_INFINITY and limit < _LEAST_ROOM_BYTES:
-        raise InputError(
-            f"this shell's limit of address space is {format_size(limit)}, and gdb with {job.engine} takes"
-            f" {format_size(_LEAST_ROOM_BYTES)} and more",
-            slug="little-room",
-            hint="lift it in a shell that may: ulimit -v unlimited",
-        )
-
-
 @contextlib.contextmanager
 def open_launch(
     job: Job, *, hear: Callable[[Message], None], plan: Optional[Plan], command: Sequence[str]
@@ -181,7 +165,7 @@ def open_launch(
     *hear* gets what gdb tells; *plan* is the recipe where nobody sits at gdb.
     """
     found = None
-    _refuse_little_room(job)
+    refuse_little_room()
     if job.is_native:
         refuse_unsuitable(job, table(job.engine))
         find_library(table(job.engine))

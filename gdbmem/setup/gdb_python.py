@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -13,8 +14,10 @@ from gdbmem.errors import InputError, MissingToolError, ToolError
 from gdbmem.setup.distribution import how_to_install
 from gdbmem.setup.gdb_folder import data_folder_path, private_folder_path
 from gdbmem.text import printable
+from gdbmem.units import format_size
 
 OLDEST_PYTHON = (3, 9)
+_LEAST_ROOM_BYTES = 128 << 20  # gdb with its libraries and Python is not mapped in 64 MiB
 GDB_SECONDS = 60.0  # a bare gdb starts in 50 ms; the first time, from a cold network disk, it does not
 
 
@@ -68,11 +71,24 @@ def find_gdb(given: Optional[str] = None) -> str:
     raise MissingToolError("gdb is not installed", slug="gdb-missing", hint=how_to_install("gdb"))
 
 
+def refuse_little_room() -> None:
+    """Raise InputError where this process's limit of address space leaves gdb too little to start."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY and limit < _LEAST_ROOM_BYTES:
+        raise InputError(
+            f"the limit of address space is {format_size(limit)} here, and gdb alone takes"
+            f" {format_size(_LEAST_ROOM_BYTES)}",
+            slug="little-room",
+            hint="lift it in a shell that may: ulimit -v unlimited",
+        )
+
+
 def gdb_python(gdb: str) -> GdbPython:
     """Start *gdb* and ask for its version and its Python's.
 
     Raises ToolError where it can't be started, has no Python, or one older than 3.9.
     """
+    refuse_little_room()
     output, complaint = run_python_in_gdb(
         gdb, "import sys, gdb; print('gdbmem-python', sys.version_info[0], sys.version_info[1], gdb.VERSION)"
     )
