@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import re
+import resource
 import statistics
 import subprocess
 import sys
@@ -128,7 +129,6 @@ def race() -> Sequence[Row]:
         return [
             *(against_reading(folder, *heap) for heap in HEAPS),
             *whole_commands(folder),
-            *scattered_blocks(folder),
             many_threads(folder),
             *against_gef(folder),
             pause(folder),
@@ -207,6 +207,7 @@ class Whole:
     """One run of `gdbmem explain`."""
 
     seconds: float
+    cpu_seconds: float
     mib: float  # its peak of memory
     pause_seconds: float  # of the process
 
@@ -215,34 +216,21 @@ def explain(pid: int, count: int, folder: Path) -> Whole:
     """Return what one `gdbmem explain` took, whose count of live blocks must be right."""
     output = folder / "ledger.json"
     command = [str(Path(sys.executable).with_name("gdbmem")), "explain", str(pid), "--json", "--force"]
-    usage: list[float] = []
+    usage: list[resource.struct_rusage] = []
 
     def run() -> None:
         child = subprocess.Popen([*command, "-o", str(output)])
         _, status, used = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
-        usage.append(used.ru_maxrss / 1024)
+        usage.append(used)
 
     seconds = seconds_of(run)
     ledger = json.loads(output.read_text())
     live = sum(arena["live_chunks"] for arena in ledger["heap"]["arenas"])
     if not ledger["heap"]["is_exact"] or not count <= live <= count + 10:
         raise RuntimeError(f"{live:,} live blocks were found, of {count:,}")
-    return Whole(seconds, usage[0], ledger["pause_seconds"])
-
-
-def scattered_blocks(folder: Path) -> Iterator[Row]:
-    """Half of 10^7 blocks in fastbins, freed in random order."""
-    with running(folder / "hold", 10**7, 40, "scattered") as process:
-        runs = [explain(process.pid, 10**7 // 2, folder) for _ in range(3)]
-    seconds, paused = (
-        statistics.median(values) for values in zip(*((r.seconds, r.pause_seconds) for r in runs))
-    )
-    mib = max(run.mib for run in runs)
-    name = "`gdbmem explain`, whole, 10^7 blocks, half of them in fastbins in random order"
-    yield Row(f"{name}, with {mib:.0f} MiB", seconds, 0, "at most 3 s", at_most=3, value=seconds)
-    yield Row(f"{name}: memory", mib, 0, "at most 250 MB", at_most=250e6 / 2**20, value=mib, unit="MiB")
-    yield Row(f"{name}: pause", paused, 0, "at most 50 ms", at_most=0.05, value=paused)
+    (used,) = usage
+    return Whole(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, ledger["pause_seconds"])
 
 
 def many_threads(folder: Path) -> Row:

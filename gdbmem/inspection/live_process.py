@@ -219,9 +219,10 @@ def _copy(subject: _Subject) -> _Moment:
     pid, earlier = subject.pid, read_maps_text(subject.pid)
     mappings = parse_maps(earlier)
     uncopied = uncopied_areas(subject.mappings, mappings)
-    with Freeze(pid) as freeze:
-        copy = make_copy(freeze, subject.memory, mappings)
-        try:
+    copy: Optional[Copy] = None
+    try:
+        with Freeze(pid) as freeze:
+            copy = make_copy(freeze, subject.memory, mappings)
             threads = list(held_threads(freeze))
             now = read_maps_text(pid)
             if now != earlier:  # seldom: nothing is taken for known
@@ -229,10 +230,10 @@ def _copy(subject: _Subject) -> _Moment:
                 uncopied = [(mappings[0].start, mappings[-1].end)] if mappings else []
             present = scan_resident(pid, uncopied)
             tables = process_facts(pid).page_table_bytes
-        except BaseException:
-            freeze.release()
+    except BaseException:
+        if copy is not None:  # also where letting the process go is what failed
             copy.kill()
-            raise
+        raise
     return _Moment(copy, threads, mappings, uncopied, present, tables, freeze.pause_seconds)
 
 

@@ -41,7 +41,7 @@ _CLONE_EVENT = 3
 _WALL, _NO_HANG = 0x40000000, 1
 _NEGATIVE = 1 << 63
 _WORD = (1 << 64) - 1
-_PATIENCE_SECONDS, _PAUSE_SECONDS = 5.0, 0.01
+_PATIENCE_SECONDS, _PAUSE_SECONDS = 30.0, 0.01  # stopping one thread of a busy machine may take 5 s in vain
 _TRIES = 8  # threads of which one is to make a call
 
 
@@ -73,7 +73,9 @@ class Copy:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(self.pid, _WALL)
+            # While we have not seen its end, but a stop before that, its parent can't collect it.
+            while os.WIFSTOPPED(os.waitpid(self.pid, _WALL)[1]):
+                pass
         if not Path(f"/proc/{self.pid}").exists():
             return
         deadline = time.monotonic() + _PATIENCE_SECONDS
