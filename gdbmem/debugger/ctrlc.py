@@ -4,6 +4,10 @@ gdb's way is a SIGINT to the program: a native one may block it, or take it by i
 interrupt only while the program runs, but `next` over inlined code steps one instruction at a time, for minutes: the
 program runs for microseconds between two of valgrind's answers.
 
+gdb makes a SIGINT to a process of this machine of it, which waits for ever in one that blocks SIGINT, and is taken by
+one that waits for it (sigwait, signalfd). So SIGINT is blocked in gdb's own thread from when such a process goes on
+until it stops. It is pending meanwhile, where every thread of gdb's sees it.
+
 A thread of gdb's notices it. It interrupts native programs; all else is done by gdb's own thread, between two events of
 the program. It watches in a gdb that the launcher started, and in any other one while a command of ours drives.
 """
@@ -21,7 +25,6 @@ from typing import Any, Optional
 import gdb
 
 from gdbmem.debugger.command import say, warn
-from gdbmem.debugger.deafness import deafness
 from gdbmem.debugger.interrupting import Interrupter, stops_at
 from gdbmem.debugger.location import current_place
 from gdbmem.debugger.session import session
@@ -32,11 +35,46 @@ from gdbmem.launch.messages import AskInterrupts, AskTarget, Done, Hear, Interru
 from gdbmem.launch.protocol import ENVIRONMENT, Wire
 from gdbmem.linux.holding.pending_signals import pending_signals, reaches
 
+_KEY = (signal.SIGINT,)
 _LOOK_SECONDS = 0.1
 _LOOKS = 2
 _GRACE_SECONDS = 0.4  # for gdb's own way
 _PATIENCE_SECONDS = 0.4  # for ours
 _VALGRINDS_PATIENCE_SECONDS = 2.0
+
+
+class _Deafness:
+    """Whether gdb hears Ctrl-C; it hears it again at each stop and each prompt."""
+
+    def __init__(self) -> None:
+        self.is_on = self._listens = False
+
+    def begin(self) -> None:
+        """Keep Ctrl-C from gdb until the program stops."""
+        if self.is_on:
+            return
+        if not self._listens:
+            gdb.events.stop.connect(lambda event: self.end())
+            gdb.events.exited.connect(lambda event: self.end())
+            gdb.events.before_prompt.connect(self.end)
+            self._listens = True
+        self.is_on = True
+        signal.pthread_sigmask(signal.SIG_BLOCK, _KEY)
+
+    def take(self) -> bool:
+        """Tell, once, whether Ctrl-C was pressed and gdb hasn't heard it; any thread may ask."""
+        return self.is_on and signal.sigtimedwait(_KEY, 0) is not None
+
+    def end(self) -> None:
+        """Let gdb hear again, but not what was pressed meanwhile."""
+        if self.is_on:
+            self.take()
+            self.is_on = False
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _KEY)
+
+
+_deafness = _Deafness()
 
 
 class _LostSignal:
@@ -86,7 +124,7 @@ class _Running:
 
     def is_due(self, now: float, *, pressed: bool) -> bool:
         """Tell whether Ctrl-C was pressed, and hasn't brought the prompt back; *pressed* is the launcher's word."""
-        if deafness.take():
+        if _deafness.take():
             self.note(now, gdb_has_heard=False)
         elif pressed or (self._lost is not None and self._lost.is_there()):
             self.note(now, gdb_has_heard=True)
@@ -157,7 +195,7 @@ class CtrlC:
             if self._thread is None:
                 self._start()
         if self._running.native and self._running.wanted:
-            deafness.begin()
+            _deafness.begin()
             # A loop of gdb's (`while`) goes on though Ctrl-C has stopped the program: it is to end, too.
             self._insists = self._was_pressed and not self._commands
             if self._insists:
@@ -167,7 +205,7 @@ class CtrlC:
 
     def on_call(self, presses: Optional[int]) -> None:
         """gdb makes the program do a call, at a stop or while it evaluates a breakpoint's condition."""
-        self._runs_for_call = not deafness.is_on
+        self._runs_for_call = not _deafness.is_on
         self.on_continue(presses)
 
     def on_call_over(self) -> None:
@@ -175,7 +213,14 @@ class CtrlC:
         if self._runs_for_call:
             self._runs_for_call = False
             self._rest()
-            deafness.end()
+            _deafness.end()
+
+    def interrupted(self) -> bool:
+        """Tell, at a stop that need not be one, whether Ctrl-C was pressed since the program went on."""
+        if not session.interrupted():
+            return False
+        _deafness.take()  # it has its effect by what asks here
+        return True
 
     def on_prompt(self) -> None:
         """gdb is about to read the keyboard."""
@@ -206,7 +251,7 @@ class CtrlC:
 
     def _on_stop(self, event: gdb.Event) -> None:
         running = self._running
-        if running is not None and deafness.take():  # it came too late to stop the program
+        if running is not None and _deafness.take():  # it came too late to stop the program
             self._was_pressed = True
             if running.interrupter is not None:
                 running.interrupter.by_user = True  # it ends the command

@@ -42,7 +42,7 @@ class Interrupter:
         self._mutex = threading.Lock()
         # gdb's remote protocol knows one interrupt, which gdbserver makes a SIGINT of.
         self._name = "SIGSTOP" if pid is not None else "SIGINT"
-        self._sent = False
+        self._sent = self._closed = False
         self.stopped = False  # the latest interrupt did stop the program
 
     @contextlib.contextmanager
@@ -53,6 +53,8 @@ class Interrupter:
             try:
                 yield self
             finally:
+                with self._mutex:
+                    self._closed = True
                 try:
                     self.settle()
                 finally:
@@ -61,22 +63,26 @@ class Interrupter:
     def interrupt(self) -> None:
         """Stop the program; call it from any thread."""
         with self._mutex:
-            if self._sent and self.pid is not None:
-                return  # the same stop answers both
+            if self._closed or (self._sent and self.pid is not None):
+                return  # the command has ended; or the same stop answers both
             self._at_first()
             self._sent, self.stopped = True, False
-        with contextlib.suppress(ProcessLookupError):
-            if self.pid is not None:
-                os.kill(self.pid, signal.SIGSTOP)
-            elif hasattr(gdb, "interrupt"):
-                gdb.interrupt()
-            else:
-                os.kill(os.getpid(), signal.SIGINT)
+            with contextlib.suppress(ProcessLookupError):
+                self._send()
+
+    def _send(self) -> None:
+        if self.pid is not None:
+            os.kill(self.pid, signal.SIGSTOP)
+        elif hasattr(gdb, "interrupt"):
+            gdb.interrupt()
+        else:
+            os.kill(os.getpid(), signal.SIGINT)
 
     def settle(self) -> bool:
         """At a stop: take back an interrupt that came too late. Return False where it may still come."""
-        if not self._sent or self.stopped:
-            return True
+        with self._mutex:  # what another thread says was sent has been
+            if not self._sent or self.stopped:
+                return True
         if self.pid is None:
             return False
         if gdb.selected_inferior().pid == self.pid:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Optional
 import gdb
 
 from gdbmem.debugger.command import say, warn
-from gdbmem.debugger.deafness import deafness
 from gdbmem.debugger.execution import executions
 from gdbmem.debugger.hooks import execute_despite_hooks
 from gdbmem.debugger.launched.shown_arguments import ShownArguments, one_line
@@ -123,10 +122,7 @@ class Session:
         self._next_look = now + _LOOK_SECONDS
         count = self.ask(AskInterrupts(), Interrupts).count
         before, self._interrupts = self._interrupts, count
-        if before is None or count <= before:
-            return False
-        deafness.take()  # it has its effect by what asks here
-        return True
+        return before is not None and count > before
 
     def take_keyboard(self) -> None:
         """gdb is about to read the keyboard."""

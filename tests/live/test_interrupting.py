@@ -171,6 +171,28 @@ end""",
     assert "SIGSTOP, Stopped" not in said
 
 
+def test_an_interrupt_that_comes_after_the_command_has_ended_is_none(program: Program, scratch: Path) -> None:
+    said = run_gdb(
+        program("takes_sigint", "-O0"),
+        [
+            "break use_memory",
+            "run",
+            """python
+from gdbmem.debugger.interrupting import Interrupter
+from gdbmem.linux.holding.pending_signals import pending_signals
+pid = gdb.selected_inferior().pid
+with Interrupter(pid).ready() as interrupter:
+    pass
+interrupter.interrupt()  # a thread that looks for Ctrl-C may be late
+print("waiting", pending_signals(pid))
+end""",
+            "kill",
+        ],
+        folder=scratch,
+    ).output
+    assert "waiting set()" in said
+
+
 # As a shell's `nohup`, or a parent that blocks signals, starts a program.
 PARENT = """
 import os, signal, sys

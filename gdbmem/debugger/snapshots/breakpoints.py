@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Callable, Optional, Protocol
 import gdb
 
 from gdbmem.debugger.command import Command, say, warn
+from gdbmem.debugger.ctrlc import ctrl_c
 from gdbmem.debugger.session import require_snapshots, session
 from gdbmem.debugger.snapshots.return_breakpoints import Returns
 from gdbmem.debugger.snapshots.snapshots import blind_spot, take_in_passing, take_snapshot
@@ -117,7 +118,7 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
     def stop(self) -> bool:
         """Called by gdb at each hit; True stops the program, for Ctrl-C and errors that the user must see."""
         try:
-            return self._hit() or session.interrupted()
+            return self._hit() or ctrl_c.interrupted()
         except (GdbmemError, gdb.error) as error:
             return self._fail(str(error))
         except KeyboardInterrupt:

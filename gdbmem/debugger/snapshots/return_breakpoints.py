@@ -7,8 +7,8 @@ from typing import Callable, Optional
 import gdb
 
 from gdbmem.debugger.command import warn
+from gdbmem.debugger.ctrlc import ctrl_c
 from gdbmem.debugger.execution import executions
-from gdbmem.debugger.session import session
 from gdbmem.errors import GdbmemError, UsageError, internal_error
 
 
@@ -96,7 +96,7 @@ class _ReturnBreakpoint(gdb.Breakpoint):  # type: ignore[misc]
     def stop(self) -> bool:
         try:
             stops = self._returns.returned(self._address)
-            return stops or session.interrupted()
+            return stops or ctrl_c.interrupted()
         except (GdbmemError, gdb.error) as error:
             warn(str(error))
         except KeyboardInterrupt:
