@@ -35,11 +35,6 @@ class ProfileCourse(NamedTuple):
         return self.kept < _GONE
 
     @property
-    def is_leak_like(self) -> bool:
-        """It grew steadily, and kept that to the end."""
-        return self.to_peak == GREW and not self.gave_back
-
-    @property
     def has_overhead(self) -> bool:
         return self.overhead >= _OVERHEAD
 
