@@ -70,3 +70,33 @@ def test_a_small_file_imports_what_it_needs_only(words: list[str], unneeded: str
     script += f"print([n for n in {slow} if n in sys.modules], file=sys.stderr)"
     ended = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
     assert ended.stderr.strip().endswith("[]"), ended.stderr
+
+
+def test_a_monitor_and_its_verdict_import_nothing_that_takes_a_tenth_of_a_second(tmp_path: Path) -> None:
+    slow = {
+        "numpy",
+        "jinja2",
+        "google",
+        "yaml",
+        "pygments",
+        "scipy",
+        "zstandard",
+        "asyncio",
+        "multiprocessing",
+    }
+    words = [
+        sys.executable,
+        "-X",
+        "importtime",
+        "-m",
+        "gdbmem.cli.main",
+        "monitor",
+        "-q",
+        "--for",
+        "3s",
+        "--",
+    ]
+    ended = subprocess.run([*words, "sleep", "9"], cwd=tmp_path, capture_output=True, text=True)
+    imported = {line.rsplit("|", 1)[-1].strip() for line in ended.stderr.splitlines() if "|" in line}
+    assert "gdbmem.analysis.series.verdict" in imported and "plateau" in ended.stdout, ended.stderr[-500:]
+    assert not {name for name in imported if name.split(".")[0] in slow}
