@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Optional
 
 from gdbmem.errors import GdbmemError
+from gdbmem.text import printable
 from tests.fuzz.mutate import mutate
 from tests.fuzz.readers import Reader
 
@@ -60,11 +61,7 @@ def try_one(reader: Reader, data: bytes) -> Optional[Finding]:
     try:
         reader.read(data)
     except GdbmemError as error:
-        if (
-            not error.message
-            or not error.slug
-            or error.message != "".join(c for c in error.message if c.isprintable())
-        ):
+        if not error.message or not error.slug or error.message != printable(error.message):
             return Finding(reader.name, "a refusal that can't be shown", repr(error.message), data)
     except (Exception, HangError) as error:  # noqa: BLE001  (all that is no refusal is a finding)
         return Finding(

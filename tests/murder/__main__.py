@@ -41,7 +41,7 @@ def main() -> int:
     seconds = time.monotonic() - begun
     print(summary(outcomes, seconds))
     if args.keep:
-        keep("murder", page(outcomes, args, seconds))
+        keep(f"murder {args.victim}".strip(), page(outcomes, args, seconds))
     return 1 if any(outcome.harms for outcome in outcomes) else 0
 
 
