@@ -47,7 +47,7 @@ from gdbmem.runs.process_runs import run_for_process
 from gdbmem.runs.run import BINARIES, Run, SnapshotRecord, current_folder
 from gdbmem.setup.gdb_call import gdb_call
 from gdbmem.setup.gdb_python import ensure_private_folder, loader_file
-from gdbmem.symbols.sysroot import Sysroot, open_sysroot
+from gdbmem.symbols.sysroot import Sysroot, names_files_of_others, open_sysroot
 from gdbmem.text import plural, printable
 
 _SNAPPING = ("massif", "memcheck", "helgrind")  # valgrind's tools that write the heap when they are asked
@@ -235,9 +235,10 @@ def _sysroot(
 ) -> Iterator[Optional[Sysroot]]:
     """Yield the files of a process to which paths don't mean what they mean here, or must not; None elsewhere.
 
-    Of another user's process here a user's gdb finds more by itself: libthread_db, printers of the libraries.
+    Of another user's process here whose files only root can change, a user's gdb finds more by itself: libthread_db,
+    printers of the libraries, libraries that are loaded later.
     """
-    is_strange = is_unattended and target.facts.uid != os.geteuid()
+    is_strange = target.facts.uid != os.geteuid() and (is_unattended or names_files_of_others(target.pid))
     if target.valgrind is not None or (has_our_view(target.pid) and not is_strange):
         yield None
         return

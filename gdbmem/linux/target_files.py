@@ -19,6 +19,7 @@ from gdbmem.linux.target_side import TargetSide, rights_of
 from gdbmem.linux.target_side_helper import Rights
 
 _PIECE = 1 << 16
+_MOST_LINKS = 40  # on the way to a file, as the kernel has it
 
 
 class TargetFiles:
@@ -87,6 +88,34 @@ def _is_unchangeable(path: Path) -> bool:
         and not stat.S_ISLNK(one.st_mode)
         for one in found
     )  # fmt: skip
+
+
+def may_be_opened(name: str) -> bool:
+    """Return whether *name* is a regular file, and nobody but root and we can change what it means.
+
+    All links on the way to it count. Such a name can be opened even if another user gave it.
+    """
+    path = Path(name)
+    for _ in range(_MOST_LINKS):
+        if not path.is_absolute() or ".." in path.parts:
+            return False
+        try:
+            found = [(one, one.lstat()) for one in (*reversed(path.parents), path)]
+            link = next((one for one, facts in found if stat.S_ISLNK(facts.st_mode)), None)
+            target = link.readlink() if link is not None else None
+        except (OSError, ValueError):
+            return False
+        if not all(_is_safe(facts) for _, facts in found):
+            return False
+        if link is None or target is None:
+            return stat.S_ISREG(found[-1][1].st_mode)
+        path = Path(os.path.normpath(link.parent / target)) / path.relative_to(link)
+    return False
+
+
+def _is_safe(facts: os.stat_result) -> bool:
+    is_writable = facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not stat.S_ISLNK(facts.st_mode)
+    return facts.st_uid in (0, os.geteuid()) and not is_writable
 
 
 class _FileThere(io.RawIOBase):

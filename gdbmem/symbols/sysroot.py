@@ -22,12 +22,14 @@ from gdbmem.linux.elf import Image, images
 from gdbmem.linux.link_map import loaded_by
 from gdbmem.linux.maps import Mapping, parse_smaps
 from gdbmem.linux.process_memory import ProcMemory
+from gdbmem.linux.target_files import may_be_opened
 from gdbmem.linux.target_side import TargetSide
 from gdbmem.model.calltree import Frame
 from gdbmem.symbols.elf_files import elf_in
 from gdbmem.text import printable
 
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,60}")
+_DELETED = " (deleted)"  # of a program that is: gdb opens it by /proc/PID/exe
 _KEPT_BYTES = 256 << 20  # of programs and libraries, in a run
 
 
@@ -75,6 +77,22 @@ def open_sysroot(runtime: Path, pid: int, side: TargetSide) -> Iterator[Sysroot]
         for name, descriptor in {**aliases, **names}.items():
             _link(folder, name, descriptor)
         yield Sysroot(folder, _copy(runtime, program, side), names)
+
+
+def names_files_of_others(pid: int) -> bool:
+    """Return whether gdb would open, by a name that process *pid* gives, a file that others than root can change."""
+    try:
+        mappings = parse_smaps(Path(f"/proc/{pid}/maps").read_bytes())
+        with ProcMemory(pid) as memory:
+            loaded = loaded_by(pid, memory)
+    except OSError:
+        return True  # who knows
+    kernels = [(m.start, m.end) for m in mappings if m.name == "[vdso]"]
+    names = {m.name for m in mappings if m.is_file and "x" in m.permissions and not m.name.endswith(_DELETED)}
+    for address, name in loaded:
+        if name and not any(start <= address < end for start, end in kernels):
+            names.add(os.fsdecode(name))
+    return not all(map(may_be_opened, names))
 
 
 def _opened(side: TargetSide, image: Image) -> Optional[int]:

@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import Program
 from tests.libraries import needs_library
 from tests.live.explaining import Running, explain
-from tests.live.roots import ENTER, contained, make_root
+from tests.live.roots import AS_MALLORY, ENTER, contained, make_root
 from tests.live.test_attach import PRELOADS, Served, difference, guilty, snap
 from tests.live.test_explain import assert_agrees_with_the_program
 from tests.live.test_target_side import copied, mallory
@@ -74,6 +74,34 @@ def test_a_fifo_that_a_process_says_it_has_loaded_keeps_no_snap_waiting(
         began = time.monotonic()
         assert "has no heap profiler" in snap(tmp_path, process.pid).stderr
         assert time.monotonic() - began < 100, "gdb was not ended for having opened it"
+
+
+def test_a_fifo_that_a_process_says_it_has_loaded_keeps_no_gdb_of_attach_waiting(
+    program: Program, scratch: Path, tmp_path: Path
+) -> None:
+    scratch.chmod(0o755)
+    os.mkfifo(scratch / "fifo", 0o666)
+    binary = copied(program("claims_to_have_loaded"), scratch)
+    with mallory(binary, scratch / "fifo") as process:
+        with at_terminal([GDBMEM, "attach", str(process.pid)], tmp_path) as user:
+            user.prompt()
+            assert "main" in user.type("info symbol main")
+            user.quit()
+        assert process.poll() is None
+
+
+def test_a_service_whose_files_are_roots_alone_keeps_gdbs_own_ways(tmp_path: Path) -> None:
+    sleep = [*AS_MALLORY, "sleep", "1000"]
+    with subprocess.Popen(sleep, cwd="/") as process:
+        try:
+            while os.readlink(f"/proc/{process.pid}/exe").endswith("setpriv"):  # noqa: PTH115
+                time.sleep(0.01)
+            with at_terminal([GDBMEM, "attach", str(process.pid)], tmp_path) as user:
+                user.prompt()
+                assert "gdbmem" not in user.type("show sysroot")
+                user.quit()
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("way", list(ENTER))

@@ -47,6 +47,7 @@ def connect(plan: AttachedPlan) -> None:
     if plan.sysroot is not None and plan.program is not None:
         _look_in(plan.sysroot, plan.program)
     elif program_file.endswith(_DELETED):  # by its name gdb would find no symbols
+        gdb.execute("set exec-file-mismatch off", to_string=True)  # another file may have that name by now
         gdb.execute(f"file /proc/{pid}/exe", to_string=True)
     execute_despite_hooks(f"attach {pid}", happened=program_runs)
     session.watch_executions()
