@@ -18,6 +18,7 @@ from gdbmem.analysis.profiles.timeline import outline
 from gdbmem.engines.engine import end_of
 from gdbmem.formats import opening
 from gdbmem.formats.opening import FORMATS, Reading
+from gdbmem.formats.series import series_tool
 from gdbmem.formats.stacks import PEAK
 from gdbmem.model.diff import Diff
 from gdbmem.model.snapshot import Profile, Snapshot
@@ -72,6 +73,7 @@ __all__ = [
     "read_snapshot",
     "read_snapshots",
     "recipe_diffs",
+    "series_tool",
     "spool_operands",
     "unit_of",
 ]

@@ -29,6 +29,7 @@ from gdbmem.api.profiles import (
     load_from_profile,
     open_profile,
     read_record,
+    series_tool,
     spool_operands,
     unit_of,
 )
@@ -105,9 +106,7 @@ def _shows_series(
             return False
         place = place.folder
     else:
-        from gdbmem.api.series import is_series_file
-
-        if not is_series_file(place):
+        if series_tool(place) is None:
             return False
     from gdbmem.api.series import recorded
     from gdbmem.cli.monitor_report import show_series
