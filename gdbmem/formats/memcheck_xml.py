@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
 _STEP_BYTES = 1 << 16
-_LISTS_ALL = ("--leak-check=full", "--leak-check=yes")
-_LISTED = (DEFINITELY, POSSIBLY)  # with --leak-check=full, unless --show-leak-kinds says otherwise
+_KINDS = {"definite": DEFINITELY, "possible": POSSIBLY}  # of which memcheck lists all records by default
 
 
 def read_memcheck_xml(data: Data, source: str, metric: Optional[str]) -> StackProfile:
@@ -67,7 +66,8 @@ class _Reader:
         self._source = source
         self._records: list[LeakRecord] = []
         self._command = ""
-        self._lists_all = self._is_finished = False
+        self._listed: list[str] = []  # the kinds of which all records stand in the file
+        self._is_finished = False
 
     def take(self, element: Element) -> None:
         if element.tag == "protocoltool" and element.text != "memcheck":
@@ -79,9 +79,11 @@ class _Reader:
         if element.tag == "args":
             given = [(one.text or "").strip() for one in element.iterfind("argv/*")]
             self._command = " ".join(given)
-            self._lists_all = any(one.text in _LISTS_ALL for one in element.iterfind("vargv/arg"))
+            self._listed = _listed([one.text or "" for one in element.iterfind("vargv/arg")])
         elif element.tag == "status":
             self._is_finished = element.findtext("state") == "FINISHED"
+        elif element.tag == "suppcounts" and len(element):
+            self._listed = []  # a suppressed leak is no record, and which errors were suppressed isn't told
         elif element.tag == "error" and (element.findtext("kind") or "").startswith("Leak_"):
             self._add(element)
 
@@ -100,11 +102,23 @@ class _Reader:
     def search(self) -> LeakSearch:
         sums = {}
         # The XML has no sums. That nothing was lost is known only where memcheck was asked to list all, and did.
-        if self._lists_all and self._is_finished and not self.notices:
-            for kind in _LISTED:
+        if self._is_finished and not self.notices:
+            for kind in self._listed:
                 of_kind = [record for record in self._records if record.kind == kind]
                 sums[kind] = Sum(sum(r.bytes for r in of_kind), sum(r.blocks for r in of_kind))
         return LeakSearch(self._records, sums, command=self._command, notices=self.notices)
+
+
+def _listed(options: list[str]) -> list[str]:
+    """Return the kinds of leaks that valgrind's *options* have it list, as far as no record means no leak."""
+    given = dict(option.partition("=")[::2] for option in options)
+    if given.get("--leak-check") not in ("full", "yes"):
+        return []
+    words = given.get("--show-leak-kinds", "definite,possible").split(",")
+    listed = [kind for word, kind in _KINDS.items() if word in words or words == ["all"]]
+    if given.get("--show-possibly-lost") == "no":
+        listed = [kind for kind in listed if kind != POSSIBLY]
+    return listed
 
 
 def _address(frame: Element, source: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
@@ -54,6 +55,29 @@ def test_that_nothing_is_lost_is_known_where_memcheck_was_asked_to_list_all(tmp_
         with pytest.raises(InputError) as caught:
             open_profile(changed)
         assert caught.value.slug == "no-leak-search"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--leak-check=full --show-leak-kinds=none",
+        "--leak-check=full --show-leak-kinds=reachable",
+        "--leak-check=no",
+    ],
+)
+def test_kinds_that_memcheck_was_told_not_to_list_are_unknown_and_not_zero(
+    tmp_path: Path, options: str
+) -> None:
+    file = tmp_path / "hidden.xml"
+    words = "".join(f"<arg>{option}</arg>" for option in options.split())
+    text = (CAPTURES / "memcheck" / "no-leaks.xml").read_text()
+    whole = re.sub(r"<vargv>.*?</vargv>", f"<vargv>{words}</vargv>", text, flags=re.DOTALL)
+    file.write_text(whole)
+    with pytest.raises(InputError):
+        open_profile(file)
+    file.write_text(text.replace("<suppcounts>", "<suppcounts><pair><count>1</count><name>x</name></pair>"))
+    with pytest.raises(InputError):
+        open_profile(file)
 
 
 def test_of_two_searches_the_last_is_read(tmp_path: Path) -> None:
