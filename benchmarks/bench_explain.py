@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.racing import Pair, Row, race_pair, seconds_of
 from gdbmem.allocators.glibc import lockstep, walk
 from gdbmem.allocators.glibc.heap import Walker
-from gdbmem.allocators.glibc.heap_tally import ENDED, Cached, Tally
+from gdbmem.allocators.glibc.heap_tally import ENDED, Cached, HeapTally
 from gdbmem.inspection.live_process import explain_process
 from gdbmem.linux.process_memory import ProcMemory
 
@@ -107,7 +107,7 @@ class Region:
 
     def walk(self, walker: Walker = lockstep.walk) -> int:
         """Walk it; return how many chunks there are."""
-        tally = Tally(self.start, self.end)
+        tally = HeapTally(self.start, self.end)
         walker(self.memory, tally, self.limit, self.cached)
         if tally.stopped_why != ENDED:
             raise RuntimeError(f"the walk did not come to the end of the heap: {tally.stopped_why}")
@@ -155,7 +155,7 @@ def running(*command: object) -> Iterator[subprocess.Popen[str]]:
 def region_of(pid: int) -> Region:
     found: list[tuple[int, int, int, Cached]] = []
 
-    def note(memory: object, tally: Tally, limit: int, cached: Cached) -> None:
+    def note(memory: object, tally: HeapTally, limit: int, cached: Cached) -> None:
         found.append((tally.start, tally.end, limit, cached))
         tally.stopped_at, tally.stopped_why = limit, ENDED
 

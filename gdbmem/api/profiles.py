@@ -17,7 +17,7 @@ from gdbmem.analysis.profiles.scaling import normalized, scaling_notices
 from gdbmem.analysis.profiles.timeline import outline
 from gdbmem.engines.engine import end_of
 from gdbmem.formats import opening
-from gdbmem.formats.opening import FORMATS, Reading
+from gdbmem.formats.opening import FORMATS, OpenOptions
 from gdbmem.formats.series import series_tool
 from gdbmem.formats.stacks import PEAK
 from gdbmem.model.diff import Diff
@@ -96,13 +96,13 @@ class ReadOptions:
     progress: Optional[Callable[[str], None]] = None  # called before a lookup of names that takes seconds
 
     @cached_property
-    def reading(self) -> Reading:
+    def reading(self) -> OpenOptions:
         """These options as the readers take them. Raises InputError where `format` is unknown."""
         metric = self.metric
         if metric is not None and counts_blocks(metric):  # of whichever bytes are counted
             metric = metric[: -len(BLOCKS)].rstrip("-") or None
         symbols = _LateSymbols([os.fspath(folder) for folder in self.binaries], self.progress)
-        return Reading(self.format, metric, symbols, by_size=self.by_size)
+        return OpenOptions(self.format, metric, symbols, by_size=self.by_size)
 
     def check(self) -> None:
         """Raise InputError where `format` is unknown."""
@@ -185,7 +185,7 @@ def read_shown(operand: str, options: Optional[ReadOptions] = None) -> Union[Loa
     )
 
 
-def _reading(options: Optional[ReadOptions]) -> Reading:
+def _reading(options: Optional[ReadOptions]) -> OpenOptions:
     return (options or ReadOptions()).reading
 
 

@@ -12,11 +12,11 @@ from gdbmem.analysis.profiles.diff import diff_snapshots
 from gdbmem.analysis.profiles.expectations import judge, judge_ledgers, unjudged
 from gdbmem.analysis.profiles.query import Query
 from gdbmem.errors import InputError
-from gdbmem.formats.opening import Reading
+from gdbmem.formats.opening import OpenOptions
 from gdbmem.launch.unattended import Outcome, PlayedPoint
 from gdbmem.model.containers import Survey
 from gdbmem.model.diff import Diff
-from gdbmem.model.expectation import LEDGER_METRICS, Expectation, Verdict
+from gdbmem.model.expectation import LEDGER_METRICS, Expectation, ExpectationVerdict
 from gdbmem.model.ledger import Ledger
 from gdbmem.recipes.recipe import Point, Recipe
 from gdbmem.report.containers.containers import read_survey
@@ -34,7 +34,7 @@ class Diffs:
 
     def __init__(self, outcome: Outcome) -> None:
         self._outcome = outcome
-        self._reading = Reading(symbols=GdbSymbols())
+        self._reading = OpenOptions(symbols=GdbSymbols())
         self._made: dict[tuple[str, str], Optional[Diff]] = {}
         self.reasons: dict[tuple[str, str], str] = {}
 
@@ -100,7 +100,7 @@ class Compared:
     diffs: list[Diff] = field(default_factory=list)
     ledgers: list[tuple[tuple[str, str], Ledger, Ledger]] = field(default_factory=list)
     surveys: list[tuple[tuple[str, str], Survey, Survey]] = field(default_factory=list)
-    verdicts: list[Verdict] = field(default_factory=list)
+    verdicts: list[ExpectationVerdict] = field(default_factory=list)
     reasons: dict[tuple[str, str], str] = field(default_factory=dict)
 
 
@@ -130,7 +130,7 @@ def verdict_of(
     kept: KeptPairs,
     outcome: Outcome,
     known: Sequence[re.Pattern[str]],
-) -> Verdict:
+) -> ExpectationVerdict:
     """Judge *expectation*, less the *known* paths.
 
     A broken expectation is news even where the program was cut short; one that holds until then proves nothing.

@@ -17,7 +17,7 @@ from gdbmem.launch.job import Job
 from gdbmem.launch.program import find_program
 from gdbmem.launch.unattended import play_recipe
 from gdbmem.model.diff import Diff
-from gdbmem.model.expectation import Verdict as ExpectationVerdict
+from gdbmem.model.expectation import ExpectationVerdict as ExpectationVerdict
 from gdbmem.recipes.abilities import check_engine
 from gdbmem.recipes.reader import load_recipe
 from gdbmem.recipes.recipe import Recipe

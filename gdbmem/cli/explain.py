@@ -120,7 +120,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     with open_output(args.output, force=args.force) as stream, open_picture(args.map, args.force) as picture:
         from gdbmem.api.ledgers import Looks
         from gdbmem.report.console import make_console
-        from gdbmem.report.ledger.ledger_text import View
+        from gdbmem.report.ledger.ledger_text import LedgerOptions
         from gdbmem.report.ledger.ledger_view import print_all, write_growth, write_json, write_remedies
 
         looks = Looks.asked(chunk_at, types=args.types, map=args.map is not None, bins=args.bins)
@@ -137,7 +137,9 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         elif args.json:
             write_json(ledger, beside, stream)
         else:
-            print_all(ledger, beside, make_console(stream), View(args.sizes, args.pinners, args.arena))
+            print_all(
+                ledger, beside, make_console(stream), LedgerOptions(args.sizes, args.pinners, args.arena)
+            )
     return 0
 
 

@@ -25,8 +25,8 @@ from gdbmem.linux.monitoring.gpu import find_gpus
 from gdbmem.linux.monitoring.process_events import ProcessEvents, listen
 from gdbmem.linux.monitoring.surroundings import Surroundings
 from gdbmem.linux.monitoring.tree import Tree
-from gdbmem.model.series import Line, SeriesFacts
-from gdbmem.monitoring.recorder import Plan, Recorder, View
+from gdbmem.model.series import SeriesFacts, SeriesLine
+from gdbmem.monitoring.recorder import RecorderView, SamplingPlan, SeriesRecorder
 from gdbmem.monitoring.watched_program import WatchedProgram
 from gdbmem.runs.distrust import check_own
 from gdbmem.runs.run import Run, current_folder, open_run
@@ -42,7 +42,7 @@ _DESCRIPTORS_WANTED = 65536
 
 
 @dataclass(frozen=True)
-class Target:
+class WatchTarget:
     """The watched processes: how to find them, their title, and the words that find them again."""
 
     find: Callable[[], set[int]]
@@ -81,16 +81,16 @@ def record_series(args: argparse.Namespace, words: Optional[list[str]]) -> Recor
         tree = _tree(ready, args)
         stack.callback(tree.close)
         duration = math.inf if args.duration is None else args.duration
-        plan = Plan(args.interval, duration, stays=target.may_return and not args.until_exit)
+        plan = SamplingPlan(args.interval, duration, stays=target.may_return and not args.until_exit)
         clock = clock_of(ready.writer.facts)
         view = _watched(ready, args, stack)
-        ending = Recorder(tree, ready.writer, plan, view, clock=clock, program=program).run()
+        ending = SeriesRecorder(tree, ready.writer, plan, view, clock=clock, program=program).run()
         status = program.finish() if program is not None else 0
         _finish(ready, ending, status if program else None)
         return Recorded(run, status, words)
 
 
-def _watched(ready: _Ready, args: argparse.Namespace, stack: contextlib.ExitStack) -> View:
+def _watched(ready: _Ready, args: argparse.Namespace, stack: contextlib.ExitStack) -> RecorderView:
     """Return the view, and have what --when asks for done."""
     if not args.when:
         return ready.view
@@ -136,10 +136,10 @@ def _finish(ready: _Ready, ending: str, status: Optional[int]) -> None:
 class _Ready:
     """All that the recording of a program, or of a target, needs."""
 
-    target: Target
+    target: WatchTarget
     run: Run
     writer: SeriesWriter
-    view: View
+    view: RecorderView
     limit: Limit
     events: Optional[ProcessEvents]
     program: Optional[WatchedProgram]
@@ -188,7 +188,7 @@ def _create(args: argparse.Namespace, name: str) -> Run:
     )
 
 
-def _lines(run: Run) -> list[Line]:
+def _lines(run: Run) -> list[SeriesLine]:
     with contextlib.closing(Recording(run.folder)) as recording:
         return recording.lines
 
@@ -228,7 +228,7 @@ def _writer(run: Run, name: str, limit: Limit, args: argparse.Namespace, *, is_e
     return SeriesWriter(run.folder, facts)
 
 
-def _limit(target: Optional[Target]) -> Limit:
+def _limit(target: Optional[WatchTarget]) -> Limit:
     """Return the limit over *target*; without one, over this process and what it starts."""
     if target is None:
         return tightest_limit(os.getpid())
@@ -240,9 +240,9 @@ def _limit(target: Optional[Target]) -> Limit:
 @contextlib.contextmanager
 def _view(
     args: argparse.Namespace, name: str, folder: Path, *, starts_program: bool, hears: bool
-) -> Iterator[View]:
+) -> Iterator[RecorderView]:
     with _terminal_view(args, name, starts_program=starts_program) as shown:
-        view: View = shown
+        view: RecorderView = shown
         if not hears and not args.no_children:
             view.note(
                 "the kernel's process events can't be read here: children and threads that live for less than an "
@@ -260,7 +260,7 @@ def _view(
 
 
 @contextlib.contextmanager
-def _terminal_view(args: argparse.Namespace, name: str, *, starts_program: bool) -> Iterator[View]:
+def _terminal_view(args: argparse.Namespace, name: str, *, starts_program: bool) -> Iterator[RecorderView]:
     from gdbmem.report.series.plain_view import PlainView
 
     # A program that prints to the same terminal would run into the chart.
@@ -293,10 +293,10 @@ def _in_foreground() -> bool:
 # -- targets --------------------------------------------------------------------------------------------------
 
 
-def _target(args: argparse.Namespace) -> Target:
+def _target(args: argparse.Namespace) -> WatchTarget:
     if args.name is not None:
         pattern = args.name
-        return Target(
+        return WatchTarget(
             lambda: processes.by_name(pattern), pattern.pattern, {"name": pattern.pattern}, may_return=True
         )
     if args.user is not None:
@@ -306,7 +306,7 @@ def _target(args: argparse.Namespace) -> Target:
     return _pids({int(word): None for word in args.targets})
 
 
-def _pids(wanted: dict[int, Optional[int]]) -> Target:
+def _pids(wanted: dict[int, Optional[int]]) -> WatchTarget:
     """Watch the *wanted* processes: pid → start ticks, None for whoever has the number now."""
     born = {}
     for pid, ticks in wanted.items():
@@ -329,12 +329,12 @@ def _pids(wanted: dict[int, Optional[int]]) -> Target:
         return {p for p, (ticks, _) in born.items() if (s := processes.stat_of(p)) and s.start_ticks == ticks}
 
     name = next(iter(born.values()))[1] + (f" and {len(born) - 1} more" if len(born) > 1 else "")
-    return Target(
+    return WatchTarget(
         find, name, {"pids": {str(pid): ticks for pid, (ticks, _) in born.items()}}, may_return=False
     )
 
 
-def _user(name: str) -> Target:
+def _user(name: str) -> WatchTarget:
     import pwd
 
     try:
@@ -343,10 +343,10 @@ def _user(name: str) -> Target:
         raise InputError(
             f"there is no user '{printable(name)}'", slug="no-such-user", hint="see getent passwd"
         ) from None
-    return Target(lambda: processes.by_user(uid), f"user {name}", {"user": name}, may_return=True)
+    return WatchTarget(lambda: processes.by_user(uid), f"user {name}", {"user": name}, may_return=True)
 
 
-def _cgroup(path: str) -> Target:
+def _cgroup(path: str) -> WatchTarget:
     folder = Path(path)
     try:
         processes.by_cgroup(folder)
@@ -362,10 +362,12 @@ def _cgroup(path: str) -> Target:
             return processes.by_cgroup(folder)
         return set()
 
-    return Target(find, f"cgroup {folder.name or path}", {"cgroup": str(folder.resolve())}, may_return=True)
+    return WatchTarget(
+        find, f"cgroup {folder.name or path}", {"cgroup": str(folder.resolve())}, may_return=True
+    )
 
 
-def _program_target(program: WatchedProgram) -> Target:
+def _program_target(program: WatchedProgram) -> WatchTarget:
     stat = processes.stat_of(program.pid)
     ticks = stat.start_ticks if stat else 0
     name = Path(program.words[0]).name
@@ -373,10 +375,12 @@ def _program_target(program: WatchedProgram) -> Target:
     def find() -> set[int]:
         return {program.pid} if program.poll() is None else set()
 
-    return Target(find, name, {"pids": {str(program.pid): ticks}, "program": program.words}, may_return=False)
+    return WatchTarget(
+        find, name, {"pids": {str(program.pid): ticks}, "program": program.words}, may_return=False
+    )
 
 
-def _again(run: Run) -> Target:
+def _again(run: Run) -> WatchTarget:
     words = run.facts.get("monitor")
     if not isinstance(words, dict):
         raise InputError(
@@ -386,7 +390,7 @@ def _again(run: Run) -> Target:
         )
     if "name" in words:
         pattern = re.compile(words["name"])
-        return Target(lambda: processes.by_name(pattern), pattern.pattern, words, may_return=True)
+        return WatchTarget(lambda: processes.by_name(pattern), pattern.pattern, words, may_return=True)
     if "user" in words:
         return _user(words["user"])
     if "cgroup" in words:

@@ -20,7 +20,7 @@ from gdbmem.launch.interactive import shown
 from gdbmem.launch.program import find_program
 from gdbmem.launch.unattended import Outcome, play_recipe
 from gdbmem.launch.whole_run import show_whole_run
-from gdbmem.model.expectation import Verdict
+from gdbmem.model.expectation import ExpectationVerdict
 from gdbmem.recipes.abilities import check_engine
 from gdbmem.recipes.reader import load_recipe
 from gdbmem.recipes.recipe import Recipe
@@ -205,7 +205,7 @@ def _say_where(outcome: Outcome) -> None:
         print(f"gdbmem: {printable(text)}", file=sys.stderr)
 
 
-def _status(outcome: Outcome, verdicts: Sequence[Verdict]) -> int:
+def _status(outcome: Outcome, verdicts: Sequence[ExpectationVerdict]) -> int:
     if outcome.interrupted is not None:
         return 128 + outcome.interrupted
     if verdicts:

@@ -24,7 +24,7 @@ from gdbmem.text import printable
 from gdbmem.units import format_delta, format_size
 
 if TYPE_CHECKING:
-    from gdbmem.launch.attached import Taken
+    from gdbmem.launch.attached import TakenSnapshot
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -67,7 +67,7 @@ def _say(sentence: str) -> None:
     print(f"gdbmem: {sentence}", file=sys.stderr, flush=True)
 
 
-def _line(taken: Taken) -> str:
+def _line(taken: TakenSnapshot) -> str:
     record, before = taken.record, taken.before
     text = f"snapshot {printable(record.label)}: "
     if record.heap_bytes is None:
@@ -80,7 +80,7 @@ def _line(taken: Taken) -> str:
     return f"{text}; the process stood still for {taken.pause_seconds:.2f} s"
 
 
-def _say_next(taken: Taken) -> None:
+def _say_next(taken: TakenSnapshot) -> None:
     from gdbmem.launch.interactive import shown
 
     folder = printable(shlex.quote(shown(taken.run.folder)))

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Optional
 
 
-class Machine(NamedTuple):
+class CallMachine(NamedTuple):
     """The properties of one processor."""
 
     name: str
@@ -75,7 +75,7 @@ _X86_HOME = b"".join((
 ))  # fmt: skip
 
 
-X86_64 = Machine(
+X86_64 = CallMachine(
     name="x86-64",
     arguments=("rdi", "rsi", "rdx", "rcx", "r8", "r9"),
     general=_GENERAL,
@@ -130,7 +130,7 @@ def _at_512(register: int, slot: int, *, load: bool) -> int:
     return (0xF9400000 if load else 0xF9000000) | (64 + slot) << 10 | _X20 << 5 | register
 
 
-AARCH64 = Machine(
+AARCH64 = CallMachine(
     name="aarch64",
     arguments=tuple(f"x{number}" for number in range(8)),
     general=(*(f"x{number}" for number in range(31)), "sp", "pc", "cpsr"),
@@ -166,7 +166,7 @@ AARCH64 = Machine(
 )
 
 
-def machine_of(architecture: str, registers: Sequence[str]) -> Optional[Machine]:
+def machine_of(architecture: str, registers: Sequence[str]) -> Optional[CallMachine]:
     """Return the machine of gdb's *architecture*, whose registers are *registers*; None: not known here."""
     if "x86-64" in architecture and "x32" not in architecture:
         return X86_64

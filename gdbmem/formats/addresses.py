@@ -31,7 +31,7 @@ class Binary(NamedTuple):
     was_deleted: bool = False  # or replaced, while it was mapped
 
 
-class Region(NamedTuple):
+class MappedRegion(NamedTuple):
     """Executable memory that was mapped from a file."""
 
     start: int
@@ -64,7 +64,7 @@ class Symbols(Protocol):
 class MemoryMap:
     """The executable regions of one process."""
 
-    def __init__(self, regions: Iterable[Region]) -> None:
+    def __init__(self, regions: Iterable[MappedRegion]) -> None:
         self.regions = sorted(regions)
         self._starts = [region.start for region in self.regions]
 
@@ -91,7 +91,7 @@ def parse_maps(lines: Iterable[bytes]) -> MemoryMap:
     return MemoryMap(regions)
 
 
-def _region(line: bytes) -> Optional[Region]:
+def _region(line: bytes) -> Optional[MappedRegion]:
     match = _MAPS_LINE.match(line)
     if match:
         if b"x" not in match[3] or not match[6]:
@@ -99,11 +99,13 @@ def _region(line: bytes) -> Optional[Region]:
         name = match[6].decode("utf-8", "surrogateescape")
         path = name.removesuffix(" (deleted)")
         binary = Binary(path, inode=int(match[5]), was_deleted=path != name)
-        return Region(int(match[1], 16), int(match[2], 16), int(match[4], 16), binary)
+        return MappedRegion(int(match[1], 16), int(match[2], 16), int(match[4], 16), binary)
     match = _BRIEF_LINE.match(line)
     if match:
         path, build_id = match[3].decode("utf-8", "surrogateescape"), (match[5] or b"").decode()
-        return Region(int(match[1], 16), int(match[2], 16), int(match[4] or b"0", 16), Binary(path, build_id))
+        return MappedRegion(
+            int(match[1], 16), int(match[2], 16), int(match[4] or b"0", 16), Binary(path, build_id)
+        )
     return None
 
 

@@ -50,7 +50,7 @@ _COST = re.compile(rb"(\+|-|\*)?(0x[0-9a-f]+|[0-9]*)((?: +[0-9]{1,25})*) *")
 _UNKNOWN = ("???", "UnknownFn???", "UnknownFile???", "")
 
 
-class _Column(NamedTuple):
+class _CostColumn(NamedTuple):
     # Where a metric stands: bytes are the sum of some numbers less that of others.
     plus: tuple[int, ...]
     less: tuple[int, ...]
@@ -67,7 +67,7 @@ class _Column(NamedTuple):
 
 
 @dataclass
-class _Text:
+class _CallgrindText:
     events: list[str] = field(default_factory=list)
     totals: Optional[list[int]] = None
     command: str = ""
@@ -79,7 +79,7 @@ class _Text:
 
 def read_callgrind(data: Data, source: str, metric: Optional[str]) -> StackProfile:
     """Read *data*; raises InputError for a file that counts no memory, or a line that is none of the format's."""
-    text = _Reader(bytes(data).split(b"\n"), source).read()
+    text = _CallgrindReader(bytes(data).split(b"\n"), source).read()
     columns = _columns(text.events)
     if not text.creator.startswith("xtree") or not columns:
         what = ", ".join(text.events[:4]) or "nothing"
@@ -107,17 +107,17 @@ def read_callgrind(data: Data, source: str, metric: Optional[str]) -> StackProfi
     )
 
 
-def _columns(events: Sequence[str]) -> dict[str, _Column]:
+def _columns(events: Sequence[str]) -> dict[str, _CostColumn]:
     """Return where the bytes and blocks of each metric stand."""
     at = {event: index for index, event in enumerate(events)}
 
-    def column(event: str, blocks: str, opposite: str = "") -> _Column:
+    def column(event: str, blocks: str, opposite: str = "") -> _CostColumn:
         plus, less = [event], [opposite] if opposite else []
         if event.lstrip("id") == "DB":
             less.append(event[:-1] + "IB")
             plus += [opposite[:-1] + "IB"] if opposite else []
         where = [tuple(at[name] for name in names if name in at) for names in (plus, less)]
-        return _Column(where[0], where[1], at.get(blocks), is_change=bool(opposite))
+        return _CostColumn(where[0], where[1], at.get(blocks), is_change=bool(opposite))
 
     found = {metric: column(event, blocks) for event, (metric, blocks) in _EVENTS.items() if event in at}
     for letters in _LEAKS:  # what became more or less since the last leak search
@@ -130,7 +130,7 @@ def _columns(events: Sequence[str]) -> dict[str, _Column]:
     return found
 
 
-def _notices(text: _Text, columns: Iterable[int], source: str) -> list[Notice]:
+def _notices(text: _CallgrindText, columns: Iterable[int], source: str) -> list[Notice]:
     name = printable(source)
     if text.totals is None:
         return [
@@ -147,18 +147,18 @@ def _notices(text: _Text, columns: Iterable[int], source: str) -> list[Notice]:
     return []
 
 
-class _Reader:
+class _CallgrindReader:
     def __init__(self, lines: Sequence[bytes], source: str) -> None:
         self.lines = lines
         self.source = source
-        self.text = _Text()
+        self.text = _CallgrindText()
         self._names: tuple[dict[int, str], dict[int, str], dict[int, str]] = ({}, {}, {})
         self._file = self._function = ""
         self._line = 0
         self._chain: list[int] = []
         self._in_call = False
 
-    def read(self) -> _Text:
+    def read(self) -> _CallgrindText:
         last = len(self.lines) - 1
         for at, raw in enumerate(self.lines):
             line = raw.rstrip(b"\r")

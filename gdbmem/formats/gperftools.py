@@ -54,7 +54,7 @@ class _Row(NamedTuple):
 
 
 @dataclass
-class _Text:
+class _GperftoolsText:
     # Everything that is in the file, as it stands there.
     kind: str
     rate: int
@@ -89,7 +89,7 @@ def read_gperftools(
     )
 
 
-def _parse(data: bytes, source: str) -> _Text:
+def _parse(data: bytes, source: str) -> _GperftoolsText:
     named, start, skipped = _symbol_section(data)
     lines = data[start:].split(b"\n")
     match = _HEADER.fullmatch(lines[0].rstrip())
@@ -101,13 +101,13 @@ def _parse(data: bytes, source: str) -> _Text:
     counts = [check_count(int(match[n]), source, skipped + 1) for n in range(1, 5)]
     # Go writes twice its rate; the others the rate itself.
     rate = {"heap": period // 2, "heap_v2": period, "heapz_v2": period}.get(kind, 0)
-    text = _Text(kind, rate, (counts[0], counts[1], counts[2], counts[3]), named=named)
+    text = _GperftoolsText(kind, rate, (counts[0], counts[1], counts[2], counts[3]), named=named)
     _parse_rows(text, lines, skipped, source)
     _drop_cut_row(text)
     return text
 
 
-def _drop_cut_row(text: _Text) -> None:
+def _drop_cut_row(text: _GperftoolsText) -> None:
     # Where gperftools runs out of room it may leave the last stack short of its outer frames.
     listed = sum(row.allocated[1] for row in text.rows)
     if text.kind == "heapprofile" and text.rows and listed < text.header[3]:
@@ -135,7 +135,7 @@ def symbol_section(data: bytes) -> dict[int, list[Frame]]:
     return named
 
 
-def _parse_rows(text: _Text, lines: Sequence[bytes], skipped: int, source: str) -> None:
+def _parse_rows(text: _GperftoolsText, lines: Sequence[bytes], skipped: int, source: str) -> None:
     last = len(lines) - 1
     for at in range(1, len(lines)):
         line = lines[at]
@@ -168,7 +168,7 @@ def _row(match: re.Match[bytes], line: bytes, words: Numbers, source: str, numbe
     return _Row(addresses, (counts[0], counts[1]), (counts[2], counts[3]))
 
 
-def _go_comment(text: _Text, line: bytes) -> None:
+def _go_comment(text: _GperftoolsText, line: bytes) -> None:
     text.has_maps = text.has_maps or line.startswith(b"# runtime.MemStats")  # what Go ends with instead
     match = _GO_FRAME.fullmatch(line)
     if match is None:
@@ -183,7 +183,7 @@ def _go_comment(text: _Text, line: bytes) -> None:
         chain.append(frame)
 
 
-def _stacks(text: _Text, metric: str) -> tuple[list[Stack], list[int]]:
+def _stacks(text: _GperftoolsText, metric: str) -> tuple[list[Stack], list[int]]:
     rows = [(row.addresses, *(row.in_use if metric == IN_USE else row.allocated)) for row in text.rows]
     stacks = []
     numbers = [int(word, 16) for word in text.words]
@@ -216,7 +216,7 @@ def _alike(rows: Sequence[tuple[Sequence[int], int, int]]) -> Iterable[tuple[Seq
     return ((addresses, *counts) for (addresses, _), counts in sums.items())
 
 
-def _hidden(text: _Text, metric: str, source: str) -> tuple[Optional[Hidden], list[Notice]]:
+def _hidden(text: _GperftoolsText, metric: str, source: str) -> tuple[Optional[Hidden], list[Notice]]:
     at = (0, 1) if metric == IN_USE else (2, 3)
     rows = [row.in_use if metric == IN_USE else row.allocated for row in text.rows]
     missing = text.header[at[1]] - sum(size for _, size in rows)
@@ -233,7 +233,7 @@ def _hidden(text: _Text, metric: str, source: str) -> tuple[Optional[Hidden], li
 
 
 def _cut(
-    text: _Text, missing: int, listed_blocks: int, at: tuple[int, int], source: str
+    text: _GperftoolsText, missing: int, listed_blocks: int, at: tuple[int, int], source: str
 ) -> tuple[Optional[Hidden], list[Notice]]:
     blocks, size = (text.header[n] for n in at)
     notices = []
@@ -258,18 +258,18 @@ def _cut(
     return hidden, notices
 
 
-def _unnamed(text: _Text, addresses: Sequence[int]) -> list[int]:
+def _unnamed(text: _GperftoolsText, addresses: Sequence[int]) -> list[int]:
     return [address for address in addresses if _named(text, address) is None]
 
 
-def _named(text: _Text, address: int) -> Optional[Sequence[Frame]]:
+def _named(text: _GperftoolsText, address: int) -> Optional[Sequence[Frame]]:
     # Some name what is called, one before the return address that the stack has.
     return text.named.get(address) or text.named.get(address - 1)
 
 
 def _load(
     profile: StackProfile,
-    text: _Text,
+    text: _GperftoolsText,
     stacks: Sequence[Stack],
     addresses: Sequence[int],
     hidden: Optional[Hidden],

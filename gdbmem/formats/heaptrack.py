@@ -17,10 +17,10 @@ from gdbmem.errors import InputError, Notice
 from gdbmem.formats.heaptrack_lines import (
     NUMPY_FROM_BYTES,
     BadLineError,
+    EventCounts,
     Events,
-    Lines,
+    HeaptrackLines,
     Tables,
-    Tally,
     take_apart,
 )
 from gdbmem.formats.massif_tree import Data
@@ -91,7 +91,7 @@ def read_heaptrack(data: Union[Data, Blocks], source: str, metric: Optional[str]
     Raises InputError, naming the line, for a file that is damaged.
     """
     chosen = choose_metric(metric, METRICS, source)
-    reader = _Reader(data if callable(data) else lambda: _slices(data), source)
+    reader = _HeaptrackReader(data if callable(data) else lambda: _slices(data), source)
     course = reader.read(wants_peak=chosen == PEAK)
     tables = reader.tables
     events = reader.events_until(course.at_peak) if chosen == PEAK else course.events
@@ -201,7 +201,7 @@ def _slices(data: Data) -> Iterator[bytes]:
     return (data[at : at + _PIECE_BYTES] for at in range(0, len(data), _PIECE_BYTES))
 
 
-class _Reader:
+class _HeaptrackReader:
     def __init__(self, blocks: Blocks, source: str) -> None:
         self.blocks = blocks
         self.source = source
@@ -213,7 +213,7 @@ class _Reader:
         self._piece, self._lines = b"", 0  # what is being read, and how many lines stand before it
 
     def read(self, *, wants_peak: bool) -> _Course:
-        tally = Tally()
+        tally = EventCounts()
         in_use = peak = at_peak = line = offset = 0
         for piece in self._first_time():
             self._piece = piece
@@ -222,7 +222,7 @@ class _Reader:
             self._define(lines)
             attached = self._attached_at()
             if attached:
-                tally = Tally()
+                tally = EventCounts()
                 in_use = peak = at_peak = line = 0
                 self._start = offset + attached
                 lines = take_apart(piece[attached:], is_big=self._is_big)
@@ -255,7 +255,7 @@ class _Reader:
                 break
         return chain(ahead, pieces)
 
-    def _count(self, tally: Tally, lines: Lines, first: Optional[int] = None) -> None:
+    def _count(self, tally: EventCounts, lines: HeaptrackLines, first: Optional[int] = None) -> None:
         try:
             lines.count(tally, len(self.tables.size), first)
         except BadLineError as error:
@@ -295,7 +295,7 @@ class _Reader:
 
     def events_until(self, count: int) -> Events:
         """Return the events among the first *count* lines of the counting."""
-        tally, offset = Tally(), 0
+        tally, offset = EventCounts(), 0
         for piece in self._pieces():
             before, offset = self._start - offset, offset + len(piece)
             if offset <= self._start:
@@ -307,7 +307,7 @@ class _Reader:
                 break
         return tally.events(len(self.tables.size))
 
-    def _define(self, lines: Lines) -> None:
+    def _define(self, lines: HeaptrackLines) -> None:
         more = lines.tables()
         at_once = more is not None and self.tables.add(more)
         readers = {115: self._string, 105: self._address, 116: self._trace, 97: self._allocation}  # s i t a

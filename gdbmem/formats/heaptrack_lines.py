@@ -33,7 +33,7 @@ class Events(NamedTuple):
     freed: Sequence[int]
 
 
-class Tally:
+class EventCounts:
     """Adds events up, piece by piece."""
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class BadLineError(ValueError):
     """A line that says + or - of something that is no allocation; ``args[0]`` is the line."""
 
 
-class Lines(Protocol):
+class HeaptrackLines(Protocol):
     """The records of a piece of whole lines."""
 
     def definitions(self) -> Iterator[bytes]:
@@ -127,7 +127,7 @@ class Lines(Protocol):
         """Yield what tables() leaves out."""
         ...
 
-    def count(self, tally: Tally, known: int, first: Optional[int] = None) -> None:
+    def count(self, tally: EventCounts, known: int, first: Optional[int] = None) -> None:
         """Count the events among the *first* lines; raises BadLineError where an index is not under *known*."""
         ...
 
@@ -138,7 +138,7 @@ class Lines(Protocol):
     def __len__(self) -> int: ...
 
 
-def take_apart(piece: bytes, *, is_big: bool) -> Lines:
+def take_apart(piece: bytes, *, is_big: bool) -> HeaptrackLines:
     """Return the lines of *piece*; *is_big*: there is so much that it is worth importing numpy."""
     if is_big:
         try:
@@ -174,7 +174,7 @@ class PlainLines:
     def definitions_beside_tables(self) -> Iterator[bytes]:
         return self.definitions()
 
-    def count(self, tally: Tally, known: int, first: Optional[int] = None) -> None:
+    def count(self, tally: EventCounts, known: int, first: Optional[int] = None) -> None:
         for line, count in Counter(self._lines[:first]).items():
             if line[:1] in (b"+", b"-"):
                 if line[1:2] != b" " or not _INDEX.fullmatch(line, 2) or int(line[2:], 16) >= known:
@@ -245,7 +245,7 @@ class ArrayLines:
         )
         return None if wrong.any() or also_wrong.any() else (first, second)
 
-    def count(self, tally: Tally, known: int, first: Optional[int] = None) -> None:
+    def count(self, tally: EventCounts, known: int, first: Optional[int] = None) -> None:
         at = self._events(first)
         indices = self._indices(at, known)
         indices <<= 1

@@ -55,7 +55,7 @@ def read_jemalloc(data: Data, source: str, metric: Optional[str], symbols: Optio
         raise InputError(f"{printable(source)} was cut in its first line", slug=TRUNCATED)
     if header is None:
         raise bad_line(source, 1, first, "'heap_v2/BYTES'")
-    reader = _Reader(bytes(data), source)
+    reader = _JemallocReader(bytes(data), source)
     reader.read()
     rows, addresses, maps = reader.rows, reader.addresses, reader.maps
     rate = int(header[1])
@@ -79,7 +79,7 @@ _Counts = tuple[tuple[int, int], tuple[int, int]]  # blocks and bytes, in use an
 _Parsed = tuple[tuple[int, ...], tuple[int, int], tuple[int, int]]  # addresses by number, and counts
 
 
-class _Reader:
+class _JemallocReader:
     def __init__(self, data: bytes, source: str) -> None:
         self.data, self.source = data, source
         self.rows: list[_Parsed] = []
@@ -148,7 +148,7 @@ class _Reader:
                 self.rows.append((self._stack, *of_both))
 
 
-def _hidden(reader: _Reader, stacks: Sequence[Stack], metric: str) -> Optional[Hidden]:
+def _hidden(reader: _JemallocReader, stacks: Sequence[Stack], metric: str) -> Optional[Hidden]:
     """Return what the stacks lack that a cut file leaves out, by the sum at its beginning."""
     if not reader.notices or reader.whole is None:
         return None

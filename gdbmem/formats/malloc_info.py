@@ -18,7 +18,7 @@ _SUM = re.compile(r'^<(total|system|aspace) type="(\w+)"(?: count="(\d+)")? size
 
 
 @dataclass(frozen=True)
-class Sums:
+class MallocInfoSums:
     """Blocks and bytes of one arena, or of all."""
 
     fast_count: int  # in fastbins
@@ -32,8 +32,8 @@ class Sums:
 class MallocInfo:
     """The sums of a malloc_info document."""
 
-    arenas: Sequence[Sums]
-    total: Sums
+    arenas: Sequence[MallocInfoSums]
+    total: MallocInfoSums
     mmapped_count: int
     mmapped_bytes: int
 
@@ -52,10 +52,10 @@ def parse_malloc_info(text: str) -> MallocInfo:
         raise _bad(text) from error
 
 
-def _sums(text: str) -> Sums:
+def _sums(text: str) -> MallocInfoSums:
     figures = _figures(text)
     fast = figures.get(("total", "fast"), (0, 0))  # glibc 2.43 has no fastbins
-    return Sums(*fast, *figures["total", "rest"], figures["system", "current"][1])
+    return MallocInfoSums(*fast, *figures["total", "rest"], figures["system", "current"][1])
 
 
 def _figures(text: str) -> Mapping[tuple[str, str], tuple[int, int]]:

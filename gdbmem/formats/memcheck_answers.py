@@ -27,7 +27,7 @@ _FRAME = re.compile(r" +(?:at|by) (0x[0-9A-F]+: .*)")
 _ALLOCATORS = re.compile(r"vgpreload_[\w.-]+$|vg_replace_malloc\.c$")
 
 
-class Place(NamedTuple):
+class AddressOwner(NamedTuple):
     """The owner of an address, by memcheck."""
 
     address: int
@@ -36,11 +36,11 @@ class Place(NamedTuple):
     frames: Sequence[Frame] = ()  # where that was allocated
 
 
-class Pointer(NamedTuple):
+class MemcheckPointer(NamedTuple):
     """A pointer that memcheck found."""
 
     inside_bytes: int
-    place: Optional[Place]  # None: a register
+    place: Optional[AddressOwner]  # None: a register
     register: str = ""
     thread: Optional[int] = None
 
@@ -56,39 +56,42 @@ def read_blocks(said: str) -> list[Block]:
     return found
 
 
-def read_pointers(said: str) -> list[Pointer]:
+def read_pointers(said: str) -> list[MemcheckPointer]:
     """Return what the answer to who_points_at names."""
-    found: list[Pointer] = []
+    found: list[MemcheckPointer] = []
     lines = list(_lines(said))
     for at, line in enumerate(lines):
         pointer, register = _POINTER.fullmatch(line), _REGISTER.fullmatch(line)
         if register is not None:
-            found.append(Pointer(_number(register[3] or "0"), None, register[2], int(register[1])))
+            found.append(MemcheckPointer(_number(register[3] or "0"), None, register[2], int(register[1])))
         elif pointer is not None:
             address = int(pointer[1], 16)
-            place = _place(lines[at + 1 :]) or Place(address, "")
+            place = _place(lines[at + 1 :]) or AddressOwner(address, "")
             found.append(
-                Pointer(_number(pointer[2] or "0"), place if place.address == address else Place(address, ""))
+                MemcheckPointer(
+                    _number(pointer[2] or "0"),
+                    place if place.address == address else AddressOwner(address, ""),
+                )
             )
     return found
 
 
-def read_place(said: str) -> Optional[Place]:
+def read_place(said: str) -> Optional[AddressOwner]:
     """Return what the answer to v.info location says; None where it says nothing of an address."""
     lines = list(_lines(said))
     return next((_place(lines[at:]) for at, line in enumerate(lines) if _PLACE.fullmatch(line)), None)
 
 
-def _place(lines: Sequence[str]) -> Optional[Place]:
+def _place(lines: Sequence[str]) -> Optional[AddressOwner]:
     match = _PLACE.fullmatch(lines[0]) if lines else None
     if match is None:
         return None
     address = int(match[1], 16)
     inside = _IN_BLOCK.match(match[2])
     if inside is None or inside[3] != "alloc'd":
-        return Place(address, match[2])
+        return AddressOwner(address, match[2])
     block = Block(address - _number(inside[1]), _number(inside[2]))
-    return Place(address, match[2], block, _frames(lines[1:]))
+    return AddressOwner(address, match[2], block, _frames(lines[1:]))
 
 
 def _frames(lines: Sequence[str]) -> list[Frame]:

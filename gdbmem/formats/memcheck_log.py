@@ -115,10 +115,10 @@ def read_leak_search(data: bytes, source: str = "memcheck's answer") -> LeakSear
 
     A record's bytes are its own: what it only points to is in records of its own.
     """
-    return _Reader(data, source).read()
+    return _LossReader(data, source).read()
 
 
-class _Reader:
+class _LossReader:
     def __init__(self, data: bytes, source: str) -> None:
         self._lines = data.decode("utf-8", "surrogateescape").split("\n")
         self._source = source

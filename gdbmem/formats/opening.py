@@ -46,7 +46,7 @@ _KINDS = {
 
 
 @dataclass(frozen=True)
-class Reading:
+class OpenOptions:
     """Options for reading files; None is determined from the file."""
 
     format: Optional[str] = None  # a key of FORMATS
@@ -158,13 +158,13 @@ _OTHERS = tuple(
 )
 
 
-def open_profile(path: Union[str, os.PathLike[str]], reading: Optional[Reading] = None) -> Profile:
+def open_profile(path: Union[str, os.PathLike[str]], reading: Optional[OpenOptions] = None) -> Profile:
     """Return the profile in the file *path*, which may be compressed with gzip, bzip2 or zstd.
 
     Totals are read now, call trees when they are asked for. Raises InputError when there is no such
     file, when it can't be read, or when it is of another format, which the message names.
     """
-    reading = reading or Reading()
+    reading = reading or OpenOptions()
     source = os.fspath(path)
     packed = _Unpacking(source)
     if reading.format in (None, "heaptrack") and packed.is_heaptrack():
@@ -176,7 +176,7 @@ def open_profile(path: Union[str, os.PathLike[str]], reading: Optional[Reading] 
     return _read_as(name, data, source, reading, notices)
 
 
-def is_heaptrack(path: Union[str, os.PathLike[str]], reading: Optional[Reading] = None) -> bool:
+def is_heaptrack(path: Union[str, os.PathLike[str]], reading: Optional[OpenOptions] = None) -> bool:
     """Tell whether the file *path* is one of heaptrack's, or to be read as one. Raises InputError as open_profile()."""
     if reading is not None and reading.format is not None:
         return reading.format == "heaptrack"
@@ -188,7 +188,7 @@ def is_heaptrack(path: Union[str, os.PathLike[str]], reading: Optional[Reading] 
 
 
 def _read_as(
-    name: str, data: Union[Data, _Unpacking], source: str, reading: Reading, notices: list[Notice]
+    name: str, data: Union[Data, _Unpacking], source: str, reading: OpenOptions, notices: list[Notice]
 ) -> Profile:
     if name == "massif" and not isinstance(data, _Unpacking):
         if reading.metric not in (None, "in-use"):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Optional
 
 from gdbmem.errors import InputError
-from gdbmem.formats.addresses import Binary, MemoryMap, Region, Symbols, frames_of
+from gdbmem.formats.addresses import Binary, MappedRegion, MemoryMap, Symbols, frames_of
 from gdbmem.formats.massif_tree import Data
 from gdbmem.formats.pprof_schema import profile_message
 from gdbmem.formats.stacks import (
@@ -30,7 +30,7 @@ _METRICS = {"inuse_space": IN_USE, "alloc_space": ALLOCATED}
 _BLOCKS = {"inuse_space": "inuse_objects", "alloc_space": "alloc_objects", "space": "objects"}
 
 
-class _Column(NamedTuple):
+class _PprofColumn(NamedTuple):
     bytes_at: int
     blocks_at: Optional[int]
 
@@ -48,10 +48,10 @@ def read_pprof(data: Data, source: str, metric: Optional[str], symbols: Optional
             slug="protobuf-damaged",
             hint="fetch it again; half a profile has no readable part",
         ) from None
-    return _Reader(profile, source).read(metric, symbols)
+    return _PprofReader(profile, source).read(metric, symbols)
 
 
-class _Reader:
+class _PprofReader:
     def __init__(self, profile: Any, source: str) -> None:
         self.profile = profile
         self.source = source
@@ -86,14 +86,14 @@ class _Reader:
             hint="the file is damaged",
         )
 
-    def _columns(self) -> dict[str, _Column]:
+    def _columns(self) -> dict[str, _PprofColumn]:
         types = [(self._text(kind.type), self._text(kind.unit)) for kind in self.profile.sample_type]
         names = [name for name, _ in types]
         columns = {}
         for at, (name, unit) in enumerate(types):
             if unit == "bytes":
                 blocks = _BLOCKS.get(name)
-                columns[_METRICS.get(name, name)] = _Column(
+                columns[_METRICS.get(name, name)] = _PprofColumn(
                     at, names.index(blocks) if blocks in names else None
                 )
         if not columns:
@@ -105,7 +105,7 @@ class _Reader:
             )
         return columns
 
-    def _order(self, columns: dict[str, _Column]) -> Sequence[str]:
+    def _order(self, columns: dict[str, _PprofColumn]) -> Sequence[str]:
         default = self._text(self.profile.default_sample_type)
         default = _METRICS.get(default, default)
         return sorted(by_metric(columns), key=lambda name: name != default)
@@ -113,7 +113,7 @@ class _Reader:
     def _location_numbers(self) -> dict[int, int]:
         return {location.id: number for number, location in enumerate(self.profile.location)}
 
-    def _stacks(self, column: _Column, numbers: dict[int, int]) -> tuple[list[Stack], list[Stack]]:
+    def _stacks(self, column: _PprofColumn, numbers: dict[int, int]) -> tuple[list[Stack], list[Stack]]:
         """Return the stacks, and those of what went away: a difference of two profiles counts that below zero."""
         stacks: list[Stack] = []
         taken: list[Stack] = []
@@ -145,7 +145,7 @@ class _Reader:
         return int(self.profile.period) if in_bytes else 0
 
     def _content(
-        self, profile: StackProfile, stacks: Sequence[Stack], column: _Column, symbols: Optional[Symbols]
+        self, profile: StackProfile, stacks: Sequence[Stack], column: _PprofColumn, symbols: Optional[Symbols]
     ) -> Content:
         chains: list[Sequence[Frame]] = [self._chain(location) for location in self.profile.location]
         nameless = [at for at, chain in enumerate(chains) if not chain]
@@ -189,7 +189,7 @@ class _Reader:
 
     def _memory_map(self) -> MemoryMap:
         return MemoryMap(
-            Region(
+            MappedRegion(
                 mapping.memory_start,
                 mapping.memory_limit,
                 mapping.file_offset,

@@ -229,7 +229,7 @@ def build_tree(content: Content, source: str) -> CallTree:
         spans = [numbers[start:end] for start, end in zip(starts, starts[1:])]
         paths = (tuple(chain.from_iterable(map(spans.__getitem__, stack.frames))) for stack in content.stacks)
     rows = sorted((_within_main(path, mains), index) for index, path in enumerate(paths))
-    builder = _Builder(is_sampled=content.is_sampled)
+    builder = _TreeBuilder(is_sampled=content.is_sampled)
     if content.hidden is not None and content.hidden.bytes > 0:
         builder.add([PRUNED], Stack((), content.hidden.bytes, content.hidden.blocks))
     try:
@@ -278,7 +278,7 @@ _Run = tuple[int, int, int, int]
 _ZERO = array("q", [0])
 
 
-class _Builder:
+class _TreeBuilder:
     # Sorted paths come one after the other: what a path shares with the last one is still on the stack, and a node
     # holds all that is counted until a path comes that doesn't share it. There are many more nodes than stacks, so
     # what is done for each node is done by the slice.

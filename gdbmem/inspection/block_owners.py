@@ -13,7 +13,7 @@ from gdbmem.allocators.glibc.heap import HeapReading
 from gdbmem.allocators.glibc.one_block import view_chunk
 from gdbmem.allocators.glibc.pointers import FoundPointer, find_pointers
 from gdbmem.analysis.ledger.block_types import class_of
-from gdbmem.analysis.ledger.ledger import Reading
+from gdbmem.analysis.ledger.ledger import ProcessImage
 from gdbmem.errors import TargetError
 from gdbmem.inspection.vector_slack import variable_areas
 from gdbmem.model.chunks import HEADER, IN_USE, MMAPPED, Chunk, ChunkView, Pointer
@@ -25,7 +25,7 @@ _MOST_NAMED = 16
 NameOf = Callable[[int], Optional[str]]
 
 
-def namer(reading: Reading, memory: Memory) -> NameOf:
+def namer(reading: ProcessImage, memory: Memory) -> NameOf:
     """Return what gives the mangled name of a class by the address of its vtable; None where it is none."""
     # Vtables are constant.
     files = sorted((m.start, m.end) for m in reading.mappings if m.is_file and "w" not in m.permissions)
@@ -39,7 +39,7 @@ def namer(reading: Reading, memory: Memory) -> NameOf:
 
 
 def look_at_chunk(
-    reading: Reading,
+    reading: ProcessImage,
     memory: Memory,
     heap: HeapReading,
     tables: Sequence[ChunkTable],
@@ -73,7 +73,7 @@ def look_at_chunk(
     )
 
 
-def _what_lies_at(reading: Reading, address: int) -> str:
+def _what_lies_at(reading: ProcessImage, address: int) -> str:
     for mapping in reading.mappings:
         if mapping.start <= address < mapping.end:
             return f"it is in {mapping.name}" if mapping.name else "it is in anonymous memory"
@@ -82,7 +82,7 @@ def _what_lies_at(reading: Reading, address: int) -> str:
 
 @dataclass
 class _Names:
-    reading: Reading
+    reading: ProcessImage
     memory: Memory
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ from gdbmem.allocators.glibc.heap import HeapReading
 from gdbmem.allocators.glibc.vectors import find_vectors
 from gdbmem.analysis.ledger.block_types import name_types
 from gdbmem.analysis.ledger.heap_map import map_heap
-from gdbmem.analysis.ledger.ledger import Reading
+from gdbmem.analysis.ledger.ledger import ProcessImage
 from gdbmem.analysis.ledger.vectors import sum_vectors
 from gdbmem.errors import Notice, TargetError
 from gdbmem.inspection.block_owners import look_at_chunk, namer
@@ -85,7 +85,7 @@ class Looks:
         if document["bins"] is not None:
             self.bins = _free_lists(document["bins"])
 
-    def __call__(self, reading: Reading, memory: Memory) -> None:
+    def __call__(self, reading: ProcessImage, memory: Memory) -> None:
         """Look into the blocks of the heap. Raises TargetError where malloc could not be read."""
         heap = reading.heap
         if heap is None or not heap.is_used:
@@ -108,7 +108,7 @@ class Looks:
             self._find_types(reading, memory, heap, tables)
 
     def _find_types(
-        self, reading: Reading, memory: Memory, heap: HeapReading, tables: Sequence[ChunkTable]
+        self, reading: ProcessImage, memory: Memory, heap: HeapReading, tables: Sequence[ChunkTable]
     ) -> None:
         found = find_vectors(memory, tables, heap.mmapped, variable_areas(reading), pure=self.pure)
         pieces = ((vector.end, vector.limit) for vector in found)
@@ -120,7 +120,7 @@ class Looks:
 
     def _sort(
         self,
-        reading: Reading,
+        reading: ProcessImage,
         memory: Memory,
         heap: HeapReading,
         tables: Sequence[ChunkTable],

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, BinaryIO, Optional
 
-from gdbmem.allocators.glibc.layout import Layout, LibcFacts, Struct, parse_ptype
+from gdbmem.allocators.glibc.layout import LibcFacts, MallocLayout, Struct, parse_ptype
 from gdbmem.errors import GdbmemError
 from gdbmem.files import NEUTRAL_FOLDER
 from gdbmem.linux.target_files import TargetFiles
@@ -116,7 +116,7 @@ def _parse(text: str) -> LibcFacts:
     state, parameters = structs.get("malloc_state"), structs.get("malloc_par")
     if state is None or parameters is None:
         return LibcFacts(symbols, None)
-    return LibcFacts(symbols, Layout(state, parameters))
+    return LibcFacts(symbols, MallocLayout(state, parameters))
 
 
 def _cache_file(digest: str) -> Path:
@@ -133,7 +133,7 @@ def _load(path: Path) -> Optional[LibcFacts]:
         structs = {name: Struct(values[name]["offsets"], values[name]["size"]) for name in _STRUCTS}
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return LibcFacts(values["symbols"], Layout(structs["malloc_state"], structs["malloc_par"]))
+    return LibcFacts(values["symbols"], MallocLayout(structs["malloc_state"], structs["malloc_par"]))
 
 
 def _store(path: Path, facts: LibcFacts) -> None:

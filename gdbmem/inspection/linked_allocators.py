@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from gdbmem.allocators.others import linked_in
-from gdbmem.analysis.ledger.ledger import Reading
+from gdbmem.analysis.ledger.ledger import ProcessImage
 
 _WORTH_BYTES = 1 << 20
 
 
-def find_linked_in(reading: Reading) -> bool:
+def find_linked_in(reading: ProcessImage) -> bool:
     """Look for one where glibc's heap doesn't explain the process's memory; return whether one was found.
 
     The program's file is read, not its memory: that would bring pages of the file into it.
@@ -32,7 +32,7 @@ def find_linked_in(reading: Reading) -> bool:
     return bool(others.replacement)
 
 
-def _is_unexplained(reading: Reading) -> bool:
+def _is_unexplained(reading: ProcessImage) -> bool:
     heap = reading.heap
     used = sum(arena.state.system_bytes for arena in heap.arenas) if heap is not None and heap.is_used else 0
     mapped = sum(chunk.end - chunk.start for chunk in heap.mmapped) if heap is not None else 0

@@ -12,7 +12,7 @@ from typing import Callable, Optional
 
 from gdbmem.allocators.glibc.heap import Walker, choose_walker
 from gdbmem.analysis.ledger.division import areas_to_scan
-from gdbmem.analysis.ledger.ledger import Reading, build_ledger
+from gdbmem.analysis.ledger.ledger import ProcessImage, build_ledger
 from gdbmem.errors import TargetError
 from gdbmem.inspection.copy_keeper import CopyKeeper
 from gdbmem.inspection.pause import (
@@ -257,7 +257,7 @@ def uncopied_areas(known: Sequence[Mapping], mappings: Sequence[Mapping]) -> lis
     return areas
 
 
-def _copied_view(subject: _Subject, moment: _Moment) -> Reading:
+def _copied_view(subject: _Subject, moment: _Moment) -> ProcessImage:
     """Return the kernel's view of the process at the moment when it was copied."""
     pid, copied = moment.copy.pid, {m.start: m for m in read_smaps(moment.copy.pid)}
     outside = Ranges(moment.uncopied)
@@ -279,6 +279,8 @@ def _copied_view(subject: _Subject, moment: _Moment) -> Reading:
     present = moment.present.items if moment.present is not None else []
     threads = named_threads(subject.pid, moment.threads)
     resident = Ranges([*scanned.items, *whole, *present])
-    reading = Reading(subject.facts.name, subject.pid, mappings, resident, zero_known or not partial, threads)
+    reading = ProcessImage(
+        subject.facts.name, subject.pid, mappings, resident, zero_known or not partial, threads
+    )
     look_beside(reading, moment.page_table_bytes)
     return reading

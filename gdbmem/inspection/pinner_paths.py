@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gdbmem.analysis.ledger.pinners import PinnerPaths, join_paths
-from gdbmem.formats.opening import Reading
+from gdbmem.formats.opening import OpenOptions
 from gdbmem.model.ledger import Ledger
 from gdbmem.runs.operand import format_of, load_operand
 from gdbmem.symbols.address_names import GdbSymbols
@@ -11,6 +11,6 @@ from gdbmem.symbols.address_names import GdbSymbols
 
 def paths_of_pinners(operand: str, ledger: Ledger, symbols: GdbSymbols) -> PinnerPaths:
     """Return who allocates blocks of the sizes that pin in *ledger*, by the snapshot that *operand* names."""
-    reading = Reading(symbols=symbols)
+    reading = OpenOptions(symbols=symbols)
     snapshot = load_operand(operand, reading).snapshot
     return join_paths(ledger, snapshot, source_format=format_of(operand, reading))

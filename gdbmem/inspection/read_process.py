@@ -13,10 +13,10 @@ from gdbmem.allocators.glibc.caches import Known, ThreadPointers
 from gdbmem.allocators.glibc.heap import HeapReading, Walker, read_heap
 from gdbmem.allocators.glibc.inside import threads_inside
 from gdbmem.allocators.glibc.layout import LibcFacts
-from gdbmem.allocators.glibc.stacks import Stack, find_stacks
+from gdbmem.allocators.glibc.stacks import ThreadStack, find_stacks
 from gdbmem.allocators.others import recognise
 from gdbmem.analysis.ledger.division import areas_to_scan
-from gdbmem.analysis.ledger.ledger import Reading, build_ledger
+from gdbmem.analysis.ledger.ledger import ProcessImage, build_ledger
 from gdbmem.errors import Notice, TargetError
 from gdbmem.inspection.libc_facts import libc_facts
 from gdbmem.inspection.linked_allocators import find_linked_in
@@ -39,7 +39,7 @@ _MUSL = re.compile(r"/(ld-musl-[^/]*|libc\.musl-[^/]*)\.so(\.1)?$|-musl/[^/]*lib
 _THREAD_LIBRARIES = re.compile(r"/(ld-linux[^/]*|ld-[\d.]+|ld64)\.so(\.\d+)?$|/libpthread[^/]*\.so(\.0)?$")
 
 
-Look = Callable[[Reading, Memory], None]
+Look = Callable[[ProcessImage, Memory], None]
 """A further question to a process (or its copy, or a core) while its memory can be read."""
 
 
@@ -91,7 +91,7 @@ def explain_core(
         ThreadPointers(t.tid, t.thread_pointer, t.stack_pointer, "", t.program_counter, t.system_call)
         for t in core.threads
     ]
-    reading = Reading(core.program, None, mappings, core.written, True, threads)
+    reading = ProcessImage(core.program, None, mappings, core.written, True, threads)
     zeros = core.present_bytes - core.written.size_bytes
     beside = {"zeros_in_core": zeros, "omitted_from_core": core.omitted_bytes}
     if core.cut_bytes:
@@ -169,10 +169,10 @@ def read_process(
     look: Optional[Look] = None,
     searched: int = AT_PROMPT,
     swapped: bool = False,
-) -> Reading:
+) -> ProcessImage:
     """Read everything of stopped process *pid*; what is swapped out only if *swapped*."""
     mappings, resident, zero_known = read_residency(pid)
-    reading = Reading(name, pid, mappings, resident, zero_known, threads)
+    reading = ProcessImage(name, pid, mappings, resident, zero_known, threads)
     look_beside(reading, process_facts(pid).page_table_bytes)
     fill_reading(
         reading, memory, malloc, main=pid, walker=walker, look=look, searched=searched, swapped=swapped
@@ -180,7 +180,7 @@ def read_process(
     return reading
 
 
-def look_beside(reading: Reading, page_table_bytes: int) -> None:
+def look_beside(reading: ProcessImage, page_table_bytes: int) -> None:
     """Add the kernel's figures that stand beside the ledger."""
     mappings = reading.mappings
     reading.beside = {
@@ -201,7 +201,7 @@ def read_residency(pid: int) -> tuple[list[Mapping], Ranges, bool]:
 
 
 def fill_reading(
-    reading: Reading,
+    reading: ProcessImage,
     memory: Memory,
     malloc: Malloc,
     *,
@@ -226,7 +226,7 @@ def fill_reading(
     add_unused_in_vectors(reading, memory, most_bytes=searched)
 
 
-def _fill(reading: Reading, memory: Memory, malloc: Malloc, main: int, walker: Optional[Walker]) -> None:
+def _fill(reading: ProcessImage, memory: Memory, malloc: Malloc, main: int, walker: Optional[Walker]) -> None:
     reading.images = images(memory, reading.mappings)
     reading.others = recognise(memory, reading.mappings)
     if malloc.notice is not None:
@@ -260,7 +260,7 @@ def _fill(reading: Reading, memory: Memory, malloc: Malloc, main: int, walker: O
         reading.notices.append(notice)
 
 
-def _absent(reading: Reading) -> Notice:
+def _absent(reading: ProcessImage) -> Notice:
     size = sum(mapping.swap_bytes for mapping in reading.mappings)
     which = f"swapped out ({format_size(size)} of the process are)" if size else "supplied by a userfaultfd"
     remedy = " (memexplain --swapped and gdbmem explain --swapped read it all the same)" if size else ""
@@ -271,7 +271,7 @@ def _absent(reading: Reading) -> Notice:
     )
 
 
-def _silent_heap(reading: Reading, heap: Optional[HeapReading]) -> Optional[Notice]:
+def _silent_heap(reading: ProcessImage, heap: Optional[HeapReading]) -> Optional[Notice]:
     replacement = reading.others.replacement
     if heap is None and not replacement and reading.others.is_go:
         return Notice(
@@ -290,7 +290,7 @@ def _silent_heap(reading: Reading, heap: Optional[HeapReading]) -> Optional[Noti
     return Notice("malloc-unused", "this process has allocated nothing through glibc's malloc")
 
 
-def _replaced(reading: Reading) -> Notice:
+def _replaced(reading: ProcessImage) -> Notice:
     others = reading.others
     where = (
         f"{others.replacement} is linked into {printable(others.linked_into)}"
@@ -300,7 +300,7 @@ def _replaced(reading: Reading) -> Notice:
     return Notice("malloc-replaced", f"{where}: its memory is one entry, and what is free in it is not known")
 
 
-def _stacks(reading: Reading, memory: Memory, main: int) -> list[Stack]:
+def _stacks(reading: ProcessImage, memory: Memory, main: int) -> list[ThreadStack]:
     libraries = [i for i in reading.images if _THREAD_LIBRARIES.search(i.name) or _LIBC.search(i.name)]
     # A static program has libc's lists in its own data.
     data = [area for image in libraries or reading.images[:1] for area in image.writable]

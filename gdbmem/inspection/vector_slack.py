@@ -14,7 +14,7 @@ from gdbmem.allocators.glibc import lockstep
 from gdbmem.allocators.glibc.chunks import chunk_tables
 from gdbmem.allocators.glibc.heap import HeapReading
 from gdbmem.allocators.glibc.vectors import Area, find_columns, find_vectors
-from gdbmem.analysis.ledger.ledger import Reading
+from gdbmem.analysis.ledger.ledger import ProcessImage
 from gdbmem.linux.pages import Ranges, resident_ranges
 from gdbmem.model.ledger import UNUSED_IN_VECTORS
 from gdbmem.model.memory import Memory, MemoryUnreadable
@@ -27,7 +27,7 @@ WHEN_STILL = 512 << 20  # in a copy or a core,
 _PLAIN = 8 << 20  # and without numpy.
 
 
-def add_unused_in_vectors(reading: Reading, memory: Memory, *, most_bytes: int) -> None:
+def add_unused_in_vectors(reading: ProcessImage, memory: Memory, *, most_bytes: int) -> None:
     """Add to what stands beside the ledger how much resident capacity vectors don't use.
 
     Nothing is added where more than *most_bytes* would have to be searched.
@@ -53,7 +53,7 @@ def add_unused_in_vectors(reading: Reading, memory: Memory, *, most_bytes: int) 
     note_unused(reading, unused)
 
 
-def note_unused(reading: Reading, unused_bytes: int) -> None:
+def note_unused(reading: ProcessImage, unused_bytes: int) -> None:
     """Let the ledger made of *reading* have *unused_bytes* of vectors beside it."""
     reading.beside = {**reading.beside, UNUSED_IN_VECTORS: unused_bytes}
 
@@ -69,7 +69,7 @@ def resident_bytes(resident: Ranges, pieces: Iterable[tuple[int, int]]) -> int:
     return sum(resident.within(start, end) for start, end in pieces)
 
 
-def variable_areas(reading: Reading) -> Sequence[Area]:
+def variable_areas(reading: ProcessImage) -> Sequence[Area]:
     """Return where the program's variables are: objects' data, then the stacks that are in use.
 
     Pages of files that aren't resident are left out: nobody has written to them, and reading would bring them in.

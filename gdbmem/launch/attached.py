@@ -56,7 +56,7 @@ _SNAP = gdb_call("native.attached", "snap()")
 
 
 @dataclass(frozen=True)
-class Target:
+class AttachTarget:
     """A process that gdb may have."""
 
     facts: ProcessFacts
@@ -79,7 +79,7 @@ class Target:
         }
 
 
-def find_target(pid: int) -> Target:
+def find_target(pid: int) -> AttachTarget:
     """Return the process *pid*. Raises TargetError, with the reason, where gdb can't have it."""
     pid = process_of(pid)  # that of a thread is as good
     if pid == os.getpid():
@@ -96,7 +96,9 @@ def find_target(pid: int) -> Target:
         raise _stopped(valgrind)
     words = _command_line(pid)
     program = present_program(pid) if valgrind is not None else None
-    return Target(facts, program or called(_program_of(pid), words[0] if words else ""), words[1:], valgrind)
+    return AttachTarget(
+        facts, program or called(_program_of(pid), words[0] if words else ""), words[1:], valgrind
+    )
 
 
 def called(program: Path, word: str) -> Path:
@@ -161,7 +163,7 @@ def _command_line(pid: int) -> list[str]:
 class Attachment:
     """A process with its run, and the folders through which its snapshots come."""
 
-    target: Target
+    target: AttachTarget
     run: Run
     is_new: bool
     supervisor: Supervisor
@@ -171,7 +173,12 @@ class Attachment:
 
 @contextlib.contextmanager
 def open_attachment(
-    target: Target, *, folder: Optional[Path], command: Sequence[str], gdb: str, is_unattended: bool = False
+    target: AttachTarget,
+    *,
+    folder: Optional[Path],
+    command: Sequence[str],
+    gdb: str,
+    is_unattended: bool = False,
 ) -> Iterator[Attachment]:
     """Yield an Attachment; at the end gdb has gone, and a new run that holds nothing too.
 
@@ -231,7 +238,7 @@ def open_attachment(
 
 @contextlib.contextmanager
 def _sysroot(
-    target: Target, runtime: Path, side: TargetSide, *, is_unattended: bool
+    target: AttachTarget, runtime: Path, side: TargetSide, *, is_unattended: bool
 ) -> Iterator[Optional[Sysroot]]:
     """Yield the files of a process to which paths don't mean what they mean here, or must not; None elsewhere.
 
@@ -268,7 +275,7 @@ def _start_nothing(serial: int, arguments: Optional[list[str]]) -> Any:
     )
 
 
-def _open_run(target: Target, folder: Optional[Path], command: Sequence[str]) -> tuple[Run, bool]:
+def _open_run(target: AttachTarget, folder: Optional[Path], command: Sequence[str]) -> tuple[Run, bool]:
     run, is_new = run_for_process(
         str(target.program), target.identity, parent=current_folder(), folder=folder
     )
@@ -309,7 +316,12 @@ def _collect(side: TargetSide, path: str, file: Path) -> None:
 
 
 def run_attached(
-    target: Target, *, gdb: str, folder: Optional[Path], gdb_arguments: Sequence[str], command: Sequence[str]
+    target: AttachTarget,
+    *,
+    gdb: str,
+    folder: Optional[Path],
+    gdb_arguments: Sequence[str],
+    command: Sequence[str],
 ) -> int:
     """Run the user's gdb at *target* until it is left; the process then goes on. Return 0."""
     with saved_terminal() as modes:
@@ -355,7 +367,7 @@ def _environment(attachment: Attachment) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Taken:
+class TakenSnapshot:
     """One snapshot, and for how long the process stood still for it."""
 
     record: SnapshotRecord
@@ -366,14 +378,14 @@ class Taken:
 
 
 def take_one(
-    target: Target,
+    target: AttachTarget,
     name: Optional[str],
     *,
     gdb: str,
     folder: Optional[Path],
     command: Sequence[str],
     say: Callable[[str], None],
-) -> Taken:
+) -> TakenSnapshot:
     """Take one snapshot of *target*, which goes on at once; *say* is told of its wait before that begins.
 
     Raises GdbmemError where none can be taken.
@@ -392,13 +404,13 @@ def take_one(
             if is_new:
                 run.remove_if_empty()
             raise
-        return Taken(record, run, pause, before[0] if before else None)
+        return TakenSnapshot(record, run, pause, before[0] if before else None)
     with open_attachment(target, folder=folder, command=command, gdb=gdb, is_unattended=True) as attachment:
         before = attachment.run.snapshots[-1:]
         say(f"{waits} gdb reads its symbols and its profiler writes the heap")
         taken = _unattended(attachment, gdb, name)
         record = attachment.run.record(taken.label)
-        return Taken(
+        return TakenSnapshot(
             record, attachment.run, taken.pause_seconds, before[0] if before else None, list(taken.notes)
         )
 
@@ -413,7 +425,7 @@ def _refuse_tool(valgrind: RunningValgrind) -> None:
 
 
 def _by_vgdb(
-    target: Target, valgrind: RunningValgrind, run: Run, name: Optional[str]
+    target: AttachTarget, valgrind: RunningValgrind, run: Run, name: Optional[str]
 ) -> tuple[SnapshotRecord, float]:
     from gdbmem.formats.opening import open_profile
 

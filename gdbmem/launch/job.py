@@ -17,7 +17,7 @@ from gdbmem.engines import massif
 from gdbmem.engines.engine import NATIVE_NAMES, EngineOptions, table, valgrind_engine
 from gdbmem.errors import InputError, Notice, ToolError
 from gdbmem.launch import valgrind
-from gdbmem.launch.messages import AskNative, AskPlan, Message, Plan
+from gdbmem.launch.messages import AskNative, AskPlan, Message, RecipePlan
 from gdbmem.launch.native import (
     find_library,
     native_arguments,
@@ -77,7 +77,7 @@ class Launch:
         runtime: Path,
         hear: Callable[[Message], None],
         *,
-        plan: Optional[Plan],
+        plan: Optional[RecipePlan],
         began: float,
     ):
         """*hear* gets what gdb tells; *plan* is the recipe where nobody sits at gdb; *began*: seconds since 1970."""
@@ -158,7 +158,7 @@ class Launch:
 
 @contextlib.contextmanager
 def open_launch(
-    job: Job, *, hear: Callable[[Message], None], plan: Optional[Plan], command: Sequence[str]
+    job: Job, *, hear: Callable[[Message], None], plan: Optional[RecipePlan], command: Sequence[str]
 ) -> Iterator[Launch]:
     """Yield a Launch with its run folder made; at the end everything is ended and written down.
 

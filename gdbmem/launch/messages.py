@@ -141,7 +141,7 @@ class Interrupts(Message):
 
 
 @dataclass(frozen=True)
-class Plan(Message):
+class RecipePlan(Message):
     """A recipe in the form of `Recipe.to_plan()`."""
 
     plan: Mapping[str, Any]

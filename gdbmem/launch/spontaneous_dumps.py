@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Optional
 
 from gdbmem.errors import GdbmemError, Notice
-from gdbmem.formats.opening import Reading, open_profile
+from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.launch.native import PREFIX
 from gdbmem.runs.run import OWN, Run
 
@@ -48,7 +48,7 @@ def _process(path: Path) -> Optional[int]:
 
 def _total(path: Path, metric: Optional[str]) -> Optional[int]:
     with contextlib.suppress(GdbmemError):
-        return open_profile(path, Reading(metric=metric)).snapshots[0].total_bytes
+        return open_profile(path, OpenOptions(metric=metric)).snapshots[0].total_bytes
     return None
 
 

@@ -21,9 +21,9 @@ from gdbmem.launch.messages import (
     Finished,
     Hit,
     Message,
-    Plan,
     PointFailed,
     PointReport,
+    RecipePlan,
     Started,
     Stopped,
     Unresolved,
@@ -82,7 +82,7 @@ def play_recipe(recipe: Recipe, job: Job, *, progress: Progress, command: Sequen
     outcome: Optional[Outcome] = None
     launch: Optional[Launch] = None
     try:
-        with open_launch(job, hear=player.hear, plan=Plan(recipe.to_plan()), command=command) as launch:
+        with open_launch(job, hear=player.hear, plan=RecipePlan(recipe.to_plan()), command=command) as launch:
             outcome = player.outcome = Outcome(launch.run, points, job.notices())
             _play(launch, recipe.timeout_seconds, outcome)
     except Interrupted as interrupted:

@@ -129,6 +129,6 @@ def show_whole_run(run: Run, stream: TextIO) -> None:
 
 
 def _open(path: Path, metric: str) -> Profile:
-    from gdbmem.formats.opening import Reading, open_profile
+    from gdbmem.formats.opening import OpenOptions, open_profile
 
-    return open_profile(path, Reading(metric=metric))
+    return open_profile(path, OpenOptions(metric=metric))

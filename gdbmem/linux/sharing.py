@@ -22,7 +22,7 @@ class Part(NamedTuple):
     is_exact: bool
 
 
-class _Stand(NamedTuple):
+class _Counters(NamedTuple):
     """The counters of a thread and of its process at one moment."""
 
     reading: int
@@ -44,7 +44,7 @@ class Sharing:
         self._read = read
         self._pid = pid
         self._is_alone = is_alone
-        self._stands: dict[int, _Stand] = {}  # by tid
+        self._stands: dict[int, _Counters] = {}  # by tid
         self._released: dict[int, int] = {}
         self.sees_releases = False  # `released` is told of all that the C library gives back
         self.reading: Optional[int] = None  # at the last event of any thread
@@ -67,7 +67,7 @@ class Sharing:
         if began is None or now is None or own is None or faults is None:
             return None
         released, mine = sum(self._released.values()), self._released.get(tid, 0)
-        before, self._stands[tid] = self._stands.get(tid), _Stand(now, own, began, mine, released)
+        before, self._stands[tid] = self._stands.get(tid), _Counters(now, own, began, mine, released)
         if before is None:
             return None
         change = now - before.reading

@@ -60,7 +60,7 @@ def serve(ours: socket.socket, root: int, current: int, rights: Rights) -> NoRet
             _become(rights, keep=(ours.fileno(), root, current))
         except OSError as error:
             refusal = f"user {rights.uid} can't be become: {error.strerror}"
-        helper = _Helper(ours, root, current)
+        helper = _FileHelper(ours, root, current)
         try:
             while True:
                 request = ours.recv(PIECE)
@@ -105,7 +105,7 @@ def _checked(result: int) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-class _Helper:
+class _FileHelper:
     """Files of the target, opened with its rights."""
 
     def __init__(self, ours: socket.socket, root: int, current: int) -> None:

@@ -38,7 +38,7 @@ class Expectation:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ExpectationVerdict:
     """The outcome of one expectation, in its unit; *met* None means that it could not be judged."""
 
     expectation: Expectation

@@ -26,7 +26,7 @@ class GrowthPath(NamedTuple):
         return self.unsettled == self.calls > 0
 
 
-class Growth(NamedTuple):
+class KernelRequests(NamedTuple):
     """The recorded requests."""
 
     paths: Sequence[GrowthPath]  # largest change of the address space first

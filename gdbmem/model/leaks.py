@@ -75,7 +75,7 @@ class Holder(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Holding:
+class BlockHolders:
     """The pointers that keep one block alive."""
 
     block: Block

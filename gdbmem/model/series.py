@@ -8,7 +8,7 @@ from typing import NamedTuple, Optional
 TREE = 0  # the line of the whole process tree
 
 
-class Reading(NamedTuple):
+class ProcessSample(NamedTuple):
     """One sample of a process; None means not read this time, never 0.
 
     Counters (faults, threads_started, cpu_seconds) count from the process's birth or from the first look; the tree's
@@ -54,12 +54,12 @@ class Reading(NamedTuple):
     cgroup_limit_hits: Optional[int] = None
     cgroup_kills: Optional[int] = None  # processes that the kernel killed at the limit
 
-    def filled_from(self, before: Reading) -> Reading:
+    def filled_from(self, before: ProcessSample) -> ProcessSample:
         """Return this reading with what was not read taken from the one *before* it."""
-        return Reading._make(old if new is None else new for new, old in zip(self, before))
+        return ProcessSample._make(old if new is None else new for new, old in zip(self, before))
 
 
-READING_FIELDS = Reading._fields
+READING_FIELDS = ProcessSample._fields
 
 
 class Sample(NamedTuple):
@@ -67,11 +67,11 @@ class Sample(NamedTuple):
 
     t: float  # since the series began
     line: int  # TREE, or the line's number
-    reading: Reading
+    reading: ProcessSample
 
 
 @dataclass(frozen=True)
-class Line:
+class SeriesLine:
     """One process over time; a respawned worker carries on the line of the one before it."""
 
     number: int

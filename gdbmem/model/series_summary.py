@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from gdbmem.errors import Notice
-from gdbmem.model.series import Line, SeriesFacts
+from gdbmem.model.series import SeriesFacts, SeriesLine
 from gdbmem.model.verdict import Verdict
 
 
@@ -15,7 +15,7 @@ from gdbmem.model.verdict import Verdict
 class LineSummary:
     """One process over the whole recording, bytes; None is what was never read."""
 
-    line: Line
+    line: SeriesLine
     metric: str  # of the four that follow: rss_bytes or pss_bytes
     first_bytes: Optional[float]
     last_bytes: Optional[float]
@@ -56,7 +56,7 @@ class CgroupSummary:
 class Spike:
     """A peak between two looks that only the kernel's own count knows, bytes."""
 
-    line: Optional[Line]  # None: of a process that had ended before it was read
+    line: Optional[SeriesLine]  # None: of a process that had ended before it was read
     rss_bytes: float
 
 

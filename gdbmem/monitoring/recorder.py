@@ -14,7 +14,7 @@ from typing import Callable, Optional, Protocol
 
 from gdbmem.linux.monitoring.quick_sample import Glance, family_row
 from gdbmem.linux.monitoring.tree import Look, Tree
-from gdbmem.model.series import TREE, Mark, Reading
+from gdbmem.model.series import TREE, Mark, ProcessSample
 from gdbmem.monitoring.watched_program import WatchedProgram
 from gdbmem.series.store import SeriesWriter
 
@@ -23,7 +23,7 @@ _GRACE_SECONDS = 10.0  # that a program gets to end after a signal
 
 
 @dataclass(frozen=True)
-class Plan:
+class SamplingPlan:
     """The duration and the interval of a recording."""
 
     interval_seconds: float
@@ -31,7 +31,7 @@ class Plan:
     stays: bool = False  # go on when nothing is left: more may come
 
 
-class View(Protocol):
+class RecorderView(Protocol):
     """Whoever shows what is going on."""
 
     def show(self, look: Look) -> None: ...
@@ -51,15 +51,15 @@ class View(Protocol):
         """Return what the key that waits asks for: "quit", "mark", "pause" or ""."""
 
 
-class Recorder:
+class SeriesRecorder:
     """Looks at a tree until it is told to end, or nothing is left to look at."""
 
     def __init__(
         self,
         tree: Tree,
         writer: SeriesWriter,
-        plan: Plan,
-        view: View,
+        plan: SamplingPlan,
+        view: RecorderView,
         *,
         clock: Callable[[], float],
         program: Optional[WatchedProgram] = None,
@@ -108,7 +108,9 @@ class Recorder:
             self._take_marks()
             peak = self._program.peak_bytes
             if peak is not None:
-                self._trouble(self._writer.append(self._clock(), [(TREE, Reading(peak_rss_bytes=peak))]))
+                self._trouble(
+                    self._writer.append(self._clock(), [(TREE, ProcessSample(peak_rss_bytes=peak))])
+                )
         return self._ending
 
     def _after(self, look: float, now: float) -> float:

@@ -15,7 +15,7 @@ from typing import Any, Callable, Optional
 
 from gdbmem.errors import InputError
 from gdbmem.linux.monitoring.tree import Look
-from gdbmem.model.series import TREE, Line, Mark, Reading
+from gdbmem.model.series import TREE, Mark, ProcessSample, SeriesLine
 from gdbmem.runs.run import Run, is_run, open_run
 from gdbmem.text import printable
 from gdbmem.units import format_duration, format_size, parse_size
@@ -94,7 +94,7 @@ class Triggers:
         self._wanted = wanted
         self._judge, self._note, self._mark = judge, note, mark
         self._held = [False] * len(wanted)
-        self._lines: dict[int, Line] = {}
+        self._lines: dict[int, SeriesLine] = {}
         self._running: list[tuple[subprocess.Popen[bytes], Path]] = []
         self._next_judgement = _JUDGE_EVERY_SECONDS
         self._fired: list[dict[str, Any]] = []
@@ -114,7 +114,7 @@ class Triggers:
         self._collect()
 
     def _found(
-        self, condition: Condition, t: float, readings: Mapping[int, Reading]
+        self, condition: Condition, t: float, readings: Mapping[int, ProcessSample]
     ) -> Optional[tuple[bool, Optional[int], str]]:
         """Return whether *condition* holds, for which process, and the value; None where that isn't known now."""
         sizes = {n: r.rss_bytes for n, r in readings.items() if n != TREE and r.rss_bytes is not None}

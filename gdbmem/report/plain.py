@@ -30,7 +30,7 @@ class PlainText:
         return self.plain
 
 
-class _Column(NamedTuple):
+class _PlainColumn(NamedTuple):
     title: str
     justify: str
     wraps: bool  # takes the width that is left, in as many lines as needed
@@ -41,13 +41,13 @@ class PlainTable:
     """Columns side by side; the last one may be broken into lines or cut."""
 
     def __init__(self, **options: object) -> None:
-        self._columns: list[_Column] = []
+        self._columns: list[_PlainColumn] = []
         self._rows: list[list[str]] = []
 
     def add_column(
         self, title: str, *, justify: str = "left", no_wrap: bool = False, overflow: str = "", ratio: int = 0
     ) -> None:
-        self._columns.append(_Column(title, justify, overflow == "fold", overflow == "ellipsis"))
+        self._columns.append(_PlainColumn(title, justify, overflow == "fold", overflow == "ellipsis"))
 
     def add_row(self, *cells: Union[str, PlainText]) -> None:
         self._rows.append([str(cell) for cell in cells])

@@ -97,14 +97,14 @@ def read_regular(path: Path, *, limit_bytes: int = LARGEST_BYTES) -> bytes:
     return data
 
 
-class Log(NamedTuple):
+class BadLines(NamedTuple):
     """Records of a log, and how many of its lines are damaged."""
 
     records: list[Any]
     damaged: int
 
 
-def read_log(path: Path, record: Callable[..., Any]) -> Log:
+def read_log(path: Path, record: Callable[..., Any]) -> BadLines:
     """Return a *record* (a dataclass with a field `file`) of each line of JSON in the log at *path*.
 
     Lines that are cut or damaged are left out and counted: the files that they were about are listed as strays.
@@ -112,14 +112,14 @@ def read_log(path: Path, record: Callable[..., Any]) -> Log:
     try:
         lines = read_regular(path).split(b"\n")
     except (OSError, DamagedError):
-        return Log([], 0)
+        return BadLines([], 0)
     records, damaged, kinds = [], 0, get_type_hints(record)
     for line in lines[:-1]:  # what follows the last newline is empty, or a line that was cut
         try:
             records.append(record(**_checked(json.loads(line), kinds)))
         except (ValueError, TypeError, RecursionError):
             damaged += 1
-    return Log(records, damaged)
+    return BadLines(records, damaged)
 
 
 def _checked(values: Any, kinds: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Callable, Optional, Union
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.addresses import Binary
-from gdbmem.formats.opening import Reading, is_heaptrack, open_profile
+from gdbmem.formats.opening import OpenOptions, is_heaptrack, open_profile
 from gdbmem.formats.spooling import STANDARD_INPUT, is_fifo, location, spool_fifo, spool_standard_input
 from gdbmem.formats.stacks import StackProfile
 from gdbmem.model.leaks import LOST
@@ -85,7 +85,7 @@ def find_operand(text: str) -> tuple[Union[Path, Run], Optional[str]]:
     return path, selector
 
 
-def load_operand(text: str, reading: Optional[Reading] = None) -> Loaded:
+def load_operand(text: str, reading: Optional[OpenOptions] = None) -> Loaded:
     """Return the snapshot that *text* names.
 
     A file without a number stands for its last snapshot with a tree, a run without a name for its last
@@ -94,7 +94,7 @@ def load_operand(text: str, reading: Optional[Reading] = None) -> Loaded:
     return load_all([text], reading)[0]
 
 
-def load_all(texts: Sequence[str], reading: Optional[Reading] = None) -> list[Loaded]:
+def load_all(texts: Sequence[str], reading: Optional[OpenOptions] = None) -> list[Loaded]:
     """Return the snapshots that *texts* name; addresses that several hold are looked up once."""
     if len(texts) > 1 and all(_takes_long(text, reading) for text in texts):
         from gdbmem.runs.parallel import side_by_side
@@ -103,7 +103,7 @@ def load_all(texts: Sequence[str], reading: Optional[Reading] = None) -> list[Lo
     return _load_together([_open(text, reading) for text in texts], reading)
 
 
-def _takes_long(text: str, reading: Optional[Reading]) -> bool:
+def _takes_long(text: str, reading: Optional[OpenOptions]) -> bool:
     """Tell whether *text* names a file of a kind that may have a hundred million lines, and holds no addresses."""
     place, _ = find_operand(text)
     if isinstance(place, Run):
@@ -111,11 +111,11 @@ def _takes_long(text: str, reading: Optional[Reading]) -> bool:
     return is_heaptrack(place, reading)
 
 
-def _load_alone(text: str, reading: Optional[Reading]) -> Loaded:
+def _load_alone(text: str, reading: Optional[OpenOptions]) -> Loaded:
     return _open(text, reading)[1]()
 
 
-def _open(text: str, reading: Optional[Reading]) -> _Opened:
+def _open(text: str, reading: Optional[OpenOptions]) -> _Opened:
     place, selector = find_operand(text)
     if isinstance(place, Run):
         return _open_from_run(place, selector, reading)
@@ -123,7 +123,7 @@ def _open(text: str, reading: Optional[Reading]) -> _Opened:
     return profile, lambda: load_from_profile(profile, selector)
 
 
-def format_of(text: str, reading: Optional[Reading] = None) -> str:
+def format_of(text: str, reading: Optional[OpenOptions] = None) -> str:
     """Return the format that the snapshot which load_operand() finds for *text* is written in."""
     place, selector = find_operand(text)
     if not isinstance(place, Run):
@@ -135,7 +135,7 @@ def format_of(text: str, reading: Optional[Reading] = None) -> str:
     return open_profile(place.path(record), reading).source_format
 
 
-def _open_from_run(run: Run, name: Optional[str], reading: Optional[Reading]) -> _Opened:
+def _open_from_run(run: Run, name: Optional[str], reading: Optional[OpenOptions]) -> _Opened:
     said = list(run.notices)
     if name is not None:
         record = run.record(name)
@@ -151,7 +151,7 @@ def _open_from_run(run: Run, name: Optional[str], reading: Optional[Reading]) ->
     return profile, lambda: _with_notices(said, load())
 
 
-def _open_record(run: Run, record: SnapshotRecord, reading: Optional[Reading]) -> _Opened:
+def _open_record(run: Run, record: SnapshotRecord, reading: Optional[OpenOptions]) -> _Opened:
     path = _file_of(run, record, reading.metric if reading else None)
     if reading is not None and reading.symbols is not None and (run.folder / BINARIES).is_dir():
         reading.symbols.look_in(str(run.folder / BINARIES))
@@ -171,7 +171,7 @@ def _open_record(run: Run, record: SnapshotRecord, reading: Optional[Reading]) -
     return profile, load
 
 
-def _load_together(opened: Sequence[_Opened], reading: Optional[Reading]) -> list[Loaded]:
+def _load_together(opened: Sequence[_Opened], reading: Optional[OpenOptions]) -> list[Loaded]:
     symbols = reading.symbols if reading is not None else None
     if symbols is not None and len(opened) > 1:
         wanted: dict[Binary, set[int]] = {}
@@ -188,7 +188,7 @@ def _with_notices(said: Sequence[Notice], loaded: Loaded) -> Loaded:
     return replace(loaded, notices=[*said, *loaded.notices])
 
 
-def load_record(run: Run, record: SnapshotRecord, reading: Optional[Reading] = None) -> Loaded:
+def load_record(run: Run, record: SnapshotRecord, reading: Optional[OpenOptions] = None) -> Loaded:
     """Return the snapshot that *record* of *run* stands for. Raises InputError where its file is damaged."""
     return _open_record(run, record, reading)[1]()
 
@@ -247,7 +247,7 @@ def _first_readable(
             raise
 
 
-def load_peak(text: str, reading: Optional[Reading] = None) -> list[Loaded]:
+def load_peak(text: str, reading: Optional[OpenOptions] = None) -> list[Loaded]:
     """Return the snapshot that *text* names, of a file without a number that of its peak, as `gdbmem show` does.
 
     A file that is a difference already gives two: what went and what came.
@@ -272,7 +272,7 @@ def difference_in(profile: Profile) -> Optional[tuple[Snapshot, Snapshot]]:
     return replace(came, name="its base", tree=profile.tree_before()), came
 
 
-def last_two(run: Run, reading: Optional[Reading] = None) -> tuple[Loaded, Loaded]:
+def last_two(run: Run, reading: Optional[OpenOptions] = None) -> tuple[Loaded, Loaded]:
     """Return the last two snapshots of *run*. Raises InputError where it has fewer."""
     records = asked_for(run.snapshots)
     if len(records) < 2:
@@ -285,7 +285,7 @@ def last_two(run: Run, reading: Optional[Reading] = None) -> tuple[Loaded, Loade
     return _with_notices(run.notices, before), after
 
 
-def load_series(text: str, reading: Optional[Reading] = None) -> list[Loaded]:
+def load_series(text: str, reading: Optional[OpenOptions] = None) -> list[Loaded]:
     """Return all snapshots of the run, of RUN:NAME (each time it was taken) or of the file that *text* names.
 
     Raises InputError where there are fewer than two.

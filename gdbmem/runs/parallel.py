@@ -24,7 +24,7 @@ def side_by_side(tasks: Sequence[Callable[[], _T]]) -> list[_T]:
         at_once = 1
     shares = [tasks[first::at_once] for first in range(at_once)]
     with contextlib.ExitStack() as stack:
-        helpers = [stack.enter_context(_Helper(share)) for share in shares[1:]]
+        helpers = [stack.enter_context(_ForkedHelper(share)) for share in shares[1:]]
         found = [[task() for task in shares[0]], *(helper.results() for helper in helpers)]
     in_order: list[Any] = [None] * len(tasks)
     for first, results in enumerate(found):
@@ -32,14 +32,14 @@ def side_by_side(tasks: Sequence[Callable[[], _T]]) -> list[_T]:
     return in_order
 
 
-class _Helper(Generic[_T]):
+class _ForkedHelper(Generic[_T]):
     """A forked process that does *tasks*, and ends with the context."""
 
     def __init__(self, tasks: Sequence[Callable[[], _T]]) -> None:
         self._tasks = tasks
         self._pid: Optional[int] = None
 
-    def __enter__(self) -> _Helper[_T]:
+    def __enter__(self) -> _ForkedHelper[_T]:
         read_end, write_end = os.pipe()
         self._answer = os.fdopen(read_end, "rb")
         with contextlib.suppress(OSError):  # no process is to be had

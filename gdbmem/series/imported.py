@@ -10,7 +10,7 @@ from statistics import median
 
 from gdbmem.formats.series import RecordedSeries, read_series, series_tool
 from gdbmem.formats.spooling import location
-from gdbmem.model.series import TREE, Line, Reading, Sample, SeriesFacts
+from gdbmem.model.series import TREE, ProcessSample, Sample, SeriesFacts, SeriesLine
 from gdbmem.runs.run import Run, is_run
 from gdbmem.series.store import SeriesWriter
 
@@ -46,8 +46,8 @@ def _write(folder: Path, series: RecordedSeries) -> None:
     facts = SeriesFacts(f"{series.target} ({series.tool})", spacing, series.began, "", 0.0)
     writer = SeriesWriter(folder, facts)
     try:
-        line = Line(1, _NO_PROCESS, 0, series.target, "", TREE, 0.0)
-        readings = [(t, Reading(rss_bytes=round(size))) for t, size in series.points]
+        line = SeriesLine(1, _NO_PROCESS, 0, series.target, "", TREE, 0.0)
+        readings = [(t, ProcessSample(rss_bytes=round(size))) for t, size in series.points]
         writer.extend((Sample(t, number, reading) for t, reading in readings for number in (TREE, 1)), [line])
     finally:
         writer.close()

@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 from gdbmem.errors import InputError
 from gdbmem.linux.monitoring.quick_sample import PAGE_BYTES, Glance, sizes_of
-from gdbmem.model.series import READING_FIELDS, TREE, Line, Mark, Reading, Sample, SeriesFacts
+from gdbmem.model.series import READING_FIELDS, TREE, Mark, ProcessSample, Sample, SeriesFacts, SeriesLine
 from gdbmem.runs.distrust import DamagedError, typed_facts
 from gdbmem.runs.run import DATABASE, has_series
 from gdbmem.series.journal import Journal, forget_journal, read_journal
@@ -31,7 +31,7 @@ from gdbmem.text import printable
 
 _LOCK = "series.lock"
 _VERSION = 3  # 2: GPUs and cgroups; 3: copied pages by process, torn rounds; what an older one doesn't have is unknown
-_LINE_FIELDS = tuple(entry.name for entry in fields(Line))
+_LINE_FIELDS = tuple(entry.name for entry in fields(SeriesLine))
 # dataclasses.astuple() copies deeply and takes longer than all the rest.
 _line_values = attrgetter(*_LINE_FIELDS)
 _SAMPLE_FIELDS = ("line", "t", *READING_FIELDS)
@@ -85,7 +85,9 @@ class SeriesWriter:
         self._journal = Journal(folder)
         self._glances += read_journal(folder)  # of a writer that was killed
 
-    def append(self, t: float, readings: Sequence[tuple[int, Reading]], lines: Sequence[Line] = ()) -> str:
+    def append(
+        self, t: float, readings: Sequence[tuple[int, ProcessSample]], lines: Sequence[SeriesLine] = ()
+    ) -> str:
         """Keep one look, and the glances before it; return "" or, when it could not be written now, why.
 
         What could not be written is kept in memory and tried again with the next look.
@@ -98,7 +100,7 @@ class SeriesWriter:
         self._waiting.append((_INSERT, [(line, t, *reading) for line, reading in readings]))
         return self._flush()
 
-    def extend(self, samples: Iterable[Sample], lines: Sequence[Line]) -> str:
+    def extend(self, samples: Iterable[Sample], lines: Sequence[SeriesLine]) -> str:
         """Keep many samples at once; returns as append() does."""
         self._waiting.append((_INSERT, [(line, t, *reading) for t, line, reading in samples]))
         return self.append(0.0, [], lines)
@@ -200,7 +202,8 @@ class Recording:
             self._columns = _columns(self._connection)
             self._take_in(glances)
             self.lines = [
-                Line(**values) for values in self._typed(Line, "SELECT * FROM line ORDER BY number")
+                SeriesLine(**values)
+                for values in self._typed(SeriesLine, "SELECT * FROM line ORDER BY number")
             ]
             self.marks = [
                 Mark(**values) for values in self._typed(Mark, "SELECT t, text FROM mark ORDER BY t")
@@ -275,7 +278,7 @@ class Recording:
     def _sample(self, line: Any, t: Any, values: Sequence[Any]) -> Sample:
         if any(isinstance(value, (str, bytes)) for value in (line, t, *values)):
             raise _damaged(self.folder, DamagedError("a sample holds text"))
-        return Sample(t, line, Reading(*values))
+        return Sample(t, line, ProcessSample(*values))
 
     def _typed(self, kind: Any, query: str) -> Iterator[dict[str, Any]]:
         names, kinds = [entry.name for entry in fields(kind)], get_type_hints(kind)

@@ -34,7 +34,7 @@ def ask_gdb(gdb: Optional[str], questions: Sequence[Question]) -> Iterator[Answe
     with tempfile.TemporaryDirectory(prefix="gdbmem-") as folder:
         for at in range(0, len(questions), abreast):
             group = questions[at : at + abreast]
-            running = [_Running(found, *one, Path(folder) / str(at + n)) for n, one in enumerate(group)]
+            running = [_RunningGdb(found, *one, Path(folder) / str(at + n)) for n, one in enumerate(group)]
             try:
                 for one in running:
                     yield one.answer()
@@ -43,7 +43,7 @@ def ask_gdb(gdb: Optional[str], questions: Sequence[Question]) -> Iterator[Answe
                     one.stop()
 
 
-class _Running:
+class _RunningGdb:
     def __init__(self, gdb: str, binary: Path, addresses: Sequence[int], stem: Path) -> None:
         """Start a gdb on *binary*; it reads and writes files that begin with *stem*."""
         question, self._file = stem.with_suffix(".ask"), stem.with_suffix(".names")

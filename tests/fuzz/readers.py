@@ -16,18 +16,17 @@ from pathlib import Path
 from typing import Any, Callable
 
 from gdbmem.allocators.glibc import lockstep, walk
-from gdbmem.allocators.glibc.heap_tally import Tally
+from gdbmem.allocators.glibc.heap_tally import HeapTally
 from gdbmem.errors import InputError
 from gdbmem.formats.addresses import parse_maps
 from gdbmem.formats.malloc_info import parse_malloc_info
 from gdbmem.formats.memcheck_answers import read_blocks, read_place, read_pointers
-from gdbmem.formats.opening import Reading, open_profile
+from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.inspection.read_process import explain_core
 from gdbmem.linux.maps import parse_smaps
 from gdbmem.linux.monitoring.sampling import parse_stat
 from gdbmem.model.memory import BytesMemory
-from gdbmem.model.series import TREE, Line, SeriesFacts
-from gdbmem.model.series import Reading as Sizes
+from gdbmem.model.series import TREE, ProcessSample, SeriesFacts, SeriesLine
 from gdbmem.recipes.reader import parse_recipe
 from gdbmem.report.containers.containers import read_survey
 from gdbmem.report.ledger.ledger_json import read_ledger
@@ -80,7 +79,7 @@ def _profile(data: bytes) -> None:
 
 
 def _peak(data: bytes) -> None:
-    profile = open_profile(_file("profile", data), Reading(metric="peak"))
+    profile = open_profile(_file("profile", data), OpenOptions(metric="peak"))
     for index, _ in enumerate(profile.snapshots[:1]):
         profile.tree(index)
 
@@ -168,8 +167,8 @@ def _series_examples() -> Sequence[bytes]:
         facts = SeriesFacts("a", 1.0, 1.7e9, "boot", 1000.0, 8 << 30, "the machine", exact_threads=True)
         writer = SeriesWriter(folder, facts)
         for number in range(60):
-            reading = Sizes(rss_bytes=50 << 20, threads=3)
-            lines = [Line(1, 4001, 77, "a", "./a", 0, 0.0)] if number == 0 else []
+            reading = ProcessSample(rss_bytes=50 << 20, threads=3)
+            lines = [SeriesLine(1, 4001, 77, "a", "./a", 0, 0.0)] if number == 0 else []
             writer.append(float(number), [(1, reading), (TREE, reading)], lines)
         writer.close()
         with sqlite3.connect(folder / DATABASE) as connection:
@@ -225,7 +224,7 @@ def _heap(data: bytes) -> None:
     made = _heap_made()
     base = made.start & -4096
     memory = BytesMemory([(base, data[: made.end - base].ljust(made.end - base, b"\0"))])
-    plain, quick = Tally(made.start, made.end), Tally(made.start, made.end)
+    plain, quick = HeapTally(made.start, made.end), HeapTally(made.start, made.end)
     walk.walk(memory, plain, made.top, made.cached)
     lockstep.walk(memory, quick, made.top, made.cached)
     assert (plain.bytes, plain.stopped_at) == (quick.bytes, quick.stopped_at), "the two walkers differ"

@@ -19,7 +19,7 @@ from gdbmem.linux.process import has_ended, process_facts, thread_ids
 from gdbmem.linux.resident import ProcessMemory
 from gdbmem.linux.rollup import parse_rollup
 from gdbmem.linux.threads import thread_count
-from gdbmem.model.series import TREE, Reading
+from gdbmem.model.series import TREE, ProcessSample
 from tests.processes import await_no_main_thread, without_main_thread
 
 
@@ -212,7 +212,7 @@ def test_between_two_whole_looks_only_rss_is_read() -> None:
         until, lines, read, _ = tree.glances
         readings = dict(Glance(0.1, lines, read()).readings())
         assert readings[1].rss_bytes == size * PAGE_BYTES
-        assert readings[TREE] == Reading(), "the sum of RSS is no total"
+        assert readings[TREE] == ProcessSample(), "the sum of RSS is no total"
         assert 0.1 < until < 60.0, "the time for a whole look comes"
         tree.close()
 

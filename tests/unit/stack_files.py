@@ -6,7 +6,7 @@ import gzip
 from pathlib import Path
 from typing import Optional
 
-from gdbmem.formats.opening import Reading, open_profile
+from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.formats.stacks import StackProfile
 from gdbmem.model.calltree import CallTree
 
@@ -26,7 +26,7 @@ def capture(name: str) -> bytes:
 
 
 def read(path: Path, metric: Optional[str] = None, format: Optional[str] = None) -> StackProfile:  # noqa: A002
-    profile = open_profile(path, Reading(format, metric))
+    profile = open_profile(path, OpenOptions(format, metric))
     assert isinstance(profile, StackProfile)
     return profile
 

@@ -16,7 +16,7 @@ from gdbmem.analysis.profiles.ranking import rank
 from gdbmem.analysis.profiles.scaling import normalized
 from gdbmem.cli.main import main
 from gdbmem.errors import InputError
-from gdbmem.formats.opening import Reading, open_profile
+from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.formats.sizes import size_class
 from gdbmem.runs.operand import load_from_profile, load_operand
 from gdbmem.units import format_size
@@ -42,7 +42,7 @@ def document(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
 @pytest.mark.parametrize("by", GROUPINGS)
 @pytest.mark.parametrize("pair", PAIRS)
 def test_every_grouping_of_every_format_adds_up(pair: tuple[str, str], by: str) -> None:
-    reading = Reading(by_size=by == "size")
+    reading = OpenOptions(by_size=by == "size")
     before, after = (load_operand(str(CAPTURES / name), reading).snapshot for name in pair)
     diff = diff_snapshots(before, after)
     diff.check()
@@ -152,7 +152,7 @@ def test_a_file_that_counts_bytes_only_has_no_sizes_of_blocks(tmp_path: Path) ->
     folded.write_text("main;f 10\nmain;g 5\n")
     for file in (massif_file, folded):
         with pytest.raises(InputError) as caught:
-            load_from_profile(open_profile(file, Reading(by_size=True)), None)
+            load_from_profile(open_profile(file, OpenOptions(by_size=True)), None)
         assert caught.value.slug == "no-block-sizes"
     with pytest.raises(InputError, match="does not tell the sizes"):
         rank(as_growth(load_operand(str(massif_file)).snapshot), Query(by="size"))

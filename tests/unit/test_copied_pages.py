@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from gdbmem.linux.monitoring.copied import CopiedPages
-from gdbmem.linux.monitoring.sampling import Counts, ProcessFiles, Stat, Statm
-from gdbmem.model.series import Reading
+from gdbmem.linux.monitoring.sampling import Counts, ProcessFiles, Stat, StatmSample
+from gdbmem.model.series import ProcessSample
 
 MIB = 1 << 20
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -26,8 +26,8 @@ class _Files:
     def image(self) -> tuple[bytes, ...]:
         return (self.program,)
 
-    def statm(self) -> Statm:
-        return Statm(HELD, 0)
+    def statm(self) -> StatmSample:
+        return StatmSample(HELD, 0)
 
 
 class _Tree:
@@ -51,7 +51,9 @@ class _Tree:
         return files
 
     def read(self, files: _Files, faults: int, copied: int) -> None:
-        reading = Reading(rss_bytes=HELD, shared_bytes=0, minor_faults=faults, private_dirty_bytes=copied)
+        reading = ProcessSample(
+            rss_bytes=HELD, shared_bytes=0, minor_faults=faults, private_dirty_bytes=copied
+        )
         self.copied.read(files.pid, cast(ProcessFiles, files), reading)
 
     def end(self, files: _Files, t: float, faults: int) -> None:

@@ -15,7 +15,7 @@ from gdbmem.analysis.profiles.expectations import judge, unjudged
 from gdbmem.analysis.profiles.query import Query, parse_known
 from gdbmem.analysis.profiles.ranking import rank
 from gdbmem.model.diff import Diff
-from gdbmem.model.expectation import Expectation, Position, Verdict
+from gdbmem.model.expectation import Expectation, ExpectationVerdict, Position
 from gdbmem.model.snapshot import PAGE_BYTES
 from tests.unit.trees import PRUNED_NODE, at, snapshot, tree
 
@@ -163,7 +163,7 @@ def test_what_cannot_be_judged_says_why_and_is_neither_met_nor_failed() -> None:
 
 
 def test_strangers_names_in_a_verdict_cannot_drive_the_terminal() -> None:
-    verdict: Verdict = judge(expect(at_most=0, path="\x1b", before="\x1b[2J"), growing())
+    verdict: ExpectationVerdict = judge(expect(at_most=0, path="\x1b", before="\x1b[2J"), growing())
     assert "\x1b" not in verdict.text
     assert r"from \x1b[2J to b" in verdict.text
 

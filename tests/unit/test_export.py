@@ -13,7 +13,7 @@ import pytest
 from gdbmem.analysis.profiles.diff import as_growth, diff_snapshots
 from gdbmem.cli.main import main
 from gdbmem.errors import InputError
-from gdbmem.formats.opening import Reading
+from gdbmem.formats.opening import OpenOptions
 from gdbmem.formats.stacks import Content, Stack, build_tree
 from gdbmem.model.calltree import Frame
 from gdbmem.model.diff import Diff
@@ -86,7 +86,7 @@ def test_speedscope_gets_what_its_schema_requires() -> None:
 
 
 def test_what_was_allocated_is_not_exported_as_what_is_in_use(tmp_path: Path) -> None:
-    reading = Reading(metric="allocated")
+    reading = OpenOptions(metric="allocated")
     snapshot = load_operand(str(CAPTURES / "dhat.json"), reading).snapshot
     path = tmp_path / "out.pb.gz"
     path.write_bytes(encode(as_growth(snapshot), "pprof", is_change=False))

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from gdbmem.allocators.glibc.arenas import ArenaState, Region
+from gdbmem.allocators.glibc.arenas import ArenaState, HeapRegion
 from gdbmem.allocators.glibc.fast_lists import FastLists, read_fast_lists
 from gdbmem.model.memory import BytesMemory
 
@@ -30,7 +30,7 @@ def lists(order: list[int], stale: list[int], *, protected: bool, last: int = 0)
         words[(at - START) // 8] = link ^ (at >> 12 if protected else 0)
     memory = BytesMemory([(START, bytes(words.cast("B"))), (START & -4096, bytes(START % 4096))])
     arena = ArenaState(0, 0x1000, TOP, SIZE, TOP - START, False, [0, chunk(order[0]), 0])
-    arena.regions = [Region(START, TOP, TOP + SIZE, START)]
+    arena.regions = [HeapRegion(START, TOP, TOP + SIZE, START)]
     found = read_fast_lists(memory, arena, protected)
     assert found is not None
     return found

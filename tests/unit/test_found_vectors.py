@@ -9,7 +9,7 @@ import pytest
 
 from gdbmem.allocators.glibc import walk
 from gdbmem.allocators.glibc.chunks import ChunkTable, chunk_table
-from gdbmem.allocators.glibc.heap_tally import FREE, LIVE, TCACHE, Tally
+from gdbmem.allocators.glibc.heap_tally import FREE, LIVE, TCACHE, HeapTally
 from gdbmem.allocators.glibc.vectors import find_vectors
 from gdbmem.analysis.ledger.vectors import sum_vectors
 from gdbmem.model.memory import BytesMemory
@@ -27,7 +27,7 @@ def table_of(heap: MadeHeap, *, pure: bool) -> ChunkTable:
 @pytest.mark.parametrize("seed", range(6))
 def test_the_table_holds_the_chunks_that_the_walk_counts(pure: bool, seed: int) -> None:
     heap = make_heap(4000, seed, decoys=seed % 2 == 0)
-    tally = Tally(heap.start, heap.end)
+    tally = HeapTally(heap.start, heap.end)
     walk.walk(heap.memory, tally, heap.top, heap.cached)
     table = table_of(heap, pure=pure)
     assert len(table) == sum(tally.chunks)

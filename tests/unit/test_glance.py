@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.linux.monitoring.quick_sample import FRAME, PAGE_BYTES, Glance, unpack_glances
-from gdbmem.model.series import TREE, Reading, SeriesFacts
+from gdbmem.model.series import TREE, ProcessSample, SeriesFacts
 from gdbmem.series.store import Recording, SeriesWriter, set_aside
 
 ONE = b"2000 100 50 10 0 80 0\n"
@@ -21,14 +21,14 @@ def facts() -> SeriesFacts:
 
 def test_glances_of_a_killed_monitor_are_read_and_taken_over(tmp_path: Path) -> None:
     writer = SeriesWriter(tmp_path, facts())
-    writer.append(0.0, [(1, Reading(rss_bytes=1, threads=2)), (TREE, Reading(rss_bytes=1))])
+    writer.append(0.0, [(1, ProcessSample(rss_bytes=1, threads=2)), (TREE, ProcessSample(rss_bytes=1))])
     writer.glance(Glance(0.1, b"1", ONE))
     writer.glance(Glance(0.2, b"1", TWO))
     seen = [(0.0, 1), (0.1, 100 * PAGE_BYTES), (0.2, 700 * PAGE_BYTES)]
     assert list(Recording(tmp_path).points(TREE, "rss_bytes")) == seen, "also while it is being written"
     os.close(writer._lock)  # all that a SIGKILL does
     again = SeriesWriter(tmp_path)
-    again.append(0.3, [(1, Reading(rss_bytes=4)), (TREE, Reading(rss_bytes=4))])
+    again.append(0.3, [(1, ProcessSample(rss_bytes=4)), (TREE, ProcessSample(rss_bytes=4))])
     assert list(Recording(tmp_path).points(1, "rss_bytes")) == [*seen, (0.3, 4)]
     again.close()
     assert list(Recording(tmp_path).points(1, "rss_bytes")) == [*seen, (0.3, 4)]

@@ -20,7 +20,7 @@ from gdbmem.allocators.glibc.heap_tally import (
     LIVE,
     STATES,
     TCACHE,
-    Tally,
+    HeapTally,
     trim_range,
 )
 from gdbmem.linux import pages
@@ -30,8 +30,8 @@ from tests.unit.heaps import MadeHeap, make_heap
 WALKERS = [pytest.param(walk.walk, id="plain"), pytest.param(lockstep.walk, id="numpy")]
 
 
-def tally_of(heap: MadeHeap, walker: Walker) -> Tally:
-    tally = Tally(heap.start, heap.end)
+def tally_of(heap: MadeHeap, walker: Walker) -> HeapTally:
+    tally = HeapTally(heap.start, heap.end)
     walker(heap.memory, tally, heap.top, heap.cached)
     return tally
 
@@ -59,7 +59,7 @@ def test_the_bytes_on_the_pages_are_the_bytes_of_the_chunks(walker: Walker) -> N
 @pytest.mark.parametrize("block_bytes", [1 << 13, 1 << 16, 1 << 20])
 def test_both_walkers_agree_to_the_byte_whatever_the_block(seed: int, block_bytes: int) -> None:
     heap = make_heap(4000, seed, decoys=seed % 2 == 0)
-    plain, quick = Tally(heap.start, heap.end), Tally(heap.start, heap.end)
+    plain, quick = HeapTally(heap.start, heap.end), HeapTally(heap.start, heap.end)
     walk.walk(heap.memory, plain, heap.top, heap.cached, block_bytes=block_bytes)
     lockstep.walk(heap.memory, quick, heap.top, heap.cached, block_bytes=block_bytes)
     assert_same(plain, quick)
@@ -68,7 +68,7 @@ def test_both_walkers_agree_to_the_byte_whatever_the_block(seed: int, block_byte
 @pytest.mark.parametrize("walker", [walk.walk, lockstep.walk])
 def test_blocks_read_at_once_change_no_figure(walker: Callable[..., None]) -> None:
     heap = make_heap(4000, 9)
-    large, small = Tally(heap.start, heap.end), Tally(heap.start, heap.end)
+    large, small = HeapTally(heap.start, heap.end), HeapTally(heap.start, heap.end)
     walker(heap.memory, large, heap.top, heap.cached)
     walker(heap.memory, small, heap.top, heap.cached, block_bytes=1 << 12)
     assert_same(large, small)
@@ -91,14 +91,14 @@ def test_what_live_blocks_keep_back_is_all_that_is_free_on_their_pages(
     walker: Callable[..., None], block_bytes: int, sizes: tuple[int, ...]
 ) -> None:
     heap = make_heap(2500, 6, sizes=[max(size, 32) for size in sizes])
-    tally = Tally(heap.start, heap.end)
+    tally = HeapTally(heap.start, heap.end)
     walker(heap.memory, tally, heap.top, heap.cached, block_bytes=block_bytes)
     tally.add_top(heap.top, heap.end)
     pages = list(zip(tally.pages[FREE::STATES], tally.pages[LIVE::STATES]))
     assert sum(tally.pinned.values()) == pytest.approx(sum(free for free, live in pages if live))
 
 
-def assert_same(plain: Tally, quick: Tally) -> None:
+def assert_same(plain: HeapTally, quick: HeapTally) -> None:
     columns = ("chunks", "bytes", "sizes", "pages", "headers", "reached", "runs", "pending")
     stops = ("stopped_at", "stopped_why", "strays")
     # Not compared in the assert: pytest would take minutes to show how two large arrays differ.
@@ -135,7 +135,7 @@ def test_a_piece_of_heap_ends_at_mallocs_fencepost_also_behind_a_free_block(
     base = heap.start & -4096
     words = bytearray(heap.memory.read(base, heap.end - base))
     words[heap.top - base + 8 : heap.top - base + 16] = head.to_bytes(8, "little")
-    tally = Tally(heap.start, heap.end)
+    tally = HeapTally(heap.start, heap.end)
     walker(BytesMemory([(base, bytes(words))]), tally, heap.end, heap.cached)
     assert (tally.stopped_at, tally.stopped_why) == (heap.top, why)
 

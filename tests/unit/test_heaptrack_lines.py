@@ -18,17 +18,17 @@ from gdbmem.formats import heaptrack, heaptrack_lines
 from gdbmem.formats.heaptrack_lines import (
     ArrayLines,
     BadLineError,
+    EventCounts,
     Events,
-    Lines,
+    HeaptrackLines,
     PlainLines,
-    Tally,
     take_apart,
 )
 from tests.unit.stack_files import CAPTURES, read, tree
 
 
-def events(lines: Lines, known: int, first: Optional[int] = None) -> Events:
-    tally = Tally()
+def events(lines: HeaptrackLines, known: int, first: Optional[int] = None) -> Events:
+    tally = EventCounts()
     lines.count(tally, known, first)
     return tally.events(known)
 

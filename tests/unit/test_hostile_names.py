@@ -13,7 +13,7 @@ import pytest
 from gdbmem.analysis.profiles.diff import as_growth
 from gdbmem.analysis.profiles.query import GROUPINGS, Query
 from gdbmem.errors import GdbmemError
-from gdbmem.formats.opening import Reading, open_profile
+from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.model.diff import Diff
 from gdbmem.report.console import make_console
 from gdbmem.report.profiles.diff_json import diff_json
@@ -39,7 +39,7 @@ def renamed(data: bytes, chance: random.Random) -> bytes:
 
 
 def growth(path: Path) -> Diff:
-    return as_growth(load_from_profile(open_profile(path, Reading()), None).snapshot)
+    return as_growth(load_from_profile(open_profile(path, OpenOptions()), None).snapshot)
 
 
 @pytest.mark.slow
@@ -59,7 +59,7 @@ def test_hostile_names_lose_no_byte_and_move_no_cursor(name: str, tmp_path: Path
         for kind in ("folded", "massif", "pprof"):
             copy = tmp_path / kind
             copy.write_bytes(encode(found, kind, is_change=False))
-            back = open_profile(copy, Reading(format=kind)).tree(0)
+            back = open_profile(copy, OpenOptions(format=kind)).tree(0)
             assert back is not None and back.bytes[0] == found.after[0]
         for by in GROUPINGS[:-1]:
             stream = io.StringIO()

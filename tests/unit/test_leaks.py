@@ -15,9 +15,18 @@ from gdbmem.cli.main import main
 from gdbmem.errors import GdbmemError, InputError
 from gdbmem.formats.memcheck_answers import read_blocks, read_place, read_pointers
 from gdbmem.formats.memcheck_log import read_leak_search
-from gdbmem.formats.opening import Reading, open_profile
+from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.model.calltree import Frame
-from gdbmem.model.leaks import DEFINITELY, INDIRECTLY, POSSIBLY, REACHABLE, Block, Holder, Holding, LeakRecord
+from gdbmem.model.leaks import (
+    DEFINITELY,
+    INDIRECTLY,
+    POSSIBLY,
+    REACHABLE,
+    Block,
+    BlockHolders,
+    Holder,
+    LeakRecord,
+)
 from gdbmem.model.snapshot import memory_noun
 from gdbmem.report.console import make_console
 from gdbmem.report.leaks.holders import holding_json, print_holding
@@ -143,7 +152,7 @@ def test_a_log_without_a_leak_search_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="without a leak search"):
         open_profile(path)
     with pytest.raises(InputError, match="tells of no leak search"):
-        open_profile(path, Reading(format="memcheck"))
+        open_profile(path, OpenOptions(format="memcheck"))
 
 
 def test_a_log_cut_at_any_line_is_said_or_refused(tmp_path: Path) -> None:
@@ -286,7 +295,7 @@ ROOT = Holder("global", 0x10, 8, "table")
 def test_who_keeps_a_block_alive_is_told_in_sentences(
     holders: tuple[Holder, ...], chain: tuple[Holder, ...], whole: bool, said: str, reached: object
 ) -> None:
-    holding = Holding(Block(0x200, 64), [Frame("make", "a.c", 3)], holders, chain, is_whole=whole)
+    holding = BlockHolders(Block(0x200, 64), [Frame("make", "a.c", 3)], holders, chain, is_whole=whole)
     out = io.StringIO()
     print_holding(holding, make_console(out, width=100))
     assert (
@@ -306,7 +315,7 @@ def test_records_that_do_not_add_up_are_noticed() -> None:
 @pytest.mark.parametrize("kind", [DEFINITELY, INDIRECTLY, POSSIBLY, REACHABLE])
 def test_what_the_leak_summary_counts_is_lost_also_where_no_record_lists_it(kind: str) -> None:
     listed, counted_only = (
-        open_profile(CAPTURES / name, Reading(metric=kind)) for name in ("end.log", "summary.log")
+        open_profile(CAPTURES / name, OpenOptions(metric=kind)) for name in ("end.log", "summary.log")
     )
     search = read_leak_search(capture("end.log"))
     for profile in (listed, counted_only):

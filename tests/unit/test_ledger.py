@@ -20,7 +20,7 @@ from gdbmem.model.ledger import Arena, Entry, Heap, Ledger, Share, SizeClass
 from gdbmem.model.remedies import TRIM, Remedy
 from gdbmem.report.console import make_console
 from gdbmem.report.ledger.ledger_json import ledger_json, read_ledger, returned_bytes
-from gdbmem.report.ledger.ledger_text import View, print_growth, print_ledger
+from gdbmem.report.ledger.ledger_text import LedgerOptions, print_growth, print_ledger
 from tests.unit.test_pinners import snapshot
 
 MIB = 1 << 20
@@ -176,23 +176,23 @@ def test_the_answer_names_capacity_that_vectors_do_not_use_where_it_matters() ->
     assert "vectors' unused capacity 3.0 MiB" in printed(small)
 
 
-def printed(ledger: Ledger, view: Optional[View] = None) -> str:
+def printed(ledger: Ledger, view: Optional[LedgerOptions] = None) -> str:
     stream = io.StringIO()
-    print_ledger(ledger, make_console(stream), view or View())
+    print_ledger(ledger, make_console(stream), view or LedgerOptions())
     return stream.getvalue()
 
 
 def test_an_arena_that_is_not_there_is_an_error_with_those_that_are() -> None:
     ledger = replace(make_ledger(heap_live=MIB), heap=make_heap(SizeClass(32, 1, 0, 0, 0), arenas=3))
-    assert "Arena 2 at" in printed(ledger, View(arena=2))
+    assert "Arena 2 at" in printed(ledger, LedgerOptions(arena=2))
     with pytest.raises(InputError, match="has no arena 3") as caught:
-        printed(ledger, View(arena=3))
+        printed(ledger, LedgerOptions(arena=3))
     assert caught.value.hint == "there are arenas 0 to 2"
 
 
 def test_where_another_malloc_is_at_work_nothing_is_said_of_pinned_pages() -> None:
     ledger = replace(make_ledger(heap_live=MIB), heap=make_heap())
-    text = printed(ledger, View(pinners=True, sizes=True))
+    text = printed(ledger, LedgerOptions(pinners=True, sizes=True))
     assert "no blocks of glibc's malloc" in text
     assert "No live block keeps" not in text
 
@@ -201,7 +201,9 @@ def test_sizes_say_what_each_keeps_from_being_returned() -> None:
     heap = make_heap(SizeClass(48, 100, 0, 0, 0, 3 * MIB))
     row = next(
         line
-        for line in printed(replace(make_ledger(heap_live=MIB), heap=heap), View(sizes=True)).splitlines()
+        for line in printed(
+            replace(make_ledger(heap_live=MIB), heap=heap), LedgerOptions(sizes=True)
+        ).splitlines()
         if line.lstrip().startswith("40 ")
     )
     assert row.endswith("3.0 MiB")
@@ -211,14 +213,14 @@ def test_free_pages_that_no_block_keeps_are_named_beside_those_that_blocks_keep(
     heap = make_heap(SizeClass(48, 100, 0, 0, 0, 3 * MIB))
     ledger = make_ledger(heap_live=MIB, heap_free_pinned=5 * MIB)
     assert "A further 2.0 MiB lie on pages without a live block" in printed(
-        replace(ledger, heap=heap), View(pinners=True)
+        replace(ledger, heap=heap), LedgerOptions(pinners=True)
     )
 
 
 def test_of_many_sizes_the_heading_says_that_not_all_are_listed() -> None:
     heap = make_heap(*(SizeClass(16 * n, 1, 0, 0, 0, 99) for n in range(2, 42)))
     assert "the 20 of 40 that keep most" in printed(
-        replace(make_ledger(heap_live=MIB), heap=heap), View(pinners=True)
+        replace(make_ledger(heap_live=MIB), heap=heap), LedgerOptions(pinners=True)
     )
 
 

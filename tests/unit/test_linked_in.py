@@ -9,7 +9,7 @@ from typing import Optional
 import pytest
 
 from gdbmem.allocators.others import Recognised, linked_in
-from gdbmem.analysis.ledger.ledger import Reading
+from gdbmem.analysis.ledger.ledger import ProcessImage
 from gdbmem.inspection.linked_allocators import find_linked_in
 from gdbmem.linux.elf import Image
 from gdbmem.linux.maps import Mapping
@@ -30,9 +30,9 @@ def test_an_allocator_is_known_by_its_own_words(text: bytes, name: Optional[str]
     assert linked_in(io.BytesIO(text)) == name
 
 
-def reading_of(path: Path, *, rss_bytes: int) -> Reading:
+def reading_of(path: Path, *, rss_bytes: int) -> ProcessImage:
     mapping = Mapping(0x1000, 0x1000 + (64 << 20), "rw-p", 0, "00:00", 0, "", rss_bytes=rss_bytes)
-    reading = Reading("p", None, [mapping], Ranges(), True, [])
+    reading = ProcessImage("p", None, [mapping], Ranges(), True, [])
     reading.images = [Image(str(path), 0, 0, (), "", has_interpreter=True)]
     return reading
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gdbmem.engines.call_stubs import AARCH64, SAVED, X86_64, Machine, machine_of
+from gdbmem.engines.call_stubs import AARCH64, SAVED, X86_64, CallMachine, machine_of
 
 # llvm-mc --disassemble --triple=aarch64, of some words each
 AARCH64_WORDS = {
@@ -63,7 +63,7 @@ def test_should_gdb_have_gone_the_program_takes_its_registers_back_by_itself() -
 
 
 @pytest.mark.parametrize("machine", [X86_64, AARCH64], ids=lambda machine: machine.name)
-def test_gdbs_breakpoint_comes_on_an_instruction_that_does_nothing(machine: Machine) -> None:
+def test_gdbs_breakpoint_comes_on_an_instruction_that_does_nothing(machine: CallMachine) -> None:
     nop = machine.stub[machine.end :]
     assert nop in (b"\x90", (0xD503201F).to_bytes(4, "little"))
     assert len(machine.stub + machine.home) < 480, "the way back stands there"

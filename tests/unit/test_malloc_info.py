@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gdbmem.errors import InputError
-from gdbmem.formats.malloc_info import MallocInfo, Sums, parse_malloc_info
+from gdbmem.formats.malloc_info import MallocInfo, MallocInfoSums, parse_malloc_info
 from gdbmem.model.ledger import Arena, Heap, Ledger
 from gdbmem.report.ledger.malloc_info import explained
 
@@ -49,8 +49,8 @@ WRITTEN = """<malloc version="1">
 
 def test_the_sums_of_each_arena_and_of_all_are_read() -> None:
     assert parse_malloc_info(WRITTEN) == MallocInfo(
-        [Sums(0, 0, 1, 133936, 135168), Sums(3945, 300832, 4143, 1869646, 3874816)],
-        Sums(3945, 300832, 4144, 2003582, 4009984),
+        [MallocInfoSums(0, 0, 1, 133936, 135168), MallocInfoSums(3945, 300832, 4143, 1869646, 3874816)],
+        MallocInfoSums(3945, 300832, 4144, 2003582, 4009984),
         2,
         327680,
     )
@@ -80,7 +80,7 @@ WITHOUT_FASTBINS = """<malloc version="1">
 
 
 def test_a_malloc_without_fastbins_has_none_of_their_blocks() -> None:
-    sums = Sums(0, 0, 3, 125698, 135168)
+    sums = MallocInfoSums(0, 0, 3, 125698, 135168)
     assert parse_malloc_info(WITHOUT_FASTBINS) == MallocInfo([sums], sums, 1, 1052672)
 
 
@@ -94,7 +94,7 @@ def test_what_was_cut_anywhere_is_no_number() -> None:
                 parse_malloc_info("".join(lines[:count] + lines[count + 1 :]))
 
 
-def said(theirs: Sums) -> list[str]:
+def said(theirs: MallocInfoSums) -> list[str]:
     arena = Arena(0, 1, 0, 0, 5000, 10, 0, 0, 3000, 9000, 0)
     heap = Heap([arena], (), 0, 0, 0, 0, 0, 0, True, "layouts")
     ledger = Ledger("prog", 1, 0, (), (), 0, heap=heap)
@@ -102,7 +102,7 @@ def said(theirs: Sums) -> list[str]:
 
 
 def test_each_difference_has_its_own_reason() -> None:
-    same = Sums(0, 0, 10, 5000, 9000)
+    same = MallocInfoSums(0, 0, 10, 5000, 9000)
     assert said(same) == []
     assert (
         "flags in their lowest bits, which makes 9 bytes too many" in said(replace(same, rest_bytes=5009))[0]

@@ -13,7 +13,7 @@ from gdbmem.allocators.glibc import walk
 from gdbmem.allocators.glibc.arenas import ArenaState
 from gdbmem.allocators.glibc.caches import Caches
 from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
-from gdbmem.allocators.glibc.heap_tally import FASTBIN, FREE, LIVE, TCACHE, Tally, trim_range
+from gdbmem.allocators.glibc.heap_tally import FASTBIN, FREE, LIVE, TCACHE, HeapTally, trim_range
 from gdbmem.allocators.glibc.mmapped import MmappedChunk
 from gdbmem.analysis.ledger.heap_map import map_heap
 from gdbmem.errors import UsageError
@@ -25,9 +25,9 @@ from tests.unit.heaps import make_heap
 EVIL = "</title><script>alert(1)</script><svg onload='x'>&\x1b[31m"
 
 
-def reading() -> tuple[HeapReading, Tally]:
+def reading() -> tuple[HeapReading, HeapTally]:
     heap = make_heap(4000, 5)
-    tally = Tally(heap.start, heap.end)
+    tally = HeapTally(heap.start, heap.end)
     walk.walk(heap.memory, tally, heap.top, heap.cached)
     tally.add_top(heap.top, heap.end)
     state = ArenaState(0, 0x1000, heap.top, 0, 0, False, ())

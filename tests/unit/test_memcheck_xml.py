@@ -10,7 +10,7 @@ import pytest
 
 from gdbmem.cli.main import main
 from gdbmem.errors import InputError
-from gdbmem.formats.opening import Reading, open_profile
+from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.formats.stacks import StackProfile
 from gdbmem.model.leaks import DEFINITELY, KINDS, POSSIBLY, REACHABLE, SUPPRESSED
 
@@ -21,7 +21,7 @@ LOG = CAPTURES / "stacks" / "lost.log"
 
 def stacks(file: Path, metric: str) -> set[tuple[object, ...]]:
     """Return bytes, blocks and frames of each record, files by their last part, libraries left out."""
-    profile = open_profile(file, Reading(metric=metric))
+    profile = open_profile(file, OpenOptions(metric=metric))
     assert isinstance(profile, StackProfile)
     content = profile.load(profile)
 

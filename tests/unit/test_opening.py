@@ -15,7 +15,7 @@ import pytest
 
 from gdbmem.errors import InputError
 from gdbmem.formats import opening
-from gdbmem.formats.opening import Reading, open_profile
+from gdbmem.formats.opening import OpenOptions, open_profile
 from tests.unit.massif_files import CAPTURES, HEADER, capture, snapshot
 
 
@@ -237,7 +237,7 @@ def test_the_way_from_tracemalloc_that_the_reference_shows_works(
     exec(textwrap.dedent(match[1]), {})
     folded = tmp_path / "folded"
     folded.write_text(capsys.readouterr().out)
-    found = open_profile(folded, Reading("folded"))
+    found = open_profile(folded, OpenOptions("folded"))
     tree = found.tree(0)
     assert tree is not None and tree.bytes[0] == sum(trace.size for trace in snapshot.traces)
     files = {tree.frames[tree.frame[node]].file for node in range(1, len(tree)) if tree.bytes[node] > 700_000}

@@ -13,7 +13,7 @@ import pytest
 
 from gdbmem.errors import InputError
 from gdbmem.linux.monitoring.tree import Look
-from gdbmem.model.series import READING_FIELDS, TREE, Line, Mark, Reading
+from gdbmem.model.series import READING_FIELDS, TREE, Mark, ProcessSample, SeriesLine
 from gdbmem.model.verdict import Slope, Verdict
 from gdbmem.report.series.prometheus import PrometheusView
 
@@ -43,10 +43,12 @@ class Silent:
 def test_a_scrape_gets_the_last_look_and_what_was_last_known() -> None:
     below = Silent()
     view = PrometheusView(below, "127.0.0.1", 0)
-    line = Line(1, 4711, 5, 'wor"ker\x1b', "", 0, 0.0)
-    first = Reading(rss_bytes=4096, pss_bytes=2048, cpu_seconds=1.5)
+    line = SeriesLine(1, 4711, 5, 'wor"ker\x1b', "", 0, 0.0)
+    first = ProcessSample(rss_bytes=4096, pss_bytes=2048, cpu_seconds=1.5)
     view.show(Look(0.0, [(1, first), (TREE, first)], [line], True, 1))
-    view.show(Look(0.2, [(1, Reading(rss_bytes=8192)), (TREE, Reading(rss_bytes=8192))], [], False, 1))
+    view.show(
+        Look(0.2, [(1, ProcessSample(rss_bytes=8192)), (TREE, ProcessSample(rss_bytes=8192))], [], False, 1)
+    )
     with urllib.request.urlopen(f"http://127.0.0.1:{view.port}/metrics") as answer:
         text = answer.read().decode()
     assert "gdbmem_tree_rss_bytes 8192.0" in text
@@ -69,14 +71,16 @@ def scraped(view: PrometheusView) -> dict[str, float]:
 
 def test_a_process_that_has_gone_leaves_no_number_to_the_tree_or_to_its_heir() -> None:
     view = PrometheusView(Silent(), "127.0.0.1", 0)
-    parent, worker = Line(1, 10, 1, "p", "", 0, 0.0), Line(2, 20, 2, "w", "", 1, 0.0)
-    alone = Reading(rss_bytes=4096, shared_bytes=4096, pss_bytes=4096)
+    parent, worker = SeriesLine(1, 10, 1, "p", "", 0, 0.0), SeriesLine(2, 20, 2, "w", "", 1, 0.0)
+    alone = ProcessSample(rss_bytes=4096, shared_bytes=4096, pss_bytes=4096)
     view.show(Look(0.0, [(1, alone), (TREE, alone)], [parent], True, 1))
-    both = [(1, alone), (2, alone), (TREE, Reading(pss_bytes=8192))]
+    both = [(1, alone), (2, alone), (TREE, ProcessSample(pss_bytes=8192))]
     view.show(Look(2.0, both, [worker], True, 2))
     assert "gdbmem_tree_rss_bytes" not in scraped(view), "the RSS of several has no honest sum"
     heir = replace(worker, pid=21, start_ticks=9, respawns=1)
-    view.show(Look(4.0, [(1, alone), (2, Reading(rss_bytes=8192)), (TREE, Reading())], [heir], False, 2))
+    view.show(
+        Look(4.0, [(1, alone), (2, ProcessSample(rss_bytes=8192)), (TREE, ProcessSample())], [heir], False, 2)
+    )
     of_the_heir = {name for name in scraped(view) if 'name="w"' in name}
     assert of_the_heir == {'gdbmem_rss_bytes{line="2",name="w"}', 'gdbmem_pid{line="2",name="w"}'}
     assert scraped(view)['gdbmem_pid{line="2",name="w"}'] == 21
@@ -88,8 +92,8 @@ DASHBOARD = Path(__file__).parents[2] / "examples" / "many-hosts" / "grafana-das
 def exported() -> set[str]:
     """Return the names that a scrape has, of a look at which everything could be read."""
     view = PrometheusView(Silent(), "127.0.0.1", 0)
-    reading = Reading._make([1] * len(READING_FIELDS))
-    view.show(Look(0.0, [(1, reading), (TREE, reading)], [Line(1, 2, 3, "x", "", 0, 0.0)], True, 1))
+    reading = ProcessSample._make([1] * len(READING_FIELDS))
+    view.show(Look(0.0, [(1, reading), (TREE, reading)], [SeriesLine(1, 2, 3, "x", "", 0, 0.0)], True, 1))
     with urllib.request.urlopen(f"http://127.0.0.1:{view.port}/metrics") as answer:
         text = answer.read().decode()
     return set(re.findall(r"^(gdbmem_\w+)[{ ]", text, re.MULTILINE))
@@ -111,9 +115,13 @@ def test_a_sum_over_processes_counts_nothing_twice_and_workers_that_come_and_go_
     view = PrometheusView(Silent(), "127.0.0.1", 0)
     names: set[str] = set()
     for pid in range(20, 25):
-        line = Line(2, pid, pid, "w", "", 1, 0.0)
-        readings = [(1, Reading(pss_bytes=3)), (2, Reading(pss_bytes=4)), (TREE, Reading(pss_bytes=7))]
-        view.show(Look(float(pid), readings, [Line(1, 10, 1, "p", "", 0, 0.0), line], True, 2))
+        line = SeriesLine(2, pid, pid, "w", "", 1, 0.0)
+        readings = [
+            (1, ProcessSample(pss_bytes=3)),
+            (2, ProcessSample(pss_bytes=4)),
+            (TREE, ProcessSample(pss_bytes=7)),
+        ]
+        view.show(Look(float(pid), readings, [SeriesLine(1, 10, 1, "p", "", 0, 0.0), line], True, 2))
         numbers = scraped(view)
         assert sum(value for name, value in numbers.items() if name.startswith("gdbmem_pss_bytes")) == 7
         assert numbers["gdbmem_tree_pss_bytes"] == 7

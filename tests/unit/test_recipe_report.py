@@ -9,16 +9,18 @@ from xml.etree import ElementTree
 import pytest
 
 from gdbmem.errors import Notice
-from gdbmem.model.expectation import Expectation, Position, Verdict
+from gdbmem.model.expectation import Expectation, ExpectationVerdict, Position
 from gdbmem.report.recipes.junit import junit_xml
 from gdbmem.report.recipes.recipe import PointOutcome, recipe_object, recipe_status, verdict_line
 
 NASTY = "\x00\x1b[31m<&\"'>]]>\ud800\udcff\ufffe\U0001f600\r\n\u2028"
 
 
-def verdict(met: Optional[bool], text: str = "sentence", *, line: int = 9, path: str = "") -> Verdict:
+def verdict(
+    met: Optional[bool], text: str = "sentence", *, line: int = 9, path: str = ""
+) -> ExpectationVerdict:
     expectation = Expectation("a", "b", Position(line, 5), at_most=10, path=path)
-    return Verdict(expectation, met, None if met is None else 12, 10, 0, text)
+    return ExpectationVerdict(expectation, met, None if met is None else 12, 10, 0, text)
 
 
 def test_a_failed_expectation_is_a_failure_and_an_unjudged_one_an_error() -> None:

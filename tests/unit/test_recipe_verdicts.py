@@ -13,7 +13,7 @@ from gdbmem.arguments import ArgumentParser
 from gdbmem.cli import launch, recipe_run
 from gdbmem.errors import Notice
 from gdbmem.launch.unattended import Outcome, PlayedPoint
-from gdbmem.model.expectation import Expectation, Position, Verdict
+from gdbmem.model.expectation import Expectation, ExpectationVerdict, Position
 from gdbmem.report.recipes.junit import junit_xml
 from gdbmem.report.recipes.recipe import verdict_line
 from gdbmem.runs.run import Run
@@ -40,7 +40,7 @@ def played(folder: Path, *taken: str, notices: tuple[Notice, ...] = (), **facts:
     return Outcome(run, list(points.values()), notices=list(notices), **facts)
 
 
-def judged(outcome: Outcome, after: str = "m", *, at_most: int = 0) -> Verdict:
+def judged(outcome: Outcome, after: str = "m", *, at_most: int = 0) -> ExpectationVerdict:
     expectation = Expectation("a", after, Position(9, 5), at_most=at_most)
     return verdict_of(expectation, Diffs(outcome), KeptPairs((), outcome), outcome, ())
 

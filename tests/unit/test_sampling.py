@@ -12,13 +12,13 @@ import pytest
 from gdbmem.linux import processes
 from gdbmem.linux.monitoring import cgroup
 from gdbmem.linux.monitoring.clock import clock_of, series_clock
-from gdbmem.linux.monitoring.exited_usage import Tally
+from gdbmem.linux.monitoring.exited_usage import ExitedUsage
 from gdbmem.linux.monitoring.process_events import Started
-from gdbmem.linux.monitoring.sampling import Counts, ProcessFiles, Stat, Statm, parse_stat
+from gdbmem.linux.monitoring.sampling import Counts, ProcessFiles, Stat, StatmSample, parse_stat
 from gdbmem.linux.monitoring.tree import Tree
 from gdbmem.linux.rollup import parse_rollup
 from gdbmem.model.series import TREE, SeriesFacts
-from gdbmem.monitoring.recorder import Plan, Recorder
+from gdbmem.monitoring.recorder import SamplingPlan, SeriesRecorder
 from gdbmem.report.series.plain_view import PlainView
 from gdbmem.series.store import Recording, SeriesWriter
 
@@ -59,7 +59,7 @@ def test_a_child_that_was_seen_and_then_waited_for_is_counted_once_and_the_count
     def stat(parent: int, own: float, waited: float = 0.0) -> Stat:
         return Stat("x", "S", parent, Counts(0, 0, own), Counts(0, 0, waited), 1, 1)
 
-    tally = Tally()
+    tally = ExitedUsage()
     assert tally.total([(1, stat(0, 1.0, 5.0)), (2, stat(1, 3.0))]).cpu_seconds == 9.0
     tally.bury(2, stat(1, 3.0), threads_started=7, parent_is_followed=True)
     assert tally.total([(1, stat(0, 1.0, 5.0))]).cpu_seconds == 9.0, "not waited for yet"
@@ -67,7 +67,7 @@ def test_a_child_that_was_seen_and_then_waited_for_is_counted_once_and_the_count
     tally.bury(1, stat(0, 2.0, 8.5), threads_started=0, parent_is_followed=False)
     assert tally.total([]).cpu_seconds == 10.5
     assert tally.dead_threads == 7
-    alone = Tally(counts_children=False)
+    alone = ExitedUsage(counts_children=False)
     assert alone.total([(1, stat(0, 1.0, 5.0))]).cpu_seconds == 1.0
 
 
@@ -87,8 +87,8 @@ def test_a_count_of_threads_is_not_called_exact_once_the_kernel_has_dropped_even
     began = time.clock_gettime(time.CLOCK_BOOTTIME)
     exact = SeriesFacts("x", 0.2, 0.0, "", began, exact_threads=True)
     writer, said = SeriesWriter(tmp_path, exact), io.StringIO()
-    plan, view = Plan(0.01, 0.05), PlainView(said, quiet=True)
-    Recorder(tree, writer, plan, view, clock=series_clock(began)).run()
+    plan, view = SamplingPlan(0.01, 0.05), PlainView(said, quiet=True)
+    SeriesRecorder(tree, writer, plan, view, clock=series_clock(began)).run()
     tree.close()
     writer.close()
     os.close(silent)
@@ -138,7 +138,7 @@ def test_an_old_cgroup_without_a_limit_has_none(tmp_path: Path) -> None:
 def test_a_process_that_has_just_given_its_memory_back_is_of_unknown_size_not_0(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ProcessFiles, "statm", lambda _: Statm(0, 0))
+    monkeypatch.setattr(ProcessFiles, "statm", lambda _: StatmSample(0, 0))
     tree = Tree(lambda: {os.getpid()}, events=None, budget=0)
     try:
         found = dict(tree.look(0.0).readings)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.model.series import TREE, Line, Reading, SeriesFacts
+from gdbmem.model.series import TREE, ProcessSample, SeriesFacts, SeriesLine
 from gdbmem.series.filling import total_points
 from gdbmem.series.store import Recording, SeriesWriter
 from gdbmem.series.summary import summarize
@@ -22,12 +22,12 @@ def record(
 ) -> Recording:
     """Record two processes of RSS *course* and the tree's *pss*, read at each *every*-th look."""
     writer = SeriesWriter(folder, SeriesFacts("x", 0.2, 1.7e9, "boot", 0.0))
-    lines = [Line(n, 30 + n, 7, "worker", "", 0, 0.0) for n in (1, 2)]
+    lines = [SeriesLine(n, 30 + n, 7, "worker", "", 0, 0.0) for n in (1, 2)]
     for number in range(int(seconds * 5) + 1):
         t = number * 0.2
-        both = [(n, Reading(rss_bytes=int(course(t)), threads=1)) for n in (1, 2)]
+        both = [(n, ProcessSample(rss_bytes=int(course(t)), threads=1)) for n in (1, 2)]
         readings = both if t < lives else both[:1]
-        total = Reading(threads=2, pss_bytes=int(pss(t)) if number % every == 0 else None)
+        total = ProcessSample(threads=2, pss_bytes=int(pss(t)) if number % every == 0 else None)
         writer.append(t, [*readings, (TREE, total)], [] if number else lines)
     writer.close()
     return Recording(folder)

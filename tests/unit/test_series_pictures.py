@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.cli.main import main
-from gdbmem.model.series import TREE, Line, Reading, SeriesFacts
+from gdbmem.model.series import TREE, ProcessSample, SeriesFacts, SeriesLine
 from gdbmem.report.series.series_text import draw_course, round_ticks
 from gdbmem.series.store import SeriesWriter
 from tests.series_set import MIB
@@ -18,9 +18,9 @@ def record(folder: Path, command: str, threads: int) -> Path:
     folder.mkdir()
     (folder / "run.json").write_text("{}")
     writer = SeriesWriter(folder, SeriesFacts(command, 1.0, 1.7e9, "boot", 0.0))
-    line = Line(1, 10, 1, "x", command, 0, 0.0)
+    line = SeriesLine(1, 10, 1, "x", command, 0, 0.0)
     for t in range(30):
-        reading = Reading(rss_bytes=(20 + t % 3) * MIB, threads=threads if t > 3 else 1)
+        reading = ProcessSample(rss_bytes=(20 + t % 3) * MIB, threads=threads if t > 3 else 1)
         writer.append(float(t), [(1, reading), (TREE, reading)], [line] if t == 0 else [])
     writer.close()
     return folder
@@ -73,9 +73,9 @@ def test_workers_that_overlap_for_a_moment_are_as_many_as_run_at_a_time(tmp_path
     folder.mkdir()
     (folder / "run.json").write_text("{}")
     writer = SeriesWriter(folder, SeriesFacts("loader", 1.0, 1.7e9, "boot", 0.0))
-    lines = [Line(1, 10, 1, "loader", "loader", 0, 0.0)]
-    lines += [Line(number, 10 + number, 1, "worker", "worker", 1, 0.0) for number in range(2, 6)]
-    reading = Reading(rss_bytes=20 * MIB, pss_bytes=10 * MIB, uss_bytes=5 * MIB, threads=1)
+    lines = [SeriesLine(1, 10, 1, "loader", "loader", 0, 0.0)]
+    lines += [SeriesLine(number, 10 + number, 1, "worker", "worker", 1, 0.0) for number in range(2, 6)]
+    reading = ProcessSample(rss_bytes=20 * MIB, pss_bytes=10 * MIB, uss_bytes=5 * MIB, threads=1)
     for t in range(30):
         pair = (2, 3) if t < 15 else (4, 5)
         found = [(number, reading) for number in (1, *pair)]

@@ -22,7 +22,7 @@ from gdbmem.errors import InputError
 from gdbmem.linux.monitoring.tree import Look
 from gdbmem.linux.processes import stat_of
 from gdbmem.model.comparison import Comparison
-from gdbmem.model.series import TREE, Line, Mark, Reading, SeriesFacts
+from gdbmem.model.series import TREE, Mark, ProcessSample, SeriesFacts, SeriesLine
 from gdbmem.model.series_summary import Component
 from gdbmem.model.verdict import Slope, Verdict
 from gdbmem.report.console import columns_that_fit, make_console
@@ -47,9 +47,9 @@ def growing(verdict_slope: float = 100.0) -> Verdict:
 def recording(tmp_path: Path) -> Recording:
     facts = SeriesFacts(EVIL, 0.2, 1.7e9, "boot", 0.0, 8 << 30, "the machine", exact_threads=True)
     writer = SeriesWriter(tmp_path, facts)
-    line = Line(1, 999_999_999, 5, EVIL, EVIL, 0, 0.0)
+    line = SeriesLine(1, 999_999_999, 5, EVIL, EVIL, 0, 0.0)
     for number in range(120):
-        reading = Reading(
+        reading = ProcessSample(
             rss_bytes=(50 + number) * MIB,
             pss_bytes=None,
             threads=4,
@@ -81,7 +81,7 @@ def test_the_json_document_is_valid_and_says_what_was_measured(recording: Record
 
 def test_csv_has_a_row_a_sample_and_no_cell_that_a_spreadsheet_would_run(recording: Recording) -> None:
     stream = io.StringIO()
-    lines = [Line(1, 7, 5, "=cmd|' /C calc'!A0", "", 0, 0.0)]
+    lines = [SeriesLine(1, 7, 5, "=cmd|' /C calc'!A0", "", 0, 0.0)]
     write_series_csv(stream, recording.samples(), lines)
     rows = list(csv.DictReader(io.StringIO(stream.getvalue())))
     assert len(rows) == 240
@@ -113,8 +113,11 @@ def test_a_gap_is_left_open_in_the_drawing() -> None:
 def test_no_line_is_drawn_from_a_worker_that_died_to_its_heir(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{}")
     writer = SeriesWriter(tmp_path, SeriesFacts("x", 1.0, 1.7e9, "boot", 0.0))
-    parent, worker = Line(1, 10, 1, "parent", "", 0, 0.0), Line(2, 20, 2, "worker", "", 1, 0.0, respawns=1)
-    reading = Reading(rss_bytes=MIB, pss_bytes=MIB, uss_bytes=MIB)
+    parent, worker = (
+        SeriesLine(1, 10, 1, "parent", "", 0, 0.0),
+        SeriesLine(2, 20, 2, "worker", "", 1, 0.0, respawns=1),
+    )
+    reading = ProcessSample(rss_bytes=MIB, pss_bytes=MIB, uss_bytes=MIB)
     for t in range(30):
         both = [(1, reading), (2, reading)] if not 10 <= t < 13 else [(1, reading)]
         writer.append(float(t), [*both, (TREE, reading)], [parent, worker] if t == 0 else [])
@@ -195,12 +198,15 @@ def test_a_growing_program_that_has_ended_is_to_be_launched_under_a_profiler(rec
 def test_a_growing_process_that_lives_is_handed_over_by_its_number(tmp_path: Path) -> None:
     stat = stat_of(os.getpid())
     assert stat is not None
-    lines = [Line(1, os.getpid(), stat.start_ticks, "server", "", 0, 0.0), Line(2, 1, 0, "other", "", 1, 0.0)]
+    lines = [
+        SeriesLine(1, os.getpid(), stat.start_ticks, "server", "", 0, 0.0),
+        SeriesLine(2, 1, 0, "other", "", 1, 0.0),
+    ]
     writer = SeriesWriter(tmp_path, SeriesFacts("t", 1.0, 1.7e9, "boot", 0.0, 8 << 30, "the machine"))
     for t in range(120):
-        grown = Reading(rss_bytes=(50 + t) * MIB, pss_bytes=(50 + t) * MIB)
-        level = Reading(rss_bytes=900 * MIB, pss_bytes=900 * MIB)
-        total = Reading(pss_bytes=(950 + t) * MIB)
+        grown = ProcessSample(rss_bytes=(50 + t) * MIB, pss_bytes=(50 + t) * MIB)
+        level = ProcessSample(rss_bytes=900 * MIB, pss_bytes=900 * MIB)
+        total = ProcessSample(pss_bytes=(950 + t) * MIB)
         writer.append(float(t), [(1, grown), (2, level), (TREE, total)], lines if t == 0 else ())
     writer.close()
     recording = Recording(tmp_path)
@@ -238,8 +244,10 @@ def test_one_run_on_either_side_claims_no_difference_but_in_slope() -> None:
 def test_in_a_narrow_terminal_a_long_name_is_cut_and_no_number(tmp_path: Path) -> None:
     facts = SeriesFacts("x", 1.0, 1.7e9, "boot", 0.0)
     writer = SeriesWriter(tmp_path, facts)
-    lines = [Line(n, 31000 + n, 7, "a_worker_with_quite_a_long_name", "", 0, 0.0, respawns=9) for n in (1, 2)]
-    big = Reading(pss_bytes=int(723.6 * MIB), rss_bytes=1, private_dirty_bytes=1, threads=3)
+    lines = [
+        SeriesLine(n, 31000 + n, 7, "a_worker_with_quite_a_long_name", "", 0, 0.0, respawns=9) for n in (1, 2)
+    ]
+    big = ProcessSample(pss_bytes=int(723.6 * MIB), rss_bytes=1, private_dirty_bytes=1, threads=3)
     for number in range(20):
         more = big._replace(private_dirty_bytes=int(406.6 * MIB)) if number else big
         writer.append(float(number), [(1, more), (2, more), (TREE, more)], lines if not number else [])
@@ -261,12 +269,13 @@ def test_a_process_too_short_lived_to_be_read_is_counted_below_the_table_and_no_
 ) -> None:
     writer = SeriesWriter(tmp_path, SeriesFacts("t", 0.2, 1.7e9, "boot", 0.0, 8 << 30, "the machine"))
     lines = [
-        Line(n, 100 + n, 1, name, "", 0, 0.0) for n, name in enumerate(("sh", "shim", "python3"), start=1)
+        SeriesLine(n, 100 + n, 1, name, "", 0, 0.0)
+        for n, name in enumerate(("sh", "shim", "python3"), start=1)
     ]
     for t in range(20):
-        known = [(n, Reading(rss_bytes=MIB, pss_bytes=MIB, threads=1)) for n in (1, 3)]
-        total = (TREE, Reading(pss_bytes=2 * MIB))
-        writer.append(float(t), [*known, (2, Reading(threads=1)), total], lines if t == 0 else ())
+        known = [(n, ProcessSample(rss_bytes=MIB, pss_bytes=MIB, threads=1)) for n in (1, 3)]
+        total = (TREE, ProcessSample(pss_bytes=2 * MIB))
+        writer.append(float(t), [*known, (2, ProcessSample(threads=1)), total], lines if t == 0 else ())
     writer.close()
     text = printed(Recording(tmp_path))
     assert not re.search(r"^shim\b", text, re.M), text
@@ -276,7 +285,7 @@ def test_a_process_too_short_lived_to_be_read_is_counted_below_the_table_and_no_
 def test_where_nothing_came_nothing_is_said_of_noise_or_gaps(tmp_path: Path) -> None:
     writer = SeriesWriter(tmp_path, SeriesFacts("user x", 0.2, 1.7e9, "boot", 0.0, 8 << 30, "the machine"))
     for t in (0.0, 2.0):
-        writer.append(t, [(TREE, Reading(cgroup_bytes=MIB))])
+        writer.append(t, [(TREE, ProcessSample(cgroup_bytes=MIB))])
     writer.close()
     text = printed(Recording(tmp_path))
     assert "inconclusive: no process was there to be watched" in text
@@ -342,9 +351,11 @@ def test_the_key_and_the_sentences_of_a_picture_of_many_runs_stay_inside_it() ->
 def test_what_is_drawn_while_it_runs_never_takes_more_than_the_terminal_has(size: tuple[int, int]) -> None:
     console = make_console(io.StringIO(), color=False)
     view = LiveView(console, "a_server_with_a_long_name")
-    lines = [Line(n, 4_194_300 + n, 7, "a_worker_with_a_long_name", "", 0, 0.0) for n in range(1, 30)]
+    lines = [SeriesLine(n, 4_194_300 + n, 7, "a_worker_with_a_long_name", "", 0, 0.0) for n in range(1, 30)]
     for t in range(9):
-        reading = Reading(rss_bytes=1023 * MIB, pss_bytes=1000 * MIB + t, uss_bytes=999 * MIB, threads=12)
+        reading = ProcessSample(
+            rss_bytes=1023 * MIB, pss_bytes=1000 * MIB + t, uss_bytes=999 * MIB, threads=12
+        )
         readings = [(line.number, reading) for line in lines] + [(TREE, reading)]
         view.show(Look(float(t), readings, lines if t == 0 else [], True, len(lines)))
     console.width = size[0]
@@ -387,11 +398,11 @@ def test_several_runs_as_json_are_one_array(recording: Recording, capsys: pytest
 
 def busy_recording(folder: Path, *, busy: bool) -> Recording:
     writer = SeriesWriter(folder, SeriesFacts("a server", 0.2, 1.7e9, "boot", 0.0, 8 << 30, "the machine"))
-    line = Line(1, 999_999_999, 5, "a server", "a server", 0, 0.0)
+    line = SeriesLine(1, 999_999_999, 5, "a server", "a server", 0, 0.0)
     used = 0.0
     for number in range(150):
         used += 0.15 if busy and number >= 75 else 0.002
-        reading = Reading(rss_bytes=50 * MIB, threads=4, cpu_seconds=used)
+        reading = ProcessSample(rss_bytes=50 * MIB, threads=4, cpu_seconds=used)
         writer.append(number / 5, [(1, reading), (TREE, reading)], [line] if number == 0 else [])
     writer.close()
     return Recording(folder)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.errors import InputError
-from gdbmem.model.series import READING_FIELDS, TREE, Line, Mark, Reading, SeriesFacts
+from gdbmem.model.series import READING_FIELDS, TREE, Mark, ProcessSample, SeriesFacts, SeriesLine
 from gdbmem.runs.run import DATABASE
 from gdbmem.series import store
 from gdbmem.series.store import (
@@ -31,8 +31,8 @@ def facts(interval: float = 1.0) -> SeriesFacts:
     return SeriesFacts("server", interval, 1.7e9, "boot", 1000.0, 8 << 30, "the machine", exact_threads=True)
 
 
-def line(number: int = 1, name: str = "server") -> Line:
-    return Line(number, 4000 + number, 77, name, f"./{name} --port 80", 0, 0.0)
+def line(number: int = 1, name: str = "server") -> SeriesLine:
+    return SeriesLine(number, 4000 + number, 77, name, f"./{name} --port 80", 0, 0.0)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def writer(tmp_path: Path) -> Iterator[SeriesWriter]:
 
 def fill(writer: SeriesWriter, count: int, *, start: int = 0) -> None:
     for number in range(start, start + count):
-        reading = Reading(rss_bytes=(50 + number % 7) * MIB, threads=3)
+        reading = ProcessSample(rss_bytes=(50 + number % 7) * MIB, threads=3)
         assert (
             writer.append(float(number), [(1, reading), (TREE, reading)], [line()] if number == 0 else [])
             == ""
@@ -84,7 +84,7 @@ def test_samples_wait_in_memory_while_the_database_is_locked(writer: SeriesWrite
     fill(writer, 3)
     other = sqlite3.connect(tmp_path / DATABASE, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    reading = Reading(rss_bytes=1)
+    reading = ProcessSample(rss_bytes=1)
     assert "locked" in writer.append(3.0, [(1, reading)])
     assert "locked" in writer.append(4.0, [(1, reading)])
     other.execute("COMMIT")
@@ -137,7 +137,7 @@ def test_samples_wait_in_memory_while_the_disk_is_full(writer: SeriesWriter, tmp
     fill(writer, 3)
     pages = writer._connection.execute("PRAGMA page_count").fetchone()[0]
     writer._connection.execute(f"PRAGMA max_page_count = {pages}")
-    many = [(1, Reading(rss_bytes=number)) for number in range(1)]
+    many = [(1, ProcessSample(rss_bytes=number)) for number in range(1)]
     t, reason = 3.0, ""
     while not reason:
         reason = writer.append(t, many)
@@ -198,7 +198,7 @@ def test_old_rows_get_fewer_and_the_extremes_stay(tmp_path: Path) -> None:
     for number in range(3000):
         size = 900 * MIB if number == 1234 else MIB if number == 777 else (50 + number % 3) * MIB
         writer.append(
-            float(number), [(TREE, Reading(rss_bytes=size, threads=1))], [line()] if number == 0 else []
+            float(number), [(TREE, ProcessSample(rss_bytes=size, threads=1))], [line()] if number == 0 else []
         )
     dropped = sum(writer.thin(3000.0 + 3600.0) for _ in range(10))
     writer.close()
@@ -217,7 +217,7 @@ def test_rows_of_the_last_hour_are_all_kept(writer: SeriesWriter) -> None:
 
 def test_a_week_at_one_second_would_stay_far_under_200_megabytes(tmp_path: Path) -> None:
     writer = SeriesWriter(tmp_path, facts())
-    full = Reading(**dict.fromkeys(READING_FIELDS, 123_456_789))
+    full = ProcessSample(**dict.fromkeys(READING_FIELDS, 123_456_789))
     for number in range(7200):
         writer.append(float(number), [(1, full), (TREE, full)], [line()] if number == 0 else [])
     before_bytes = (tmp_path / DATABASE).stat().st_size
@@ -248,9 +248,9 @@ def test_a_counter_that_begins_anew_with_the_next_process_never_counts_down() ->
 
 def test_threads_of_more_processes_than_get_a_row_are_counted(tmp_path: Path) -> None:
     writer = SeriesWriter(tmp_path, facts())
-    lines = [Line(n, 100 + n, 1, "worker", "", 0, 0.0) for n in range(1, 301)]
-    each = [(line.number, Reading(threads_started=2, pss_bytes=MIB)) for line in lines]
-    writer.append(1.0, [*each, (TREE, Reading(threads_started=600, pss_bytes=300 * MIB))], lines)
+    lines = [SeriesLine(n, 100 + n, 1, "worker", "", 0, 0.0) for n in range(1, 301)]
+    each = [(line.number, ProcessSample(threads_started=2, pss_bytes=MIB)) for line in lines]
+    writer.append(1.0, [*each, (TREE, ProcessSample(threads_started=600, pss_bytes=300 * MIB))], lines)
     writer.close()
     assert summarize(Recording(tmp_path)).threads_started == 600
 
@@ -258,8 +258,10 @@ def test_threads_of_more_processes_than_get_a_row_are_counted(tmp_path: Path) ->
 def test_a_tree_without_readable_pss_is_judged_by_its_biggest_process(tmp_path: Path) -> None:
     writer = SeriesWriter(tmp_path, facts())
     for number in range(60):
-        small, big = Reading(rss_bytes=MIB, threads=1), Reading(rss_bytes=90 * MIB, threads=1)
-        writer.append(float(number), [(1, small), (2, big), (TREE, Reading(threads=2))], [line(1), line(2)])
+        small, big = ProcessSample(rss_bytes=MIB, threads=1), ProcessSample(rss_bytes=90 * MIB, threads=1)
+        writer.append(
+            float(number), [(1, small), (2, big), (TREE, ProcessSample(threads=2))], [line(1), line(2)]
+        )
     writer.close()
     summary = summarize(Recording(tmp_path))
     assert summary.metric == "rss_bytes"
@@ -289,7 +291,7 @@ def test_a_recording_of_an_older_version_is_read_and_gone_on_with(tmp_path: Path
     assert summarize(recording).cgroup is None
     recording.close()
     again = SeriesWriter(tmp_path)
-    again.append(3.0, [(TREE, Reading(cgroup_bytes=5, cgroup_limit_bytes=20, cgroup_cache_bytes=1))])
+    again.append(3.0, [(TREE, ProcessSample(cgroup_bytes=5, cgroup_limit_bytes=20, cgroup_cache_bytes=1))])
     again.close()
     cgroup = summarize(Recording(tmp_path)).cgroup
     assert cgroup is not None

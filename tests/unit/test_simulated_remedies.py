@@ -12,8 +12,8 @@ import pytest
 from gdbmem.allocators.glibc.arenas import ArenaState
 from gdbmem.allocators.glibc.caches import Caches
 from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
-from gdbmem.allocators.glibc.heap_tally import FASTBIN, FREE, LIVE, PAGE, TCACHE, Tally
-from gdbmem.allocators.glibc.layout import PARAMETERS, STATES, Layout
+from gdbmem.allocators.glibc.heap_tally import FASTBIN, FREE, LIVE, PAGE, TCACHE, HeapTally
+from gdbmem.allocators.glibc.layout import PARAMETERS, STATES, MallocLayout
 from gdbmem.allocators.glibc.locate import Found, Parameters
 from gdbmem.analysis.ledger.remedies import simulate_remedies
 from gdbmem.linux.pages import Ranges
@@ -41,7 +41,7 @@ def heap_of(
 ) -> HeapReading:
     """Return a heap of one arena whose regions are *pieces* of (state, bytes), the last of them being its top."""
     size = sum(piece[1] for piece in pieces)
-    tally, at = Tally(START, START + size), START
+    tally, at = HeapTally(START, START + size), START
     for kind, length in pieces:
         tally.add_range(kind, at, at + length)
         tally.bytes[kind] += length
@@ -49,7 +49,7 @@ def heap_of(
         at += length
     top = pieces[-1][1]
     state = ArenaState(0, 1, START + size - top, top, size, locked=False, fastbins=())
-    found = Found(1, Layout(STATES[0][1], PARAMETERS[0][1]), 2, "layouts")
+    found = Found(1, MallocLayout(STATES[0][1], PARAMETERS[0][1]), 2, "layouts")
     caches = Caches(arena_of=dict.fromkeys(range(threads), 1))
     return HeapReading(found, parameters, [ArenaReading(state, [tally])], caches, [], [], is_exact=True)
 

@@ -14,7 +14,7 @@ from gdbmem.analysis.profiles.ranking import rank
 from gdbmem.cli.main import main
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.addresses import Binary
-from gdbmem.formats.opening import Reading, open_profile
+from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.model.calltree import PRUNED, Frame
 from gdbmem.runs.operand import load_from_profile
 from tests.unit.stack_files import CAPTURES, capture, flat, read, tree
@@ -146,7 +146,7 @@ def test_each_kind_of_lost_blocks_has_the_sums_that_memcheck_printed(name: str, 
 @pytest.mark.parametrize("metric", ["definitely-lost", "indirectly-lost", "possibly-lost", "reachable"])
 def test_memchecks_log_and_its_execution_tree_name_the_same_lines(metric: str) -> None:
     sides = [
-        load_from_profile(open_profile(CAPTURES / name, Reading(metric=metric)), None).snapshot
+        load_from_profile(open_profile(CAPTURES / name, OpenOptions(metric=metric)), None).snapshot
         for name in ("lost.log", "lost.kcg")
     ]
     diff = diff_snapshots(*sides)
@@ -274,7 +274,7 @@ def test_what_the_program_called_of_jemalloc_stays_where_it_has_a_name(tmp_path:
         "@ 0x1010 0x1030 0x5000\n  t*: 1: 7 [0: 0]\n\nMAPPED_LIBRARIES:\n"
         "1000-2000 r-xp 00000000 00:00 1 /lib/libjemalloc.so.2\n"
     )
-    found = tree(open_profile(file, Reading(symbols=Named())))  # type: ignore[arg-type]
+    found = tree(open_profile(file, OpenOptions(symbols=Named())))  # type: ignore[arg-type]
     paths = [[found.frames[found.frame[n]].function for n in found.path(node)] for node in found.ends or ()]
     assert sorted(paths) == [["0x5000"], ["malloc", "0x5000"]]
 
@@ -290,7 +290,7 @@ def test_a_format_can_be_forced(tmp_path: Path) -> None:
     path.write_text("main 12\n")  # too little to be told by its looks
     assert tree(read(path, format="folded")).bytes[0] == 12
     with pytest.raises(InputError, match="it reads massif, gperftools"):
-        open_profile(path, Reading("nonsense"))
+        open_profile(path, OpenOptions("nonsense"))
 
 
 def test_folded_stacks_are_turned_round(tmp_path: Path) -> None:

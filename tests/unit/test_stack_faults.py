@@ -15,7 +15,7 @@ import pytest
 
 from gdbmem.cli.main import main
 from gdbmem.errors import GdbmemError
-from gdbmem.formats.opening import FORMATS, Reading, open_profile
+from gdbmem.formats.opening import FORMATS, OpenOptions, open_profile
 from gdbmem.formats.stacks import StackProfile
 from tests.unit.stack_files import capture, read, tree
 
@@ -259,7 +259,7 @@ def test_what_is_forced_into_a_wrong_format_ends_in_a_sentence(
     path = tmp_path / "profile"
     path.write_bytes(data)
     try:
-        profile = open_profile(path, Reading(name))
+        profile = open_profile(path, OpenOptions(name))
         profile.tree(0) if profile.snapshots else None
     except GdbmemError as error:
         assert "\n" not in str(error) and "\x1b" not in str(error)
@@ -278,7 +278,7 @@ def test_no_format_reads_folders_fifos_and_empty_files(tmp_path: Path, name: str
         (tmp_path / "empty.gz", "empty-file"),
     ):  # fmt: skip
         with pytest.raises(GdbmemError) as caught:
-            open_profile(file, Reading(name))
+            open_profile(file, OpenOptions(name))
         assert caught.value.slug == slug
 
 

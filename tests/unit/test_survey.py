@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from gdbmem.analysis.containers.plans import Plan, Resolved
+from gdbmem.analysis.containers.plans import Resolved, TypePlan
 from gdbmem.analysis.containers.survey import Surveyor
 from gdbmem.model.memory import BytesMemory
 
 LOW, HIGH, SIZE = 0x555555560000, 0x7FFFF7D00000, 1 << 16
-HASH = Plan("hash", "std::unordered_map<int, int>", 56, element_size=8, element_offset=8, node_size=16)
-VECTOR = Plan("vector", "std::vector<int>", 24, element_size=4)
+HASH = TypePlan("hash", "std::unordered_map<int, int>", 56, element_size=8, element_offset=8, node_size=16)
+VECTOR = TypePlan("vector", "std::vector<int>", 24, element_size=4)
 
 
 class Scene:
@@ -31,7 +31,7 @@ class Scene:
     def memory(self) -> BytesMemory:
         return BytesMemory([(base, bytes(data)) for base, data in self.areas.items()])
 
-    def held(self, plan: Plan, address: int) -> list[int]:
+    def held(self, plan: TypePlan, address: int) -> list[int]:
         surveyor = Surveyor(self.memory())
         surveyor.visit("it", plan, address)
         survey = surveyor.survey()
@@ -74,7 +74,7 @@ def test_words_at_random_hold_no_more_than_there_is_memory(kind: str) -> None:
     values = [LOW, LOW + 512, HIGH, HIGH + 4096, 0, 1, 2, 40, 1 << 20, 1 << 38, 1 << 63]
     words = [chance.choice(values) + 8 * chance.randrange(64) for _ in range(SIZE // 8)]
     memory = BytesMemory([(LOW, struct.pack(f"<{len(words)}Q", *words)), (HIGH, bytes(SIZE))])
-    plan = Plan(kind, "x", 80, element=VECTOR, element_size=8, element_offset=8, node_size=40, count=16)
+    plan = TypePlan(kind, "x", 80, element=VECTOR, element_size=8, element_offset=8, node_size=40, count=16)
     for number in range(700):
         surveyor = Surveyor(memory)
         surveyor.visit("it", plan, LOW + 80 * number)
@@ -85,15 +85,15 @@ def test_words_at_random_hold_no_more_than_there_is_memory(kind: str) -> None:
 
 def test_an_object_whose_class_nobody_knows_is_not_looked_into_and_another_one_once() -> None:
     scene, asked = Scene(), []
-    derived = Plan("struct", "Derived", 32, fields=[(8, "items", VECTOR)])
+    derived = TypePlan("struct", "Derived", 32, fields=[(8, "items", VECTOR)])
 
     def resolve(vtable: int, address: int) -> Resolved | None:
         asked.append(vtable)
         return Resolved(derived, offset=8) if vtable == HIGH else None
 
-    base = Plan("struct", "Base", 8, resolve=resolve)
-    owned = Plan("unique", "std::unique_ptr<Base>", 8, base, 8)
-    several = Plan("array", "", 24, owned, 8, count=3)
+    base = TypePlan("struct", "Base", 8, resolve=resolve)
+    owned = TypePlan("unique", "std::unique_ptr<Base>", 8, base, 8)
+    several = TypePlan("array", "", 24, owned, 8, count=3)
     scene.write(LOW, [LOW + 264, LOW + 520, LOW + 1024])
     for address, vtable in ((LOW + 256, HIGH), (LOW + 512, HIGH)):
         scene.write(address, [LOW + 2048, LOW + 2048, LOW + 2056, LOW + 2064])
@@ -105,9 +105,9 @@ def test_an_object_whose_class_nobody_knows_is_not_looked_into_and_another_one_o
 
 def test_the_shortest_way_names_an_object_whichever_variable_comes_first() -> None:
     scene = Scene()
-    holder = Plan("struct", "Holder", 24, fields=[(0, "items", VECTOR)])
-    near = Plan("pointer", "", 8, holder)
-    far = Plan("struct", "Far", 8, fields=[(0, "way", Plan("pointer", "", 8, near))])
+    holder = TypePlan("struct", "Holder", 24, fields=[(0, "items", VECTOR)])
+    near = TypePlan("pointer", "", 8, holder)
+    far = TypePlan("struct", "Far", 8, fields=[(0, "way", TypePlan("pointer", "", 8, near))])
     scene.write(LOW + 64, [LOW + 256, LOW + 256, LOW + 272])
     scene.write(LOW, [LOW + 8, LOW + 64])  # far → near → holder
     surveyor = Surveyor(scene.memory())
@@ -118,8 +118,8 @@ def test_the_shortest_way_names_an_object_whichever_variable_comes_first() -> No
 
 def test_nodes_that_own_each_other_are_followed_to_a_depth_that_is_said() -> None:
     scene = Scene()
-    node = Plan("struct", "Node", 8)
-    node.fields.append((0, "next", Plan("unique", "std::unique_ptr<Node>", 8, node, 8)))
+    node = TypePlan("struct", "Node", 8)
+    node.fields.append((0, "next", TypePlan("unique", "std::unique_ptr<Node>", 8, node, 8)))
     for number in range(1000):
         scene.write(LOW + 8 * number, [LOW + 8 * (number + 1)])
     surveyor = Surveyor(scene.memory())

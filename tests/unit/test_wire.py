@@ -21,7 +21,7 @@ from gdbmem.launch.messages import (
     Finished,
     Hit,
     Message,
-    Plan,
+    RecipePlan,
     Refused,
     Started,
     Unresolved,
@@ -74,8 +74,8 @@ def answer(launcher: Wire, *answers: tuple[Message, Optional[int]]) -> threading
 
 def test_an_answer_to_a_question_that_was_cut_short_is_passed_over(ends: tuple[Wire, Wire]) -> None:
     gdb, launcher = ends
-    thread = answer(launcher, (Plan({"stale": 1}), 0), (Plan({"right": 1}), None))
-    assert gdb.ask(AskPlan(), Plan).plan == {"right": 1}
+    thread = answer(launcher, (RecipePlan({"stale": 1}), 0), (RecipePlan({"right": 1}), None))
+    assert gdb.ask(AskPlan(), RecipePlan).plan == {"right": 1}
     thread.join()
 
 

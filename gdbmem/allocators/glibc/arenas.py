@@ -29,7 +29,7 @@ class HeapCorrupt(TargetError):  # noqa: N818  (what it says is the condition)
 
 
 @dataclass(frozen=True)
-class Region:
+class HeapRegion:
     """Memory that holds one arena's chunks end to end."""
 
     start: int  # the first chunk
@@ -53,7 +53,7 @@ class ArenaState:
     system_bytes: int
     locked: bool
     fastbins: Sequence[int]
-    regions: list[Region] = field(default_factory=list)
+    regions: list[HeapRegion] = field(default_factory=list)
     unfound_bytes: int = 0  # in pieces that malloc counts, and that were not found
 
     @property
@@ -112,21 +112,23 @@ def _read_arena(memory: Memory, found: Found, address: int, number: int) -> Aren
 
 def _main_regions(
     memory: Memory, arena: ArenaState, parameters: Optional[Parameters], mappings: Sequence[Mapping]
-) -> list[Region]:
+) -> list[HeapRegion]:
     end = arena.top + arena.top_bytes
     heap = next((m for m in mappings if m.name == "[heap]"), None)
     start = parameters.sbrk_base if parameters is not None else heap.start if heap is not None else 0
     start = (start + 15) & ~15
     home = area_of(mappings, arena.top)
     if start and start <= arena.top and home is not None and home == area_of(mappings, start):
-        return [Region(start, arena.top, end, start)]
-    regions = [Region(low, high, high, low) for low, high in find_pieces(memory, mappings, arena.top, end)]
+        return [HeapRegion(start, arena.top, end, start)]
+    regions = [
+        HeapRegion(low, high, high, low) for low, high in find_pieces(memory, mappings, arena.top, end)
+    ]
     if not regions or regions[-1].end != end:
-        regions.append(Region(arena.top, arena.top, end, arena.top))
+        regions.append(HeapRegion(arena.top, arena.top, end, arena.top))
     else:
         regions[-1] = replace(regions[-1], limit=arena.top)
     if heap is not None and heap.start <= start < heap.end:
-        regions.insert(0, Region(start, heap.end, heap.end, start))
+        regions.insert(0, HeapRegion(start, heap.end, heap.end, start))
     return regions
 
 
@@ -135,10 +137,10 @@ def _heap_size(parameters: Optional[Parameters]) -> int:
     return 4 * parameters.huge_page if parameters is not None and parameters.huge_page else HEAP_MAX
 
 
-def _heap_regions(memory: Memory, found: Found, arena: ArenaState, heap_size: int) -> list[Region]:
+def _heap_regions(memory: Memory, found: Found, arena: ArenaState, heap_size: int) -> list[HeapRegion]:
     info_size = arena.address & (heap_size - 1)
     home = arena.address - info_size
-    regions: list[Region] = []
+    regions: list[HeapRegion] = []
     heap = arena.top & -heap_size
     while heap:
         try:
@@ -149,7 +151,7 @@ def _heap_regions(memory: Memory, found: Found, arena: ArenaState, heap_size: in
             raise HeapCorrupt(f"the heap at 0x{heap:x} of arena {arena.number} is not what malloc left there")
         first = arena.address + found.layout.state.size if heap == home else heap + info_size
         limit = arena.top if not regions else heap + size
-        regions.append(Region((first + 15) & ~15, limit, heap + size, heap))
+        regions.append(HeapRegion((first + 15) & ~15, limit, heap + size, heap))
         heap = previous
     return regions[::-1]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gdbmem.allocators.glibc import lockstep
 from gdbmem.allocators.glibc.chunks import HEADER, UNIT, ChunkTable
-from gdbmem.allocators.glibc.heap_tally import FREE, PAGE, STATES, Tally
+from gdbmem.allocators.glibc.heap_tally import FREE, PAGE, STATES, HeapTally
 from gdbmem.model.block_types import LIST, TREE, UNKNOWN, VECTOR
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
 
@@ -30,7 +30,7 @@ Ranges = Sequence[tuple[int, int]]
 
 
 @dataclass
-class Sums:
+class TypeSums:
     """Blocks, bytes and pinned bytes by key."""
 
     blocks: dict[Key, int] = field(default_factory=dict)
@@ -45,18 +45,18 @@ class Sums:
 
 def sort_blocks(
     memory: Memory,
-    tables: Sequence[tuple[ChunkTable, Tally]],
+    tables: Sequence[tuple[ChunkTable, HeapTally]],
     mmapped: Sequence[MmappedChunk],
     vectors: Sequence[int],
     files: Ranges,
     *,
     pure: bool = False,
-) -> Sums:
+) -> TypeSums:
     """Return the live blocks by what they hold.
 
     *vectors* are the addresses of vectors' elements, *files* the mapped files, where vtables are.
     """
-    sums = Sums()
+    sums = TypeSums()
     known = sorted(vectors)
     for table, tally in tables:
         if pure or not lockstep.available():
@@ -90,7 +90,12 @@ def _word(windows: WindowedMemory, address: int) -> int:
 
 
 def _plain(
-    memory: Memory, table: ChunkTable, tally: Tally, vectors: frozenset[int], files: Ranges, sums: Sums
+    memory: Memory,
+    table: ChunkTable,
+    tally: HeapTally,
+    vectors: frozenset[int],
+    files: Ranges,
+    sums: TypeSums,
 ) -> None:
     windows = WindowedMemory(memory)
     for number in range(len(table)):
@@ -131,7 +136,7 @@ def _is_list_node(windows: WindowedMemory, user: int) -> bool:
 
 
 def _quick(
-    memory: Memory, table: ChunkTable, tally: Tally, vectors: Sequence[int], files: Ranges, sums: Sums
+    memory: Memory, table: ChunkTable, tally: HeapTally, vectors: Sequence[int], files: Ranges, sums: TypeSums
 ) -> None:
     import numpy as np
 

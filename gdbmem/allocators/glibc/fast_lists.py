@@ -16,7 +16,7 @@ from gdbmem.allocators.glibc import lockstep
 from gdbmem.model.memory import Memory, MemoryUnreadable
 
 if TYPE_CHECKING:
-    from gdbmem.allocators.glibc.arenas import ArenaState, Region
+    from gdbmem.allocators.glibc.arenas import ArenaState, HeapRegion
 
 _LARGEST = 176  # of the chunks that mallopt(M_MXFAST) can have put into fastbins
 _WALKERS = 1 << 14
@@ -53,7 +53,7 @@ def read_fast_lists(memory: Memory, arena: ArenaState, protected: bool) -> Optio
 class _Nodes:
     """The chunks that may be in a fastbin, numbered by address, and where the link of each leads."""
 
-    def __init__(self, np: Any, regions: Sequence[Region]) -> None:
+    def __init__(self, np: Any, regions: Sequence[HeapRegion]) -> None:
         self.np = np
         self.starts = np.array([region.start for region in regions], dtype=np.int64)
         self.limits = np.array([region.limit for region in regions], dtype=np.int64)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Callable, Optional
 
 from gdbmem.allocators.glibc import lockstep, walk
-from gdbmem.allocators.glibc.arenas import ArenaState, HeapCorrupt, Region, read_arenas, resume
+from gdbmem.allocators.glibc.arenas import ArenaState, HeapCorrupt, HeapRegion, read_arenas, resume
 from gdbmem.allocators.glibc.caches import Caches, ThreadPointers, read_caches
 from gdbmem.allocators.glibc.damage import Break, Damage, check_lists, find_break, is_fencepost
-from gdbmem.allocators.glibc.heap_tally import CORRUPT, FENCEPOST, LIVE, Cached, Tally, trim_range
+from gdbmem.allocators.glibc.heap_tally import CORRUPT, FENCEPOST, LIVE, Cached, HeapTally, trim_range
 from gdbmem.allocators.glibc.layout import TCACHE_CHUNKS, LibcFacts
 from gdbmem.allocators.glibc.locate import Found, Parameters, locate, read_parameters
 from gdbmem.allocators.glibc.mmapped import MmappedChunk, find_mmapped
@@ -22,7 +22,7 @@ from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
 from gdbmem.text import plural
 from gdbmem.units import format_size
 
-Walker = Callable[[Memory, Tally, int, Cached], None]
+Walker = Callable[[Memory, HeapTally, int, Cached], None]
 _MOST_CHANGES = 4  # contradictions that one thread in malloc may leave for a moment
 _BEYOND = 1 << 64  # behind all that have an address of their own
 _MIN_TOP = 33  # systrim keeps MINSIZE + 1 bytes of top
@@ -33,7 +33,7 @@ class ArenaReading:
     """One arena with what the walk over each of its regions found."""
 
     state: ArenaState
-    tallies: list[Tally] = field(default_factory=list)
+    tallies: list[HeapTally] = field(default_factory=list)
     releasable: list[tuple[int, int]] = field(default_factory=list)  # pages that malloc_trim(0) gives back
     top: Optional[tuple[int, int]] = None  # free memory at the end that malloc_trim leaves alone
     overheads: list[tuple[int, int]] = field(default_factory=list)  # malloc's own structures
@@ -138,7 +138,7 @@ def _read(
 def _read_region(
     memory: Memory,
     arena: ArenaReading,
-    region: Region,
+    region: HeapRegion,
     cached: Cached,
     reading: HeapReading,
     walker: Walker,
@@ -149,7 +149,7 @@ def _read_region(
         arena.overheads.append((region.overhead_start, region.start))
     start = region.start
     while True:
-        tally = Tally(start, region.end, in_further_arena=not arena.state.is_main)
+        tally = HeapTally(start, region.end, in_further_arena=not arena.state.is_main)
         walker(memory, tally, region.limit, cached.between(start, region.end))
         at = tally.stopped_at
         reading.damages += [
@@ -194,7 +194,7 @@ def _skip_fenceposts(memory: Memory, address: int, end: int) -> int:
 
 
 def _take_top(
-    arena: ArenaReading, tally: Tally, region: Region, reading: HeapReading, break_end: int
+    arena: ArenaReading, tally: HeapTally, region: HeapRegion, reading: HeapReading, break_end: int
 ) -> None:
     """Add the top chunk, and say which of its pages malloc_trim would give back (glibc: systrim)."""
     begin = tally.pending or region.limit
@@ -211,7 +211,7 @@ def _take_top(
 
 
 def _note_corrupt(
-    memory: Memory, reading: HeapReading, arena: ArenaReading, tally: Tally, region: Region
+    memory: Memory, reading: HeapReading, arena: ArenaReading, tally: HeapTally, region: HeapRegion
 ) -> None:
     tally.stopped_why = CORRUPT
     found = find_break(memory, tally.last or tally.stopped_at, tally.stopped_at, region.limit)

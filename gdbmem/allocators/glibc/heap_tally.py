@@ -48,7 +48,7 @@ def _slice(addresses: Sequence[int], start: int, end: int) -> Sequence[int]:
 
 
 @dataclass
-class Tally:
+class HeapTally:
     """The sums of one region; `walk` and `lockstep` fill it, and must agree to the byte."""
 
     start: int

@@ -38,7 +38,7 @@ class Struct:
 
 
 @dataclass(frozen=True)
-class Layout:
+class MallocLayout:
     """The structures of one glibc."""
 
     state: Struct  # malloc_state
@@ -54,7 +54,7 @@ class LibcFacts:
     """Facts from a libc's file: the addresses of malloc's variables (as in the file), and their layout."""
 
     symbols: Mapping[str, int]
-    layout: Optional[Layout]
+    layout: Optional[MallocLayout]
 
 
 def parse_ptype(text: str) -> Optional[Struct]:

@@ -14,7 +14,7 @@ from gdbmem.allocators.glibc.layout import IS_MMAPPED, NON_MAIN_ARENA
 from gdbmem.model.memory import Memory, word_at, words_at
 
 if TYPE_CHECKING:
-    from gdbmem.allocators.glibc.heap_tally import Tally
+    from gdbmem.allocators.glibc.heap_tally import HeapTally
     from gdbmem.allocators.glibc.lockstep import Chunks
 
 _MASK = (1 << 64) - 1
@@ -34,7 +34,7 @@ def link_difference(address: int, forward: int, backward: int) -> int:
     return (mix(address, forward) - mix(backward, address)) & _MASK
 
 
-def check_chunk(tally: Tally, address: int, head: int, *, in_use: bool, is_last: bool) -> None:
+def check_chunk(tally: HeapTally, address: int, head: int, *, in_use: bool, is_last: bool) -> None:
     """Note the chunk at *address* where its flags can't be."""
     if head & IS_MMAPPED:
         tally.note_odd(address, _MMAPPED)
@@ -42,7 +42,7 @@ def check_chunk(tally: Tally, address: int, head: int, *, in_use: bool, is_last:
         tally.note_odd(address, _ARENA)
 
 
-def check_free(memory: Memory, tally: Tally, address: int, size: int) -> None:
+def check_free(memory: Memory, tally: HeapTally, address: int, size: int) -> None:
     """Check the free chunk at *address*, in plain Python."""
     forward, backward, next_size, previous_size = words_at(memory, address + 16, 4)
     foot = word_at(memory, address + size)
@@ -67,7 +67,7 @@ def _foot(foot: int) -> str:
 class LinkSums:
     """Does the same with numpy, block by block."""
 
-    def __init__(self, np: Any, tally: Tally, memory: Memory) -> None:
+    def __init__(self, np: Any, tally: HeapTally, memory: Memory) -> None:
         self.np, self.tally, self.memory = np, tally, memory
         self._factors = [np.uint64(factor) for factor in (_FIRST, _SECOND, _THIRD)]
 

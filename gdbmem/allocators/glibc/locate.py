@@ -12,8 +12,8 @@ from gdbmem.allocators.glibc.layout import (
     PARAMETERS,
     PREV_INUSE,
     STATES,
-    Layout,
     LibcFacts,
+    MallocLayout,
     Struct,
 )
 from gdbmem.linux.maps import Mapping
@@ -32,7 +32,7 @@ class Found:
     """Where malloc's variables are in this process."""
 
     main_arena: int
-    layout: Layout
+    layout: MallocLayout
     parameters: Optional[int]  # address of mp_
     source: str  # "debug information" or "layouts"
 
@@ -162,8 +162,8 @@ def _with_parameters(
     if heap is not None:
         for start, end in data:
             for address, parameters in _parameter_candidates(memory, start, end, heap):
-                return Found(state, Layout(struct, parameters), address, "layouts")
-    return Found(state, Layout(struct, PARAMETERS[0][1]), None, "layouts")
+                return Found(state, MallocLayout(struct, parameters), address, "layouts")
+    return Found(state, MallocLayout(struct, PARAMETERS[0][1]), None, "layouts")
 
 
 def _parameter_candidates(

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional
 
-from gdbmem.allocators.glibc.heap_tally import CORRUPT, ENDED, PAGE, Cached, Tally, why_stopped
+from gdbmem.allocators.glibc.heap_tally import CORRUPT, ENDED, PAGE, Cached, HeapTally, why_stopped
 from gdbmem.allocators.glibc.layout import IS_MMAPPED
 from gdbmem.allocators.glibc.link_sums import LinkSums
 from gdbmem.allocators.glibc.page_sums import PageSums
@@ -55,7 +55,7 @@ class Chunks:
     count: int  # units that were read
 
 
-def walk(memory: Memory, tally: Tally, limit: int, cached: Cached, *, block_bytes: int = BLOCK) -> None:
+def walk(memory: Memory, tally: HeapTally, limit: int, cached: Cached, *, block_bytes: int = BLOCK) -> None:
     """Do what `walk.walk` does, in numpy."""
     import numpy as np
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Optional
 
 from gdbmem.allocators.glibc.bins import bin_of, bin_text, bins_at
 from gdbmem.allocators.glibc.chunks import ChunkTable, chunk_table
-from gdbmem.allocators.glibc.heap_tally import Cached, Tally
+from gdbmem.allocators.glibc.heap_tally import Cached, HeapTally
 from gdbmem.allocators.glibc.layout import IS_MMAPPED, MIN_CHUNK, PREV_INUSE
 from gdbmem.allocators.glibc.link_sums import check_chunk, check_free
 from gdbmem.allocators.glibc.walk import walk
@@ -76,7 +76,7 @@ def _contradictions(memory: Memory, heap: HeapReading, chunk: Chunk) -> list[str
     if chunk.state in (TOP, MMAPPED, BROKEN):
         return []
     home = next(t for arena in heap.arenas for t in arena.tallies if t.start <= chunk.address < t.end)
-    scratch = Tally(chunk.address, chunk.address + MIN_CHUNK, in_further_arena=home.in_further_arena)
+    scratch = HeapTally(chunk.address, chunk.address + MIN_CHUNK, in_further_arena=home.in_further_arena)
     try:
         following = word_at(memory, chunk.address + chunk.size + 8)
         in_use = chunk.state != FREE
@@ -106,7 +106,7 @@ class _Region:
     memory: Memory
     heap: HeapReading
     arena: ArenaReading
-    tally: Tally
+    tally: HeapTally
     tables: Sequence[ChunkTable]
     pure: bool
 
@@ -169,7 +169,7 @@ class _Region:
     def _sound(self, start: int) -> Optional[ChunkTable]:
         """Return the chunks that follow a break, up to the next one."""
         limit = next(r.limit for r in self.arena.state.regions if r.start <= start < r.end)
-        tally = Tally(start, self.tally.end)
+        tally = HeapTally(start, self.tally.end)
         walk(self.memory, tally, limit, Cached())
         if tally.stopped_at <= start:
             return None

@@ -13,7 +13,7 @@ from gdbmem.allocators.glibc.heap_tally import (
     TCACHE,
     TRIM_KEEPS,
     Cached,
-    Tally,
+    HeapTally,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _SMALL = 1 << 13  # sizes below 128 KiB are counted by table, in units
 class PageSums:
     """Fills *tally*, block by block. Most chunks are live: what is added up one by one are the others."""
 
-    def __init__(self, np: Any, tally: Tally, cached: Cached, links: LinkSums) -> None:
+    def __init__(self, np: Any, tally: HeapTally, cached: Cached, links: LinkSums) -> None:
         self.np, self.tally, self.cached, self.links = np, tally, cached, links
         self.pages = np.frombuffer(tally.pages, dtype=np.uint16).reshape(-1, STATES)
         self.headers = np.frombuffer(tally.headers, dtype=np.uint16)

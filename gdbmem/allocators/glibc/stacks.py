@@ -22,7 +22,7 @@ _SAMPLE = 64  # descriptors that must agree on where the stack's bounds are
 
 
 @dataclass(frozen=True)
-class Stack:
+class ThreadStack:
     """One thread's stack; tid is None for a dead thread's that libc caches."""
 
     start: int
@@ -36,7 +36,7 @@ def find_stacks(
     threads: Sequence[ThreadPointers],
     known: Known,
     main: int,
-) -> list[Stack]:
+) -> list[ThreadStack]:
     """Return the stacks in libc's lists, whose heads are in *data*; *main* is the first thread's id.
 
     Empty where the lists can't be recognised: another libc, or a program without threads.
@@ -134,7 +134,7 @@ def _stack_field(memory: Memory, pointers: Sequence[int]) -> Optional[int]:
 
 def _stacks(
     memory: Memory, members: Sequence[int], field: Optional[int], pointers: dict[int, int]
-) -> list[Stack]:
+) -> list[ThreadStack]:
     """Return the stacks of a ring's members; none where one of them is no thread's descriptor."""
     if field is None:
         return []
@@ -146,7 +146,7 @@ def _stacks(
             return []
         if not _encloses(start, size, pointer):
             return []
-        stacks.append(Stack(start, start + size, pointers.get(pointer)))
+        stacks.append(ThreadStack(start, start + size, pointers.get(pointer)))
     return stacks
 
 

@@ -12,7 +12,7 @@ from gdbmem.allocators.glibc.heap_tally import (
     STATES,
     TCACHE,
     Cached,
-    Tally,
+    HeapTally,
     why_stopped,
 )
 from gdbmem.allocators.glibc.layout import IS_MMAPPED, MIN_CHUNK, NON_MAIN_ARENA
@@ -22,7 +22,7 @@ from gdbmem.model.memory import Memory, word_at
 BLOCK = 1 << 24
 
 
-def walk(memory: Memory, tally: Tally, limit: int, cached: Cached, *, block_bytes: int = BLOCK) -> None:
+def walk(memory: Memory, tally: HeapTally, limit: int, cached: Cached, *, block_bytes: int = BLOCK) -> None:
     """Walk from ``tally.start`` to *limit* (the top chunk, or the end of an older heap) and fill *tally*.
 
     Stops early at a fencepost or where a size can't be, and says so in ``tally.stopped_at`` and ``_why``.
@@ -53,7 +53,7 @@ def _walk_block(
     base: int,
     address: int,
     limit: int,
-    tally: Tally,
+    tally: HeapTally,
     states: dict[int, int],
     memory: Memory,
     live: list[tuple[int, int]],
@@ -84,7 +84,7 @@ def _walk_block(
     return address
 
 
-def _count(tally: Tally, state: int, address: int, size: int, live: list[tuple[int, int]]) -> None:
+def _count(tally: HeapTally, state: int, address: int, size: int, live: list[tuple[int, int]]) -> None:
     tally.chunks[state] += 1
     tally.bytes[state] += size
     counts = tally.sizes.get(size)
@@ -105,7 +105,7 @@ def _count(tally: Tally, state: int, address: int, size: int, live: list[tuple[i
         tally.end_run(address)
 
 
-def _share_pins(tally: Tally, live: list[tuple[int, int]], end: int) -> list[tuple[int, int]]:
+def _share_pins(tally: HeapTally, live: list[tuple[int, int]], end: int) -> list[tuple[int, int]]:
     """Charge the free bytes of each page before page *end* to the live chunks on it, in equal shares.
 
     Returns what is on the pages beyond: what follows there may be free.

@@ -8,7 +8,7 @@ from gdbmem.model.containers import Survey
 
 
 @dataclass(frozen=True)
-class Growth:
+class ContainerGrowth:
     """The change of one path between two scans."""
 
     path: str
@@ -18,7 +18,7 @@ class Growth:
     delta_bytes: int
 
 
-def growth(before: Survey, after: Survey) -> list[Growth]:
+def growth(before: Survey, after: Survey) -> list[ContainerGrowth]:
     """Return the paths whose size or bytes changed, the largest change first."""
     old = {(c.path, c.type_name): c for c in before.containers}
     new = {(c.path, c.type_name): c for c in after.containers}
@@ -28,5 +28,5 @@ def growth(before: Survey, after: Survey) -> list[Growth]:
         delta = (now.held_bytes if now else 0) - (was.held_bytes if was else 0)
         sizes = was.size if was else 0, now.size if now else 0
         if delta or sizes[0] != sizes[1]:
-            rows.append(Growth(*key, *sizes, delta))
+            rows.append(ContainerGrowth(*key, *sizes, delta))
     return sorted(rows, key=lambda row: -abs(row.delta_bytes))

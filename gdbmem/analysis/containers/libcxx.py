@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Callable
 from gdbmem.analysis.containers.plans import Unsound
 
 if TYPE_CHECKING:
-    from gdbmem.analysis.containers.plans import Plan
+    from gdbmem.analysis.containers.plans import TypePlan
     from gdbmem.analysis.containers.survey import Surveyor
 
 _MOST_BYTES = 1 << 46
@@ -30,7 +30,7 @@ def block_elements(element_size: int) -> int:
     return _BLOCK // element_size if element_size < 256 else 16
 
 
-def read_string(survey: Surveyor, path: str, plan: Plan, address: int, depth: int) -> None:
+def read_string(survey: Surveyor, path: str, plan: TypePlan, address: int, depth: int) -> None:
     """Read a string: capacity (lowest bit: it is long), size, data; or size and characters in place."""
     first, size, data = survey.words(address, 3)
     if first & 1:
@@ -39,7 +39,7 @@ def read_string(survey: Surveyor, path: str, plan: Plan, address: int, depth: in
         _short_string(survey, path, plan, (first & 0xFF) >> 1)
 
 
-def read_other_string(survey: Surveyor, path: str, plan: Plan, address: int, depth: int) -> None:
+def read_other_string(survey: Surveyor, path: str, plan: TypePlan, address: int, depth: int) -> None:
     """Read a string of the alternate layout: data, size, capacity (highest bit: it is long)."""
     data, size, last = survey.words(address, 3)
     if last >> 63:
@@ -48,21 +48,21 @@ def read_other_string(survey: Surveyor, path: str, plan: Plan, address: int, dep
         _short_string(survey, path, plan, last >> 56)
 
 
-def _long_string(survey: Surveyor, path: str, plan: Plan, data: int, size: int, room: int) -> None:
+def _long_string(survey: Surveyor, path: str, plan: TypePlan, data: int, size: int, room: int) -> None:
     width = plan.element_size
     if not size < room < _MOST_BYTES or not data or not survey.readable(data, room * width):
         raise Unsound
     survey.note(path, plan, size, room - 1, room * width, (room - 1 - size) * width)
 
 
-def _short_string(survey: Surveyor, path: str, plan: Plan, size: int) -> None:
+def _short_string(survey: Surveyor, path: str, plan: TypePlan, size: int) -> None:
     room = min_capacity(plan.element_size)
     if size >= room:
         raise Unsound
     survey.note(path, plan, size, room - 1, 0, 0)
 
 
-def read_bits(survey: Surveyor, path: str, plan: Plan, address: int, depth: int) -> None:
+def read_bits(survey: Surveyor, path: str, plan: TypePlan, address: int, depth: int) -> None:
     """Read a vector<bool>: its words, how many bits it has, how many words there is room for."""
     begin, count, words = survey.words(address, 3)
     if words >= _MOST_BYTES >> 3 or count > 64 * words or (words and not survey.readable(begin, 8 * words)):
@@ -70,7 +70,7 @@ def read_bits(survey: Surveyor, path: str, plan: Plan, address: int, depth: int)
     survey.note_bits(path, plan, count, 8 * words)
 
 
-def read_deque(survey: Surveyor, path: str, plan: Plan, address: int, depth: int) -> None:
+def read_deque(survey: Surveyor, path: str, plan: TypePlan, address: int, depth: int) -> None:
     """Read a deque: the table of its blocks (first, begin, end, limit), where it starts in them, its size."""
     first, begin, end, limit, start, count = survey.words(address, 6)
     size, each = plan.element_size, block_elements(plan.element_size)
@@ -89,7 +89,7 @@ def read_deque(survey: Surveyor, path: str, plan: Plan, address: int, depth: int
         survey.elements(path, plan, block + (low - number * each) * size, high - low, depth)
 
 
-def read_list(survey: Surveyor, path: str, plan: Plan, address: int, depth: int) -> None:
+def read_list(survey: Surveyor, path: str, plan: TypePlan, address: int, depth: int) -> None:
     """Read a list: the node before the first (previous, next), and its size."""
     before, following, count = survey.words(address, 3)
     if not following or count > _MOST or (following == address) != (count == 0):
@@ -100,7 +100,7 @@ def read_list(survey: Surveyor, path: str, plan: Plan, address: int, depth: int)
     survey.chain(path, plan, following, address, count, depth, link=8)
 
 
-def read_tree(survey: Surveyor, path: str, plan: Plan, address: int, depth: int) -> None:
+def read_tree(survey: Surveyor, path: str, plan: TypePlan, address: int, depth: int) -> None:
     """Read a map or set: the leftmost node, the root, the size; nodes are left, right, parent, colour, value."""
     leftmost, root, count = survey.words(address, 3)
     header = address + 8
@@ -112,7 +112,7 @@ def read_tree(survey: Surveyor, path: str, plan: Plan, address: int, depth: int)
     survey.nodes(path, plan, root, count, depth, children=0)
 
 
-Reader = Callable[["Surveyor", str, "Plan", int, int], None]
+Reader = Callable[["Surveyor", str, "TypePlan", int, int], None]
 READERS: dict[str, Reader] = {
     "libcxx_string": read_string,
     "libcxx_other_string": read_other_string,

@@ -11,7 +11,7 @@ class Unsound(Exception):  # noqa: N818  (it is counted)
 
 
 @dataclass
-class Plan:
+class TypePlan:
     """The parts of a type; *kind* says how it is read."""
 
     # struct, vector, bits, string, deque, list, forward, tree, hash, unique, owned_array, shared, optional, array,
@@ -19,12 +19,12 @@ class Plan:
     kind: str
     type_name: str
     size: int  # of an object of this type
-    element: Optional[Plan] = None  # what elements hold; None where that is nothing of interest
+    element: Optional[TypePlan] = None  # what elements hold; None where that is nothing of interest
     element_size: int = 0
     element_offset: int = 0  # of the value in a node; of an owned array the bytes before its first element
     node_size: int = 0
     count: int = 0  # of an array; of a shared_ptr the bytes of its counts
-    fields: list[tuple[int, str, Plan]] = field(
+    fields: list[tuple[int, str, TypePlan]] = field(
         default_factory=list
     )  # offset (of a variant: index), name, plan
     has_virtual_base: bool = False
@@ -58,7 +58,7 @@ class Plan:
 class Resolved:
     """The dynamic type of an object."""
 
-    plan: Plan
+    plan: TypePlan
     offset: int = 0  # from its beginning to the part that was pointed to
     is_outside: bool = False  # of what an any holds: in a block of its own
 

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Callable
 from gdbmem.analysis.containers.plans import Unsound
 
 if TYPE_CHECKING:
-    from gdbmem.analysis.containers.plans import Plan
+    from gdbmem.analysis.containers.plans import TypePlan
     from gdbmem.analysis.containers.survey import Surveyor
 
 _LEFT_OVER = 40  # by less is a block of glibc's malloc larger than what was asked for, header included
 
 
-def read_unique(survey: Surveyor, path: str, plan: Plan, address: int, depth: int) -> None:
+def read_unique(survey: Surveyor, path: str, plan: TypePlan, address: int, depth: int) -> None:
     """Read a unique_ptr: a pointer."""
     _owned(survey, path, plan, survey.words(address, 1)[0], 0, depth)
 
 
-def _owned(survey: Surveyor, path: str, plan: Plan, target: int, control: int, depth: int) -> None:
+def _owned(survey: Surveyor, path: str, plan: TypePlan, target: int, control: int, depth: int) -> None:
     """Add the object at *target* that a smart pointer owns, and look into it; *control*: its counts' address."""
     if not target:
         return
@@ -43,7 +43,7 @@ def _owned(survey: Surveyor, path: str, plan: Plan, target: int, control: int, d
         survey.later(survey.visit_inside, *found, depth + 1)
 
 
-def read_owned_array(survey: Surveyor, path: str, plan: Plan, address: int, depth: int) -> None:
+def read_owned_array(survey: Surveyor, path: str, plan: TypePlan, address: int, depth: int) -> None:
     """Read what a unique_ptr<T[]> owns: how many elements there are stands before those that are destroyed.
 
     Nothing else tells it: where the block of glibc's malloc isn't as large as they need, it is not known.
@@ -64,7 +64,7 @@ def read_owned_array(survey: Surveyor, path: str, plan: Plan, address: int, dept
     survey.elements(path, plan, target, count, depth)
 
 
-def read_shared(survey: Surveyor, path: str, plan: Plan, address: int, depth: int) -> None:
+def read_shared(survey: Surveyor, path: str, plan: TypePlan, address: int, depth: int) -> None:
     """Read a shared_ptr: a pointer, and where the counts are."""
     target, control = survey.words(address, 2)
     if not target or not control:
@@ -76,7 +76,7 @@ def read_shared(survey: Surveyor, path: str, plan: Plan, address: int, depth: in
     _owned(survey, path, plan, target, control, depth)
 
 
-Reader = Callable[["Surveyor", str, "Plan", int, int], None]
+Reader = Callable[["Surveyor", str, "TypePlan", int, int], None]
 OWNER_READERS: dict[str, Reader] = {
     "unique": read_unique,
     "owned_array": read_owned_array,

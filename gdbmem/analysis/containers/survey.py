@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
 from gdbmem.analysis.containers.libcxx import READERS
-from gdbmem.analysis.containers.plans import Plan, Unsound
+from gdbmem.analysis.containers.plans import TypePlan, Unsound
 from gdbmem.analysis.containers.smart_pointers import OWNER_READERS
 from gdbmem.analysis.containers.uncounted import not_read, not_sound, ranked
 from gdbmem.analysis.containers.variants import ONE_OF_READERS
@@ -76,7 +76,7 @@ class Surveyor:
             "unread": self._unread,
         }  # fmt: skip
 
-    def visit(self, path: str, plan: Plan, address: int, *, is_target: bool = False) -> None:
+    def visit(self, path: str, plan: TypePlan, address: int, *, is_target: bool = False) -> None:
         """Follow the variable *path* of type *plan* at *address*; *is_target*: it was referred to."""
         try:
             found = self.object_at(path, plan, address) if is_target else (path, plan, address)
@@ -110,7 +110,7 @@ class Surveyor:
         found.sort(key=lambda c: (-c.held_bytes, c.path))
         return Survey(found, [*notices, *cut], unread=unread, unsound=unsound)
 
-    def _visit(self, path: str, plan: Plan, address: int, depth: int) -> None:
+    def _visit(self, path: str, plan: TypePlan, address: int, depth: int) -> None:
         if plan.kind not in ("pointer", "array", "optional") and not self.is_new(address, plan.type_name):
             return  # reached before: from another variable, or by a cycle
         if depth > DEEPEST:
@@ -126,14 +126,14 @@ class Surveyor:
             if plan.kind not in _NO_CONTAINERS and self._is_made(plan, address):
                 self._note_unsound(path, plan)
 
-    def _is_made(self, plan: Plan, address: int) -> bool:
+    def _is_made(self, plan: TypePlan, address: int) -> bool:
         """Tell whether anything is in the object: before they are made globals are all zeros."""
         try:
             return any(self.words(address, max(min(plan.size // 8, _OBJECT_WORDS), 1)))
         except MemoryUnreadable:
             return False  # there is no object at all
 
-    def _note_unsound(self, path: str, plan: Plan) -> None:
+    def _note_unsound(self, path: str, plan: TypePlan) -> None:
         key = path, plan.type_name
         self._unsound_objects[key] = self._unsound_objects.get(key, 0) + 1
 
@@ -156,7 +156,7 @@ class Surveyor:
         """Return the unsigned number of *size* bytes at *address*; raises MemoryUnreadable."""
         return int.from_bytes(self._memory.read(address, size), "little")
 
-    def visit_inside(self, path: str, plan: Plan, address: int, depth: int) -> None:
+    def visit_inside(self, path: str, plan: TypePlan, address: int, depth: int) -> None:
         """Follow what lies at *address* in an object that is being read."""
         self._visit(path, plan, address, depth)
 
@@ -171,18 +171,18 @@ class Surveyor:
             return False
         return True
 
-    def note(self, path: str, plan: Plan, size: int, capacity: int, held: int, slack: int) -> None:
+    def note(self, path: str, plan: TypePlan, size: int, capacity: int, held: int, slack: int) -> None:
         """Add one container; *held* and *slack* are bytes."""
         self._noted = _Sum(1, size, capacity, held, slack)
         self._sums.setdefault((path, plan.type_name), _Sum()).add(self._noted)
 
-    def _take_back(self, path: str, plan: Plan, noted: _Sum) -> None:
+    def _take_back(self, path: str, plan: TypePlan, noted: _Sum) -> None:
         """Count what was *noted* as unsound instead: its nodes lead nowhere."""
         path = path.removesuffix("[*]")
         self._sums[path, plan.type_name].add(noted, -1)
         self._note_unsound(path, plan)
 
-    def object_at(self, path: str, plan: Plan, address: int) -> Optional[tuple[str, Plan, int]]:
+    def object_at(self, path: str, plan: TypePlan, address: int) -> Optional[tuple[str, TypePlan, int]]:
         """Return path, plan and address of the whole object whose part of type *plan* is at *address*.
 
         None where no object of such a class is there.
@@ -203,26 +203,26 @@ class Surveyor:
         """Have *look* called when all that is nearer to a variable has been looked into."""
         self._later.append((look, self._paths.setdefault(path, path), *arguments))
 
-    def elements(self, path: str, plan: Plan, start: int, count: int, depth: int) -> None:
+    def elements(self, path: str, plan: TypePlan, start: int, count: int, depth: int) -> None:
         """Look into *count* elements that lie end to end."""
         if self._looks_into(path, plan, count):
             self.later(self._elements, f"{path}[*]", plan, start, min(count, MOST_ELEMENTS), depth + 1)
 
-    def _looks_into(self, path: str, plan: Plan, count: int) -> bool:
+    def _looks_into(self, path: str, plan: TypePlan, count: int) -> bool:
         if plan.element is None or not count or not plan.element.holds():
             return False
         if count > MOST_ELEMENTS:
             self._cut.add(path)
         return True
 
-    def _elements(self, path: str, plan: Plan, start: int, count: int, depth: int) -> None:
+    def _elements(self, path: str, plan: TypePlan, start: int, count: int, depth: int) -> None:
         assert plan.element is not None
         for address in range(start, start + count * plan.element_size, plan.element_size):
             self._visit(path, plan.element, address, depth)
 
     # -- one method a kind --------------------------------------------------------------------------------
 
-    def _struct(self, path: str, plan: Plan, address: int, depth: int) -> None:
+    def _struct(self, path: str, plan: TypePlan, address: int, depth: int) -> None:
         for offset, name, inner in plan.fields:
             self._visit(f"{path}.{name}" if name else path, inner, address + offset, depth)
         # Where a virtual base lies only the whole object tells, which is looked into then, once.
@@ -230,20 +230,20 @@ class Surveyor:
         if whole is not None and self.is_new(whole[2], "whole"):
             self._struct(path, whole[1], whole[2], depth)
 
-    def _array(self, path: str, plan: Plan, address: int, depth: int) -> None:
+    def _array(self, path: str, plan: TypePlan, address: int, depth: int) -> None:
         self.elements(path, plan, address, plan.count, depth)
 
-    def _pointer(self, path: str, plan: Plan, address: int, depth: int) -> None:
+    def _pointer(self, path: str, plan: TypePlan, address: int, depth: int) -> None:
         target = self.words(address, 1)[0]
         found = self.object_at(path, plan.element, target) if target and plan.element is not None else None
         if found is not None and self.readable(found[2], found[1].size):
             self.later(self._visit, *found, depth + 1)
 
-    def _optional(self, path: str, plan: Plan, address: int, depth: int) -> None:
+    def _optional(self, path: str, plan: TypePlan, address: int, depth: int) -> None:
         if plan.element is not None and self._memory.read(address + plan.element.size, 1) == b"\1":
             self._visit(path, plan.element, address, depth)
 
-    def _vector(self, path: str, plan: Plan, address: int, depth: int) -> None:
+    def _vector(self, path: str, plan: TypePlan, address: int, depth: int) -> None:
         begin, end, limit = self.words(address, 3)
         size = plan.element_size
         if not begin <= end <= limit < begin + _MOST_BYTES or (end - begin) % size or (limit - begin) % size:
@@ -254,7 +254,7 @@ class Surveyor:
         self.note(path, plan, count, capacity, limit - begin, limit - end)
         self.elements(path, plan, begin, count, depth)
 
-    def _bits(self, path: str, plan: Plan, address: int, depth: int) -> None:
+    def _bits(self, path: str, plan: TypePlan, address: int, depth: int) -> None:
         # vector<bool>: two iterators, each a word's address and a bit's number, and the end of the words.
         begin, first, last_word, last, limit = self.words(address, 5)
         first, last = first & 0xFFFFFFFF, last & 0xFFFFFFFF
@@ -267,11 +267,11 @@ class Surveyor:
             raise Unsound
         self.note_bits(path, plan, count, limit - begin)
 
-    def note_bits(self, path: str, plan: Plan, count: int, held: int) -> None:
+    def note_bits(self, path: str, plan: TypePlan, count: int, held: int) -> None:
         """Add a vector<bool> of *count* bits in *held* bytes of whole words."""
         self.note(path, plan, count, 8 * held, held, held - -(-count // 64) * 8)
 
-    def _string(self, path: str, plan: Plan, address: int, depth: int) -> None:
+    def _string(self, path: str, plan: TypePlan, address: int, depth: int) -> None:
         data, length, capacity = self.words(address, 3)
         width = plan.element_size
         if data == address + 16:  # short: it is in the object itself
@@ -284,7 +284,7 @@ class Surveyor:
             raise Unsound
         self.note(path, plan, length, capacity, held, (capacity - length) * width)
 
-    def _deque(self, path: str, plan: Plan, address: int, depth: int) -> None:
+    def _deque(self, path: str, plan: TypePlan, address: int, depth: int) -> None:
         table, slots, *ends = self.words(address, 10)
         first, _, first_end, first_node, last, last_begin, _, last_node = ends
         size = plan.element_size
@@ -310,7 +310,7 @@ class Surveyor:
             high = last if number == nodes - 1 else start + per_node * size
             self.elements(path, plan, low, (high - low) // size, depth)
 
-    def _list(self, path: str, plan: Plan, address: int, depth: int) -> None:
+    def _list(self, path: str, plan: TypePlan, address: int, depth: int) -> None:
         following, before, count = self.words(address, 3)
         if not following or count > 1 << 40 or (following == address) != (count == 0):
             raise Unsound
@@ -319,7 +319,7 @@ class Surveyor:
         self.note(path, plan, count, count, count * plan.node_size, 0)
         self.chain(path, plan, following, address, count, depth)
 
-    def _forward(self, path: str, plan: Plan, address: int, depth: int) -> None:
+    def _forward(self, path: str, plan: TypePlan, address: int, depth: int) -> None:
         first = node = self.words(address, 1)[0]
         seen: set[int] = set()
         while node and node not in seen and len(seen) < MOST_ELEMENTS:
@@ -332,18 +332,18 @@ class Surveyor:
         self.note(path, plan, len(seen), len(seen), len(seen) * plan.node_size, 0)
         self.chain(path, plan, first, 0, len(seen), depth)
 
-    def _unread(self, path: str, plan: Plan, address: int, depth: int) -> None:
+    def _unread(self, path: str, plan: TypePlan, address: int, depth: int) -> None:
         if plan.element is not None and not plan.element.holds():
             return  # it may hold numbers and the like, in itself
         if self._is_made(plan, address):
             self.unread_object(path, plan)
 
-    def unread_object(self, path: str, plan: Plan) -> None:
+    def unread_object(self, path: str, plan: TypePlan) -> None:
         key = path, plan.type_name
         self._unread_objects[key] = self._unread_objects.get(key, 0) + 1
 
     def chain(
-        self, path: str, plan: Plan, node: int, end: int, count: int, depth: int, *, link: int = 0
+        self, path: str, plan: TypePlan, node: int, end: int, count: int, depth: int, *, link: int = 0
     ) -> None:
         """Look into *count* nodes, just noted, from *node* on, each with a pointer to the next one at *link*."""
         if self._looks_into(path, plan, count):
@@ -357,7 +357,7 @@ class Surveyor:
             yield node
             node = self.words(node + link, 1)[0]
 
-    def nodes(self, path: str, plan: Plan, root: int, count: int, depth: int, *, children: int) -> None:
+    def nodes(self, path: str, plan: TypePlan, root: int, count: int, depth: int, *, children: int) -> None:
         """Look into a tree of *count* nodes, just noted, each with two pointers to its children at *children*."""
         if self._looks_into(path, plan, count):
             nodes = self._branching(root, min(count, MOST_ELEMENTS), children)
@@ -372,7 +372,7 @@ class Surveyor:
             yield node
             stack += [child for child in self.words(node + children, 2) if child]
 
-    def _each(self, path: str, plan: Plan, nodes: Iterator[int], depth: int, noted: _Sum) -> None:
+    def _each(self, path: str, plan: TypePlan, nodes: Iterator[int], depth: int, noted: _Sum) -> None:
         assert plan.element is not None
         try:
             for node in nodes:
@@ -380,7 +380,7 @@ class Surveyor:
         except (Unsound, MemoryUnreadable):
             self._take_back(path, plan, noted)
 
-    def _tree(self, path: str, plan: Plan, address: int, depth: int) -> None:
+    def _tree(self, path: str, plan: TypePlan, address: int, depth: int) -> None:
         # address: comparator (padded), then the header node: color, parent, left, right; then the count.
         header = address + 8
         _, root, leftmost, _, count = self.words(header, 5)
@@ -391,7 +391,7 @@ class Surveyor:
         self.note(path, plan, count, count, count * plan.node_size, 0)
         self.nodes(path, plan, root, count, depth, children=16)
 
-    def _hash(self, path: str, plan: Plan, address: int, depth: int) -> None:
+    def _hash(self, path: str, plan: TypePlan, address: int, depth: int) -> None:
         table, buckets, first, count = self.words(address, 4)
         if not buckets or buckets > 1 << 40 or count > 1 << 40 or (first == 0) != (count == 0):
             raise Unsound

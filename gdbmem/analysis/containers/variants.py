@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Callable
 
 if TYPE_CHECKING:
-    from gdbmem.analysis.containers.plans import Plan
+    from gdbmem.analysis.containers.plans import TypePlan
     from gdbmem.analysis.containers.survey import Surveyor
 
 
-def read_variant(survey: Surveyor, path: str, plan: Plan, address: int, depth: int) -> None:
+def read_variant(survey: Surveyor, path: str, plan: TypePlan, address: int, depth: int) -> None:
     """Look into the alternative that a variant holds; one without a value has an index that is none's."""
     held = survey.number(address + plan.element_offset, plan.element_size)
     for index, _, inner in plan.fields:
@@ -20,7 +20,7 @@ def read_variant(survey: Surveyor, path: str, plan: Plan, address: int, depth: i
             survey.visit_inside(inside(path, inner), inner, address, depth)
 
 
-def read_any(survey: Surveyor, path: str, plan: Plan, address: int, depth: int) -> None:
+def read_any(survey: Surveyor, path: str, plan: TypePlan, address: int, depth: int) -> None:
     """Add the object that an any holds, and look into it: in place where it is small, else in a block."""
     manager = survey.words(address, 1)[0]
     if not manager or plan.resolve is None:
@@ -40,10 +40,10 @@ def read_any(survey: Surveyor, path: str, plan: Plan, address: int, depth: int) 
     survey.later(survey.visit_inside, inside(path, found.plan), found.plan, target, depth + 1)
 
 
-def inside(path: str, plan: Plan) -> str:
+def inside(path: str, plan: TypePlan) -> str:
     """Return the path of what an object at *path* holds: fields of several types may have one name."""
     return f"{path}.({plan.type_name})" if plan.kind == "struct" else path
 
 
-Reader = Callable[["Surveyor", str, "Plan", int, int], None]
+Reader = Callable[["Surveyor", str, "TypePlan", int, int], None]
 ONE_OF_READERS: dict[str, Reader] = {"variant": read_variant, "any": read_any}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 
-from gdbmem.allocators.glibc.heap_tally import FASTBIN, FREE, LIVE, TCACHE, Tally
+from gdbmem.allocators.glibc.heap_tally import FASTBIN, FREE, LIVE, TCACHE, HeapTally
 from gdbmem.linux.maps import Mapping
 from gdbmem.linux.pages import PAGE, Ranges
 from gdbmem.model.ledger import LAZILY_FREED, Share
@@ -60,7 +60,7 @@ class Division:
         return total
 
     def claim_tally(
-        self, tally: Tally, end: int, releasable: Sequence[tuple[int, int]], keys: dict[str, Key]
+        self, tally: HeapTally, end: int, releasable: Sequence[tuple[int, int]], keys: dict[str, Key]
     ) -> dict[str, int]:
         """Divide a heap region among live, free, … by the bytes on its resident pages.
 
@@ -87,7 +87,7 @@ class Division:
         return totals
 
     def _releasable(
-        self, tally: Tally, ranges: Sequence[tuple[int, int]], low: int, high: int
+        self, tally: HeapTally, ranges: Sequence[tuple[int, int]], low: int, high: int
     ) -> tuple[int, int]:
         """Return the resident bytes of *ranges* in ``[low, high)``, and those among them that are in fastbins."""
         total = cached = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
-from gdbmem.allocators.glibc.heap_tally import FASTBIN, FREE, LIVE, PAGE, TCACHE, Tally
+from gdbmem.allocators.glibc.heap_tally import FASTBIN, FREE, LIVE, PAGE, TCACHE, HeapTally
 from gdbmem.linux.pages import Ranges
 from gdbmem.model.heap_map import HeapMap, MapRegion
 from gdbmem.text import plural
@@ -30,7 +30,7 @@ def map_heap(heap: HeapReading, resident: Ranges, *, most_cells: int = MOST_CELL
     return HeapMap(cell, sorted(regions, key=lambda region: region.start))
 
 
-def _region(arena: ArenaReading, tally: Tally, resident: Ranges, cell: int) -> MapRegion:
+def _region(arena: ArenaReading, tally: HeapTally, resident: Ranges, cell: int) -> MapRegion:
     number = arena.state.number
     releasable = Ranges(arena.releasable)
     # What follows a chunk that can't be is not known.
@@ -42,7 +42,7 @@ def _region(arena: ArenaReading, tally: Tally, resident: Ranges, cell: int) -> M
     return MapRegion(f"arena {number}" if number else "main heap", tally.start, end, cells)
 
 
-def _cell(tally: Tally, resident: Ranges, releasable: Ranges, low: int, high: int) -> list[int]:
+def _cell(tally: HeapTally, resident: Ranges, releasable: Ranges, low: int, high: int) -> list[int]:
     pieces = list(resident.overlaps(low, high))
     sums, _ = tally.sums(pieces)
     whole = sum(sums)

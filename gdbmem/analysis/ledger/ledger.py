@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Callable, Optional
 from gdbmem.allocators.glibc.caches import ThreadPointers
 from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
 from gdbmem.allocators.glibc.heap_tally import FASTBIN, FREE, LIVE, TCACHE
-from gdbmem.allocators.glibc.stacks import Stack
+from gdbmem.allocators.glibc.stacks import ThreadStack
 from gdbmem.allocators.others import Recognised, owner_of
 from gdbmem.analysis.ledger.division import Division, Key
 from gdbmem.analysis.ledger.remedies import simulate_remedies
@@ -27,7 +27,7 @@ _LISTED = 8  # mappings or files named in an entry's detail
 
 
 @dataclass
-class Reading:
+class ProcessImage:
     """All that was read of one process (or core), before it is divided."""
 
     program: str
@@ -38,20 +38,20 @@ class Reading:
     threads: Sequence[ThreadPointers]
     images: Sequence[Image] = ()
     heap: Optional[HeapReading] = None
-    stacks: Sequence[Stack] = ()
+    stacks: Sequence[ThreadStack] = ()
     others: Recognised = field(default_factory=Recognised)
     beside: MappingType[str, int] = field(default_factory=dict)
     notices: list[Notice] = field(default_factory=list)
     open: Callable[[str], BinaryIO] = open_regular  # a file that is loaded
 
 
-def build_ledger(reading: Reading, *, pause_seconds: Optional[float] = None) -> Ledger:
+def build_ledger(reading: ProcessImage, *, pause_seconds: Optional[float] = None) -> Ledger:
     """Divide the resident set of *reading*; the result's entries add up to each mapping's Rss."""
-    return _Builder(reading).build(pause_seconds)
+    return _LedgerBuilder(reading).build(pause_seconds)
 
 
-class _Builder:
-    def __init__(self, reading: Reading) -> None:
+class _LedgerBuilder:
+    def __init__(self, reading: ProcessImage) -> None:
         self.reading = reading
         self.division = Division(reading.mappings, reading.resident)
         self.allocated: dict[Key, int] = {}

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
-from gdbmem.allocators.glibc.heap_tally import FASTBIN, FREE, LIVE, PAGE, STATES, TCACHE, Tally
+from gdbmem.allocators.glibc.heap_tally import FASTBIN, FREE, LIVE, PAGE, STATES, TCACHE, HeapTally
 from gdbmem.linux.pages import Ranges
 from gdbmem.model.ledger import Ledger
 from gdbmem.model.remedies import TRIM, Remedy
@@ -139,7 +139,7 @@ def _room(arena: ArenaReading, heap: HeapReading, resident: Ranges) -> _Room:
     return room
 
 
-def _pages_to_last_live(tally: Tally) -> int:
+def _pages_to_last_live(tally: HeapTally) -> int:
     """Return the number of pages up to the last one that a live block lies on."""
     live = tally.pages[LIVE::STATES]
     count = len(live)
@@ -150,7 +150,7 @@ def _pages_to_last_live(tally: Tally) -> int:
     return count
 
 
-def _cached_pages(tally: Tally, resident: Ranges) -> Iterator[tuple[int, int]]:
+def _cached_pages(tally: HeapTally, resident: Ranges) -> Iterator[tuple[int, int]]:
     """Yield each resident page with blocks in tcaches, and their bytes on it."""
     if not tally.bytes[TCACHE]:
         return

@@ -12,7 +12,7 @@ from gdbmem.analysis.profiles.query import matches
 from gdbmem.analysis.profiles.samples import is_met, of_one_process, samples_off, sampling_error
 from gdbmem.model.calltree import PRUNED, Frame
 from gdbmem.model.diff import Diff
-from gdbmem.model.expectation import BLOCKS, Expectation, Verdict
+from gdbmem.model.expectation import BLOCKS, Expectation, ExpectationVerdict
 from gdbmem.model.ledger import Ledger
 from gdbmem.model.snapshot import HEAP_BYTES, memory_noun
 from gdbmem.text import plural, printable
@@ -34,7 +34,7 @@ class _Measured:
     sampling: int = 0  # how far samples may lead astray
 
 
-def judge(expectation: Expectation, diff: Diff, known: Sequence[re.Pattern[str]] = ()) -> Verdict:
+def judge(expectation: Expectation, diff: Diff, known: Sequence[re.Pattern[str]] = ()) -> ExpectationVerdict:
     """Compare *diff* of one program's snapshots, less the *known* and accepted paths, with *expectation*.
 
     What may be hidden counts against it; what samples can't tell is not judged. Where no path matches
@@ -58,7 +58,7 @@ def judge(expectation: Expectation, diff: Diff, known: Sequence[re.Pattern[str]]
     else:
         excess, hidden = limit - delta, measured.hidden_before
     met = is_met(excess, hidden=hidden, sampling=measured.sampling)
-    return Verdict(
+    return ExpectationVerdict(
         expectation,
         met=met,
         measured=delta,
@@ -68,7 +68,7 @@ def judge(expectation: Expectation, diff: Diff, known: Sequence[re.Pattern[str]]
     )
 
 
-def judge_ledgers(expectation: Expectation, before: Ledger, after: Ledger) -> Verdict:
+def judge_ledgers(expectation: Expectation, before: Ledger, after: Ledger) -> ExpectationVerdict:
     """Compare the resident set, or the freed memory that malloc keeps, of two ledgers with *expectation*."""
     retained = expectation.metric == "retained"
     sizes = []
@@ -84,13 +84,13 @@ def judge_ledgers(expectation: Expectation, before: Ledger, after: Ledger) -> Ve
     delta, limit = sizes[1] - sizes[0], expectation.limit
     excess = delta - limit if expectation.at_most is not None else limit - delta
     text = _sentence(expectation, _Measured(delta, 0, 0), excess, 0, unit=HEAP_BYTES)
-    return Verdict(expectation, excess <= 0, delta, limit, 0, text)
+    return ExpectationVerdict(expectation, excess <= 0, delta, limit, 0, text)
 
 
-def unjudged(expectation: Expectation, reason: str) -> Verdict:
+def unjudged(expectation: Expectation, reason: str) -> ExpectationVerdict:
     """Return the verdict on an expectation that could not be judged because of *reason*."""
     text = f"{_subject(expectation)}: could not be judged, {reason}"
-    return Verdict(expectation, None, None, expectation.limit, 0, text)
+    return ExpectationVerdict(expectation, None, None, expectation.limit, 0, text)
 
 
 def _why_uncounted(diff: Diff) -> str:

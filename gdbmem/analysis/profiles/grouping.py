@@ -30,7 +30,7 @@ def grouped(diff: Diff, query: Query) -> GroupedPaths:
     return found
 
 
-class Sums:
+class GroupSums:
     # Adds paths up by groups, column by column. Paths that one call site hides share one bound: `origins` keeps, for
     # each node at which the uncertainty begins, what the paths under it could claim of it.
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class GroupedPaths:
         self.before, self.after, self.course = diff.own_before, diff.own_after, diff.own_course
         self.blocks = diff.own_delta_blocks
         self.walk = walk(diff, query)
-        self.sums = Sums()
+        self.sums = GroupSums()
         self._groups: dict[object, dict[object, int]] = {}  # by the two parts of their keys
         self._of_site = array("q", [-1]) * (len(diff.frames) + 2)  # number of a site's frame → its group
         for _ in range(FIRST):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Optional
 
-from gdbmem.analysis.containers.growth import Growth, growth
+from gdbmem.analysis.containers.growth import ContainerGrowth, growth
 from gdbmem.analysis.profiles.library import qualified_name
 from gdbmem.analysis.profiles.paths import Walk, walk
 from gdbmem.analysis.profiles.query import Query
@@ -72,7 +72,7 @@ def _functions(diff: Diff, node: int) -> Iterable[str]:
         node = diff.parent[node]
 
 
-def _container_of(part: _Part, grown: Sequence[Growth]) -> Optional[Growth]:
+def _container_of(part: _Part, grown: Sequence[ContainerGrowth]) -> Optional[ContainerGrowth]:
     equal = [row for row in grown if row.delta_bytes == part.delta]
     typed = [row for row in equal if _is_of_type(part, row.type_name)]
     if len(typed) == 1:
@@ -91,7 +91,7 @@ def _is_of_type(part: _Part, type_name: str) -> bool:
     return any(name in function for name in names for function in part.functions)
 
 
-def _holding(part: _Part, row: Growth, surveys: Sequence[Survey]) -> Holding:
+def _holding(part: _Part, row: ContainerGrowth, surveys: Sequence[Survey]) -> Holding:
     sizes = [
         sum(c.size for c in survey.containers if (c.path, c.type_name) == (row.path, row.type_name))
         for survey in surveys

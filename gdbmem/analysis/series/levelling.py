@@ -79,7 +79,7 @@ def _flattens(times: Sequence[float], values: Sequence[float], chain: Sequence[S
     )
 
 
-class Ending(NamedTuple):
+class SeriesEnd(NamedTuple):
     """Where an exponential course ends."""
 
     level: float  # bytes
@@ -90,7 +90,7 @@ class Ending(NamedTuple):
 
 def find_ending(
     times: Sequence[float], values: Sequence[float], chain: Sequence[Stretch]
-) -> Optional[Ending]:
+) -> Optional[SeriesEnd]:
     """Return where *chain* ends if an exponential explains it, or an end of it, with nothing that goes on beside it."""
     for start in range(len(chain)):
         ending = _ending(times, values, chain[start:])
@@ -99,7 +99,7 @@ def find_ending(
     return None
 
 
-def _ending(times: Sequence[float], values: Sequence[float], chain: Sequence[Stretch]) -> Optional[Ending]:
+def _ending(times: Sequence[float], values: Sequence[float], chain: Sequence[Stretch]) -> Optional[SeriesEnd]:
     begin, end = chain[0].begin, chain[-1].end
     xs, ys = bins(times[begin:end], values[begin:end], max(min(2 * _BINS, (end - begin) // 2), 2))
     size, span = len(xs), xs[-1] - xs[0]
@@ -126,7 +126,7 @@ def _ending(times: Sequence[float], values: Sequence[float], chain: Sequence[Str
     to_come = fit.slope * math.exp(-1 / scale)
     beside = Slope(both.slope / span, (both.slope - half) / span, (both.slope + half) / span)
     resolution = (half + 0.84 * error) / span
-    return Ending(ys[-1] + to_come, to_come, beside, resolution)
+    return SeriesEnd(ys[-1] + to_come, to_come, beside, resolution)
 
 
 def _golden(of: Callable[[float], float], low: float, high: float) -> float:

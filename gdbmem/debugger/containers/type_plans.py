@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 import gdb
 
-from gdbmem.analysis.containers.plans import Plan, Resolve, Resolved
+from gdbmem.analysis.containers.plans import Resolve, Resolved, TypePlan
 from gdbmem.debugger.containers.dynamic_classes import (
     Classes,
     fields_of,
@@ -59,9 +59,11 @@ class Planner:
     """Makes plans, one for each type."""
 
     def __init__(self, memory: Memory) -> None:
-        self._plans: dict[tuple[Any, ...], Plan] = {}
-        self._to_fill: list[tuple[Plan, gdb.Type, int]] = []
-        self._whole: dict[int, Plan] = {}  # of classes with virtual bases, by id() of the plan without them
+        self._plans: dict[tuple[Any, ...], TypePlan] = {}
+        self._to_fill: list[tuple[TypePlan, gdb.Type, int]] = []
+        self._whole: dict[
+            int, TypePlan
+        ] = {}  # of classes with virtual bases, by id() of the plan without them
         self._classes = Classes(memory)
 
     @property
@@ -69,7 +71,7 @@ class Planner:
         """The classes of objects that were met, without debug information."""
         return self._classes.unknown
 
-    def plan(self, type_: gdb.Type, pointers: int = 0) -> Optional[Plan]:
+    def plan(self, type_: gdb.Type, pointers: int = 0) -> Optional[TypePlan]:
         """Return the plan of *type_*; None where it holds no containers (a number, say)."""
         plan = self._plan(type_, pointers)
         # One after the other, not within each other: a program's types lead from one to the next for ever so long.
@@ -77,7 +79,7 @@ class Planner:
             self._fill(*self._to_fill.pop())
         return plan
 
-    def _plan(self, type_: gdb.Type, pointers: int) -> Optional[Plan]:
+    def _plan(self, type_: gdb.Type, pointers: int) -> Optional[TypePlan]:
         """Return the plan of *type_*, which may have to be filled yet."""
         type_ = type_.strip_typedefs().unqualified()
         if type_.code in (gdb.TYPE_CODE_REF, gdb.TYPE_CODE_RVALUE_REF):
@@ -94,11 +96,11 @@ class Planner:
         # Types of one name need not be one: each file may have its own.
         key = (name, pointers, int(type_.sizeof), *((f.name, offset_of(f)) for f in fields_of(type_)))
         if key not in self._plans:
-            self._plans[key] = Plan("struct", name, int(type_.sizeof))
+            self._plans[key] = TypePlan("struct", name, int(type_.sizeof))
             self._to_fill.append((self._plans[key], type_, pointers))
         return self._plans[key]
 
-    def _class_of(self, made: Plan, base: gdb.Type, pointers: int) -> Resolve:
+    def _class_of(self, made: TypePlan, base: gdb.Type, pointers: int) -> Resolve:
         """Return what finds the plan of an object whose part is *made*, the plan of class *base*."""
 
         def resolve(vtable: int, address: int) -> Optional[Resolved]:
@@ -113,11 +115,11 @@ class Planner:
 
         return resolve
 
-    def _with_bases(self, plan: Plan, class_: gdb.Type, address: int) -> Plan:
+    def _with_bases(self, plan: TypePlan, class_: gdb.Type, address: int) -> TypePlan:
         """Return *plan* with the virtual bases of *class_* too, which lie where the object at *address* has them."""
         bases = virtual_bases(class_)
         if bases and id(plan) not in self._whole:
-            whole = Plan("struct", plan.type_name, plan.size, fields=list(plan.fields))
+            whole = TypePlan("struct", plan.type_name, plan.size, fields=list(plan.fields))
             for base in bases.values():
                 inner = self.plan(base)
                 if inner is not None:
@@ -128,7 +130,7 @@ class Planner:
             self._whole[id(plan)] = whole
         return self._whole.get(id(plan), plan)
 
-    def _fill(self, made: Plan, type_: gdb.Type, pointers: int) -> None:
+    def _fill(self, made: TypePlan, type_: gdb.Type, pointers: int) -> None:
         found = _STD.match(made.type_name)
         kind = found[2] if found else ""
         fillers = (self._fill_libcxx, self._fill_container, self._fill_compound)
@@ -150,7 +152,7 @@ class Planner:
             made.resolve = self._class_of(made, type_, pointers)
             made.has_virtual_base = bool(virtual_bases(type_))
 
-    def _fill_compound(self, made: Plan, type_: gdb.Type, kind: str, pointers: int) -> bool:
+    def _fill_compound(self, made: TypePlan, type_: gdb.Type, kind: str, pointers: int) -> bool:
         """Fill in what holds a fixed number of values, or one of several types."""
         if kind == "tuple":
             for offset, number, value in _tuple_parts(type_, 0):
@@ -172,7 +174,7 @@ class Planner:
             return False
         return True
 
-    def _fill_variant(self, made: Plan, type_: gdb.Type, pointers: int) -> None:
+    def _fill_variant(self, made: TypePlan, type_: gdb.Type, pointers: int) -> None:
         held = _find_field(type_, "__impl_")[1] if "__impl_" in _names(type_) else type_
         held = _find_field(type_, "__impl")[1] if "__impl" in _names(type_) else held
         names = _names(held) & {"_M_index", "__index", "__index_"}
@@ -185,7 +187,7 @@ class Planner:
             if inner is not None:
                 made.fields.append((number, "", inner))
 
-    def _values_of(self, type_: gdb.Type, pointers: int) -> Optional[Plan]:
+    def _values_of(self, type_: gdb.Type, pointers: int) -> Optional[TypePlan]:
         """Return a plan of all that an object of template *type_* may hold; it is asked only whether it holds any.
 
         None where gdb doesn't list all of the arguments.
@@ -194,7 +196,7 @@ class Planner:
         if "variant<" in str(type_) and count < 2:
             return None
         plans = [self._plan(type_.template_argument(number), pointers) for number in range(count)]
-        return Plan("struct", "", 0, fields=[(0, "", plan) for plan in plans if plan is not None])
+        return TypePlan("struct", "", 0, fields=[(0, "", plan) for plan in plans if plan is not None])
 
     def _in_any(self, pointers: int) -> Resolve:
         def resolve(manager: int, address: int) -> Optional[Resolved]:
@@ -202,12 +204,12 @@ class Planner:
             if held is None:
                 return None
             # What is held may be a number: its size counts although nothing is in it.
-            plan = self.plan(held[0], pointers) or Plan("struct", str(held[0]), int(held[0].sizeof))
+            plan = self.plan(held[0], pointers) or TypePlan("struct", str(held[0]), int(held[0].sizeof))
             return Resolved(plan, is_outside=held[1])
 
         return resolve
 
-    def _fill_container(self, made: Plan, type_: gdb.Type, kind: str, pointers: int) -> bool:
+    def _fill_container(self, made: TypePlan, type_: gdb.Type, kind: str, pointers: int) -> bool:
         if kind == "vector" and "_M_impl" in _names(type_):
             value = type_.template_argument(0).strip_typedefs()
             if value.code == gdb.TYPE_CODE_BOOL:
@@ -241,7 +243,7 @@ class Planner:
             return False
         return True
 
-    def _fill_libcxx(self, made: Plan, type_: gdb.Type, kind: str, pointers: int) -> bool:
+    def _fill_libcxx(self, made: TypePlan, type_: gdb.Type, kind: str, pointers: int) -> bool:
         names = _names(type_) if kind else ()
         value: Any = type_.template_argument(0) if kind in ("vector", "deque", "list") else None
         if kind == "vector" and "__begin_" in names and value.strip_typedefs().code != gdb.TYPE_CODE_BOOL:
@@ -272,7 +274,7 @@ class Planner:
             return False
         return True
 
-    def _values(self, made: Plan, kind: str, type_: gdb.Type, container: str, pointers: int) -> int:
+    def _values(self, made: TypePlan, kind: str, type_: gdb.Type, container: str, pointers: int) -> int:
         """Let *made* hold the values of a map or set; return their alignment. Their pair may have no type."""
         try:
             value = _value_type(type_, container)
@@ -287,10 +289,12 @@ class Planner:
             inner = [(0, "first", self._plan(first, pointers)),
                      (offset, "second", self._plan(second, pointers))]  # fmt: skip
             fields = [(at, name, plan) for at, name, plan in inner if plan is not None]
-            made.element = Plan("struct", f"{made.type_name}::value_type", made.element_size, fields=fields)
+            made.element = TypePlan(
+                "struct", f"{made.type_name}::value_type", made.element_size, fields=fields
+            )
             return alignment
 
-    def _fill_pointer(self, made: Plan, type_: gdb.Type, kind: str, pointers: int) -> None:
+    def _fill_pointer(self, made: TypePlan, type_: gdb.Type, kind: str, pointers: int) -> None:
         target = type_.template_argument(0).strip_typedefs()
         made.kind = kind.partition("_")[0]
         made.count = 16  # bytes of libstdc++'s counts
@@ -306,12 +310,12 @@ class Planner:
         if kind == "optional" and made.element is None:
             made.kind = "struct"
 
-    def _elements(self, made: Plan, kind: str, value: gdb.Type, pointers: int) -> None:
+    def _elements(self, made: TypePlan, kind: str, value: gdb.Type, pointers: int) -> None:
         made.kind = kind
         made.element_size = max(int(value.strip_typedefs().sizeof), 1)
         made.element = self._plan(value, pointers)
 
-    def _fill_struct(self, made: Plan, type_: gdb.Type, pointers: int) -> None:
+    def _fill_struct(self, made: TypePlan, type_: gdb.Type, pointers: int) -> None:
         for field in type_.fields():
             offset = offset_of(field)
             if getattr(field, "bitsize", 0) or offset is None or field.type is None:
@@ -321,20 +325,20 @@ class Planner:
                 name = "" if field.is_base_class or not field.name else str(field.name)
                 made.fields.append((offset, name, inner))
 
-    def _pointer(self, target: gdb.Type, pointers: int) -> Optional[Plan]:
+    def _pointer(self, target: gdb.Type, pointers: int) -> Optional[TypePlan]:
         inner = self._plan(target, pointers)
-        return None if inner is None else Plan("pointer", "", 8, element=inner)
+        return None if inner is None else TypePlan("pointer", "", 8, element=inner)
 
-    def _array(self, type_: gdb.Type, pointers: int) -> Optional[Plan]:
+    def _array(self, type_: gdb.Type, pointers: int) -> Optional[TypePlan]:
         target = type_.target()
         inner = self._plan(target, pointers)
         size = int(target.strip_typedefs().sizeof)
         if inner is None or not size:
             return None
-        return Plan("array", "", int(type_.sizeof), inner, size, count=int(type_.sizeof) // size)
+        return TypePlan("array", "", int(type_.sizeof), inner, size, count=int(type_.sizeof) // size)
 
 
-def _shift(made: Plan, type_: gdb.Type) -> None:
+def _shift(made: TypePlan, type_: gdb.Type) -> None:
     """Let *made* read its container from where its first pointer is, behind an allocator with a state."""
     name, usual = _FIRST_FIELDS.get(made.kind, ("", 0))
     if not name or name not in _all_names(type_):
@@ -423,7 +427,7 @@ def _template_arguments(type_: gdb.Type) -> int:
         count += 1
 
 
-def _place_in_node(made: Plan, offset: int, alignment: int) -> None:
+def _place_in_node(made: TypePlan, offset: int, alignment: int) -> None:
     made.element_offset = _round(offset, alignment)
     made.node_size = _round(made.element_offset + made.element_size, max(alignment, 8))
 

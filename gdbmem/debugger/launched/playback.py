@@ -29,10 +29,10 @@ from gdbmem.launch.messages import (
     Failed,
     Finished,
     Hit,
-    Plan,
     PointFailed,
     PointReport,
     Ready,
+    RecipePlan,
     Started,
     Stopped,
     Unresolved,
@@ -74,7 +74,7 @@ def play() -> None:
 
 
 def _play() -> None:
-    recipe = recipe_from_plan(session.ask(AskPlan(), Plan).plan)
+    recipe = recipe_from_plan(session.ask(AskPlan(), RecipePlan).plan)
     for setting in _SETTINGS:
         try:
             gdb.execute(setting, to_string=True)

@@ -124,7 +124,7 @@ def _write_ledger(
     from gdbmem.debugger.terminal import console_on
     from gdbmem.inspection.block_questions import Looks
     from gdbmem.report.ledger.heap_map import render_map
-    from gdbmem.report.ledger.ledger_text import View
+    from gdbmem.report.ledger.ledger_text import LedgerOptions
     from gdbmem.report.ledger.ledger_view import print_all, write_growth, write_json, write_remedies
 
     chunk_at = _address_of(args.chunk) if args.chunk is not None else None
@@ -144,7 +144,7 @@ def _write_ledger(
     elif args.json:
         write_json(ledger, beside, stream)
     else:
-        print_all(ledger, beside, console_on(stream), View(args.sizes, args.pinners, args.arena))
+        print_all(ledger, beside, console_on(stream), LedgerOptions(args.sizes, args.pinners, args.arena))
 
 
 def _address_of(text: str) -> int:

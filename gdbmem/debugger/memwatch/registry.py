@@ -54,7 +54,7 @@ Example:
 
 UNTIL = Declared(
     names=("memwatch until", "memwatch advance", "memwatch finish"),
-    implementation="memwatch.commands.command:RunCommand",
+    implementation="memwatch.commands.command:ResumeCommand",
     category=gdb.COMMAND_RUNNING,
     completer=gdb.COMPLETE_LOCATION,
     repeats=True,

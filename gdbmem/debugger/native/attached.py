@@ -207,7 +207,7 @@ def snap() -> None:
 
 
 def _snap(plan: AttachedPlan, name: Optional[str]) -> SnapTaken:
-    from gdbmem.debugger.native.snapshot import Snapshot
+    from gdbmem.debugger.native.snapshot import PendingSnapshot
 
     for setting in ("pagination off", "confirm off", "print thread-events off"):
         gdb.execute(f"set {setting}", to_string=True)
@@ -223,7 +223,7 @@ def _snap(plan: AttachedPlan, name: Optional[str]) -> SnapTaken:
         if native.engine != "none":
             _to_a_safe_point(native.library)
         prepare()
-        snapshot = Snapshot(native, name, None)
+        snapshot = PendingSnapshot(native, name, None)
         snapshot.take()
     pause = time.monotonic() - began
     record, _ = snapshot.record(with_sites=False)

@@ -21,7 +21,7 @@ from gdbmem.debugger.native.inferior import (
     program,
     set_registers,
 )
-from gdbmem.engines.call_stubs import Machine
+from gdbmem.engines.call_stubs import CallMachine
 from gdbmem.engines.engine import Call
 from gdbmem.errors import GdbmemError, TargetError, internal_error
 
@@ -34,7 +34,7 @@ _MOST_ABREAST = 4096  # threads
 
 class _Detour:
     # One thread's way through our instructions.
-    def __init__(self, machine: Machine, slot: int, call: Callable[[], Call], finish: Finish) -> None:
+    def __init__(self, machine: CallMachine, slot: int, call: Callable[[], Call], finish: Finish) -> None:
         self.machine = machine
         self.slot = slot
         self.before = general_registers(machine)

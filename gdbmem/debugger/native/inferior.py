@@ -19,7 +19,7 @@ from gdbmem.debugger.command import warn
 from gdbmem.debugger.execution import executions
 from gdbmem.debugger.language import speaking
 from gdbmem.debugger.loaded_functions import address_of
-from gdbmem.engines.call_stubs import SAVED, Machine, machine_of
+from gdbmem.engines.call_stubs import SAVED, CallMachine, machine_of
 from gdbmem.errors import TargetError
 from gdbmem.launch.call_lock import calling
 from gdbmem.linux.holding.seccomp import may_end_for_a_call
@@ -83,7 +83,7 @@ class StoppedProgram:
 
     def entry(
         self,
-        machine: Machine,
+        machine: CallMachine,
         before: Mapping[str, int],
         address: int,
         arguments: Sequence[int],
@@ -107,7 +107,7 @@ class StoppedProgram:
             **machine.outside_system_call,
         }
 
-    def result(self, machine: Machine) -> int:
+    def result(self, machine: CallMachine) -> int:
         """Return the int that the stub's call has returned."""
         return signed(get_register(machine.result))
 
@@ -148,7 +148,7 @@ class StoppedProgram:
             self.adopt(_map())
         return self._pieces[0]
 
-    def mapping(self, machine: Machine) -> tuple[dict[str, int], int, int]:
+    def mapping(self, machine: CallMachine) -> tuple[dict[str, int], int, int]:
         """Return the registers with which the kernel is asked for memory, where that begins, where it ends."""
         refuse_filtered()
         return _mapping(machine)
@@ -180,7 +180,7 @@ def signed(word: int) -> int:
     return status - (1 << 32) if status >> 31 else status
 
 
-def machine_here() -> Machine:
+def machine_here() -> CallMachine:
     """Return the machine that the selected thread runs on; raises TargetError for one not known here."""
     architecture = gdb.selected_frame().architecture()
     registers = [str(register) for register in architecture.registers()]
@@ -204,7 +204,7 @@ def _map() -> int:
         return get_register(machine.answer)
 
 
-def _mapping(machine: Machine) -> tuple[dict[str, int], int, int]:
+def _mapping(machine: CallMachine) -> tuple[dict[str, int], int, int]:
     start = address_of("syscall")
     code = bytes(gdb.selected_inferior().read_memory(start, 64))
     at = code.find(machine.system_call)
@@ -280,7 +280,7 @@ def _registers(base: int = 0) -> Iterator[dict[str, int]]:
                 set_registers(before)
 
 
-def general_registers(machine: Machine) -> dict[str, int]:
+def general_registers(machine: CallMachine) -> dict[str, int]:
     """Return the general registers of the selected thread's newest frame."""
     return {name: get_register(name) for name in machine.general}
 

@@ -16,7 +16,7 @@ from gdbmem.debugger.session import session
 from gdbmem.debugger.stops import hits_here
 from gdbmem.engines.engine import Call, native_engine
 from gdbmem.errors import GdbmemError, TargetError
-from gdbmem.formats.opening import Reading, open_profile
+from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.formats.stacks import StackProfile
 from gdbmem.runs.run import SnapshotRecord
 from gdbmem.text import printable
@@ -25,7 +25,7 @@ Taken = Callable[[Optional[SnapshotRecord], str], None]
 """Gets the record and its line; without a record, what went wrong."""
 
 
-class Snapshot:
+class PendingSnapshot:
     """One that is being taken: where the program stood, and the file that it will be in."""
 
     def __init__(self, native: NativeProgram, name: Optional[str], hit: Optional[int]) -> None:
@@ -79,7 +79,7 @@ def take(native: NativeProgram, name: Optional[str], hit: Optional[int]) -> tupl
             hint="type 'continue', and take this one at the next stop",
         )
     ready()
-    snapshot = Snapshot(native, name, hit)
+    snapshot = PendingSnapshot(native, name, hit)
     snapshot.take()
     return snapshot.record()
 
@@ -98,7 +98,7 @@ def take_in_passing(native: NativeProgram, name: Optional[str], hit: Optional[in
     Raises TargetError where it stands inside the allocator.
     """
     refuse_inside(native.library)
-    snapshot = Snapshot(native, name, hit)
+    snapshot = PendingSnapshot(native, name, hit)
 
     def finish(failure: Optional[GdbmemError]) -> None:
         if failure is not None:
@@ -116,7 +116,7 @@ def take_in_passing(native: NativeProgram, name: Optional[str], hit: Optional[in
 
 def _read(path: Path, *, with_names: bool) -> Optional[StackProfile]:
     try:
-        profile = open_profile(path, Reading(symbols=_symbols() if with_names else None))
+        profile = open_profile(path, OpenOptions(symbols=_symbols() if with_names else None))
     except GdbmemError as error:
         warn(f"{error} What there is of it is kept.")
         return None

@@ -10,8 +10,8 @@ import gdb
 from gdbmem.debugger.launched.valgrind_monitor import gdb_text, monitor_text
 from gdbmem.engines import memcheck
 from gdbmem.errors import TargetError
-from gdbmem.formats.memcheck_answers import Place, Pointer, read_place, read_pointers
-from gdbmem.model.leaks import Block, Holder, Holding
+from gdbmem.formats.memcheck_answers import AddressOwner, MemcheckPointer, read_place, read_pointers
+from gdbmem.model.leaks import Block, BlockHolders, Holder
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def _address(text: str) -> int:
         ) from None
 
 
-def find_holding(address: int) -> Holding:
+def find_holding(address: int) -> BlockHolders:
     """Return who keeps the block alive that *address* is in; raises TargetError where it is in none."""
     place = read_place(monitor_text(memcheck.location_command(address)))
     if place is None or place.block is None:
@@ -69,13 +69,13 @@ def find_holding(address: int) -> Holding:
             if block is place.block:
                 direct.append(holder)
             if holder.block is None:
-                return Holding(
+                return BlockHolders(
                     place.block, place.frames, direct or [holder], _chain(holder, block.address, came)
                 )
             if holder.block.address not in came:
                 came[holder.block.address] = holder, block.address
                 queue.append(holder.block)
-    return Holding(place.block, place.frames, direct, (), is_whole=not queue)
+    return BlockHolders(place.block, place.frames, direct, (), is_whole=not queue)
 
 
 def _chain(root: Holder, at: int, came: dict[int, Optional[tuple[Holder, int]]]) -> list[Holder]:
@@ -95,7 +95,7 @@ def _holders(block: Block) -> list[Holder]:
     return sorted(found, key=lambda holder: (holder.block is not None, holder.inside_bytes))
 
 
-def _named(pointer: Pointer) -> Holder:
+def _named(pointer: MemcheckPointer) -> Holder:
     place = pointer.place
     if place is None:
         text = f"register {pointer.register.lower()} of thread {pointer.thread}"
@@ -114,7 +114,7 @@ def _named(pointer: Pointer) -> Holder:
     return Holder("other", place.address, pointer.inside_bytes, _plain(place))
 
 
-def _plain(place: Place) -> str:
+def _plain(place: AddressOwner) -> str:
     return f"memory that {place.text or 'memcheck does not know'}"
 
 

@@ -31,7 +31,7 @@ _MEASURED_HITS = 1_000
 _REPLACED = ("malloc", "calloc", "realloc", "free", "operator new", "operator delete")
 
 
-class Action(Protocol):
+class HitAction(Protocol):
     """The action at a wanted hit; called with the hit's number."""
 
     def __call__(self, hit: int) -> bool:
@@ -47,7 +47,7 @@ _STAY = f"silent\n{gdb_call('snapshots.breakpoints', 'act_and_stay()')}"
 _waiting: list[Callable[[], bool]] = []  # for the program to have stopped
 
 
-def _act(action: Action, hit: int) -> bool:
+def _act(action: HitAction, hit: int) -> bool:
     """Act now, or have the program stop for it: True.
 
     While gdb asks a native program's breakpoint, other threads still run and gdb can call nothing.
@@ -89,7 +89,7 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
     def __init__(
         self,
         location: str,
-        action: Action,
+        action: HitAction,
         *,
         wanted: HitFilter,
         condition: str = "",

@@ -342,11 +342,11 @@ class DiffCommand(Command):
 
     @staticmethod
     def _load(record: SnapshotRecord, *, by_size: bool, metric: Optional[str]) -> Snapshot:
-        from gdbmem.formats.opening import Reading
+        from gdbmem.formats.opening import OpenOptions
         from gdbmem.runs.operand import load_record
         from gdbmem.symbols.address_names import GdbSymbols
 
-        reading = Reading(metric=metric, symbols=GdbSymbols(progress=warn), by_size=by_size)
+        reading = OpenOptions(metric=metric, symbols=GdbSymbols(progress=warn), by_size=by_size)
         return load_record(session.run, record, reading).snapshot
 
 

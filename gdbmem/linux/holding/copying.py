@@ -23,7 +23,7 @@ from gdbmem.linux.holding.ptrace import (
     AARCH64,
     Freeze,
     HeldThread,
-    Machine,
+    PtraceMachine,
     get_registers,
     machine,
     ptrace,
@@ -145,7 +145,7 @@ def _call_prepared(pid: int, thread: HeldThread) -> Iterator[None]:
             ptrace(_SETOPTIONS, thread.tid, 0, 0)
 
 
-def _calls() -> tuple[_Calls, Machine]:
+def _calls() -> tuple[_Calls, PtraceMachine]:
     known = machine()
     if known is None:
         raise TargetError(
@@ -166,7 +166,7 @@ def _suitable(freeze: Freeze) -> Optional[HeldThread]:
 
 def _find_instruction(
     thread: HeldThread,
-    known: Machine,
+    known: PtraceMachine,
     calls: _Calls,
     memory: Memory,
     mappings: Optional[list[Mapping]] = None,
@@ -202,7 +202,12 @@ def _search(memory: Memory, mappings: list[Mapping], calls: _Calls) -> int:
 
 
 def _inject(
-    thread: HeldThread, known: Machine, calls: _Calls, site: int, number: int, arguments: tuple[int, ...]
+    thread: HeldThread,
+    known: PtraceMachine,
+    calls: _Calls,
+    site: int,
+    number: int,
+    arguments: tuple[int, ...],
 ) -> tuple[int, int]:
     """Have *thread* make one system call at *site*, and put its registers back.
 

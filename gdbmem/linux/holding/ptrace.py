@@ -34,7 +34,7 @@ class _Vector(ctypes.Structure):
 
 
 @dataclass(frozen=True)
-class Machine:
+class PtraceMachine:
     """Where a register stands in the kernel's register set of one architecture, in words."""
 
     words: int
@@ -46,11 +46,11 @@ class Machine:
     original: Optional[int]  # x86's orig_rax
 
 
-X86_64 = Machine(27, 10, 10, 16, 19, 21, 15)
-AARCH64 = Machine(34, 0, 8, 32, 31, None, None)
+X86_64 = PtraceMachine(27, 10, 10, 16, 19, 21, 15)
+AARCH64 = PtraceMachine(34, 0, 8, 32, 31, None, None)
 
 
-def machine() -> Optional[Machine]:
+def machine() -> Optional[PtraceMachine]:
     """Return this machine's registers; None where gdbmem doesn't know them."""
     return {"x86_64": X86_64, "aarch64": AARCH64}.get(platform.machine())
 
@@ -268,7 +268,7 @@ def _make_again(held: HeldThread, pid: int) -> None:
     set_registers(held.tid, values)
 
 
-def _first_argument(held: HeldThread, known: Machine, pid: int) -> Optional[int]:
+def _first_argument(held: HeldThread, known: PtraceMachine, pid: int) -> Optional[int]:
     """Return the first argument of the call that our stop broke off; its result stands in the same register.
 
     The kernel keeps it, but has forgotten by now that there was a call: told the number, it shows it in /proc.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone, Stat
-from gdbmem.model.series import Reading
+from gdbmem.model.series import ProcessSample
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _ENOUGH_FAULTS = 32  # between two reads, to say how much of a page each has copied
@@ -103,7 +103,7 @@ class CopiedPages:
         except ProcessGone:
             return
 
-    def read(self, pid: int, files: ProcessFiles, reading: Reading) -> None:
+    def read(self, pid: int, files: ProcessFiles, reading: ProcessSample) -> None:
         """Take in a *reading* of *pid* that has its private pages; raises ProcessGone."""
         copier = self._alive.get(pid)
         if copier is None or copier.left or reading.private_dirty_bytes is None:

@@ -13,7 +13,7 @@ from gdbmem.linux.monitoring.sampling import Counts, Stat
 _NOTHING = Counts(0, 0, 0.0)
 
 
-class Tally:
+class ExitedUsage:
     """Adds up what the processes of a tree have used."""
 
     def __init__(self, *, counts_children: bool = True) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Callable, NamedTuple, Optional
 
-from gdbmem.model.series import TREE, Reading
+from gdbmem.model.series import TREE, ProcessSample
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _WORDS_IN_STATM = 7
@@ -32,13 +32,13 @@ class Glance(NamedTuple):
         """The memory of the program's own cgroup; None where it has none."""
         return int(self.family[len(_FAMILY) :]) if self.family else None
 
-    def readings(self) -> list[tuple[int, Reading]]:
+    def readings(self) -> list[tuple[int, ProcessSample]]:
         """Return it decoded; the tree's own is that of its only process, else empty: RSS has no sum."""
         found = [
-            (line, Reading(rss_bytes=resident * PAGE_BYTES, shared_bytes=shared * PAGE_BYTES))
+            (line, ProcessSample(rss_bytes=resident * PAGE_BYTES, shared_bytes=shared * PAGE_BYTES))
             for line, _, resident, shared, _ in sizes_of([self])
         ]
-        total = found[0][1] if len(found) == 1 else Reading()
+        total = found[0][1] if len(found) == 1 else ProcessSample()
         return [*found, (TREE, total._replace(family_bytes=self.family_bytes))]
 
 

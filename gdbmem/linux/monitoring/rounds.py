@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone, Stat
 from gdbmem.linux.processes import stat_of
-from gdbmem.model.series import Reading
+from gdbmem.model.series import ProcessSample
 
 _PAUSE_SECONDS = 0.001
 _LEAST_BYTES, _LEAST_SHARE = 1 << 20, 0.05  # a total may be off by this, or by this share of it
@@ -21,7 +21,7 @@ def has_ended(files: ProcessFiles) -> bool:
         return True
 
 
-class Ending:
+class RoundEnding:
     """Processes that have lost their memory: until all of it is torn down, others share it with nobody."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Ending:
         return True
 
 
-def matters(readings: Sequence[Reading]) -> bool:
+def matters(readings: Sequence[ProcessSample]) -> bool:
     """Tell whether the total of *readings* may be off by much, since a process was born or died between two of them.
 
     Only what is shared counts otherwise then; shared files' pages are small beside what a fork shares.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from gdbmem.linux.monitoring.sampling import ProcessFiles, Stat
-from gdbmem.model.series import Reading
+from gdbmem.model.series import ProcessSample
 
 _EACH_TIME = ("threads",)
 _SUMMED = (
@@ -16,11 +16,11 @@ _SUMMED = (
 _SHARED = ("pss_bytes", "uss_bytes", "private_dirty_bytes", "shared_dirty_bytes")
 
 
-def quick_reading(files: ProcessFiles, stat: Stat, threads_started: int) -> Reading:
+def quick_reading(files: ProcessFiles, stat: Stat, threads_started: int) -> ProcessSample:
     """Return what costs little to read; raises ProcessGone."""
     statm = files.statm()
     has_memory = statm.rss_bytes > 0  # a process that is just ending has given it back: that is no size of it
-    return Reading(
+    return ProcessSample(
         rss_bytes=statm.rss_bytes if has_memory else None,
         shared_bytes=statm.shared_bytes if has_memory else None,
         threads=stat.threads,
@@ -29,7 +29,7 @@ def quick_reading(files: ProcessFiles, stat: Stat, threads_started: int) -> Read
     )
 
 
-def with_sizes(reading: Reading, files: ProcessFiles) -> Reading:
+def with_sizes(reading: ProcessSample, files: ProcessFiles) -> ProcessSample:
     """Return *reading* with what everybody may read in status."""
     sizes = files.status_sizes()
     return reading._replace(
@@ -51,7 +51,7 @@ class Shares(NamedTuple):
     stack_bytes: Optional[int] = None
 
 
-def with_pss(reading: Reading, files: ProcessFiles, *, mappings: bool) -> tuple[Reading, Shares]:
+def with_pss(reading: ProcessSample, files: ProcessFiles, *, mappings: bool) -> tuple[ProcessSample, Shares]:
     """Return *reading* with PSS and the like, with *mappings* [heap] and [stack] too, and its shares.
 
     Raises ProcessGone, and PermissionError for a process of somebody else.
@@ -76,14 +76,14 @@ def with_pss(reading: Reading, files: ProcessFiles, *, mappings: bool) -> tuple[
 
 
 def total_of(
-    readings: Sequence[Reading], shares: Sequence[Shares], *, sweep: bool, is_torn: bool = False
-) -> Reading:
+    readings: Sequence[ProcessSample], shares: Sequence[Shares], *, sweep: bool, is_torn: bool = False
+) -> ProcessSample:
     """Return what *readings* come to, but for counters; without a *sweep* only what is read each time.
 
     Where they are *torn* apart by a birth or a death, what depends on who shares a page has no total.
     """
     if len(readings) <= 1:
-        total = readings[0]._replace(peak_rss_bytes=None) if readings else Reading()
+        total = readings[0]._replace(peak_rss_bytes=None) if readings else ProcessSample()
         return total._replace(**dict.fromkeys((*_SHARED, *Shares._fields))) if is_torn else total
     # A sum of what is resident would count a shared page once for each process: RSS has no total, and each
     # kind of memory has that of its shares.
@@ -100,7 +100,7 @@ def total_of(
     sums["gpu_bytes"] = (
         sum(on_gpus) if on_gpus else None
     )  # a process without a GPU has no number, and no share
-    return Reading(**sums)  # type: ignore[arg-type]  # sums of ints are ints
+    return ProcessSample(**sums)  # type: ignore[arg-type]  # sums of ints are ints
 
 
 def _sum(values: Sequence[Optional[float]]) -> Optional[float]:

@@ -47,7 +47,7 @@ class Stat(NamedTuple):
         return self.state in "ZX" and self.threads < 2
 
 
-class Statm(NamedTuple):
+class StatmSample(NamedTuple):
     """The values of /proc/PID/statm, bytes."""
 
     rss_bytes: int
@@ -140,10 +140,10 @@ class ProcessFiles:
         data = self._read(self._stat) if self._memory == self._folder else self._read_file("stat")
         return tuple(data[data.rindex(b")") + 2 :].split(None, 26)[23:26])
 
-    def statm(self) -> Statm:
+    def statm(self) -> StatmSample:
         """Read statm; raises ProcessGone."""
         words = self._read(self._statm).split(None, 3)
-        return Statm(int(words[1]) * _PAGE, int(words[2]) * _PAGE)
+        return StatmSample(int(words[1]) * _PAGE, int(words[2]) * _PAGE)
 
     def rollup(self) -> Rollup:
         """Read smaps_rollup; raises ProcessGone, or PermissionError for a process of somebody else.

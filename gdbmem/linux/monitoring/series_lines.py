@@ -7,32 +7,34 @@ from dataclasses import replace
 from typing import Optional
 
 from gdbmem.linux.monitoring.sampling import Stat
-from gdbmem.model.series import Line
+from gdbmem.model.series import SeriesLine
 
 
-class Lines:
+class SeriesLines:
     """The lines of a tree."""
 
-    def __init__(self, lines: Iterable[Line]) -> None:
+    def __init__(self, lines: Iterable[SeriesLine]) -> None:
         """Go on with *lines*."""
         self._lines = {line.number: line for line in lines}
         self._by_process = {(line.pid, line.start_ticks): line.number for line in self._lines.values()}
         self._orphaned: dict[tuple[str, int], list[int]] = {}  # (name, parent's line) → lines of the dead
         for line in reversed(list(self._lines.values())):
             self._orphaned.setdefault((line.name, line.parent), []).append(line.number)
-        self._changed: dict[int, Line] = {}
+        self._changed: dict[int, SeriesLine] = {}
 
     @property
     def count(self) -> int:
         """The number of lines."""
         return len(self._lines)
 
-    def take(self, pid: int, stat: Stat, command: str, above: int, t: float, alive: Container[int]) -> Line:
+    def take(
+        self, pid: int, stat: Stat, command: str, above: int, t: float, alive: Container[int]
+    ) -> SeriesLine:
         """Return the line of *pid*, whose parent has the line *above*; the processes *alive* keep theirs."""
         number = self._by_process.get((pid, stat.start_ticks))  # after --resume: the same process still
         line = self._heir(stat.name, above, alive) if number is None else self._lines[number]
         if line is None:
-            line = Line(len(self._lines) + 1, pid, stat.start_ticks, stat.name, command, above, t)
+            line = SeriesLine(len(self._lines) + 1, pid, stat.start_ticks, stat.name, command, above, t)
         else:
             again = (line.pid, line.start_ticks) != (pid, stat.start_ticks)
             line = replace(
@@ -42,7 +44,7 @@ class Lines:
         self._note(line)
         return line
 
-    def _heir(self, name: str, above: int, alive: Container[int]) -> Optional[Line]:
+    def _heir(self, name: str, above: int, alive: Container[int]) -> Optional[SeriesLine]:
         numbers = self._orphaned.get((name, above), [])
         while numbers:
             line = self._lines[numbers.pop()]
@@ -50,24 +52,24 @@ class Lines:
                 return line
         return None
 
-    def rename(self, line: Line, name: str, command: str) -> Line:
+    def rename(self, line: SeriesLine, name: str, command: str) -> SeriesLine:
         """Return *line* for a process that has executed another program."""
         line = replace(line, name=name, command=command)
         self._note(line)
         return line
 
-    def bury(self, line: Line, t: float) -> None:
+    def bury(self, line: SeriesLine, t: float) -> None:
         """Leave *line*, whose process was gone at time *t*, to an heir."""
         self._by_process.pop((line.pid, line.start_ticks), None)
         self._note(replace(line, gone=t))
         self._orphaned.setdefault((line.name, line.parent), []).append(line.number)
 
-    def take_changed(self) -> list[Line]:
+    def take_changed(self) -> list[SeriesLine]:
         """Return the lines that have changed since the last call."""
         changed, self._changed = list(self._changed.values()), {}
         return changed
 
-    def _note(self, line: Line) -> None:
+    def _note(self, line: SeriesLine) -> None:
         self._lines[line.number] = line
         self._by_process[line.pid, line.start_ticks] = line.number
         self._changed[line.number] = line

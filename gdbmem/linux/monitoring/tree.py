@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
 from gdbmem.linux.monitoring.copied import CopiedPages
-from gdbmem.linux.monitoring.exited_usage import Tally
+from gdbmem.linux.monitoring.exited_usage import ExitedUsage
 from gdbmem.linux.monitoring.family_cgroup import Family
 from gdbmem.linux.monitoring.process_events import ProcessEvents
 from gdbmem.linux.monitoring.quick_sample import Glances, faults_reader, statm_reader
-from gdbmem.linux.monitoring.rounds import Ending, has_ended, matters
+from gdbmem.linux.monitoring.rounds import RoundEnding, has_ended, matters
 from gdbmem.linux.monitoring.sample_totals import Shares, quick_reading, total_of, with_pss, with_sizes
 from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone, Stat
-from gdbmem.linux.monitoring.series_lines import Lines
+from gdbmem.linux.monitoring.series_lines import SeriesLines
 from gdbmem.linux.monitoring.surroundings import Surroundings
 from gdbmem.linux.processes import descendants, parents, stat_of
-from gdbmem.model.series import TREE, Line, Reading
+from gdbmem.model.series import TREE, ProcessSample, SeriesLine
 
 _FIND_EVERY_SECONDS = 1.0  # processes by name, user or cgroup are looked for this often
 _MAPPINGS_EVERY = 4  # one sweep in so many reads all mappings too: that costs several times as much
@@ -34,7 +34,7 @@ _ENOUGH_BUDGET = 0.0025  # of a CPU, for PSS where it is not all that there is
 _SEARCH_BUDGET = 0.01  # of a CPU, for finding processes and children where the kernel doesn't report them
 
 
-_Readings = list[tuple[int, Reading]]  # by pid
+_Readings = list[tuple[int, ProcessSample]]  # by pid
 _Reader = Callable[[], bytes]
 _FamilyReader = Callable[[], Optional[int]]
 
@@ -44,8 +44,8 @@ class Look:
     """The result of one scan of the tree."""
 
     t: float
-    readings: Sequence[tuple[int, Reading]]  # by line; the tree's own is on TREE
-    changed_lines: Sequence[Line]
+    readings: Sequence[tuple[int, ProcessSample]]  # by line; the tree's own is on TREE
+    changed_lines: Sequence[SeriesLine]
     swept: bool  # PSS and the like were read
     alive: int
 
@@ -53,7 +53,7 @@ class Look:
 class _Process:
     """One process that is followed."""
 
-    def __init__(self, files: ProcessFiles, stat: Stat, line: Line, *, is_new: bool) -> None:
+    def __init__(self, files: ProcessFiles, stat: Stat, line: SeriesLine, *, is_new: bool) -> None:
         self.files = files
         self.stat = stat
         self.line = line
@@ -71,7 +71,7 @@ class Tree:
         find_roots: Callable[[], set[int]],
         *,
         events: Optional[ProcessEvents],
-        lines: Iterable[Line] = (),
+        lines: Iterable[SeriesLine] = (),
         budget: float = 0.01,
         follow: bool = True,
         surroundings: Optional[Surroundings] = None,
@@ -93,11 +93,11 @@ class Tree:
         self._follows = follow
         self._surroundings = surroundings or Surroundings()
         self._shares: list[Shares] = []  # of the last sweep
-        self._tally = Tally(counts_children=follow)
+        self._tally = ExitedUsage(counts_children=follow)
         self._copied = CopiedPages()
-        self._ending = Ending()
+        self._ending = RoundEnding()
         self._processes: dict[int, _Process] = {}
-        self._lines = Lines(lines)
+        self._lines = SeriesLines(lines)
         self._next_find = self._next_search = self._next_sweep = 0.0
         self._must_search = events is None
         self._started = 0  # processes, as far as they were seen
@@ -168,13 +168,13 @@ class Tree:
         is_known = self._lines.count <= 1
         return min(self._budget, max(_ENOUGH_BUDGET, self._budget / 4)) if is_known else self._budget
 
-    def _read_all(self, t: float, *, sweep: bool) -> tuple[_Readings, list[tuple[int, Reading]], bool]:
+    def _read_all(self, t: float, *, sweep: bool) -> tuple[_Readings, list[tuple[int, ProcessSample]], bool]:
         """Return the readings by pid, the last words of those that have ended, by line, and whether a total is torn.
 
         A page counts a part for each process that has it mapped. So what was read before and after a process was born
         or died are parts of different wholes, and are read again.
         """
-        last_words: list[tuple[int, Reading]] = []
+        last_words: list[tuple[int, ProcessSample]] = []
         for pause in _BEFORE_ROUNDS:
             time.sleep(pause)
             self._round_began, held = time.monotonic(), self._held()
@@ -186,7 +186,9 @@ class Tree:
                     readings.append((pid, self._read(process, t, sweep=sweep)))
                 except ProcessGone:
                     # Threads started since the look before belong to it, although its memory has gone.
-                    last_words.append((process.line.number, Reading(threads_started=process.threads_started)))
+                    last_words.append(
+                        (process.line.number, ProcessSample(threads_started=process.threads_started))
+                    )
                     self._bury(pid, t)
             self._round_held = _midst(held, self._held())
             if not sweep:
@@ -362,7 +364,7 @@ class Tree:
 
     # -- what it holds --------------------------------------------------------------------------------------
 
-    def _read(self, process: _Process, t: float, *, sweep: bool) -> Reading:
+    def _read(self, process: _Process, t: float, *, sweep: bool) -> ProcessSample:
         stat = process.files.stat()
         if stat.name != process.stat.name:  # it has executed another program
             process.line = self._lines.rename(process.line, stat.name, process.files.command())
@@ -398,7 +400,7 @@ def _midst(before: Optional[int], after: Optional[int]) -> Optional[int]:
     return after if before is None or after is None else (before + after) // 2
 
 
-def _known_peak(process: _Process, reading: Reading) -> Reading:
+def _known_peak(process: _Process, reading: ProcessSample) -> ProcessSample:
     """Return *reading* without its peak where that may have been reached before the recording."""
     if process.first_peak is None:
         process.first_peak = reading.peak_rss_bytes

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional
 
-from gdbmem.analysis.containers.growth import Growth, growth
+from gdbmem.analysis.containers.growth import ContainerGrowth, growth
 from gdbmem.errors import InputError, Notice
 from gdbmem.model.containers import Container, Survey, Uncounted
 from gdbmem.report.document import FORMAT_VERSION, Document, head, to_json
@@ -179,7 +179,7 @@ def answer_survey(survey: Survey, expression: str = "") -> str:
     return f"{text}; most in {printable(first.path)}: {format_size(first.held_bytes)}"
 
 
-def print_container_growth(rows: Sequence[Growth], console: Console, top: int, name: str) -> None:
+def print_container_growth(rows: Sequence[ContainerGrowth], console: Console, top: int, name: str) -> None:
     """Print which containers changed since *name*."""
     from rich.text import Text
 
@@ -198,7 +198,7 @@ def print_container_growth(rows: Sequence[Growth], console: Console, top: int, n
     console.print(table)
 
 
-def _change(row: Growth) -> str:
+def _change(row: ContainerGrowth) -> str:
     return (
         f"{printable(row.path)}: {row.before_size:,} → {row.after_size:,} elements,"
         f" {format_delta(row.delta_bytes)}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gdbmem.analysis.profiles.own_code import own_frame
 from gdbmem.analysis.profiles.sites import describe_site
 from gdbmem.model.calltree import Frame
-from gdbmem.model.leaks import Block, Holder, Holding
+from gdbmem.model.leaks import Block, BlockHolders, Holder
 from gdbmem.report.console import print_sentence
 from gdbmem.report.document import Document, head, to_json
 from gdbmem.text import printable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def print_holding(holding: Holding, console: Console) -> None:
+def print_holding(holding: BlockHolders, console: Console) -> None:
     """Print the block, and the pointers from it to the one that keeps it alive."""
     print_sentence(console, _block(holding.block, holding.frames), "bold")
     if not holding.holders:
@@ -33,7 +33,7 @@ def print_holding(holding: Holding, console: Console) -> None:
         print_sentence(console, f"also pointed to by {'; '.join(_holder(holder) for holder in others[:5])}")
 
 
-def _no_chain(holding: Holding) -> str:
+def _no_chain(holding: BlockHolders) -> str:
     if holding.is_whole:
         return "only other lost blocks point to it: it is lost with them"
     return "the search went through many blocks without leaving the heap, and was ended there"
@@ -59,7 +59,7 @@ def _holder(holder: Holder) -> str:
     return f"{kind}{printable(holder.text)}{thread}{at}{into}"
 
 
-def holding_json(holding: Holding) -> str:
+def holding_json(holding: BlockHolders) -> str:
     """Return *holding* as ``kind=holders``."""
     reached = True if holding.chain else False if holding.is_whole else None
     return to_json(

@@ -59,7 +59,7 @@ _LEAST_UNUSED = 1 << 16  # of vectors: every C++ program has some
 
 
 @dataclass(frozen=True)
-class View:
+class LedgerOptions:
     """The requested parts of a ledger."""
 
     sizes: bool = False
@@ -68,7 +68,10 @@ class View:
 
 
 def print_ledger(
-    ledger: Ledger, console: Console, view: View = View(), paths: Optional[PinnerPaths] = None
+    ledger: Ledger,
+    console: Console,
+    view: LedgerOptions = LedgerOptions(),
+    paths: Optional[PinnerPaths] = None,
 ) -> None:
     """Print *ledger*, the sentence that answers first; *paths* tell who allocates the blocks that pin.
 

@@ -14,7 +14,7 @@ from gdbmem.model.ledger import Ledger
 from gdbmem.report.ledger.block_types import print_types, types_document
 from gdbmem.report.ledger.chunks import bins_document, chunk_document, print_bins, print_chunk
 from gdbmem.report.ledger.ledger_json import growth_json, ledger_json
-from gdbmem.report.ledger.ledger_text import View, print_growth, print_ledger
+from gdbmem.report.ledger.ledger_text import LedgerOptions, print_growth, print_ledger
 from gdbmem.report.ledger.pinners import pinners_document, print_pinner_paths
 from gdbmem.report.ledger.remedies import print_remedies, remedies_json
 from gdbmem.report.notices import print_notices
@@ -74,7 +74,7 @@ def write_remedies(
         print_remedies(ledger, console_on(stream))
 
 
-def print_all(ledger: Ledger, beside: Beside, console: Console, view: View) -> None:
+def print_all(ledger: Ledger, beside: Beside, console: Console, view: LedgerOptions) -> None:
     """Print *ledger*, then what was found beside it; alone what was asked of a chunk, or of the lists of free ones."""
     if beside.chunk is not None or beside.bins is not None:
         if beside.chunk is not None:

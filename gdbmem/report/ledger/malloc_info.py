@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gdbmem.formats.malloc_info import MallocInfo, Sums
+from gdbmem.formats.malloc_info import MallocInfo, MallocInfoSums
 from gdbmem.model.ledger import Arena, Ledger
 from gdbmem.report.document import Document, head, to_json
 from gdbmem.report.notices import print_notices
@@ -48,11 +48,11 @@ def malloc_info_json(theirs: MallocInfo, ledger: Ledger, stream_bytes: int) -> s
     )
 
 
-def _both(theirs: Sums, ours: Sums) -> Document:
+def _both(theirs: MallocInfoSums, ours: MallocInfoSums) -> Document:
     return {"malloc_info": _figures(theirs), "ledger": _figures(ours)}
 
 
-def _figures(sums: Sums) -> Document:
+def _figures(sums: MallocInfoSums) -> Document:
     return {
         "fast": {"count": sums.fast_count, "bytes": sums.fast_bytes},
         "rest": {"count": sums.rest_count, "bytes": sums.rest_bytes},
@@ -60,18 +60,18 @@ def _figures(sums: Sums) -> Document:
     }
 
 
-def _sums_of(arena: Arena) -> Sums:
-    return Sums(
+def _sums_of(arena: Arena) -> MallocInfoSums:
+    return MallocInfoSums(
         arena.fastbin_chunks, arena.fastbin_bytes, arena.free_chunks, arena.free_bytes, arena.system_bytes
     )
 
 
-def _total(ledger: Ledger) -> Sums:
+def _total(ledger: Ledger) -> MallocInfoSums:
     heap = ledger.heap
     if heap is None:
-        return Sums(0, 0, 0, 0, 0)
+        return MallocInfoSums(0, 0, 0, 0, 0)
     system = sum(arena.system_bytes for arena in heap.arenas)
-    return Sums(heap.fastbin_chunks, heap.fastbin_bytes, heap.free_chunks, heap.free_bytes, system)
+    return MallocInfoSums(heap.fastbin_chunks, heap.fastbin_bytes, heap.free_chunks, heap.free_bytes, system)
 
 
 def print_malloc_info(theirs: MallocInfo, ledger: Ledger, stream_bytes: int, console: Console) -> None:
@@ -99,7 +99,7 @@ def print_malloc_info(theirs: MallocInfo, ledger: Ledger, stream_bytes: int, con
     print_notices(ledger.notices, console)
 
 
-def _cells(theirs: Sums, ours: Sums) -> list[str]:
+def _cells(theirs: MallocInfoSums, ours: MallocInfoSums) -> list[str]:
     pairs = (
         (theirs.fast_bytes, ours.fast_bytes),
         (theirs.rest_bytes, ours.rest_bytes),

@@ -39,7 +39,7 @@ _DEEPEST = 120  # a browser lays out no deeper nesting in reasonable time
 
 
 @dataclass(frozen=True)
-class Line:
+class PageLine:
     """One row of a table: what it changed, and what stands behind it."""
 
     amount: str
@@ -75,7 +75,7 @@ class Section:
 
     title: str
     sentence: str = ""
-    lines: Sequence[Line] = ()
+    lines: Sequence[PageLine] = ()
     is_change: bool = True
     others: Sequence[tuple[str, str]] = ()  # what is in no line, and the total
     tree: Sequence[Node] = ()
@@ -144,7 +144,7 @@ def course_section(picture: Picture) -> Section:
 
 def _lines(
     ranking: Ranking, paths: Sequence[tuple[Sequence[Row], Amount]], sources: SourceLines, *, is_change: bool
-) -> list[Line]:
+) -> list[PageLine]:
     rows = [
         (row, of_row)
         for row, of_row in zip(ranking.rows, paths)
@@ -163,10 +163,10 @@ def _line(
     sources: SourceLines,
     *,
     is_change: bool,
-) -> Line:
+) -> PageLine:
     amount, site = row.amount, row.site
     blocks = amount.delta_blocks
-    return Line(
+    return PageLine(
         amount=_size(amount.delta_bytes, is_change=is_change),
         sign=_sign(amount.delta_bytes, is_change=is_change),
         share=abs(amount.delta_bytes) / largest,

@@ -16,7 +16,7 @@ from gdbmem.report.notices import print_notices
 from gdbmem.report.profiles.headline import answer_diff
 from gdbmem.report.profiles.holdings import print_holdings
 from gdbmem.report.profiles.own_code import own_code_notices, unused_known
-from gdbmem.report.profiles.ranking_table import Layout, rows_table
+from gdbmem.report.profiles.ranking_table import RowLayout, rows_table
 from gdbmem.report.profiles.tree import inverted_table
 from gdbmem.report.source import SourceLines
 
@@ -42,7 +42,7 @@ def print_diff(
     ranking = rank(diff, replace(query, top=query.top or DEFAULT_TOP))
     grew = any(one.delta_bytes for one in diff.outside)
     if ranking.rows or ranking.rest.paths or ranking.known.paths or ranking.unmatched.paths or grew:
-        layout = Layout(
+        layout = RowLayout(
             console,
             query,
             sources,

@@ -15,7 +15,7 @@ from gdbmem.report.naming import share
 from gdbmem.report.notices import print_notices
 from gdbmem.report.profiles.headline import answer_snapshot
 from gdbmem.report.profiles.own_code import own_code_notices
-from gdbmem.report.profiles.ranking_table import Layout, rows_table
+from gdbmem.report.profiles.ranking_table import RowLayout, rows_table
 from gdbmem.report.profiles.timeline_chart import format_time, print_chart
 from gdbmem.report.profiles.tree import inverted_table
 from gdbmem.report.source import SourceLines
@@ -112,7 +112,7 @@ def print_sites(
     if not ranking.total.after_bytes:
         return
     sources = SourceLines(query.source_folders, query.source_roots)
-    layout = Layout(console, query, sources, is_change=False, known_from=known_from)
+    layout = RowLayout(console, query, sources, is_change=False, known_from=known_from)
     console.print()
     print_table(console, inverted_table(ranking, layout) if query.inverted else rows_table(ranking, layout))
     print_notices([*own_code_notices(ranking), *sources.notices()], console)

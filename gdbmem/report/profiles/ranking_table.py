@@ -39,7 +39,7 @@ _NARROW = 32  # columns beside the numbers that names need
 
 
 @dataclass(frozen=True)
-class Layout:
+class RowLayout:
     """The layout of rows: against a former snapshot or alone, what each stands for, and with which sources."""
 
     console: Console
@@ -65,7 +65,7 @@ class Layout:
         return self.is_change and not self.is_relative and self.console.width >= _WIDE
 
 
-def rows_table(ranking: Ranking, layout: Layout) -> Rows:
+def rows_table(ranking: Ranking, layout: RowLayout) -> Rows:
     """Return the table: one row for each row of *ranking*, what is in none of them, and the total."""
     table, drawing = new_table(ranking, layout)
     for row in ranking.rows:
@@ -74,7 +74,7 @@ def rows_table(ranking: Ranking, layout: Layout) -> Rows:
     return table
 
 
-def new_table(ranking: Ranking, layout: Layout) -> tuple[Rows, Drawing]:
+def new_table(ranking: Ranking, layout: RowLayout) -> tuple[Rows, Drawing]:
     """Return a table with its columns, and who draws the last of them."""
     titles = _titles(ranking, layout)
     room = layout.console.width - _width_of_numbers(titles, ranking, layout)
@@ -94,7 +94,7 @@ def _columns(titles: Sequence[str]) -> Table:
     return table
 
 
-def _width_of_numbers(titles: Sequence[str], ranking: Ranking, layout: Layout) -> int:
+def _width_of_numbers(titles: Sequence[str], ranking: Ranking, layout: RowLayout) -> int:
     widths = [len(title) for title in titles]
     others = [ranking.rest, ranking.unmatched, ranking.known, ranking.total]
     others += [amount for amount, _ in ranking.outside]
@@ -104,7 +104,7 @@ def _width_of_numbers(titles: Sequence[str], ranking: Ranking, layout: Layout) -
     return sum(widths) + _GAP * len(widths)
 
 
-def add_other_rows(table: Rows, drawing: Drawing, ranking: Ranking, layout: Layout) -> None:
+def add_other_rows(table: Rows, drawing: Drawing, ranking: Ranking, layout: RowLayout) -> None:
     """Add what is in no row of *ranking*, and the total."""
     for amount, text in _other_rows(ranking, layout):
         table.add_row(*row_cells(amount, ranking, layout), drawing.plain(text, "dim"))
@@ -114,7 +114,7 @@ def add_other_rows(table: Rows, drawing: Drawing, ranking: Ranking, layout: Layo
         table.add_row(*row_cells(amount, ranking, layout), drawing.plain(f"{name}, outside the heap", "dim"))
 
 
-def _titles(ranking: Ranking, layout: Layout) -> list[str]:
+def _titles(ranking: Ranking, layout: RowLayout) -> list[str]:
     titles = ["change"] if layout.is_change else ["bytes", "share"]
     if ranking.total.course:
         titles.append("course")
@@ -125,7 +125,7 @@ def _titles(ranking: Ranking, layout: Layout) -> list[str]:
     return [*titles, "blocks"] if ranking.total.delta_blocks is not None else titles
 
 
-def row_cells(amount: Amount, ranking: Ranking, layout: Layout) -> list[Text]:
+def row_cells(amount: Amount, ranking: Ranking, layout: RowLayout) -> list[Text]:
     """Return the columns of numbers for *amount*."""
     from rich.text import Text
 
@@ -161,7 +161,7 @@ def _percent(amount: Amount) -> str:
     return f"{100 * amount.delta_bytes / amount.before_bytes:+,.1f} %"
 
 
-def _course_cell(amount: Amount, layout: Layout) -> Text:
+def _course_cell(amount: Amount, layout: RowLayout) -> Text:
     from rich.text import Text
 
     line = sparkline(thinned(amount.course, _COURSE), layout.glyphs.levels)
@@ -170,7 +170,7 @@ def _course_cell(amount: Amount, layout: Layout) -> Text:
     return Text.assemble(line, ("" if kind == UNCHANGED else f"\n{trend_word(kind)}", style))
 
 
-def _other_rows(ranking: Ranking, layout: Layout) -> list[tuple[Amount, str]]:
+def _other_rows(ranking: Ranking, layout: RowLayout) -> list[tuple[Amount, str]]:
     what, ellipsis = layout.query.by, layout.glyphs.ellipsis
     rows = []
     if ranking.rest.paths:
@@ -197,7 +197,7 @@ def _library_name(site: Frame) -> str:
 class Drawing:
     """Render the cells of the last column."""
 
-    def __init__(self, layout: Layout, places: Places, *, room: int) -> None:
+    def __init__(self, layout: RowLayout, places: Places, *, room: int) -> None:
         self.layout, self.places, self.room = layout, places, room
         self.glyphs = layout.glyphs
 

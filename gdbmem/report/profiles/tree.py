@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Optional
 
 from gdbmem.analysis.profiles.ranking import Amount, Ranking, Row
 from gdbmem.model.calltree import Frame
-from gdbmem.report.profiles.ranking_table import Drawing, Layout, add_other_rows, new_table, row_cells
+from gdbmem.report.profiles.ranking_table import Drawing, RowLayout, add_other_rows, new_table, row_cells
 from gdbmem.report.profiles.stacked import Stacked
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def as_tree(rows: Sequence[Row]) -> Branch:
     return root
 
 
-def inverted_table(ranking: Ranking, layout: Layout) -> Rows:
+def inverted_table(ranking: Ranking, layout: RowLayout) -> Rows:
     """Return the rows of *ranking* as a tree; each amount is the sum of the listed rows beneath it."""
     root = as_tree(ranking.rows)
     table, drawing = new_table(ranking, layout)
@@ -51,7 +51,7 @@ def inverted_table(ranking: Ranking, layout: Layout) -> Rows:
     return table
 
 
-def _add_branches(table: Rows, drawing: Drawing, root: Branch, ranking: Ranking, layout: Layout) -> None:
+def _add_branches(table: Rows, drawing: Drawing, root: Branch, ranking: Ranking, layout: RowLayout) -> None:
     is_narrow = isinstance(table, Stacked)
     for row in root.rows:  # places under the threshold that belong to nobody
         table.add_row(*row_cells(row.amount, ranking, layout), drawing.site(row))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from gdbmem.model.expectation import BLOCKS, Expectation, Verdict
+from gdbmem.model.expectation import BLOCKS, Expectation, ExpectationVerdict
 
 # XML 1.0 allows no other characters, not even escaped.
 _ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def junit_xml(suite: str, verdicts: Sequence[Verdict], *, seconds: float = 0.0) -> str:
+def junit_xml(suite: str, verdicts: Sequence[ExpectationVerdict], *, seconds: float = 0.0) -> str:
     """Return the report on *suite* (the recipe's name): one test case an expectation.
 
     Not met is a failure; what could not be judged is an error, so that a server never shows it as passed.

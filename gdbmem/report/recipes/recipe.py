@@ -8,7 +8,7 @@ from typing import Any
 
 from gdbmem.errors import Notice
 from gdbmem.exit_status import ExitStatus
-from gdbmem.model.expectation import Verdict
+from gdbmem.model.expectation import ExpectationVerdict
 
 FORMAT_VERSION = 1
 
@@ -27,7 +27,7 @@ class PointOutcome:
 def recipe_object(
     points: Sequence[PointOutcome],
     diffs: Sequence[Mapping[str, Any]],
-    verdicts: Sequence[Verdict],
+    verdicts: Sequence[ExpectationVerdict],
     notices: Sequence[Notice] = (),
     *,
     ledger_diffs: Sequence[Mapping[str, Any]] = (),
@@ -59,20 +59,20 @@ def recipe_object(
     }
 
 
-def verdict_line(verdict: Verdict) -> str:
+def verdict_line(verdict: ExpectationVerdict) -> str:
     """Return ``ok``, ``NOT MET`` or ``NOT JUDGED`` and the verdict's sentence."""
     word = {True: "ok", False: "NOT MET", None: "NOT JUDGED"}[verdict.met]
     return f"{word:<10} {verdict.text}"
 
 
-def recipe_status(verdicts: Sequence[Verdict]) -> int:
+def recipe_status(verdicts: Sequence[ExpectationVerdict]) -> int:
     """Return the exit status: 0 all met, 4 one is not met, 125 one could not be judged."""
     if any(verdict.met is False for verdict in verdicts):
         return ExitStatus.NOT_MET
     return ExitStatus.NOT_JUDGED if any(verdict.met is None for verdict in verdicts) else ExitStatus.DONE
 
 
-def verdict_object(verdict: Verdict) -> dict[str, Any]:
+def verdict_object(verdict: ExpectationVerdict) -> dict[str, Any]:
     """Return the JSON object of one verdict."""
     expectation = verdict.expectation
     return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gdbmem.linux.monitoring.tree import Look
-from gdbmem.model.series import TREE, Line, Reading
+from gdbmem.model.series import TREE, ProcessSample, SeriesLine
 
 _SWEPT = (
     "pss_bytes", "uss_bytes", "swap_bytes", "anonymous_bytes", "file_bytes", "shmem_bytes", "private_dirty_bytes",
@@ -16,8 +16,8 @@ class Latest:
     """The lines of a tree and their last readings."""
 
     def __init__(self) -> None:
-        self.lines: dict[int, Line] = {}
-        self.readings: dict[int, Reading] = {}  # of those that are alive, and of the tree
+        self.lines: dict[int, SeriesLine] = {}
+        self.readings: dict[int, ProcessSample] = {}  # of those that are alive, and of the tree
 
     def take(self, look: Look) -> None:
         """Take in what *look* found."""
@@ -33,7 +33,7 @@ class Latest:
         line = self.lines.get(number)
         return line is not None and line.gone is not None
 
-    def _filled(self, number: int, reading: Reading, look: Look) -> Reading:
+    def _filled(self, number: int, reading: ProcessSample, look: Look) -> ProcessSample:
         before = self.readings.get(number)
         if before is not None:
             if look.swept:  # what this look could not read is not known any more

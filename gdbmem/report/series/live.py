@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from gdbmem.analysis.series.statistics import thinned
 from gdbmem.linux.monitoring.tree import Look
-from gdbmem.model.series import TREE, Line, Mark, Reading
+from gdbmem.model.series import TREE, Mark, ProcessSample, SeriesLine
 from gdbmem.report.console import columns_that_fit
 from gdbmem.report.series.keyboard import Keyboard, in_foreground
 from gdbmem.report.series.latest import Latest
@@ -112,7 +112,7 @@ class LiveView:
     def _status(self) -> str:
         look = self._look
         assert look is not None
-        total = self._latest.readings.get(TREE, Reading())
+        total = self._latest.readings.get(TREE, ProcessSample())
         paused = "PAUSED  " if self._paused else ""  # first: the end of the line may be cut off
         return f"{paused}{self._title}  {format_duration(look.t)}  {describe(total, look.alive)}"
 
@@ -122,7 +122,7 @@ class LiveView:
 
         headings = ["process", "pid", "RSS", "PSS", "USS", "threads"]
         alive = [line for line in self._latest.lines.values() if line.gone is None]
-        alive.sort(key=lambda line: -(self._latest.readings.get(line.number, Reading()).rss_bytes or 0))
+        alive.sort(key=lambda line: -(self._latest.readings.get(line.number, ProcessSample()).rss_bytes or 0))
         cells = [self._cells(line) for line in alive[:rows]]
         shown = columns_that_fit([headings, *cells], width, give_up=(5, 4, 1, 2), shortest=8)
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -134,8 +134,8 @@ class LiveView:
             table.add_row(name, *(Text(row[column]) for column in shown[1:]))
         return table
 
-    def _cells(self, line: Line) -> list[str]:
-        reading = self._latest.readings.get(line.number, Reading())
+    def _cells(self, line: SeriesLine) -> list[str]:
+        reading = self._latest.readings.get(line.number, ProcessSample())
         sizes = (reading.rss_bytes, reading.pss_bytes, reading.uss_bytes)
         known = [format_size(size) if size is not None else "" for size in sizes]
         return [printable(line.name), str(line.pid), *known, str(reading.threads or "")]

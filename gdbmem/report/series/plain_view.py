@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Optional, TextIO
 
 from gdbmem.linux.monitoring.tree import Look
-from gdbmem.model.series import TREE, Mark, Reading
+from gdbmem.model.series import TREE, Mark, ProcessSample
 from gdbmem.text import plural, printable
 from gdbmem.units import format_duration, format_size
 
@@ -54,7 +54,7 @@ class PlainView:
         return ""
 
 
-def describe(total: Reading, alive: int) -> str:
+def describe(total: ProcessSample, alive: int) -> str:
     """Return a tree's *total* in a few words."""
     words = []
     if total.pss_bytes is not None:

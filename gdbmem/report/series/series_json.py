@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any, Optional, TextIO
 
 from gdbmem.analysis.series.resolution import seconds_to_resolve
-from gdbmem.model.series import READING_FIELDS, TREE, Line, Mark, Sample
+from gdbmem.model.series import READING_FIELDS, TREE, Mark, Sample, SeriesLine
 from gdbmem.model.series_summary import SeriesSummary
 from gdbmem.model.verdict import Regime, Slope, Verdict
 from gdbmem.report.document import Document, head
@@ -19,7 +19,7 @@ def write_series_json(
     summary: SeriesSummary,
     samples: Iterable[Sample],
     marks: Sequence[Mark],
-    lines: Sequence[Line],
+    lines: Sequence[SeriesLine],
     *,
     next_commands: Sequence[str] = (),
     triggers: Sequence[Mapping[str, Any]] = (),
@@ -43,7 +43,7 @@ def write_series_json(
 
 
 def _document(
-    summary: SeriesSummary, marks: Sequence[Mark], lines: Sequence[Line], next_commands: Sequence[str]
+    summary: SeriesSummary, marks: Sequence[Mark], lines: Sequence[SeriesLine], next_commands: Sequence[str]
 ) -> Document:
     facts = summary.facts
     return {
@@ -126,7 +126,7 @@ def _slope(slope: Optional[Slope]) -> Optional[dict[str, Any]]:
     return None if slope is None else {"value": slope.value, "low": slope.low, "high": slope.high}
 
 
-def _line(line: Line) -> Document:
+def _line(line: SeriesLine) -> Document:
     return {
         "line": line.number,
         "pid": line.pid,
@@ -139,7 +139,7 @@ def _line(line: Line) -> Document:
     }
 
 
-def write_series_csv(stream: TextIO, samples: Iterable[Sample], lines: Sequence[Line]) -> None:
+def write_series_csv(stream: TextIO, samples: Iterable[Sample], lines: Sequence[SeriesLine]) -> None:
     """Write one row a sample; the tree's own have no pid and are called "(tree)"."""
     import csv
 

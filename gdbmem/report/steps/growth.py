@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gdbmem.model.growth import Growth
+from gdbmem.model.growth import KernelRequests
 from gdbmem.report.console import print_sentence
 from gdbmem.report.profiles.path_text import path_text
 from gdbmem.text import plural
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _TELLING = 50  # requests; with fewer, starting and ending weigh more than they do
 
 
-def print_growth(growth: Growth, console: Console, sources: SourceLines, *, top: int) -> None:
+def print_growth(growth: KernelRequests, console: Console, sources: SourceLines, *, top: int) -> None:
     """Print the *top* paths of *growth*, each at the user's own line, and what recording cost."""
     from gdbmem.report.drawing import Table, Text
 
@@ -42,7 +42,7 @@ def print_growth(growth: Growth, console: Console, sources: SourceLines, *, top:
         print_sentence(console, line)
 
 
-def summary(growth: Growth) -> list[str]:
+def summary(growth: KernelRequests) -> list[str]:
     """Return what was recorded in all, and what it cost."""
     mapped, resident = format_delta(growth.mapped_bytes), format_delta(growth.resident_bytes)
     lines = [f"{mapped} mapped, {resident} resident since the first of {plural(growth.events, 'request')}"]
@@ -79,7 +79,7 @@ def _delta(size_bytes: int, mark: str = "") -> Text:
     )
 
 
-def growth_json(growth: Growth) -> str:
+def growth_json(growth: KernelRequests) -> str:
     """Return *growth* as ``kind=growth``."""
     from gdbmem.report.document import head, to_json
 

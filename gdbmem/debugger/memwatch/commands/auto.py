@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gdbmem.arguments import ArgumentParser
 
 
-class _Stand(NamedTuple):
+class _AutoState(NamedTuple):
     """Where the program stood at a stop, and what it held."""
 
     pid: int
@@ -43,7 +43,7 @@ class Auto:
     def __init__(self) -> None:
         self.is_on = False
         self._watchers: list[Callable[[], None]] = []  # windows that draw at every stop
-        self._stands: dict[int, _Stand] = {}  # by inferior
+        self._stands: dict[int, _AutoState] = {}  # by inferior
         self._problem = ""
 
     def turn(self, *, on: bool) -> None:
@@ -141,11 +141,11 @@ class Auto:
         return step
 
     @staticmethod
-    def _stand(size_bytes: Optional[int]) -> _Stand:
+    def _stand(size_bytes: Optional[int]) -> _AutoState:
         inferior, frame = gdb.selected_inferior(), gdb.newest_frame()
         position = frame.find_sal()
         several = len(inferior.threads()) > 1 and target_kind() == NATIVE
-        return _Stand(
+        return _AutoState(
             inferior.pid,
             size_bytes,
             frame.name(),
@@ -157,7 +157,7 @@ class Auto:
         )
 
     @staticmethod
-    def _part(before: _Stand, now: _Stand) -> Optional[Part]:
+    def _part(before: _AutoState, now: _AutoState) -> Optional[Part]:
         """Return the part of the thread that stopped; None where its page faults don't tell."""
         tid = gdb.selected_thread().ptid[1]
         if before.faults is None or now.faults is None or tid not in now.activities:
@@ -174,7 +174,7 @@ class Auto:
         )
 
     @staticmethod
-    def _others(before: _Stand, now: _Stand) -> set[int]:
+    def _others(before: _AutoState, now: _AutoState) -> set[int]:
         if not (before.activities or now.activities):
             return set()
         ran = set(ran_between(before.activities, now.activities))

@@ -184,7 +184,7 @@ class StepCommand(Stepping):
     takes_count = True
 
 
-class RunCommand(Stepping):
+class ResumeCommand(Stepping):
     """`memwatch until`, `advance`, `finish`."""
 
 

@@ -19,7 +19,7 @@ from gdbmem.debugger.memwatch.driving.releases import Releases, is_alone
 from gdbmem.debugger.memwatch.driving.watchdog import Alarm
 from gdbmem.debugger.memwatch.driving.watched_function import find_place
 from gdbmem.debugger.memwatch.gauges.account import accounts
-from gdbmem.debugger.memwatch.gauges.line_tally import Tally
+from gdbmem.debugger.memwatch.gauges.line_tally import LineTally
 from gdbmem.debugger.target import NATIVE, target_kind
 from gdbmem.errors import GdbmemError, UsageError
 from gdbmem.linux.sharing import Sharing
@@ -53,7 +53,7 @@ class _Watch(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
 class _Watches:
     """All breakpoints of one tally; gone with the `with`."""
 
-    def __init__(self, tally: Tally, releases: Releases, *, own_only: bool) -> None:
+    def __init__(self, tally: LineTally, releases: Releases, *, own_only: bool) -> None:
         self.failures: list[str] = []
         self._tally = tally
         self._releases = releases
@@ -147,7 +147,7 @@ class FunctionCommand(Driving):
         place = find_place(args.argument)
         pid = real_pid() if gauge.counts_pages else None
         sharing = Sharing(gauge.read, pid, is_alone)
-        tally = Tally(place, sharing, wanted_calls=args.calls, every=args.every)
+        tally = LineTally(place, sharing, wanted_calls=args.calls, every=args.every)
         with (
             Releases(pid, sharing) as releases,
             _Watches(tally, releases, own_only=args.own) as watches,

@@ -31,7 +31,7 @@ from gdbmem.errors import TargetError
 from gdbmem.linux.resident import ProcessMemory
 from gdbmem.linux.sharing import Sharing
 from gdbmem.model.calltree import Frame
-from gdbmem.model.growth import Growth, GrowthPath
+from gdbmem.model.growth import GrowthPath, KernelRequests
 from gdbmem.text import printable
 from gdbmem.units import parse_duration, parse_size
 
@@ -60,7 +60,7 @@ class _Sums:
         self.is_exact = True
 
 
-class Log:
+class RequestLog:
     """The requests and their effects: the address space and each thread's pages before it and before the next one."""
 
     def __init__(self, memory: ProcessMemory, *, above_bytes: int) -> None:
@@ -168,7 +168,7 @@ class Log:
             sums.resident += part.own_bytes - elsewhere
             sums.is_exact = sums.is_exact and part.is_exact and not elsewhere
 
-    def growth(self, *, seconds: float, cost_seconds: float) -> Growth:
+    def growth(self, *, seconds: float, cost_seconds: float) -> KernelRequests:
         """Return what was recorded."""
         paths = [
             GrowthPath(
@@ -184,7 +184,7 @@ class Log:
             for (call, thread, addresses), sums in self._sums.items()
         ]
         paths.sort(key=lambda path: (-abs(path.mapped_bytes), -abs(path.resident_bytes)))
-        return Growth(
+        return KernelRequests(
             paths,
             self.events,
             self.left_out,
@@ -199,7 +199,7 @@ class Log:
 
 
 class _Request(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
-    def __init__(self, call: str, log: Log) -> None:
+    def __init__(self, call: str, log: RequestLog) -> None:
         super().__init__(call, internal=True)
         self.silent = True
         self._call = call
@@ -217,7 +217,7 @@ class _Until(gdb.Breakpoint):  # type: ignore[misc]
 
 
 @contextlib.contextmanager
-def _breakpoints(log: Log, until: Optional[str], *, libc: bool) -> Iterator[set[int]]:
+def _breakpoints(log: RequestLog, until: Optional[str], *, libc: bool) -> Iterator[set[int]]:
     made: list[gdb.Breakpoint] = []
     try:
         for call in CALLS if libc else ():
@@ -243,7 +243,7 @@ def _breakpoints(log: Log, until: Optional[str], *, libc: bool) -> Iterator[set[
 class _Catch:
     """gdb's own `catch syscall`, driven from the command: it sees requests that go past the C library too."""
 
-    def __init__(self, log: Log, alarm: Alarm) -> None:
+    def __init__(self, log: RequestLog, alarm: Alarm) -> None:
         self._log, self._alarm = log, alarm
         self._inside: set[int] = set()  # threads between a call and its return
 
@@ -284,7 +284,7 @@ def _call_name() -> str:
 
 
 @contextlib.contextmanager
-def _executions(log: Log) -> Iterator[None]:
+def _executions(log: RequestLog) -> Iterator[None]:
     """Let *log* know when the process executes another program."""
     space = gdb.current_progspace()
 
@@ -335,7 +335,7 @@ class GrowthCommand(Driving):
         duration = parse_duration(args.duration) if args.duration else None
         pid = native_pid("memwatch growth")
         memory = ProcessMemory(pid)
-        log = Log(memory, above_bytes=above)
+        log = RequestLog(memory, above_bytes=above)
         began, cost = time.monotonic(), time.process_time()
         with contextlib.ExitStack() as stack:
             stack.callback(memory.close)
@@ -367,7 +367,7 @@ class GrowthCommand(Driving):
             warn(f"recording ended: {printable(ended)}")
 
 
-def _show(growth: Growth, args: argparse.Namespace, stream: TextIO) -> None:
+def _show(growth: KernelRequests, args: argparse.Namespace, stream: TextIO) -> None:
     from gdbmem.report.steps.growth import growth_json, print_growth
 
     if args.json:

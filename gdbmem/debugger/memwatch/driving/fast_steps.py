@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Place = tuple[Optional[str], Optional[str], Optional[int]]  # function, file, line
 
 
-class Places:
+class StopPlaces:
     """The function and line at each address where the program has stopped, cached because gdb is slow to find them."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ def _place(frame: gdb.Frame) -> Place:
     return frame.name(), symtab.fullname(), position.line
 
 
-class Taken(NamedTuple):
+class TakenStep(NamedTuple):
     """A step that ended as steps do."""
 
     place: Place  # where it started
@@ -74,9 +74,9 @@ class Strides:
     """Takes steps of one thread, one after the other."""
 
     def __init__(
-        self, command: str, gauge: Gauge, watcher: Watcher, capture: Capture, places: Places
+        self, command: str, gauge: Gauge, watcher: Watcher, capture: Capture, places: StopPlaces
     ) -> None:
-        self.taken: list[Taken] = []
+        self.taken: list[TakenStep] = []
         self.frame: Optional[gdb.Frame] = None  # where the last one started
         self._command, self._gauge = command, gauge
         self._watcher, self._capture, self._places = watcher, capture, places
@@ -113,7 +113,7 @@ class Strides:
             if odd or not recorder.is_plain(thread):
                 return Odd(frame, place, began, wait, error)
             self.frame = frame
-            self.taken.append(Taken(place, recorder.reading, gauge.exact, gauge.note, clock() - began))
+            self.taken.append(TakenStep(place, recorder.reading, gauge.exact, gauge.note, clock() - began))
         return None
 
 

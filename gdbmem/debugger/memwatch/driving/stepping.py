@@ -15,7 +15,7 @@ from gdbmem.debugger.ctrlc import interruptible
 from gdbmem.debugger.interrupting import Interrupter, remote_blocks_interrupts, without_pages
 from gdbmem.debugger.location import real_pid
 from gdbmem.debugger.memwatch.driving.capture import Capture
-from gdbmem.debugger.memwatch.driving.fast_steps import Odd, Place, Places, Strides
+from gdbmem.debugger.memwatch.driving.fast_steps import Odd, Place, StopPlaces, Strides
 from gdbmem.debugger.memwatch.driving.locking import Wait, Watcher, describe_wait
 from gdbmem.debugger.memwatch.driving.loop_lines import Barrier, loop_lines
 from gdbmem.debugger.memwatch.driving.releases import Releases, is_alone
@@ -56,7 +56,7 @@ class Here(NamedTuple):
     line: Optional[int]
 
     @classmethod
-    def now(cls, places: Places) -> Here:
+    def now(cls, places: StopPlaces) -> Here:
         """Return where the selected thread stands."""
         thread = gdb.selected_thread()
         if thread is None:
@@ -97,7 +97,7 @@ class Stepper:
         self._stray = False
         self._before: Optional[int] = None  # the reading at the last stop
         self._strider: Optional[tuple[gdb.InferiorThread, int]] = None  # the number outlives the thread
-        self._places = Places()
+        self._places = StopPlaces()
         self._typed_in: Optional[gdb.Frame] = gdb.selected_frame() if selected_thread() is not None else None
         self._under_valgrind = target_kind() == VALGRIND
         self._lock = self._mode()

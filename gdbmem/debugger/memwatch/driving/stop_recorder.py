@@ -27,7 +27,7 @@ class Stop(NamedTuple):
         return not self.ended and self.wait is None
 
 
-class Recorder:
+class StopRecorder:
     """Listens to gdb's stop and exit events while a memwatch command drives, and reads the memory there."""
 
     def __init__(self) -> None:
@@ -180,4 +180,4 @@ def _kind(breakpoint_: gdb.Breakpoint) -> str:
     return "watchpoint" if breakpoint_.type in watches else "breakpoint"
 
 
-recorder = Recorder()
+recorder = StopRecorder()

@@ -28,7 +28,7 @@ class LineStart(NamedTuple):
     is_statement: bool  # gdb would stop there, too
 
 
-class Place(NamedTuple):
+class WatchedPlace(NamedTuple):
     """A function in the program."""
 
     name: str
@@ -55,7 +55,7 @@ class _CallPlace(NamedTuple):
     caller: str
 
 
-def find_place(location: str) -> Place:
+def find_place(location: str) -> WatchedPlace:
     """Return the function that holds *location*; raises TargetError, or gdb.error in gdb's words."""
     found = [sal for sal in gdb.decode_line(location)[1] or () if sal.symtab is not None]
     candidates = [blocks for sal in found if (blocks := function_blocks(sal.pc))]
@@ -126,7 +126,7 @@ def _call_place(blocks: Sequence[gdb.Block]) -> _CallPlace:
     return _CallPlace(printable(PurePath(inlined.symtab.filename).name), inlined.line, caller)
 
 
-def _read(block: gdb.Block) -> Place:
+def _read(block: gdb.Block) -> WatchedPlace:
     # A function in several parts may have a colder one in front.
     start = int(block.function.value().address)
     # Linked at link time, its own table is "<artificial>".
@@ -136,7 +136,7 @@ def _read(block: gdb.Block) -> Place:
     spots = {address: spot for address in addresses if (spot := code.spot(address)) is not None}
     lines = {address: _line_in(symtab.filename, spot) for address, spot in spots.items()}
     calls = [one for one in map(code.instruction, addresses) if one.is_call]
-    return Place(
+    return WatchedPlace(
         block.function.print_name,
         symtab.fullname(),
         start,

@@ -6,7 +6,7 @@ from typing import Optional
 
 import gdb
 
-from gdbmem.debugger.memwatch.driving.watched_function import LineStart, Place
+from gdbmem.debugger.memwatch.driving.watched_function import LineStart, WatchedPlace
 from gdbmem.linux.sharing import Sharing
 from gdbmem.model.function_profile import FunctionProfile, LineProfile
 
@@ -35,10 +35,10 @@ class _Thread:
         self.inside_call = False  # with --own: below a call instruction
 
 
-class Tally:
+class LineTally:
     """Charges what changed between two events of a thread to the line that it was on."""
 
-    def __init__(self, place: Place, sharing: Sharing, *, wanted_calls: int, every: int = 1) -> None:
+    def __init__(self, place: WatchedPlace, sharing: Sharing, *, wanted_calls: int, every: int = 1) -> None:
         self.place = place
         self.under_way_from: Optional[int] = None  # the line of a call that had begun before
         self.calls = self.abandoned = self.recursive = self.outside_bytes = self.outside_shared = 0
