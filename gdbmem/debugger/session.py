@@ -27,8 +27,8 @@ from gdbmem.launch.messages import (
     AttachedPlan,
     Done,
     Fate,
+    GiveKeyboard,
     Interrupts,
-    Keyboard,
     Message,
     NativePlan,
     Restart,
@@ -103,7 +103,7 @@ class Session:
             self._interrupts = self.ask(AskInterrupts(), Interrupts).count
         if self._keyboard is False:
             self._keyboard = True
-            self.ask(Keyboard(running=True), Done)
+            self.ask(GiveKeyboard(running=True), Done)
 
     @property
     def presses(self) -> Optional[int]:
@@ -129,7 +129,7 @@ class Session:
         self._interrupts, self._next_look = None, 0.0
         if self._keyboard:
             self._keyboard = False
-            self.ask(Keyboard(running=False), Done)
+            self.ask(GiveKeyboard(running=False), Done)
 
     def note_exit(self, event: gdb.ExitedEvent) -> None:
         """The program has gone; a connection that merely closed comes without a status."""

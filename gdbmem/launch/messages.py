@@ -61,7 +61,7 @@ class AskInterrupts(Message):
 
 
 @dataclass(frozen=True)
-class Keyboard(Message):
+class GiveKeyboard(Message):
     """The program runs, so that what is typed is for it, or has stopped. Answered by Done."""
 
     running: bool
@@ -187,7 +187,7 @@ class AttachedPlan(Message):
 
 
 @dataclass(frozen=True)
-class Started(Message):
+class RecipeStarted(Message):
     """The program of a recipe runs."""
 
 

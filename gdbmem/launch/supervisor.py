@@ -27,9 +27,9 @@ from gdbmem.launch.messages import (
     AskTarget,
     Done,
     Fate,
+    GiveKeyboard,
     Hear,
     Interrupts,
-    Keyboard,
     Message,
     Ready,
     Refused,
@@ -220,7 +220,7 @@ class Supervisor:
             self._keyboard_is_gdbs = self._foreground
         elif isinstance(question, Hear):
             self._ear.move_to(question.pid)
-        elif isinstance(question, Keyboard):
+        elif isinstance(question, GiveKeyboard):
             # Answered, so that gdb shows no prompt while its keyboard is still read here.
             if self.terminal is not None:
                 self.terminal.hear(question.running)

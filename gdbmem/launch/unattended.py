@@ -24,7 +24,7 @@ from gdbmem.launch.messages import (
     PointFailed,
     PointReport,
     RecipePlan,
-    Started,
+    RecipeStarted,
     Stopped,
     Unresolved,
 )
@@ -166,7 +166,7 @@ class _Player:
         raise TypeError(f"gdb told {type(message).__name__}")  # answers and questions are never told
 
     @_note.register
-    def _on_started(self, _: Started, outcome: Outcome) -> None:
+    def _on_started(self, _: RecipeStarted, outcome: Outcome) -> None:
         engine = outcome.run.facts.get("engine", "massif")
         points = plural(len(self._points), "point")
         how = "without a heap profiler" if engine == "none" else f"under {engine}"

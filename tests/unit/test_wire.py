@@ -22,8 +22,8 @@ from gdbmem.launch.messages import (
     Hit,
     Message,
     RecipePlan,
+    RecipeStarted,
     Refused,
-    Started,
     Unresolved,
     ValgrindTarget,
     decode,
@@ -113,7 +113,7 @@ def test_who_waits_for_an_answer_hears_that_none_will_come_and_may_still_tell(
         gdb.ask(AskInterrupts(), Fate)
     hung_up.join()
     assert raised.value.slug == "launcher-gone"
-    gdb.send(Started())
+    gdb.send(RecipeStarted())
     launcher.hang_up()  # twice is harmless
 
 

@@ -156,7 +156,10 @@ def judge_floor(
     if hidden > bearable:
         words = f"its floor is {extent}: {format_size(hidden)} of growth could hide in that"
         return Floor("unclear", words, slope, resolution, max(span * ((hidden / bearable) ** 2 - 1), period))
-    return Floor("flat", f"the floor stays {extent}", slope, resolution)
+    words = f"the floor stays {extent}"
+    if hidden > _BEARABLE_BYTES:
+        words += f"; {format_size(hidden)} of growth could hide in that"
+    return Floor("flat", words, slope, resolution)
 
 
 def mann_kendall(ys: Sequence[float]) -> float:

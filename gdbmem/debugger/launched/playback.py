@@ -33,7 +33,7 @@ from gdbmem.launch.messages import (
     PointReport,
     Ready,
     RecipePlan,
-    Started,
+    RecipeStarted,
     Stopped,
     Unresolved,
 )
@@ -83,7 +83,7 @@ def _play() -> None:
     session.connect()
     session.ask(Ready(), Done)
     points = [_PlayedPoint(index, point) for index, point in enumerate(recipe.points)]
-    session.tell(Started())
+    session.tell(RecipeStarted())
     while program_runs():
         try:
             gdb.execute("continue", to_string=True)
