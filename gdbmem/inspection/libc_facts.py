@@ -23,7 +23,7 @@ from gdbmem.linux.target_files import TargetFiles
 from gdbmem.linux.target_side import LARGEST_BYTES
 from gdbmem.linux.target_side_helper import Rights
 from gdbmem.setup.gdb_python import find_gdb
-from gdbmem.symbols.elf_files import Elf, elf_in
+from gdbmem.symbols.elf_files import Elf, debug_link, elf_in
 
 _NOTHING = LibcFacts({}, None)
 _FORMAT = 1
@@ -76,6 +76,8 @@ def _ask_of_copy(files: TargetFiles, elf: Elf, stream: BinaryIO) -> str:
             if copy.tell() > LARGEST_BYTES:
                 return ""
         copy.flush()
+        if "/" in debug_link(Path(f"/proc/self/fd/{copy.fileno()}")):
+            return ""  # gdb would open a file of its maker's choice: a FIFO, on which it waits
         number = os.open(f"/proc/self/fd/{copy.fileno()}", os.O_RDONLY | os.O_CLOEXEC)
         opened.callback(os.close, number)
         os.fchmod(copy.fileno(), 0o444)  # gdb opens it anew; nobody else has a name for it

@@ -84,7 +84,7 @@ class GdbSymbols:
         elves = [elf for elf in map(read_elf, names) if elf is not None]
         for elf in elves:
             if not binary.build_id or elf.build_id.startswith(binary.build_id):
-                return elf
+                return None if self._has_odd_debug_file(elf, notices) else elf
         path, addresses = printable(binary.path), plural(count, "address", "addresses")
         if elves:
             text = f"{path} is not the file that was profiled (its build-id is {elves[0].build_id or 'absent'}, not"
@@ -104,6 +104,14 @@ class GdbSymbols:
                 )
             )
         return None
+
+    def _has_odd_debug_file(self, elf: Elf, notices: list[Notice]) -> bool:
+        """Tell whether gdb would open what is no file, a FIFO for one, on which it waits; add a notice then."""
+        odd = next((file for file in _debug_files(elf) if file.exists() and not file.is_file()), None)
+        if odd is not None:
+            text = f"{printable(str(odd))}, which {printable(str(elf.path))} names as its debug information, is no file"
+            notices.append(Notice("no-symbols", f"{text}: its addresses stay without names"))
+        return odd is not None
 
     def _ask(self, tasks: Sequence[_Task], notices: list[Notice]) -> None:
         notices += [self._unreadable[task.elf.path] for task in tasks if task.elf.path in self._unreadable]

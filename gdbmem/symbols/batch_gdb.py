@@ -50,7 +50,8 @@ class _RunningGdb:
         self._binary = binary
         question.write_text(json.dumps(addresses), encoding="ascii")
         online = "on" if os.environ.get("DEBUGINFOD_URLS") else "off"
-        words = [gdb, "-nx", "-q", "-batch", "-iex", f"set debuginfod enabled {online}"]
+        words = [gdb, "-nx", "-q", "-batch", "-iex", "set auto-load off"]
+        words += ["-iex", f"set debuginfod enabled {online}"]
         environment = {k: v for k, v in os.environ.items() if k != "GDBMEM_SESSION"}
         environment.update(GDBMEM_ADDRESSES=str(question), GDBMEM_NAMES=str(self._file))
         self._process = subprocess.Popen(

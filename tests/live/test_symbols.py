@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import threading
+import time
 from ctypes.util import find_library
 from pathlib import Path
 from typing import Any, ClassVar
@@ -118,6 +119,21 @@ def test_a_binary_that_was_replaced_by_one_with_an_older_date_is_warned_of(heap:
     assert len(before) == 1 and "was changed after the profile was written" in before[0]
     heap.write_bytes(heap.read_bytes().replace(b"/keeps\n", b"/keeps (deleted)\n"))
     assert "while that ran" in str(show(heap)["warnings"])
+
+
+@pytest.mark.needs("objcopy")
+def test_a_binary_that_names_a_fifo_as_its_debug_information_keeps_nobody_waiting(heap: Path) -> None:
+    binary, debug = heap.parent / "keeps", heap.parent / "keeps.debug"
+    subprocess.run(["objcopy", "--only-keep-debug", str(binary), str(debug)], check=True)
+    subprocess.run(["objcopy", f"--add-gnu-debuglink={debug}", str(binary)], check=True)
+    debug.unlink()
+    os.mkfifo(debug)
+    began = time.monotonic()
+    messages = [warning["message"] for warning in show(heap)["warnings"]]
+    assert time.monotonic() - began < 60
+    assert any(
+        f"{debug}, which {binary} names as its debug information, is no file" in text for text in messages
+    )
 
 
 @pytest.mark.needs("objcopy", "strip")
