@@ -251,7 +251,8 @@ class CtrlC:
 
     def _on_stop(self, event: gdb.Event) -> None:
         running = self._running
-        if running is not None and _deafness.take():  # it came too late to stop the program
+        # It came too late to stop the program; under valgrind gdb may have lost it at the end of a step.
+        if running is not None and (_deafness.take() or running.is_pressed):
             self._was_pressed = True
             if running.interrupter is not None:
                 running.interrupter.by_user = True  # it ends the command

@@ -297,7 +297,7 @@ def test_a_data_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) ->
     said = gdbmem("install", status=1, XDG_DATA_HOME=str(tmp_path / "file"))
     last = said.splitlines()[-1]
     assert last.startswith("gdbmem: cannot write ")
-    assert last.endswith("name a folder that you may write to in $XDG_DATA_HOME")
+    assert last.endswith("name a folder that you may write to in $XDG_DATA_HOME [private-folder-unwritable]")
 
 
 def test_packages_that_are_not_in_our_environment_come_from_pip(

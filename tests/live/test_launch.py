@@ -171,7 +171,7 @@ def test_a_missing_input_file_is_said_before_anything_starts(program: Program, s
     ended = shell(GDBMEM, "launch", "--stdin", "absent", program("reads_lines"), folder=scratch)
     assert ended.returncode == 125
     assert ended.stderr == (
-        "gdbmem: --stdin absent: No such file or directory; name a file that can be opened\n"
+        "gdbmem: --stdin absent: No such file or directory; name a file that can be opened [bad-stream]\n"
     )
     assert list(scratch.iterdir()) == []
 

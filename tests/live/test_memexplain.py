@@ -219,11 +219,9 @@ def test_memtrim_is_refused_where_it_would_hang(
 
 def test_without_a_process_there_is_a_sentence(program: Program, tmp_path: Path) -> None:
     done = gdb(tmp_path, program("heap_known"), "memexplain", "memtrim", "memexplain --since nothing")
-    assert done.stderr.splitlines()[-3:] == [
-        "there is no process to explain; type 'run', or 'attach PID'",
-        "there is no process to explain; type 'run', or 'attach PID'",
-        "no ledger was saved as 'nothing'; 'memexplain --save NAME' saves one",
-    ]
+    none = "there is no process to explain; type 'run', or 'attach PID' [not-running]"
+    unsaved = "no ledger was saved as 'nothing'; 'memexplain --save NAME' saves one [no-such-ledger]"
+    assert " ".join(done.stderr.split()).endswith(f"{none} {none} {unsaved}")  # gdb folds long lines
 
 
 def test_at_its_first_instruction_a_program_has_no_libc_yet(program: Program, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_the_report_plot_and_save_hold_what_was_recorded(program: Program, scrat
     assert "steps.svg exists" in said.output
     (saved,) = scratch.glob("gdbmem.touches_pages.*/steps/0001.json")
     assert json.loads(saved.read_text())["name"] == "../evil"
-    assert said.output.rstrip().endswith("'memwatch auto on' and go on as you like")
+    assert said.output.rstrip().endswith("'memwatch auto on' and go on as you like [no-steps]")
 
 
 def test_enter_repeats_a_step(program: Program, scratch: Path) -> None:

@@ -342,7 +342,7 @@ time.sleep(60)
     points = total_points(Recording(scratch / "run"))
     assert points.by_rss > 0
     assert points.by_cgroup == 0, "a program that runs already is not moved"
-    sizes = [size for _, size in points.points]
+    sizes = [size for _, size in points.points][3:]  # what a worker writes right after its fork comes at once
     rises = [b - a for a, b in zip(sizes, sizes[1:])]
     assert max(sizes) - sizes[0] > 2 << 20
     assert max(rises) < 0.5 * (max(sizes) - sizes[0]), "it rises little by little, and not from read to read"
