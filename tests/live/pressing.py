@@ -27,6 +27,8 @@ HANDLES = ("stop print nopass", "stop print pass", "nostop noprint pass", "nosto
 ATTACHED, LAUNCHED = "gdb -p", "launch --engine"
 _INTERRUPTED = re.compile(
     rb"interrupted|received signal SIG(?:INT|TRAP)|it gets no SIGSTOP|Quit|in the middle of a step"
+    # gdb 13's own error where Ctrl-C comes while it looks for the callers of inlined code (once in some 200 presses).
+    rb"|failed to find previous frame when computing inline frame id"
 )
 _AGAIN_SECONDS = 2.0  # then a user presses Ctrl-C a second time
 _STEPS = ("memwatch advance show_start", "memwatch next 1000000")
