@@ -206,7 +206,7 @@ class Tree:
         """Take in what was started; tell whether that was any, or one of those that there were has ended."""
         before = self._started
         if self._follows:
-            self._seek(t)
+            self._seek(t, at_once=True)
         return self._started != before or any(has_ended(p.files) for p in self._processes.values())
 
     @property
@@ -277,12 +277,12 @@ class Tree:
         if self._follows:
             self._seek(t)
 
-    def _seek(self, t: float) -> None:
-        """Take in the children that were born since the last time."""
+    def _seek(self, t: float, *, at_once: bool = False) -> None:
+        """Take in the children that were born since the last time; where no events tell, now and then or *at_once*."""
         if self._events is not None:
             self._started += self._hear(self._events, t)
             self._must_search = self._must_search or self._events.lost
-        if self._must_search and t >= self._next_search:
+        if self._must_search and (at_once or t >= self._next_search):
             begin = time.thread_time()
             self._started += self._ask_for_children(t)
             self._next_search = t + (time.thread_time() - begin) / _SEARCH_BUDGET
