@@ -147,6 +147,13 @@ def _begin(user: User, kind: Kind) -> None:
     user.type("continue")
 
 
+def _settle(user: User) -> None:
+    """Read on until gdb waits for a command: Ctrl-C at a step's very end gives a second prompt."""
+    user.send("echo settled\\n")
+    user.child.expect(rb"\nsettled\r\n")
+    user.child.expect(PROMPT)
+
+
 def _press(user: User, command: str, pid: int) -> float:
     """Type *command*, press Ctrl-C once the program runs; return how long after the last press the prompt came."""
     user.send(command)
@@ -160,6 +167,7 @@ def _press(user: User, command: str, pid: int) -> float:
             user.child.expect(PROMPT, timeout=patience)
             seconds = time.monotonic() - pressed
             said = user.child.before
+            _settle(user)
             if not (isinstance(said, bytes) and _INTERRUPTED.search(said)):
                 raise RuntimeError(f"{command!r} ended by itself: {said!r}")
             return seconds
