@@ -427,6 +427,9 @@ def _connect_reader(path: Path) -> sqlite3.Connection:
         if path.with_name(path.name + suffix).is_symlink():
             raise sqlite3.DatabaseError(f"{path.name}{suffix} is a link")
     address = f"file:{quote(str(path.absolute()))}?mode=ro"
+    if path.with_name(path.name + "-shm").exists():
+        # A reader that takes itself for the first one truncates it: the monitor that has it mapped dies by SIGBUS.
+        address += "&readonly_shm=1"
     connection = sqlite3.connect(address, timeout=_OPENING_SECONDS, check_same_thread=False, uri=True)
     began = time.monotonic()
     # Called again and again while a statement runs; true ends it.

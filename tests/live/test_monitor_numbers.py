@@ -367,3 +367,20 @@ def test_a_spike_between_two_looks_is_in_the_peak_also_where_a_larger_process_st
     kernels = [document["peak_bytes"] if where == "itself" else document["spikes"][0]["rss_bytes"]]
     assert kernels == [pytest.approx(205 << 20, rel=0.06)]
     assert max(s["rss_bytes"] or 0 for s in document["samples"]) < 100 << 20, "no look has seen it"
+
+
+def test_whoever_reads_a_recording_can_change_nothing_that_its_monitor_has_mapped(scratch: Path) -> None:
+    words = [GDBMEM, "monitor", "-q", "--interval", "50ms", "--run", "run", "--", "sleep", "4"]
+    with subprocess.Popen(words, cwd=scratch, stdout=subprocess.DEVNULL) as watching:
+        wait_until(lambda: bool(lines_of(scratch / "run")))
+        recording = Recording(scratch / "run")
+        assert list(recording.samples())
+        shared = [
+            fd
+            for fd in Path("/proc/self/fd").iterdir()
+            if os.path.realpath(fd).endswith("run/series.sqlite-shm")
+        ]
+        texts = [Path(f"/proc/self/fdinfo/{descriptor.name}").read_text() for descriptor in shared]
+        modes = {int(text.split("flags:")[1].split()[0], 8) & os.O_ACCMODE for text in texts}
+    assert watching.returncode == 0
+    assert modes == {os.O_RDONLY}
