@@ -1,0 +1,287 @@
+"""What a BFC allocator would do with a request: fits, extends or fails, and why; by the pool as it is.
+
+The steps are those of the published design, in its order: best fit, extension with its back-off, merging of chunks that
+wait for the device, garbage collection of idle regions.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import compress
+from typing import Optional
+
+from gdbmem.analysis.bfc.obstacles import smallest_obstacle
+from gdbmem.model.bfc import (
+    ALIGNMENT,
+    DEVICE,
+    EXTENDS,
+    FAILS,
+    FITS,
+    FRAGMENTATION,
+    FREE,
+    FULL,
+    GAP,
+    IDLE_REGIONS,
+    LOWER,
+    NOTHING,
+    ONNXRUNTIME,
+    OTHER_END,
+    OTHER_STREAM,
+    SMALLEST,
+    UNDECIDED,
+    UPPER,
+    Allocator,
+    Decision,
+    rounded,
+)
+from gdbmem.text import plural
+from gdbmem.units import format_size
+
+DEFAULT_SPLIT_ABOVE = 128 << 20
+_LEAST_BACKPEDAL = 8 << 10  # below this onnxruntime asks the device for nothing
+_MOST_RETRIES = 1000
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request to an allocator; sizes are bytes."""
+
+    bytes: int
+    alignment: int = SMALLEST
+    end: int = LOWER  # of a pool that is filled from both ends
+    stream: Optional[int] = None  # onnxruntime: only chunks of this stream, or of none, may be taken
+    has_failed: bool = False  # it is known that the allocator could not serve it
+
+
+def decide(allocator: Allocator, request: Request) -> Decision:
+    """Return what becomes of *request*, by the rules of *allocator* and the chunks that it has."""
+    base = Decision(request.bytes, request.alignment, rounded(request.bytes), UNDECIDED)
+    if request.bytes == 0:
+        return replace(
+            base, outcome=NOTHING, steps=["0 bytes are asked for: it returns nullptr, and looks nowhere"]
+        )
+    search = _Search(allocator, request, base)
+    return search.fit() or search.extend() or search.merge() or search.collect() or search.fail()
+
+
+class _Search:
+    """One request on its way through the allocator."""
+
+    def __init__(self, allocator: Allocator, request: Request, base: Decision) -> None:
+        self.allocator = allocator
+        self.request = request
+        self.base = base
+        self.need = base.rounded_bytes
+        self.steps: list[str] = []
+
+    def fit(self) -> Optional[Decision]:
+        """Take the smallest free chunk that is large enough, the first of several by address."""
+        index = self._best(self.request)
+        if index is None:
+            largest = self.allocator.largest_free_bytes
+            self.steps.append(f"no free chunk fits {self._need()}: the largest has {format_size(largest)}")
+            return None
+        chunks = self.allocator.chunks
+        padding = self._padding(index)
+        is_split = self._splits(index, padding)
+        taken = self.need if is_split else chunks.size[index] - padding
+        how = "splits it" if is_split else "takes it whole"
+        waste = (
+            f", {format_size(taken - self.request.bytes)} of it unused" if taken != self.request.bytes else ""
+        )
+        self.steps.append(
+            f"the smallest free chunk that fits, at 0x{chunks.address[index]:x}, has {format_size(chunks.size[index])}:"
+            f" it {how}{waste}"
+        )
+        return self._done(outcome=FITS, chunk=index, is_split=is_split, taken_bytes=taken)
+
+    def extend(self, more_bytes: int = 0) -> Optional[Decision]:
+        """Ask the device for a region, where the limit leaves room; *more_bytes* were given back before."""
+        available = self.allocator.available_bytes
+        if available is None:
+            self.steps.append("whether it may grow can't be told: its limit isn't known")
+            return self._done(outcome=UNDECIDED)
+        available += more_bytes
+        if self.need > available:
+            self.steps.append(
+                f"the limit leaves {format_size(available)} to ask the device for: less than {self._need()}"
+            )
+            return None
+        size = extension_bytes(self.allocator, self.need, available)
+        if size is None:
+            self.steps.append("by how much it would grow can't be told: its next region isn't known")
+            return self._done(outcome=EXTENDS, gives_back_bytes=more_bytes)
+        retries = list(backpedal(self.allocator, size, self.need))
+        text = f"it asks the device for a region of {format_size(size)}"
+        if retries:
+            text += f"; refused, for less, {plural(len(retries), 'time')}, down to {format_size(retries[-1])}"
+        self.steps.append(text)
+        if self.request.has_failed:
+            self.steps.append(
+                "the device refused it all: what it has left is held by others, or lies in pieces"
+            )
+            return None
+        is_split = _is_split(self.allocator, size, self.need)
+        return self._done(
+            outcome=EXTENDS,
+            is_split=is_split,
+            taken_bytes=self.need if is_split else size,
+            extends_bytes=size,
+            retries=retries,
+            gives_back_bytes=more_bytes,
+        )
+
+    def merge(self) -> Optional[Decision]:
+        """Merge freed chunks that were kept apart until the device is done with them."""
+        chunks = self.allocator.chunks
+        if chunks.freed_at is None or not any(compress(chunks.freed_at, self.allocator.where(FREE))):
+            return None
+        for region in self.allocator.regions:
+            run = 0
+            for index in region.indices:
+                run = run + chunks.size[index] if chunks.state[index] == FREE else 0
+                if run >= self.need:
+                    self.steps.append(
+                        "freed chunks that wait for the device are merged, until one of"
+                        f" {format_size(run)} is large enough"
+                    )
+                    return self._done(outcome=FITS, is_split=_is_split(self.allocator, run, self.need))
+        self.steps.append("merging the freed chunks that wait for the device makes none that is large enough")
+        return None
+
+    def collect(self) -> Optional[Decision]:
+        """Give regions in which nothing is in use back to the device, and ask for a larger one."""
+        if not self.allocator.options.garbage_collection:
+            return None
+        idle = sum(region.size_bytes for region in self.allocator.idle_regions())
+        if not idle:
+            self.steps.append("garbage collection finds no region in which nothing is in use")
+            return None
+        self.steps.append(f"garbage collection gives idle regions of {format_size(idle)} back to the device")
+        return self.extend(idle)
+
+    def fail(self) -> Decision:
+        """Find why; the first cause that holds is the one."""
+        allocator, available = self.allocator, self.allocator.available_bytes or 0
+        idle = sum(region.size_bytes for region in allocator.idle_regions())
+        free = allocator.free_bytes
+        obstacle = None
+        if self._best(replace(self.request, alignment=SMALLEST)) is not None:
+            cause = ALIGNMENT
+        elif self._best(replace(self.request, end=LOWER + UPPER - self.request.end)) is not None:
+            cause = OTHER_END
+        elif self._fits_with_other_streams():
+            cause = OTHER_STREAM
+        elif self.need <= available:
+            cause = DEVICE
+        elif not allocator.is_complete:
+            self.steps.append("why can't be told: chunks are missing here")
+            return self._done(outcome=FAILS)
+        elif idle and idle + available >= self.need:
+            cause = IDLE_REGIONS
+        elif free + available >= self.need:
+            cause = FRAGMENTATION
+        else:
+            cause = FULL
+        if cause in (FRAGMENTATION, FULL, IDLE_REGIONS):
+            obstacle = smallest_obstacle(allocator, self.need)
+        return self._done(outcome=FAILS, cause=cause, obstacle=obstacle)
+
+    def _done(self, **what: object) -> Decision:
+        return replace(self.base, steps=tuple(self.steps), **what)  # type: ignore[arg-type]  # fields by name
+
+    def _need(self) -> str:
+        return format_size(self.need)
+
+    def _best(self, request: Request) -> Optional[int]:
+        """Return the index of the chunk that best fit takes: holes of the request's end, then the gap."""
+        chunks = self.allocator.chunks
+        best: Optional[tuple[int, int, int]] = None
+        gap: Optional[int] = None
+        for index in compress(range(len(chunks)), self.allocator.where(FREE)):
+            size = chunks.size[index]
+            if size < self.need or (best is not None and size > best[0]):
+                continue
+            if size < self.need + self._padding(index, request.alignment):
+                continue
+            if not _may_take(self.allocator, index, request):
+                continue
+            if chunks.tag is not None and chunks.tag[index] == GAP:
+                gap = index
+                continue
+            found = (size, chunks.address[index], index)
+            best = found if best is None else min(best, found)
+        return best[2] if best is not None else gap
+
+    def _padding(self, index: int, alignment: Optional[int] = None) -> int:
+        """Return the bytes before the first place in the chunk that is aligned as asked."""
+        alignment = self.request.alignment if alignment is None else alignment
+        if alignment <= SMALLEST or not self.allocator.options.honours_alignment:
+            return 0
+        return rounded(-self.allocator.chunks.address[index] % alignment)
+
+    def _splits(self, index: int, padding: int) -> bool:
+        chunks = self.allocator.chunks
+        if chunks.tag is not None and chunks.tag[index] == GAP:
+            return chunks.size[index] - padding > self.need
+        return _is_split(self.allocator, chunks.size[index] - padding, self.need)
+
+    def _fits_with_other_streams(self) -> bool:
+        chunks = self.allocator.chunks
+        if chunks.stream is None:
+            return False
+        for region in self.allocator.regions:
+            run = 0
+            for index in region.indices:
+                run = run + chunks.size[index] if chunks.state[index] == FREE else 0
+                if run >= self.need:
+                    return True
+        return False
+
+
+def _may_take(allocator: Allocator, index: int, request: Request) -> bool:
+    chunks = allocator.chunks
+    if chunks.tag is not None and chunks.tag[index] not in (GAP, request.end):
+        return False
+    if chunks.stream is not None and request.stream is not None:
+        return chunks.stream[index] in (0, request.stream)
+    return True
+
+
+def _is_split(allocator: Allocator, size: int, need: int) -> bool:
+    most = allocator.options.split_above_bytes
+    return size >= 2 * need or size - need >= (DEFAULT_SPLIT_ABOVE if most is None else most)
+
+
+def extension_bytes(allocator: Allocator, need: int, available: int) -> Optional[int]:
+    """Return the size of the region that it would first ask the device for; None where that isn't known."""
+    options = allocator.options
+    if options.grows_as_requested:
+        return need
+    size = options.next_region_bytes
+    if not size:
+        return None
+    while size < need:
+        size *= 2
+    if options.largest_extension_bytes is not None:
+        size = max(need, min(size, options.largest_extension_bytes))
+    return min(size, available)
+
+
+def backpedal(allocator: Allocator, size: int, need: int) -> Iterator[int]:
+    """Yield what it asks the device for next, each time that refuses."""
+    if allocator.options.backpedals_once and allocator.options.started_backpedal:
+        return
+    for _ in range(_MOST_RETRIES):
+        less = rounded(int(_single(_single(size) * _single(0.9))))
+        size = less if less < size else size - SMALLEST
+        if size < need or (allocator.kind == ONNXRUNTIME and size < _LEAST_BACKPEDAL):
+            return
+        yield size
+
+
+def _single(value: float) -> float:
+    """Return *value* as C's float has it: the allocators multiply in that."""
+    return float(struct.unpack("<f", struct.pack("<f", value))[0])

@@ -1,0 +1,215 @@
+"""Sentences about a pool and a decision: the answer, and what would help."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import compress
+
+from gdbmem.analysis.bfc.decision import Request, decide
+from gdbmem.model.bfc import (
+    ALIGNMENT,
+    DEVICE,
+    EXTENDS,
+    FAILS,
+    FITS,
+    FRAGMENTATION,
+    FULL,
+    IDLE_REGIONS,
+    IN_USE,
+    NOTHING,
+    ONNXRUNTIME,
+    OTHER_END,
+    OTHER_STREAM,
+    PYTORCH,
+    SMALLEST,
+    Advice,
+    Allocator,
+    Decision,
+)
+from gdbmem.text import plural
+from gdbmem.units import format_size
+
+NO_LIMIT = 1 << 62  # limits above are none: allocators write the largest number there is
+_NAMED_ONE_BY_ONE = 3
+
+
+def headline(allocator: Allocator, decision: Decision | None = None) -> str:
+    """Return the answer in one sentence: the pool's sums, and what becomes of a request."""
+    text = pool_sentence(allocator)
+    return text if decision is None else f"{text}: {decision_sentence(allocator, decision)}"
+
+
+def pool_sentence(allocator: Allocator) -> str:
+    """Return "300.0 MiB limit, 272.0 MiB in use, 28.0 MiB free in 6 pieces, the largest 14.0 MiB"."""
+    parts = []
+    limit = allocator.limit_bytes
+    if limit is None:
+        parts.append(f"{format_size(allocator.pool_bytes)} pool")
+    elif limit >= NO_LIMIT:
+        parts.append(f"no limit, {format_size(allocator.pool_bytes)} pool")
+    elif limit == allocator.pool_bytes:
+        parts.append(f"{format_size(limit)} limit")
+    else:
+        parts.append(f"{format_size(limit)} limit, {format_size(allocator.pool_bytes)} pool")
+    parts.append(f"{format_size(allocator.in_use_bytes)} in use")
+    if allocator.pending_bytes:
+        parts.append(f"{format_size(allocator.pending_bytes)} freed but not yet usable")
+    count = allocator.free_count
+    if not allocator.is_complete:
+        parts.append(f"{format_size(max(0, allocator.pool_bytes - allocator.in_use_bytes))} free")
+    elif count == 0:
+        parts.append("nothing free")
+    elif count == 1:
+        parts.append(f"{format_size(allocator.free_bytes)} free in one piece")
+    else:
+        free, largest = format_size(allocator.free_bytes), format_size(allocator.largest_free_bytes)
+        parts.append(f"{free} free in {count:,} pieces, the largest {largest}")
+    return ", ".join(parts)
+
+
+def decision_sentence(allocator: Allocator, decision: Decision) -> str:
+    """Return what becomes of the request, with why."""
+    asked = f"a request of {format_size(decision.request_bytes)}"
+    if decision.outcome == NOTHING:
+        return f"{asked} returns nothing at once"
+    if decision.outcome == FITS:
+        return f"{asked} fits{_place(allocator, decision)}"
+    if decision.outcome == EXTENDS:
+        by = "" if decision.extends_bytes is None else f" by {format_size(decision.extends_bytes)}"
+        return f"{asked} makes the pool grow{by}, if the device has as much"
+    if decision.outcome == FAILS:
+        return f"{asked} fails{_why(allocator, decision)}"
+    return f"what becomes of {asked} can't be told"
+
+
+def _place(allocator: Allocator, decision: Decision) -> str:
+    if decision.chunk is None:
+        return ""
+    size = format_size(allocator.chunks.size[decision.chunk])
+    if decision.is_split:
+        return f" into a free chunk of {size}, which is split"
+    if decision.wasted_bytes < SMALLEST:
+        return f" into a free chunk of {size}"
+    return f" into a free chunk of {size}, whole: {format_size(decision.wasted_bytes)} of it stay unused"
+
+
+def _why(allocator: Allocator, decision: Decision) -> str:
+    free, available = allocator.free_bytes, allocator.available_bytes or 0
+    texts = {
+        ALIGNMENT: f": a free chunk is large enough, but not at an alignment of {decision.alignment}",
+        OTHER_END: ": the free chunks that are large enough belong to the other end of the pool",
+        OTHER_STREAM: ": the free chunks that are large enough, or would be, belong to other streams",
+        DEVICE: f": the limit leaves {_limited(available)}, but the device refused it",
+        IDLE_REGIONS: (
+            " by fragmentation: enough is free in regions in which nothing is in use,"
+            " but regions are neither joined nor given back"
+        ),
+        FRAGMENTATION: " by fragmentation" + _freeing(allocator, decision),
+        FULL: f": only {format_size(free + available)} are free, or left of the limit{_freeing(allocator, decision)}",
+    }
+    return texts.get(decision.cause, "")
+
+
+def _limited(available: int) -> str:
+    return "any room" if available >= NO_LIMIT else format_size(available)
+
+
+def _freeing(allocator: Allocator, decision: Decision) -> str:
+    """Return "; freeing these 2 chunks of 4.0 MiB would be enough"."""
+    obstacle = decision.obstacle
+    if obstacle is None:
+        return f"; no region is as large as {format_size(decision.rounded_bytes)}"
+    sizes = [allocator.chunks.size[index] for index in obstacle.in_use]
+    if not sizes:
+        return ""
+    this = "this chunk" if len(sizes) == 1 else f"these {plural(len(sizes), 'chunk')}"
+    of = format_size(sizes[0]) if len(set(sizes)) == 1 else f"{format_size(obstacle.in_use_bytes)} together"
+    return f"; freeing {this} of {of} would be enough"
+
+
+def with_advice(allocator: Allocator, decision: Decision, request: Request) -> Decision:
+    """Return *decision* with what would help; what can be tried on this pool was."""
+    if decision.outcome != FAILS:
+        return decision
+    advice = [*_regions(allocator, request), *_limit(allocator, decision), *_waste(allocator, decision)]
+    if decision.cause == DEVICE:
+        advice.append(
+            Advice("device", "others hold the device's memory, or its driver has it in pieces: see who does")
+        )
+    return replace(decision, advice=tuple(advice))
+
+
+def _regions(allocator: Allocator, request: Request) -> Sequence[Advice]:
+    """Return the advice to give idle regions back, where that alone makes the request succeed."""
+    if allocator.kind == PYTORCH or allocator.options.garbage_collection:
+        return []
+    collecting = replace(allocator, options=replace(allocator.options, garbage_collection=True))
+    if decide(collecting, request).outcome != EXTENDS:
+        return []
+    how = (
+        "shrinking the arena (memory.enable_memory_arena_shrinkage) gives idle regions back"
+        if allocator.kind == ONNXRUNTIME
+        else "garbage collection of regions (TF_ENABLE_GPU_GARBAGE_COLLECTION=true) gives idle regions back"
+    )
+    return [Advice("garbage-collection", f"{how}: the request then makes the pool grow", is_tried=True)]
+
+
+def _limit(allocator: Allocator, decision: Decision) -> Sequence[Advice]:
+    """Return by how much the limit would have to be higher."""
+    if decision.cause not in (FRAGMENTATION, FULL, IDLE_REGIONS) or allocator.limit_bytes is None:
+        return []
+    missing = decision.rounded_bytes - (allocator.available_bytes or 0)
+    text = (
+        f"a limit higher by {format_size(missing)} lets the pool grow, if the device has as much"
+        f" ({_where_limit_is_set(allocator)})"
+    )
+    advice = [Advice("limit", text, is_tried=allocator.options.allow_growth is not False)]
+    if allocator.options.allow_growth is False:
+        advice[0] = replace(advice[0], text=f"{text}; the whole of it is asked for when the program starts")
+    return advice
+
+
+def _where_limit_is_set(allocator: Allocator) -> str:
+    if allocator.kind == ONNXRUNTIME:
+        return "gpu_mem_limit, or max_mem of the arena"
+    if allocator.name.startswith(("GPU_", "gpu_")):
+        return (
+            "memory_limit or per_process_gpu_memory_fraction; it is computed once, at start, from what"
+            " the device then has free less a reserve"
+        )
+    if "cpu" in allocator.name:
+        return "TF_CPU_BFC_MEM_LIMIT_IN_MB"
+    return "it is fixed when the allocator is made"
+
+
+def _waste(allocator: Allocator, decision: Decision) -> Sequence[Advice]:
+    """Return the advice about chunks that are larger than asked for, where these hold as much as is missing."""
+    asked = allocator.requested_bytes
+    if asked is None:
+        return []
+    wasted = allocator.in_use_bytes - asked
+    if wasted < decision.rounded_bytes:
+        return []
+    largest = largest_waste(allocator)
+    text = (
+        f"{format_size(wasted)} of the chunks in use were never asked for: free chunks are taken whole up to"
+    )
+    return [Advice("internal-waste", f"{text} twice what is asked for; most in {largest}")]
+
+
+def largest_waste(allocator: Allocator) -> str:
+    """Return the sizes of chunks in use that waste most, as "3 chunks of 4.0 MiB (1.2 MiB unused)"."""
+    chunks = allocator.chunks
+    if chunks.requested is None:
+        return ""
+    wasted: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
+    for size, asked in compress(zip(chunks.size, chunks.requested), allocator.where(IN_USE)):
+        wasted[size] += size - asked
+        counts[size] += 1
+    return ", ".join(
+        f"{plural(counts[size], 'chunk')} of {format_size(size)} ({format_size(waste)} unused)"
+        for size, waste in wasted.most_common(_NAMED_ONE_BY_ONE)
+    )

@@ -1,0 +1,48 @@
+"""The smallest set of chunks in use that stand between a request and a hole that is large enough."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from gdbmem.model.bfc import FREE, Allocator, Obstacle, Region
+
+
+def smallest_obstacle(allocator: Allocator, need_bytes: int) -> Optional[Obstacle]:
+    """Return the run of neighbours of *need_bytes* in which the fewest bytes are in use; None where none is so large.
+
+    Of several with as few bytes, the one with fewer chunks in use; then the first.
+    """
+    best: Optional[tuple[int, int, int, int]] = None  # bytes in use, chunks in use, first, last
+    for region in allocator.regions:
+        for found in _windows(allocator, region, need_bytes):
+            if best is None or found < best:
+                best = found
+    if best is None:
+        return None
+    used, _, first, last = best
+    chunks = allocator.chunks
+    in_use = tuple(index for index in range(first, last + 1) if chunks.state[index] != FREE)
+    return Obstacle(first, last, in_use, used, sum(chunks.size[first : last + 1]))
+
+
+def _windows(allocator: Allocator, region: Region, need: int) -> list[tuple[int, int, int, int]]:
+    """Return the best window of *region*: a window slides over its chunks, never larger than it must be."""
+    size, state = allocator.chunks.size, allocator.chunks.state
+    best: Optional[tuple[int, int, int, int]] = None
+    start, total, used, count = region.first, 0, 0, 0
+    for index in region.indices:
+        total += size[index]
+        if state[index] != FREE:
+            used += size[index]
+            count += 1
+        while total - size[start] >= need:
+            total -= size[start]
+            if state[start] != FREE:
+                used -= size[start]
+                count -= 1
+            start += 1
+        if total >= need:
+            found = (used, count, start, index)
+            if best is None or found < best:
+                best = found
+    return [best] if best is not None else []

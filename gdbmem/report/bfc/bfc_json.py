@@ -1,0 +1,140 @@
+"""Pools as JSON, ``kind=bfc``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Optional
+
+from gdbmem.analysis.bfc.explanation import decision_sentence, headline
+from gdbmem.errors import Notice
+from gdbmem.model.bfc import FREE, IN_USE, Allocator, Decision, Region
+from gdbmem.report.document import Document, head, to_json
+
+STATES = ("free", "in_use", "pending")
+
+
+def pools_json(
+    allocators: Sequence[Allocator],
+    decisions: Sequence[Optional[Decision]] = (),
+    notices: Sequence[Notice] = (),
+    *,
+    pause_seconds: Optional[float] = None,
+) -> str:
+    """Return the text of pools_document()."""
+    return to_json(pools_document(allocators, decisions, notices, pause_seconds=pause_seconds))
+
+
+def pools_document(
+    allocators: Sequence[Allocator],
+    decisions: Sequence[Optional[Decision]] = (),
+    notices: Sequence[Notice] = (),
+    *,
+    pause_seconds: Optional[float] = None,
+) -> Document:
+    """Return *allocators* as ``kind=bfc``, with what each would do with the request; the first's stands outside too."""
+    of_each = [*decisions, *[None] * (len(allocators) - len(decisions))]
+    every = [*notices, *(notice for allocator in allocators for notice in allocator.notices)]
+    first = next(((a, d) for a, d in zip(allocators, of_each) if d is not None), None)
+    return {
+        **head("bfc", every),
+        "answer": headline(allocators[0], of_each[0]) if allocators else None,
+        "pause_seconds": pause_seconds,
+        "allocators": [_allocator(a, d) for a, d in zip(allocators, of_each)],
+        "request": None if first is None else decision_document(*first),
+    }
+
+
+def _allocator(allocator: Allocator, decision: Optional[Decision]) -> Document:
+    return {
+        "name": allocator.name,
+        "class": allocator.class_name,
+        "kind": allocator.kind,
+        "address": allocator.address,
+        "source": allocator.source,
+        "layout": allocator.layout,
+        "limit_bytes": allocator.limit_bytes,
+        "pool_bytes": allocator.pool_bytes,
+        "in_use_bytes": allocator.in_use_bytes,
+        "requested_bytes": allocator.requested_bytes,
+        "reserved_bytes": allocator.counters.reserved_bytes,
+        "pending_bytes": allocator.pending_bytes,
+        "free_bytes": allocator.free_bytes,
+        "free_chunks": allocator.free_count,
+        "in_use_chunks": allocator.in_use_count,
+        "largest_free_bytes": allocator.largest_free_bytes,
+        "available_bytes": allocator.available_bytes,
+        "fragmentation": allocator.fragmentation,
+        "options": asdict(allocator.options),
+        "counters": asdict(allocator.counters),
+        "is_locked": allocator.is_locked,
+        "is_complete": allocator.is_complete,
+        "regions_known": allocator.regions_known,
+        "bar": allocator.bar or None,
+        "asked_bytes": allocator.asked_bytes,
+        "asked_by": allocator.asked_by or None,
+        "regions": [_region(allocator, region) for region in allocator.regions],
+        "bins": [asdict(one) for one in allocator.bins()],
+        "violations": [asdict(one) for one in allocator.violations],
+        "request": None if decision is None else decision_document(allocator, decision),
+    }
+
+
+def _region(allocator: Allocator, region: Region) -> Document:
+    return {
+        "address": region.address,
+        "size_bytes": region.size_bytes,
+        "chunks": [chunk_document(allocator, index) for index in region.indices],
+    }
+
+
+def chunk_document(allocator: Allocator, index: int) -> Document:
+    """Return one chunk; what its source doesn't have is absent or null."""
+    chunks = allocator.chunks
+    state = chunks.state[index]
+    found: Document = {
+        "address": chunks.address[index],
+        "size_bytes": chunks.size[index],
+        "requested_bytes": chunks.requested_of(index),
+        "in_use": state == IN_USE,
+    }
+    if state not in (FREE, IN_USE):
+        found["state"] = STATES[state]
+    if chunks.owner_of(index):
+        found["owner"] = chunks.owner_of(index)
+    if chunks.tag is not None:
+        found["tag"] = ("central gap", "lower", "upper")[chunks.tag[index]]
+    for name in ("bin", "freed_at", "stream"):
+        column = getattr(chunks, name)
+        if column is not None and column[index] not in (0, -1):
+            found[name] = column[index]
+    return found
+
+
+def decision_document(allocator: Allocator, decision: Decision) -> Document:
+    """Return what becomes of a request."""
+    obstacle = decision.obstacle
+    return {
+        "bytes": decision.request_bytes,
+        "alignment": decision.alignment,
+        "rounded_bytes": decision.rounded_bytes,
+        "outcome": decision.outcome,
+        "fits": decision.outcome == "fits",
+        "chunk": None if decision.chunk is None else chunk_document(allocator, decision.chunk),
+        "is_split": decision.is_split,
+        "taken_bytes": decision.taken_bytes or None,
+        "extends_bytes": decision.extends_bytes,
+        "retries_bytes": list(decision.retries),
+        "gives_back_bytes": decision.gives_back_bytes,
+        "cause": decision.cause or None,
+        "text": decision_sentence(allocator, decision),
+        "obstacle": None
+        if obstacle is None
+        else {
+            "in_use_bytes": obstacle.in_use_bytes,
+            "hole_bytes": obstacle.hole_bytes,
+            "chunks": [chunk_document(allocator, index) for index in obstacle.in_use],
+        },
+        "steps": list(decision.steps),
+        "advice": [asdict(one) for one in decision.advice],
+    }

@@ -1,0 +1,188 @@
+"""What an allocator would do with a request, by the rules of the published design."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import replace
+from typing import Optional
+
+import pytest
+
+from gdbmem.analysis.bfc.decision import Request, decide
+from gdbmem.analysis.bfc.explanation import headline, with_advice
+from gdbmem.model.bfc import (
+    ALIGNMENT,
+    DEVICE,
+    EXTENDS,
+    FAILS,
+    FITS,
+    FRAGMENTATION,
+    FREE,
+    FULL,
+    GAP,
+    IDLE_REGIONS,
+    IN_USE,
+    LOWER,
+    NOTHING,
+    ONNXRUNTIME,
+    OTHER_END,
+    OTHER_STREAM,
+    UNDECIDED,
+    UPPER,
+    Allocator,
+    Chunks,
+    Options,
+    Region,
+)
+from tests.unit.pools import pool
+
+MIB = 1 << 20
+
+
+def full(*chunks: tuple[int, int, int]) -> Allocator:
+    """Return a pool that has reached its limit."""
+    one = pool(*chunks)
+    return replace(
+        one, limit_bytes=one.pool_bytes, options=Options(allow_growth=False, next_region_bytes=MIB)
+    )
+
+
+def growing(limit: Optional[int], **options: object) -> Allocator:
+    """Return a pool of 1 MiB that is in use, and may grow."""
+    one = pool((MIB, MIB, IN_USE))
+    return replace(one, limit_bytes=limit, options=Options(allow_growth=True, **options))  # type: ignore[arg-type]
+
+
+def test_the_story_of_a_fragmented_pool_is_told_in_one_sentence() -> None:
+    used = [(4 * MIB, 4 * MIB, IN_USE)]
+    one = full(
+        (14 * MIB, 0, FREE), *used, (2 * MIB, 0, FREE), *used, (6 * MIB, 0, FREE), (264 * MIB, MIB, IN_USE)
+    )
+    decision = decide(one, Request(22 * MIB))
+    assert (decision.outcome, decision.cause) == (FAILS, FRAGMENTATION)
+    assert headline(one, decision) == (
+        "294.0 MiB limit, 272.0 MiB in use, 22.0 MiB free in 3 pieces, the largest 14.0 MiB: a request of 22.0 MiB"
+        " fails by fragmentation; freeing these 2 chunks of 4.0 MiB would be enough"
+    )
+    assert decision.obstacle is not None
+    assert [one.chunks.size[index] for index in decision.obstacle.in_use] == [4 * MIB, 4 * MIB]
+
+
+def test_nothing_is_asked_for_and_nothing_is_searched() -> None:
+    assert decide(full((256, 0, FREE)), Request(0)).outcome == NOTHING
+
+
+def test_the_smallest_chunk_that_fits_is_taken_the_first_of_equals() -> None:
+    one = full((8192, 0, FREE), (256, 1, IN_USE), (4096, 0, FREE), (256, 1, IN_USE), (4096, 0, FREE))
+    assert decide(one, Request(4000)).chunk == 2
+    assert decide(one, Request(4097)).chunk == 0
+
+
+@pytest.mark.parametrize(
+    ("size", "asked", "is_split", "taken"),
+    [(1024, 512, True, 512), (1024, 513, False, 1024), (200 * MIB, 72 * MIB, True, 72 * MIB)],
+)
+def test_a_chunk_is_split_from_twice_the_size_or_128_mib_on(
+    size: int, asked: int, is_split: bool, taken: int
+) -> None:
+    decision = decide(full((size, 0, FREE)), Request(asked))
+    assert (decision.outcome, decision.is_split, decision.taken_bytes) == (FITS, is_split, taken)
+
+
+def test_what_is_below_twice_the_size_is_wasted_and_said() -> None:
+    one = full((97844992, 0, FREE))
+    decision = decide(one, Request(50 * MIB))
+    assert decision.wasted_bytes == 97844992 - 50 * MIB
+    assert "43.3 MiB of it stay unused" in headline(one, decision)
+
+
+def test_a_pool_grows_by_its_next_region_doubled_as_often_as_needed() -> None:
+    decision = decide(growing(1 << 40, next_region_bytes=2 * MIB), Request(5 * MIB))
+    assert (decision.outcome, decision.extends_bytes) == (EXTENDS, 8 * MIB)
+    assert decision.retries[0] == 7549952  # RoundedBytes(0.9f * 8 MiB), as the allocator has it
+    assert decision.retries[-1] >= 5 * MIB
+
+
+def test_the_limit_cuts_the_next_region() -> None:
+    assert decide(growing(6 * MIB + 100, next_region_bytes=8 * MIB), Request(MIB)).extends_bytes == 5 * MIB
+
+
+def test_an_old_allocator_that_once_went_back_tries_one_size_only() -> None:
+    old = growing(1 << 40, next_region_bytes=8 * MIB, backpedals_once=True, started_backpedal=True)
+    assert list(decide(old, Request(MIB)).retries) == []
+
+
+def test_a_small_region_that_the_device_refuses_comes_to_an_end() -> None:
+    one = growing(1 << 40, next_region_bytes=2560)
+    assert list(decide(one, Request(256)).retries) == list(range(2304, 0, -256))
+    assert list(decide(replace(one, kind=ONNXRUNTIME), Request(256)).retries) == []
+
+
+def test_where_the_limit_leaves_room_it_was_the_device_that_refused() -> None:
+    decision = decide(growing(1 << 30, next_region_bytes=2 * MIB), Request(5 * MIB, has_failed=True))
+    assert (decision.outcome, decision.cause) == (FAILS, DEVICE)
+
+
+def test_without_a_known_limit_nothing_is_claimed() -> None:
+    assert decide(growing(None), Request(5 * MIB)).outcome == UNDECIDED
+
+
+def test_a_full_pool_is_not_called_fragmented() -> None:
+    one = full((4 * MIB, MIB, IN_USE), (MIB, 0, FREE))
+    decision = with_advice(one, decide(one, Request(2 * MIB)), Request(2 * MIB))
+    assert (decision.outcome, decision.cause) == (FAILS, FULL)
+    assert {advice.slug for advice in decision.advice} == {"limit", "internal-waste"}
+
+
+def test_an_alignment_needs_room_where_it_is_honoured() -> None:
+    one = full((256, 1, IN_USE), (1024, 0, FREE))
+    assert decide(one, Request(1024, alignment=4096)).outcome == FITS
+    one = replace(one, options=replace(one.options, honours_alignment=True))
+    assert decide(one, Request(1024, alignment=4096)).cause == ALIGNMENT
+
+
+def test_chunks_of_the_other_end_are_not_taken_and_the_gap_is_last_and_exact() -> None:
+    one = full((1024, 0, FREE), (256, 1, IN_USE), (4096, 0, FREE), (2048, 0, FREE))
+    one = replace(one, chunks=replace(one.chunks, tag=bytes((LOWER, LOWER, GAP, UPPER))))
+    assert decide(one, Request(1024)).chunk == 0
+    decision = decide(one, Request(2048 + 1))
+    assert (decision.chunk, decision.is_split, decision.taken_bytes) == (2, True, 2304)
+    no_gap = replace(one, chunks=replace(one.chunks, tag=bytes((LOWER, LOWER, LOWER, UPPER))))
+    assert decide(no_gap, Request(4096, end=UPPER)).cause == OTHER_END
+
+
+def test_free_neighbours_of_two_streams_do_not_add_up() -> None:
+    one = full((1024, 0, FREE), (1024, 0, FREE))
+    one = replace(one, chunks=replace(one.chunks, stream=array("Q", [7, 8])))
+    assert decide(one, Request(2048, stream=7)).cause == OTHER_STREAM
+    assert decide(one, Request(1024, stream=8)).chunk == 1
+
+
+def test_chunks_that_wait_for_the_device_are_merged_before_it_fails() -> None:
+    one = full((1024, 0, FREE), (1024, 0, FREE))
+    one = replace(one, chunks=replace(one.chunks, freed_at=array("Q", [7, 8])))
+    decision = decide(one, Request(2048))
+    assert (decision.outcome, decision.chunk) == (FITS, None)
+
+
+def two_idle_regions() -> Allocator:
+    columns = Chunks(array("Q", [0x10000, 0x90000]), array("Q", [4096, 4096]), bytes((FREE, FREE)))
+    regions = [Region(0x10000, 4096, 0, 1), Region(0x90000, 4096, 1, 1)]
+    options = Options(allow_growth=True, next_region_bytes=4096, garbage_collection=False)
+    return replace(pool((256, 1, IN_USE)), chunks=columns, regions=regions, limit_bytes=8192, options=options)
+
+
+def test_idle_regions_do_not_join_and_collecting_them_is_tried_before_it_is_advised() -> None:
+    one = two_idle_regions()
+    decision = with_advice(one, decide(one, Request(8192)), Request(8192))
+    assert (decision.outcome, decision.cause) == (FAILS, IDLE_REGIONS)
+    assert [advice.slug for advice in decision.advice if advice.is_tried] == ["garbage-collection", "limit"]
+    collecting = replace(one, options=replace(one.options, garbage_collection=True))
+    decision = decide(collecting, Request(8192))
+    assert (decision.outcome, decision.extends_bytes, decision.gives_back_bytes) == (EXTENDS, 8192, 8192)
+
+
+def test_where_chunks_are_missing_the_cause_of_a_failure_is_not_guessed() -> None:
+    one = replace(full((1024, 1, IN_USE)), is_complete=False)
+    decision = decide(one, Request(2048))
+    assert (decision.outcome, decision.cause) == (FAILS, "")
