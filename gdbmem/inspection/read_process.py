@@ -17,16 +17,16 @@ from gdbmem.allocators.glibc.stacks import ThreadStack, find_stacks
 from gdbmem.allocators.others import recognise
 from gdbmem.analysis.ledger.division import areas_to_scan
 from gdbmem.analysis.ledger.ledger import ProcessImage, build_ledger
-from gdbmem.errors import Notice, TargetError
+from gdbmem.errors import Notice
 from gdbmem.inspection.libc_facts import libc_facts
 from gdbmem.inspection.linked_allocators import find_linked_in
+from gdbmem.inspection.process_maps import read_maps, read_smaps
 from gdbmem.inspection.vector_slack import AT_PROMPT, WHEN_STILL, add_unused_in_vectors
 from gdbmem.linux.elf import Image, images
 from gdbmem.linux.holding.ptrace import HeldThread
-from gdbmem.linux.living import memory_folder
-from gdbmem.linux.maps import Mapping, parse_smaps
+from gdbmem.linux.maps import Mapping
 from gdbmem.linux.pages import Ranges, resident_ranges
-from gdbmem.linux.process import check_analysable, ended, process_facts
+from gdbmem.linux.process import check_analysable, process_facts
 from gdbmem.linux.process_memory import CarefulMemory, PageAbsent, absent_pages
 from gdbmem.linux.target_files import TargetFiles
 from gdbmem.model.ledger import Ledger
@@ -340,40 +340,3 @@ def _other_libc(what: str) -> Notice:
         "other-libc",
         f"this process uses {what}, whose malloc gdbmem can't read: only the kernel's view is given",
     )
-
-
-def read_maps(pid: int) -> list[Mapping]:
-    return parse_maps(read_maps_text(pid))
-
-
-def read_maps_text(pid: int) -> bytes:
-    return _read(pid, "maps")
-
-
-def parse_maps(text: bytes) -> list[Mapping]:
-    return _of_user(parse_smaps(text))
-
-
-def _of_user(mappings: list[Mapping]) -> list[Mapping]:
-    # The vsyscall page is the kernel's, in every process, and beyond what PAGEMAP_SCAN can walk.
-    return [mapping for mapping in mappings if mapping.name != "[vsyscall]"]
-
-
-def read_smaps(pid: int) -> list[Mapping]:
-    mappings = parse_smaps(_read(pid, "smaps"))
-    if not mappings:
-        raise ended(pid)
-    return _of_user(mappings)
-
-
-def _read(pid: int, name: str) -> bytes:
-    try:
-        return Path(f"{memory_folder(pid)}/{name}").read_bytes()
-    except (ProcessLookupError, FileNotFoundError):
-        return b""
-    except OSError as error:
-        raise TargetError(
-            f"/proc/{pid}/{name} can't be read: {error.strerror}",
-            slug="process-forbidden",
-            hint="run as the process's user, or as root",
-        ) from error

@@ -22,7 +22,8 @@ from typing import Optional
 from gdbmem.analysis.ledger.ledger import build_ledger
 from gdbmem.errors import InputError, TargetError
 from gdbmem.inspection.live_process import explain_process
-from gdbmem.inspection.read_process import find_malloc, named_threads, read_maps, read_process
+from gdbmem.inspection.process_maps import read_maps
+from gdbmem.inspection.read_process import find_malloc, named_threads, read_process
 from gdbmem.linux.holding.ptrace import SEIZE, Freeze, held_threads, ptrace
 from gdbmem.linux.living import memory_folder
 from gdbmem.linux.process import process_facts, thread_ids

@@ -16,7 +16,7 @@ import pytest
 
 from gdbmem.allocators.others import Recognised, recognise
 from gdbmem.errors import TargetError
-from gdbmem.inspection import live_process
+from gdbmem.inspection import live_process, still_process
 from gdbmem.inspection.live_process import explain_process
 from gdbmem.inspection.pause import SILENT_SECONDS, is_long, wait_text
 from gdbmem.linux.holding.ptrace import Freeze
@@ -163,7 +163,7 @@ def test_a_process_that_waits_long_does_so_after_that_was_said(
         time.sleep(0.06)
         return recognise(memory, mappings)
 
-    monkeypatch.setattr(live_process, "Freeze", Held)
+    monkeypatch.setattr(still_process, "Freeze", Held)
     monkeypatch.setattr("gdbmem.inspection.read_process.recognise", slowly)
 
     with running([program("heap_known"), "none"]) as target:

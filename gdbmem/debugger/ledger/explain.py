@@ -229,7 +229,7 @@ def read_ledger_here(looks: Optional[Looks] = None, *, swapped: bool = False) ->
 def _announce(facts: ProcessFacts, threads: int) -> None:
     """Say how long it takes where that is noticed: the process waits meanwhile, and the prompt too."""
     from gdbmem.inspection.pause import expected_hold, is_long, wait_text
-    from gdbmem.inspection.read_process import read_maps
+    from gdbmem.inspection.process_maps import read_maps
     from gdbmem.units import format_size
 
     expected = expected_hold(facts, read_maps(facts.pid), threads)

@@ -1,0 +1,47 @@
+"""The mappings of a live process, from /proc."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gdbmem.errors import TargetError
+from gdbmem.linux.living import memory_folder
+from gdbmem.linux.maps import Mapping, parse_smaps
+from gdbmem.linux.process import ended
+
+
+def read_maps(pid: int) -> list[Mapping]:
+    return parse_maps(read_maps_text(pid))
+
+
+def read_maps_text(pid: int) -> bytes:
+    return _read(pid, "maps")
+
+
+def parse_maps(text: bytes) -> list[Mapping]:
+    return _of_user(parse_smaps(text))
+
+
+def _of_user(mappings: list[Mapping]) -> list[Mapping]:
+    # The vsyscall page is the kernel's, in every process, and beyond what PAGEMAP_SCAN can walk.
+    return [mapping for mapping in mappings if mapping.name != "[vsyscall]"]
+
+
+def read_smaps(pid: int) -> list[Mapping]:
+    mappings = parse_smaps(_read(pid, "smaps"))
+    if not mappings:
+        raise ended(pid)
+    return _of_user(mappings)
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"{memory_folder(pid)}/{name}").read_bytes()
+    except (ProcessLookupError, FileNotFoundError):
+        return b""
+    except OSError as error:
+        raise TargetError(
+            f"/proc/{pid}/{name} can't be read: {error.strerror}",
+            slug="process-forbidden",
+            hint="run as the process's user, or as root",
+        ) from error

@@ -1,0 +1,223 @@
+"""A process that stands still for as short as can be: a copy of it is read, or where none can be made itself.
+
+Where it has to wait longer than people notice, this is said before it does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Callable, Optional, Protocol, TypeVar
+
+from gdbmem.errors import TargetError
+from gdbmem.inspection.copy_keeper import CopyKeeper
+from gdbmem.inspection.pause import (
+    SILENT_SECONDS,
+    HeldTooLong,
+    TimedMemory,
+    expected_copy,
+    expected_hold,
+    is_long,
+    wait_text,
+)
+from gdbmem.inspection.process_maps import parse_maps, read_maps_text, read_smaps
+from gdbmem.linux.holding.copy_obstacles import copy_obstacle
+from gdbmem.linux.holding.copying import Copy, make_copy, refused
+from gdbmem.linux.holding.ptrace import Freeze, HeldThread, held_threads
+from gdbmem.linux.maps import Mapping
+from gdbmem.linux.pages import Ranges, scan_resident
+from gdbmem.linux.process import (
+    ProcessFacts,
+    check_analysable,
+    ended,
+    has_ended,
+    process_facts,
+    thread_ids,
+    tracer_is_gdbmem,
+)
+from gdbmem.linux.process_memory import ProcMemory
+from gdbmem.model.memory import Memory
+from gdbmem.text import printable
+from gdbmem.units import format_duration, format_size
+
+_PATIENCE_SECONDS, _PAUSE_SECONDS = 10.0, 0.02  # with another gdbmem that looks at the same process
+Say = Callable[[str], None]
+Answer = TypeVar("Answer")
+Told = TypeVar("Told", covariant=True)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A process as it is found, before it has to stand still."""
+
+    facts: ProcessFacts
+    memory: ProcMemory
+    mappings: Sequence[Mapping]
+    say: Say
+
+    @property
+    def pid(self) -> int:
+        return self.facts.pid
+
+    @property
+    def name(self) -> str:
+        return f"process {self.pid} ({printable(self.facts.name)})"
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The copy, and what was read of the process itself while that was made."""
+
+    copy: Copy
+    threads: Sequence[HeldThread]
+    mappings: Sequence[Mapping]
+    uncopied: Sequence[tuple[int, int]]
+    present: Optional[Ranges]  # pages of those; None where this kernel can't tell
+    page_table_bytes: int
+    pause_seconds: float
+
+
+class Question(Protocol[Told]):
+    """What is asked of a process that stands still."""
+
+    def of_process(self, memory: Memory, threads: Sequence[HeldThread]) -> Told:
+        """Answer from the process itself, which waits meanwhile; *memory* may raise HeldTooLong."""
+
+    def of_copy(self, moment: Moment, memory: Memory) -> Told:
+        """Answer from its copy, while the process goes on."""
+
+
+def ask_process(
+    pid: int,
+    prepare: Callable[[Subject], Question[Answer]],
+    *,
+    fork: Optional[bool] = None,
+    say: Say = lambda _: None,
+) -> tuple[Answer, float]:
+    """Return the answer of live process *pid*, and for how many seconds it had to wait.
+
+    *prepare* gets the process before it waits. With *fork* a motionless copy of it is asked, with False the process
+    itself while it is held; by default a copy where one can be made. *say* is told of a longer wait before it begins.
+    Raises TargetError with the reason where the process can't be looked into.
+    """
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            return _ask(pid, prepare, fork, say)
+        except TargetError as error:
+            held = error.slug in ("process-traced", "ptrace-refused") and tracer_is_gdbmem(pid)
+            if held and time.monotonic() < deadline:
+                time.sleep(_PAUSE_SECONDS)  # two looks at once: one after the other
+                continue
+            if error.slug not in ("no-such-process", "process-zombie") and has_ended(pid):
+                raise ended(pid) from error
+            raise
+
+
+def _ask(
+    pid: int, prepare: Callable[[Subject], Question[Answer]], fork: Optional[bool], say: Say
+) -> tuple[Answer, float]:
+    facts = check_analysable(pid)
+    with ProcMemory(pid) as memory:
+        subject = Subject(facts, memory, read_smaps(pid), say)
+        question = prepare(subject)
+        obstacle = copy_obstacle(facts, subject.mappings)
+        if fork:
+            if obstacle is not None:
+                raise refused(pid, obstacle)
+            return _ask_copy(subject, question)
+        return _ask_shortest(subject, question, "it was asked for with --hold" if fork is False else obstacle)
+
+
+def _ask_shortest(
+    subject: Subject, question: Question[Answer], obstacle: Optional[str]
+) -> tuple[Answer, float]:
+    """Copy the process, which makes it wait shortest; hold it where something is against a copy."""
+    if obstacle is None:
+        try:
+            return _ask_copy(subject, question)
+        except TargetError as error:
+            if error.slug not in ("copy-refused", "copy-unsupported"):
+                raise
+            obstacle = error.message
+    expected = expected_hold(subject.facts, subject.mappings, len(thread_ids(subject.pid)))
+    how_long = wait_text(expected)
+    if expected < SILENT_SECONDS:
+        try:
+            return _ask_held(subject, question, TimedMemory)
+        except HeldTooLong:
+            how_long = f"longer than {format_duration(SILENT_SECONDS)}"
+    subject.say(f"{subject.name} waits {how_long} now, while it is read: {obstacle}")
+    return _ask_held(subject, question)
+
+
+def _ask_held(
+    subject: Subject, question: Question[Answer], limited: Optional[Callable[[Memory], Memory]] = None
+) -> tuple[Answer, float]:
+    with Freeze(subject.pid) as freeze:
+        # Its time begins when the process has been stopped.
+        memory = limited(subject.memory) if limited is not None else subject.memory
+        answer = question.of_process(memory, list(held_threads(freeze)))
+    return answer, freeze.pause_seconds
+
+
+def _ask_copy(subject: Subject, question: Question[Answer]) -> tuple[Answer, float]:
+    """Make a copy of the process, and ask that while the process goes on."""
+    expected = expected_copy(subject.facts, subject.mappings, len(thread_ids(subject.pid)))
+    if is_long(expected):
+        size = format_size(subject.facts.anonymous_bytes)
+        subject.say(f"{subject.name} waits {wait_text(expected)} now, while its {size} are copied")
+    with CopyKeeper(subject.pid, subject.memory.descriptor, lambda: _copy(subject)) as keeper:
+        moment = keeper.made
+        try:
+            with keeper.memory() as still:
+                return question.of_copy(moment, still), moment.pause_seconds
+        except TargetError as error:
+            if has_ended(moment.copy.pid):
+                raise refused(
+                    subject.pid, "it was ended before it was read, perhaps for want of memory"
+                ) from error
+            raise
+
+
+def _copy(subject: Subject) -> Moment:
+    pid, earlier = subject.pid, read_maps_text(subject.pid)
+    mappings = parse_maps(earlier)
+    uncopied = uncopied_areas(subject.mappings, mappings)
+    copy: Optional[Copy] = None
+    try:
+        with Freeze(pid) as freeze:
+            copy = make_copy(freeze, subject.memory, mappings)
+            threads = list(held_threads(freeze))
+            now = read_maps_text(pid)
+            if now != earlier:  # seldom: nothing is taken for known
+                mappings = parse_maps(now)
+                uncopied = [(mappings[0].start, mappings[-1].end)] if mappings else []
+            present = scan_resident(pid, uncopied)
+            tables = process_facts(pid).page_table_bytes
+    except BaseException:
+        if copy is not None:  # also where letting the process go is what failed
+            copy.kill()
+        raise
+    return Moment(copy, threads, mappings, uncopied, present, tables, freeze.pause_seconds)
+
+
+def uncopied_areas(known: Sequence[Mapping], mappings: Sequence[Mapping]) -> list[tuple[int, int]]:
+    """Return where the kernel copies no pages: files, shared memory, and what was excepted (madvise).
+
+    Neighbours are joined. *known* are the mappings with their figures, *mappings* those of a moment later.
+    """
+    figures = {(m.start, m.end): m for m in known}
+    areas: list[tuple[int, int]] = []
+    joined = False
+    for mapping in mappings:
+        one = figures.get((mapping.start, mapping.end), mapping)
+        is_private = one.permissions[3] == "p" and not {"dc", "wf"}.intersection(one.flags.split())
+        if is_private and (one.is_anonymous or one.anonymous_bytes):
+            joined = False
+        else:
+            start = areas.pop()[0] if joined else mapping.start
+            areas.append((start, mapping.end))
+            joined = True
+    return areas
