@@ -7,6 +7,7 @@ Those of every other thread show the same memory. Source: Linux, fs/proc/base.c,
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Optional
 
 _ENDED = b"ZX"
@@ -32,6 +33,11 @@ def memory_folder(pid: int) -> str:
     """Return the folder of /proc that shows the memory of *pid*: a living thread's where the main one has ended."""
     tid = living_thread(pid)
     return f"/proc/{pid}" if tid in (None, pid) else f"/proc/{pid}/task/{tid}"
+
+
+def text_of(path: str) -> str:
+    """Return the text of a file in /proc. A process chooses its name, and bytes in it that are no UTF-8 are surrogates."""
+    return Path(path).read_bytes().decode(errors="surrogateescape")
 
 
 def _lives(path: str) -> bool:

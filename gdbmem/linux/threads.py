@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple, Optional
 
+from gdbmem.linux.living import text_of
 from gdbmem.linux.resident import KeptFile
 
 _SLEEPS = {
@@ -82,7 +83,7 @@ def can_see_calls(pid: int) -> bool:
 def own_tid(pid: int, tid: int) -> int:
     """Return the number that thread *tid* of *pid* has for itself, in its own PID namespace."""
     try:
-        status = Path(f"/proc/{pid}/task/{tid}/status").read_text()
+        status = text_of(f"/proc/{pid}/task/{tid}/status")
     except OSError:
         return tid
     found = re.search(r"^NSpid:.*?(\d+)$", status, re.M)
@@ -111,7 +112,7 @@ def activities(pid: int) -> dict[int, Activity]:
     for tid in tids:
         folder = f"/proc/{pid}/task/{tid}"
         try:
-            status = Path(f"{folder}/status").read_text()
+            status = text_of(f"{folder}/status")
             switches = sum(map(int, _SWITCHES.findall(status)))
             faults = page_faults(pid, tid) or 0
             found[tid] = Activity(switches, Path(f"{folder}/syscall").read_text(), faults)
@@ -165,7 +166,7 @@ def _moved(before: str, after: str) -> bool:
 def is_ending(pid: int) -> bool:
     """Tell whether all threads of *pid* are dead and only wait to be noticed."""
     try:
-        stats = [Path(f"/proc/{pid}/task/{tid}/stat").read_text() for tid in os.listdir(f"/proc/{pid}/task")]  # noqa: PTH208
+        stats = [text_of(f"/proc/{pid}/task/{tid}/stat") for tid in os.listdir(f"/proc/{pid}/task")]  # noqa: PTH208
     except OSError:
         return True
     return all(stat.rpartition(")")[2].split()[0] in "ZX" for stat in stats)
@@ -180,7 +181,7 @@ def minor_faults(pid: int) -> dict[int, int]:
         return {}
     for tid in tids:
         try:
-            found[int(tid)] = _minor_faults(Path(f"/proc/{pid}/task/{tid}/stat").read_text())
+            found[int(tid)] = _minor_faults(text_of(f"/proc/{pid}/task/{tid}/stat"))
         except (OSError, ValueError, IndexError):
             continue
     return found

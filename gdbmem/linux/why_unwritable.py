@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from gdbmem.linux.living import memory_folder
+from gdbmem.linux.living import memory_folder, text_of
 from gdbmem.text import printable
 from gdbmem.units import format_size
 
@@ -56,7 +56,7 @@ def _root(pid: int, folder: Path) -> Optional[Obstacle]:
 
 
 def _user(pid: int, folder: Path) -> Optional[Obstacle]:
-    fields = re.search(r"^Uid:\s+\d+\s+\d+\s+\d+\s+(\d+)", Path(f"/proc/{pid}/status").read_text(), re.M)
+    fields = re.search(r"^Uid:\s+\d+\s+\d+\s+\d+\s+(\d+)", text_of(f"/proc/{pid}/status"), re.M)
     user = int(fields[1]) if fields is not None else 0
     if user in (0, folder.stat().st_uid):
         return None

@@ -327,7 +327,8 @@ def _begin(folder: Path, facts: SeriesFacts) -> None:
     new.touch(mode=0o600)
     with contextlib.closing(_connect(new)) as connection, connection:
         _prepare(connection)
-        connection.executemany("INSERT INTO fact VALUES (?, ?)", asdict(facts).items())
+        values = {name: _storable(value) for name, value in asdict(facts).items()}
+        connection.executemany("INSERT INTO fact VALUES (?, ?)", values.items())
         connection.execute("INSERT INTO fact VALUES ('version', ?)", (_VERSION,))
     new.rename(folder / DATABASE)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Optional
 
 from gdbmem.errors import TargetError
-from gdbmem.linux.living import thread_lives
+from gdbmem.linux.living import text_of, thread_lives
 from gdbmem.linux.process import ended, process_facts, thread_ids, traced
 from gdbmem.linux.rights import AS_ROOT, asker
 from gdbmem.linux.threads import parse_syscall
@@ -286,7 +286,7 @@ def _first_argument(held: HeldThread, known: PtraceMachine, pid: int) -> Optiona
 
 def _pending(pid: int, tid: int) -> bool:
     try:
-        lines = Path(f"/proc/{pid}/task/{tid}/status").read_text().splitlines()
+        lines = text_of(f"/proc/{pid}/task/{tid}/status").split("\n")
     except OSError:
         return True
     masks = {

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
+from gdbmem.linux.living import text_of
+
 _ROOT = Path("/sys/fs/cgroup")
 _ROOTS = (_ROOT, _ROOT / "memory")
 _NO_LIMIT = 1 << 60  # version 1 writes "none" as a huge number
@@ -27,15 +29,15 @@ class CgroupMemory:
 def cgroup_of(pid: int) -> Optional[Path]:
     """Return the folder of the memory cgroup of *pid*; None where there is none to be seen."""
     try:
-        text = Path(f"/proc/{pid}/cgroup").read_text()
+        text = text_of(f"/proc/{pid}/cgroup")
     except OSError:
         return None
-    for line in text.splitlines():
+    for line in text.split("\n")[:-1]:
         number, controllers, path = line.split(":", 2)
         names = controllers.split(",")
         if "memory" in names:
             return _existing(_ROOT / "memory" / path.lstrip("/"), "memory.usage_in_bytes")
-    for line in text.splitlines():
+    for line in text.split("\n")[:-1]:
         number, _, path = line.split(":", 2)
         if number == "0":
             return _existing(_ROOT / path.lstrip("/"), "memory.current")
@@ -99,6 +101,8 @@ def cgroup_reading(folder: Path) -> dict[str, Optional[int]]:
 
 
 def _existing(folder: Path, file: str) -> Optional[Path]:
+    if ".." in folder.parts:  # it is in no cgroup below our root; the words behind may lead to any folder
+        return None
     # In a container the path may be the host's: then its own cgroup is mounted at the root.
     for candidate in (folder, _ROOT / "memory", _ROOT):
         if (candidate / file).exists():
