@@ -33,6 +33,7 @@ from gdbmem.launch.messages import (
 )
 from gdbmem.launch.protocol import ATTACHED, ENVIRONMENT
 from gdbmem.launch.runtime_folder import runtime_folder
+from gdbmem.launch.sentinel import Sentinel
 from gdbmem.launch.supervisor import Interrupted, Supervisor, saved_terminal
 from gdbmem.launch.valgrind import present_program
 from gdbmem.launch.vgdb import RunningValgrind, find_running
@@ -190,7 +191,8 @@ def open_attachment(
     try:
         with (
             TargetSide(target.pid) as side,
-            runtime_folder(run.folder) as runtime,
+            Sentinel() as sentinel,
+            runtime_folder(run.folder, tell=sentinel.remove) as runtime,
             _sysroot(target, runtime, side, is_unattended=is_unattended) as sysroot,
         ):
             there = side.make_folder()
@@ -217,7 +219,7 @@ def open_attachment(
                     sysroot.keep(run.folder / BINARIES)
                 return Done()
 
-            supervisor = Supervisor(runtime, _start_nothing, told.append, answer)
+            supervisor = Supervisor(runtime, sentinel, _start_nothing, told.append, answer)
             with supervisor:
                 guard = None
                 if target.valgrind is None:

@@ -29,6 +29,7 @@ from gdbmem.launch.native import (
 from gdbmem.launch.program import Program
 from gdbmem.launch.runtime_folder import runtime_folder
 from gdbmem.launch.spontaneous_dumps import collect_own_dumps
+from gdbmem.launch.sentinel import Sentinel
 from gdbmem.launch.supervisor import Supervisor
 from gdbmem.launch.terminal import OwnTerminal
 from gdbmem.launch.whole_run import record_whole_runs
@@ -75,6 +76,7 @@ class Launch:
         found: Optional[valgrind.Valgrind],
         run: Run,
         runtime: Path,
+        sentinel: Sentinel,
         hear: Callable[[Message], None],
         *,
         plan: Optional[RecipePlan],
@@ -90,7 +92,7 @@ class Launch:
         self._plan = plan
         quiet = plan is not None
         self._native = native_plan(job, run, runtime, began=began, quiet=quiet) if job.is_native else None
-        self.supervisor = Supervisor(runtime, self._start_valgrind, hear, self._answer)
+        self.supervisor = Supervisor(runtime, sentinel, self._start_valgrind, hear, self._answer)
         self._terminal = self.supervisor.terminal = OwnTerminal() if job.own_terminal else None
 
     def _answer(self, question: Message) -> Message:
@@ -176,8 +178,8 @@ def open_launch(
     launch = None
     try:
         _write_order(run, job, command)
-        with runtime_folder(run.folder) as runtime:
-            launch = Launch(job, found, run, runtime, hear, plan=plan, began=began)
+        with Sentinel() as sentinel, runtime_folder(run.folder, tell=sentinel.remove) as runtime:
+            launch = Launch(job, found, run, runtime, sentinel, hear, plan=plan, began=began)
             with launch.supervisor:
                 yield launch
     finally:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Optional
+from typing import Callable, Optional
 
 from gdbmem.errors import ToolError
 from gdbmem.text import printable
@@ -19,13 +19,13 @@ _PLAIN = re.compile(r"/[A-Za-z0-9_./-]{1,60}")
 
 
 @contextlib.contextmanager
-def runtime_folder(run: Path) -> Iterator[Path]:
+def runtime_folder(run: Path, *, tell: Callable[[Path], None] = lambda _: None) -> Iterator[Path]:
     """Yield a new folder with the link ``run`` to *run* in it; it is removed at the end.
 
-    It lies under $XDG_RUNTIME_DIR where FIFOs can be made there, else under /tmp. Raises ToolError
-    where neither will do.
+    It lies under $XDG_RUNTIME_DIR where FIFOs can be made there, else under /tmp. *tell* hears of it before it is
+    made: whoever removes it in a killed process's place. Raises ToolError where neither will do.
     """
-    folder = _make([os.environ.get("XDG_RUNTIME_DIR"), "/tmp", "/var/tmp"])
+    folder = _make([os.environ.get("XDG_RUNTIME_DIR"), "/tmp", "/var/tmp"], tell)
     try:
         (folder / "run").symlink_to(run)
         yield folder
@@ -33,13 +33,15 @@ def runtime_folder(run: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _make(parents: Sequence[Optional[str]]) -> Path:
+def _make(parents: Sequence[Optional[str]], tell: Callable[[Path], None]) -> Path:
     reason = "no folder was tried"
     for parent in parents:
         if not parent or not _PLAIN.fullmatch(parent):
             continue
+        folder = Path(parent, f"gdbmem-{secrets.token_hex(4)}")
+        tell(folder)
         try:
-            folder = Path(tempfile.mkdtemp(prefix="gdbmem-", dir=parent))
+            folder.mkdir(mode=0o700)
         except OSError as error:
             reason = f"{printable(parent)}: {error.strerror}"
             continue

@@ -9,30 +9,32 @@ from pathlib import Path
 from gdbmem.launch.child import Child
 
 # A valgrind that no gdb has been connected to blocks SIGTERM and waits for ever; a program may ignore it.
-# $1 is the runtime folder. Each line read is "GROUP SIGNAL": whom to end, and with what to begin.
+# Each line read is "GROUP SIGNAL", whom to end and with what to begin, or "folder" and what to remove.
 _SCRIPT = """
-while read -r group signal; do target=$group; first=$signal; done
+while read -r group signal; do
+  if [ "$group" = folder ]; then folder=$signal; else target=$group; first=$signal; fi
+done
 [ "$target" = done ] && exit 0
 if [ -n "$target" ]; then
   tries=0
   while kill -s "$first" -- "-$target" && [ $tries -lt 30 ]; do sleep 0.1; tries=$((tries + 1)); done
   kill -s KILL -- "-$target"
 fi
-rm -rf -- "$1"
+[ -z "$folder" ] || rm -rf -- "$folder"
 """
 
 
 class Sentinel:
     """A shell that waits for this process's end: a pipe closes however that comes about."""
 
-    def __init__(self, runtime: Path) -> None:
-        """Begin to watch; should this process be killed, *runtime* is removed."""
+    def __init__(self) -> None:
+        """Begin to watch."""
         end, self._pipe = os.pipe()
         try:
             null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
             try:
                 self._child = Child(
-                    ["/bin/sh", "-c", _SCRIPT, "gdbmem-sentinel", runtime],
+                    ["/bin/sh", "-c", _SCRIPT, "gdbmem-sentinel"],
                     folder="/",
                     stdin=end,
                     stdout=null,
@@ -46,6 +48,16 @@ class Sentinel:
             raise
         finally:
             os.close(end)
+
+    def __enter__(self) -> Sentinel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.dismiss()
+
+    def remove(self, folder: Path) -> None:
+        """Remove *folder*, which has no blanks in its path and need not be there yet, should this process be killed."""
+        self._tell(f"folder {folder}")
 
     def guard(self, group: int, *, reached: bool) -> None:
         """End process group *group* should this process be killed, gently if gdb has *reached* it."""

@@ -80,6 +80,7 @@ class Supervisor:
     def __init__(
         self,
         runtime: Path,
+        sentinel: Sentinel,
         start_valgrind: StartValgrind,
         hear: Callable[[Message], None],
         answers: Answers,
@@ -90,7 +91,7 @@ class Supervisor:
         self.gdb: Optional[Child] = None
         self.socket_path = runtime / "session"
         self.calls = runtime / call_lock.NAME
-        self._runtime = runtime
+        self._runtime, self._sentinel = runtime, sentinel
         self._start_valgrind = start_valgrind
         self._hear = hear
         self._answers = answers
@@ -107,7 +108,6 @@ class Supervisor:
 
     def __enter__(self) -> Supervisor:
         self._inotify = _watch_for_files(self._runtime)
-        self._sentinel = Sentinel(self._runtime)
         self.calls.touch(0o600)
         self._wake_in, self._wake_out = socket.socketpair()
         self._wake_in.setblocking(False)
@@ -135,7 +135,6 @@ class Supervisor:
                 signal.signal(number, handler)
             for closable in (self._listener, self._inotify, self._wake_in, self._wake_out, *self._wires):
                 closable.close()
-            self._sentinel.dismiss()
 
     # -- waiting ------------------------------------------------------------------------------------------
 

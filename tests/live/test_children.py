@@ -111,7 +111,8 @@ import os, signal, sys
 from pathlib import Path
 from gdbmem.launch.child import Child
 from gdbmem.launch.sentinel import Sentinel
-sentinel = Sentinel(Path(sys.argv[1]))
+sentinel = Sentinel()
+sentinel.remove(Path(sys.argv[1]))
 # What it says must not come between the digits below and their newline.
 child = Child(["sh", "-c", sys.argv[2]], dies_with_us=None, stdout=os.open(os.devnull, os.O_WRONLY))
 sentinel.guard(child.pid, reached=sys.argv[3] == "reached")
@@ -148,7 +149,8 @@ def test_the_sentinel_ends_what_a_killed_launcher_left_and_removes_its_folder(
 def test_a_sentinel_that_is_dismissed_touches_nothing(tmp_path: Path) -> None:
     child, end = start("echo ready; exec sleep 1000")
     wait_ready(end)
-    sentinel = Sentinel(tmp_path)
+    sentinel = Sentinel()
+    sentinel.remove(tmp_path)
     sentinel.guard(child.pid, reached=True)
     sentinel.dismiss()
     assert child.alive
