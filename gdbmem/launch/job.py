@@ -28,8 +28,8 @@ from gdbmem.launch.native import (
 )
 from gdbmem.launch.program import Program
 from gdbmem.launch.runtime_folder import runtime_folder
-from gdbmem.launch.spontaneous_dumps import collect_own_dumps
 from gdbmem.launch.sentinel import Sentinel
+from gdbmem.launch.spontaneous_dumps import collect_own_dumps
 from gdbmem.launch.supervisor import Supervisor
 from gdbmem.launch.terminal import OwnTerminal
 from gdbmem.launch.whole_run import record_whole_runs

@@ -36,7 +36,7 @@ def memory_folder(pid: int) -> str:
 
 
 def text_of(path: str) -> str:
-    """Return the text of a file in /proc. A process chooses its name, and bytes in it that are no UTF-8 are surrogates."""
+    """Return the text of a file in /proc; bytes of a process's name that are no UTF-8 are surrogates."""
     return Path(path).read_bytes().decode(errors="surrogateescape")
 
 

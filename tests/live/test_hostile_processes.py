@@ -140,7 +140,7 @@ def test_a_cgroup_whose_name_is_no_utf_8_is_found(scratch: Path) -> None:
 @needs_root
 @pytest.mark.needs("unshare")
 def test_the_path_of_a_cgroup_outside_ours_leads_to_no_file_of_anybodys(scratch: Path) -> None:
-    # Seen from a namespace of cgroups three deeper, its path is /../../../tmp/…: below /sys/fs/cgroup that is another's.
+    # Seen from a namespace of cgroups three deeper, its path is /../../../tmp/…: not one below /sys/fs.
     trap = scratch.resolve()
     for name in ("memory.current", "memory.usage_in_bytes"):
         (trap / name).write_text("1")
