@@ -96,7 +96,6 @@ def _watched(ready: _Ready, args: argparse.Namespace, stack: contextlib.ExitStac
         return ready.view
     from gdbmem.monitoring.triggers import Triggers
     from gdbmem.report.series.watching import WatchedView
-    from gdbmem.series.store import add_mark
 
     folder = ready.run.folder
     actions = args.do * len(args.when) if len(args.do) == 1 else [*args.do, *["bundle"] * len(args.when)]
@@ -105,7 +104,7 @@ def _watched(ready: _Ready, args: argparse.Namespace, stack: contextlib.ExitStac
         list(zip(args.when, actions)),
         judge=lambda: _verdict(folder).grows,
         note=ready.view.note,
-        mark=lambda mark: add_mark(folder, mark.text, mark.t),
+        mark=ready.writer.mark,
     )
     stack.callback(triggers.close)
     return WatchedView(ready.view, triggers.see, glances=True)

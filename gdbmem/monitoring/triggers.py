@@ -87,7 +87,7 @@ class Triggers:
         *,
         judge: Callable[[], bool],
         note: Callable[[str], None],
-        mark: Callable[[Mark], None],
+        mark: Callable[[Mark], object],
     ) -> None:
         """Watch for each condition *wanted* and do its action; *judge* tells whether memory grows."""
         self._run = run

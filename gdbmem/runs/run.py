@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.files import open_regular
+from gdbmem.files import make_private
 from gdbmem.runs.distrust import DamagedError, file_beneath, read_log, read_regular, typed_facts
 from gdbmem.text import plural, printable
 
@@ -133,7 +133,7 @@ class Run:
 
     def update(self, **facts: Any) -> None:
         """Merge *facts* into ``run.json``, which is replaced whole; raises InputError where it can't be."""
-        self._seal(path for path in self.folder.glob("**/*") if not path.is_symlink())
+        self._seal(self.folder.glob("**/*"))
         merged = {"format_version": FORMAT_VERSION, "kind": "run", **self.facts, **facts}
         self._facts_cache = merged
         temporary = None
@@ -257,9 +257,8 @@ class Run:
     def _seal(self, paths: Iterable[Path]) -> None:
         """Have the files be for the owner alone, also where the folder is copied or its mode changed."""
         for path in paths:
-            with contextlib.suppress(OSError), open_regular(path) as stream:
-                if os.fstat(stream.fileno()).st_mode & 0o077:
-                    os.fchmod(stream.fileno(), 0o600)
+            with contextlib.suppress(OSError):
+                make_private(path)
 
     def unwritable(self, error: OSError) -> InputError:
         """Return the error of a run folder that can't be written to."""

@@ -366,7 +366,7 @@ def is_being_written(folder: Path) -> bool:
 
 
 def add_mark(folder: Path, text: str, t: float) -> None:
-    """Add a mark to the recording in *folder*, beside its monitor; raises InputError."""
+    """Add a mark to the recording in *folder*, which another process writes; raises InputError."""
     try:
         connection = _connect(folder / DATABASE)
         with contextlib.closing(connection), connection:
@@ -428,9 +428,6 @@ def _connect_reader(path: Path) -> sqlite3.Connection:
         if path.with_name(path.name + suffix).is_symlink():
             raise sqlite3.DatabaseError(f"{path.name}{suffix} is a link")
     address = f"file:{quote(str(path.absolute()))}?mode=ro"
-    if path.with_name(path.name + "-shm").exists():
-        # A reader that takes itself for the first one truncates it: the monitor that has it mapped dies by SIGBUS.
-        address += "&readonly_shm=1"
     connection = sqlite3.connect(address, timeout=_OPENING_SECONDS, check_same_thread=False, uri=True)
     began = time.monotonic()
     # Called again and again while a statement runs; true ends it.
@@ -453,7 +450,8 @@ def _columns(connection: sqlite3.Connection) -> set[str]:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    # SQLite gives what it puts beside a database the rights of that.
+    # SQLite gives what it puts beside a database the rights of that. Never where this process has it open already: with
+    # any descriptor of a file that a process closes it loses its locks on it, and others may remove what it writes to.
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
     return sqlite3.connect(path, timeout=_OPENING_SECONDS, check_same_thread=False)
 

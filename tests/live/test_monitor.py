@@ -351,6 +351,24 @@ def test_marks_come_from_output_from_a_signal_and_from_another_shell(
     assert output.startswith(b"epoch 7\nother\n"), "the output still reaches the user"
 
 
+@pytest.mark.parametrize("fires", [False, True], ids=["without a trigger", "after a trigger"])
+def test_a_mark_from_another_shell_takes_nothing_from_the_recording(
+    scratch: Path, starts: Callable[..., subprocess.Popen[bytes]], *, fires: bool
+) -> None:
+    # SQLite's locks are those of the process, which loses them when it closes any descriptor of the file.
+    when = "rss > 1KiB" if fires else "rss > 1GiB"
+    words = ["--interval", "100ms", "--when", when, "--do", "explain", "--run", "run", str(awake(starts).pid)]
+    watching = starts(GDBMEM, "monitor", "-q", *words, stdout=subprocess.DEVNULL)
+    glances, log = scratch / "run" / "series.glances", scratch / "run" / f"{DATABASE}-wal"
+    wait_until(lambda: glances.exists() and b"@" in glances.read_bytes(), watching)
+    wait_until(lambda: (scratch / "run" / "triggers").exists() or not fires, watching)
+    # No reader in this process: its lock would keep the file, too.
+    subprocess.run([GDBMEM, "mark", "--run", "run", "from a shell"], cwd=scratch, check=True)
+    assert log.exists(), "the monitor goes on writing into a file that has been removed"
+    (mark,) = (each.t for each in Recording(scratch / "run").marks if each.text == "from a shell")
+    wait_until(lambda: Recording(scratch / "run").looks()[-1] > mark + 2.5, watching)
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
 def test_a_program_whose_lines_set_marks_loses_no_output_when_the_monitor_is_killed(
     scratch: Path, starts: Callable[..., subprocess.Popen[bytes]], number: int
