@@ -151,6 +151,7 @@ def _leave_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPa
     # Settings of the user's shell that change what the tools print or do.
     for name in ("NO_COLOR", "VALGRIND_OPTS", "PYTHONMALLOC", "DEBUGINFOD_URLS", "GDBHISTFILE", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
+        os.unsetenv(name)  # readline, where pytest loads it, sets COLUMNS past os.environ
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
     return home
 
