@@ -73,21 +73,31 @@ def test_a_function_that_is_declared_in_another_was_not_inlined_there(
     code = subprocess.run(
         ["objdump", "-d", "-j", ".text", str(binary)], capture_output=True, text=True, check=True
     )
-    calls = re.findall(r"^ +([0-9a-f]+):\t.*\t(?:call|bl)", code.stdout, re.M)
-    words = ["addr2line", "-ia", "-e", str(binary), *calls]
+    # As profilers ask: for the byte before the one that the call returns to.
+    returns = re.findall(r"^ +[0-9a-f]+:\t.*\t(?:call|bl) .*\n +([0-9a-f]+):", code.stdout, re.M)
+    calls = [f"{int(address, 16) - 1:x}" for address in returns]
+    words = ["addr2line", "-fCia", "-e", str(binary), *calls]
     text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     theirs = {
-        int(address, 16): [int(line) for line in re.findall(r":(\d+)(?: \(.*\))?$", chain, re.M)]
+        int(address, 16): re.findall(r"^(.+)\n.*:(\d+)(?: \(.*\))?$", chain, re.M)
         for address, chain in re.findall(r"^0x([0-9a-f]+)\n((?:(?!0x).*\n?)+)", text, re.M)
         if "?" not in chain
     }
     asked = Binary(str(binary))
     # The code lies in the file where it is loaded.
     found, _ = address_names.GdbSymbols().frames({asked: list(theirs)})
-    # Which line the innermost code is of they may read off the table differently.
-    ours = {address: [frame.line for frame in found[asked, address]][1:] for address in theirs}
     assert len(theirs) > 20
-    assert ours == {address: lines[1:] for address, lines in theirs.items()}
+    for address, chain in theirs.items():
+        ours = found[asked, address]
+        # gdb 18 has some inlined code end where a line does, after the end that the compiler gave.
+        if len(ours) == len(chain) + 1 and _bare(ours[1].function or "") == _bare(chain[0][0]):
+            ours = ours[1:]
+        # Which line the innermost code is of they may read off the table differently.
+        assert [frame.line for frame in ours[1:]] == [int(line) for _, line in chain[1:]], hex(address)
+
+
+def _bare(function: str) -> str:
+    return function.partition("(")[0]
 
 
 def test_a_binary_that_is_gone_is_a_warning_and_a_folder_of_binaries_mends_it(heap: Path) -> None:

@@ -121,7 +121,7 @@ int main() {
     static std::vector<std::vector<int>> rows(1);
     new (&rows[0]) std::vector<int>(41);
     rows.reserve(2);
-    new (&rows[1]) std::vector<int>(43);  // behind the end: of nobody
+    new (rows.data() + 1) std::vector<int>(43);  // behind the end: of nobody
     iterate(rows);
     fflush(stdout);
     _Exit(0);
