@@ -75,6 +75,17 @@ def test_a_live_block_behind_it_keeps_it_all_the_same() -> None:
     assert (found.predicted_bytes, found.high_bytes) == (None, round(PAGE * 1.1))
 
 
+@pytest.mark.parametrize("below", [PAGE, PAGE + 3600], ids=["one-page", "two-pages"])
+def test_a_tcache_that_malloc_made_at_the_end_for_the_first_freed_block_would_not_be_there(
+    below: int,
+) -> None:
+    heap = heap_of((LIVE, PAGE), (FREE, 8 * MIB), (TCACHE, below), (LIVE, 768), (FREE, 32 * KIB))
+    assert simulated(heap)["tcache_count=0"].predicted_bytes is None
+    caches = replace(heap.caches, late_tcaches=[(START + PAGE + 8 * MIB + below, 768)])
+    found = simulated(replace(heap, caches=caches))["tcache_count=0"]
+    assert found.predicted_bytes == pytest.approx(8 * MIB, rel=0.05)
+
+
 def test_blocks_in_fastbins_are_not_believed_to_be_joined() -> None:
     heap = heap_of((LIVE, PAGE), (FASTBIN, 8 * MIB), (TCACHE, PAGE), (FREE, 32 * KIB))
     assert simulated(heap)["tcache_count=0"].predicted_bytes is None
@@ -145,6 +156,15 @@ def test_what_is_listed_is_what_json_has_and_a_saved_ledger_keeps_it() -> None:
     assert document["kind"] == "remedies"
     assert [one["predicted_bytes"] for one in document["remedies"]] == [5 * MIB, None]
     assert read_ledger(ledger_json(ledger), "x").remedies == remedies
+
+
+@pytest.mark.parametrize("width", [60, 92, 100])
+def test_a_gain_is_broken_into_two_lines_only_where_the_screen_is_narrow(width: int) -> None:
+    costly = [Remedy(f"glibc.malloc.{'m' * 22}", None, 0, 11 * MIB, "a long sentence on its cost, " * 3)] * 2
+    stream = io.StringIO()
+    print_remedies(Ledger("p", 1, 0, [], [], 0, remedies=tuple(costly)), make_console(stream, width=width))
+    shown = stream.getvalue()
+    assert ("only measuring tells, at most 11.0 MiB  glibc." in shown) == (width > 90)
 
 
 # -- measured ---------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from gdbmem.allocators.glibc.arenas import ArenaState
 from gdbmem.allocators.glibc.damage import Damage
 from gdbmem.allocators.glibc.fast_lists import read_fast_lists
 from gdbmem.allocators.glibc.heap_tally import Cached
-from gdbmem.allocators.glibc.layout import ALIGNMENT, MIN_CHUNK, TCACHE_CHUNKS
+from gdbmem.allocators.glibc.layout import ALIGNMENT, CHUNK_HEADER, MIN_CHUNK, TCACHE_CHUNKS
 from gdbmem.allocators.glibc.thread_local import ThreadVariables
 from gdbmem.linux.maps import Mapping
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
@@ -41,6 +41,8 @@ class Caches:
     unread_threads: list[int] = field(default_factory=list)
     broken: list[Damage] = field(default_factory=list)  # chains that ran in a circle or out of memory
     arena_of: dict[int, int] = field(default_factory=dict)  # tid → address of its arena
+    # Address and size of each chunk that holds a tcache, where malloc makes these for the first block that they take.
+    late_tcaches: list[tuple[int, int]] = field(default_factory=list)
     tcache_lists: dict[tuple[int, int], list[int]] = field(default_factory=dict)  # tid, bin → chunks
     tcache_faults: dict[tuple[int, int], str] = field(default_factory=dict)
     fastbin_counts: dict[tuple[int, int], int] = field(default_factory=dict)  # arena, bin → chunks
@@ -100,6 +102,8 @@ def _follow_tcaches(
     windows: WindowedMemory, tcaches: dict[int, _Tcache], protected: bool, result: Caches
 ) -> None:
     for tid, tcache in tcaches.items():
+        if not tcache.counts:
+            result.late_tcaches.append((tcache.address - CHUNK_HEADER, tcache.size))
         where = f"tcache of thread {tid}"
         for number, entry in enumerate(tcache.entries):
             if not entry:
@@ -126,7 +130,7 @@ def _follow_tcaches(
 @dataclass(frozen=True)
 class _Tcache:
     address: int
-    bins: int
+    size: int  # bytes, with the header
     entries: Sequence[int]  # where the chain of each bin begins: addresses of user memory, or 0
     odd: Sequence[int] = ()  # bins whose beginning, or count, can't be
     counts: Sequence[int] = ()  # of each bin; empty where malloc keeps none
@@ -171,7 +175,7 @@ def _read_tcache(windows: WindowedMemory, known: Known, address: int) -> Optiona
     if bins == 64:  # the counters count what the lists hold; later ones what may still be put there
         odd += [n for n in range(bins) if n not in odd and bool(slots[n]) != bool(entries[n])]
     begins = [0 if n in odd else entry for n, entry in enumerate(entries)]
-    return _Tcache(address, bins, begins, odd, list(slots) if bins == 64 else ())
+    return _Tcache(address, head & ~7, begins, odd, list(slots) if bins == 64 else ())
 
 
 def _arenas_of(variables: ThreadVariables, addresses: set[int]) -> dict[int, int]:

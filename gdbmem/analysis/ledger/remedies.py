@@ -33,7 +33,10 @@ _COSTS = {
 
 @dataclass
 class _Room:
-    """The free memory of one arena; bytes of resident pages, but for end_bytes and top_bytes."""
+    """The free memory of one arena; bytes of resident pages, but for end_bytes and top_bytes.
+
+    What the end has is counted as it would be without tcaches, where malloc does not make them then.
+    """
 
     threads: int
     top_bytes: int
@@ -122,7 +125,7 @@ def _room(arena: ArenaReading, heap: HeapReading, resident: Ranges) -> _Room:
     room = _Room(threads, state.top_bytes, resident.within(state.top, state.top + state.top_bytes))
     at_end = True
     for tally in reversed(arena.tallies):
-        end_page = _pages_to_last_live(tally) if at_end else tally.page_count
+        end_page = _pages_to_last_live(tally, heap.caches.late_tcaches) if at_end else tally.page_count
         start = max(tally.base + PAGE * end_page, tally.start)
         if at_end:
             room.end_bytes += tally.end - start
@@ -139,9 +142,14 @@ def _room(arena: ArenaReading, heap: HeapReading, resident: Ranges) -> _Room:
     return room
 
 
-def _pages_to_last_live(tally: HeapTally) -> int:
-    """Return the number of pages up to the last one that a live block lies on."""
+def _pages_to_last_live(tally: HeapTally, ignored: Sequence[tuple[int, int]]) -> int:
+    """Return the number of pages up to the last one with a live block; *ignored*: addresses and sizes of blocks."""
     live = tally.pages[LIVE::STATES]
+    for start, size in ignored:
+        if tally.start <= start and start + size <= tally.end:
+            for page in range((start - tally.base) // PAGE, (start + size - 1 - tally.base) // PAGE + 1):
+                first = tally.base + PAGE * page
+                live[page] = max(live[page] - min(start + size, first + PAGE) + max(start, first), 0)
     count = len(live)
     while count and not any(live[max(count - _STEP, 0) : count]):
         count = max(count - _STEP, 0)

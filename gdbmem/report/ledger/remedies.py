@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+_COST = 16  # columns, with the blanks between
+
+
 def remedies_json(ledger: Ledger) -> str:
     """Return the remedies of *ledger* as ``kind=remedies``."""
     return to_json(
@@ -46,11 +49,14 @@ def print_remedies(ledger: Ledger, console: Console) -> None:
         print_notices(ledger.notices, console)
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("would give back", overflow="fold")
+    rows = [(gain_text(remedy), remedy.setting, remedy.cost) for remedy in ledger.remedies]
+    gain, setting = (max(len(row[column]) for row in rows) for column in (0, 1))
+    # A size in two lines is hard to read: what is broken first is the cost.
+    table.add_column("would give back", overflow="fold", no_wrap=gain + setting + _COST <= console.width)
     table.add_column("remedy", no_wrap=True)
     table.add_column("what it costs", overflow="fold")
-    for remedy in ledger.remedies:
-        table.add_row(gain_text(remedy), remedy.setting, remedy.cost)
+    for row in rows:
+        table.add_row(*row)
     console.print()
     console.print(table)
     print_sentence(
