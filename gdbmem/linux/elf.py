@@ -14,6 +14,7 @@ _PT_LOAD, _PT_NOTE, _PT_INTERP, _PT_TLS = 1, 4, 3, 7
 _PF_W = 2
 _NT_GNU_BUILD_ID = 3
 _PAGE = 4096
+_ROW, _MOST_ROWS = 56, 1170  # as the kernel has it: others may be of any size
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ def read_image(memory: Memory, start: int, name: str) -> Optional[Image]:
             struct.unpack_from("<Q", header, 32)[0],
             *struct.unpack_from("<HH", header, 54),
         )
+        if size != _ROW or count > _MOST_ROWS:
+            return None
         table = memory.read(start + offset, size * count)
     except MemoryUnreadable:
         return None

@@ -13,6 +13,7 @@ from gdbmem.model.memory import Memory, MemoryUnreadable, words_at
 
 _AT_PHDR, _AT_PHENT, _AT_PHNUM = 3, 4, 5
 _PT_DYNAMIC, _PT_PHDR, _DT_DEBUG = 2, 6, 21
+_ROW = 56  # bytes of a segment's description
 _MOST = 4096  # libraries, and bytes of a name
 
 
@@ -34,6 +35,8 @@ def loaded_by(pid: int, memory: Memory) -> list[tuple[int, bytes]]:
 
 
 def _list(memory: Memory, table: int, size: int, count: int) -> int:
+    if size != _ROW:
+        raise MemoryUnreadable(table, "it is no table of segments")
     data = memory.read(table, size * min(count, 512))
     rows = [struct.unpack_from("<IIQQQQQQ", data, at) for at in range(0, len(data), size)]
     places = {row[0]: (row[3], row[6]) for row in rows}

@@ -23,8 +23,12 @@ from gdbmem.formats.malloc_info import parse_malloc_info
 from gdbmem.formats.memcheck_answers import read_blocks, read_place, read_pointers
 from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.inspection.read_process import explain_core
+from gdbmem.linux.elf import read_image
 from gdbmem.linux.maps import parse_smaps
 from gdbmem.linux.monitoring.sampling import parse_stat
+from gdbmem.linux.resident import parse_parts, parse_statm
+from gdbmem.linux.rollup import parse_rss
+from gdbmem.linux.threads import parse_syscall
 from gdbmem.model.memory import BytesMemory
 from gdbmem.model.series import TREE, ProcessSample, SeriesFacts, SeriesLine
 from gdbmem.recipes.reader import parse_recipe
@@ -212,6 +216,25 @@ def _maps(data: bytes) -> None:
     parse_maps([line, b"7ff000-800000 rw-p 00000000 00:00 0 [stack]"])
 
 
+def _proc(data: bytes) -> None:
+    """Read *data* as each of the files in /proc that no name of a process comes into, or is escaped in."""
+    text = data.decode(errors="surrogateescape")
+    parse_statm(data)
+    parse_rss(data)
+    parse_parts(data)
+    with contextlib.suppress(ValueError):  # the kernel writes numbers there
+        parse_syscall(text)
+
+
+def _proc_examples() -> Sequence[bytes]:
+    return [
+        b"1234 567 89 1 0 100 0\n",
+        b"Rss:     1234 kB\nPss:     567 kB\nPrivate_Clean:  0 kB\nPrivate_Dirty:  4 kB\nShared_Dirty:  0 kB\n",
+        b"Name:\ta\nVmHWM:\t  100 kB\nRssAnon:\t  60 kB\nRssFile:\t  40 kB\nRssShmem:\t  0 kB\n",
+        b"230 0x0 0x0 0x7ffd0000 0x0 0x0 0x0 0x7ffd0000 0x7f0000001234\n",
+    ]
+
+
 # -- memory ----------------------------------------------------------------------------------------------------
 
 
@@ -234,6 +257,12 @@ def _heaps() -> Sequence[bytes]:
     made = _heap_made()
     base = made.start & -4096
     return [made.memory.read(base, made.end - base)]
+
+
+def _image(data: bytes) -> None:
+    start = 0x400000
+    image = read_image(BytesMemory([(start, data)]), start, "a")
+    assert image is None or len(image.build_id) <= 1 << 13
 
 
 def _core(data: bytes) -> None:
@@ -336,7 +365,9 @@ READERS: Sequence[Reader] = (
     Reader("containers", _text(lambda text: read_survey(text, "a")), lambda: [_SURVEY]),
     Reader("/proc stat", _stat, lambda: [b"name) R 1 (", b"a b"]),
     Reader("/proc maps", _maps, lambda: [b"lib/a b.so (deleted)", b"memfd:x"]),
+    Reader("/proc, other files", _proc, _proc_examples),
     Reader("heap", _heap, _heaps),
+    Reader("ELF in memory", _image, _elves),
     Reader("core", _core, _cores),
     Reader("ELF", _elf, _elves),
 )

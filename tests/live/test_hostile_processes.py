@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import struct
 import subprocess
 import sys
 import time
@@ -87,6 +88,33 @@ def test_a_process_with_odd_names_is_looked_at(
     else:
         assert done.returncode == 0 and b"resident" in done.stdout, done.stderr
     assert named.poll() is None
+
+
+MAPPED = """
+import mmap, sys, time
+file = open(sys.argv[1], "rb")
+kept = mmap.mmap(file.fileno(), 4096, prot=mmap.PROT_READ)
+print("ready", flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.mark.needs("gdb")
+@pytest.mark.parametrize(("size", "count"), [(0, 1), (1, 65535), (55, 2), (65535, 65535)])
+def test_a_mapped_file_with_an_odd_elf_header_ends_nothing(size: int, count: int, scratch: Path) -> None:
+    header = bytearray(4096)
+    header[:6] = b"\x7fELF\x02\x01"
+    struct.pack_into("<Q", header, 32, 64)
+    struct.pack_into("<HH", header, 54, size, count)
+    (scratch / "odd").write_bytes(header)
+    words = [sys.executable, "-I", "-S", "-c", MAPPED, str(scratch / "odd")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == "ready\n"
+            done = typed(scratch, "explain", process.pid)
+            assert done.returncode == 0 and b"resident" in done.stdout, done.stderr
+        finally:
+            process.kill()
 
 
 # -- cgroups -----------------------------------------------------------------------------------------------
