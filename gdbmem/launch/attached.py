@@ -19,6 +19,7 @@ from gdbmem import __version__
 from gdbmem.errors import GdbmemError, TargetError, ToolError
 from gdbmem.launch.call_lock import NAME as CALLS
 from gdbmem.launch.child import Child
+from gdbmem.launch.doorkeeper import Doorkeeper
 from gdbmem.launch.guard import KILLED, Guard
 from gdbmem.launch.interactive import CONNECT, DEAF, QUIET, say_run
 from gdbmem.launch.messages import (
@@ -169,6 +170,7 @@ class Attachment:
     is_new: bool
     supervisor: Supervisor
     guard: Optional[Guard]  # over a process that gdb traces
+    doorkeeper: Optional[Doorkeeper]  # of a gdb at a process whose files aren't trusted
     told: list[Message] = field(default_factory=list)
 
 
@@ -220,13 +222,14 @@ def open_attachment(
                 return Done()
 
             supervisor = Supervisor(runtime, sentinel, _start_nothing, told.append, answer)
-            with supervisor:
+            with supervisor, contextlib.ExitStack() as opened:
                 guard = None
                 if target.valgrind is None:
                     guard = Guard(
                         target.pid, side, supervisor.calls, run, is_stopped=target.facts.state == "T"
                     )
-                attachment = Attachment(target, run, is_new, supervisor, guard, told)
+                doorkeeper = opened.enter_context(Doorkeeper()) if sysroot is not None else None
+                attachment = Attachment(target, run, is_new, supervisor, guard, doorkeeper, told)
                 try:
                     yield attachment
                 finally:
@@ -352,6 +355,7 @@ def _foreground(
         own_session=False,
         native_signals=True,
         dies_with_us=None if attachment.guard is not None else signal.SIGTERM,
+        before_exec=attachment.doorkeeper.before_exec if attachment.doorkeeper is not None else None,
     )
     if attachment.guard is not None:
         attachment.guard.watch(child.pid)
@@ -492,6 +496,7 @@ def _unattended(attachment: Attachment, gdb: str, name: Optional[str]) -> SnapTa
             stdout=log.fileno(),
             stderr=subprocess.STDOUT,
             dies_with_us=None if attachment.guard is not None else signal.SIGTERM,
+            before_exec=attachment.doorkeeper.before_exec if attachment.doorkeeper is not None else None,
         )  # fmt: skip
         if attachment.guard is not None:
             attachment.guard.watch(child.pid)
