@@ -1,0 +1,1 @@
+"""Best-fit allocators with coalescing (TensorFlow, XLA, onnxruntime), read from memory; device memory never is."""

@@ -1,0 +1,420 @@
+"""Where the members of a BFC allocator stand in its object: found by what they must hold, never by a version.
+
+The 21 sizes of the bins give the object away; what follows them is checked against what it points to. An object that
+contradicts itself is refused, with what was recognised.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Optional
+
+from gdbmem.errors import TargetError
+from gdbmem.model.bfc import BINS, ONNXRUNTIME, SMALLEST, TENSORFLOW, bin_floor
+from gdbmem.model.memory import Memory, MemoryUnreadable
+
+BEHIND_BINS = 1024  # bytes of an object that may hold what follows the bins
+_BEFORE_BINS = 256
+_BIN_STRIDES = range(16, 129, 8)
+_REGION_STRIDES = (48, 40, 32)  # with a vector of handles; with an id and a pointer; with a pointer
+_CHUNK_STRIDES = range(56, 513, 8)
+_MOST_REGIONS = 1 << 20
+_MOST_SLOTS = 1 << 28
+_LONGEST_NAME = 256
+NONE = (1 << 64) - 1  # a handle
+ABSL, NSYNC, PTHREAD = "absl", "nsync", "pthread"  # mutexes
+
+
+class LayoutUnknown(TargetError):  # noqa: N818  (what it says is the condition)
+    """An object that is, or once was, a BFC allocator, and could not be recognised as a whole."""
+
+    def __init__(self, address: int, recognised: str, missing: str) -> None:
+        super().__init__(
+            f"the object at 0x{address:x} has {recognised}, but {missing}: nothing more is guessed",
+            slug="bfc-layout-unknown",
+            hint="it may be half constructed, destroyed, or newer than what gdbmem knows",
+        )
+
+
+@dataclass(frozen=True)
+class StatsLayout:
+    """Where the counters stand, in bytes from the beginning of the object."""
+
+    allocations: int
+    in_use: int
+    peak: int
+    largest: int
+    pool: Optional[int] = None
+    requested: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Offsets in bytes from the beginning of the object; None is what this version doesn't have, or isn't known."""
+
+    class_name: str  # demangled; "" where there is no type information
+    kind: str
+    bins: int
+    bin_stride: int
+    limit: int
+    regions: int
+    region_stride: int
+    handles: int  # in a region
+    chunks: int
+    chunk_stride: int
+    unused_head: int  # of the list of slots that hold no chunk
+    next_region: Optional[int] = None
+    options: Optional[int] = None
+    split_above: Optional[int] = None  # 8 bytes, in bytes
+    dead_bytes: Optional[int] = None  # onnxruntime's split rule, 4 bytes
+    largest_extension: Optional[int] = None
+    strategy: Optional[int] = None  # onnxruntime's arena_extend_strategy
+    started_backpedal: Optional[int] = None
+    garbage_collection: Optional[int] = None
+    name: Optional[int] = None
+    mutex: Optional[int] = None
+    mutex_kind: str = ""
+    next_id: Optional[int] = None
+    stats: Optional[StatsLayout] = None
+    size: int = 0
+
+    @property
+    def has_timestamps(self) -> bool:
+        return self.kind == TENSORFLOW and self.chunk_stride >= 64
+
+    @property
+    def has_tags(self) -> bool:
+        """Whether chunks belong to an end of the pool, and have owners (2026)."""
+        return self.kind == TENSORFLOW and self.chunk_stride == 104
+
+    @property
+    def has_streams(self) -> bool:
+        return self.kind == ONNXRUNTIME and self.chunk_stride in (64, 72)
+
+
+@dataclass(frozen=True)
+class _Object:
+    """The bytes of what may be an allocator."""
+
+    memory: Memory
+    address: int
+    words: array[int]
+    class_name: str
+    bins: int
+    stride: int
+
+    def word(self, offset: int) -> int:
+        return self.words[offset >> 3]
+
+    @property
+    def bins_end(self) -> int:
+        return self.bins + BINS * self.stride
+
+    def text(self, offset: int) -> str:
+        return string_at(self.memory, self.address + offset)
+
+
+def find_bins(words: array[int], start: int = 0) -> Optional[tuple[int, int]]:
+    """Return where in *words* the sizes of all bins stand, and how far apart, both in bytes; None where they don't."""
+    for index in range(start, len(words)):
+        if words[index] != SMALLEST:
+            continue
+        for stride in _BIN_STRIDES:
+            step = stride >> 3
+            if words[index : index + BINS * step : step].tolist() == _SIZES:
+                return index << 3, stride
+    return None
+
+
+_SIZES = [bin_floor(number) for number in range(BINS)]
+
+
+def calibrate(memory: Memory, address: int, class_name: str) -> Layout:
+    """Return the layout of the allocator at *address*; raises LayoutUnknown with what was recognised."""
+    longest = _BEFORE_BINS + BINS * _BIN_STRIDES[-1] + BEHIND_BINS
+    words = read_words(memory, address, longest)
+    found = find_bins(words)
+    if found is None:
+        raise LayoutUnknown(
+            address, f"the type of {class_name or 'an allocator'}", "not the sizes of its 21 bins"
+        )
+    subject = _Object(memory, address, words, class_name, *found)
+    empty = None
+    for regions in range(subject.bins_end, min(subject.bins_end + BEHIND_BINS, len(words) * 8 - 256), 8):
+        layout = _with_vectors(subject, regions)
+        if layout is None:
+            continue
+        if words[regions >> 3] == words[(regions >> 3) + 1]:
+            empty = empty or replace(layout, mutex=None)  # vectors without elements may be anything
+            continue
+        return layout
+    if empty is not None:
+        return empty
+    raise LayoutUnknown(
+        address,
+        f"the bins of {class_name or 'a BFC allocator'}",
+        "its regions and chunks don't fit any layout",
+    )
+
+
+def _with_vectors(subject: _Object, regions: int) -> Optional[Layout]:
+    """Return the layout in which the vector of regions stands at *regions*, that of chunks behind it."""
+    chunks = regions + 24
+    if not (_is_vector(subject, regions) and _is_vector(subject, chunks)):
+        return None
+    limit = _limit(subject, chunks)
+    if limit is None:
+        return None
+    strides = _strides(subject, regions, chunks)
+    if strides is None:
+        return None
+    region_stride, handles, chunk_stride = strides
+    limit_at, stats = limit
+    kind = ONNXRUNTIME if _is_onnxruntime(subject, limit_at) else TENSORFLOW
+    common = Layout(
+        class_name=subject.class_name,
+        kind=kind,
+        bins=subject.bins,
+        bin_stride=subject.stride,
+        limit=limit_at,
+        regions=regions,
+        region_stride=region_stride,
+        handles=handles,
+        chunks=chunks,
+        chunk_stride=chunk_stride,
+        unused_head=chunks + 24,
+        stats=_stats(subject, kind, stats, chunks),
+        size=stats + 256,
+    )
+    return _onnxruntime(subject, common) if kind == ONNXRUNTIME else _tensorflow(subject, common)
+
+
+def _is_vector(subject: _Object, offset: int) -> bool:
+    begin, end, limit = subject.words[offset >> 3 : (offset >> 3) + 3]
+    if begin == end == limit == 0:
+        return True
+    return bool(begin) and begin % 8 == 0 and begin <= end <= limit and limit - begin <= _MOST_SLOTS * 64
+
+
+def _limit(subject: _Object, chunks: int) -> Optional[tuple[int, int]]:
+    """Return where the limit and the copy of it among the counters stand.
+
+    The limit is one of the two words before the bins; the counters have it too.
+    """
+    for limit_at in (subject.bins - 8, subject.bins - 16):
+        value = subject.word(limit_at)
+        if limit_at < 8 or value < SMALLEST:
+            continue
+        for offset in range(chunks + 24 + 16, min(chunks + 24 + 200, len(subject.words) * 8), 8):
+            if subject.word(offset) == value:
+                return limit_at, offset
+    return None
+
+
+def _is_onnxruntime(subject: _Object, limit_at: int) -> bool:
+    if subject.class_name:
+        return subject.class_name.startswith("onnxruntime::")
+    return limit_at == subject.bins - 16 and subject.word(subject.bins - 8) in (0, 1)
+
+
+def _stats(subject: _Object, kind: str, limit: int, chunks: int) -> StatsLayout:
+    """Return where the counters stand, by the place of the limit among them."""
+    if kind == TENSORFLOW:
+        first = limit - 32
+        pool = None
+        # Behind the optional limit: reserved, its peak, an optional, the largest free block, the optional pool.
+        if subject.word(limit + 8) & 0xFF == 1 and limit + 64 < len(subject.words) * 8:
+            pool = limit + 56 if subject.word(limit + 64) & 0xFF == 1 else None
+        return StatsLayout(first, first + 8, first + 16, first + 24, pool)
+    first = chunks + 40
+    words = (limit - first) >> 3
+    if words == 5:  # 0.5: allocations, in use, total, peak, largest
+        return StatsLayout(first, first + 8, first + 24, first + 32, first + 16)
+    requested = limit - 32 if words >= 9 else None  # 2025 and later count that
+    in_use = limit - 40 if words >= 9 else limit - 32
+    return StatsLayout(first, in_use, limit - 16, limit - 8, limit - 24, requested)
+
+
+def _strides(subject: _Object, regions: int, chunks: int) -> Optional[tuple[int, int, int]]:
+    """Return the sizes of a region and a chunk, and where a region's handles are: by walking all regions."""
+    begin, end = subject.words[regions >> 3 : (regions >> 3) + 2]
+    first, last = subject.words[chunks >> 3 : (chunks >> 3) + 2]
+    if begin == end:
+        return (48, 24, 64)
+    if first == last:
+        return None
+    try:
+        slots = read_words(subject.memory, first, last - first)
+        for stride in _REGION_STRIDES:
+            if (end - begin) % stride or (end - begin) // stride > _MOST_REGIONS:
+                continue
+            table = read_words(subject.memory, begin, end - begin)
+            if any(base + size != top for base, size, top in region_rows(table, stride)):
+                continue
+            for handles in range(24, stride, 8):
+                found = _chunk_stride(subject, table, stride, handles, slots, subject.word(chunks + 24))
+                if found is not None:
+                    return stride, handles, found
+    except MemoryUnreadable:
+        pass
+    return None
+
+
+def region_rows(table: array[int], stride: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (address, size, end) of each region in *table*."""
+    step = stride >> 3
+    return zip(table[0::step], table[1::step], table[2::step])
+
+
+def _chunk_stride(
+    subject: _Object, table: array[int], stride: int, handles: int, slots: array[int], unused: int
+) -> Optional[int]:
+    firsts = []
+    for index in range(0, len(table), stride >> 3):
+        pointer = table[index + (handles >> 3)]
+        if pointer % 8 or not pointer:
+            return None
+        try:
+            firsts.append(read_words(subject.memory, pointer, 8)[0])
+        except MemoryUnreadable:
+            return None
+    bases = table[0 :: stride >> 3]
+    good = [
+        size
+        for size in _CHUNK_STRIDES
+        if len(slots) * 8 % size == 0 and _chains_close(slots, size >> 3, firsts, bases)
+    ]
+    if len(good) > 1:  # slots that are not used tell: with the used ones they are all
+        good = [size for size in good if _accounts_for_all(slots, size >> 3, firsts, unused)] or good[:0]
+    return good[0] if len(good) == 1 else None
+
+
+def _chains_close(slots: array[int], step: int, firsts: list[int], bases: array[int]) -> bool:
+    """Tell whether each region's first chunk begins where it does, and the next ones where the one before ends."""
+    count = len(slots) // step
+    for handle, base in zip(firsts, bases):
+        at = base
+        for _ in range(64):
+            if handle == NONE:
+                break
+            if handle >= count:
+                return False
+            size, _, _, pointer, _, following = slots[handle * step : handle * step + 6]
+            if pointer != at or not size:
+                return False
+            at += size
+            handle = following
+    return True
+
+
+def _accounts_for_all(slots: array[int], step: int, firsts: list[int], unused: int) -> bool:
+    count = len(slots) // step
+    seen = bytearray(count)
+    for handle in [*firsts, unused]:
+        while handle != NONE:
+            if handle >= count or seen[handle]:
+                return False
+            seen[handle] = 1
+            handle = slots[handle * step + 5]
+    return all(seen)
+
+
+def _tensorflow(subject: _Object, layout: Layout) -> Layout:
+    """Add what TensorFlow and XLA have between the bins and the regions."""
+    found: dict[str, object] = {}
+    if layout.limit == subject.bins - 16:  # 2026: the split rule stands between
+        found["split_above"] = subject.bins - 8
+    name = next((at for at in range(subject.bins_end, layout.regions, 8) if subject.text(at)), None)
+    found["name"] = name
+    if _counts_regions_beside(subject, layout):
+        found["next_region"] = subject.bins_end
+        assert layout.stats is not None
+        found["stats"] = replace(layout.stats, pool=subject.bins_end + 8)
+        found["started_backpedal"] = subject.bins_end + 16
+        found["garbage_collection"] = subject.bins_end + 17 if layout.has_timestamps else None
+    elif name is not None and _has_options(subject):
+        found["options"] = subject.bins_end
+        found["next_region"] = name - 24
+    absl = layout.limit == 32
+    found["mutex_kind"] = ABSL if absl else NSYNC
+    found["mutex"] = layout.regions - (8 if absl else 16)
+    found["next_id"] = (layout.stats.allocations if layout.stats else 0) - 8
+    return _replaced(layout, found)
+
+
+def _counts_regions_beside(subject: _Object, layout: Layout) -> bool:
+    """Tell whether the next region and the sum of the regions stand behind the bins, as until TensorFlow 2.10."""
+    following, total = subject.words[subject.bins_end >> 3 : (subject.bins_end >> 3) + 2]
+    is_sum = total == _pool_sum(subject, layout) and not subject.class_name.startswith("tsl::")
+    return is_sum and following > 0 and following % SMALLEST == 0
+
+
+def _has_options(subject: _Object) -> bool:
+    """Tell whether three booleans and a fraction stand behind the bins."""
+    flags = subject.words[subject.bins_end >> 3 : (subject.bins_end >> 3) + 1].tobytes()
+    (fraction,) = struct.unpack("<d", subject.words[(subject.bins_end >> 3) + 1 :][:1].tobytes())
+    is_fraction = math.isfinite(fraction) and (fraction == 0 or 1e-6 <= fraction <= 1)
+    return max(flags[:3]) <= 1 and any(flags) and is_fraction
+
+
+def _onnxruntime(subject: _Object, layout: Layout) -> Layout:
+    """Add what onnxruntime has around the bins, and behind the counters."""
+    found: dict[str, object] = {"next_region": subject.bins_end, "next_id": layout.chunks + 32}
+    if layout.limit == subject.bins - 16:
+        found["strategy"] = subject.bins - 8
+    found["name"] = next((at for at in range(8, subject.bins, 8) if subject.text(at)), None)
+    lock = subject.bins_end + 16
+    found["mutex"] = lock
+    found["mutex_kind"] = {40: PTHREAD, 16: NSYNC}.get(layout.regions - lock, "")
+    assert layout.stats is not None
+    for at in range(layout.stats.largest + 16, layout.stats.largest + 120, 8):
+        if at + 32 > len(subject.words) * 8:
+            break
+        first, dead, growth, _ = struct.unpack("<iiii", subject.words[at >> 3 : (at >> 3) + 2].tobytes())
+        if first > 0 and dead > 0 and growth > 0 and first % 256 == 0 and growth % 256 == 0:
+            found["dead_bytes"] = at + 4
+            found["largest_extension"] = at + 16
+            break
+    return _replaced(layout, found)
+
+
+def _pool_sum(subject: _Object, layout: Layout) -> int:
+    begin, end = subject.words[layout.regions >> 3 : (layout.regions >> 3) + 2]
+    if begin == end:
+        return 0
+    table = read_words(subject.memory, begin, end - begin)
+    return sum(size for _, size, _ in region_rows(table, layout.region_stride))
+
+
+def _replaced(layout: Layout, found: dict[str, object]) -> Layout:
+    return replace(layout, **found)  # type: ignore[arg-type]  # members by name
+
+
+def read_words(memory: Memory, address: int, size: int) -> array[int]:
+    """Return *size* bytes from *address* as words; fewer where a mapping ends before."""
+    try:
+        data = memory.read(address, size)
+    except MemoryUnreadable:
+        data = memory.read(address, min(size, -address % 4096 or 4096))
+    words = array("Q")
+    words.frombytes(data[: len(data) & -8])
+    return words
+
+
+def string_at(memory: Memory, address: int) -> str:
+    """Return the std::string of libstdc++ at *address*; "" where none of printable characters is there."""
+    try:
+        pointer, size = struct.unpack("<QQ", memory.read(address, 16))
+        if not 0 < size <= _LONGEST_NAME or (pointer != address + 16 and size > _LONGEST_NAME):
+            return ""
+        if pointer == address + 16 and size > 15:
+            return ""
+        data = memory.read(pointer, size + 1)
+    except (MemoryUnreadable, struct.error):
+        return ""
+    text = data[:-1].decode("ascii", "replace")
+    return text if data[-1] == 0 and text.isprintable() and text.isascii() else ""

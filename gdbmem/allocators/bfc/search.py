@@ -1,0 +1,124 @@
+"""Finding BFC allocators in memory: by the sizes of their 21 bins, and by the type information before them.
+
+No symbol is needed. An object without type information is named by the symbol of its vtable, where the caller has one.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Callable, Optional
+
+from gdbmem.model.bfc import BINS, bin_floor
+from gdbmem.model.memory import Memory, MemoryUnreadable
+
+_LAST = struct.pack("<Q", bin_floor(BINS - 1))
+_PIECE = 32 << 20
+_FARTHEST = 512  # of the bins from the beginning of their object
+_STRIDES = range(16, 129, 8)
+_LONGEST_NAME = 512
+_NESTED = re.compile(r"N((?:\d+\w+?)+)E$")
+
+
+@dataclass(frozen=True)
+class FoundObject:
+    """An object that has the bins of a BFC allocator."""
+
+    address: int
+    class_name: str  # demangled; "" where it isn't known
+
+
+def find_objects(
+    memory: Memory,
+    areas: Iterable[tuple[int, int]],
+    constants: Callable[[int], bool],
+    vtable_name: Callable[[int], str] = lambda address: "",
+) -> Iterator[FoundObject]:
+    """Yield the allocators in *areas*, in order of address.
+
+    *constants* tells whether an address is in what files hold and nobody writes, where vtables are. *vtable_name*
+    returns the mangled class by its vtable's symbol, for programs without type information.
+    """
+    for at in _bins(memory, areas):
+        found = _owner(memory, at, constants, vtable_name)
+        if found is not None:
+            yield found
+
+
+def _bins(memory: Memory, areas: Iterable[tuple[int, int]]) -> Iterator[int]:
+    """Yield where the first of 21 bins stands."""
+    before = (BINS - 1) * _STRIDES[-1]
+    for start, end in areas:
+        for low in range(start, end, _PIECE):
+            begin = max(start, low - before)
+            try:
+                data = memory.read(begin, min(end, low + _PIECE) - begin)
+            except MemoryUnreadable:
+                continue
+            at = data.find(_LAST, low - begin)
+            while at >= 0:
+                if (begin + at) % 8 == 0:
+                    for stride in _STRIDES:
+                        if _is_table(data, at, stride):
+                            yield begin + at - (BINS - 1) * stride
+                at = data.find(_LAST, at + 1)
+
+
+def _is_table(data: bytes, last: int, stride: int) -> bool:
+    """Tell whether the bins before the one at *last* stand *stride* bytes apart."""
+    return last >= (BINS - 1) * stride and all(
+        data[last - back * stride : last - back * stride + 8] == struct.pack("<Q", bin_floor(BINS - 1 - back))
+        for back in range(1, BINS)
+    )
+
+
+def _owner(
+    memory: Memory, bins: int, constants: Callable[[int], bool], vtable_name: Callable[[int], str]
+) -> Optional[FoundObject]:
+    """Return the object whose bins stand at *bins*: what points to a vtable, nearest before them."""
+    try:
+        data = memory.read(bins - _FARTHEST, _FARTHEST)
+    except MemoryUnreadable:
+        return None
+    for at in range(_FARTHEST - 16, -1, -8):
+        (vtable,) = struct.unpack_from("<Q", data, at)
+        if vtable % 8 or not constants(vtable):
+            continue
+        name = class_of(memory, vtable, constants) or class_name(vtable_name(vtable))
+        if name:
+            return FoundObject(bins - _FARTHEST + at, name)
+    return None
+
+
+def class_of(memory: Memory, vtable: int, constants: Callable[[int], bool]) -> str:
+    """Return the class that a pointer to *vtable* says an object has, by its type information; "" where it has none."""
+    try:
+        (top, info) = struct.unpack("<QQ", memory.read(vtable - 16, 16))
+        if top or info % 8 or not constants(info):
+            return ""
+        (text,) = struct.unpack("<Q", memory.read(info + 8, 8))
+        if not constants(text):
+            return ""
+        mangled = memory.read(text, _LONGEST_NAME).split(b"\0", 1)[0].decode("ascii")
+    except (MemoryUnreadable, UnicodeDecodeError, struct.error):
+        return ""
+    return class_name(mangled.lstrip("*"))
+
+
+def class_name(mangled: str) -> str:
+    """Return N3tsl12BFCAllocatorE as tsl::BFCAllocator; "" for what is neither that nor a plain name."""
+    nested = _NESTED.match(mangled)
+    rest = nested[1] if nested else mangled
+    parts = []
+    while rest:
+        digits = re.match(r"\d+", rest)
+        if digits is None:
+            return ""
+        size = int(digits[0])
+        part, rest = rest[digits.end() : digits.end() + size], rest[digits.end() + size :]
+        if len(part) != size or not part.isidentifier():
+            return ""
+        parts.append(part)
+    return "::".join(parts)

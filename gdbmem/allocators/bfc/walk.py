@@ -1,0 +1,273 @@
+"""Reading a BFC allocator: its raw bytes while the process stands still, and what they say afterwards.
+
+What chunks point to is device memory, or the program's data: it is never read.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import Optional
+
+from gdbmem.allocators.bfc.invariants import check_allocator, check_handles
+from gdbmem.allocators.bfc.layout import (
+    ABSL,
+    NONE,
+    NSYNC,
+    PTHREAD,
+    Layout,
+    LayoutUnknown,
+    read_words,
+    region_rows,
+    string_at,
+)
+from gdbmem.errors import Notice
+from gdbmem.model.bfc import (
+    ONNXRUNTIME,
+    SMALLEST,
+    TENSORFLOW,
+    Allocator,
+    Chunks,
+    Counters,
+    Options,
+    Region,
+    Violation,
+)
+from gdbmem.model.memory import Memory
+from gdbmem.text import plural
+
+_MOST_HANDLE_BYTES = 16 << 20  # read to be checked: more takes the process longer than it is worth
+_SIGN = 1 << 63
+
+
+@dataclass(frozen=True)
+class RawPool:
+    """The bytes of an allocator at one moment."""
+
+    address: int
+    layout: Layout
+    object: bytes
+    regions: array[int]
+    slots: array[int]  # of chunks
+    firsts: Sequence[int]  # handles, one for each region
+    handles: Sequence[Optional[array[int]]]  # all of a region's, where they were read
+    name: str
+
+    def word(self, offset: int) -> int:
+        return int(struct.unpack_from("<Q", self.object, offset)[0])
+
+    @property
+    def lock_owner(self) -> Optional[int]:
+        """The thread that holds the mutex; 0 where that isn't known, None where nobody does."""
+        layout = self.layout
+        if layout.mutex is None:
+            return None
+        word = self.word(layout.mutex)
+        if layout.mutex_kind == ABSL:
+            return 0 if word & 8 else None
+        if layout.mutex_kind == NSYNC:
+            return 0 if word & 1 else None
+        if layout.mutex_kind == PTHREAD:
+            return self.word(layout.mutex + 8) & 0xFFFFFFFF if word & 0xFFFFFFFF else None
+        return None
+
+
+def capture(memory: Memory, address: int, layout: Layout) -> RawPool:
+    """Read all that the allocator at *address* says of itself; raises MemoryUnreadable."""
+    data = memory.read(address, layout.size)
+    begin, end = struct.unpack_from("<QQ", data, layout.regions)
+    first, last = struct.unpack_from("<QQ", data, layout.chunks)
+    if not begin <= end <= begin + (1 << 32) or not first <= last <= first + (1 << 36):
+        raise LayoutUnknown(address, "what was an allocator", "its vectors don't end behind their beginning")
+    regions = _words(memory, begin, end - begin)
+    slots = _words(memory, first, last - first)
+    pointers = regions[layout.handles >> 3 :: layout.region_stride >> 3]
+    firsts = [read_words(memory, pointer, 8)[0] for pointer in pointers]
+    handles: list[Optional[array[int]]] = []
+    left = _MOST_HANDLE_BYTES
+    for pointer, (_, size, _) in zip(pointers, region_rows(regions, layout.region_stride)):
+        wanted = -(-size // SMALLEST) * 8
+        left -= wanted
+        handles.append(_words(memory, pointer, wanted) if left >= 0 else None)
+    name = string_at(memory, address + layout.name) if layout.name is not None else ""
+    return RawPool(address, layout, data, regions, slots, firsts, handles, name)
+
+
+def _words(memory: Memory, address: int, size: int) -> array[int]:
+    words = array("Q")
+    if size:
+        words.frombytes(memory.read(address, size & -8))
+    return words
+
+
+def decode(raw: RawPool, source: str) -> Allocator:
+    """Return the allocator that *raw* is, with every rule that it breaks."""
+    layout = raw.layout
+    order, regions, violations = _walk(raw)
+    chunks = _columns(raw, order)
+    owner = raw.lock_owner
+    counters = _counters(raw, regions)
+    allocator = Allocator(
+        name=raw.name,
+        class_name=layout.class_name,
+        kind=layout.kind,
+        source=source,
+        regions=regions,
+        chunks=chunks,
+        limit_bytes=raw.word(layout.limit),
+        options=_options(raw),
+        counters=counters,
+        address=raw.address,
+        layout="self-calibrated",
+        is_locked=owner is not None,
+        is_complete=not violations,
+        notices=_notices(raw, owner),
+    )
+    next_id = raw.word(layout.next_id) if layout.next_id is not None else None
+    found = [*violations, *check_handles(raw, order, regions), *check_allocator(allocator, next_id)]
+    return replace(allocator, violations=tuple(found))
+
+
+def _walk(raw: RawPool) -> tuple[list[int], list[Region], list[Violation]]:
+    """Return the handles of all chunks in order, the regions, and what ended a walk too early."""
+    step = raw.layout.chunk_stride >> 3
+    pointers, sizes = raw.slots[3::step], raw.slots[0::step]
+    before, following = raw.slots[4::step], raw.slots[5::step]
+    count = len(pointers)
+    seen = bytearray(count)
+    order: list[int] = []
+    regions, violations = [], []
+    for first, (base, size, _) in zip(raw.firsts, region_rows(raw.regions, raw.layout.region_stride)):
+        start, at, handle, previous, why = len(order), base, first, NONE, None
+        while handle != NONE:
+            if handle >= count:
+                why = Violation("handle-in-range", f"handle {handle} follows at 0x{at:x}, of {count} chunks")
+            elif seen[handle]:
+                why = Violation("no-cycle", f"chunk {handle} follows at 0x{at:x}, and was met before")
+            elif pointers[handle] != at:
+                why = Violation(
+                    "chunks-adjoin", f"chunk {handle} begins at 0x{pointers[handle]:x}, not at 0x{at:x}"
+                )
+            elif sizes[handle] > base + size - at:
+                why = Violation(
+                    "chunk-in-region", f"chunk {handle} at 0x{at:x} ends behind the region at 0x{base:x}"
+                )
+            elif before[handle] != previous:
+                why = Violation("prev-mirrors-next", f"chunk {handle} at 0x{at:x} has another one before it")
+            if why is not None:
+                break
+            seen[handle] = 1
+            order.append(handle)
+            at += sizes[handle]
+            previous, handle = handle, following[handle]
+        if why is None and at != base + size:
+            why = Violation("chunks-fill-region", f"the chunks of the region at 0x{base:x} end at 0x{at:x}")
+        if why is not None:
+            violations.append(why)
+        regions.append(Region(base, size, start, len(order) - start))
+    return order, regions, violations
+
+
+def _columns(raw: RawPool, order: Sequence[int]) -> Chunks:
+    layout = raw.layout
+    step = layout.chunk_stride >> 3
+
+    def column(word: int, kind: str = "Q") -> array[int]:
+        values = raw.slots[word::step]
+        if not order:
+            return array(kind)
+        picked = itemgetter(*order)(values) if len(order) > 1 else (values[order[0]],)
+        if kind == "q":
+            return array("q", [value - (1 << 64) if value >= _SIGN else value for value in picked])
+        return array(kind, picked)
+
+    ids = column(2, "q")
+    bins = array("i", [(value & 0xFFFFFFFF ^ 0x80000000) - 0x80000000 for value in column(6)])
+    # A size that was asked for and is larger than a signed word holds is no size.
+    requested = array("q", [min(value, _SIGN - 1) for value in column(1)])
+    return Chunks(
+        address=column(3),
+        size=column(0),
+        state=bytes(0 if number == -1 else 1 for number in ids),
+        requested=requested,
+        allocation_id=ids,
+        bin=bins,
+        freed_at=column(7) if layout.has_timestamps else None,
+        tag=bytes(value & 0xFF for value in column(8)) if layout.has_tags else None,
+        stream=column(7) if layout.has_streams else None,
+    )
+
+
+def _counters(raw: RawPool, regions: Sequence[Region]) -> Counters:
+    stats = raw.layout.stats
+    if stats is None:
+        return Counters()
+    pool = raw.word(stats.pool) if stats.pool is not None else None
+    reserved = None
+    if raw.layout.kind == ONNXRUNTIME and pool is not None:
+        reserved = max(0, pool - sum(region.size_bytes for region in regions))
+    return Counters(
+        in_use_bytes=raw.word(stats.in_use),
+        peak_in_use_bytes=raw.word(stats.peak),
+        pool_bytes=pool,
+        allocations=raw.word(stats.allocations),
+        largest_allocation_bytes=raw.word(stats.largest),
+        reserved_bytes=reserved,
+    )
+
+
+def _options(raw: RawPool) -> Options:
+    layout = raw.layout
+    limit = raw.word(layout.limit)
+
+    def flag(offset: Optional[int]) -> Optional[bool]:
+        return None if offset is None else bool(raw.object[offset])
+
+    growth, split = None, None
+    if layout.options is not None:
+        growth = bool(raw.object[layout.options])
+        (fraction,) = struct.unpack_from("<d", raw.object, layout.options + 8)
+        split = int(fraction * limit) if fraction > 0 else 128 << 20
+    if layout.split_above is not None:
+        split = raw.word(layout.split_above)
+    largest = None
+    if layout.dead_bytes is not None:
+        (split,) = struct.unpack_from("<i", raw.object, layout.dead_bytes)
+    if layout.largest_extension is not None:
+        value = raw.word(layout.largest_extension)
+        largest = value if 0 < value < _SIGN and value % SMALLEST == 0 else None
+    collects = layout.options + 2 if layout.options is not None else layout.garbage_collection
+    return Options(
+        allow_growth=growth,
+        next_region_bytes=raw.word(layout.next_region) if layout.next_region is not None else None,
+        split_above_bytes=split,
+        garbage_collection=flag(collects),
+        grows_as_requested=layout.strategy is not None and raw.word(layout.strategy) & 0xFFFFFFFF == 1,
+        backpedals_once=layout.started_backpedal is not None,
+        started_backpedal=flag(layout.started_backpedal),
+        honours_alignment=layout.kind == TENSORFLOW and layout.split_above is not None,
+        largest_extension_bytes=largest,
+    )
+
+
+def _notices(raw: RawPool, owner: Optional[int]) -> tuple[Notice, ...]:
+    notices = []
+    if owner is not None:
+        who = f" by thread {owner}" if owner else ""
+        text = f"the mutex of {raw.name or 'the allocator'} is held{who}: it may stand in the midst of an operation"
+        notices.append(Notice("bfc-locked", text))
+    unchecked = raw.handles.count(None)
+    if unchecked:
+        text = f"the handles of {plural(unchecked, 'large region')} were not compared with the chunks"
+        notices.append(Notice("bfc-handles-unchecked", text))
+    known = (56, 64, 104) if raw.layout.kind == TENSORFLOW else (56, 64, 72)
+    if raw.layout.chunk_stride not in known:
+        text = (
+            f"chunks of {raw.layout.chunk_stride} bytes are new: their sizes and states were recognised,"
+            " owners and ends of the pool were not"
+        )
+        notices.append(Notice("bfc-layout-new", text))
+    return tuple(notices)

@@ -1,0 +1,169 @@
+"""BFC allocators of a live process, or in a core: found while the process runs, read in a pause of milliseconds."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Callable, Optional
+
+from gdbmem.allocators.bfc.layout import Layout, LayoutUnknown, calibrate
+from gdbmem.allocators.bfc.search import FoundObject, find_objects
+from gdbmem.allocators.bfc.walk import RawPool, capture, decode
+from gdbmem.errors import Notice, TargetError
+from gdbmem.inspection.process_maps import read_maps, read_smaps
+from gdbmem.linux.elf import images
+from gdbmem.linux.holding.ptrace import Freeze
+from gdbmem.linux.maps import Mapping
+from gdbmem.linux.pages import resident_ranges
+from gdbmem.linux.process import check_analysable, ended, has_ended
+from gdbmem.linux.process_memory import CarefulMemory, ProcMemory, absent_pages
+from gdbmem.linux.target_files import TargetFiles
+from gdbmem.model.bfc import Allocator
+from gdbmem.model.memory import Memory, MemoryUnreadable
+from gdbmem.symbols.vtables import VtableSymbols
+from gdbmem.text import printable
+
+_TRIES = 20  # until nobody is in the midst of an allocation
+_BREATH_SECONDS = 0.002
+
+
+@dataclass(frozen=True)
+class Pools:
+    """The allocators of one process, or core, at one moment."""
+
+    allocators: Sequence[Allocator]
+    notices: Sequence[Notice] = ()
+    pause_seconds: Optional[float] = None
+
+
+@dataclass
+class _Known:
+    """Objects that were recognised, and what was found but could not be."""
+
+    objects: list[tuple[FoundObject, Layout]] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
+
+
+def read_pools(pid: int) -> Pools:
+    """Return the allocators of process *pid*, which waits some milliseconds for it.
+
+    Raises TargetError where it can't be read, or has none.
+    """
+    facts = check_analysable(pid)
+    source = f"process {pid} ({printable(facts.name)})"
+    try:
+        with ProcMemory(pid) as opened, TargetFiles(pid) as files:
+            memory: Memory = opened
+            mappings = read_maps(pid)
+            if facts.swap_bytes:
+                mappings = read_smaps(pid)
+                memory = CarefulMemory(opened, mappings, absent_pages(pid, mappings, swapped=False))
+            areas = resident_ranges(pid, _writable(mappings))[0].items
+            names = VtableSymbols(images(memory, mappings), files.open)
+            known = _recognise(memory, areas, mappings, names.name)
+            if not known.objects:
+                raise _none(source, known)
+            raw, seconds = _held(pid, memory, known)
+    except TargetError as error:
+        if error.slug not in ("no-such-process", "process-zombie", "bfc-none") and has_ended(pid):
+            raise ended(pid) from error
+        raise
+    return Pools([decode(one, source) for one in raw], known.notices, seconds)
+
+
+def read_core_pools(path: Path, program: Optional[Path] = None) -> Pools:
+    """Return the allocators in the core file at *path*; raises InputError, and TargetError where it has none."""
+    from gdbmem.linux.corefile import CoreFile  # live processes need none of it
+
+    core = CoreFile(path, program)
+    mappings = core.mappings()
+    source = f"core {printable(path.name)} ({printable(core.program)})"
+    names = VtableSymbols(images(core, mappings))
+    written = [piece for area in _writable(mappings) for piece in core.written.overlaps(*area)]
+    return read_stopped_pools(core, written, mappings, source, names.name)
+
+
+def read_stopped_pools(
+    memory: Memory,
+    areas: Iterable[tuple[int, int]],
+    mappings: Sequence[Mapping],
+    source: str,
+    vtable_name: Callable[[int], str] = lambda address: "",
+) -> Pools:
+    """Return the allocators in *areas* of what stands still already."""
+    known = _recognise(memory, areas, mappings, vtable_name)
+    if not known.objects:
+        raise _none(source, known)
+    return Pools(
+        [decode(capture(memory, one.address, layout), source) for one, layout in known.objects], known.notices
+    )
+
+
+def _writable(mappings: Sequence[Mapping]) -> list[tuple[int, int]]:
+    return [
+        (m.start, m.end)
+        for m in mappings
+        if m.permissions[:2] == "rw" and (m.is_anonymous or m.is_file) and not m.name.startswith("[stack")
+    ]
+
+
+def _recognise(
+    memory: Memory,
+    areas: Iterable[tuple[int, int]],
+    mappings: Sequence[Mapping],
+    vtable_name: Callable[[int], str],
+) -> _Known:
+    files = sorted((m.start, m.end) for m in mappings if m.is_file)
+    starts = [start for start, _ in files]
+
+    def in_file(address: int) -> bool:
+        at = bisect_right(starts, address) - 1
+        return at >= 0 and address < files[at][1]
+
+    known = _Known()
+    for found in find_objects(memory, areas, in_file, vtable_name):
+        try:
+            known.objects.append((found, _calibrated(memory, found)))
+        except LayoutUnknown as error:
+            known.notices.append(Notice(error.slug, error.message))
+        except MemoryUnreadable:
+            continue  # freed meanwhile
+    return known
+
+
+def _calibrated(memory: Memory, found: FoundObject) -> Layout:
+    """Return the layout of *found*; the process runs, so that a first try may see half of a change."""
+    for _ in range(_TRIES - 1):
+        try:
+            return calibrate(memory, found.address, found.class_name)
+        except (LayoutUnknown, MemoryUnreadable):
+            time.sleep(_BREATH_SECONDS)
+    return calibrate(memory, found.address, found.class_name)
+
+
+def _held(pid: int, memory: Memory, known: _Known) -> tuple[list[RawPool], float]:
+    """Read the bytes of all allocators while the process stands still, if possible while none is being changed."""
+    for number in range(_TRIES):
+        with Freeze(pid) as freeze:
+            raw = [capture(memory, found.address, layout) for found, layout in known.objects]
+        if all(one.lock_owner is None for one in raw) or number == _TRIES - 1:
+            break
+        time.sleep(_BREATH_SECONDS)
+    return raw, freeze.pause_seconds
+
+
+def _none(source: str, known: _Known) -> TargetError:
+    if known.notices:
+        return TargetError(
+            f"{source} has no BFC allocator that gdbmem can read: {known.notices[0].message}",
+            slug="bfc-layout-unknown",
+            hint="please report the version of the library",
+        )
+    return TargetError(
+        f"{source} has no BFC allocator",
+        slug="bfc-none",
+        hint="TensorFlow makes one for a GPU, or with TF_CPU_ALLOCATOR_USE_BFC=true; onnxruntime for a session",
+    )
