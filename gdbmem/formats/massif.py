@@ -32,7 +32,6 @@ _PAGES = b"--pages-as-heap=yes"
 HEAPTRACK = b"heaptrack"  # what it gives as the description
 
 _HEADER_BYTES = 8 << 20  # Linux gives a program at most 6 MiB of arguments
-_KEPT_TEXTS = 50_000  # decoded, for the trees to come
 _TIME_UNITS = (b"i", b"ms", b"B", b"s")
 _NUMBER = rb"([0-9]{1,18})"
 _HEAD_LINES = (
@@ -94,7 +93,7 @@ class MassifProfile:
         except InputError as error:
             self._set_aside(index, error)
             raise
-        if len(self._texts) > _KEPT_TEXTS:
+        if self._texts.is_large:
             self._texts = NodeTexts()
         return tree
 

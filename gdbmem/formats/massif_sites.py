@@ -17,7 +17,7 @@ _TREE = re.compile(rb"^heap_tree=(?:detailed|peak)\n", re.MULTILINE)
 _LINE = re.compile(rb" *n([0-9]{1,18}): ([0-9]{1,18}) (.*)\n")
 
 
-_PRUNED, _LIBRARY = -1, 0  # ranks below those of the user's own frames
+_PRUNED, _LIBRARY = 0, 1  # ranks below those of the user's own frames
 
 
 class _Site(NamedTuple):

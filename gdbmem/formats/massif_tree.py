@@ -13,7 +13,7 @@ from operator import eq, itemgetter, sub
 from typing import NamedTuple, Optional, Union
 
 from gdbmem.errors import InputError
-from gdbmem.model.calltree import PRUNED, ROOT, CallTree, Frame
+from gdbmem.model.calltree import NO_LINE, PRUNED, ROOT, CallTree, Frame, Frames
 from gdbmem.text import printable
 
 Data = Union[bytes, mmap.mmap]
@@ -23,8 +23,11 @@ _PRUNED_TEXT = re.compile(
     rb"in ([0-9]{1,18}) places?, (?:all )?below massif's threshold \(([0-9.]+(?:e[-+]?[0-9]+)?)%?\)"
 )
 _FRAME_TEXT = re.compile(rb"0x([0-9A-Fa-f]{1,16}): (.+)")
-# Most are so: nothing that is in parentheses but a file and a line.
-_ORDINARY_TEXT = re.compile(rb"0x([0-9A-F]{1,16}): ([^()?]+) \(([^():]+):([0-9]{1,9})\)")
+# Most are so: nothing that is in parentheses but a file and a line. Of others all groups are empty.
+_ORDINARY_TEXTS = re.compile(
+    r"^(?:0x([0-9A-F]{1,16}): ([^()?\n]+) \(([^():\n]+):([0-9]{1,9})\)|.*)$", re.MULTILINE
+)
+_KEPT_TEXTS = 50_000  # in their numbers' dictionary, or frames for the trees to come
 _BLOCK_BYTES = 1 << 20  # lines are parsed by the block: rows of a whole tree would take ten times its size
 
 
@@ -42,30 +45,82 @@ class UnknownTextError(ValueError):
 
 
 class NodeTexts(dict[bytes, int]):
-    """A number for each text read so far, and what it says: a file repeats the same few thousand in all its trees."""
+    """A number for each text read lately, and what it says: a file repeats the same few thousand in all its trees."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.frames: list[Optional[Frame]] = []  # None: merged places
+        self.frame = array("i")  # of each text: the number of its frame, or PRUNED
         self.address = array("Q")
         self.merged: dict[int, NodeText] = {}
-        self._files: dict[bytes, str] = {}
+        self._numbers: dict[object, int] = {}  # of frames, by what tells them apart
+        self._functions: list[Optional[str]] = []
+        self._files: list[Optional[str]] = []
+        self._lines = array("q")
+        self._objects: list[Optional[str]] = []
+        self._names: dict[str, str] = {}  # of files, each kept once
 
-    def __missing__(self, text: bytes) -> int:
-        match = _ORDINARY_TEXT.fullmatch(text)
-        if match is not None:
-            address, function, file, line = match.groups()
-            name = self._files.get(file) or self._files.setdefault(file, _decode(file))
-            self.frames.append(Frame(_decode(function), name, int(line) or None))
+    def numbers(self, texts: Sequence[bytes]) -> array[int]:
+        """Return the numbers of *texts*, which hold until the next call. Raises UnknownTextError."""
+        if len(self) > _KEPT_TEXTS:
+            self.clear()
+            self.merged.clear()
+            del self.frame[:], self.address[:]
+        new = [text for text in dict.fromkeys(texts) if text not in self]
+        if new:
+            self._learn(new)
+        return array("i", map(self.__getitem__, texts))
+
+    def _learn(self, texts: Sequence[bytes]) -> None:
+        known, names = self._numbers, self._names.setdefault
+        functions, files, lines, objects = self._functions, self._files, self._lines, self._objects
+        rows = _ORDINARY_TEXTS.findall(_decode(b"\n".join(texts)))
+        for text, (address, function, file, line) in zip(texts, rows):
+            if not address:
+                self._learn_odd(text)
+                continue
+            number = known.setdefault(text[len(address) + 2 :], len(functions))
+            if number == len(functions):
+                functions.append(function)
+                files.append(names(file, file))
+                lines.append(int(line) or NO_LINE)
+                objects.append(None)
+            self.frame.append(number)
             self.address.append(int(address, 16))
+        self.update(zip(texts, range(len(self), len(self) + len(texts))))
+
+    def _learn_odd(self, text: bytes) -> None:
+        entry, number = read_node_text(text), PRUNED
+        if entry.frame is None:
+            self.merged[len(self.frame)] = entry
         else:
-            entry = read_node_text(text)
-            if entry.frame is None:
-                self.merged[len(self.frames)] = entry
-            self.frames.append(entry.frame)
-            self.address.append(entry.address)
-        number = self[text] = len(self.frames) - 1
-        return number
+            number = self._numbers.setdefault(entry.frame, len(self._functions))
+            if number == len(self._functions):
+                function, file, line, place, _ = entry.frame
+                self._functions.append(function)
+                self._files.append(file)
+                self._lines.append(NO_LINE if line is None else line)
+                self._objects.append(place)
+        self.frame.append(number)
+        self.address.append(entry.address)
+
+    def frames(self, column: array[int]) -> tuple[array[int], Frames]:
+        """Return the table of the frames in *column*, and *column* with numbers into that."""
+        used = [number for number in dict.fromkeys(column) if number >= 0]
+        functions, files = self._functions[:], self._files[:]  # copies: more frames are to come
+        lines, objects = self._lines[:], self._objects[:]
+        if used != list(range(len(functions))):
+            places = array("i", [PRUNED]) * len(functions) + array("i", [PRUNED, ROOT])  # at -2 and -1
+            for place, number in enumerate(used):
+                places[number] = place
+            column = array("i", map(places.__getitem__, column))
+            functions, files = [functions[n] for n in used], [files[n] for n in used]
+            lines, objects = array("q", [lines[n] for n in used]), [objects[n] for n in used]
+        return column, Frames(functions, files, lines, objects, bytes(len(used)), distinct=True)
+
+    @property
+    def is_large(self) -> bool:
+        """Tell whether there are more frames than are worth to be kept for the next tree."""
+        return len(self._functions) > _KEPT_TEXTS
 
 
 def read_node_text(text: bytes) -> NodeText:
@@ -172,19 +227,21 @@ class _Columns:
         self.depths = array("i")
         self.children = array("q")
         self.bytes = array("q")
-        self.texts = array("i")  # node → number of its text; the root's is -1
-        self.known = texts
+        self.frame, self.address = array("i", [ROOT]), array("Q", [0])
+        self.merged: list[NodeText] = []
+        self._known = texts
 
     def add(self, rows: Sequence[tuple[bytes, bytes, bytes, bytes]]) -> None:
         """Append lines. Raises OverflowError, UnknownTextError."""
+        texts = list(map(itemgetter(3), rows if self.depths else rows[1:]))  # the root's is no frame
         self.depths.extend(map(len, map(itemgetter(0), rows)))
         self.children.extend(map(int, map(itemgetter(1), rows)))
         self.bytes.extend(map(int, map(itemgetter(2), rows)))
-        texts = map(itemgetter(3), rows)
-        if not self.texts:
-            next(texts)
-            self.texts.append(-1)
-        self.texts.extend(map(self.known.__getitem__, texts))
+        known, numbers = self._known, self._known.numbers(texts)
+        self.frame.extend(map(known.frame.__getitem__, numbers))
+        self.address.extend(map(known.address.__getitem__, numbers))
+        if known.merged:
+            self.merged += [known.merged[number] for number in numbers if number in known.merged]
 
 
 def parse_tree(area: TreeArea, texts: NodeTexts) -> CallTree:
@@ -209,7 +266,7 @@ def parse_tree(area: TreeArea, texts: NodeTexts) -> CallTree:
         )
     if columns.bytes[0] != area.heap_bytes:
         raise area.error(area.start, f"a tree of {area.heap_bytes} bytes, as its snapshot says")
-    return _build(columns, parent, area.total_bytes)
+    return _build(columns, parent, texts, area.total_bytes)
 
 
 def _blocks(area: TreeArea) -> Iterator[tuple[int, list[tuple[bytes, bytes, bytes, bytes]]]]:
@@ -248,14 +305,24 @@ def _add_rows(
     try:
         columns.add(rows)
     except UnknownTextError:
-        at = len(columns.texts)
         raise area.error(
-            _offset_of(area, at),
+            _offset_of(area, _first_unknown(rows, known)),
             "a frame '0xADDRESS: function (file:line)' or \"in N places, below massif's threshold\"",
         ) from None
     except (OverflowError, ValueError):  # ValueError: more digits than int() takes
         node = next(number for number, row in enumerate(rows, known) if len(row[1]) > 18 or len(row[2]) > 18)
         raise area.error(_offset_of(area, node), "a number below 2^63") from None
+
+
+def _first_unknown(rows: Sequence[tuple[bytes, bytes, bytes, bytes]], known: int) -> int:
+    """Return the number of the first node whose text is none of massif's."""
+    for node, row in enumerate(rows, known):
+        try:
+            if node:
+                read_node_text(row[3])
+        except UnknownTextError:
+            return node
+    return known
 
 
 def _offset_of(area: TreeArea, node: int) -> int:
@@ -294,32 +361,21 @@ def _link(columns: _Columns) -> tuple[array[int], array[int], array[int]]:
     return parent, children, own
 
 
-def _build(columns: _Columns, parent: array[int], total_bytes: int) -> CallTree:
-    known = columns.known
-    frames: dict[Frame, int] = {}
-    unseen = len(columns.texts)
-    numbers = array("q", [unseen]) * len(known.frames)
-    numbers.append(ROOT)  # the root's text is number -1
-    for text in columns.texts:
-        if numbers[text] == unseen:
-            frame = known.frames[text]
-            numbers[text] = PRUNED if frame is None else frames.setdefault(frame, len(frames))
-    frame_column = array("i", map(numbers.__getitem__, columns.texts))
+def _build(columns: _Columns, parent: array[int], texts: NodeTexts, total_bytes: int) -> CallTree:
+    column, frames = texts.frames(columns.frame)
+    inlined = bytearray(frames.inlined)
     for node in _inlined_nodes(columns):
-        inlined = known.frames[columns.texts[node]]
-        if inlined is not None:
-            frame_column[node] = frames.setdefault(inlined._replace(inlined=True), len(frames))
-    pruned = [known.merged[text] for text in columns.texts if text in known.merged] if known.merged else []
-    address = array("Q", [0])
-    address.extend(map(known.address.__getitem__, islice(columns.texts, 1, None)))
+        inlined[column[node]] = True
+    frames.inlined = inlined
+    merged = columns.merged
     return CallTree(
-        frames=tuple(frames),
+        frames=frames,
         parent=parent,
-        frame=frame_column,
+        frame=column,
         bytes=columns.bytes,
-        address=address,
-        places=[entry.places for entry in pruned],
-        threshold_bytes=threshold_bytes(total_bytes, max(entry.percent for entry in pruned)) if pruned else 0,
+        address=columns.address,
+        places=[entry.places for entry in merged],
+        threshold_bytes=threshold_bytes(total_bytes, max(entry.percent for entry in merged)) if merged else 0,
     )
 
 
@@ -339,19 +395,17 @@ def _inlined_nodes(columns: _Columns) -> Iterator[int]:
     massif repeats the address for each function inlined at it. Recursion repeats the address, too: then
     a text comes again, and with it the next call starts.
     """
-    known = columns.known
-    at = array("Q", [0])
-    at.extend(map(known.address.__getitem__, islice(columns.texts, 1, None)))
-    texts, depths, children = columns.texts, columns.depths, columns.children
+    at, frames = columns.address, columns.frame
+    depths, children = columns.depths, columns.children
     group: set[int] = set()
     last = -1
     for node, same in enumerate(map(eq, at, islice(at, 1, None))):
         if not same or not at[node] or children[node] != 1 or depths[node + 1] <= depths[node]:
             continue
         if last != node - 1 or not group:
-            group = {texts[node]}
+            group = {frames[node]}
         last = node
-        below = texts[node + 1]
+        below = frames[node + 1]
         if below in group:
             group = {below}
         else:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Union, overload
 
 ROOT = -1  # frame number of node 0, which stands for the whole heap
 PRUNED = -2  # frame number of a node in which the tool merged paths too small to list
+NO_LINE = -1  # in a column of lines
 SIZE_CLASS = "size class"  # the object of a frame whose line is the largest size of a block, in bytes
 
 
@@ -41,6 +42,68 @@ class Frame(NamedTuple):
     def is_nameless(self) -> bool:
         """Only its program or library is known, and perhaps where in that it is."""
         return self.file is None and (self.function is None or self.function.startswith("0x"))
+
+
+class Frames(Sequence[Frame]):
+    """Frames as columns: a file may name hundreds of thousands, of which a few are ever looked at."""
+
+    def __init__(
+        self,
+        functions: Sequence[Optional[str]],
+        files: Sequence[Optional[str]],
+        lines: Sequence[int],  # NO_LINE: unknown
+        objects: Sequence[Optional[str]],
+        inlined: Sequence[int],
+        *,
+        distinct: bool = False,
+    ) -> None:
+        self.functions, self.files, self.lines = functions, files, lines
+        self.objects, self.inlined = objects, inlined
+        self.distinct = distinct  # no two have the same Frame.key
+        self._made: dict[int, Frame] = {}  # those asked for, so that a frame of a table is one object
+
+    @classmethod
+    def of(cls, frames: Iterable[Frame]) -> Frames:
+        """Return *frames* as columns."""
+        if isinstance(frames, Frames):
+            return frames
+        columns = tuple(zip(*frames)) or ((), (), (), (), ())
+        functions, files, lines, objects, inlined = columns
+        numbers = array("q", [NO_LINE if line is None else line for line in lines])
+        return cls(functions, files, numbers, objects, bytes(inlined))
+
+    def __len__(self) -> int:
+        return len(self.functions)
+
+    @overload
+    def __getitem__(self, index: int) -> Frame: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Frames: ...
+
+    def __getitem__(self, index: Union[int, slice]) -> Union[Frame, Frames]:
+        if isinstance(index, slice):
+            names = self.functions[index], self.files[index]
+            return Frames(*names, self.lines[index], self.objects[index], self.inlined[index])
+        if index not in self._made:
+            self._made[index] = self._make(
+                self.functions[index], self.files[index], self.lines[index], self.objects[index], self.inlined[index]
+            )
+        return self._made[index]
+
+    def __iter__(self) -> Iterator[Frame]:
+        return map(self._make, self.functions, self.files, self.lines, self.objects, self.inlined)
+
+    @staticmethod
+    def _make(
+        function: Optional[str], file: Optional[str], line: int, place: Optional[str], inlined: int
+    ) -> Frame:
+        return Frame(function, file, None if line == NO_LINE else line, place, bool(inlined))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as a list's
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Optional
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.model.calltree import PRUNED, ROOT, CallTree, Frame
+from gdbmem.model.calltree import PRUNED, ROOT, CallTree, Frame, Frames
 from gdbmem.model.diff import Diff, OutsideHeap, Side
 from gdbmem.model.snapshot import PAGE_BYTES, Snapshot, Totals
 from gdbmem.text import printable
@@ -42,15 +42,16 @@ def diff_series(snapshots: Sequence[Snapshot]) -> Diff:
     trees = [snapshot.tree for snapshot in snapshots]
     table = _FrameTable(base_names=_on_base_names(trees))
     numbers = [table.intern(tree.frames) for tree in trees]
-    merged = _merge(trees, numbers, len(table.frames))
+    frames = table.frames()
+    merged = _merge(trees, numbers, len(frames))
     columns = [merged.add(tree.bytes, side) for side, tree in enumerate(trees)]
-    uncertain = _uncertainty(merged, table, trees, columns)
+    uncertain = _uncertainty(merged, frames, trees, columns)
     sides = [Side(one.source, one.name, one.tree.bytes[0]) for one in snapshots]
     before_blocks, after_blocks = _blocks(merged, trees)
     diff = Diff(
         before_side=sides[0],
         after_side=sides[-1],
-        frames=table.frames,
+        frames=frames,
         parent=merged.parent,
         frame=merged.frame,
         before=columns[0],
@@ -108,40 +109,65 @@ class _FrameTable:
     # wins where one side has base names only, so that its source can be found).
     def __init__(self, *, base_names: bool) -> None:
         self.base_names = base_names
-        self.frames: list[Frame] = []
-        self.inlined = bytearray()
-        self.nameless = bytearray()
+        self._functions: list[Optional[str]] = []
+        self._files: list[Optional[str]] = []
+        self._lines: list[int] = []
+        self._objects: list[Optional[str]] = []
+        self._inlined = bytearray()
         self._index: dict[object, int] = {}
-        self._library: dict[str, str] = {}
+        self._adopted: Optional[Frames] = None
 
-    def intern(self, frames: Sequence[Frame]) -> list[int]:
-        return [self._number(frame) for frame in frames]
+    def intern(self, frames: Sequence[Frame]) -> Sequence[int]:
+        found = Frames.of(frames)
+        if not found:
+            return ()
+        if self._adopted is None and found.distinct and not self._index and self._are_distinct(found):
+            self._adopted = found
+            return range(len(found))
+        if self._adopted is not None and not self._index:
+            self._add(self._adopted)
+        self._adopted = self._adopted or found
+        return self._add(found)
 
-    def _library_of(self, path: str) -> str:
-        # Some tools name the link that a program loads, libz.so.1, others the file behind it, libz.so.1.2.13.
-        name = self._library[path] = _MINOR_VERSION.sub(r"\1", path[path.rfind("/") + 1 :])
-        return name
+    def frames(self) -> Frames:
+        if self._adopted is not None and not self._index:
+            return self._adopted
+        return Frames(self._functions, self._files, self._lines, self._objects, self._inlined)
 
-    def _number(self, frame: Frame) -> int:
-        function, file, line, place, _ = frame
-        key = (function, file, line, None if file else place)  # as Frame.key, many times
-        if self.base_names and frame.file is not None:
-            key = (frame.function, PurePosixPath(frame.file).name, frame.line, None)
-        elif frame.file is None and frame.object is not None:
-            # A program that was installed, or built, elsewhere is still that program.
-            key = (function, None, line, self._library.get(frame.object) or self._library_of(frame.object))
-        number = self._index.setdefault(key, len(self.frames))
-        if number == len(self.frames):
-            self.frames.append(frame)
-            self.inlined.append(frame.inlined)
-            self.nameless.append(function is None and file is None)
-            return number
-        if "/" in (frame.file or "") and "/" not in (self.frames[number].file or ""):
-            self.frames[number] = frame
-        if frame.inlined and not self.inlined[number]:
-            self.inlined[number] = True
-            self.frames[number] = self.frames[number]._replace(inlined=True)
-        return number
+    def _are_distinct(self, frames: Frames) -> bool:
+        # On this table's terms, too.
+        libraries = [name for name in set(frames.objects) if name is not None]
+        return not self.base_names and len(set(map(_library_name, libraries))) == len(libraries)
+
+    def _keys(self, frames: Frames) -> Iterator[object]:
+        files, objects = frames.files, frames.objects
+        # A program that was installed, or built, elsewhere is still that program.
+        libraries = {name: name and _library_name(name) for name in set(objects)}
+        if self.base_names:
+            files = [file and PurePosixPath(file).name for file in files]
+        places = (None if file else libraries[name] for file, name in zip(files, objects))
+        return zip(frames.functions, files, frames.lines, places)
+
+    def _add(self, frames: Frames) -> array[int]:
+        numbers, index = array("i"), self._index
+        for at, key in enumerate(self._keys(frames)):
+            number = index.setdefault(key, len(index))
+            numbers.append(number)
+            if number == len(self._files):
+                self._functions.append(frames.functions[at])
+                self._files.append(frames.files[at])
+                self._lines.append(frames.lines[at])
+                self._objects.append(frames.objects[at])
+                self._inlined.append(frames.inlined[at])
+            elif self.base_names and "/" in (frames.files[at] or "") and "/" not in (self._files[number] or ""):
+                self._files[number] = frames.files[at]
+            self._inlined[number] |= frames.inlined[at]
+        return numbers
+
+
+def _library_name(path: str) -> str:
+    # Some tools name the link that a program loads, libz.so.1, others the file behind it, libz.so.1.2.13.
+    return _MINOR_VERSION.sub(r"\1", path[path.rfind("/") + 1 :])
 
 
 _ANY_NUMBER = 1 << 20  # of call sites
@@ -190,18 +216,16 @@ def _merge(trees: Sequence[CallTree], numbers: Sequence[Sequence[int]], frame_co
     stride = frame_count + 2  # two for ROOT and PRUNED
     for tree, number in zip(trees, numbers):
         merged_frames = [*number, PRUNED, ROOT]  # at the indices -2 and -1: these stand for themselves
-        if len(parents) == 1 and tree is trees[-1] and _has_distinct_siblings(tree, number):
-            parents = _as_array(tree.parent)
-            frames = array("q", map(merged_frames.__getitem__, tree.frame))
-            targets.append(range(len(parents)))
-            continue
         if len(parents) == 1:
-            column = list(map(merged_frames.__getitem__, tree.frame))
-            keys = [above * stride + frame + 2 for above, frame in zip(tree.parent, column)]
-            index = dict(zip(keys, range(len(keys))))
-            if len(index) == len(keys):  # the first tree that holds anything, and no two siblings are alike
+            column = _renumbered(tree, number, merged_frames)
+            if tree is trees[-1] and _has_distinct_siblings(tree, number, column, stride):
+                parents, frames = _as_array(tree.parent), column
+                targets.append(range(len(parents)))
+                continue
+            index = dict(zip(_keys(tree, column, stride), range(len(column))))
+            if len(index) == len(column):  # the first tree that holds anything, and no two siblings are alike
                 parents, frames = array("q", tree.parent), array("q", column)
-                targets.append(range(len(keys)))
+                targets.append(range(len(column)))
                 continue
             index.clear()
         target = [0]
@@ -221,9 +245,20 @@ def _merge(trees: Sequence[CallTree], numbers: Sequence[Sequence[int]], frame_co
     return _Merged(parents, frames, targets)
 
 
-def _has_distinct_siblings(tree: CallTree, number: Sequence[int]) -> bool:
-    # None that differ in the tree may be one frame in the merged table.
-    return tree.ends is not None and len(set(number)) == len(number)
+def _renumbered(tree: CallTree, number: Sequence[int], merged_frames: Sequence[int]) -> array[int]:
+    if isinstance(number, range):  # the table is the tree's own
+        return _as_array(tree.frame)
+    return array("q", map(merged_frames.__getitem__, tree.frame))
+
+
+def _keys(tree: CallTree, column: Sequence[int], stride: int) -> Iterator[int]:
+    return (above * stride + frame + 2 for above, frame in zip(tree.parent, column))
+
+
+def _has_distinct_siblings(tree: CallTree, number: Sequence[int], column: Sequence[int], stride: int) -> bool:
+    if tree.ends is not None:  # none that differ in the tree may be one frame in the merged table
+        return isinstance(number, range) or len(set(number)) == len(number)
+    return len(set(_keys(tree, column, stride))) == len(column)
 
 
 def _as_array(column: Sequence[int]) -> array[int]:
@@ -251,7 +286,7 @@ def _variance(merged: _Merged, trees: Sequence[CallTree]) -> Optional[array[floa
 
 
 def _uncertainty(
-    merged: _Merged, table: _FrameTable, trees: Sequence[CallTree], columns: Sequence[array[int]]
+    merged: _Merged, frames: Frames, trees: Sequence[CallTree], columns: Sequence[array[int]]
 ) -> array[int]:
     # A node stands for one or more call sites (equal text, different addresses). A site that one side
     # shows and the other does not may be hidden on the other side: in the pruned node beside it, or beside
@@ -262,20 +297,20 @@ def _uncertainty(
     result = array("q", [0]) * len(merged.parent)
     ends = (0, len(trees) - 1)
     both = [_pruned_children(merged, columns[side]) for side in ends]
-    known = _known_sites(merged, table, trees) if any(both) else None
+    known = _known_sites(merged, frames, trees) if any(both) else None
     for (side, other), pruned in zip((ends, ends[::-1]), both):
         if pruned:
             sites = (merged.sites(side), merged.sites(other))
-            _add_hidden(result, merged, table, sites, pruned, trees[side], known)
+            _add_hidden(result, merged, frames, sites, pruned, trees[side], known)
     return result
 
 
-def _known_sites(merged: _Merged, table: _FrameTable, trees: Sequence[CallTree]) -> Optional[array[int]]:
+def _known_sites(merged: _Merged, frames: Frames, trees: Sequence[CallTree]) -> Optional[array[int]]:
     """Return for each merged frame how many call sites it is known to stand for; None where a tree has no addresses.
 
     Of a function without a source line it may be any number.
     """
-    found: list[set[int]] = [set() for _ in table.frames]
+    found: list[set[int]] = [set() for _ in range(len(frames))]
     for side in (0, len(trees) - 1):
         addresses = trees[side].address
         if addresses is None:
@@ -283,7 +318,7 @@ def _known_sites(merged: _Merged, table: _FrameTable, trees: Sequence[CallTree])
         for place, address in zip(merged.targets[side], addresses):
             if merged.frame[place] >= 0:
                 found[merged.frame[place]].add(address)
-    any_number = [frame.file is None and not frame.is_nameless for frame in table.frames]
+    any_number = [frame.file is None and not frame.is_nameless for frame in frames]
     return array("q", [_ANY_NUMBER if many else len(one) for one, many in zip(found, any_number)])
 
 
@@ -300,7 +335,7 @@ def _pruned_children(merged: _Merged, sizes: array[int]) -> dict[int, int]:
 def _add_hidden(
     result: array[int],
     merged: _Merged,
-    table: _FrameTable,
+    frames: Frames,
     sites: tuple[array[int], array[int]],
     pruned: Mapping[int, int],
     tree: CallTree,
@@ -310,8 +345,9 @@ def _add_hidden(
     here, there = sites
     count = len(merged.parent)
     largest, total = array("q", [0]) * count, array("q", [0]) * count  # hidden in a child of this node
-    nameless, parting = bytearray(count), _parting(merged, table)
+    nameless, parting = bytearray(count), _parting(merged, frames)
     inner, own = bytearray(count), array("q", [0]) * count
+    unknown = [function is None and file is None for function, file in zip(frames.functions, frames.files)]
     for parent in merged.parent[1:]:
         inner[parent] = 1
     for node in range(count):
@@ -319,7 +355,7 @@ def _add_hidden(
         if frame == PRUNED:
             continue
         above_largest, above_total = (largest[parent], total[parent]) if node else (0, 0)
-        nameless[node] = node > 0 and (nameless[parent] or table.nameless[frame])
+        nameless[node] = node > 0 and (nameless[parent] or unknown[frame])
         # One address on each side is the same call site; of several, each may be one that is hidden here.
         plain = here[node] <= 1 and there[node] <= 1 and not nameless[node] and not parting[node]
         missing = there[node] - here[node] if plain else there[node]
@@ -336,7 +372,7 @@ def _add_hidden(
             own[node] = max(own[node], own[parent])  # what is hidden of a caller may go on as this path does
         result[node] += own[node]
         hidden = pruned.get(node, 0)
-        single = node == 0 or (plain and here[node] == there[node] and not table.inlined[frame])
+        single = node == 0 or (plain and here[node] == there[node] and not frames.inlined[frame])
         single = single and not tree.scattered
         # A file that does not state its threshold leaves the pruned bytes as the only bound.
         capped = min(hidden, threshold_bytes) if threshold_bytes else hidden
@@ -344,12 +380,12 @@ def _add_hidden(
         total[node] = hidden if single else hidden + above_total
 
 
-def _parting(merged: _Merged, table: _FrameTable) -> bytearray:
+def _parting(merged: _Merged, frames: Frames) -> bytearray:
     # Inlined frames repeat what is called at one address: where they part further out, they are several.
     parting, children = bytearray(len(merged.parent)), bytearray(len(merged.parent))
     for node in range(len(merged.parent) - 1, 0, -1):
         parent = merged.parent[node]
-        if parent and table.inlined[merged.frame[parent]]:
+        if parent and frames.inlined[merged.frame[parent]]:
             parting[parent] |= parting[node] or children[parent]
             children[parent] = 1
     return parting
@@ -397,8 +433,8 @@ def _pre_order(parent: Sequence[int]) -> array[int]:
 
 
 def _has_folders(tree: CallTree) -> Optional[bool]:
-    files = [frame.file for frame in tree.frames if frame.file is not None]
-    return any("/" in file for file in files) if files else None
+    files = set(Frames.of(tree.frames).files) - {None}
+    return any("/" in file for file in files if file) if files else None
 
 
 def _on_base_names(trees: Sequence[CallTree]) -> bool:

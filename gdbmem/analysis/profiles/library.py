@@ -68,7 +68,7 @@ _CLONE = re.compile(r"(?:\s\[[^\]]*\]|@+[\w.]+)+$")
 _QUALIFIERS = re.compile(r"(?<=\))(?:\s*(?:const|volatile|noexcept|&&?))+$")
 
 
-@lru_cache(maxsize=1 << 17)
+@lru_cache(maxsize=1 << 14)
 def is_library(frame: Frame) -> bool:
     """Tell whether *frame* belongs to the allocator, the C++ standard library, libc or the loader.
 

@@ -7,16 +7,16 @@ The rules are data: INSTALLED_RULES for folders, `find_wrappers` and is_wrapper_
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Optional
 
 from gdbmem.analysis.profiles.library import is_library, qualified_name
-from gdbmem.model.calltree import Frame
+from gdbmem.model.calltree import Frame, Frames
 
-# How well a frame does as the user's own of its path; the first with the highest rank is it.
-OTHER, NAMELESS, WRAPPER, INSTALLED, OWN = range(5)
+# How well a frame does as the user's own of its path; the first with the highest rank is it. NOBODY has no frame.
+NOBODY, OTHER, NAMELESS, WRAPPER, INSTALLED, OWN = range(6)
 
 
 @dataclass(frozen=True)
@@ -71,30 +71,46 @@ _COPY = re.compile(
 )
 
 
-# Plain names in which none of the words stands that the rules look for: most of a big program's functions.
-_PLAIN = re.compile(
-    r"(?!.*(?:alloc|memalign|dup|free|printf|slice|mmap|remap|brk|arena|heap|start|[Pp]y|_[A-Z_]|_dl_|_int_|_Zn))"
-    r"[A-Za-z][A-Za-z0-9_]*",
-    re.IGNORECASE,
+# In lower case: what no name has of which only the file or library decides, as of most of a big program's functions.
+_PECULIAR = re.compile(
+    r"(?:alloc|memalign|dup|free|printf|slice|mmap|remap|brk|arena|heap|start|py|_[a-z_]|[^a-z0-9_\n]|^(?![a-z])).*",
+    re.MULTILINE,
 )
 
 
+def own_ranks(frames: Frames) -> bytearray:
+    """Return own_rank() of each of *frames*."""
+    ranks = bytearray(map(_RanksOfPlaces().__getitem__, zip(frames.files, frames.objects)))
+    for number in _peculiar(frames.functions):
+        ranks[number] = own_rank(frames[number])
+    return ranks
+
+
+class _RanksOfPlaces(dict[tuple[Optional[str], Optional[str]], int]):
+    """The rank of any function with a plain name in a file or, where that isn't known, an object."""
+
+    def __missing__(self, place: tuple[Optional[str], Optional[str]]) -> int:
+        self[place] = rank = own_rank(Frame("f", place[0], None, place[1]))
+        return rank
+
+
+def _peculiar(functions: Sequence[Optional[str]]) -> Iterable[int]:
+    """Yield the numbers of the functions whose names count, and of those without one."""
+    text = "\n".join([name or "" for name in functions]).lower()
+    if text.count("\n") != len(functions) - 1:  # a stranger's
+        yield from range(len(functions))
+        return
+    number = at = 0
+    for match in _PECULIAR.finditer(text):
+        start = match.start()
+        number += text.count("\n", at, start)
+        at = start
+        yield number
+
+
+@lru_cache(maxsize=1 << 14)
 def own_rank(frame: Frame) -> int:
     """Return how well *frame* does as the user's own of its path: OTHER, NAMELESS, WRAPPER, INSTALLED or OWN."""
-    function, file, _, object_name, _ = frame
-    if function is not None and _PLAIN.fullmatch(function):
-        return _rank_of_place(file, None if file else object_name, object_name)
-    return _own_rank(frame)
-
-
-@lru_cache(maxsize=1 << 12)
-def _rank_of_place(file: Optional[str], place: Optional[str], object_name: Optional[str]) -> int:
-    # Of any function with a plain name.
-    return _own_rank(Frame("f", file, None, object_name))
-
-
-@lru_cache(maxsize=1 << 17)
-def _own_rank(frame: Frame) -> int:
     if is_library(frame):
         return OTHER
     if frame.is_nameless:

@@ -6,17 +6,17 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import or_
 from typing import Optional
 
-from gdbmem.analysis.profiles.own_code import INSTALLED, NAMELESS, OTHER, OWN, WRAPPER
+from gdbmem.analysis.profiles.own_code import INSTALLED, NAMELESS, NOBODY, OTHER, OWN, WRAPPER
 from gdbmem.analysis.profiles.query import Query, matches
-from gdbmem.analysis.profiles.wrappers import find_wrappers, own_ranks
-from gdbmem.model.calltree import PRUNED, Frame
+from gdbmem.analysis.profiles.wrappers import find_wrappers, ranks_of
+from gdbmem.model.calltree import PRUNED, SIZE_CLASS, Frame, Frames
 from gdbmem.model.diff import Diff
 
 FOCUSED, IGNORED, KNOWN_PATH = 1, 2, 4
 _UNSEEN = -2
-_NOBODY = -1  # the rank of a frame that is hidden, and of no frame
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Walk:
     marks: Sequence[int]  # FOCUSED, IGNORED, KNOWN_PATH of the whole path; empty where nothing is looked for
     origin: Sequence[int]  # node at which the uncertainty begins; empty where all is certain
     most_hidden: Mapping[int, int]  # of each such node: the bytes by which all under it may be off together
-    hidden: Sequence[bool]  # of each frame: no row may show it
-    left_out: Sequence[bool]  # of each frame: hidden, or folded as somebody else's
-    ranks: Sequence[int]  # of each frame: a rank of analysis.own_code, _NOBODY where it is hidden
+    hidden: Sequence[int]  # of each frame: no row may show it
+    left_out: Sequence[int]  # of each frame: hidden, or folded as somebody else's
+    ranks: Sequence[int]  # of each frame: a rank of analysis.own_code, NOBODY where it is hidden
     wrappers: frozenset[str]  # the functions that only allocate
 
     @cached_property
@@ -45,7 +45,7 @@ class Walk:
     def _wrapper_inside(self, site: int) -> Optional[Frame]:
         found = self._wrappers.get(site, _UNSEEN)
         if found == _UNSEEN:
-            found, above = _NOBODY, self.diff.parent[site] if site else 0
+            found, above = PRUNED, self.diff.parent[site] if site else 0
             while above > 0:
                 frame = self.diff.frame[above]
                 found = frame if self.diff.frames[frame].function in self.wrappers else found
@@ -69,12 +69,13 @@ def walk(diff: Diff, query: Query) -> Walk:
 
 
 def _walk(diff: Diff, query: Query) -> Walk:
-    hidden = [_is_hidden(frame, query) for frame in diff.frames]
+    hidden = _hidden(diff, query)
     wrappers = frozenset(find_wrappers(diff))
     ranks = _ranks(diff, query, hidden, wrappers)
     # Installed code and wrappers are folded only beside code of the user's own: else they are all there is.
     folded = range(OTHER, (INSTALLED if OWN in ranks else OTHER) + 1)
-    foldable = [rank in folded and rank != NAMELESS and not query.all_frames for rank in ranks]
+    is_folded = bytes(rank in folded and rank != NAMELESS and not query.all_frames for rank in range(256))
+    foldable = bytes(ranks).translate(is_folded)
     origin = _origins(diff) if any(diff.uncertain) else []
     return Walk(
         diff=diff,
@@ -83,50 +84,56 @@ def _walk(diff: Diff, query: Query) -> Walk:
         origin=origin,
         most_hidden=_most_hidden(diff, origin) if origin else {},
         hidden=hidden,
-        left_out=[out or fold for out, fold in zip(hidden, foldable)],
+        left_out=bytes(map(or_, hidden, foldable)) if any(hidden) else foldable,
         ranks=ranks,
         wrappers=wrappers,
     )
 
 
-def _ranks(diff: Diff, query: Query, hidden: Sequence[bool], wrappers: frozenset[str]) -> Sequence[int]:
+def _ranks(diff: Diff, query: Query, hidden: Sequence[int], wrappers: frozenset[str]) -> Sequence[int]:
+    found = ranks_of(diff)
     if query.mine is None and not wrappers and not any(hidden):
-        return own_ranks(diff)
-    ranks = []
-    for frame, out, rank in zip(diff.frames, hidden, own_ranks(diff)):
+        return found
+    ranks = bytearray(found)
+    if wrappers:
+        for number, function in enumerate(Frames.of(diff.frames).functions):
+            if function in wrappers:
+                ranks[number] = min(ranks[number], WRAPPER)
+    if query.mine is not None:
+        for number, frame in enumerate(diff.frames):
+            if matches(query.mine, frame):
+                ranks[number] = OWN
+    for number, out in enumerate(hidden):
         if out:
-            ranks.append(_NOBODY)
-        elif query.mine is not None and matches(query.mine, frame):
-            ranks.append(OWN)
-        elif frame.function in wrappers:
-            ranks.append(min(rank, WRAPPER))
-        else:
-            ranks.append(rank)
+            ranks[number] = NOBODY
     return ranks
 
 
-def _is_hidden(frame: Frame, query: Query) -> bool:
-    if frame.is_size_class:
-        return True
-    return query.hide is not None and matches(query.hide, frame)
+def _hidden(diff: Diff, query: Query) -> Sequence[int]:
+    frames = Frames.of(diff.frames)
+    hidden = bytes(map(SIZE_CLASS.__eq__, frames.objects)) if SIZE_CLASS in frames.objects else bytes(len(frames))
+    if query.hide is None:
+        return hidden
+    return bytes(out or matches(query.hide, frame) for out, frame in zip(hidden, frames))
 
 
 def _sites(diff: Diff, quality: Sequence[int]) -> array[int]:
-    site, best = array("q", [0]), array("b", [_NOBODY])
+    site, best = array("i", [0]), bytearray([NOBODY])
     rows = enumerate(zip(diff.parent, diff.frame))
     next(rows)
     for node, (parent, frame) in rows:
         above, best_above = site[parent], best[parent]
-        if best_above != OWN and frame >= 0 and quality[frame] > best_above:
+        if frame < 0:
+            if best_above < NAMELESS:  # a library's frame is no place to name for what is not listed
+                above, best_above = 0, NOBODY
+        elif best_above != OWN and quality[frame] > best_above:
             above, best_above = node, quality[frame]
-        elif frame < 0 and best_above < NAMELESS:
-            above, best_above = 0, _NOBODY  # a library's frame is no place to name for what is not listed
         site.append(above)
         best.append(best_above)
     return site
 
 
-def _folded(diff: Diff, left_out: Sequence[bool]) -> array[int]:
+def _folded(diff: Diff, left_out: Sequence[int]) -> array[int]:
     folded = array("q", [0]) * len(diff)
     index: dict[int, int] = {}
     stride = len(diff.frames) + 2

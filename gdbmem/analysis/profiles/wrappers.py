@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Optional
 
 from gdbmem.analysis.profiles.library import is_allocator
-from gdbmem.analysis.profiles.own_code import OTHER, WRAPPER, is_copy_name, own_rank
+from gdbmem.analysis.profiles.own_code import OTHER, WRAPPER, is_copy_name, own_ranks
+from gdbmem.model.calltree import Frames
 from gdbmem.model.diff import Diff
 
 MANY_CALLERS = 8  # called by as many functions, one whose whole cost is allocation is a wrapper
@@ -27,11 +28,11 @@ def find_wrappers(diff: Diff) -> set[str]:
     return _Search(diff).wrappers
 
 
-def own_ranks(diff: Diff) -> Sequence[int]:
+def ranks_of(diff: Diff) -> Sequence[int]:
     """Return the rank of analysis.own_code of each frame of *diff*, found once."""
     found = diff.memo.get("ranks")
     if found is None:
-        found = diff.memo["ranks"] = [own_rank(frame) for frame in diff.frames]
+        found = diff.memo["ranks"] = own_ranks(Frames.of(diff.frames))
     ranks: Sequence[int] = found
     return ranks
 
@@ -39,22 +40,16 @@ def own_ranks(diff: Diff) -> Sequence[int]:
 class _Search:
     def __init__(self, diff: Diff) -> None:
         self.diff = diff
-        self.ranks = own_ranks(diff)
-        self.functions = [frame.function for frame in diff.frames]
-        self.nameless = [frame.is_nameless for frame in diff.frames]
-        self.has_nameless = any(self.nameless)
-        self.callers = Counter(diff.parent)  # of each node, how many
-        named = {
-            f
-            for f, rank in zip(self.functions, self.ranks)
-            if f is not None and rank == WRAPPER and not is_copy_name(f)
-        }
-        self.wrappers = named
+        self.ranks = ranks_of(diff)
+        frames = Frames.of(diff.frames)
+        self.functions = frames.functions
+        self.nameless = _nameless_frames(frames)
+        self.wrappers = self._named()
         tops = self._tops()
         for turn in range(_DEEPEST):
             tops = self._beyond(tops, nameless=turn > 0)
             found = self._called_by_many(tops, any_name=turn == 0)
-            if turn and not found:
+            if not found and (turn or not self.nameless):
                 break
             self.wrappers = self.wrappers | found
 
@@ -62,37 +57,33 @@ class _Search:
         number = self.diff.frame[node]
         return self.functions[number] if number >= 0 else None
 
+    def _named(self) -> set[str]:
+        # Those that bear an allocator's name.
+        found = {f for f, rank in zip(self.functions, self.ranks) if rank == WRAPPER} - {None}
+        return {function for function in found if function and not is_copy_name(function)}
+
     def _tops(self) -> list[int]:
         # The nodes that call an allocator itself.
-        diff = self.diff
-        inner = [
-            rank == OTHER and function is not None and is_allocator(function)
-            for function, rank in zip(self.functions, self.ranks)
-        ]
-        is_inner, tops = bytearray(len(diff)), []
+        parent, frame = self.diff.parent, self.diff.frame
+        allocators = {number for number, rank in enumerate(self.ranks) if rank == OTHER}
+        allocators = {number for number in allocators if is_allocator(self.functions[number] or "")}
+        is_inner = bytearray(len(frame))
         is_inner[0] = 1
-        rows = enumerate(zip(diff.parent, diff.frame))
-        next(rows)
-        for node, (parent, frame) in rows:
-            if is_inner[parent]:
-                if frame >= 0 and inner[frame]:
-                    is_inner[node] = 1
-                else:
-                    tops.append(node)
-        return tops
+        for node in [node for node, number in enumerate(frame) if number in allocators] if allocators else ():
+            is_inner[node] = is_inner[parent[node]]
+        return [node for node, above in enumerate(parent) if is_inner[above] and not is_inner[node]]
 
     def _children(self, nodes: set[int]) -> list[tuple[int, int]]:
         return [(node, parent) for node, parent in enumerate(self.diff.parent) if parent in nodes]
 
     def _beyond(self, tops: list[int], *, nameless: bool) -> list[int]:
         # The same nodes, those of wrappers (and of nameless functions) replaced by their callers.
-        for _ in range(_DEEPEST):
-            is_passed = [
-                function in self.wrappers or (nameless and is_nameless)
-                for function, is_nameless in zip(self.functions, self.nameless)
-            ]
-            frame = self.diff.frame
-            passed = {node for node in tops if frame[node] >= 0 and is_passed[frame[node]]}
+        through = set(self.nameless) if nameless else set()
+        if self.wrappers:
+            through |= {number for number, function in enumerate(self.functions) if function in self.wrappers}
+        frame = self.diff.frame
+        for _ in range(_DEEPEST if through else 0):
+            passed = {node for node in tops if frame[node] in through}
             if not passed:
                 break
             tops = [node for node in tops if node not in passed]
@@ -101,7 +92,7 @@ class _Search:
 
     def _nameless(self, node: int) -> bool:
         number = self.diff.frame[node]
-        return number >= 0 and self.nameless[number]
+        return number in self.nameless
 
     def _called_by_many(self, tops: Sequence[int], *, any_name: bool) -> set[str]:
         direct: dict[str, int] = {}
@@ -120,18 +111,15 @@ class _Search:
 
     def _called_often(self, tops: Sequence[int]) -> Sequence[int]:
         # Without the functions that can't have enough callers. One nameless caller may stand for many.
-        frame, numbers = self.diff.frame, [0] * len(self.functions)
+        frame, functions = self.diff.frame, self.functions
+        is_top = bytearray(len(frame))
         for node in tops:
-            if frame[node] >= 0:
-                numbers[frame[node]] += self.callers[node]
-        callers: dict[Optional[str], int] = {}
-        for function, count in zip(self.functions, numbers):
-            callers[function] = callers.get(function, 0) + count
-        least = 1 if self.has_nameless else _CALLERS_OF_NAMED
-        is_enough = [callers[function] >= least for function in self.functions]
-        if True not in is_enough:
-            return ()
-        return [node for node in tops if frame[node] >= 0 and is_enough[frame[node]]]
+            is_top[node] = frame[node] >= 0
+        called = [above for above in self.diff.parent if is_top[above]]  # the root is none, nor is the last node
+        callers = Counter(map(functions.__getitem__, map(frame.__getitem__, called)))
+        least = 1 if self.nameless else _CALLERS_OF_NAMED
+        enough = {function for function, count in callers.items() if count >= least}
+        return [node for node in tops if frame[node] >= 0 and functions[frame[node]] in enough] if enough else ()
 
     def _callers(self, nodes: set[int]) -> dict[str, set[str]]:
         # The named functions that call those of *nodes*, be it through nameless ones.
@@ -161,6 +149,12 @@ class _Search:
                 function = self.functions[number] or ""
                 found[function] = found.get(function, 0) + self._bytes(node)
         return found
+
+
+def _nameless_frames(frames: Frames) -> set[int]:
+    # Frame.is_nameless, of all.
+    without_file = [number for number, file in enumerate(frames.files) if file is None]
+    return {n for n in without_file if (frames.functions[n] or "0x").startswith("0x")}
 
 
 def _least_callers(function: str) -> int:
