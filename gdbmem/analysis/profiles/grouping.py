@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from itertools import compress
 from pathlib import PurePosixPath
 from typing import Any, Callable, Optional
 
@@ -12,7 +13,7 @@ from gdbmem.analysis.profiles.own_code import INSTALLED, WRAPPER
 from gdbmem.analysis.profiles.paths import FOCUSED, IGNORED, KNOWN_PATH, walk
 from gdbmem.analysis.profiles.query import Query
 from gdbmem.analysis.profiles.trend import TRENDS
-from gdbmem.model.calltree import PRUNED, Frame
+from gdbmem.model.calltree import PRUNED, Frame, Frames
 from gdbmem.model.diff import Diff
 
 UNMATCHED, KNOWN, LISTED = range(3)  # the first two are groups, too
@@ -65,7 +66,7 @@ class GroupSums:
     def has_changed(self, group: int) -> bool:
         if self.before[group] != self.after[group] or self.blocks[group]:
             return True
-        return len(set(self.course.get(group, ()))) > 1
+        return bool(self.course) and len(set(self.course.get(group, ()))) > 1
 
 
 class GroupedPaths:
@@ -77,6 +78,8 @@ class GroupedPaths:
         self.walk = walk(diff, query)
         self.sums = GroupSums()
         self._groups: dict[object, dict[object, int]] = {}  # by the two parts of their keys
+        self._frames = Frames.of(diff.frames)
+        self._changed: dict[bool, Sequence[int]] = {}
         self._of_site = array("q", [-1]) * (len(diff.frames) + 2)  # number of a site's frame → its group
         for _ in range(FIRST):
             self.sums.new()
@@ -96,9 +99,15 @@ class GroupedPaths:
             bool(self.walk.marks),
             bool(self.course or self.walk.wrappers or self.walk.origin or diff.variance is not None),
         )
+        frame, site, of_site = diff.frame, self.walk.site, self._of_site
+        by_site = self._is_by_site
         for node in self.holders():
             fate = self.fate(node) if has_fates else LISTED
-            group = self.group_of(node) if fate == LISTED else fate
+            group = of_site[frame[site[node]]] if by_site else -1
+            if fate != LISTED:
+                group = fate
+            elif group < 0:
+                group = self.group_of(node)
             earlier, later = before[node], after[node]
             sums.paths[group] += 1
             sums.before[group] += earlier
@@ -163,18 +172,20 @@ class GroupedPaths:
             return array("q", (node for node, held in enumerate(zip(*self.course)) if any(held)))
         return array("q", (node for node, (a, b) in enumerate(zip(self.before, self.after)) if a or b))
 
-    def order(self, query: Query) -> Callable[[int], Any]:
+    def changed(self, query: Query) -> Sequence[int]:
+        """Return the groups that changed, in the order of *query*; sorted once."""
+        by_blocks = query.by_blocks
+        if by_blocks not in self._changed:
+            groups = filter(self.sums.has_changed, range(FIRST, len(self.sums)))
+            self._changed[by_blocks] = array("q", sorted(groups, key=self._order(by_blocks=by_blocks)))
+        return self._changed[by_blocks]
+
+    def _order(self, *, by_blocks: bool) -> Callable[[int], Any]:
         sums = self.sums
+        weight = sums.blocks.__getitem__ if by_blocks else sums.delta
         if not sums.course:
-            weight = sums.blocks.__getitem__ if query.by_blocks else sums.delta
             return lambda group: -abs(weight(group))  # those that are alike stay in the order of the file
-
-        def of_series(group: int) -> tuple[int, int]:
-            return TRENDS.index(self.amount(group).trend.kind), -abs(
-                sums.blocks[group] if query.by_blocks else sums.delta(group)
-            )
-
-        return of_series
+        return lambda group: (TRENDS.index(self.amount(group).trend.kind), -abs(weight(group)))
 
     def fate(self, node: int) -> int:
         marks = self.walk.marks[node]
@@ -194,22 +205,29 @@ class GroupedPaths:
         by = self.query.by
         if number < 0:
             return None, None
-        site = self.diff.frames[number]
+        frames = self._frames
+        function, file, line, place = (
+            frames.functions[number], frames.files[number], frames.lines[number], frames.objects[number],
+        )  # fmt: skip
         if by == "function":
-            return by, site.function or site.object
+            return by, function or place
         if by == "size":
-            return by, site.line
+            return by, line
         if by == "library":
-            return by, site.object and PurePosixPath(site.object).name
+            return by, place and PurePosixPath(place).name
         if by == "file":
-            return by, site.file or site.object
-        return (site.file, site.line) if site.file is not None else (site.object, site.function)
+            return by, file or place
+        return (file, line) if file is not None else (place, function)
+
+    @property
+    def _is_by_site(self) -> bool:
+        # With all frames asked for nothing is folded, so that the allocation site itself is the place.
+        return self.query.by not in ("path", "size") and not self.query.all_frames
 
     def _site_node(self, node: int) -> int:
-        # With all frames asked for nothing is folded, so that the allocation site itself is the place.
-        if self.query.by == "size" or (self.query.all_frames and self.query.by != "path"):
-            return next(iter(self._path(node)), 0)
-        return self.walk.site[node]
+        if self.query.by == "path" or self._is_by_site:
+            return self.walk.site[node]
+        return next(iter(self._path(node)), 0)
 
     def _site_frame(self, node: int) -> Optional[Frame]:
         number = self.diff.frame[self._site_node(node)]
@@ -285,8 +303,11 @@ class GroupedPaths:
 
     def rest(self, listed: Sequence[int], count: int) -> Amount:
         """Return what the groups hold that are not *listed*; *count* of them changed."""
-        out = set(listed)
-        return self.together([group for group in range(FIRST, len(self.sums)) if group not in out], count)
+        is_rest = bytearray(b"\1") * len(self.sums)
+        is_rest[:FIRST] = bytes(FIRST)
+        for group in listed:
+            is_rest[group] = False
+        return self.together(array("q", compress(range(len(self.sums)), is_rest)), count)
 
     def together(self, groups: Sequence[int], count: Optional[int] = None) -> Amount:
         """Return what *groups* hold; *count* is how many they are said to be."""
@@ -295,13 +316,14 @@ class GroupedPaths:
         for group in sums.origins.keys() & set(groups) if sums.origins else ():
             for origin, bound in sums.origins[group].items():
                 origins[origin] = max(origins.get(origin, 0), bound)
-        courses = [sums.course[group] for group in groups if group in sums.course]
+        courses = [sums.course[group] for group in groups if group in sums.course] if sums.course else ()
+        elsewhere = max(map(self._hidden_elsewhere, groups), default=0) if self._unlisted else 0
         variance = sum(sums.variance.get(group, 0.0) for group in groups) if sums.variance else 0.0
         return Amount(
             paths=len(groups) if count is None else count,
             before_bytes=sum(map(sums.before.__getitem__, groups)),
             after_bytes=sum(map(sums.after.__getitem__, groups)),
-            hidden_bytes=max(sum(origins.values()), *map(self._hidden_elsewhere, groups), 0),
+            hidden_bytes=max(sum(origins.values()), elsewhere),
             error_bytes=round(variance**0.5),
             delta_blocks=None if self.blocks is None else sum(map(sums.blocks.__getitem__, groups)),
             course=tuple(map(sum, zip(*courses))),

@@ -87,7 +87,7 @@ def rank(diff: Diff, query: Query) -> Ranking:
         raise no_block_sizes(diff.after_side.source)
     paths = grouped(diff, query)
     sums = paths.sums
-    changed = sorted(filter(sums.has_changed, range(FIRST, len(sums))), key=paths.order(query))
+    changed = paths.changed(query)
     least = query.min_bytes
     big = [group for group in changed if abs(sums.delta(group)) >= least] if least else changed
     big = big[: query.top]
@@ -122,7 +122,7 @@ def paths_of_lines(
     wanted = {group: number for number, group in enumerate(ranking.rows.groups)}
     found: list[list[int]] = [[] for _ in wanted]
     sums = by_path.sums
-    for group in sorted(filter(sums.has_changed, range(FIRST, len(sums))), key=by_path.order(query)):
+    for group in by_path.changed(query):
         number = wanted.get(lines.group_of(sums.heaviest[group]))
         if number is not None:
             found[number].append(group)

@@ -201,16 +201,18 @@ def _via(first: Row, ranking: Ranking) -> str:
 def _first(ranking: Ranking, whole: int) -> Row:
     # The line that explains the change goes the same way as the change, and surely so; a threshold's remainder
     # explains nothing while there is a line to name.
-    deltas = list(ranking.rows.deltas())
-    same_way = [at for at, delta in enumerate(deltas) if delta and (delta * whole > 0 or not whole)]
+    first: Optional[int] = None
     named: Optional[Row] = None
-    for at in same_way:
-        if deltas[at] / (whole or 1) < _SPREAD:
+    for at, delta in enumerate(ranking.rows.deltas()):
+        if not delta or delta * whole < 0:
             continue
-        row = ranking.rows[at]
-        if row.site is None:
+        first = at if first is None else first
+        if whole and delta / whole < _SPREAD:
+            break  # all that follow are smaller
+        row = ranking.rows[at] if whole or delta > 0 else None
+        if row is None or row.site is None:
             continue
         if row.amount.uncertain_bytes < abs(row.amount.delta_bytes):
             return row
         named = named or row
-    return named or ranking.rows[(same_way or [0])[0]]
+    return named or ranking.rows[first or 0]
