@@ -87,7 +87,11 @@ class Frames(Sequence[Frame]):
             return Frames(*names, self.lines[index], self.objects[index], self.inlined[index])
         if index not in self._made:
             self._made[index] = self._make(
-                self.functions[index], self.files[index], self.lines[index], self.objects[index], self.inlined[index]
+                self.functions[index],
+                self.files[index],
+                self.lines[index],
+                self.objects[index],
+                self.inlined[index],
             )
         return self._made[index]
 

@@ -11,6 +11,7 @@ import pytest
 from gdbmem.analysis.profiles import grouping
 from gdbmem.cli.main import main
 from gdbmem.formats.opening import open_profile
+from gdbmem.model.calltree import Frames
 from tests.unit.massif_texts import massif, path
 
 GENEROUS = 12  # times as long for four times as much: half of what its square would take
@@ -79,6 +80,20 @@ def test_rows_are_made_for_what_is_shown_only(
     monkeypatch.setattr(grouping.GroupedPaths, "row", counted)
     assert main([*words, "wide.ms"]) == 0
     assert len(made) < 400
+
+
+def test_frames_are_made_for_what_is_shown_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "wide.ms").write_text(wide(2_000))
+    made: list[str] = []
+    make = Frames._make
+
+    def counted(function: str, *words: object) -> object:
+        made.append(function)
+        return make(function, *words)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Frames, "_make", staticmethod(counted))
+    assert main(["show", str(tmp_path / "wide.ms")]) == 0
+    assert 0 < len(made) < 400
 
 
 def test_one_grouping_serves_the_answer_and_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,12 +20,13 @@ from gdbmem.analysis.profiles.own_code import (
     WRAPPER,
     own_frame,
     own_rank,
+    own_ranks,
 )
 from gdbmem.analysis.profiles.query import Query
 from gdbmem.analysis.profiles.ranking import rank
 from gdbmem.analysis.profiles.wrappers import MANY_CALLERS, find_wrappers
 from gdbmem.cli.main import main
-from gdbmem.model.calltree import Frame
+from gdbmem.model.calltree import Frame, Frames
 from tests.unit.trees import at, snapshot, tree
 
 CAPTURES = Path(__file__).parent.parent / "captures"
@@ -148,6 +149,33 @@ def test_each_rule_is_in_the_documentation() -> None:
 )
 def test_a_frame_belongs_to_whom_its_place_says(frame: Frame, expected: int) -> None:
     assert own_rank(frame) == expected
+
+
+def test_a_table_of_frames_is_ranked_as_each_frame_is() -> None:
+    names = [
+        None,
+        "",
+        "plain",
+        "xmalloc",
+        "Mmap",
+        "_Znwm",
+        "std::f()",
+        "a\u0130b",
+        "f (module)",
+        "dl_open",
+        "0x1F",
+        None,
+    ]
+    places = [
+        (None, None),
+        ("a.c", None),
+        ("/usr/include/a.h", None),
+        (None, "/lib/libc.so.6"),
+        (None, "/bin/p"),
+    ]
+    frames = [Frame(name, file, None, place) for name in names for file, place in places]
+    for table in (frames, [*frames, Frame("two\nlines", "a.c")], frames[:5]):
+        assert list(own_ranks(Frames.of(table))) == [own_rank(frame) for frame in table]
 
 
 def test_installed_code_is_named_where_nothing_else_is_known() -> None:

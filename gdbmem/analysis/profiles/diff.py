@@ -159,7 +159,9 @@ class _FrameTable:
                 self._lines.append(frames.lines[at])
                 self._objects.append(frames.objects[at])
                 self._inlined.append(frames.inlined[at])
-            elif self.base_names and "/" in (frames.files[at] or "") and "/" not in (self._files[number] or ""):
+            elif (
+                self.base_names and "/" in (frames.files[at] or "") and "/" not in (self._files[number] or "")
+            ):
                 self._files[number] = frames.files[at]
             self._inlined[number] |= frames.inlined[at]
         return numbers

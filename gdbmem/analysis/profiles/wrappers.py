@@ -115,11 +115,15 @@ class _Search:
         is_top = bytearray(len(frame))
         for node in tops:
             is_top[node] = frame[node] >= 0
-        called = [above for above in self.diff.parent if is_top[above]]  # the root is none, nor is the last node
+        called = [
+            above for above in self.diff.parent if is_top[above]
+        ]  # the root is none, nor is the last node
         callers = Counter(map(functions.__getitem__, map(frame.__getitem__, called)))
         least = 1 if self.nameless else _CALLERS_OF_NAMED
         enough = {function for function, count in callers.items() if count >= least}
-        return [node for node in tops if frame[node] >= 0 and functions[frame[node]] in enough] if enough else ()
+        return (
+            [node for node in tops if frame[node] >= 0 and functions[frame[node]] in enough] if enough else ()
+        )
 
     def _callers(self, nodes: set[int]) -> dict[str, set[str]]:
         # The named functions that call those of *nodes*, be it through nameless ones.
