@@ -65,3 +65,38 @@ def test_a_list_that_leads_to_no_block_is_named_with_its_last_one(last: int) -> 
     assert len(found.broken) == 1
     assert found.broken[0][1] in {chunk(number) for number in numbers}
     assert set(found.chunks.tolist()) <= {chunk(number) for number in numbers}
+
+
+@pytest.mark.parametrize("apart", [0x10000, 4096 + 16])
+def test_lists_of_a_thread_go_on_from_one_of_its_heaps_to_another(apart: int) -> None:
+    pytest.importorskip("numpy")
+    count = 30_000
+    starts = [START, START + SIZE * count + 48 + apart]
+    words = [memoryview(bytearray(SIZE * count + 48)).cast("Q") for _ in starts]
+    for mine in words:
+        for number in range(count):
+            mine[number * SIZE // 8 + 1] = SIZE | 5
+    words[0][-5], words[0][-3] = 16 | 5, 16 | 5  # the fencepost of a heap that is full
+    words[1][-5] = 32 | 5  # the top chunk
+    numbers = random.Random(apart).sample(range(2 * count), 40_000)
+    order = [starts[number // count] + SIZE * (number % count) for number in numbers]
+    for at, to in zip(order, [*order[1:], 0]):
+        mine = words[at >= starts[1]]
+        mine[(at - starts[at >= starts[1]]) // 8 + 2] = to ^ (at + 16 >> 12)
+    pieces = [
+        (start & -4096, bytes(start % 4096) + bytes(mine.cast("B"))) for start, mine in zip(starts, words)
+    ]
+    arena = ArenaState(1, 0x1000, starts[1] + SIZE * count, SIZE, SIZE * count, False, [0, order[0], 0])
+    end = starts[0] + SIZE * count + 48
+    arena.regions = [
+        HeapRegion(starts[1], starts[1] + SIZE * count, starts[1] + SIZE * count + 48, starts[1]),
+        HeapRegion(starts[0], end, end, starts[0]),
+    ]
+    found = read_fast_lists(BytesMemory(pieces), arena, True)
+    assert found is not None
+    assert found.chunks.tolist() == sorted(order)
+    assert found.counts == {1: 40_000}
+    assert not found.broken
+    assert {start: trail.end for start, trail in found.trails.items()} == dict(
+        zip(starts, [start + SIZE * count for start in starts])
+    )

@@ -20,9 +20,11 @@ from gdbmem.allocators.glibc.heap_tally import (
     LIVE,
     STATES,
     TCACHE,
+    Cached,
     HeapTally,
     trim_range,
 )
+from gdbmem.allocators.glibc.trails import Trail
 from gdbmem.linux import pages
 from gdbmem.model.memory import BytesMemory
 from tests.unit.heaps import MadeHeap, make_heap
@@ -63,6 +65,21 @@ def test_both_walkers_agree_to_the_byte_whatever_the_block(seed: int, block_byte
     walk.walk(heap.memory, plain, heap.top, heap.cached, block_bytes=block_bytes)
     lockstep.walk(heap.memory, quick, heap.top, heap.cached, block_bytes=block_bytes)
     assert_same(plain, quick)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("block_bytes", [1 << 13, 1 << 20])
+def test_a_heap_that_was_walked_for_its_fastbins_is_added_up_the_same(seed: int, block_bytes: int) -> None:
+    np = pytest.importorskip("numpy")
+    heap = make_heap(4000, seed, sizes=() if seed < 4 else (48,))
+    trail = Trail(heap.start & -4096, np.zeros((heap.end - (heap.start & -4096)) // 128 + 8, dtype=np.uint8))
+    for chunks in lockstep.follow_chunks(heap.memory, heap.start, heap.top, block_bytes=block_bytes):
+        trail.note(np, chunks)
+    plain, quick = tally_of(heap, walk.walk), HeapTally(heap.start, heap.end)
+    known = Cached(heap.cached.tcache, heap.cached.fastbins, {heap.start: trail})
+    lockstep.walk(heap.memory, quick, heap.top, known)
+    assert_same(plain, quick)
+    assert (quick.odd, quick.link_sum) == (plain.odd, plain.link_sum)
 
 
 @pytest.mark.parametrize("walker", [walk.walk, lockstep.walk])

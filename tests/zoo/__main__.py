@@ -68,7 +68,10 @@ def home_of_nobody() -> Iterator[None]:
             "COLUMNS",
         ):
             os.environ.pop(name, None)
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background has it ignored
+        # A job in the background has some ignored, one of nohup another, and the animals would have them from there.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in (signal.SIGQUIT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
         packages()
         yield
 

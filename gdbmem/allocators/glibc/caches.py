@@ -87,7 +87,7 @@ def read_caches(
     tcached = [chunk for chunks in result.tcache_lists.values() for chunk in chunks]
     fast = _all_fast(memory, windows, arenas, protected, result)
     _check_apart(tcached, fast, result.broken)
-    result.cached = Cached(array("Q", sorted(set(tcached))), fast)
+    result.cached = Cached(array("Q", sorted(set(tcached))), fast, result.cached.trails)
     if any(not arena.is_unused for arena in arenas):
         seen = set(tcaches)
         result.unread_threads = [
@@ -257,6 +257,7 @@ def _all_fast(
             few.update(_fast_of(windows, arena, protected, result, None))
             continue
         many.append(quick.chunks)
+        result.cached.trails.update(quick.trails)
         result.fastbin_counts.update({(arena.number, n): count for n, count in quick.counts.items()})
         for number, chunk, to in quick.broken:
             where = f"the fastbin of arena {arena.number} for blocks of {MIN_CHUNK + ALIGNMENT * number - 8:,} bytes"

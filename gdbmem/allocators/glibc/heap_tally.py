@@ -6,8 +6,12 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from gdbmem.linux.pages import PAGE as KERNEL_PAGE
+
+if TYPE_CHECKING:
+    from gdbmem.allocators.glibc.trails import Trail
 
 PAGE = 4096  # what is added up by itself; the kernel's pages may be larger
 LIVE, FREE, TCACHE, FASTBIN = range(4)
@@ -35,12 +39,13 @@ class Cached:
 
     tcache: Sequence[int] = field(default_factory=lambda: array("Q"))
     fastbins: Sequence[int] = field(default_factory=lambda: array("Q"))
+    trails: dict[int, Trail] = field(default_factory=dict)  # start of a region → its chunks, walked already
 
     def __len__(self) -> int:
         return len(self.tcache) + len(self.fastbins)
 
     def between(self, start: int, end: int) -> Cached:
-        return Cached(_slice(self.tcache, start, end), _slice(self.fastbins, start, end))
+        return Cached(_slice(self.tcache, start, end), _slice(self.fastbins, start, end), self.trails)
 
 
 def _slice(addresses: Sequence[int], start: int, end: int) -> Sequence[int]:

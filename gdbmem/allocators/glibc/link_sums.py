@@ -15,7 +15,7 @@ from gdbmem.model.memory import Memory, word_at, words_at
 
 if TYPE_CHECKING:
     from gdbmem.allocators.glibc.heap_tally import HeapTally
-    from gdbmem.allocators.glibc.lockstep import Chunks
+    from gdbmem.allocators.glibc.trails import Chunks
 
 _MASK = (1 << 64) - 1
 _FIRST, _SECOND, _THIRD = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9

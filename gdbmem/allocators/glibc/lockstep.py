@@ -10,13 +10,13 @@ pieces that are gone over once, and a step of all walkers over a block is one ga
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional
 
 from gdbmem.allocators.glibc.heap_tally import CORRUPT, ENDED, PAGE, Cached, HeapTally, why_stopped
 from gdbmem.allocators.glibc.layout import IS_MMAPPED
 from gdbmem.allocators.glibc.link_sums import LinkSums
 from gdbmem.allocators.glibc.page_sums import PageSums
+from gdbmem.allocators.glibc.trails import UNIT, Chunks
 from gdbmem.arrays import import_numpy
 from gdbmem.model.memory import Memory, word_at
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 BLOCK = 1 << 21
 _PIECE = 1 << 14  # units read at once
-UNIT = 16  # chunks begin at multiples of this
 _SPACING = 256  # units from one walker to the next
 _NEAR = 8  # so many units are looked at for a chunk where a walker might begin
 _WARM_UP = 8  # steps that a walker takes before it begins: wrong chains soon run into the true one
@@ -41,20 +40,6 @@ _STUCK = 1 << 60  # where a walker ends that met a size which can't be
 _BEYOND = 1 << 61
 
 
-@dataclass(frozen=True)
-class Chunks:
-    """Chunks that follow each other: each one's unit (it begins at ``base + 16 unit``), units, and flags."""
-
-    base: int
-    at: Units
-    sizes: Units
-    flags: Flags  # the lowest byte of the size word
-    end: int  # unit where the last one ends
-    next_head: int  # the size word there
-    words: Words  # two a unit, of what was read from `base` on; overwritten by the next block
-    count: int  # units that were read
-
-
 def walk(memory: Memory, tally: HeapTally, limit: int, cached: Cached, *, block_bytes: int = BLOCK) -> None:
     """Do what `walk.walk` does, in numpy."""
     import numpy as np
@@ -62,7 +47,12 @@ def walk(memory: Memory, tally: HeapTally, limit: int, cached: Cached, *, block_
     sums = PageSums(np, tally, cached, LinkSums(np, tally, memory))
     limit = min(limit, tally.end - UNIT)
     address, head = tally.start, 0
-    for chunks in follow_chunks(memory, address, limit, block_bytes=block_bytes):
+    trail = cached.trails.get(address)
+    if trail and trail.end <= limit:
+        every = trail.replay(memory)
+    else:
+        every = follow_chunks(memory, address, limit, block_bytes=block_bytes)
+    for chunks in every:
         address, head = chunks.base + UNIT * chunks.end, chunks.next_head
         if len(chunks.at):
             tally.last = chunks.base + UNIT * int(chunks.at[-1])

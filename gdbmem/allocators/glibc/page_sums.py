@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gdbmem.allocators.glibc.link_sums import LinkSums
-    from gdbmem.allocators.glibc.lockstep import Chunks
+    from gdbmem.allocators.glibc.trails import Chunks
 
     Units = NDArray[np.int64]
 
@@ -91,16 +91,18 @@ class PageSums:
         here = self.cached.between(self.base + UNIT * int(self.at[0]), self.base + UNIT * self.end)
         for addresses, state in ((here.tcache, TCACHE), (here.fastbins, FASTBIN)):
             if len(addresses):
-                self.kinds[state] = np.setdiff1d(self._indexes(addresses), self.others, assume_unique=True)
+                self.kinds[state] = self._indexes(addresses)
                 self.found += len(self.kinds[state])
-                self.others = np.sort(np.append(self.others, self.kinds[state]))
+                self.others = _merged(np, self.others, self.kinds[state], len(self.at))
 
     def _indexes(self, addresses: Any) -> Units:
-        """Return which of the block's chunks begin at *addresses*."""
+        """Return which of the block's chunks begin at *addresses*, and are no others already."""
         np = self.np
-        units = (np.frombuffer(addresses, dtype=np.uint64).astype(np.int64) - self.base) // UNIT
-        index = np.minimum(np.searchsorted(self.at, units), len(self.at) - 1)
-        found: Units = index[self.at[index] == units]
+        units = (np.frombuffer(addresses, dtype=np.int64) - self.base) >> 4
+        there = np.zeros(int(self.at[-1]) + 1, dtype=bool)
+        there[units[units < len(there)]] = True
+        there[self.at[self.others]] = False
+        found: Units = np.flatnonzero(there[self.at])
         return found
 
     # -- sizes --------------------------------------------------------------------------------------------
@@ -228,7 +230,7 @@ class PageSums:
         np, tally, base = self.np, self.tally, self.base
         free = self.kinds[FREE]
         if FASTBIN in self.kinds:  # malloc_trim empties these first
-            free = np.sort(np.append(free, self.kinds[FASTBIN]))
+            free = _merged(np, free, self.kinds[FASTBIN], len(self.at))
         if tally.pending and not (len(free) and free[0] == 0):
             tally.end_run(base + UNIT * int(self.at[0]))
         if not self._has_free_page():
@@ -264,3 +266,13 @@ class PageSums:
             end -= 1
         kept: Units = self.np.append(free[:begin], free[end:])
         return kept
+
+
+def _merged(np: Any, some: Units, more: Units, count: int) -> Units:
+    """Return the numbers below *count* that *some* or *more*, both in order, have; no number is in both."""
+    if not len(some):
+        return more
+    there = np.zeros(count, dtype=bool)
+    there[some] = there[more] = True
+    merged: Units = np.flatnonzero(there)
+    return merged
