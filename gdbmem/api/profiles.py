@@ -126,6 +126,11 @@ class _LateSymbols:
     ) -> tuple[Mapping[tuple[Binary, int], Sequence[Frame]], Sequence[Notice]]:
         return self._symbols.frames(wanted, recorded=recorded)
 
+    def frames_under_valgrind(
+        self, wanted: Mapping[str, Iterable[int]], *, recorded: float = 0.0
+    ) -> tuple[Mapping[tuple[str, int], Sequence[Frame]], Sequence[Notice]]:
+        return self._symbols.frames_under_valgrind(wanted, recorded=recorded)
+
     def prepare(self, wanted: Mapping[Binary, Iterable[int]]) -> None:
         self._symbols.prepare(wanted)
 
