@@ -81,7 +81,8 @@ def _compile(name: str, *flags: str, compiler: str = "") -> Path:
         for word in line.split(":", 1)[1].split()
     ]
     first, *standard = COMPILERS[source.suffix]
-    command = [compiler or first, *standard, *own_flags, *flags]
+    # Before glibc 2.34 libdl and others are libraries of their own, which are named after what needs them.
+    command = [compiler or first, *standard, source.name, *own_flags, *flags]
     headers = [path.read_text() for path in sorted(PROGRAMS.glob("*.h"))]
     digest = hashlib.sha256("\0".join([text, *headers, *command, _version(command[0])]).encode()).hexdigest()[
         :12
@@ -91,7 +92,7 @@ def _compile(name: str, *flags: str, compiler: str = "") -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         # Two test runs at once may compile the same program: each renames a whole file.
         temporary = target.with_name(f".{uuid.uuid4().hex}")
-        subprocess.run([*command, "-o", str(temporary), source.name], cwd=PROGRAMS, check=True)
+        subprocess.run([*command, "-o", str(temporary)], cwd=PROGRAMS, check=True)
         temporary.replace(target)
     return target
 

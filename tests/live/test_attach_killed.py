@@ -35,6 +35,15 @@ def let_go(pid: int) -> bool:
     return False
 
 
+def left_in_code(pid: int) -> dict[int, bytes]:
+    """Wait until no breakpoint is left in the code of *pid*, for 10 s at most; return those that are."""
+    deadline = time.monotonic() + 10
+    with TargetSide(pid) as side:
+        while (left := planted(pid, side)) and time.monotonic() < deadline:
+            time.sleep(0.02)
+    return left
+
+
 def go_on(process: subprocess.Popen[str]) -> None:
     """Have the process load a library, fork and start a thread."""
     assert process.stdin is not None and process.stdout is not None
@@ -71,9 +80,7 @@ def test_a_process_goes_on_when_gdb_or_the_launcher_is_killed(
                 with at_terminal([GDBMEM, "attach", str(process.pid)], tmp_path) as user:
                     said = killed(user, process, who, doing)
                     assert let_go(process.pid), process.poll()
-                time.sleep(0.2)  # nobody is told when its code is whole again
-                with TargetSide(process.pid) as side:
-                    assert planted(process.pid, side) == {}
+                assert left_in_code(process.pid) == {}
                 go_on(process)
                 if who == "gdb":
                     assert "gdb was ended by SIGKILL" in said and user.status == 1
