@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO, Optional
 
+from gdbmem.allocators.cpython.arenas import PythonArenas, find_arenas
 from gdbmem.linux.maps import Mapping
-from gdbmem.linux.pages import Ranges
-from gdbmem.model.memory import Memory, MemoryUnreadable
+from gdbmem.model.memory import Memory
 
 # What replaces malloc: all anonymous memory that nobody else claims is theirs.
 _REPLACEMENTS = (
@@ -55,9 +54,6 @@ _NAMES = (
     ("JS", "spidermonkey"),
 )
 _GO_ARENAS = (0xC000000000, 0xE000000000)
-_PIECE = 1 << 20  # that is read at once; pools don't reach from one into the next
-_POOL_HEADER = struct.Struct("<IxxxxQQQIIII")
-_POOLS = (1 << 14, 1 << 12)  # pymalloc's, since Python 3.10 and before
 
 
 @dataclass
@@ -68,7 +64,7 @@ class Recognised:
     runtime: Optional[str] = None
     is_go: bool = False
     linked_into: str = ""  # the file that the replacement is part of
-    areas: list[tuple[int, int, str]] = field(default_factory=list)  # start, end, allocator
+    python: PythonArenas = field(default_factory=PythonArenas)  # of pymalloc
 
 
 def recognise(memory: Memory, mappings: Sequence[Mapping]) -> Recognised:
@@ -77,9 +73,7 @@ def recognise(memory: Memory, mappings: Sequence[Mapping]) -> Recognised:
     result = Recognised(replacement_among(files), _first(_RUNTIMES, files))
     result.is_go = any(_GO_ARENAS[0] <= m.start < _GO_ARENAS[1] for m in mappings)
     if any("python" in name for name in files):
-        for mapping in mappings:
-            if mapping.is_anonymous and mapping.rss_bytes and not mapping.name.startswith("[stack"):
-                result.areas += [(s, e, "pymalloc") for s, e in _pymalloc_pools(memory, mapping)]
+        result.python = find_arenas(memory, mappings)
     return result
 
 
@@ -127,38 +121,3 @@ def owner_of(mapping: Mapping, recognised: Recognised) -> Optional[str]:
     if mapping.name:
         return None
     return recognised.runtime or ("go" if recognised.is_go else None)
-
-
-def _pymalloc_pools(memory: Memory, mapping: Mapping) -> list[tuple[int, int]]:
-    """Return the pools of Python's small-object allocator in *mapping*, each known by its header; neighbours joined."""
-    found: dict[int, list[tuple[int, int]]] = {size: [] for size in _POOLS}
-    for start in range(mapping.start, mapping.end, _PIECE):
-        try:
-            data = memory.read(start, min(_PIECE, mapping.end - start))
-        except MemoryUnreadable:
-            continue
-        for size, pools in found.items():
-            first = -start % size
-            pools += [
-                (start + at, start + at + size)
-                for at in range(first, len(data) - size + 1, size)
-                if _is_pool(data, at, start + at, size)
-            ]
-    best = max(found, key=lambda size: size * len(found[size]))
-    return Ranges(found[best]).items
-
-
-def _is_pool(data: bytes, at: int, pool: int, pool_size: int) -> bool:
-    """Tell whether a pool_header (CPython Objects/obmalloc.c) stands at *at* in *data*."""
-    fields: tuple[int, ...] = _POOL_HEADER.unpack_from(data, at)
-    count, free, following, before, _, size_class, offset, most = fields
-    size = (size_class + 1) * 16
-    return (
-        size_class < 32
-        and most == pool_size - size
-        and count <= pool_size // size
-        and 48 <= offset <= pool_size + size
-        and (free == 0 or pool < free < pool + pool_size)
-        and following % 16 == 0
-        and before % 16 == 0
-    )

@@ -6,13 +6,12 @@ It goes on as if nothing had been, and where it has to wait longer than 50 ms th
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.arguments import ArgumentParser, add_output_options, check_views_apart, read_address
+from gdbmem.cli.process_operand import add_ways_to_read, checked_pid, unwind_when_ended
 from gdbmem.errors import UsageError
 from gdbmem.report.ledger.heap_map import check_map_name, open_picture, render_map
 from gdbmem.report.output import open_output
@@ -29,32 +28,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.usage = "%(prog)s [OPTIONS] PID\n       %(prog)s [OPTIONS] --core CORE [PROGRAM]"
-    parser.add_argument(
-        "target",
-        metavar="PID",
-        nargs="?",
-        help="the process; with --core the file of the program that left it",
-    )
-    parser.add_argument("--core", metavar="CORE", help="explain this core file instead of a process")
-    way = parser.add_mutually_exclusive_group()
-    way.add_argument(
-        "--fork",
-        action="store_const",
-        const=True,
-        help="analyse a motionless copy, which takes some 50 ms per GiB to make; fail where none can be made",
-    )
-    way.add_argument(
-        "--hold",
-        dest="fork",
-        action="store_const",
-        const=False,
-        help="make no copy: the process waits until it has been read",
-    )
-    parser.add_argument(
-        "--swapped",
-        action="store_true",
-        help="read what is swapped out although it comes back into memory by that (a copy needs no such option)",
-    )
+    add_ways_to_read(parser)
     _add_questions(parser)
     parser.add_argument(
         "--save", metavar="RUN:NAME", help="keep this ledger under NAME in RUN, the folder of a run"
@@ -108,12 +82,12 @@ def _add_questions(parser: ArgumentParser) -> None:
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     args = parser.parse_args(argv)
-    pid = _checked_pid(args.target, core=args.core)
+    pid = checked_pid(args.target, core=args.core, command="explain")
     if args.core is not None and (args.fork is not None or args.swapped):
         raise UsageError("a core is a copy already", hint="leave out --fork, --hold and --swapped")
     check_views_apart(args)
     chunk_at = read_address(args.chunk) if args.chunk is not None else None
-    _unwind_when_ended()
+    unwind_when_ended()
     earlier = _earlier(args.since) if args.since is not None else None
     kept_in = _place_to_save(args.save) if args.save is not None else None
     kind = check_map_name(args.map) if args.map is not None else ""
@@ -153,25 +127,6 @@ def _explain(args: argparse.Namespace, pid: Optional[int], looks: Optional[Looks
 
 def _say(sentence: str) -> None:
     print(f"gdbmem: {sentence}", file=sys.stderr, flush=True)
-
-
-def _unwind_when_ended() -> None:
-    # The default would end this at once, and a copy would stay the process's zombie.
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) == signal.SIG_DFL:
-            signal.signal(number, lambda received, frame: sys.exit(128 + received))
-
-
-def _checked_pid(word: Optional[str], *, core: Optional[str]) -> Optional[int]:
-    """Return the process that is meant; None for a core."""
-    if core is not None:
-        return None
-    if word is None:
-        raise UsageError("name a process or a core", hint="gdbmem explain PID, or gdbmem explain --core CORE")
-    if not word.isdecimal() or int(word) == 0:
-        hint = "a core is named with --core" if Path(word).is_file() else "'ps' lists them"
-        raise UsageError(f"{printable(word)} is no process id", hint=hint)
-    return int(word)
 
 
 def _beside(ledger: Ledger, looks: Optional[Looks], paths: Optional[str]) -> Beside:

@@ -39,5 +39,5 @@ def _is_unexplained(reading: ProcessImage) -> bool:
     unclaimed = sum(
         m.rss_bytes for m in reading.mappings if m.is_anonymous and not m.name.startswith("[stack")
     )
-    areas = sum(end - start for start, end, _ in reading.others.areas)
-    return unclaimed >= _WORTH_BYTES and unclaimed >= 2 * (used + mapped + areas)
+    arenas = sum(arena.size_bytes for arena in reading.others.python.arenas)
+    return unclaimed >= _WORTH_BYTES and unclaimed >= 2 * (used + mapped + arenas)

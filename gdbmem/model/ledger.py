@@ -28,6 +28,11 @@ LAZILY_FREED = "anonymous.lazyfree"  # by MADV_FREE: resident until the kernel n
 NAMED = "anonymous.named"
 OTHER = "anonymous.other"
 
+# Python's small objects: an entry for each of these labels.
+PYMALLOC = "allocator.pymalloc"
+LIVE, HEADERS = "live", "headers"
+FREE_IN_POOLS, FREE_POOLS = "free in pools", "free pools"
+
 UNUSED_IN_VECTORS = "unused_in_vectors"  # beside the ledger: resident capacity without elements
 
 
@@ -163,6 +168,10 @@ class Ledger:
             raise ValueError("the mappings' shares do not add up to the entries")
         if sum(held.values()) != self.rss_bytes:
             raise ValueError("the entries do not add up to the resident set")
+
+    def total_of(self, category: str, *labels: str) -> int:
+        """Return the resident bytes of the entries of *category* with one of *labels*."""
+        return sum(e.resident_bytes for e in self.entries if e.category == category and e.label in labels)
 
     def total(self, *categories: str) -> int:
         """Return the resident bytes of all entries whose category is, or begins with, one of *categories*."""

@@ -37,6 +37,7 @@ def answer_ledger(ledger: Ledger, paths: Optional[PinnerPaths] = None) -> str:
         or _pinned(ledger, paths)
         or _in_vectors(ledger)
         or _unsure(ledger)
+        or _in_python(ledger)
         or _stacks(ledger)
         or _largest(ledger)
     )
@@ -152,6 +153,18 @@ def _unsure(ledger: Ledger) -> str:
     )
 
 
+def _in_python(ledger: Ledger) -> str:
+    """Return what Python has freed and keeps: an arena goes back when the last block in it is freed."""
+    kept = ledger.total_of(names.PYMALLOC, names.FREE_IN_POOLS, names.FREE_POOLS)
+    if not _matters(ledger, kept):
+        return ""
+    live = ledger.total_of(names.PYMALLOC, names.LIVE)
+    return (
+        f"{format_size(kept)} of it is memory of objects that Python has freed and keeps in arenas that"
+        f" {format_size(live)} of live ones share: 'gdbmem python arenas' says which types keep them"
+    )
+
+
 def _stacks(ledger: Ledger) -> str:
     cached = ledger.total(names.STACK_CACHED)
     if not _matters(ledger, cached):
@@ -174,7 +187,10 @@ def _largest(ledger: Ledger) -> str:
         _LAZY: (names.LAZILY_FREED,),
         "anonymous memory that nobody claims: its mappings are listed below": (names.NAMED, names.OTHER),
     }
-    for name in {entry.category for entry in ledger.entries if entry.category.startswith("allocator.")}:
+    allocators = {entry.category for entry in ledger.entries if entry.category.startswith("allocator.")}
+    if names.PYMALLOC in allocators:
+        groups["Python's objects: 'gdbmem python objects' counts them by type"] = (names.PYMALLOC,)
+    for name in allocators - {names.PYMALLOC}:
         groups[f"memory of {name[10:]}, and how much of that is free inside is not known"] = (name,)
     sums = {text: ledger.total(*categories) for text, categories in groups.items()}
     text = max(sums, key=lambda name: sums[name])

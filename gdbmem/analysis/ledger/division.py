@@ -59,6 +59,24 @@ class Division:
             insort(self._taken, (low, high))
         return total
 
+    def claim_divided(self, start: int, end: int, sizes: Sequence[tuple[Key, int]], rest: Key) -> None:
+        """Give what is unclaimed and resident of ``[start, end)`` to the keys of *sizes*, to each that many bytes.
+
+        What is left goes to *rest*; what is missing, the last ones lack.
+        """
+        whole = end - start
+        for low, high in self.free_parts(start, end):
+            for number in self.mappings_in(low, high):
+                mapping = self.mappings[number]
+                begin, stop = max(low, mapping.start), min(high, mapping.end)
+                left = self.resident.within(begin, stop)
+                for key, size in sizes:
+                    part = min(size * (stop - begin) // whole, left)
+                    self._add(number, key, part)
+                    left -= part
+                self._add(number, rest, left)
+            insort(self._taken, (low, high))
+
     def claim_tally(
         self, tally: HeapTally, end: int, releasable: Sequence[tuple[int, int]], keys: dict[str, Key]
     ) -> dict[str, int]:

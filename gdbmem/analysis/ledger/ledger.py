@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, Callable, Optional
 
+from gdbmem.allocators.cpython.arenas import PythonArenas
 from gdbmem.allocators.glibc.caches import ThreadPointers
 from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
 from gdbmem.allocators.glibc.heap_tally import FASTBIN, FREE, LIVE, TCACHE
@@ -21,6 +22,7 @@ from gdbmem.linux.maps import Mapping
 from gdbmem.linux.pages import Ranges
 from gdbmem.model import ledger as names
 from gdbmem.model.ledger import Arena, Entry, Heap, Ledger, SizeClass
+from gdbmem.text import plural
 from gdbmem.units import format_size
 
 _LISTED = 8  # mappings or files named in an entry's detail
@@ -214,8 +216,18 @@ class _LedgerBuilder:
                         self.division.claim(low, high, (names.FILE_DATA, ""))
 
     def _claim_others(self) -> None:
-        for start, end, allocator in self.reading.others.areas:
-            self.division.claim(start, end, (f"allocator.{allocator}", ""))
+        python = self.reading.others.python
+        live, headers = (names.PYMALLOC, names.LIVE), (names.PYMALLOC, names.HEADERS)
+        for arena in python.arenas:
+            for piece in arena.pieces():
+                parts = [(live, piece.live_bytes), (headers, piece.header_bytes)] if piece.is_held else []
+                rest = names.FREE_IN_POOLS if piece.is_held else names.FREE_POOLS
+                self.division.claim_divided(piece.start, piece.end, parts, (names.PYMALLOC, rest))
+        if python.arenas:
+            self._allocate(live, python.live_bytes)
+            self.details[live] = {"blocks": python.live_blocks, "arenas": len(python.arenas)}
+        if python.inconsistent or python.unread_arenas:
+            self.notices.append(_python_changing(python))
 
     def _settle(self) -> None:
         """Give what nobody claimed of each mapping to the entry that its kind names."""
@@ -303,6 +315,15 @@ class _LedgerBuilder:
         return result
 
 
+def _python_changing(python: PythonArenas) -> Notice:
+    doubtful = python.inconsistent + python.unread_arenas
+    return Notice(
+        "python-changing",
+        f"{plural(doubtful, 'arena')} of Python's pymalloc (of {len(python.arenas) + python.unread_arenas})"
+        " contradict themselves or can't be read, as in the midst of an allocation: what is live in them is in doubt",
+    )
+
+
 def _size_class(size: int, counts: Sequence[int], pinned: float) -> SizeClass:
     return SizeClass(size, counts[LIVE], counts[FREE], counts[TCACHE], counts[FASTBIN], round(pinned, 3))
 
@@ -337,10 +358,15 @@ _ORDER = (
 )
 
 
+_IN_PYTHON = (names.LIVE, names.HEADERS, names.FREE_IN_POOLS, names.FREE_POOLS)
+
+
 def _order(key: Key) -> tuple[int, int, str, str]:
     category, label = key
     rank = next(
         (n for n, name in enumerate(_ORDER) if category == name or category.startswith(f"{name}.")), 99
     )
     number = int(label.rpartition(" ")[2]) if label.startswith("arena ") else 0
+    if category == names.PYMALLOC:
+        number = _IN_PYTHON.index(label)
     return rank, number, category, label

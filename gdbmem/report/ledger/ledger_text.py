@@ -10,7 +10,12 @@ from gdbmem.analysis.ledger.answer import DAMAGES, answer_ledger, doubt_of
 from gdbmem.analysis.ledger.pinners import PinnerPaths
 from gdbmem.errors import InputError
 from gdbmem.model.ledger import (
+    FREE_IN_POOLS,
+    FREE_POOLS,
+    HEADERS,
     HEAP_PINNED,
+    LIVE,
+    PYMALLOC,
     SHARED,
     UNUSED_IN_VECTORS,
     Arena,
@@ -157,6 +162,14 @@ def _folded(ledger: Ledger) -> Sequence[Entry]:
     return result[:at] + folded + result[at:]
 
 
+_OF_PYTHON = {
+    LIVE: "Python's small objects and their tables: live blocks",
+    HEADERS: "pymalloc's headers, and rests of its pools",
+    FREE_IN_POOLS: "freed by Python, in pools that live blocks share",
+    FREE_POOLS: "freed by Python, in arenas that other pools keep",
+}
+
+
 def _meaning(category: str) -> str:
     if category.startswith("allocator."):
         return f"memory of {category[10:]}"
@@ -169,7 +182,9 @@ def _what(entry: Entry, *, is_sound: bool) -> str:
         if is_sound
         else _MEANING_IN_DOUBT.get(entry.category.partition(".")[2], _meaning(entry.category))
     )
-    parts = [entry.label] if entry.label else []
+    if entry.category == PYMALLOC:
+        known = _OF_PYTHON.get(entry.label, known)
+    parts = [entry.label] if entry.label and entry.category != PYMALLOC else []
     blocks = entry.detail.get("blocks")
     if blocks is not None:
         known = known.replace("live blocks", plural(blocks, "live block")).replace(

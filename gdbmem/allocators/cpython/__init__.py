@@ -1,0 +1,1 @@
+"""CPython: its allocator pymalloc, its objects, and the tables of tracemalloc, read from outside."""

@@ -1,0 +1,278 @@
+"""pymalloc's arenas and pools, found by the table that pymalloc itself keeps of them.
+
+No symbol and no version is asked for: the table's entries have had one shape from CPython 3.8 on (Objects/obmalloc.c,
+struct arena_object), and each is believed only where the pools of its arena name the entry as theirs.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Optional
+
+from gdbmem.arrays import import_numpy
+from gdbmem.linux.maps import Mapping
+from gdbmem.linux.pages import Ranges
+from gdbmem.model.memory import Memory, MemoryUnreadable
+
+POOL_HEADER_BYTES = 48
+GRANULE = 16  # a block's size is a multiple of this
+CLASSES = 32  # of sizes, up to 512 bytes
+POOLS_OF_ARENA = (64, 63)  # 63 where the arena doesn't begin at a pool's boundary
+_POOL_SIZES = (1 << 14, 1 << 12)  # since CPython 3.10, and before
+_ENTRY = struct.Struct(
+    "<QQIIQQQ"
+)  # address, pool_address, nfreepools, ntotalpools, freepools, next, previous
+_HEADER = struct.Struct(
+    "<IxxxxQQQIIII"
+)  # count, freeblock, next, previous, arenaindex, szidx, nextoffset, max
+_COUNTS_AT = 16  # of nfreepools and ntotalpools in an entry
+_PIECE = 1 << 24
+_SMALLEST_PAGE = 1 << 12
+_COUNTS = re.compile(rb"(?s)[\x00-\x40]\0\0\0[\x3f\x40]\0\0\0")
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A pool: blocks of one size, of which *live* are handed out; 0 where the whole pool is free."""
+
+    address: int
+    block_bytes: int
+    live: int
+    used_to: int  # offset of the first block that was never handed out
+    free_block: int  # address of the first one that was given back; 0: none
+
+    def capacity(self, pool_bytes: int) -> int:
+        """Return how many blocks a pool of *pool_bytes* holds."""
+        return (pool_bytes - POOL_HEADER_BYTES) // self.block_bytes
+
+
+@dataclass(frozen=True)
+class PythonArena:
+    """An arena and its pools, in order of address."""
+
+    address: int
+    pool_bytes: int
+    pools: Sequence[Pool]  # that were ever used
+    pools_end: int  # behind the last of those
+    untouched_pools: int
+    is_consistent: bool  # False: caught while it changed, or damaged
+
+    @property
+    def first_pool(self) -> int:
+        return -(-self.address // self.pool_bytes) * self.pool_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        return self.pool_bytes * POOLS_OF_ARENA[0]
+
+    @property
+    def end(self) -> int:
+        return self.address + self.size_bytes
+
+    @property
+    def live_blocks(self) -> int:
+        return sum(pool.live for pool in self.pools)
+
+    @property
+    def live_bytes(self) -> int:
+        return sum(pool.live * pool.block_bytes for pool in self.pools)
+
+    @property
+    def free_pools(self) -> int:
+        return sum(not pool.live for pool in self.pools) + self.untouched_pools
+
+    def pieces(self) -> Iterator[ArenaPiece]:
+        """Yield the arena in pieces: pools with live blocks, and the rest of it; neighbours are joined."""
+        start, held, sums = self.address, False, [0, 0]
+        for pool in self.pools:
+            if bool(pool.live) != held:
+                if pool.address > start:
+                    yield ArenaPiece(start, pool.address, *sums)
+                start, held, sums = pool.address, bool(pool.live), [0, 0]
+            if held:
+                sums[0] += pool.live * pool.block_bytes
+                sums[1] += self.pool_bytes - pool.capacity(self.pool_bytes) * pool.block_bytes
+        if held:
+            yield ArenaPiece(start, self.pools_end, *sums)
+            start = self.pools_end
+        if self.end > start:
+            yield ArenaPiece(start, self.end)
+
+
+class ArenaPiece(NamedTuple):
+    """Pools of an arena that lie side by side, with live blocks or all without."""
+
+    start: int
+    end: int
+    live_bytes: int = 0
+    header_bytes: int = 0  # headers, and rests of pools that are too small for a block
+
+    @property
+    def is_held(self) -> bool:
+        return self.header_bytes > 0
+
+
+@dataclass(frozen=True)
+class PythonArenas:
+    """All arenas of a process, one interpreter's after another's."""
+
+    arenas: Sequence[PythonArena] = ()
+    interpreters: int = 0  # with arenas of their own
+    unread_arenas: int = 0  # that the tables name and that could not be read
+    table_bytes: int = 0
+
+    @property
+    def live_blocks(self) -> int:
+        return sum(arena.live_blocks for arena in self.arenas)
+
+    @property
+    def live_bytes(self) -> int:
+        return sum(arena.live_bytes for arena in self.arenas)
+
+    @property
+    def inconsistent(self) -> int:
+        return sum(not arena.is_consistent for arena in self.arenas)
+
+
+@dataclass
+class _Table:
+    """Entries that were found at the same table's places."""
+
+    start: int
+    entries: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+
+def find_arenas(memory: Memory, mappings: Iterable[Mapping]) -> PythonArenas:
+    """Return the arenas of the process whose *memory* this is; none where it has no pymalloc."""
+    tables: dict[int, _Table] = {}
+    known: list[tuple[int, int]] = []
+    for mapping in sorted(mappings, key=lambda m: (m.name != "[heap]", m.size_bytes)):
+        if not mapping.is_anonymous or "rw" not in mapping.permissions or mapping.name.startswith("[stack"):
+            continue
+        if not mapping.rss_bytes and mapping.flags:
+            continue  # nothing of it was ever touched
+        # Arenas that are known hold no table: that is larger than a block of theirs, or hardly worth it.
+        for start, end in Ranges(known).gaps(mapping.start, mapping.end):
+            for address in _candidates(memory, start, end):
+                found = _confirmed(memory, address)
+                if found is not None:
+                    table, number, entry, size = found
+                    tables.setdefault(table, _Table(table)).entries[number] = entry
+                    known.append((entry[0], entry[0] + size * POOLS_OF_ARENA[0]))
+    return _read(memory, _current(tables.values()))
+
+
+def _candidates(memory: Memory, start: int, end: int) -> Iterator[int]:
+    """Yield the addresses in ``[start, end)`` at which an entry of a table may stand."""
+    for piece in range(start, end, _PIECE):
+        low = max(piece - _ENTRY.size, start)
+        try:
+            data = memory.read(low, min(piece + _PIECE, end) - low)
+        except MemoryUnreadable:
+            continue
+        for at in _count_places(data):
+            at -= _COUNTS_AT
+            if at >= 0 and at + _ENTRY.size <= len(data) and _is_plausible(_ENTRY.unpack_from(data, at)):
+                yield low + at
+
+
+def _count_places(data: bytes) -> Iterable[int]:
+    """Return the offsets, multiples of 8, at which the two counts of pools may stand."""
+    try:
+        np = import_numpy()
+    except ImportError:
+        return (match.start() for match in _COUNTS.finditer(data) if match.start() % 8 == 0)
+    words = np.frombuffer(data[: len(data) // 8 * 8], np.uint32)
+    total = words[1::2]
+    return (np.flatnonzero((total == POOLS_OF_ARENA[0]) | (total == POOLS_OF_ARENA[1])) * 8).tolist()  # type: ignore[no-any-return]
+
+
+def _is_plausible(entry: tuple[int, ...]) -> bool:
+    address, pools_end, free, total = entry[:4]
+    return (
+        0 < address < pools_end <= address + (_POOL_SIZES[0] << 6)
+        and address % _SMALLEST_PAGE == pools_end % _SMALLEST_PAGE == 0
+        and free <= total
+    )
+
+
+def _confirmed(memory: Memory, address: int) -> Optional[tuple[int, int, tuple[int, ...], int]]:
+    """Return table, number in it, entry and pool size of the entry at *address*; None where its arena denies it."""
+    try:
+        entry = _ENTRY.unpack(memory.read(address, _ENTRY.size))
+        for size in _POOL_SIZES:
+            pool = -(-entry[0] // size) * size
+            header = _HEADER.unpack(memory.read(pool, _HEADER.size))
+            if pool < entry[1] and entry[1] % size == 0 and _is_pool(header, pool, size):
+                number = header[4]
+                return address - number * _ENTRY.size, number, entry, size
+    except MemoryUnreadable:
+        pass
+    return None
+
+
+def _is_pool(header: tuple[int, ...], pool: int, pool_bytes: int) -> bool:
+    """Tell whether *header* can be that of the pool at *pool* (Objects/obmalloc.c, struct pool_header)."""
+    count, free, following, before, _, size_class, offset, most = header
+    size = (size_class + 1) * GRANULE
+    return (
+        size_class < CLASSES
+        and most == pool_bytes - size
+        and count <= pool_bytes // size
+        and POOL_HEADER_BYTES <= offset <= pool_bytes + size
+        and (free == 0 or pool < free < pool + pool_bytes)
+        and following % GRANULE == before % GRANULE == 0
+    )
+
+
+def _current(tables: Iterable[_Table]) -> list[_Table]:
+    """Return the tables without those that realloc has left behind: their arenas are in a larger one, too."""
+    kept: list[_Table] = []
+    taken: set[int] = set()
+    for table in sorted(tables, key=lambda table: -len(table.entries)):
+        arenas = {entry[0] for entry in table.entries.values()}
+        if not arenas & taken:
+            kept.append(table)
+            taken |= arenas
+    return sorted(kept, key=lambda table: table.start)
+
+
+def _read(memory: Memory, tables: Sequence[_Table]) -> PythonArenas:
+    arenas: dict[int, PythonArena] = {}
+    unread = 0
+    for table in tables:
+        for _, entry in sorted(table.entries.items()):
+            try:
+                arenas[entry[0]] = _read_arena(memory, entry)
+            except MemoryUnreadable:
+                unread += 1
+    size = sum((max(table.entries) + 1) * _ENTRY.size for table in tables)
+    return PythonArenas([arenas[at] for at in sorted(arenas)], len(tables), unread, size)
+
+
+def _read_arena(memory: Memory, entry: tuple[int, ...]) -> PythonArena:
+    address, pools_end, free, total = entry[:4]
+    size = _pool_size(memory, address)
+    pools = []
+    sound = True
+    for at in range(-(-address // size) * size, pools_end, size):
+        header = _HEADER.unpack(memory.read(at, _HEADER.size))
+        if not _is_pool(header, at, size):
+            sound = False
+            continue
+        pools.append(Pool(at, (header[5] + 1) * GRANULE, header[0], header[6], header[1]))
+    first = -(-address // size) * size
+    untouched = max(total - (pools_end - first) // size, 0)
+    sound = sound and free == untouched + sum(not pool.live for pool in pools)
+    return PythonArena(address, size, pools, pools_end, untouched, sound)
+
+
+def _pool_size(memory: Memory, address: int) -> int:
+    for size in _POOL_SIZES:
+        pool = -(-address // size) * size
+        if _is_pool(_HEADER.unpack(memory.read(pool, _HEADER.size)), pool, size):
+            return size
+    raise MemoryUnreadable(address, "no pool of pymalloc is there")

@@ -1,0 +1,43 @@
+"""The text of Python's str objects (Include/cpython/unicodeobject.h), by what agrees with itself."""
+
+from __future__ import annotations
+
+import struct
+
+from gdbmem.model.memory import Memory, MemoryUnreadable
+
+_HEAD = struct.Struct("<QQqqI")  # refcount, type, length, hash, state
+_ASCII_AT = (40, 48)  # of the characters, since CPython 3.12 and before
+_COMPACT_AT = (56, 72)
+_ENCODINGS = {1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}
+_LONGEST = 1 << 16
+
+
+def read_str(memory: Memory, address: int) -> str:
+    """Return the text of the str object at *address*; "" where none can be read there."""
+    try:
+        _, _, length, _, state = _HEAD.unpack(memory.read(address, _HEAD.size))
+        if not 0 < length <= _LONGEST:
+            return ""
+        kind = state >> 2 & 7
+        for at in _ASCII_AT:
+            text = _text(memory, address + at, length, 1)
+            if text and text.isascii():
+                return text
+        for at in _COMPACT_AT:
+            text = _text(memory, address + at, length, kind if kind in _ENCODINGS else 1)
+            if text:
+                return text
+    except MemoryUnreadable:
+        pass
+    return ""
+
+
+def _text(memory: Memory, address: int, length: int, kind: int) -> str:
+    """Return *length* characters of *kind* bytes; "" unless they are printable and a zero follows them."""
+    data = memory.read(address, (length + 1) * kind)
+    try:
+        text = data.decode(_ENCODINGS[kind])
+    except UnicodeDecodeError:
+        return ""
+    return text[:-1] if text.endswith("\0") and text[:-1].isprintable() else ""

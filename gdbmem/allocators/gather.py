@@ -1,0 +1,72 @@
+"""Reading many short pieces of memory that lie scattered: in numpy, with few and large reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from gdbmem.arrays import import_numpy
+from gdbmem.model.memory import Memory, MemoryUnreadable
+
+_APART = 1 << 14  # bytes between two pieces that are read over rather than left out
+_RUN = 1 << 25  # bytes that are read at once
+
+
+def gather(memory: Memory, addresses: Any, size: int) -> tuple[Any, Any]:
+    """Return *size* bytes from each of *addresses* on as rows of bytes, and which of them could be read."""
+    np = import_numpy()
+    rows = np.zeros((len(addresses), size), np.uint8)
+    readable = np.zeros(len(addresses), bool)
+    for data, offsets, places in _runs(memory, addresses, size):
+        rows[places] = data[offsets[:, None] + np.arange(size)]
+        readable[places] = True
+    return rows, readable
+
+
+def gather_words(memory: Memory, addresses: Any, wanted: Sequence[int]) -> tuple[list[Any], Any]:
+    """Return for each number in *wanted* that word (8 bytes, signed) behind all *addresses*, and which could be read.
+
+    What lies at an address that is no multiple of 8 is not read.
+    """
+    np = import_numpy()
+    columns = [np.zeros(len(addresses), np.int64) for _ in wanted]
+    readable = np.zeros(len(addresses), bool)
+    for data, offsets, places in _runs(memory, addresses, (max(wanted) + 1) * 8):
+        words = data[: len(data) // 8 * 8].view(np.int64)
+        aligned = offsets % 8 == 0
+        if not aligned.all():
+            offsets, places = offsets[aligned], places[aligned]
+        for column, number in zip(columns, wanted):
+            column[places] = words[offsets // 8 + number]
+        readable[places] = True
+    return columns, readable
+
+
+def _runs(memory: Memory, addresses: Any, size: int) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield memory, from a multiple of 8 on, with the offsets of pieces in it and their places in *addresses*."""
+    np = import_numpy()
+    addresses = np.asarray(addresses, np.int64)
+    order = np.argsort(addresses)
+    ordered = addresses[order]
+    first = int(np.searchsorted(ordered, 0, "right"))  # beyond 2^63 nothing is mapped
+    cuts = np.flatnonzero(np.diff(ordered[first:]) > _APART) + first + 1
+    for last in [*cuts.tolist(), len(ordered)]:
+        while first < last:
+            stop = min(int(np.searchsorted(ordered, ordered[first] + _RUN, "right")), last)
+            yield from _read(memory, ordered[first:stop], order[first:stop], size)
+            first = stop
+
+
+def _read(memory: Memory, addresses: Any, places: Any, size: int) -> Iterator[tuple[Any, Any, Any]]:
+    """Read pieces that lie near each other in one go; in halves where something between can't be read."""
+    np = import_numpy()
+    begin = int(addresses[0]) // 8 * 8
+    try:
+        data = np.frombuffer(memory.read(begin, int(addresses[-1]) + size - begin), np.uint8)
+    except MemoryUnreadable:
+        half = len(addresses) // 2
+        if half:
+            yield from _read(memory, addresses[:half], places[:half], size)
+            yield from _read(memory, addresses[half:], places[half:], size)
+        return
+    yield data, addresses - begin, places

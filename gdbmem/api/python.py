@@ -1,0 +1,141 @@
+"""Python processes, read from outside: objects, arenas, and what tracemalloc has recorded. No code runs in them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Callable, Optional, Union
+
+from gdbmem.analysis.profiles.diff import as_growth
+from gdbmem.errors import Notice
+from gdbmem.formats.stacks import IN_USE, Content, Singles, Stack, StackProfile
+from gdbmem.inspection.live_process import explain_process
+from gdbmem.inspection.python_questions import CountObjects, DescribeArenas
+from gdbmem.inspection.python_traces import TracedProcess, traces_of_core, traces_of_process
+from gdbmem.inspection.read_process import explain_core
+from gdbmem.model.calltree import Frame
+from gdbmem.model.ledger import Ledger
+from gdbmem.model.python import ArenaUse, PythonObjects
+from gdbmem.model.snapshot import Snapshot
+from gdbmem.report.profiles.export import encode
+from gdbmem.text import plural
+from gdbmem.units import format_size
+
+__all__ = ["Target", "encoded_traces", "python_arenas", "python_objects", "python_traces", "traces_profile"]
+
+Operand = Union[str, "os.PathLike[str]"]
+Progress = Callable[[str], None]
+
+
+class Target:
+    """A process, or a core file that one has left, and how it is to be read."""
+
+    def __init__(
+        self,
+        pid: Optional[int] = None,
+        *,
+        core: Optional[Operand] = None,
+        program: Optional[Operand] = None,
+        copy: Optional[bool] = None,
+        swapped: bool = False,
+        progress: Optional[Progress] = None,
+    ) -> None:
+        """Name process *pid*, or *core* with the *program* that left it where that has moved.
+
+        With *copy* a motionless copy of the process is read, with False the process itself while it is stopped; by
+        default a copy where one can be made. Swapped pages of a stopped process are read only with *swapped*.
+        *progress* is called before the process has to wait for long.
+        """
+        if (pid is None) == (core is None):
+            raise ValueError("a target is a process or a core")
+        self.pid = pid
+        self.core = None if core is None else Path(core)
+        self.program = None if program is None else Path(program)
+        self.copy, self.swapped = copy, swapped
+        self.progress: Progress = progress or (lambda text: None)
+
+    def _ledger(self, look: Union[CountObjects, DescribeArenas]) -> Ledger:
+        if self.core is not None:
+            return explain_core(self.core, program=self.program, look=look)
+        assert self.pid is not None
+        return explain_process(self.pid, fork=self.copy, look=look, say=self.progress, swapped=self.swapped)
+
+
+def python_objects(target: Target) -> PythonObjects:
+    """Return the live objects of *target* by type. Raises TargetError where it can't be read."""
+    question = CountObjects()
+    return question.result(target._ledger(question))
+
+
+def python_arenas(target: Target) -> ArenaUse:
+    """Return how full the arenas of *target* are, and what keeps the emptiest. Raises TargetError."""
+    question = DescribeArenas()
+    return question.result(target._ledger(question))
+
+
+def python_traces(target: Target) -> TracedProcess:
+    """Return what tracemalloc has recorded in *target*. Raises TargetError where it has not, or can't be read."""
+    if target.core is not None:
+        return traces_of_core(target.core, target.program)
+    assert target.pid is not None
+    return traces_of_process(target.pid, fork=target.copy, swapped=target.swapped, say=target.progress)
+
+
+def traces_profile(traced: TracedProcess) -> StackProfile:
+    """Return *traced* as a profile, as the readers of files make one."""
+    source = f"process {traced.pid}" if traced.pid is not None else traced.program
+    return StackProfile(
+        source=source,
+        source_format="tracemalloc",
+        metric=IN_USE,
+        metrics=(IN_USE,),
+        total_bytes=traced.traces.bytes,
+        load=lambda profile: _content(traced),
+        notices=_notices(traced),
+        command=traced.program,
+    )
+
+
+def encoded_traces(snapshot: Snapshot) -> bytes:
+    """Return the traces in *snapshot* as a pprof profile."""
+    return encode(as_growth(snapshot), "pprof", is_change=False)
+
+
+def _content(traced: TracedProcess) -> Content:
+    frames: dict[Frame, int] = {}
+    stacks = []
+    for one in traced.traces.tracebacks:
+        path = [
+            frames.setdefault(Frame(None, frame.file or "<unread>", frame.line or None), len(frames))
+            for frame in one.frames
+        ]
+        stacks.append(Stack(path, one.bytes, one.blocks))
+    return Content(stacks, Singles(list(frames)))
+
+
+def _notices(traced: TracedProcess) -> list[Notice]:
+    traces = traced.traces
+    notices = []
+    untraced = traced.untraced_bytes
+    if untraced is not None:
+        text = (
+            f"{format_size(traced.rss_bytes or 0)} are resident: {format_size(traces.bytes)} at most are traced,"
+            f" {format_size(traces.own_bytes)} are tracemalloc's own tables, and of {format_size(untraced)} it knows"
+            " nothing: code, what was allocated before it was started, and what libraries take from malloc or mmap"
+        )
+        notices.append(Notice("python-untraced", text))
+    cut = sum(one.cut_frames > 0 for one in traces.tracebacks)
+    if cut:
+        deepest = max(len(one.frames) for one in traces.tracebacks)
+        text = (
+            f"{plural(cut, 'traceback')} of {len(traces.tracebacks):,} are cut at {plural(deepest, 'frame')}"
+            " (tracemalloc.start(N) and PYTHONTRACEMALLOC=N set the depth)"
+        )
+        notices.append(Notice("python-traces-cut", text))
+    if traces.unread_blocks:
+        text = (
+            f"{plural(traces.unread_blocks, 'traced block')} could not be read, as in the midst of an allocation:"
+            " they are not counted"
+        )
+        notices.append(Notice("python-changing", text))
+    return notices

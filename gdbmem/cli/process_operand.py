@@ -1,0 +1,63 @@
+"""The operand of commands that look into a process or a core, and how they may do it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import Optional
+
+from gdbmem.arguments import ArgumentParser
+from gdbmem.errors import UsageError
+from gdbmem.text import printable
+
+
+def add_ways_to_read(parser: ArgumentParser) -> None:
+    """Add the operand, --core, --fork, --hold and --swapped."""
+    parser.add_argument(
+        "target",
+        metavar="PID",
+        nargs="?",
+        help="the process; with --core the file of the program that left it",
+    )
+    parser.add_argument("--core", metavar="CORE", help="read this core file instead of a process")
+    way = parser.add_mutually_exclusive_group()
+    way.add_argument(
+        "--fork",
+        action="store_const",
+        const=True,
+        help="analyse a motionless copy, which takes some 50 ms per GiB to make; fail where none can be made",
+    )
+    way.add_argument(
+        "--hold",
+        dest="fork",
+        action="store_const",
+        const=False,
+        help="make no copy: the process waits until it has been read",
+    )
+    parser.add_argument(
+        "--swapped",
+        action="store_true",
+        help="read what is swapped out although it comes back into memory by that (a copy needs no such option)",
+    )
+
+
+def checked_pid(word: Optional[str], *, core: Optional[str], command: str) -> Optional[int]:
+    """Return the process that is meant; None for a core. Raises UsageError where *word* names none."""
+    if core is not None:
+        return None
+    if word is None:
+        raise UsageError(
+            "name a process or a core", hint=f"gdbmem {command} PID, or gdbmem {command} --core CORE"
+        )
+    if not word.isdecimal() or int(word) == 0:
+        hint = "a core is named with --core" if Path(word).is_file() else "'ps' lists them"
+        raise UsageError(f"{printable(word)} is no process id", hint=hint)
+    return int(word)
+
+
+def unwind_when_ended() -> None:
+    """Have SIGTERM and SIGHUP end this process as an exception does: a copy would stay the process's zombie else."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, lambda received, frame: sys.exit(128 + received))

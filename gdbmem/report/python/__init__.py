@@ -1,0 +1,1 @@
+"""Python processes as text and as JSON."""

@@ -1,0 +1,71 @@
+"""Pythons of this machine, and programs for them that say what they hold by the interpreter's own counts."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+COUNTS = """
+import gc, json, os, sys
+class Node:
+    def __init__(self, i): self.i = i; self.me = self
+class Slot:
+    __slots__ = ("a",)
+tuples = [(i, str(i) * 3, float(i)) for i in range(60000)][::2]
+lists = {i: [i] for i in range(5000)}
+nodes = [Node(i) for i in range(7000)] + [Slot() for i in range(900)]
+large = [bytes(5000) for i in range(300)]
+wide = [tuple(range(1000, 1000 + 200)) for i in range(40)]
+gc.collect(); gc.disable()
+objects = gc.get_objects()
+counts = {}
+for one in objects:
+    name = type(one).__name__
+    counts[name] = counts.get(name, 0) + 1
+del objects, one
+text = json.dumps(counts)
+sys._debugmallocstats()
+sys.stderr.flush()
+os.write(1, b"pid %d\\nblocks %d\\n%s\\nready\\n" % (os.getpid(), sys.getallocatedblocks(), text.encode()))
+os.read(0, 1)
+"""
+
+SPARSE = """
+import os
+class Common:
+    __slots__ = ("a", "b", "c", "d")
+class Keeper:
+    __slots__ = ("a", "b", "c", "d")
+many = [Keeper() if i % 4000 == 0 else Common() for i in range(400000)]
+kept = many[::4000]
+del many
+os.write(1, b"pid %d\\nready\\n" % os.getpid())
+os.read(0, 1)
+"""
+
+TRACED = """
+import os, sys, tracemalloc
+def culprit(n):
+    return [(i, str(i) * 3) for i in range(n)]
+exec(compile("def other(n): return [bytes(600) for i in range(n)]", "/tmp/s\\u00f6urce-\\u4e16.py", "exec"))
+tracemalloc.start(int(sys.argv[1]))
+a, b = culprit(20000), other(1000)
+traced = tracemalloc.get_traced_memory()[0]
+os.write(1, b"pid %d\\ntraced %d\\nready\\n" % (os.getpid(), traced))
+os.read(0, 1)
+"""
+
+
+def pythons() -> list[str]:
+    """Return the CPythons of this machine from 3.8 on, one of each minor version and the system's own."""
+    found = {sys.executable: sys.version_info[:2]}
+    roots = [Path(os.environ.get("PYENV_ROOT", Path("~/.pyenv").expanduser())) / "versions"]
+    for folder in (one for root in roots if root.is_dir() for one in sorted(root.iterdir())):
+        version = re.fullmatch(r"3\.(\d+)\.\d+", folder.name)
+        if version and int(version[1]) >= 8 and (folder / "bin/python3").is_file():
+            found.setdefault(str(folder / "bin/python3"), (3, int(version[1])))
+    system = shutil.which("python3", path="/usr/bin")
+    return list(dict.fromkeys([*found, *([system] if system else [])]))

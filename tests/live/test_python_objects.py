@@ -1,0 +1,216 @@
+"""Python's objects, arenas and traces, read from outside and held against what the interpreter itself says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live.explaining import Running, gdbmem, running
+from tests.live.python_programs import COUNTS, SPARSE, TRACED, pythons
+
+# What the interpreter allocates between its own report and its wait: the text of that report, say.
+FEW_BLOCKS, FEW_BYTES = 40, 4096
+
+
+@pytest.fixture(params=pythons(), ids=lambda path: str(path).strip("/").replace("/", "-"))
+def python(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def answer(*words: object) -> Any:
+    done = gdbmem("python", *words, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def counted(target: Running) -> dict[str, int]:
+    return json.loads(target.output.splitlines()[-1])  # type: ignore[no-any-return]
+
+
+def stats_of(command: list[str], environment: dict[str, str], tmp_path: Path) -> tuple[Any, Any, str]:
+    """Run the program that counts; return its objects and arenas as gdbmem sees them, and what Python said."""
+    errors = tmp_path / "stats"
+    words = ["/bin/sh", "-c", 'exec "$0" "$@" 2>' + str(errors), *command]
+    with running(words, environment) as target:
+        objects, arenas = answer("objects", target.pid), answer("arenas", target.pid)
+        blocks = int(re.search(r"^blocks (\d+)", target.output, re.M)[1])  # type: ignore[index]
+        objects["said"], arenas["said_blocks"] = counted(target), blocks
+    return objects, arenas, errors.read_text()
+
+
+def test_objects_and_arenas_are_those_that_the_interpreter_counts(python: str, tmp_path: Path) -> None:
+    objects, arenas, said = stats_of([python, "-c", COUNTS], {}, tmp_path)
+    mine = {one["type"].rpartition(".")[2]: one["count"] for one in objects["types"]}
+    for name in ("Node", "Slot", "function", "wrapper_descriptor", "list"):
+        assert abs(mine[name] - objects["said"].get(name, 0)) <= 2, name
+    by_type = {one["type"]: one for one in objects["types"]}
+    assert by_type["bytes"]["bytes"] >= 300 * 5033  # from malloc
+    assert by_type["tuple"]["count"] >= 30000 + 40
+    allocated = re.search(r"# arenas allocated current\s+=\s+([\d,]+)", said)
+    in_blocks = re.search(r"# bytes in allocated blocks\s+=\s+([\d,]+)", said)
+    assert allocated is not None
+    assert in_blocks is not None
+    assert arenas["arenas"] == int(allocated[1].replace(",", ""))
+    assert abs(arenas["live_bytes"] - int(in_blocks[1].replace(",", ""))) <= FEW_BYTES
+    assert arenas["live_blocks"] <= arenas["said_blocks"] + FEW_BLOCKS
+    assert objects["uncounted_blocks"] == 0
+    assert not objects["warnings"]
+
+
+def test_the_parts_of_the_ledger_are_those_of_the_arenas() -> None:
+    with running([sys.executable, "-c", COUNTS]) as target:
+        arenas = answer("arenas", target.pid)
+        ledger = json.loads(gdbmem("explain", "--json", target.pid).stdout)
+    parts = {e["label"]: e for e in ledger["entries"] if e["category"] == "allocator.pymalloc"}
+    assert parts["live"]["resident_bytes"] == arenas["live_bytes"]
+    assert parts["live"]["detail"]["blocks"] == arenas["live_blocks"]
+    assert sum(one["resident_bytes"] for one in parts.values()) == sum(arenas["resident"].values())
+    whole = arenas["live_bytes"] + arenas["free_bytes"] + arenas["header_bytes"]
+    assert whole == arenas["bytes"] == arenas["arenas"] * arenas["arena_bytes"]
+    assert ledger["rss_bytes"] == sum(entry["resident_bytes"] for entry in ledger["entries"])
+
+
+def test_what_keeps_nearly_empty_arenas_is_named() -> None:
+    with running([sys.executable, "-c", SPARSE]) as target:
+        arenas = answer("arenas", target.pid)
+        text = gdbmem("python", "arenas", target.pid).stdout
+        explained = gdbmem("explain", target.pid).stdout
+    keepers = {one["type"]: one["count"] for one in arenas["keepers"]}
+    assert keepers["Keeper"] >= 50
+    assert sum(one["arenas"] for one in arenas["fill"]) == arenas["arenas"]
+    assert "goes back to the system when its last block is freed" in text
+    assert "memory of objects that Python has freed and keeps" in explained
+
+
+def test_a_type_of_which_more_came_is_told_since_an_earlier_look(tmp_path: Path) -> None:
+    before = tmp_path / "before.json"
+    code = (
+        "import os\nclass Leaked: pass\nkept = [Leaked() for i in range(10)]\n"
+        "os.write(1, b'ready\\n'); os.read(0, 2)\nkept += [Leaked() for i in range(2000)]\n"
+        "os.write(1, b'grown\\n'); os.read(0, 2)\n"
+    )
+    with running([sys.executable, "-c", code]) as target:
+        gdbmem("python", "objects", "--json", "-o", before, target.pid)
+        assert target.process.stdin is not None
+        assert target.process.stdout is not None
+        target.process.stdin.write("x\n")
+        target.process.stdin.flush()
+        assert target.process.stdout.readline() == "grown\n"
+        done = gdbmem("python", "objects", "--since", before, target.pid)
+        grown = answer("objects", "--since", before, target.pid)
+    assert done.returncode == 0, done.stderr
+    assert {one["type"]: one["delta_count"] for one in grown["types"]}["Leaked"] == 2000
+    assert "Leaked" in done.stdout
+
+
+def test_traces_are_what_tracemalloc_itself_says(python: str, tmp_path: Path) -> None:
+    if "3.8" in subprocess.run([python, "-V"], capture_output=True, text=True, check=True).stdout:
+        pytest.skip("the tables of CPython 3.8 have another shape")
+    script = tmp_path / "driver.py"
+    script.write_text(TRACED)
+    profile = tmp_path / "traces.pb.gz"
+    with running([python, script, 5]) as target:
+        traced = int(re.search(r"^traced (\d+)", target.output, re.M)[1])  # type: ignore[index]
+        document = answer("traces", "--profile", profile, target.pid)
+        shown = gdbmem("python", "traces", target.pid).stdout
+    total = document["snapshots"][0]["heap_bytes"]
+    assert abs(total - traced) <= FEW_BYTES
+    assert "driver.py:4" in shown
+    assert "söurce-世.py:1" in shown
+    assert "knows nothing" in shown
+    again = json.loads(gdbmem("show", "--json", profile).stdout)
+    assert again["snapshots"][0]["heap_bytes"] == total
+
+
+def test_cores_hold_the_same_objects_arenas_and_traces(tmp_path: Path) -> None:
+    with running([sys.executable, "-X", "tracemalloc=2", "-c", COUNTS]) as target:
+        subprocess.run(["gcore", "-o", tmp_path / "core", str(target.pid)], capture_output=True, check=True)
+        live = answer("objects", target.pid), answer("arenas", target.pid)
+        traces = answer("traces", target.pid)
+        core = tmp_path / f"core.{target.pid}"
+    dead = answer("objects", "--core", core), answer("arenas", "--core", core)
+    assert dead[0]["types"] == live[0]["types"]
+    assert dead[1]["live_bytes"] == live[1]["live_bytes"]
+    assert dead[1]["keepers"] == live[1]["keepers"]
+    again = answer("traces", "--core", core)
+    assert again["snapshots"][0]["heap_bytes"] == traces["snapshots"][0]["heap_bytes"]
+
+
+@pytest.mark.parametrize("way", ["malloc", "debug"])
+def test_objects_are_counted_with_another_allocator_too(way: str) -> None:
+    with running([pythons()[-1], "-c", COUNTS], {"PYTHONMALLOC": way}) as target:
+        objects = answer("objects", target.pid)
+        said = counted(target)
+    mine = {one["type"].rpartition(".")[2]: one["count"] for one in objects["types"]}
+    for name in ("Node", "Slot", "list"):
+        assert abs(mine[name] - said.get(name, 0)) <= 2, name
+
+
+def test_what_is_no_such_python_is_one_sentence() -> None:
+    with running(["/bin/sh", "-c", "echo ready; exec sleep 60"]) as target:
+        time.sleep(0.1)
+        done = gdbmem("python", "objects", target.pid)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(r"gdbmem: no Python is loaded in this process.*\[python-unknown\]\n", done.stderr)
+
+
+def test_a_python_without_traces_is_told_how_to_have_some() -> None:
+    with running([sys.executable, "-c", COUNTS]) as target:
+        done = gdbmem("python", "traces", target.pid)
+    assert done.returncode == 1
+    assert "PYTHONTRACEMALLOC=1" in done.stderr
+
+
+def test_arenas_without_pymalloc_are_a_sentence() -> None:
+    with running([sys.executable, "-c", COUNTS], {"PYTHONMALLOC": "malloc"}) as target:
+        done = gdbmem("python", "arenas", target.pid)
+    assert done.returncode == 1
+    assert "[python-no-arenas]" in done.stderr
+
+
+@pytest.mark.parametrize("action", ["objects", "arenas", "traces"])
+def test_a_process_that_ends_meanwhile_is_one_sentence(action: str) -> None:
+    for delay in (0.1, 0.4):
+        with running([sys.executable, "-X", "tracemalloc", "-c", COUNTS]) as target:
+            words = [sys.executable, "-m", "gdbmem", "python", action, str(target.pid)]
+            with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as look:
+                time.sleep(delay)
+                os.kill(target.pid, signal.SIGKILL)
+                target.process.wait()
+                _, said = look.communicate(timeout=60)
+        assert look.returncode in (0, 1), said
+        assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("action", ["objects", "traces"])
+def test_a_process_that_allocates_all_the_time_is_read_and_left_running(action: str) -> None:
+    code = (
+        "import os\nprint('ready', flush=True)\nkept = {}\nn = 0\n"
+        "while True:\n    n += 1\n    kept[n % 50000] = (n, str(n))\n"
+    )
+    with running([sys.executable, "-X", "tracemalloc", "-c", code]) as target:
+        time.sleep(0.5)
+        for _ in range(5):
+            document = answer(action, target.pid)
+            assert document["kind"] in ("python-objects", "profile")
+            state = Path(f"/proc/{target.pid}/status").read_text()
+            assert re.search(r"^State:\s+R", state, re.M), state
+            assert re.search(r"^TracerPid:\s+0$", state, re.M)
+        assert target.process.poll() is None
+
+
+def test_hold_reads_the_process_itself(tmp_path: Path) -> None:
+    with running([sys.executable, "-X", "tracemalloc", "-c", COUNTS]) as target:
+        copied, held = answer("objects", "--fork", target.pid), answer("objects", "--hold", target.pid)
+        traces = [answer("traces", way, target.pid) for way in ("--fork", "--hold")]
+    assert copied["types"] == held["types"]
+    assert traces[0]["snapshots"] == traces[1]["snapshots"]
