@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Optional, cast
+from typing import IO, Optional, cast
 
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+from gdbmem.report import drawing
+from gdbmem.report.plain import PlainConsole
 
 _WIDTH_OF_A_PIPE = 100
 _NARROWEST = 40
@@ -35,22 +35,19 @@ class Glyphs:
 ASCII = Glyphs("~", "~", "<", "|", "`", "-", "|", "  ...:::#", ".", "'", "^", "-")
 
 
-def make_console(stream: IO[str], *, width: Optional[int] = None, color: Optional[bool] = None) -> Console:
+def make_console(
+    stream: IO[str], *, width: Optional[int] = None, color: Optional[bool] = None
+) -> drawing.Console:
     """Return a rich console that writes to *stream*; what is None is found out from the stream and the environment.
 
     Colour needs a terminal, and no NO_COLOR. A pipe is 100 columns wide unless COLUMNS says otherwise. Where there is
     no rich, the console prints what `drawing` makes, and nothing else.
     """
-    from gdbmem.report.drawing import HAS_RICH
-
     columns = max(width or _width_of(stream), _NARROWEST)
-    if not HAS_RICH:
-        from gdbmem.report.plain import PlainConsole
+    if not drawing.has_rich():
+        return cast("drawing.Console", PlainConsole(stream, columns))
 
-        return cast("Console", PlainConsole(stream, columns))
-    from rich.console import Console
-
-    class PipedConsole(Console):
+    class PipedConsole(drawing.Console):
         def on_broken_pipe(self) -> None:
             # rich would end the process with status 1; a reader that has had enough (`| head`) is no failure.
             raise BrokenPipeError
@@ -72,7 +69,7 @@ def make_console(stream: IO[str], *, width: Optional[int] = None, color: Optiona
     )
 
 
-def glyphs_for(console: Console) -> Glyphs:
+def glyphs_for(console: drawing.Console) -> Glyphs:
     """Return the characters that the other end of *console* can show."""
     return Glyphs() if console.encoding.lower().startswith(("utf-8", "utf8", "utf_8", "utf-16")) else ASCII
 
@@ -96,25 +93,24 @@ def columns_that_fit(
     return kept
 
 
-def print_table(console: Console, table: RenderableType) -> None:
+def print_table(console: drawing.Console, table: drawing.RenderableType) -> None:
     """Print *table* without the blanks with which rich fills its last column."""
-    from rich.segment import Segment, Segments
-
+    if isinstance(console, PlainConsole):
+        console.print(table)
+        return
     for line in console.render_lines(table, pad=False):
         while line and not line[-1].text.strip():
             line.pop()
         if line:
-            line[-1] = Segment(line[-1].text.rstrip(), line[-1].style)
-        console.print(Segments([*line, Segment.line()]), end="")
+            line[-1] = drawing.Segment(line[-1].text.rstrip(), line[-1].style)
+        console.print(drawing.Segments([*line, drawing.Segment.line()]), end="")
 
 
-def print_sentence(console: Console, text: str, style: str = "", *, label: str = "") -> None:
+def print_sentence(console: drawing.Console, text: str, style: str = "", *, label: str = "") -> None:
     """Print *text*, broken into lines on a terminal only: elsewhere a sentence is a line."""
-    from gdbmem.report.drawing import Text
-
     glyphs = glyphs_for(console)
     shown = text.replace("…", glyphs.ellipsis).replace("±", glyphs.plus_minus)
-    console.print(Text.assemble((label, "yellow"), (shown, style)), soft_wrap=not console.is_terminal)
+    console.print(drawing.Text.assemble((label, "yellow"), (shown, style)), soft_wrap=not console.is_terminal)
 
 
 def _is_terminal(stream: IO[str]) -> bool:

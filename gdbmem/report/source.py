@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Optional
 
 from gdbmem.errors import Notice
 from gdbmem.files import open_regular
+from gdbmem.report import drawing
 from gdbmem.text import plural, printable
 
 if TYPE_CHECKING:
     from markupsafe import Markup
     from pygments.lexer import Lexer
-    from rich.text import Text
 
 _LARGEST_FILE_BYTES = 16 << 20
 _LONGEST_LINE = 400
@@ -105,11 +105,9 @@ class SourceLines:
         numbered[number - first] = f"<mark>{numbered[number - first]}</mark>"
         return Markup("\n".join(numbered).replace("</mark>\n", "</mark>"))
 
-    def highlighted(self, file: str, line: str) -> Text:
+    def highlighted(self, file: str, line: str) -> drawing.Text:
         """Return *line* of *file* coloured as its language is."""
-        from gdbmem.report.drawing import Text
-
-        text = Text(no_wrap=True)
+        text = drawing.Text(no_wrap=True)
         try:
             lexer = self._lexer(file)
         except ImportError:  # gdb's Python, before `gdbmem install`

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 
+import pytest
+
 from gdbmem.report.plain import PlainConsole, PlainTable, PlainText
 
 
@@ -47,3 +49,25 @@ def test_the_console_prints_text_tables_and_empty_lines() -> None:
     console.print()
     console.print(table())
     assert stream.getvalue().startswith("ab\n\n    size  where\n")
+
+
+def test_numbers_of_a_column_that_may_be_folded_stay_in_line() -> None:
+    made = PlainTable()
+    made.add_column("what", overflow="fold")
+    made.add_column("size", justify="right", overflow="fold", no_wrap=True)
+    made.add_row("heap", "1")
+    made.add_row("a longer name", "20")
+    assert made.lines(60) == ["what           size", "heap              1", "a longer name    20"]
+
+
+@pytest.mark.parametrize("draw", ["text", "table", "console"])
+def test_what_cannot_be_drawn_without_rich_says_so_and_is_no_bug(draw: str) -> None:
+    things = {"text": PlainText("x"), "table": table(), "console": PlainConsole(io.StringIO(), 40)}
+    with pytest.raises(ImportError) as caught:
+        things[draw].render_lines()
+    assert caught.value.name == "rich"
+
+
+def test_a_chart_is_not_printed_as_the_name_of_an_object() -> None:
+    with pytest.raises(ImportError):
+        PlainConsole(io.StringIO(), 40).print(object())  # type: ignore[arg-type]

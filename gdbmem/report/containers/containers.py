@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Optional
 from gdbmem.analysis.containers.growth import ContainerGrowth, growth
 from gdbmem.errors import InputError, Notice
 from gdbmem.model.containers import Container, Survey, Uncounted
+from gdbmem.report import drawing
 from gdbmem.report.document import FORMAT_VERSION, Document, head, to_json
 from gdbmem.report.notices import print_notices
 from gdbmem.text import plural, printable
@@ -17,7 +18,6 @@ from gdbmem.units import format_delta, format_size
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 _NOISE = (
     (
@@ -127,9 +127,7 @@ def growth_document(before: Survey, after: Survey) -> Document:
 
 def print_containers(survey: Survey, console: Console, top: int, expression: str = "") -> None:
     """Print the containers that hold most; *expression* is what they were reached from, if not all variables."""
-    from rich.text import Text
-
-    console.print(Text(answer_survey(survey, expression), "bold"), soft_wrap=True)
+    console.print(drawing.Text(answer_survey(survey, expression), "bold"), soft_wrap=True)
     if not survey.containers:
         print_notices(survey.notices, console)
         return
@@ -181,18 +179,19 @@ def answer_survey(survey: Survey, expression: str = "") -> str:
 
 def print_container_growth(rows: Sequence[ContainerGrowth], console: Console, top: int, name: str) -> None:
     """Print which containers changed since *name*."""
-    from rich.text import Text
-
     if not rows:
         console.print(f"No container has changed since {printable(name)}.")
         return
-    console.print(Text("; ".join(_change(row) for row in rows[:1]), "bold"), soft_wrap=True)
+    console.print(drawing.Text("; ".join(_change(row) for row in rows[:1]), "bold"), soft_wrap=True)
     table = _table("change", "elements before", "after", "what")
     for row in rows[:top]:
         style = "red" if row.delta_bytes > 0 else "green"
         what = f"{printable(row.path)}  {short_type(row.type_name)}"
         table.add_row(
-            Text(format_delta(row.delta_bytes), style), f"{row.before_size:,}", f"{row.after_size:,}", what
+            drawing.Text(format_delta(row.delta_bytes), style),
+            f"{row.before_size:,}",
+            f"{row.after_size:,}",
+            what,
         )
     console.print()
     console.print(table)
@@ -225,10 +224,8 @@ def short_type(name: str) -> str:
         name = name[: found.start()] + name[at:].lstrip(" ")
 
 
-def _table(*columns: str) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+def _table(*columns: str) -> drawing.Table:
+    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name in columns:
         table.add_column(
             name, justify="left" if name == "what" else "right", overflow="fold", no_wrap=name != "what"

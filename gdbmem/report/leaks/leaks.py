@@ -9,6 +9,7 @@ from gdbmem.analysis.leaks import lost_bytes, ranked
 from gdbmem.analysis.profiles.own_code import own_frame
 from gdbmem.analysis.profiles.sites import describe_site
 from gdbmem.model.leaks import DEFINITELY, INDIRECTLY, KINDS, POSSIBLY, Block, LeakRecord, LeakSearch
+from gdbmem.report import drawing
 from gdbmem.report.console import print_sentence, print_table
 from gdbmem.report.document import Document, head, to_json
 from gdbmem.report.profiles.path_text import path_text
@@ -54,10 +55,7 @@ def leak_answer(search: LeakSearch) -> str:
 
 
 def _print_records(records: Sequence[LeakRecord], console: Console) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for title in ("record", "bytes", "change", "blocks"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("kind", no_wrap=True)
@@ -69,10 +67,10 @@ def _print_records(records: Sequence[LeakRecord], console: Console) -> None:
         delta = record.delta_bytes
         table.add_row(
             str(record.number),
-            Text(f"{size}{with_it}"),
-            Text("" if not delta else format_delta(delta), "red" if (delta or 0) > 0 else "green"),
+            drawing.Text(f"{size}{with_it}"),
+            drawing.Text("" if not delta else format_delta(delta), "red" if (delta or 0) > 0 else "green"),
             f"{record.blocks:,}",
-            Text(f"{_SHORT.get(record.kind, record.kind)}{chr(10) + 'with it' if with_it else ''}"),
+            drawing.Text(f"{_SHORT.get(record.kind, record.kind)}{chr(10) + 'with it' if with_it else ''}"),
             path_text(record.frames, sources),
         )
     print_table(console, table)

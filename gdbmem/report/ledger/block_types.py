@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gdbmem.analysis.profiles.sites import plain_strings
 from gdbmem.model.block_types import CLASS, LIST, TREE, UNKNOWN, VECTOR, BlockType, BlockTypes
+from gdbmem.report import drawing
 from gdbmem.report.document import Document
 from gdbmem.text import plural, printable
 from gdbmem.units import format_size
@@ -39,12 +40,10 @@ def types_document(found: BlockTypes, names: Mapping[str, str]) -> list[Document
 
 def print_types(found: BlockTypes, names: Mapping[str, str], console: Console) -> None:
     """Print the types that hold most."""
-    from rich.table import Table
-
     if not found.types:
         console.print("\nThere is no live block whose type could be told.")
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for title in ("live", "blocks", "keep back"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("what", overflow="fold")

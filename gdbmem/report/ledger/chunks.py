@@ -20,6 +20,7 @@ from gdbmem.model.chunks import (
     FreeList,
     FreeLists,
 )
+from gdbmem.report import drawing
 from gdbmem.report.console import print_sentence
 from gdbmem.report.document import Document
 from gdbmem.text import plural, printable
@@ -27,7 +28,6 @@ from gdbmem.units import format_size
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 _FLAGS = ((1, "PREV_INUSE"), (2, "IS_MMAPPED"), (4, "NON_MAIN_ARENA"))
 _A_LINE = 16  # bytes
@@ -99,9 +99,7 @@ def _list_document(one: FreeList) -> Document:
 
 def print_chunk(view: ChunkView, names: Mapping[str, str], console: Console) -> None:
     """Print the chunk, its neighbours, who points into it and its first bytes."""
-    from rich.text import Text
-
-    console.print(Text(_headline(view), "bold"), soft_wrap=True)
+    console.print(drawing.Text(_headline(view), "bold"), soft_wrap=True)
     for fault in view.faults:
         print_sentence(console, printable(fault), label="contradiction: ")
     console.print()
@@ -110,7 +108,7 @@ def print_chunk(view: ChunkView, names: Mapping[str, str], console: Console) -> 
         _print_pointers(view, names, console)
     console.print()
     for line in _lines(view.chunk.memory, bytes.fromhex(view.data)):
-        console.print(Text(line), soft_wrap=True)
+        console.print(drawing.Text(line), soft_wrap=True)
 
 
 def _headline(view: ChunkView) -> str:
@@ -142,10 +140,8 @@ def _state(chunk: Chunk) -> str:
     return f"free, in {chunk.where}" if chunk.where else "free, and in no list"
 
 
-def _neighbours(view: ChunkView, names: Mapping[str, str]) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+def _neighbours(view: ChunkView, names: Mapping[str, str]) -> drawing.Table:
+    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("")
     table.add_column("block", no_wrap=True)
     table.add_column("memory", no_wrap=True)
@@ -161,8 +157,6 @@ def _neighbours(view: ChunkView, names: Mapping[str, str]) -> Table:
 
 
 def _print_pointers(view: ChunkView, names: Mapping[str, str], console: Console) -> None:
-    from rich.text import Text
-
     if not view.pointers:
         console.print("\nNo live block, variable or stack points to it.")
         return
@@ -171,7 +165,7 @@ def _print_pointers(view: ChunkView, names: Mapping[str, str], console: Console)
         to = "" if one.value == view.chunk.memory else f", to byte {one.value - view.chunk.memory:,}"
         name = plain_strings(names.get(one.class_name, one.class_name))
         of = f" ({name})" if name else ""
-        console.print(Text(printable(f"  0x{one.address:x}  {one.place}{of}{to}")), soft_wrap=True)
+        console.print(drawing.Text(printable(f"  0x{one.address:x}  {one.place}{of}{to}")), soft_wrap=True)
     if view.pointer_count > len(view.pointers):
         console.print(f"  and {view.pointer_count - len(view.pointers):,} more")
 
@@ -206,14 +200,13 @@ def print_bins(found: FreeLists, console: Console) -> None:
 
 
 def _print_lists(title: str, lists: Sequence[FreeList], console: Console) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
     console.print()
-    console.print(Text(title, "bold"), soft_wrap=True)
+    console.print(drawing.Text(title, "bold"), soft_wrap=True)
     if not lists:
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", show_header=True)
+    table = drawing.Table(
+        box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", show_header=True
+    )
     for name in ("blocks", "bytes", "sizes"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("list", no_wrap=True)

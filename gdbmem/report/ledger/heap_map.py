@@ -11,6 +11,7 @@ from typing import Optional, TextIO
 from gdbmem.errors import UsageError
 from gdbmem.model.heap_map import PARTS, HeapMap
 from gdbmem.report.ledger.heap_map_page import PAGE, SCRIPT
+from gdbmem.report.output import open_output
 from gdbmem.text import printable
 from gdbmem.units import format_size
 
@@ -42,8 +43,6 @@ def check_map_name(name: str) -> str:
 
 def open_picture(name: Optional[str], force: bool) -> AbstractContextManager[Optional[TextIO]]:
     """Return the stream for the picture *name*, as open_output() does; of None where there is none."""
-    from gdbmem.report.output import open_output
-
     return nullcontext() if name is None else open_output(name, force=force)
 
 

@@ -24,13 +24,13 @@ from gdbmem.model.ledger import (
     SizeClass,
     in_arena,
 )
+from gdbmem.report import drawing
 from gdbmem.report.notices import print_notices
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_duration, format_size
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 _MEANING = {
     "heap.live": "live blocks",
@@ -82,10 +82,8 @@ def print_ledger(
 
     Raises InputError where *view* asks for an arena it hasn't.
     """
-    from rich.text import Text
-
     arena = _arena_of(ledger, view.arena) if view.arena is not None else None
-    console.print(Text(answer_ledger(ledger, paths), "bold"), soft_wrap=True)
+    console.print(drawing.Text(answer_ledger(ledger, paths), "bold"), soft_wrap=True)
     console.print()
     _print_table(_entries(ledger), console)
     _print_beside(ledger, console)
@@ -102,10 +100,8 @@ def print_ledger(
     print_notices([n for n in ledger.notices if n.message not in said], console)
 
 
-def _new_table(*columns: str) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+def _new_table(*columns: str) -> drawing.Table:
+    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name in columns:
         left = name in ("what", "entry", "threads")
         wraps = name in ("what", "threads")
@@ -113,7 +109,7 @@ def _new_table(*columns: str) -> Table:
     return table
 
 
-def _print_table(table: Table, console: Console) -> None:
+def _print_table(table: drawing.Table, console: Console) -> None:
     # On a narrower terminal its last column would be a letter wide: the terminal wraps the lines then.
     width = console.width
     console.width = max(width, _LEAST_WIDTH)
@@ -121,7 +117,7 @@ def _print_table(table: Table, console: Console) -> None:
     console.width = width
 
 
-def _entries(ledger: Ledger) -> Table:
+def _entries(ledger: Ledger) -> drawing.Table:
     table = _new_table("resident", "share", "entry", "what")
     is_sound = doubt_of(ledger, DAMAGES) is None
     for entry in _folded(ledger):
@@ -333,8 +329,6 @@ def _print_unclaimed(ledger: Ledger, console: Console) -> None:
 
 def print_growth(before: Ledger, after: Ledger, console: Console, names: tuple[str, str]) -> None:
     """Print what became of each entry between two ledgers, the largest change first."""
-    from rich.text import Text
-
     rows = growth(before, after)
     delta = after.rss_bytes - before.rss_bytes
     change = format_delta(delta) if delta else "unchanged"
@@ -344,12 +338,12 @@ def print_growth(before: Ledger, after: Ledger, console: Console, names: tuple[s
         sentence += (
             f"; most in {entry[0]}{f' ({printable(entry[1])})' if entry[1] else ''}: {format_delta(most)}"
         )
-    console.print(Text(sentence, "bold"), soft_wrap=True)
+    console.print(drawing.Text(sentence, "bold"), soft_wrap=True)
     table = _new_table("change", "before", "after", "entry", "what")
     for (category, label), old, new in rows:
         style = "red" if new > old else "green"
         table.add_row(
-            Text(format_delta(new - old), style),
+            drawing.Text(format_delta(new - old), style),
             format_size(old),
             format_size(new),
             category,

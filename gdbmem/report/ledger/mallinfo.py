@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gdbmem.errors import Notice
+from gdbmem.report import drawing
 from gdbmem.report.document import head, to_json
 
 if TYPE_CHECKING:
@@ -32,9 +33,7 @@ def mallinfo_json(theirs: Mapping[str, int], ours: Mapping[str, int], notices: S
 
 def print_mallinfo(theirs: Mapping[str, int], ours: Mapping[str, int], console: Console) -> None:
     """Print both, line by line."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("mallinfo2", justify="right")
     table.add_column("gdbmem", justify="right")
     table.add_column("", no_wrap=True)

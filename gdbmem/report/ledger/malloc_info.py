@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gdbmem.formats.malloc_info import MallocInfo, MallocInfoSums
 from gdbmem.model.ledger import Arena, Ledger
+from gdbmem.report import drawing
 from gdbmem.report.document import Document, head, to_json
 from gdbmem.report.notices import print_notices
 from gdbmem.text import plural
@@ -76,11 +77,9 @@ def _total(ledger: Ledger) -> MallocInfoSums:
 
 def print_malloc_info(theirs: MallocInfo, ledger: Ledger, stream_bytes: int, console: Console) -> None:
     """Print both, a line for each arena and a line that says why they differ, where they do."""
-    from rich.table import Table
-
     heap = ledger.heap
     assert heap is not None
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("arena", no_wrap=True)
     for name in _COLUMNS:
         table.add_column(name, justify="right", no_wrap=True)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gdbmem.analysis.ledger.pinners import PinnerPaths, SizedPath
 from gdbmem.analysis.profiles.sites import describe_site
+from gdbmem.report import drawing
 from gdbmem.report.document import Document
 from gdbmem.text import plural, printable
 from gdbmem.units import format_size
@@ -43,13 +44,11 @@ def pinners_document(joined: PinnerPaths) -> Document:
 
 def print_pinner_paths(joined: PinnerPaths, console: Console) -> None:
     """Print for each size that pins free pages who allocates blocks of that size."""
-    from rich.table import Table
-
     source = printable(joined.source)
     if not joined.sizes:
         console.print("\nNo live block keeps free pages from being returned.")
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("keep back", "live here", "of bytes", "allocated there"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("each of bytes, by", overflow="fold")

@@ -11,6 +11,7 @@ from gdbmem.analysis.ledger.answer import answer_ledger, retained_bytes
 from gdbmem.errors import Notice
 from gdbmem.model.ledger import Ledger
 from gdbmem.model.remedies import MeasuredRemedies, MeasuredRemedy, Remedy
+from gdbmem.report import drawing
 from gdbmem.report.console import print_sentence
 from gdbmem.report.document import head, to_json
 from gdbmem.report.notices import print_notices
@@ -41,14 +42,12 @@ def remedies_json(ledger: Ledger) -> str:
 
 def print_remedies(ledger: Ledger, console: Console) -> None:
     """Print the answer, then each remedy with what it would give back, and what it costs."""
-    from rich.table import Table
-
     print_sentence(console, answer_ledger(ledger), "bold")
     if not ledger.remedies:
         print_sentence(console, "\nNothing can be simulated where glibc's malloc was not read.")
         print_notices(ledger.notices, console)
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     rows = [(gain_text(remedy), remedy.setting, remedy.cost) for remedy in ledger.remedies]
     gain, setting = (max(len(row[column]) for row in rows) for column in (0, 1))
     # A size in two lines is hard to read: what is broken first is the cost.
@@ -109,11 +108,9 @@ def _measured_document(row: MeasuredRemedy) -> dict[str, object]:
 
 def print_measured(ledger: Ledger, measured: MeasuredRemedies, console: Console) -> None:
     """Print what each remedy gave back beside its prediction, and which gave back most."""
-    from rich.table import Table
-
     print_sentence(console, conclusion(ledger, measured), "bold")
     if measured.remedies:
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+        table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
         for name in ("gave back", "95 % interval", "predicted", "remedy", "what it costs"):
             table.add_column(name, overflow="fold", no_wrap=name == "remedy")
         for row in measured.remedies:

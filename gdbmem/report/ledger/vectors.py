@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gdbmem.model.vectors import FoundVector, FoundVectors
+from gdbmem.report import drawing
 from gdbmem.report.document import head, to_json
 from gdbmem.report.notices import print_notices
 from gdbmem.text import plural, printable
@@ -45,13 +46,10 @@ def vectors_json(found: FoundVectors, owners: Mapping[int, str]) -> str:
 
 def print_vectors(found: FoundVectors, owners: Mapping[int, str], console: Console, top: int) -> None:
     """Print the sums, and the *top* vectors by capacity that isn't used."""
-    from rich.table import Table
-    from rich.text import Text
-
-    console.print(Text(_answer(found), "bold"), soft_wrap=True)
+    console.print(drawing.Text(_answer(found), "bold"), soft_wrap=True)
     if not found.count:
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("unused", "used", "capacity", "at"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("its pointers stand", overflow="fold")

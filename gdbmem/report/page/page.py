@@ -20,6 +20,7 @@ from gdbmem.model.diff import Diff
 from gdbmem.report.naming import Places, full_function, full_place, unlisted_callers, unlisted_site
 from gdbmem.report.profiles.headline import answer_diff, answer_snapshot
 from gdbmem.report.profiles.own_code import own_code_notices
+from gdbmem.report.series.series_plot import svg
 from gdbmem.report.source import SourceLines
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_size
@@ -136,8 +137,6 @@ def diff_section(title: str, diff: Diff, query: Query, *, is_change: bool = True
 def course_section(picture: Picture) -> Section:
     """Return the section that shows *picture*, the course of memory over time."""
     from markupsafe import Markup
-
-    from gdbmem.report.series.series_plot import svg
 
     return Section("The course", picture=Markup(svg(picture)))
 

@@ -11,6 +11,7 @@ from typing import Callable, NamedTuple, Optional
 
 from gdbmem.analysis.profiles.query import Query
 from gdbmem.errors import InputError
+from gdbmem.formats.pprof_schema import profile_message
 from gdbmem.model.calltree import PRUNED, Frame
 from gdbmem.model.diff import Diff
 from gdbmem.model.snapshot import ALLOCATED_BYTES
@@ -136,8 +137,6 @@ def _speedscope(name: str, paths: list[Path]) -> bytes:
 
 
 def _pprof(diff: Diff, paths: list[Path]) -> bytes:
-    from gdbmem.formats.pprof_schema import profile_message
-
     profile = profile_message()()
     strings: dict[str, int] = {"": 0}
 

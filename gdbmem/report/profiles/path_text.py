@@ -7,22 +7,19 @@ from typing import TYPE_CHECKING
 
 from gdbmem.analysis.profiles.own_code import OTHER, own_frame, own_rank
 from gdbmem.model.calltree import Frame
+from gdbmem.report import drawing
 from gdbmem.report.naming import Places, full_function
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from gdbmem.report.source import SourceLines
 
 _CALLERS = 4
 
 
-def path_text(frames: Sequence[Frame], sources: SourceLines) -> Text:
+def path_text(frames: Sequence[Frame], sources: SourceLines) -> drawing.Text:
     """Return *frames*, from the allocation outward, from the user's own innermost one on."""
-    from gdbmem.report.drawing import Text
-
     places = Places(frames)
-    text = Text()
+    text = drawing.Text()
     for number, frame in enumerate(_listed(frames)[: 1 + _CALLERS]):
         if number == 0:
             text.append(f"{places.place(frame)}  ", "bold")

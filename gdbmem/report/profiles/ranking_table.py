@@ -13,6 +13,7 @@ from gdbmem.analysis.profiles.ranking import Amount, Ranking, Row
 from gdbmem.analysis.profiles.sites import function_name
 from gdbmem.analysis.profiles.trend import APPEARED, STEADY, UNCHANGED, VANISHED
 from gdbmem.model.calltree import Frame
+from gdbmem.report import drawing
 from gdbmem.report.console import Glyphs, glyphs_for
 from gdbmem.report.naming import Places, full_function, full_place, unlisted_callers, unlisted_site
 from gdbmem.report.profiles.headline import trend_word
@@ -24,10 +25,8 @@ from gdbmem.units import format_delta, format_size
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
-    Rows = Union[Table, Stacked]
+    Rows = Union[drawing.Table, Stacked]
 
 _CALLERS_FIRST, _CALLERS_LAST = 5, 2
 _MARKS = {APPEARED: "new", VANISHED: "gone"}
@@ -53,12 +52,10 @@ class RowLayout:
     def glyphs(self) -> Glyphs:
         return glyphs_for(self.console)
 
-    def source_text(self, file: str, line: str) -> Text:
+    def source_text(self, file: str, line: str) -> drawing.Text:
         """Return *line* of *file*, highlighted where there are colours: finding out how takes time."""
-        from rich.text import Text
-
         plain = self.console.no_color or self.console.color_system is None
-        return Text(line, no_wrap=True) if plain else self.sources.highlighted(file, line)
+        return drawing.Text(line, no_wrap=True) if plain else self.sources.highlighted(file, line)
 
     @property
     def shows_before_and_after(self) -> bool:
@@ -84,10 +81,8 @@ def new_table(ranking: Ranking, layout: RowLayout) -> tuple[Rows, Drawing]:
     return _columns(titles), Drawing(layout, _places(ranking), room=room)
 
 
-def _columns(titles: Sequence[str]) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim")
+def _columns(titles: Sequence[str]) -> drawing.Table:
+    table = drawing.Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim")
     for title in titles:
         table.add_column(title, justify="left" if title == "course" else "right", no_wrap=True)
     table.add_column("where", overflow="fold")
@@ -125,31 +120,32 @@ def _titles(ranking: Ranking, layout: RowLayout) -> list[str]:
     return [*titles, "blocks"] if ranking.total.delta_blocks is not None else titles
 
 
-def row_cells(amount: Amount, ranking: Ranking, layout: RowLayout) -> list[Text]:
+def row_cells(amount: Amount, ranking: Ranking, layout: RowLayout) -> list[drawing.Text]:
     """Return the columns of numbers for *amount*."""
-    from rich.text import Text
-
     delta, total = amount.delta_bytes, ranking.total
     if layout.is_change:
         style = "red" if delta > 0 else "green" if delta < 0 else ""
         doubt = f"{layout.glyphs.plus_minus} {format_size(amount.uncertain_bytes)}"
-        cells = [Text.assemble((format_delta(delta), style))]
+        cells = [drawing.Text.assemble((format_delta(delta), style))]
         if amount.uncertain_bytes:
             cells[0].append(f"\n{doubt}", "yellow")
     else:
         percent = f"{100 * delta / total.delta_bytes:.1f} %" if total.delta_bytes and amount.paths else ""
-        cells = [Text(format_size(delta)), Text(percent, "dim")]
+        cells = [drawing.Text(format_size(delta)), drawing.Text(percent, "dim")]
     if total.course:
-        cells.append(_course_cell(amount, layout) if amount.course else Text(""))
+        cells.append(_course_cell(amount, layout) if amount.course else drawing.Text(""))
     if layout.is_change and layout.query.compare:
-        cells.append(Text(_percent(amount), "dim"))
+        cells.append(drawing.Text(_percent(amount), "dim"))
     if layout.shows_before_and_after:
-        cells += [Text(format_size(amount.before_bytes), "dim"), Text(format_size(amount.after_bytes), "dim")]
+        cells += [
+            drawing.Text(format_size(amount.before_bytes), "dim"),
+            drawing.Text(format_size(amount.after_bytes), "dim"),
+        ]
     if total.delta_blocks is not None:
         if amount.delta_blocks is None:
-            return [*cells, Text("")]
+            return [*cells, drawing.Text("")]
         blocks = amount.delta_blocks
-        cells.append(Text(f"{blocks:+,}" if layout.is_change and blocks else f"{blocks:,}"))
+        cells.append(drawing.Text(f"{blocks:+,}" if layout.is_change and blocks else f"{blocks:,}"))
     return cells
 
 
@@ -161,13 +157,11 @@ def _percent(amount: Amount) -> str:
     return f"{100 * amount.delta_bytes / amount.before_bytes:+,.1f} %"
 
 
-def _course_cell(amount: Amount, layout: RowLayout) -> Text:
-    from rich.text import Text
-
+def _course_cell(amount: Amount, layout: RowLayout) -> drawing.Text:
     line = sparkline(thinned(amount.course, _COURSE), layout.glyphs.levels)
     kind = amount.trend.kind
     style = "bold red" if kind == STEADY else "dim"
-    return Text.assemble(line, ("" if kind == UNCHANGED else f"\n{trend_word(kind)}", style))
+    return drawing.Text.assemble(line, ("" if kind == UNCHANGED else f"\n{trend_word(kind)}", style))
 
 
 def _other_rows(ranking: Ranking, layout: RowLayout) -> list[tuple[Amount, str]]:
@@ -201,16 +195,12 @@ class Drawing:
         self.layout, self.places, self.room = layout, places, room
         self.glyphs = layout.glyphs
 
-    def plain(self, text: str, style: str = "") -> Text:
+    def plain(self, text: str, style: str = "") -> drawing.Text:
         """Return *text* in *style*."""
-        from rich.text import Text
+        return drawing.Text(text, style)
 
-        return Text(text, style)
-
-    def branch(self, frame: Optional[Frame], rows: Sequence[Row], *, indent: int) -> Text:
+    def branch(self, frame: Optional[Frame], rows: Sequence[Row], *, indent: int) -> drawing.Text:
         """Return one frame of a tree, with the source and the library's part where rows end."""
-        from rich.text import Text
-
         margin = " " * indent
         narrow = Drawing(self.layout, self.places, room=max(self.room - indent, 20))
         lines = [narrow._frame(frame, "bold" if rows else "")] if frame is not None else []
@@ -219,21 +209,19 @@ class Drawing:
                 lines.append(self.plain(unlisted_callers(row), "italic"))
             elif frame is row.site:
                 lines += [*narrow._source(row), *narrow._library(row)]
-        return Text("\n").join([Text.assemble(margin, line) for line in lines])
+        return drawing.Text("\n").join([drawing.Text.assemble(margin, line) for line in lines])
 
-    def lines(self, row: Row) -> Text:
+    def lines(self, row: Row) -> drawing.Text:
         """Return what *row* stands for: site, source line, library frames and callers."""
-        from rich.text import Text
-
         if self.layout.query.by == "path" and self.layout.query.all_frames:
             lines = self._all_frames(row)
         else:
             lines = [self.site(row), *self._source(row), *self._library(row)]
             if self.layout.query.by == "path":
                 lines += self._callers(row)
-        return Text("\n").join(lines)
+        return drawing.Text("\n").join(lines)
 
-    def site(self, row: Row) -> Text:
+    def site(self, row: Row) -> drawing.Text:
         """Return the user's own place of *row*."""
         if row.site is None:
             return self.plain(self._nobody(row), "italic")
@@ -254,21 +242,17 @@ class Drawing:
             return unlisted_site(row)
         return "no frame left by --hide"
 
-    def _name(self, frame: Frame, text: Optional[str]) -> Text:
+    def _name(self, frame: Frame, text: Optional[str]) -> drawing.Text:
         return self.plain(text or self.places.place(frame), "bold")
 
-    def _frame(self, frame: Frame, style: str = "", *, indent: int = 0) -> Text:
-        from rich.text import Text
-
+    def _frame(self, frame: Frame, style: str = "", *, indent: int = 0) -> drawing.Text:
         place = self.places.place(frame)
         room = max(self.room - indent - len(place) - _GAP, 8)
         name = function_name(frame, room=room, ellipsis=self.glyphs.ellipsis)
         first, second = (place, name) if frame.file is not None else (name, place)
-        return Text.assemble((first, style), " " * _GAP, second)
+        return drawing.Text.assemble((first, style), " " * _GAP, second)
 
-    def _source(self, row: Row) -> list[Text]:
-        from rich.text import Text
-
+    def _source(self, row: Row) -> list[drawing.Text]:
         site = row.site
         if site is None or site.file is None or self.layout.query.by in _PLAIN:
             return []
@@ -281,9 +265,9 @@ class Drawing:
         if len(highlighted) > room:
             highlighted.truncate(room - 1)
             highlighted.append(self.glyphs.ellipsis)
-        return [Text.assemble((margin, "dim"), highlighted)]
+        return [drawing.Text.assemble((margin, "dim"), highlighted)]
 
-    def _library(self, row: Row) -> list[Text]:
+    def _library(self, row: Row) -> list[drawing.Text]:
         if self.layout.query.by in _PLAIN:
             return [] if row.amount.paths < 2 else [self.plain(plural(row.amount.paths, "path"), "dim")]
         more = f", and {row.amount.paths - 1:,} more" if row.amount.paths > 1 else ""
@@ -303,7 +287,7 @@ class Drawing:
         name = function_name(frame, room=room, ellipsis=self.glyphs.ellipsis)
         return f"{name} ({self.places.place(frame)})"
 
-    def _callers(self, row: Row) -> list[Text]:
+    def _callers(self, row: Row) -> list[drawing.Text]:
         at = next((n for n, frame in enumerate(row.frames) if frame is row.site), -1)
         frames = row.frames[at + 1 :]
         callers = [(frame, len(list(same))) for frame, same in groupby(frames)]
@@ -319,30 +303,25 @@ class Drawing:
             lines += [self._caller(*caller) for caller in callers[-_CALLERS_LAST:]]
         return [*lines, *self._unlisted(row)]
 
-    def _unlisted(self, row: Row) -> list[Text]:
+    def _unlisted(self, row: Row) -> list[drawing.Text]:
         # What the tool pruned are callers: further out than all that it listed of the path.
-        from rich.text import Text
 
         if not row.is_pruned or row.site is None:
             return []
-        return [Text.assemble((f"{self.glyphs.caller} ", "dim"), (unlisted_callers(row), "italic"))]
+        return [drawing.Text.assemble((f"{self.glyphs.caller} ", "dim"), (unlisted_callers(row), "italic"))]
 
-    def _caller(self, frame: Frame, times: int) -> Text:
-        from rich.text import Text
-
+    def _caller(self, frame: Frame, times: int) -> drawing.Text:
         repeated = f"  {times} times" if times > 1 else ""
         line = self._frame(frame, indent=2 + len(repeated))
-        return Text.assemble((f"{self.glyphs.caller} ", "dim"), line, (repeated, "dim"))
+        return drawing.Text.assemble((f"{self.glyphs.caller} ", "dim"), line, (repeated, "dim"))
 
-    def _all_frames(self, row: Row) -> list[Text]:
-        from rich.text import Text
-
-        lines: list[Text] = []
+    def _all_frames(self, row: Row) -> list[drawing.Text]:
+        lines: list[drawing.Text] = []
         for frame in row.frames:
             is_site = frame is row.site
             margin = f"{self.glyphs.caller} " if lines else ""
             place = (full_place(frame), "bold" if is_site else "")
-            lines.append(Text.assemble((margin, "dim"), place, " " * _GAP, full_function(frame)))
+            lines.append(drawing.Text.assemble((margin, "dim"), place, " " * _GAP, full_function(frame)))
             if is_site:
                 lines += self._source(row)
         return [*lines, *self._unlisted(row)] if lines else [self.site(row)]

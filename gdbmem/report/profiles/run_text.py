@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional, Protocol, Union
 
 from gdbmem.model.snapshot import HEAP_BYTES, PAGE_BYTES
+from gdbmem.report import drawing
 from gdbmem.report.console import print_table
 from gdbmem.report.profiles.stacked import Stacked
 from gdbmem.text import printable
@@ -13,7 +14,6 @@ from gdbmem.units import format_delta, format_duration, format_size
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 _NARROW = 64  # columns; in fewer names and places would be broken
 
@@ -71,10 +71,7 @@ def print_kept(records: Sequence[KeptRecord], console: Console, *, after_others:
 def _print_kept(
     records: Sequence[KeptRecord], title: str, columns: tuple[str, str], console: Console
 ) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column(title, overflow="fold")
     for name in (columns[0], "change", columns[1], "after", "hit"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -84,13 +81,13 @@ def _print_kept(
         total = record.total_bytes
         delta = None if total is None or former is None else total - former
         table.add_row(
-            Text(printable(record.name), "bold"),
+            drawing.Text(printable(record.name), "bold"),
             "?" if total is None else format_size(total),
             "" if delta is None else format_delta(delta),
             "?" if record.unused_bytes is None else format_size(record.unused_bytes),
             "" if record.seconds is None else format_duration(record.seconds),
             "" if record.hit is None else f"{record.hit:,}",
-            Text(_where(record)),
+            drawing.Text(_where(record)),
         )
         former = total if total is not None else former
     print_table(console, table)
@@ -98,8 +95,6 @@ def _print_kept(
 
 def print_snapshots(records: Sequence[Record], console: Console, *, unit: str = HEAP_BYTES) -> None:
     """Print one row a snapshot: its size in *unit*, change since the one before, and where the program stood."""
-    from rich.text import Text
-
     titles = ("name", "mapped" if unit == PAGE_BYTES else "heap", "change", "after", "hit")
     is_narrow = console.width < _NARROW
     table = Stacked(titles) if is_narrow else _columns(titles)
@@ -113,12 +108,12 @@ def print_snapshots(records: Sequence[Record], console: Console, *, unit: str = 
         style = "red" if delta and delta > 0 else "green" if delta and delta < 0 else ""
         after, hit = ("after ", "hit ") if is_narrow else ("", "")  # what the titles of columns would say
         table.add_row(
-            Text(printable(record.name), "bold"),
-            Text("?" if size_bytes is None else format_size(size_bytes)),
-            Text("" if delta is None else format_delta(delta), style),
-            Text("" if record.seconds is None else f"{after}{format_duration(record.seconds)}"),
-            Text("" if record.hit is None else f"{hit}{record.hit:,}"),
-            Text(_where(record, process=process)),
+            drawing.Text(printable(record.name), "bold"),
+            drawing.Text("?" if size_bytes is None else format_size(size_bytes)),
+            drawing.Text("" if delta is None else format_delta(delta), style),
+            drawing.Text("" if record.seconds is None else f"{after}{format_duration(record.seconds)}"),
+            drawing.Text("" if record.hit is None else f"{hit}{record.hit:,}"),
+            drawing.Text(_where(record, process=process)),
         )
         if size_bytes is not None:
             formers[process] = size_bytes
@@ -130,10 +125,8 @@ def _program(records: Sequence[Record]) -> Optional[int]:
     return next((one.process for one in records if one.process is not None and one.thread is not None), None)
 
 
-def _columns(titles: Sequence[str]) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+def _columns(titles: Sequence[str]) -> drawing.Table:
+    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column(titles[0], overflow="fold")
     for title in titles[1:]:
         table.add_column(title, justify="right", no_wrap=True)

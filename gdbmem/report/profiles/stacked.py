@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from gdbmem.report import drawing
+
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
-    from rich.text import Text
 
 _INDENT = 2
 _GAP = "  "
@@ -18,23 +19,21 @@ class Stacked:
 
     def __init__(self, titles: Sequence[str]) -> None:
         self._titles = titles
-        self._rows: list[tuple[list[Text], Text]] = []
+        self._rows: list[tuple[list[drawing.Text], drawing.Text]] = []
 
-    def add_row(self, *cells: Text) -> None:
+    def add_row(self, *cells: drawing.Text) -> None:
         """Add a row; the last of *cells* may have several lines."""
         *numbers, where = cells
         found = [_named(cell, title) for title, cell in zip(self._titles, numbers) if cell.plain.strip()]
         self._rows.append((found, where))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        from rich.padding import Padding
-
         for numbers, where in self._rows:
             if "\n" not in where.plain and _width([*numbers, where]) <= options.max_width:
                 yield from _lines([*numbers, where], options.max_width)
             else:
                 yield from _lines(numbers, options.max_width)
-                yield Padding(where, (0, 0, 0, _INDENT))
+                yield drawing.Padding(where, (0, 0, 0, _INDENT))
 
     @staticmethod
     def room(width: int) -> int:
@@ -42,11 +41,9 @@ class Stacked:
         return width - _INDENT
 
 
-def _named(cell: Text, title: str) -> Text:
+def _named(cell: drawing.Text, title: str) -> drawing.Text:
     """Return *cell* in one line, with what it counts where that is not clear."""
-    from rich.text import Text
-
-    text = Text(" ").join(cell.split("\n"))
+    text = drawing.Text(" ").join(cell.split("\n"))
     if text.plain in ("1", "+1", "-1") and title == "blocks":
         text.append(" block")
     elif title == "blocks" or (title == "of before" and text.plain.endswith("%")):
@@ -54,18 +51,16 @@ def _named(cell: Text, title: str) -> Text:
     return text
 
 
-def _width(parts: Sequence[Text]) -> int:
+def _width(parts: Sequence[drawing.Text]) -> int:
     return sum(map(len, parts)) + len(_GAP) * (len(parts) - 1)
 
 
-def _lines(parts: Sequence[Text], width: int) -> Iterator[Text]:
+def _lines(parts: Sequence[drawing.Text], width: int) -> Iterator[drawing.Text]:
     """Yield *parts* in as many lines as they need, none of them broken."""
-    from rich.text import Text
-
-    line: list[Text] = []
+    line: list[drawing.Text] = []
     for part in parts:
         if line and _width([*line, part]) > width:
-            yield Text(_GAP).join(line)
+            yield drawing.Text(_GAP).join(line)
             line = []
         line.append(part)
-    yield Text(_GAP).join(line)
+    yield drawing.Text(_GAP).join(line)

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from gdbmem.analysis.profiles.timeline import Column, columns_of
 from gdbmem.model.snapshot import Profile
+from gdbmem.report import drawing
 from gdbmem.report.console import Glyphs, glyphs_for
 from gdbmem.units import format_duration, format_size
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text
 
 _HEIGHT = 8
 _WIDEST = 100
@@ -77,10 +77,8 @@ def _count(number: float) -> str:
     return f"{number:,.0f}"
 
 
-def _row(columns: list[Column], row: int, top_bytes: int, label: str, glyphs: Glyphs) -> Text:
-    from rich.text import Text
-
-    text = Text.assemble((label, "dim"), f" {glyphs.bar}")
+def _row(columns: list[Column], row: int, top_bytes: int, label: str, glyphs: Glyphs) -> drawing.Text:
+    text = drawing.Text.assemble((label, "dim"), f" {glyphs.bar}")
     for column in columns:
         level = 8 * (column.total_bytes * _HEIGHT / top_bytes - (row - 1))
         heap = 8 * (column.heap_bytes * _HEIGHT / top_bytes - (row - 1))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gdbmem.model.comparison import Comparison, Difference
 from gdbmem.model.verdict import Verdict
+from gdbmem.report import drawing
 from gdbmem.report.console import columns_that_fit, print_sentence, print_table
 from gdbmem.report.document import head, to_json
 from gdbmem.report.series.series_json import verdict_json
@@ -24,19 +25,16 @@ Judged = Sequence[tuple[str, Verdict]]  # run's name, its verdict
 
 def print_comparison(comparison: Comparison, judged: Judged, console: Console) -> None:
     """Print the verdicts of the runs, then the differences."""
-    from rich.table import Table
-    from rich.text import Text
-
     for name, verdict in judged:
         print_sentence(console, f"{printable(name)}: {headline(verdict)}: {verdict.evidence}")
     headings = ["", "first", "second", "difference", "interval", ""]
     rows = [_cells(row) for row in comparison.differences]
     shown = columns_that_fit([headings, *rows], console.width, give_up=(4, 1, 2))
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in shown:
         table.add_column(headings[column], justify="right" if column else "left", no_wrap=True)
     for cells in rows:
-        table.add_row(*(Text(cells[column]) for column in shown))
+        table.add_row(*(drawing.Text(cells[column]) for column in shown))
     console.print()
     print_table(console, table)
     console.print()

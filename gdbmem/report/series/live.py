@@ -5,21 +5,19 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 from gdbmem.analysis.series.statistics import thinned
 from gdbmem.linux.monitoring.tree import Look
 from gdbmem.model.series import TREE, Mark, ProcessSample, SeriesLine
+from gdbmem.report import drawing
 from gdbmem.report.console import columns_that_fit
 from gdbmem.report.series.keyboard import Keyboard, in_foreground
 from gdbmem.report.series.latest import Latest
 from gdbmem.report.series.plain_view import describe
+from gdbmem.report.series.series_text import draw_course
 from gdbmem.text import printable
 from gdbmem.units import format_duration, format_size
-
-if TYPE_CHECKING:
-    from rich.console import Console, Group
-    from rich.text import Text
 
 _KEEP_POINTS = 2000
 _KEYS = {"q": "quit", "m": "mark", "p": "pause", " ": "pause", "\x03": "quit"}
@@ -33,9 +31,7 @@ class LiveView:
 
     shows_glances = True  # each is a point of the chart
 
-    def __init__(self, console: Console, title: str) -> None:
-        from rich.live import Live
-
+    def __init__(self, console: drawing.Console, title: str) -> None:
         self._console = console
         self._title = printable(title)
         self._points: dict[str, list[tuple[float, float]]] = {"pss_bytes": [], "rss_bytes": []}
@@ -46,7 +42,7 @@ class LiveView:
         self._drawn = 0.0
         self._look: Optional[Look] = None
         self._keyboard = Keyboard()
-        self._live = Live(console=console, auto_refresh=False, transient=True, screen=False)
+        self._live = drawing.Live(console=console, auto_refresh=False, transient=True, screen=False)
 
     def __enter__(self) -> LiveView:
         self._keyboard.__enter__()
@@ -81,11 +77,8 @@ class LiveView:
         self._console.width, self._console.height = size
         self._live.update(self.picture(*size), refresh=True)
 
-    def picture(self, width: int, height: int) -> Group:
+    def picture(self, width: int, height: int) -> drawing.Group:
         """Return what fits into *width* by *height* characters."""
-        from rich.console import Group
-        from rich.text import Text
-
         parts: list[Any] = [_one_line(self._status(), width, "bold")]
         alive = sum(line.gone is None for line in self._latest.lines.values())
         rows = min(max(height // 3, 4), 10, alive + 2)  # the chart has what the table doesn't need
@@ -93,13 +86,11 @@ class LiveView:
             width >= _NARROWEST and height > rows + 2
         ):  # else what doesn't fit would scroll away, picture by picture
             chart = self._chart(width, height - rows - 4)
-            parts += [Text.from_ansi(chart, no_wrap=True)] if chart else []
+            parts += [drawing.Text.from_ansi(chart, no_wrap=True)] if chart else []
             parts += [self._table(rows - 1, width), _one_line(self._footer(), width, "dim")]
-        return Group(*parts)
+        return drawing.Group(*parts)
 
     def _chart(self, width: int, height: int) -> str:
-        from gdbmem.report.series.series_text import draw_course
-
         points = self._points["pss_bytes"] if len(self._latest.lines) > 1 else self._points["rss_bytes"]
         if len(points) < 2 or height < _LOWEST_CHART:
             return ""
@@ -117,21 +108,18 @@ class LiveView:
         return f"{paused}{self._title}  {format_duration(look.t)}  {describe(total, look.alive)}"
 
     def _table(self, rows: int, width: int) -> Any:
-        from rich.table import Table
-        from rich.text import Text
-
         headings = ["process", "pid", "RSS", "PSS", "USS", "threads"]
         alive = [line for line in self._latest.lines.values() if line.gone is None]
         alive.sort(key=lambda line: -(self._latest.readings.get(line.number, ProcessSample()).rss_bytes or 0))
         cells = [self._cells(line) for line in alive[:rows]]
         shown = columns_that_fit([headings, *cells], width, give_up=(5, 4, 1, 2), shortest=8)
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         table.add_column(headings[0])  # the only one that may be made narrower
         for column in shown[1:]:
             table.add_column(headings[column], justify="right", no_wrap=True)
         for row in cells:
-            name = Text(row[0], no_wrap=True, overflow="ellipsis")
-            table.add_row(name, *(Text(row[column]) for column in shown[1:]))
+            name = drawing.Text(row[0], no_wrap=True, overflow="ellipsis")
+            table.add_row(name, *(drawing.Text(row[column]) for column in shown[1:]))
         return table
 
     def _cells(self, line: SeriesLine) -> list[str]:
@@ -165,9 +153,7 @@ class LiveView:
         return wish
 
 
-def _one_line(text: str, width: int, style: str) -> Text:
-    from rich.text import Text
-
-    line = Text(text, style=style)
+def _one_line(text: str, width: int, style: str) -> drawing.Text:
+    line = drawing.Text(text, style=style)
     line.truncate(width, overflow="ellipsis")
     return line

@@ -11,6 +11,7 @@ from gdbmem.analysis.series.resolution import seconds_to_resolve
 from gdbmem.model.series import Mark
 from gdbmem.model.series_summary import CgroupSummary, LineSummary, SeriesSummary, Spike
 from gdbmem.model.verdict import Slope, Verdict
+from gdbmem.report import drawing
 from gdbmem.report.console import columns_that_fit, glyphs_for, print_sentence, print_table
 from gdbmem.report.notices import print_notices
 from gdbmem.report.series.series_plot import time_ticks
@@ -198,9 +199,6 @@ def _heading(summary: SeriesSummary) -> str:
 
 
 def _print_lines(lines: Sequence[LineSummary], console: Console) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
     name = METRIC_NAMES[lines[0].metric]
     headings = ["process", "pid", f"{name} first", "last", "peak", "change", "private dirty", "threads"]
     ranked = sorted(
@@ -208,13 +206,13 @@ def _print_lines(lines: Sequence[LineSummary], console: Console) -> None:
     )
     rows = [_cells(row) for row in ranked[:_MOST_ROWS]]
     shown = columns_that_fit([headings, *rows], console.width, give_up=(7, 6, 2, 4, 1), shortest=8)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(headings[0])  # the only one that may be made narrower: a number that is cut is none
     for column in shown[1:]:
         table.add_column(headings[column], justify="right", no_wrap=True)
     for cells in rows:
-        first = Text(cells[0], no_wrap=True, overflow="ellipsis")
-        table.add_row(first, *(Text(cells[column]) for column in shown[1:]))
+        first = drawing.Text(cells[0], no_wrap=True, overflow="ellipsis")
+        table.add_row(first, *(drawing.Text(cells[column]) for column in shown[1:]))
     console.print()
     print_table(console, table)
     if len(lines) > len(rows):
@@ -253,15 +251,15 @@ def print_course(
     times: Sequence[float], values: Sequence[float], console: Console, *, marks: Sequence[Mark] = ()
 ) -> None:
     """Print *values* over *times* as a chart."""
-    from rich.text import Text
-
     if len(times) < 2:
         return
     # All of a terminal's width, and of its height what the report doesn't need.
     height = min(max(console.height - _ROWS_OF_REPORT, _LOWEST), _HIGHEST) if console.is_terminal else _LOWEST
     width = console.width if console.is_terminal else min(console.width, 100)
     console.print(
-        Text.from_ansi(draw_course(times, values, width, height, marks=marks, color=not console.no_color))
+        drawing.Text.from_ansi(
+            draw_course(times, values, width, height, marks=marks, color=not console.no_color)
+        )
     )
 
 

@@ -6,13 +6,14 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from gdbmem.model.function_profile import FunctionProfile, LineProfile
+from gdbmem.report import drawing
+from gdbmem.report.document import head, to_json
 from gdbmem.report.steps.steps import noun
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_size
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text
 
     from gdbmem.report.source import SourceLines
 
@@ -21,13 +22,11 @@ _FURTHEST_GAP = 12  # lines without code that are shown between two with code
 
 def print_function(profile: FunctionProfile, console: Console, sources: SourceLines) -> None:
     """Print the table of *profile*, with the source of the whole function."""
-    from gdbmem.report.drawing import Table, Text
-
     name = PurePath(profile.file).name if profile.file else "no source known"
     heading = f"{profile.function}  {name}  {plural(profile.calls, 'call')}"
-    console.print(Text(printable(heading), "bold"))
+    console.print(drawing.Text(printable(heading), "bold"))
     # The source takes what the numbers leave.
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", expand=True)
+    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", expand=True)
     for title in ("line", "hits", noun(profile.source), "per hit", "total after"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("source", no_wrap=True, overflow="ellipsis", ratio=1)
@@ -35,7 +34,7 @@ def print_function(profile: FunctionProfile, console: Console, sources: SourceLi
         table.add_row(str(number), *_cells(line), _source(profile, number, sources))
     console.print(table)
     for remark in remarks(profile):
-        console.print(Text(remark, "dim"))
+        console.print(drawing.Text(remark, "dim"))
 
 
 def remarks(profile: FunctionProfile) -> list[str]:
@@ -87,32 +86,30 @@ def _rows(profile: FunctionProfile) -> list[tuple[int, LineProfile | None]]:
     return rows
 
 
-def _cells(line: LineProfile | None) -> list[Text]:
-    from gdbmem.report.drawing import Text
-
+def _cells(line: LineProfile | None) -> list[drawing.Text]:
     if line is None or not (line.hits or line.delta_bytes):
-        return [Text("")] * 4
+        return [drawing.Text("")] * 4
     style = "red" if line.delta_bytes > 0 else "green" if line.delta_bytes < 0 else "dim"
     mark = "~" if line.shared_hits else ""
     return [
-        Text(f"{line.hits:,}"),
-        Text(f"{mark}{format_delta(line.delta_bytes)}", style),
-        Text(f"{mark}{format_delta(round(line.delta_bytes / line.hits))}" if line.hits else "", style),
-        Text("" if line.total_bytes is None else format_size(line.total_bytes)),
+        drawing.Text(f"{line.hits:,}"),
+        drawing.Text(f"{mark}{format_delta(line.delta_bytes)}", style),
+        drawing.Text(
+            f"{mark}{format_delta(round(line.delta_bytes / line.hits))}" if line.hits else "", style
+        ),
+        drawing.Text("" if line.total_bytes is None else format_size(line.total_bytes)),
     ]
 
 
-def _source(profile: FunctionProfile, number: int, sources: SourceLines) -> Text:
-    from gdbmem.report.drawing import Text
-
+def _source(profile: FunctionProfile, number: int, sources: SourceLines) -> drawing.Text:
     text = sources.line(profile.file, number)
-    return Text("") if text is None or profile.file is None else sources.highlighted(profile.file, text)
+    return (
+        drawing.Text("") if text is None or profile.file is None else sources.highlighted(profile.file, text)
+    )
 
 
 def function_json(profile: FunctionProfile, sources: SourceLines) -> str:
     """Return *profile* as ``kind=function``."""
-    from gdbmem.report.document import head, to_json
-
     document = {
         **head("function", ()),
         "function": profile.function,

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gdbmem.model.growth import KernelRequests
+from gdbmem.report import drawing
 from gdbmem.report.console import print_sentence
+from gdbmem.report.document import head, to_json
 from gdbmem.report.profiles.path_text import path_text
 from gdbmem.text import plural
 from gdbmem.units import format_delta, format_duration
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text
 
     from gdbmem.report.source import SourceLines
 
@@ -21,9 +22,7 @@ _TELLING = 50  # requests; with fewer, starting and ending weigh more than they 
 
 def print_growth(growth: KernelRequests, console: Console, sources: SourceLines, *, top: int) -> None:
     """Print the *top* paths of *growth*, each at the user's own line, and what recording cost."""
-    from gdbmem.report.drawing import Table, Text
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for title in ("mapped", "resident", "calls"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("by", no_wrap=True)
@@ -31,13 +30,13 @@ def print_growth(growth: KernelRequests, console: Console, sources: SourceLines,
     for path in growth.paths[:top]:
         by = path.call if path.thread == 1 else f"{path.call}, thread {path.thread}"
         resident = _delta(path.resident_bytes, "" if path.resident_is_exact else "~")
-        mapped = Text("?", "dim") if path.is_unknown else _delta(path.mapped_bytes)
+        mapped = drawing.Text("?", "dim") if path.is_unknown else _delta(path.mapped_bytes)
         table.add_row(mapped, resident, f"{path.calls:,}", by, path_text(path.frames, sources))
     if growth.paths:
         console.print(table)
     rest = len(growth.paths) - top
     if rest > 0:
-        console.print(Text(f"{plural(rest, 'path')} more; --top N lists more", "dim"))
+        console.print(drawing.Text(f"{plural(rest, 'path')} more; --top N lists more", "dim"))
     for line in summary(growth):
         print_sentence(console, line)
 
@@ -71,18 +70,14 @@ def summary(growth: KernelRequests) -> list[str]:
     return lines
 
 
-def _delta(size_bytes: int, mark: str = "") -> Text:
-    from gdbmem.report.drawing import Text
-
-    return Text(
+def _delta(size_bytes: int, mark: str = "") -> drawing.Text:
+    return drawing.Text(
         mark + format_delta(size_bytes), "red" if size_bytes > 0 else "green" if size_bytes < 0 else "dim"
     )
 
 
 def growth_json(growth: KernelRequests) -> str:
     """Return *growth* as ``kind=growth``."""
-    from gdbmem.report.document import head, to_json
-
     document = {
         **head("growth", ()),
         "total_bytes": growth.mapped_bytes,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Optional
 from gdbmem.analysis.step_changes import StepChange, known_bytes
 from gdbmem.analysis.steps import StepSum
 from gdbmem.errors import InputError
+from gdbmem.report import drawing
 from gdbmem.report.console import print_sentence
 from gdbmem.report.document import FORMAT_VERSION, head, to_json
 from gdbmem.report.steps.steps import place_of_sum
@@ -74,12 +75,10 @@ def print_changes(
     sentence: str, rows: Sequence[StepChange], console: Console, sources: SourceLines, top: Optional[int]
 ) -> None:
     """Print *sentence*, then the *top* lines with what they did in each recording."""
-    from rich.table import Table
-
     print_sentence(console, sentence, "bold")
     if not rows:
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for title in ("difference", "before", "now", "steps before", "now"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("where", overflow="fold")

@@ -8,13 +8,15 @@ from dataclasses import asdict
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Optional
 
+from gdbmem.analysis.steps import total_bytes
 from gdbmem.model.step import SHARED, Step
+from gdbmem.report import drawing
+from gdbmem.report.document import head, to_json
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text
 
     from gdbmem.analysis.steps import StepSum
     from gdbmem.report.source import SourceLines
@@ -116,9 +118,7 @@ def print_sums(
     by: str = "line",
 ) -> None:
     """Print one row for each of *sums* (some of them, perhaps) and the total over *steps*."""
-    from gdbmem.report.drawing import Table, Text
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     others = any(one.others_bytes for one in sums)
     heaps = any(one.heap_bytes is not None for one in sums) and noun(steps[-1].source) != "heap"
     titles = [noun(steps[-1].source), *(["others"] if others else []), *(["malloc"] if heaps else [])]
@@ -128,25 +128,27 @@ def print_sums(
     table.add_column("where", overflow="fold")
     for one in sums:
         mark = "≈" if one.inexact_hits else _doubt(one.doubtful_hits > 0)
-        cells = [Text("?", "dim") if one.is_unknown else _delta(one.delta_bytes, mark)]
+        cells = [drawing.Text("?", "dim") if one.is_unknown else _delta(one.delta_bytes, mark)]
         cells += [_delta(one.others_bytes)] if others else []
-        cells += [Text("" if one.heap_bytes is None else format_delta(one.heap_bytes))] if heaps else []
+        cells += (
+            [drawing.Text("" if one.heap_bytes is None else format_delta(one.heap_bytes))] if heaps else []
+        )
         table.add_row(*cells, f"{one.hits:,}", place_of_sum(one, sources))
     console.print(table)
-    console.print(Text(_total(steps), "bold"))
+    console.print(drawing.Text(_total(steps), "bold"))
     unknown = sum(one.unknown_hits for one in sums)
     if unknown:
-        console.print(Text(f"{plural(unknown, 'step')} of unknown size: the process had gone", "dim"))
+        console.print(drawing.Text(f"{plural(unknown, 'step')} of unknown size: the process had gone", "dim"))
     doubtful = sum(step.is_doubtful for step in steps)
     if doubtful:
-        console.print(Text(f"~ {plural(doubtful, 'step')} that other threads may have had a part in", "dim"))
+        console.print(
+            drawing.Text(f"~ {plural(doubtful, 'step')} that other threads may have had a part in", "dim")
+        )
     for text in _inexact(steps):
-        console.print(Text(text, "dim"))
+        console.print(drawing.Text(text, "dim"))
 
 
 def _total(steps: Sequence[Step]) -> str:
-    from gdbmem.analysis.steps import total_bytes
-
     doubt = sum(step.is_doubtful for step in steps)
     text = f"{_doubt(doubt > 0)}{format_delta(total_bytes(steps))} in {plural(len(steps), 'step')}"
     others = sum(step.others_bytes or 0 for step in steps)
@@ -165,24 +167,20 @@ def _inexact(steps: Sequence[Step]) -> list[str]:
     return [f"{plural(count, 'step')} not exact: {printable(reason)}" for reason, count in counts.items()]
 
 
-def _delta(size_bytes: int, mark: str = "") -> Text:
-    from gdbmem.report.drawing import Text
-
-    return Text(
+def _delta(size_bytes: int, mark: str = "") -> drawing.Text:
+    return drawing.Text(
         mark + format_delta(size_bytes), "red" if size_bytes > 0 else "green" if size_bytes < 0 else "dim"
     )
 
 
-def place_of_sum(one: StepSum, sources: SourceLines) -> Text:
+def place_of_sum(one: StepSum, sources: SourceLines) -> drawing.Text:
     """Return where the steps of *one* began, with the source line."""
-    from gdbmem.report.drawing import Text
-
     if one.thread is not None:
-        return Text(f"thread {one.thread}")
+        return drawing.Text(f"thread {one.thread}")
     name = PurePath(one.file).name if one.file else "no source known"
     if one.line is not None:
         name += f":{one.line}"
-    text = Text(printable(name), "bold")
+    text = drawing.Text(printable(name), "bold")
     if one.function:
         text.append(f"  {printable(one.function)}", "")
     line = sources.line(one.file, one.line)
@@ -194,9 +192,6 @@ def place_of_sum(one: StepSum, sources: SourceLines) -> Text:
 
 def steps_json(steps: Sequence[Step], sums: Optional[Sequence[StepSum]] = None, *, by: str = "line") -> str:
     """Return *steps* as ``kind=steps``, with the sums of a report where they are given."""
-    from gdbmem.analysis.steps import total_bytes
-    from gdbmem.report.document import head, to_json
-
     document = {**head("steps", ()), "total_bytes": total_bytes(steps)}
     if sums is not None:
         document["by"] = by
