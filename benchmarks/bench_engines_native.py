@@ -21,7 +21,8 @@ from gdbmem.launch.job import Job
 from gdbmem.launch.program import find_program
 from gdbmem.launch.unattended import play_recipe
 from gdbmem.recipes.reader import load_recipe
-from gdbmem.setup.gdb_python import ensure_private_folder, find_gdb
+from gdbmem.setup.gdb_packages import ensure_private_folder
+from gdbmem.setup.gdb_python import find_gdb
 
 TITLE = "A recipe at native speed"
 SOURCE = Path(__file__).parents[1] / "examples" / "decoder"

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.racing import Row
-from gdbmem.setup.gdb_python import ensure_private_folder, loader_file
+from gdbmem.setup.gdb_packages import ensure_private_folder
+from gdbmem.setup.gdb_python import loader_file
 
 TITLE = "memwatch: stepping with accounts, functions, growth"
 PROGRAMS = Path(__file__).parents[1] / "tests" / "programs"

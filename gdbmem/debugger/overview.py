@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import gdb
 
 from gdbmem.debugger.command import Command
+from gdbmem.report.messages import explain_message
 
 if TYPE_CHECKING:
     import argparse
@@ -25,6 +26,5 @@ class OverviewCommand(Command):
         if args.name is None:
             gdb.execute("help gdbmem")
             return
-        from gdbmem.report.messages import explain_message
 
         gdb.write(explain_message(args.name))

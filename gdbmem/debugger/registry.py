@@ -38,7 +38,7 @@ DIFF = Declared(
         "massif-diff",
         "memdiff",
     ),
-    implementation="snapshots.snapshots:DiffCommand",
+    implementation="snapshots.listing:DiffCommand",
     category=gdb.COMMAND_DATA,
     completer=None,
     text="""\
@@ -71,7 +71,7 @@ LIST = Declared(
         "massif-list",
         "memlist",
     ),
-    implementation="snapshots.snapshots:ListCommand",
+    implementation="snapshots.listing:ListCommand",
     category=gdb.COMMAND_DATA,
     completer=None,
     text="""\
@@ -110,7 +110,7 @@ Example:
 
 ALL = Declared(
     names=("massif-all",),
-    implementation="snapshots.snapshots:AllCommand",
+    implementation="snapshots.listing:AllCommand",
     category=gdb.COMMAND_DATA,
     completer=None,
     text="""\

@@ -6,25 +6,22 @@ import atexit
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 import gdb
 
-from gdbmem.debugger.command import say, warn
+from gdbmem.debugger.command import say
 from gdbmem.debugger.execution import executions
 from gdbmem.debugger.hooks import execute_despite_hooks
 from gdbmem.debugger.launched.shown_arguments import ShownArguments, one_line
 from gdbmem.debugger.location import program_file, program_runs, real_pid
+from gdbmem.debugger.native.native_program import NativeProgram
 from gdbmem.debugger.target import valgrind_tool
 from gdbmem.engines.engine import no_snapshots, table
 from gdbmem.errors import TargetError, ToolError
 from gdbmem.launch.messages import (
-    AskAttached,
     AskFate,
     AskInterrupts,
-    AskNative,
-    AskTarget,
-    AttachedPlan,
     Done,
     Fate,
     GiveKeyboard,
@@ -34,11 +31,9 @@ from gdbmem.launch.messages import (
     Restart,
     ValgrindTarget,
 )
-from gdbmem.launch.protocol import ATTACHED, ENVIRONMENT, NATIVE, Answer, Wire
+from gdbmem.launch.protocol import ENVIRONMENT, Answer, Wire
+from gdbmem.launch.runtime_folder import runtime_folder
 from gdbmem.runs.run import Run, current_folder, open_run
-
-if TYPE_CHECKING:
-    from gdbmem.debugger.native.native_program import NativeProgram
 
 _LOOK_SECONDS = 0.1  # at most, between Ctrl-C and its effect
 _ASKED_UNDER_VALGRIND = ("massif", "memcheck")
@@ -152,18 +147,6 @@ class Session:
         number = gdb.convenience_variable("_exitsignal")
         return None if number is None else 128 + int(number)
 
-    def connect(self) -> None:
-        """Connect gdb to the valgrind that the launcher has waiting, or start the program natively."""
-        if ATTACHED in os.environ:
-            from gdbmem.debugger.native.attached import connect
-
-            connect(self.ask(AskAttached(), AttachedPlan))
-            return
-        if NATIVE in os.environ:
-            self._start(self.ask(AskNative(), NativePlan))
-            return
-        self.join(self.ask(AskTarget(), ValgrindTarget))
-
     def restart(self, arguments: Optional[list[str]]) -> None:
         """Let the launcher end this valgrind, start a fresh one, and connect to that."""
         # Only where it is another one: gdb tells of the switch with the program's name as it is, escapes and all.
@@ -191,10 +174,8 @@ class Session:
         self._exited, self.farewell = False, ""
         self._keyboard = False if target.own_terminal else None
 
-    def _start(self, plan: NativePlan) -> None:
+    def start(self, plan: NativePlan) -> None:
         """Start the program as *plan* says, stopped before its first instruction."""
-        from gdbmem.debugger.native.native_program import NativeProgram
-
         self.native = NativeProgram(plan.engine, plan.library, plan.prefix, plan.began)
         gdb.execute(f"set exec-wrapper {one_line(plan.wrapper)}", to_string=True)
         if plan.folder:
@@ -220,35 +201,13 @@ class Session:
         living = (known.num for known in gdb.inferiors() if known.pid)
         return self._inferior if self._inferior in living else None
 
-    def notice_end(self) -> None:
-        """Before each prompt: when the program has gone since the last one, say what became of it."""
+    def has_lost_program(self) -> bool:
+        """Tell, once, that the program to which this gdb was connected has gone."""
         if self.lives_in is not None:
             self.farewell = ""
-            return
-        if not self._connected:
-            return
-        self._connected = False
-        if self.farewell:
-            say(self.farewell)
-            return
-        try:
-            fate = self.fate()
-            if fate.next:
-                self.follow(fate.next)
-                say("The program has executed another, which is stopped before its first instruction.")
-                return
-        except (ToolError, gdb.error) as error:
-            warn(str(error))
-            return
-        if fate.sentence:
-            warn(fate.sentence)
-        elif fate.status is not None:
-            say(f"The program ended with status {fate.status}; 'run' starts it again.")
-
-    def follow(self, program: str) -> None:
-        """Connect to the program that took this one's place; *program* is a plain path to it."""
-        gdb.execute(f"file {program}", to_string=True)
-        self.connect()
+            return False
+        was_connected, self._connected = self._connected, False
+        return was_connected
 
     def forget_snapshots(self) -> None:
         """The next snapshot has no predecessor in this process."""
@@ -302,8 +261,6 @@ class Session:
     def link(self) -> str:
         """A path to the run folder that holds no blank: massif's monitor commands split at blanks."""
         if self._link is None:
-            from gdbmem.launch.runtime_folder import runtime_folder
-
             holder = runtime_folder(self.run.folder)
             self._link = str(holder.__enter__() / "run")
             atexit.register(holder.__exit__, None, None, None)

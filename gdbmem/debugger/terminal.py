@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import gdb
 
+from gdbmem.report.console import make_console
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -17,8 +19,6 @@ def console_on(stream: TextIO) -> Console:
 
     gdb's `set width`, `set style enabled`, NO_COLOR and a dumb terminal are respected.
     """
-    from gdbmem.report.console import make_console
-
     to_terminal = stream is sys.stdout and os.isatty(1)
     able = os.environ.get("TERM", "dumb") != "dumb" and not os.environ.get("NO_COLOR")
     color = to_terminal and able and bool(_parameter("style enabled"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional
 
+from gdbmem.analysis.profiles.holding import find_holdings
 from gdbmem.errors import InputError
 from gdbmem.model.containers import Survey
 from gdbmem.report.containers.containers import read_survey
@@ -34,7 +35,6 @@ def holdings(run: Run, chosen: Sequence[SnapshotRecord], diff: Diff, query: Quer
     between = [one for one in kept[first : last + 1] if one.place == kept[last].place]
     if len(between) > _MOST_SURVEYS:
         between = [between[0], between[-1]]
-    from gdbmem.analysis.profiles.holding import find_holdings
 
     try:
         surveys = [_read(run, one) for one in between]

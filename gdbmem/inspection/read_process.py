@@ -22,6 +22,7 @@ from gdbmem.inspection.libc_facts import libc_facts
 from gdbmem.inspection.linked_allocators import find_linked_in
 from gdbmem.inspection.process_maps import read_maps, read_smaps
 from gdbmem.inspection.vector_slack import AT_PROMPT, WHEN_STILL, add_unused_in_vectors
+from gdbmem.linux.corefile import CoreFile
 from gdbmem.linux.elf import Image, images
 from gdbmem.linux.holding.ptrace import HeldThread
 from gdbmem.linux.maps import Mapping
@@ -83,8 +84,6 @@ def explain_core(
     *program* is the file that left the core, where it isn't at its old place any more. Raises InputError
     where *path* is no core, or *program* another program.
     """
-    from gdbmem.linux.corefile import CoreFile
-
     core = CoreFile(path, program)
     mappings = core.mappings()
     threads = [

@@ -17,6 +17,7 @@ from typing import Any, Callable, Optional
 
 from gdbmem import __version__
 from gdbmem.errors import GdbmemError, TargetError, ToolError
+from gdbmem.formats.opening import open_profile
 from gdbmem.launch.call_lock import NAME as CALLS
 from gdbmem.launch.child import Child
 from gdbmem.launch.doorkeeper import Doorkeeper
@@ -48,13 +49,14 @@ from gdbmem.linux.terminal_modes import TerminalModes
 from gdbmem.runs.process_runs import run_for_process
 from gdbmem.runs.run import BINARIES, Run, SnapshotRecord, current_folder
 from gdbmem.setup.gdb_call import gdb_call
-from gdbmem.setup.gdb_python import ensure_private_folder, loader_file
+from gdbmem.setup.gdb_packages import ensure_private_folder
+from gdbmem.setup.gdb_python import loader_file
 from gdbmem.symbols.sysroot import Sysroot, names_files_of_others, open_sysroot
 from gdbmem.text import plural, printable
 
 _SNAPPING = ("massif", "memcheck", "helgrind")  # valgrind's tools that write the heap when they are asked
 SNAP_SECONDS = 120.0  # gdb reads the symbols of a browser meanwhile
-_SNAP = gdb_call("native.attached", "snap()")
+_SNAP = gdb_call("native.one_snapshot", "snap()")
 
 
 @dataclass(frozen=True)
@@ -433,8 +435,6 @@ def _refuse_tool(valgrind: RunningValgrind) -> None:
 def _by_vgdb(
     target: AttachTarget, valgrind: RunningValgrind, run: Run, name: Optional[str]
 ) -> tuple[SnapshotRecord, float]:
-    from gdbmem.formats.opening import open_profile
-
     command = "detailed_snapshot" if valgrind.tool == "massif" else "xtmemory"
     name_there = "snapshot.ms"  # with that ending an execution tree comes in massif's format, which names inlined calls
     file = run.next_file(valgrind.tool)

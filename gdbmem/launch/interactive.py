@@ -17,7 +17,8 @@ from gdbmem.launch.whole_run import show_whole_run
 from gdbmem.runs.operand import histories
 from gdbmem.runs.run import Run
 from gdbmem.setup.gdb_call import gdb_call
-from gdbmem.setup.gdb_python import ensure_private_folder, loader_file
+from gdbmem.setup.gdb_packages import ensure_private_folder
+from gdbmem.setup.gdb_python import loader_file
 from gdbmem.text import plural, printable
 
 if TYPE_CHECKING:

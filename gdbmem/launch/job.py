@@ -27,6 +27,7 @@ from gdbmem.launch.native import (
     refuse_unsuitable,
 )
 from gdbmem.launch.program import Program
+from gdbmem.launch.protocol import ENVIRONMENT, NEWLINE
 from gdbmem.launch.runtime_folder import runtime_folder
 from gdbmem.launch.sentinel import Sentinel
 from gdbmem.launch.spontaneous_dumps import collect_own_dumps
@@ -217,8 +218,6 @@ def _write_order(run: Run, job: Job, command: Sequence[str]) -> None:
 
 def gdb_environment(launch: Launch) -> dict[str, str]:
     """Return gdb's environment: ours, and where the launcher listens."""
-    from gdbmem.launch.protocol import ENVIRONMENT, NEWLINE
-
     found = {**os.environ, ENVIRONMENT: str(launch.supervisor.socket_path), NEWLINE: "\n"}
     return native_environment(found) if launch.job.is_native else found
 

@@ -41,12 +41,11 @@ from gdbmem.launch.protocol import Wire
 from gdbmem.launch.sentinel import Sentinel
 from gdbmem.launch.terminal import OwnTerminal
 from gdbmem.linux.living import living_thread
+from gdbmem.linux.terminal_modes import TerminalModes
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
     from inotify_simple import INotify
-
-    from gdbmem.linux.terminal_modes import TerminalModes
 
 READY_SECONDS = 300.0  # reading the debug information of a very large program takes minutes
 TERM_PAUSES = (0.1, 0.2, 0.4, 0.8, 1.5, 2.0)  # between one SIGTERM and the next, in seconds
@@ -420,8 +419,6 @@ def _end_pids(pids: set[int]) -> None:
 def saved_terminal() -> Iterator[Optional[TerminalModes]]:
     """Put the terminal's modes back at the end: a gdb that was killed leaves it without echo. Yield them."""
     import termios
-
-    from gdbmem.linux.terminal_modes import TerminalModes
 
     modes = None
     with contextlib.suppress(termios.error, OSError):

@@ -32,7 +32,8 @@ from gdbmem.launch.supervisor import Interrupted
 from gdbmem.recipes.recipe import Recipe
 from gdbmem.runs.run import Run
 from gdbmem.setup.gdb_call import gdb_call
-from gdbmem.setup.gdb_python import ensure_private_folder, loader_file
+from gdbmem.setup.gdb_packages import ensure_private_folder
+from gdbmem.setup.gdb_python import loader_file
 from gdbmem.text import plural, printable
 from gdbmem.units import format_duration
 

@@ -7,11 +7,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional, TextIO
 
+from gdbmem.analysis.profiles.query import Query
 from gdbmem.engines import heaptrack
 from gdbmem.engines.engine import table
 from gdbmem.errors import GdbmemError, Notice
+from gdbmem.formats.opening import OpenOptions, open_profile
+from gdbmem.report.console import make_console, print_sentence
+from gdbmem.report.profiles.profile_text import print_sites
+from gdbmem.runs.operand import load_from_profile
 from gdbmem.runs.run import Run
 from gdbmem.text import printable
+from gdbmem.units import format_size
 
 if TYPE_CHECKING:
     from gdbmem.launch.supervisor import Supervisor
@@ -105,12 +111,6 @@ def _run_interpreter(raw: Path, target: Path) -> str:
 
 def show_whole_run(run: Run, stream: TextIO) -> None:
     """Print what the last profile of *run* says: its three totals, and the lines that held the memory at the peak."""
-    from gdbmem.analysis.profiles.query import Query
-    from gdbmem.report.console import make_console, print_sentence
-    from gdbmem.report.profiles.profile_text import print_sites
-    from gdbmem.runs.operand import load_from_profile
-    from gdbmem.units import format_size
-
     records = [record for record in run.snapshots if record.base_name == NAME]
     if not records or records[-1].heap_bytes is None:
         return
@@ -129,6 +129,4 @@ def show_whole_run(run: Run, stream: TextIO) -> None:
 
 
 def _open(path: Path, metric: str) -> Profile:
-    from gdbmem.formats.opening import OpenOptions, open_profile
-
     return open_profile(path, OpenOptions(metric=metric))

@@ -12,10 +12,18 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Optional
 
 from gdbmem.errors import InputError, ToolError
 from gdbmem.files import NEUTRAL_FOLDER
-from gdbmem.setup.gdb_python import GdbPython, data_folder, gdb_python, private_folder, run_python_in_gdb
+from gdbmem.setup.gdb_python import (
+    GdbPython,
+    data_folder,
+    find_gdb,
+    gdb_python,
+    private_folder,
+    run_python_in_gdb,
+)
 from gdbmem.text import printable
 
 WANTED = ("rich>=13.4", "pygments>=2.20")
@@ -271,3 +279,15 @@ def remove_private_folders() -> list[Path]:
     with contextlib.suppress(OSError):
         data_folder().rmdir()
     return removed
+
+
+def ensure_private_folder(gdb: Optional[str] = None) -> Path:
+    """Return the private folder for *gdb* (default: as `find_gdb`), filled; quick when it is there.
+
+    Raises MissingToolError, or ToolError where gdb has no Python or the folder can't be filled.
+    """
+    found = known_gdb(find_gdb(gdb))
+    folder = private_folder(found.python)
+    if not folder.is_dir():
+        fill_private_folder(found)
+    return folder

@@ -157,17 +157,3 @@ def _telling(complaints: list[str]) -> str:
         line.strip() for line in complaints if not line.startswith("Error while executing Python code")
     ]
     return telling[-1] if telling else ""
-
-
-def ensure_private_folder(gdb: Optional[str] = None) -> Path:
-    """Return the private folder for *gdb* (default: as `find_gdb`), filled; quick when it is there.
-
-    Raises MissingToolError, or ToolError where gdb has no Python or the folder can't be filled.
-    """
-    from gdbmem.setup.gdb_packages import fill_private_folder, known_gdb
-
-    found = known_gdb(find_gdb(gdb))
-    folder = private_folder(found.python)
-    if not folder.is_dir():
-        fill_private_folder(found)
-    return folder

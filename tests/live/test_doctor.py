@@ -100,7 +100,7 @@ def test_a_stripped_loader_is_told_from_a_broken_valgrind(tmp_path: Path) -> Non
 
 @pytest.mark.needs("gdb")
 def test_packages_that_gdb_cannot_import_are_found_out(private_home: Path) -> None:
-    from gdbmem.setup.gdb_python import ensure_private_folder
+    from gdbmem.setup.gdb_packages import ensure_private_folder
 
     folder = ensure_private_folder()
     (folder / "rich" / "console.py").write_text("raise ImportError('broken here')")

@@ -14,7 +14,8 @@ from typing import Optional
 import pytest
 
 from gdbmem.errors import MissingToolError, ToolError
-from gdbmem.setup.gdb_python import ensure_private_folder, private_folder
+from gdbmem.setup.gdb_packages import ensure_private_folder
+from gdbmem.setup.gdb_python import private_folder
 
 pytestmark = pytest.mark.needs("gdb")
 
@@ -253,7 +254,7 @@ def test_a_replaced_gdb_is_asked_again(tmp_path: Path) -> None:
 
 
 def test_two_installs_at_once_do_each_other_no_harm(private_home: Path) -> None:
-    code = "from gdbmem.setup.gdb_python import ensure_private_folder; print(ensure_private_folder())"
+    code = "from gdbmem.setup.gdb_packages import ensure_private_folder; print(ensure_private_folder())"
     many = [
         subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
         for _ in range(3)

@@ -20,7 +20,7 @@ from typing import Any, Optional, Union
 import pexpect
 import pytest
 
-from gdbmem.setup.gdb_python import ensure_private_folder
+from gdbmem.setup.gdb_packages import ensure_private_folder
 
 GDBMEM = str(Path(sys.executable).with_name("gdbmem"))
 # At a line's start: help shows examples with a prompt. (A terminal with colours gets an escape sequence first.)

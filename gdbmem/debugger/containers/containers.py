@@ -13,6 +13,7 @@ import gdb
 from gdbmem.analysis.containers.growth import growth
 from gdbmem.analysis.containers.survey import Surveyor
 from gdbmem.analysis.profiles.library import qualified_name
+from gdbmem.arguments import add_output_options
 from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.containers.heap_vectors import show_everywhere
 from gdbmem.debugger.containers.type_plans import Planner
@@ -21,8 +22,13 @@ from gdbmem.debugger.ledger.saved import keep_survey, kept_survey
 from gdbmem.debugger.location import program_runs, real_pid
 from gdbmem.debugger.memwatch.gauges.heap import HeapReader
 from gdbmem.debugger.target import GdbMemory
-from gdbmem.errors import Notice, TargetError
+from gdbmem.debugger.terminal import console_on
+from gdbmem.errors import GdbmemError, Notice, TargetError
+from gdbmem.linux.process import process_facts
+from gdbmem.linux.process_memory import ProcMemory
 from gdbmem.model.memory import Memory
+from gdbmem.report.containers.containers import containers_json, print_container_growth, print_containers
+from gdbmem.report.output import open_output
 
 if TYPE_CHECKING:
     import argparse
@@ -41,8 +47,6 @@ class ContainersCommand(Command):
     """Reach, add up, compare."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        from gdbmem.arguments import add_output_options
-
         parser.add_argument("--save", metavar="NAME", help="keep this survey under NAME")
         parser.add_argument(
             "--since", metavar="NAME", help="what has changed since NAME was saved; also a file, or RUN:NAME"
@@ -55,8 +59,6 @@ class ContainersCommand(Command):
         add_output_options(parser)
 
     def run(self, args: argparse.Namespace) -> None:
-        from gdbmem.report.output import open_output
-
         if args.everywhere:
             show_everywhere(args)
             return
@@ -68,16 +70,10 @@ class ContainersCommand(Command):
             survey.check()
             if args.save is not None:
                 say(f"containers kept as {keep_survey(args.save, survey).label}")
-            from gdbmem.report.containers.containers import (
-                containers_json,
-                print_container_growth,
-                print_containers,
-            )
 
             if args.json:
                 stream.write(containers_json(survey, earlier))
                 return
-            from gdbmem.debugger.terminal import console_on
 
             console = console_on(stream)
             if earlier is not None:
@@ -116,9 +112,6 @@ def _survey(expression: str) -> Survey:
 
 def _live_heap_bytes(memory: Memory) -> Optional[int]:
     """Return what malloc has given out in this process; None where that is not known, as under valgrind."""
-    from gdbmem.linux.process import process_facts
-    from gdbmem.linux.process_memory import ProcMemory
-
     pid = real_pid()
     if pid is None or not isinstance(memory, ProcMemory) or process_facts(pid).tracer != os.getpid():
         return None
@@ -149,9 +142,6 @@ def _memory() -> Memory:
 
     Under valgrind too: the program's addresses are valgrind's own, and its gdbserver reads 1 MB a second.
     """
-    from gdbmem.errors import GdbmemError
-    from gdbmem.linux.process_memory import ProcMemory
-
     through_gdb = GdbMemory()
     try:
         place = int(gdb.newest_frame().pc())

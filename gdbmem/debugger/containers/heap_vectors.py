@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING
 
 import gdb
 
-from gdbmem.debugger.ledger.explain import read_ledger_here
+from gdbmem.debugger.ledger.here import read_ledger_here
 from gdbmem.debugger.selection import selection_kept
+from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import UsageError
+from gdbmem.inspection.block_questions import VECTORS, Looks
 from gdbmem.model.vectors import DATA, STACK, FoundVector
+from gdbmem.report.ledger.vectors import print_vectors, vectors_json
+from gdbmem.report.output import open_output
 
 if TYPE_CHECKING:
     import argparse
@@ -21,10 +25,6 @@ _SYMBOL = re.compile(r"^(.+?) in section ")
 
 def show_everywhere(args: argparse.Namespace) -> None:
     """Find the vectors of the stopped process or core, and print or write them."""
-    from gdbmem.inspection.block_questions import VECTORS, Looks
-    from gdbmem.report.ledger.vectors import print_vectors, vectors_json
-    from gdbmem.report.output import open_output
-
     if args.expression or args.save is not None or args.since is not None:
         raise UsageError(
             "--everywhere finds vectors without names, which can't be compared or picked out",
@@ -39,7 +39,6 @@ def show_everywhere(args: argparse.Namespace) -> None:
         if args.json:
             stream.write(vectors_json(found, owners))
             return
-        from gdbmem.debugger.terminal import console_on
 
         print_vectors(found, owners, console_on(stream), args.top)
 

@@ -10,7 +10,9 @@ import gdb
 
 from gdbmem.debugger.command import say, warn
 from gdbmem.debugger.ctrlc import ctrl_c
+from gdbmem.debugger.launched.connecting import connect_program, notice_end
 from gdbmem.debugger.location import program_runs, real_pid
+from gdbmem.debugger.native.attached import greeting
 from gdbmem.debugger.registry import LAUNCHED_COMMANDS, register
 from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots.snapshots import little_room, save_history
@@ -87,7 +89,7 @@ def _before_prompt() -> None:
     try:
         ctrl_c.on_prompt()
         session.take_keyboard()
-        session.notice_end()
+        notice_end()
         _warn_of_little_room()
     except GdbmemError as error:
         session.wire = None
@@ -121,7 +123,7 @@ def connect() -> None:
         register(LAUNCHED_COMMANDS)
     try:
         session.open_wire()
-        session.connect()
+        connect_program()
         gdb.events.cont.connect(_continuing)
         gdb.events.inferior_call.connect(_calling)
         if NATIVE not in os.environ:  # there gdb has them from its command line, redirections too
@@ -140,8 +142,6 @@ def connect() -> None:
 def _greet() -> None:
     program = session.run.facts["program"].rpartition("/")[2]
     if ATTACHED in os.environ:
-        from gdbmem.debugger.native.attached import greeting
-
         say(greeting(program))
     else:
         under = f"under {session.engine}" if session.engine != "none" else "without a heap profiler"

@@ -13,7 +13,8 @@ import gdb
 
 from gdbmem.analysis.ledger.answer import answer_ledger
 from gdbmem.debugger.containers.containers import survey_here
-from gdbmem.debugger.ledger.explain import read_ledger_here
+from gdbmem.debugger.launched.connecting import connect_program, follow
+from gdbmem.debugger.ledger.here import read_ledger_here
 from gdbmem.debugger.ledger.saved import keep_ledger, keep_survey
 from gdbmem.debugger.location import current_place, current_thread, program_runs, users_place
 from gdbmem.debugger.session import session
@@ -80,7 +81,7 @@ def _play() -> None:
             gdb.execute(setting, to_string=True)
         except gdb.error:
             continue  # an older gdb doesn't know it and doesn't need it
-    session.connect()
+    connect_program()
     session.ask(Ready(), Done)
     points = [_PlayedPoint(index, point) for index, point in enumerate(recipe.points)]
     session.tell(RecipeStarted())
@@ -94,7 +95,7 @@ def _play() -> None:
             if not fate.next:
                 session.tell(ConnectionLost())
                 break
-            session.follow(fate.next)
+            follow(fate.next)
         else:
             if program_runs() and (not act_now() or any(point.waiting for point in points)):
                 _report_stop(points)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import gdb
 
 from gdbmem.analysis.ledger.answer import DAMAGES, doubt_of
+from gdbmem.debugger.native.inferior import program, signed
+from gdbmem.debugger.scheduler import scheduler_locking
 from gdbmem.errors import TargetError
 
 if TYPE_CHECKING:
@@ -74,15 +76,11 @@ def call_malloc(function: str, arguments: Sequence[int]) -> int:
 
     Every register of the thread is as it was afterwards, and the selected frame too.
     """
-    from gdbmem.debugger.native.inferior import signed
-
     return signed(call_for_address(function, arguments))
 
 
 def call_for_address(function: str, arguments: Sequence[int]) -> int:
     """Call *function* likewise; return all 64 bits of its result."""
-    from gdbmem.debugger.native.inferior import program
-
     with alone():
         program.lets_others_run = False
         try:
@@ -107,8 +105,6 @@ def _translated(error: TargetError, function: str) -> TargetError:
 @contextmanager
 def alone() -> Iterator[None]:
     """Hold the other threads, have gdb ask nothing, and keep the selected frame."""
-    from gdbmem.debugger.scheduler import scheduler_locking
-
     level, frame = 0, gdb.selected_frame().newer()
     while frame is not None:
         level, frame = level + 1, frame.newer()
@@ -133,8 +129,6 @@ def read_mallinfo() -> dict[str, int]:
 
     The latter's figures are ints: they have wrapped where they exceed 2 GiB.
     """
-    from gdbmem.debugger.native.inferior import program
-
     if "x86-64" not in gdb.selected_frame().architecture().name():
         raise TargetError(
             "mallinfo2 can't be called on this processor: it returns a structure",

@@ -14,11 +14,15 @@ from typing import Optional, TextIO
 
 import gdb
 
-from gdbmem.debugger.ledger.explain import core_path, local_pid, read_ledger_here
-from gdbmem.debugger.ledger.malloc_calls import call_malloc, check_callable, refused
+from gdbmem.debugger.ledger.here import core_path, local_pid, read_ledger_here
+from gdbmem.debugger.ledger.malloc_calls import alone, call_for_address, call_malloc, check_callable, refused
+from gdbmem.debugger.native.inferior import program
 from gdbmem.debugger.selection import selection_kept
+from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import TargetError
+from gdbmem.formats.malloc_info import parse_malloc_info
 from gdbmem.model.memory import MemoryUnreadable
+from gdbmem.report.ledger.malloc_info import malloc_info_json, print_malloc_info
 
 _FULLY_BUFFERED = 0  # _IOFBF
 _CLOSE_ON_EXEC = 1  # MFD_CLOEXEC
@@ -35,10 +39,6 @@ _FRAMES = 32
 
 def write_malloc_info(stream: TextIO, *, as_json: bool) -> None:
     """Write what malloc_info, called in the process, says beside the ledger."""
-    from gdbmem.debugger.terminal import console_on
-    from gdbmem.formats.malloc_info import parse_malloc_info
-    from gdbmem.report.ledger.malloc_info import malloc_info_json, print_malloc_info
-
     if core_path() is not None:
         raise TargetError(
             "a core can't run malloc_info", slug="trim-refused", hint="'memexplain' says what the heap holds"
@@ -61,8 +61,6 @@ def write_malloc_info(stream: TextIO, *, as_json: bool) -> None:
 @contextmanager
 def _stream() -> Iterator[tuple[int, int]]:
     """Open a FILE over memory in the process; yield its address and descriptor; close both."""
-    from gdbmem.debugger.ledger.malloc_calls import alone, call_for_address
-    from gdbmem.debugger.native.inferior import program
 
     def placed(data: bytes) -> int:
         with alone():

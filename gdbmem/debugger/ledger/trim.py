@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gdbmem.arguments import add_output_options
 from gdbmem.debugger.command import Command
-from gdbmem.debugger.ledger.explain import core_path, read_ledger_here
+from gdbmem.debugger.ledger.here import core_path, read_ledger_here
 from gdbmem.debugger.ledger.malloc_calls import call_malloc, check_callable
+from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import TargetError
+from gdbmem.report.ledger.ledger_json import returned_bytes, trim_json
+from gdbmem.report.ledger.ledger_text import print_growth
+from gdbmem.report.output import open_output
 from gdbmem.units import format_size
 
 if TYPE_CHECKING:
@@ -20,13 +25,9 @@ class TrimCommand(Command):
     """Predict, call, measure."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        from gdbmem.arguments import add_output_options
-
         add_output_options(parser)
 
     def run(self, args: argparse.Namespace) -> None:
-        from gdbmem.report.output import open_output
-
         if core_path() is not None:
             raise TargetError(
                 "a core can't run malloc_trim",
@@ -39,13 +40,8 @@ class TrimCommand(Command):
             call_malloc("malloc_trim", [0])
             after = read_ledger_here()
             if args.json:
-                from gdbmem.report.ledger.ledger_json import trim_json
-
                 stream.write(trim_json(before, after))
                 return
-            from gdbmem.debugger.terminal import console_on
-            from gdbmem.report.ledger.ledger_json import returned_bytes
-            from gdbmem.report.ledger.ledger_text import print_growth
 
             stream.write(
                 f"malloc_trim(0) returned {format_size(returned_bytes(before, after))};"

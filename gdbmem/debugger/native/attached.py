@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Optional
 
 import gdb
 
@@ -17,7 +14,6 @@ from gdbmem.debugger.loaded_functions import address_of
 from gdbmem.debugger.location import program_runs
 from gdbmem.debugger.native.inferior import (
     get_register,
-    is_inside,
     machine_here,
     outside_allocator,
     program,
@@ -25,16 +21,16 @@ from gdbmem.debugger.native.inferior import (
 from gdbmem.debugger.native.native_program import AttachedProcess, NativeProgram
 from gdbmem.debugger.session import session
 from gdbmem.engines.engine import Call, profilers
-from gdbmem.errors import GdbmemError, TargetError, internal_error
-from gdbmem.launch.messages import AskAttached, AttachedPlan, Collect, Done, Failed, SnapTaken
+from gdbmem.engines.gperftools import is_dump
+from gdbmem.engines.gperftools_table import complete
+from gdbmem.errors import TargetError
+from gdbmem.launch.messages import AttachedPlan, Collect, Done
 from gdbmem.linux.process import ended, process_facts
-from gdbmem.text import printable
 
 _DELETED = " (deleted)"
-_TRIES = 200  # stops on the way out of the allocator
 
 
-def connect(plan: AttachedPlan) -> None:
+def attach(plan: AttachedPlan) -> None:
     """Connect gdb to the process of *plan*."""
     if plan.valgrind is not None:
         session.join(plan.valgrind)
@@ -145,8 +141,6 @@ def request(native: NativeProgram, process: AttachedProcess, target: Path) -> Ca
         # The path is the process's word: the launcher has it opened with the process's own rights.
         session.ask(Collect(found, str(target.relative_to(session.run.folder))), Done)
         if native.engine == "gperftools":
-            from gdbmem.engines.gperftools_table import complete
-
             complete(target, process.plan.pid)
 
     return Call(call.function, call.arguments, finish)
@@ -175,8 +169,6 @@ class _Opens(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
 
     def dump(self) -> str:
         """Return the path of the dump, as the program gave it."""
-        from gdbmem.engines.gperftools import is_dump
-
         found = [os.fsdecode(path) for path in self._paths if is_dump(os.fsdecode(path))]
         if not found:
             raise TargetError(
@@ -185,92 +177,3 @@ class _Opens(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
                 hint="does another thread dump at this moment? then try again",
             )
         return found[-1]
-
-
-# -- one snapshot, with nobody at gdb ---------------------------------------------------------------------
-
-
-def snap() -> None:
-    """Take one snapshot of the process and let it go; the launcher is told what came of it."""
-    session.open_wire()
-    try:
-        plan = session.ask(AskAttached(), AttachedPlan)
-        session.tell(_snap(plan, os.environ.get("GDBMEM_NAME") or None))
-    except GdbmemError as error:
-        session.tell(Failed(error.message, error.slug, error.hint))
-    except gdb.error as error:
-        session.tell(Failed(printable(str(error)), "call-failed"))
-    except KeyboardInterrupt:
-        session.tell(Failed("it took too long", "call-failed", "try again"))
-    except Exception as error:  # noqa: BLE001  (a host: gdb calls this)
-        session.tell(Failed(internal_error(error), "call-failed"))
-
-
-def _snap(plan: AttachedPlan, name: Optional[str]) -> SnapTaken:
-    from gdbmem.debugger.native.snapshot import PendingSnapshot
-
-    for setting in ("pagination off", "confirm off", "print thread-events off"):
-        gdb.execute(f"set {setting}", to_string=True)
-    gdb.execute("handle all nostop noprint pass", to_string=True)
-    # The symbols of the program itself are read while it still runs.
-    if plan.sysroot is None:
-        gdb.execute(f"file /proc/{plan.pid}/exe", to_string=True)
-    began = time.monotonic()
-    with _attached(plan):
-        native = session.native
-        assert native is not None and native.attached is not None
-        native.attached.other_way = f"'gdbmem explain {plan.pid}'"
-        if native.engine != "none":
-            _to_a_safe_point(native.library)
-        prepare()
-        snapshot = PendingSnapshot(native, name, None)
-        snapshot.take()
-    pause = time.monotonic() - began
-    record, _ = snapshot.record(with_sites=False)
-    return SnapTaken(record.label, round(pause, 3), tuple(native.attached.notes))
-
-
-@contextlib.contextmanager
-def _attached(plan: AttachedPlan) -> Iterator[None]:
-    try:
-        connect(plan)
-        yield
-    finally:
-        with contextlib.suppress(gdb.error):
-            gdb.execute("detach", to_string=True)
-
-
-def _to_a_safe_point(library: str) -> None:
-    """Select a thread that stands outside the allocator; where there is none, let one leave it."""
-    for thread in sorted(gdb.selected_inferior().threads(), key=lambda thread: thread.num):
-        thread.switch()
-        if not is_inside(library):
-            return
-    gdb.selected_inferior().threads()[-1].switch()
-    for _ in range(_TRIES):
-        _leave(library)
-        if not is_inside(library):
-            return
-
-
-def _leave(library: str) -> None:
-    """Let the selected thread run to where its call into the allocator returns."""
-    thread = gdb.selected_thread()
-    frame = gdb.newest_frame()
-    outer = None
-    for _ in range(64):
-        if frame is None:
-            break
-        if is_inside(library, frame):
-            outer = frame.older()
-        frame = frame.older()
-    if outer is None:
-        return
-    point = gdb.Breakpoint(f"*{outer.pc():#x}", internal=True)
-    point.silent, point.thread = True, thread.global_num
-    try:
-        gdb.execute("continue", to_string=True)
-    finally:
-        point.delete()
-    if thread.is_valid():
-        thread.switch()

@@ -20,6 +20,7 @@ from gdbmem.debugger.execution import executions
 from gdbmem.debugger.language import speaking
 from gdbmem.debugger.loaded_functions import address_of
 from gdbmem.engines.call_stubs import SAVED, CallMachine, machine_of
+from gdbmem.engines.engine import inside_hint
 from gdbmem.errors import TargetError
 from gdbmem.launch.call_lock import calling
 from gdbmem.linux.holding.seccomp import may_end_for_a_call
@@ -355,8 +356,6 @@ def outside_allocator(library: str) -> Iterator[None]:
 def refuse_inside(library: str) -> None:
     """Raise TargetError where the selected thread stands inside the allocator *library*."""
     if is_inside(library):
-        from gdbmem.engines.engine import inside_hint
-
         raise TargetError(
             "no snapshot can be taken here, it could deadlock",
             slug="inside-allocator",

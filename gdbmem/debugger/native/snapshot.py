@@ -5,14 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Callable, Optional
 
+from gdbmem.analysis.profiles.sites import stack_sites
 from gdbmem.debugger.command import warn
 from gdbmem.debugger.execution import executions
 from gdbmem.debugger.ledger.live_symbols import LiveSymbols
 from gdbmem.debugger.location import current_place, current_thread
+from gdbmem.debugger.native.attached import prepare, request
 from gdbmem.debugger.native.calls_in_passing import detour, under_way
 from gdbmem.debugger.native.inferior import outside_allocator, program, refuse_inside
 from gdbmem.debugger.native.native_program import NativeProgram
 from gdbmem.debugger.session import session
+from gdbmem.debugger.snapshots.summary import summary_line
 from gdbmem.debugger.stops import hits_here
 from gdbmem.engines.engine import Call, native_engine
 from gdbmem.errors import GdbmemError, TargetError
@@ -41,8 +44,6 @@ class PendingSnapshot:
         native = self._native
         self._file = session.run.next_file(native.engine)
         if native.attached is not None:
-            from gdbmem.debugger.native.attached import request
-
             return request(native, native.attached, session.run.folder / self._file)
         return native_engine(native.engine).snapshot(program, native.prefix, f"{session.link}/{self._file}")
 
@@ -87,8 +88,6 @@ def take(native: NativeProgram, name: Optional[str], hit: Optional[int]) -> tupl
 def ready() -> None:
     """See to it that the profiler of a process that ran already counts; raises TargetError where it can't."""
     if session.native is not None and session.native.attached is not None:
-        from gdbmem.debugger.native.attached import prepare
-
         prepare()
 
 
@@ -141,8 +140,6 @@ def _summary(record: SnapshotRecord, profile: Optional[StackProfile]) -> str:
     """Return the snapshot's one line, and remember its sites for the next one."""
     if profile is None or record.heap_bytes is None:
         return f"snapshot {record.label}: kept in {printable(record.file)}"
-    from gdbmem.analysis.profiles.sites import stack_sites
-    from gdbmem.debugger.snapshots.snapshots import summary_line
 
     content = profile.load(profile)
     return summary_line(record, stack_sites(content.stacks, content.chains))

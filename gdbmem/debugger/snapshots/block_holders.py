@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any, Optional
 import gdb
 
 from gdbmem.debugger.launched.valgrind_monitor import gdb_text, monitor_text
+from gdbmem.debugger.terminal import console_on
 from gdbmem.engines import memcheck
 from gdbmem.errors import TargetError
 from gdbmem.formats.memcheck_answers import AddressOwner, MemcheckPointer, read_place, read_pointers
 from gdbmem.model.leaks import Block, BlockHolders, Holder
+from gdbmem.report.leaks.holders import holding_json, print_holding
+from gdbmem.report.output import open_output
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
@@ -23,18 +26,11 @@ _LOOKED_AT = 200  # blocks at most: each is a search through all memory
 
 def show_holders(args: argparse.Namespace) -> None:
     """Print who keeps the block at the address alive that *args* name."""
-    from gdbmem.report.output import open_output
-
     with open_output(args.output, force=args.force) as stream:
         found = find_holding(_address(args.holder))
         if args.json:
-            from gdbmem.report.leaks.holders import holding_json
-
             stream.write(holding_json(found))
         else:
-            from gdbmem.debugger.terminal import console_on
-            from gdbmem.report.leaks.holders import print_holding
-
             print_holding(found, console_on(stream))
 
 

@@ -10,6 +10,7 @@ import gdb
 
 from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.ctrlc import ctrl_c
+from gdbmem.debugger.native.snapshot import ready
 from gdbmem.debugger.session import require_snapshots, session
 from gdbmem.debugger.snapshots.return_breakpoints import Returns
 from gdbmem.debugger.snapshots.snapshots import blind_spot, take_in_passing, take_snapshot
@@ -276,8 +277,6 @@ class BreakCommand(Command):
         require_snapshots()
         _warn_of_replaced(location)
         if session.native is not None:
-            from gdbmem.debugger.native.snapshot import ready
-
             ready()
         ActionBreakpoint(
             location,

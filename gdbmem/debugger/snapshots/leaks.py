@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gdbmem.analysis.leaks import with_changes
+from gdbmem.arguments import add_output_options
 from gdbmem.debugger.command import Command, warn
 from gdbmem.debugger.launched.valgrind_monitor import monitor_text
 from gdbmem.debugger.session import require_program, session
+from gdbmem.debugger.snapshots.block_holders import show_holders
+from gdbmem.debugger.terminal import console_on
 from gdbmem.engines import memcheck
 from gdbmem.errors import TargetError, UsageError
+from gdbmem.formats.memcheck_answers import read_blocks
+from gdbmem.formats.memcheck_log import read_leak_search
 from gdbmem.model.leaks import LeakSearch
+from gdbmem.report.leaks.leaks import blocks_json, leaks_json, print_blocks, print_leaks
+from gdbmem.report.output import open_output
 
 if TYPE_CHECKING:
     import argparse
@@ -23,8 +31,6 @@ class LeaksCommand(Command):
     """Show which blocks no pointer reaches any more, by path."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        from gdbmem.arguments import add_output_options
-
         parser.add_argument("--top", metavar="N", type=int, default=10, help="list N records (default 10)")
         parser.add_argument(
             "--blocks", metavar="N", type=int, help="the blocks of record N of the last search"
@@ -45,8 +51,6 @@ class LeaksCommand(Command):
         if args.blocks is not None:
             _blocks(args)
         elif args.holder is not None:
-            from gdbmem.debugger.snapshots.block_holders import show_holders
-
             show_holders(args)
         else:
             _search(args)
@@ -66,20 +70,13 @@ def _require_memcheck() -> None:
 
 
 def _search(args: argparse.Namespace) -> None:
-    from gdbmem.report.output import open_output
-
     with open_output(args.output, force=args.force) as stream:
         search = search_leaks()
         for notice in search.notices:
             warn(notice.message)
         if args.json:
-            from gdbmem.report.leaks.leaks import leaks_json
-
             stream.write(leaks_json(search))
         else:
-            from gdbmem.debugger.terminal import console_on
-            from gdbmem.report.leaks.leaks import print_leaks
-
             print_leaks(search, console_on(stream), top=args.top)
 
 
@@ -88,8 +85,6 @@ def search_leaks() -> LeakSearch:
 
     Two searches: the first tells what has changed, the second all there is, whose numbers then count.
     """
-    from gdbmem.analysis.leaks import with_changes
-
     since = session.last_leak_search
     changed, found = (_ask(changed=flag) for flag in (True, False))
     session.last_leak_search = "the last memleaks"
@@ -97,8 +92,6 @@ def search_leaks() -> LeakSearch:
 
 
 def _ask(*, changed: bool) -> LeakSearch:
-    from gdbmem.formats.memcheck_log import read_leak_search
-
     said = monitor_text(memcheck.leaks_command(changed=changed)) + "\n"
     if not said.strip():  # under valgrind -q it gives no sums, and here nothing is lost
         return LeakSearch([], {})
@@ -106,9 +99,6 @@ def _ask(*, changed: bool) -> LeakSearch:
 
 
 def _blocks(args: argparse.Namespace) -> None:
-    from gdbmem.formats.memcheck_answers import read_blocks
-    from gdbmem.report.output import open_output
-
     with open_output(args.output, force=args.force) as stream:
         said = monitor_text(memcheck.blocks_command(args.blocks, args.limit))
         blocks = read_blocks(said)
@@ -119,11 +109,6 @@ def _blocks(args: argparse.Namespace) -> None:
                 hint="'memleaks' searches anew, and lists the records by number",
             )
         if args.json:
-            from gdbmem.report.leaks.leaks import blocks_json
-
             stream.write(blocks_json(args.blocks, blocks, is_whole=len(blocks) < args.limit))
         else:
-            from gdbmem.debugger.terminal import console_on
-            from gdbmem.report.leaks.leaks import print_blocks
-
             print_blocks(args.blocks, blocks, console_on(stream), is_whole=len(blocks) < args.limit)

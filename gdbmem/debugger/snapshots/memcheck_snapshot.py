@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
+from gdbmem.analysis.profiles.sites import stack_sites
 from gdbmem.debugger.command import warn
 from gdbmem.debugger.launched.valgrind_monitor import monitor, monitor_text
 from gdbmem.debugger.session import session
 from gdbmem.engines import memcheck
 from gdbmem.errors import InputError, TargetError
+from gdbmem.formats.memcheck_log import read_leak_search
+from gdbmem.formats.opening import open_profile
 from gdbmem.model.leaks import DEFINITELY, INDIRECTLY
 from gdbmem.model.snapshot import HEAP_BYTES
 from gdbmem.runs.operand import leaks_file
@@ -53,8 +56,6 @@ def capture_leaks() -> Captured:
 
 def _search(path: Path) -> str:
     """Have memcheck search for leaks, keep its answer in *path*, and return what is lost, for the snapshot's line."""
-    from gdbmem.formats.memcheck_log import read_leak_search
-
     answer = monitor_text(memcheck.leaks_command(changed=False)) + "\n"
     session.last_leak_search = "the last snapshot"
     try:
@@ -71,9 +72,6 @@ def _search(path: Path) -> str:
 
 
 def _read(file: str, path: Path, remark: str) -> Captured:
-    from gdbmem.analysis.profiles.sites import stack_sites
-    from gdbmem.formats.opening import open_profile
-
     profile: Any = open_profile(path)
     for notice in profile.notices:
         warn(notice.message)

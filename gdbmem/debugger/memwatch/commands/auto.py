@@ -9,6 +9,7 @@ import gdb
 
 from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.location import real_pid
+from gdbmem.debugger.memwatch.commands.showing import print_step
 from gdbmem.debugger.memwatch.driving.stop_recorder import has_commands, recorder, selected_thread
 from gdbmem.debugger.memwatch.gauges.account import accounts
 from gdbmem.debugger.scheduler import locking
@@ -80,8 +81,6 @@ class Auto:
             return  # asked now, gdb would run them from here: the next stop's account holds both
         step = self._look()
         if step is not None and self.is_on:
-            from gdbmem.debugger.memwatch.commands.showing import print_step
-
             print_step(step, sys.stdout)
         self._draw()
 

@@ -8,15 +8,27 @@ from typing import TYPE_CHECKING, Optional, TextIO
 
 import gdb
 
+from gdbmem.analysis.steps import GROUPINGS, sum_steps
+from gdbmem.arguments import add_output_options
 from gdbmem.debugger.command import Command, say
+from gdbmem.debugger.memwatch.commands.auto import auto
+from gdbmem.debugger.memwatch.commands.saving import report_since
+from gdbmem.debugger.memwatch.commands.settings import LOCKS, SOURCES, patience, setting
+from gdbmem.debugger.memwatch.commands.showing import show_steps, source_lines
+from gdbmem.debugger.memwatch.commands.sources import describe_sources
+from gdbmem.debugger.memwatch.driving.stepping import Orders, Stepper
+from gdbmem.debugger.memwatch.gauges.account import accounts
+from gdbmem.debugger.memwatch.registry import MEMWATCH_COMMANDS
+from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import TargetError, UsageError
+from gdbmem.report.output import open_output
+from gdbmem.report.steps.steps import print_sums, steps_json
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
     from gdbmem.arguments import ArgumentParser
-    from gdbmem.debugger.memwatch.driving.stepping import Orders
 
 _MOST_STEPS = 10_000_000
 # The options stand around gdb's own argument, which is kept as typed.
@@ -42,8 +54,6 @@ class MemwatchCommand(Command):
             return
         import difflib
 
-        from gdbmem.debugger.memwatch.registry import MEMWATCH_COMMANDS
-
         word = args.subcommand[0].split()[0]
         known = [name.split()[1] for one in MEMWATCH_COMMANDS for name in one.names if " " in name]
         close = difflib.get_close_matches(word, known, n=1)
@@ -66,9 +76,6 @@ class Driving(Command):
     has_output = True  # takes --json, -o and --force
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        from gdbmem.arguments import add_output_options
-        from gdbmem.debugger.memwatch.commands.settings import SOURCES
-
         if self.has_source:
             parser.add_argument("--source", choices=SOURCES, help="where the number comes from")
         if self.has_output:
@@ -80,9 +87,6 @@ class Driving(Command):
         )
 
     def run(self, args: argparse.Namespace) -> None:
-        from gdbmem.debugger.memwatch.commands.auto import auto
-        from gdbmem.report.output import open_output
-
         refuse_non_stop()
         with open_output(args.output, force=args.force) as stream:
             try:
@@ -111,8 +115,6 @@ class Stepping(Driving):
     takes_count = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        from gdbmem.debugger.memwatch.commands.settings import LOCKS
-
         parser.add_argument("--lock", choices=LOCKS, help="whether the other threads stand still")
         parser.add_argument("--timeout", metavar="TIME", help="let the other threads go after this long")
         if self.takes_count:
@@ -124,9 +126,6 @@ class Stepping(Driving):
         super().add_arguments(parser)
 
     def orders(self, args: argparse.Namespace) -> Orders:
-        from gdbmem.debugger.memwatch.commands.settings import patience, setting
-        from gdbmem.debugger.memwatch.driving.stepping import Orders
-
         command = self.name.split()[1]
         lock = args.lock or setting("lock")
         common = {"lock": lock, "timeout_seconds": patience(args.timeout), "source": args.source}
@@ -135,9 +134,6 @@ class Stepping(Driving):
         return Orders(command, args.argument, **common)
 
     def act(self, args: argparse.Namespace, stream: TextIO) -> None:
-        from gdbmem.debugger.memwatch.commands.showing import show_steps
-        from gdbmem.debugger.memwatch.driving.stepping import Stepper
-
         check_top(args.top)
         stepper = Stepper(self.orders(args))
         try:
@@ -192,8 +188,6 @@ class ClearCommand(Command):
     """`memwatch clear`."""
 
     def run(self, args: argparse.Namespace) -> None:
-        from gdbmem.debugger.memwatch.gauges.account import accounts
-
         accounts.forget()
         say("memwatch starts a new account.")
 
@@ -202,9 +196,6 @@ class ReportCommand(Command):
     """`memwatch report`."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        from gdbmem.analysis.steps import GROUPINGS
-        from gdbmem.arguments import add_output_options
-
         parser.add_argument("--by", choices=GROUPINGS, default="line", help="what a row stands for")
         parser.add_argument("--top", metavar="N", type=int, help="only the N largest changes")
         parser.add_argument(
@@ -215,17 +206,9 @@ class ReportCommand(Command):
         add_output_options(parser)
 
     def run(self, args: argparse.Namespace) -> None:
-        from gdbmem.analysis.steps import sum_steps
-        from gdbmem.debugger.memwatch.commands.showing import source_lines
-        from gdbmem.debugger.memwatch.gauges.account import accounts
-        from gdbmem.report.output import open_output
-        from gdbmem.report.steps.steps import print_sums, steps_json
-
         check_top(args.top)
         steps = accounts.recorded().steps
         if args.since is not None:
-            from gdbmem.debugger.memwatch.commands.saving import report_since
-
             report_since(args, steps)
             return
         sums = sum_steps(steps, args.by)[: args.top]
@@ -233,8 +216,6 @@ class ReportCommand(Command):
             if args.json:
                 stream.write(steps_json(steps, sums, by=args.by))
             else:
-                from gdbmem.debugger.terminal import console_on
-
                 print_sums(sums, steps, console_on(stream), source_lines(), by=args.by)
 
 
@@ -242,7 +223,5 @@ class SourcesCommand(Command):
     """`memwatch sources`."""
 
     def run(self, args: argparse.Namespace) -> None:
-        from gdbmem.debugger.memwatch.commands.sources import describe_sources
-
         for line in describe_sources():
             sys.stdout.write(line + "\n")

@@ -14,15 +14,19 @@ import gdb
 from gdbmem.debugger.command import warn
 from gdbmem.debugger.location import real_pid
 from gdbmem.debugger.memwatch.commands.command import Driving
+from gdbmem.debugger.memwatch.commands.showing import source_lines
 from gdbmem.debugger.memwatch.driving.landings import Departure, departures
 from gdbmem.debugger.memwatch.driving.releases import Releases, is_alone
+from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
 from gdbmem.debugger.memwatch.driving.watchdog import Alarm
 from gdbmem.debugger.memwatch.driving.watched_function import find_place
 from gdbmem.debugger.memwatch.gauges.account import accounts
 from gdbmem.debugger.memwatch.gauges.line_tally import LineTally
 from gdbmem.debugger.target import NATIVE, target_kind
+from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import GdbmemError, UsageError
 from gdbmem.linux.sharing import Sharing
+from gdbmem.report.steps.function import function_json, print_function
 from gdbmem.text import plural, printable
 from gdbmem.units import format_duration, parse_duration
 
@@ -136,8 +140,6 @@ class FunctionCommand(Driving):
         parser.add_argument("--own", action="store_true", help="leave out what the calls that lines make do")
 
     def act(self, args: argparse.Namespace, stream: TextIO) -> None:
-        from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
-
         if args.calls < 1 or args.every < 1 or not args.argument:
             raise UsageError(
                 "name a function, and at least one call", hint="memwatch function --calls 10 decode"
@@ -184,12 +186,8 @@ def _run(seconds: float) -> str:
 
 
 def _show(profile: FunctionProfile, args: argparse.Namespace, stream: TextIO) -> None:
-    from gdbmem.debugger.memwatch.commands.showing import source_lines
-    from gdbmem.report.steps.function import function_json, print_function
-
     if args.json:
         stream.write(function_json(profile, source_lines()))
         return
-    from gdbmem.debugger.terminal import console_on
 
     print_function(profile, console_on(stream), source_lines())

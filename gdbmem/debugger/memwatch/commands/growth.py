@@ -14,6 +14,7 @@ from gdbmem.debugger.command import warn
 from gdbmem.debugger.interrupting import without_announcement
 from gdbmem.debugger.location import real_pid
 from gdbmem.debugger.memwatch.commands.command import Driving
+from gdbmem.debugger.memwatch.commands.showing import source_lines
 from gdbmem.debugger.memwatch.driving.call_path import described, newest_frames
 from gdbmem.debugger.memwatch.driving.capture import Capture
 from gdbmem.debugger.memwatch.driving.memory_syscalls import (
@@ -27,11 +28,13 @@ from gdbmem.debugger.memwatch.driving.releases import is_alone
 from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
 from gdbmem.debugger.memwatch.driving.watchdog import Alarm
 from gdbmem.debugger.target import CORE, NATIVE, NOTHING, REMOTE, VALGRIND, target_kind
+from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import TargetError
 from gdbmem.linux.resident import ProcessMemory
 from gdbmem.linux.sharing import Sharing
 from gdbmem.model.calltree import Frame
 from gdbmem.model.growth import GrowthPath, KernelRequests
+from gdbmem.report.steps.growth import growth_json, print_growth
 from gdbmem.text import printable
 from gdbmem.units import parse_duration, parse_size
 
@@ -368,12 +371,8 @@ class GrowthCommand(Driving):
 
 
 def _show(growth: KernelRequests, args: argparse.Namespace, stream: TextIO) -> None:
-    from gdbmem.report.steps.growth import growth_json, print_growth
-
     if args.json:
         stream.write(growth_json(growth))
         return
-    from gdbmem.debugger.memwatch.commands.showing import source_lines
-    from gdbmem.debugger.terminal import console_on
 
     print_growth(growth, console_on(stream), source_lines(), top=args.top)

@@ -8,11 +8,21 @@ from typing import TYPE_CHECKING
 
 import gdb
 
+from gdbmem.analysis.step_changes import GROUPINGS, compare_steps
+from gdbmem.analysis.steps import sum_steps
 from gdbmem.debugger.command import Command, say
+from gdbmem.debugger.memwatch.commands.showing import source_lines
 from gdbmem.debugger.memwatch.gauges.account import accounts
 from gdbmem.debugger.session import session
+from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import UsageError
-from gdbmem.report.steps.steps import noun
+from gdbmem.report.output import open_output
+from gdbmem.report.steps.step_changes import answer_changes, changes_json, print_changes, read_recording
+from gdbmem.report.steps.steps import noun, steps_json
+from gdbmem.report.steps.steps_chart import print_chart
+from gdbmem.report.steps.steps_plot import steps_html, steps_svg
+from gdbmem.runs.run import check_name
+from gdbmem.runs.saved_results import file_text
 from gdbmem.text import plural, printable
 
 if TYPE_CHECKING:
@@ -34,11 +44,6 @@ class SaveCommand(Command):
     def run(self, args: argparse.Namespace) -> None:
         import json
 
-        from gdbmem.analysis.steps import sum_steps
-        from gdbmem.report.output import open_output
-        from gdbmem.report.steps.steps import steps_json
-        from gdbmem.runs.run import check_name
-
         steps = accounts.recorded().steps
         name = check_name(args.save_name)
         folder = session.folder / _FOLDER
@@ -54,12 +59,6 @@ class SaveCommand(Command):
 
 def report_since(args: argparse.Namespace, steps: Sequence[Step]) -> None:
     """Write how *steps* differ from those that were saved as ``args.since``."""
-    from gdbmem.analysis.step_changes import GROUPINGS, compare_steps
-    from gdbmem.analysis.steps import sum_steps
-    from gdbmem.debugger.memwatch.commands.showing import source_lines
-    from gdbmem.report.output import open_output
-    from gdbmem.report.steps.step_changes import answer_changes, changes_json, print_changes, read_recording
-
     if args.by not in GROUPINGS:
         raise UsageError("--since compares lines, functions or files", hint=f"--by {', '.join(GROUPINGS)}")
     before, source = read_recording(*_saved(args.since))
@@ -75,16 +74,12 @@ def report_since(args: argparse.Namespace, steps: Sequence[Step]) -> None:
         if args.json:
             stream.write(changes_json(sentence, rows[: args.top]))
         else:
-            from gdbmem.debugger.terminal import console_on
-
             print_changes(sentence, rows, console_on(stream), source_lines(), args.top)
 
 
 def _saved(text: str) -> tuple[str, str]:
     """Return the JSON of the steps saved last under the name *text*, else of the file *text*; and what to call it."""
     import json
-
-    from gdbmem.runs.saved_results import file_text
 
     folder = session.folder / _FOLDER if session.has_run else None
     files = sorted(folder.glob("[0-9]*.json"), reverse=True) if folder is not None and folder.is_dir() else []
@@ -106,9 +101,6 @@ class PlotCommand(Command):
         parser.add_argument("--force", action="store_true", help="replace an existing file")
 
     def run(self, args: argparse.Namespace) -> None:
-        from gdbmem.report.output import open_output
-        from gdbmem.report.steps.steps_plot import steps_html, steps_svg
-
         steps = accounts.recorded().steps
         if args.file is None:
             self._draw()
@@ -127,7 +119,4 @@ class PlotCommand(Command):
 
     @staticmethod
     def _draw() -> None:
-        from gdbmem.debugger.terminal import console_on
-        from gdbmem.report.steps.steps_chart import print_chart
-
         print_chart(accounts.recorded().steps, console_on(sys.stdout))

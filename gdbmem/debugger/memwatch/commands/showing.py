@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Optional, TextIO
 
 import gdb
 
+from gdbmem.analysis.steps import sum_steps
 from gdbmem.debugger.interrupting import without_announcement
 from gdbmem.debugger.memwatch.driving.fast_steps import in_full
 from gdbmem.debugger.memwatch.driving.stop_recorder import selected_thread
+from gdbmem.debugger.terminal import console_on
+from gdbmem.report.source import SourceLines
+from gdbmem.report.steps.steps import print_sums, step_line, steps_json
 from gdbmem.text import plural, printable
 
 if TYPE_CHECKING:
     from gdbmem.debugger.memwatch.driving.stepping import Stepper
     from gdbmem.model.step import Step
-    from gdbmem.report.source import SourceLines
 
 
 def show_steps(stepper: Stepper, *, json: bool, top: Optional[int], stream: TextIO) -> None:
@@ -24,9 +27,6 @@ def show_steps(stepper: Stepper, *, json: bool, top: Optional[int], stream: Text
     if not (json and stream is sys.stdout):
         _show_stop(stepper)
     if json:
-        from gdbmem.analysis.steps import sum_steps
-        from gdbmem.report.steps.steps import steps_json
-
         stream.write(steps_json(stepper.steps, sum_steps(stepper.steps)[:top]))
     elif stepper.orders.count == 1:
         print_step(stepper.steps[-1], stream)
@@ -36,17 +36,11 @@ def show_steps(stepper: Stepper, *, json: bool, top: Optional[int], stream: Text
 
 def print_step(step: Step, stream: TextIO) -> None:
     """Print the one line of *step*."""
-    from gdbmem.report.steps.steps import step_line
-
     text = source_lines().line(step.file, step.line)
     stream.write(step_line(step, color=_colored(stream), source_text=text) + "\n")
 
 
 def _show_table(stepper: Stepper, top: Optional[int], stream: TextIO) -> None:
-    from gdbmem.analysis.steps import sum_steps
-    from gdbmem.debugger.terminal import console_on
-    from gdbmem.report.steps.steps import print_sums
-
     sums = sum_steps(stepper.steps)
     # Most lines take nothing; without them what did is seen.
     changed = [one for one in sums if one.changed_anything]
@@ -81,8 +75,6 @@ def _show_stop(stepper: Stepper) -> None:
 
 def source_lines() -> SourceLines:
     """Return who finds source lines: gdb's own `directory` path is searched."""
-    from gdbmem.report.source import SourceLines
-
     folders = [part for part in str(gdb.parameter("directories")).split(":") if part.startswith("/")]
     return SourceLines([*folders, os.getcwd()])  # noqa: PTH109
 

@@ -1,0 +1,52 @@
+"""Connecting this gdb to the program that the launcher has for it, and to the one that takes its place."""
+
+from __future__ import annotations
+
+import os
+
+import gdb
+
+from gdbmem.debugger.command import say, warn
+from gdbmem.debugger.native.attached import attach
+from gdbmem.debugger.session import session
+from gdbmem.errors import ToolError
+from gdbmem.launch.messages import AskAttached, AskNative, AskTarget, AttachedPlan, NativePlan, ValgrindTarget
+from gdbmem.launch.protocol import ATTACHED, NATIVE
+
+
+def connect_program() -> None:
+    """Connect gdb to the valgrind that the launcher has waiting, attach to a process, or start the program natively."""
+    if ATTACHED in os.environ:
+        attach(session.ask(AskAttached(), AttachedPlan))
+    elif NATIVE in os.environ:
+        session.start(session.ask(AskNative(), NativePlan))
+    else:
+        session.join(session.ask(AskTarget(), ValgrindTarget))
+
+
+def follow(program: str) -> None:
+    """Connect to the program that took this one's place; *program* is a plain path to it."""
+    gdb.execute(f"file {program}", to_string=True)
+    connect_program()
+
+
+def notice_end() -> None:
+    """Before each prompt: when the program has gone since the last one, say what became of it."""
+    if not session.has_lost_program():
+        return
+    if session.farewell:
+        say(session.farewell)
+        return
+    try:
+        fate = session.fate()
+        if fate.next:
+            follow(fate.next)
+            say("The program has executed another, which is stopped before its first instruction.")
+            return
+    except (ToolError, gdb.error) as error:
+        warn(str(error))
+        return
+    if fate.sentence:
+        warn(fate.sentence)
+    elif fate.status is not None:
+        say(f"The program ended with status {fate.status}; 'run' starts it again.")

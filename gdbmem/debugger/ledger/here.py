@@ -1,0 +1,114 @@
+"""The ledger of the process, or the core, that this gdb holds."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Optional
+
+import gdb
+
+from gdbmem.allocators.glibc.caches import ThreadPointers
+from gdbmem.debugger.command import warn
+from gdbmem.debugger.location import program_runs, real_pid
+from gdbmem.debugger.selection import register, selection_kept, thread_pointer
+from gdbmem.errors import GdbmemError, TargetError
+from gdbmem.inspection.block_questions import Looks
+from gdbmem.inspection.pause import expected_hold, is_long, wait_text
+from gdbmem.inspection.process_maps import read_maps
+from gdbmem.inspection.read_process import explain_core, explain_stopped
+from gdbmem.inspection.worker import explain_for_gdb, look_for_gdb
+from gdbmem.linux.process import check_analysable, process_facts
+from gdbmem.linux.process_memory import ProcMemory
+from gdbmem.units import format_size
+
+if TYPE_CHECKING:
+    from gdbmem.linux.process import ProcessFacts
+    from gdbmem.model.ledger import Ledger
+
+
+_CORE = re.compile(r"^Local core dump file:\n\s+.(.+)., file type ", re.M)
+
+
+def read_ledger_here(looks: Optional[Looks] = None, *, swapped: bool = False) -> Ledger:
+    """Return the ledger of the stopped process or core, and fill *looks*.
+
+    What is swapped out is read only if *swapped*: it comes back into the process's memory then.
+    Raises TargetError with the reason where there is none.
+    """
+    core = core_path()
+    if core is not None:
+        of_core = explain_core(core, look=looks)
+        of_core.check()
+        return of_core
+    pid = local_pid()
+
+    facts = check_analysable(pid, may_be_traced=True)
+    threads = threads_here()
+    _announce(facts, len(threads))
+    with ProcMemory(pid) as memory:
+        if looks is None:
+            ledger = explain_for_gdb(pid, facts.name, memory.descriptor, threads, swapped=swapped)
+        else:
+            ledger = look_for_gdb(pid, facts.name, memory.descriptor, threads, looks, swapped=swapped)
+        if ledger is None:
+            ledger = explain_stopped(pid, facts.name, memory, threads, look=looks, swapped=swapped)
+    ledger.check()
+    return ledger
+
+
+def _announce(facts: ProcessFacts, threads: int) -> None:
+    """Say how long it takes where that is noticed: the process waits meanwhile, and the prompt too."""
+    expected = expected_hold(facts, read_maps(facts.pid), threads)
+    if is_long(expected):
+        size = format_size(facts.anonymous_bytes)
+        warn(f"reading its {size} takes {wait_text(expected)}")
+
+
+def core_path() -> Optional[Path]:
+    """Return the core file that gdb looks at; None for a live process, or none."""
+    found = _CORE.search(str(gdb.execute("info target", to_string=True)))
+    return Path(found[1]) if found else None
+
+
+def local_pid() -> int:
+    """Return the pid of the process that this gdb itself holds on this machine, not under valgrind."""
+    if not program_runs():
+        raise TargetError(
+            "there is no process to explain", slug="not-running", hint="type 'run', or 'attach PID'"
+        )
+    pid = real_pid()
+    if pid is None or not _is_ours(pid):
+        raise TargetError(
+            "this program runs elsewhere, under valgrind or on another machine, where its memory is not its own",
+            slug="not-local",
+            hint="under massif 'massif-diff' tells what grew; else run gdb where the program runs",
+        )
+    return pid
+
+
+def _is_ours(pid: int) -> bool:
+    try:
+        return process_facts(pid).tracer == os.getpid()
+    except GdbmemError:
+        return False
+
+
+def threads_here() -> list[ThreadPointers]:
+    """Return the process's threads with their registers; the selected thread and frame stay so."""
+    threads = []
+    with selection_kept():
+        for thread in sorted(gdb.selected_inferior().threads(), key=lambda t: int(t.num)):
+            thread.switch()
+            threads.append(
+                ThreadPointers(
+                    int(thread.ptid[1]),
+                    thread_pointer(),
+                    register("$sp"),
+                    str(thread.name or ""),
+                    register("$pc"),
+                    register("$orig_rax") or register("$x8"),
+                )
+            )
+    return threads

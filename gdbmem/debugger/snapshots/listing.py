@@ -1,0 +1,158 @@
+"""massif-list, massif-diff and massif-all: what this run's snapshots hold, and what grew between them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Optional
+
+from gdbmem.analysis.profiles.diff import diff_series
+from gdbmem.analysis.profiles.query import add_query_options, query_from
+from gdbmem.arguments import add_output_options
+from gdbmem.debugger.command import Command, warn
+from gdbmem.debugger.location import program_runs
+from gdbmem.debugger.session import (
+    not_running,
+    require_snapshots,
+    session,
+)
+from gdbmem.debugger.snapshots.snapshots import save_history
+from gdbmem.debugger.terminal import console_on
+from gdbmem.engines import massif
+from gdbmem.errors import InputError, TargetError
+from gdbmem.formats.opening import OpenOptions, open_profile
+from gdbmem.inspection.holdings import holdings
+from gdbmem.report.output import open_output
+from gdbmem.report.profiles.diff_json import diff_json
+from gdbmem.report.profiles.diff_text import print_diff
+from gdbmem.report.profiles.profile_json import profile_json
+from gdbmem.report.profiles.profile_text import print_timeline
+from gdbmem.report.profiles.run_json import list_json
+from gdbmem.report.profiles.run_text import print_kept, print_snapshots
+from gdbmem.runs.operand import load_record, unit_of
+from gdbmem.runs.ordering import process_notices
+from gdbmem.runs.run import SnapshotRecord
+from gdbmem.runs.saved_results import kept_records
+from gdbmem.symbols.address_names import GdbSymbols
+from gdbmem.text import printable
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from gdbmem.arguments import ArgumentParser
+    from gdbmem.model.snapshot import Snapshot
+
+
+def _records() -> Sequence[SnapshotRecord]:
+    """Return this run's snapshots; raises TargetError in a gdb that has none and can't take any."""
+    found = session.run.snapshots if session.has_run else []
+    if not found:
+        require_snapshots()
+    return found
+
+
+class ListCommand(Command):
+    """List the snapshots, ledgers and surveys of containers of this run, and where the program stood."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add_output_options(parser)
+
+    def run(self, args: argparse.Namespace) -> None:
+        kept = kept_records(session.run) if session.has_run else []
+        records = _records() if not kept else session.run.snapshots
+        with open_output(args.output, force=args.force) as stream:
+            if args.json:
+                stream.write(list_json(records, kept=kept))
+            elif not records and not kept:
+                stream.write("No snapshot yet; 'memsnap NAME' takes one.\n")
+            else:
+                console = console_on(stream)
+                if records:
+                    print_snapshots(records, console, unit=unit_of(session.run, records[-1]))
+                print_kept(kept, console, after_others=bool(records))
+
+
+class DiffCommand(Command):
+    """Compare two snapshots: which call paths grew, at which source line."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("snapshots", metavar="NAME", nargs="*", help="two snapshots, or a series")
+        parser.add_argument(
+            "--metric",
+            metavar="NAME",
+            help="what to count, where the engine counts several: definitely-lost, …",
+        )
+        add_query_options(parser)
+        add_output_options(parser)
+
+    def run(self, args: argparse.Namespace) -> None:
+        query = query_from(args)
+        by_size = query.by == "size"
+        chosen = self._chosen(args.snapshots)
+        snapshots = [self._load(record, by_size=by_size, metric=args.metric) for record in chosen]
+        with open_output(args.output, force=args.force) as stream:
+            diff = diff_series(snapshots)
+            held = holdings(session.run, chosen, diff, query)
+            said = process_notices([(record.name, record.process) for record in chosen])
+            if args.json:
+                stream.write(diff_json(diff, query, notices=said, held=held))
+            else:
+                print_diff(diff, query, console_on(stream), notices=said, held=held)
+
+    def operands(self) -> list[str]:
+        return [record.name for record in session.run.snapshots] if session.has_run else []
+
+    @staticmethod
+    def _chosen(names: Sequence[str]) -> Sequence[SnapshotRecord]:
+        records = _records()
+        if len(records) < 2:
+            raise InputError(
+                "there are no two snapshots to compare yet",
+                slug="too-few-snapshots",
+                hint="take them with 'memsnap NAME'",
+            )
+        if not names:
+            return records[-2:]
+        chosen = [session.run.record(name) for name in names]
+        return chosen if len(chosen) > 1 else [*chosen, records[-1]]
+
+    @staticmethod
+    def _load(record: SnapshotRecord, *, by_size: bool, metric: Optional[str]) -> Snapshot:
+        reading = OpenOptions(metric=metric, symbols=GdbSymbols(progress=warn), by_size=by_size)
+        return load_record(session.run, record, reading).snapshot
+
+
+class AllCommand(Command):
+    """Save massif's own history, the snapshots it takes by itself, and show its timeline."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add_output_options(parser)
+
+    def run(self, args: argparse.Namespace) -> None:
+        _require_massif()
+        path = save_history() if program_runs() else _last_history()
+        profile = open_profile(path)
+        with open_output(args.output, force=args.force) as stream:
+            if args.json:
+                stream.write(profile_json(profile))
+            else:
+                print_timeline(profile, console_on(stream))
+                stream.write(f"The history is kept in {printable(str(path))}\n")
+
+
+def _require_massif() -> None:
+    if program_runs() and session.engine not in (massif.NAME, ""):
+        raise TargetError(
+            f"only massif keeps a history of its own, and this program runs under {session.engine}",
+            slug="not-massif",
+            hint="'memlist' shows the snapshots",
+        )
+
+
+def _last_history() -> Path:
+    """Return the history that massif wrote when the program ended; raises TargetError where there is none."""
+    folder = session.run.folder if session.has_run else None
+    files = [*folder.glob("massif.*.out"), *folder.glob("history-*.massif")] if folder is not None else []
+    if not files:
+        raise not_running()
+    return max(files, key=lambda file: file.stat().st_mtime_ns)

@@ -1,0 +1,61 @@
+"""A snapshot in one line: its size, and what grew most since the last one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Optional
+
+import gdb
+
+from gdbmem.allocators.others import linked_in
+from gdbmem.analysis.profiles.sites import describe_site, growing_site
+from gdbmem.debugger.session import (
+    session,
+)
+from gdbmem.files import open_regular
+from gdbmem.model.snapshot import HEAP_BYTES, memory_noun
+from gdbmem.runs.run import SnapshotRecord
+from gdbmem.units import format_delta, format_size
+
+if TYPE_CHECKING:
+    pass
+
+
+def summary_line(
+    record: SnapshotRecord, sites: dict[Any, int], *, unit: str = HEAP_BYTES, remark: str = ""
+) -> str:
+    """Return the line for *record*, whose *unit* by site are *sites*; the next one is compared with them."""
+    size_bytes = record.heap_bytes or 0
+    text = f"snapshot {record.label}: {memory_noun(unit)} {format_size(size_bytes)}"
+    if session.last_heap_bytes is not None:
+        text += f", {format_delta(size_bytes - session.last_heap_bytes)} since {session.last_label}"
+    unseen = "" if size_bytes else unseen_malloc()
+    text += f": {session.engine} sees nothing of {unseen}" if unseen else remark
+    grown = growing_site(session.last_sites, sites)
+    if grown is not None:
+        site, delta = grown
+        verb = "most at" if session.last_heap_bytes is None else "grew most at"
+        text += f"; {verb} {describe_site(site)} ({format_delta(delta)})"
+    session.last_sites, session.last_heap_bytes, session.last_label = sites, record.heap_bytes, record.label
+    return text
+
+
+def unseen_malloc() -> str:
+    """Return in words the malloc that the engine can't replace, if the program has such a one; else ""."""
+    if any(entry.get("slug") == "static-binary" for entry in session.run.facts.get("warnings", [])):
+        return "the malloc that is linked into the program"
+    # valgrind looks for malloc in libc.so*; musl's is in its dynamic linker.
+    is_musl = any("/ld-musl-" in (objfile.filename or "") for objfile in gdb.objfiles())
+    if session.native is None:
+        return "musl's malloc" if is_musl else ""
+    allocator = _linked_allocator() if session.native.attached is None else None
+    return f"the {allocator} that is linked into the program" if allocator else ""
+
+
+def _linked_allocator() -> Optional[str]:
+    """Return the known allocator that is part of the program's own file, where a preloaded one takes no call."""
+    name = gdb.current_progspace().filename
+    try:
+        with open_regular(name) as program:
+            return linked_in(program)
+    except (OSError, TypeError):  # no file, or it has gone
+        return None
