@@ -11,7 +11,9 @@ from gdbmem.analysis.series import comparison
 from gdbmem.analysis.series.comparison import Figures, difference_of, figures_of
 from gdbmem.analysis.series.statistics import thinned
 from gdbmem.errors import InputError
+from gdbmem.linux.processes import stat_of
 from gdbmem.model.comparison import Comparison
+from gdbmem.model.series import SeriesLine
 from gdbmem.model.series_summary import SeriesSummary
 from gdbmem.monitoring.triggers import trigger_text, triggers_of
 from gdbmem.runs.run import open_run
@@ -30,6 +32,7 @@ __all__ = [
     "judged_points",
     "open_run",
     "recorded",
+    "still_runs",
     "summarize",
     "summary_of",
     "thinned",
@@ -48,6 +51,12 @@ def summarize(operand: Operand) -> SeriesSummary:
     """
     with recorded([Path(operand)]) as (folder,):
         return summary_of(Recording(folder))
+
+
+def still_runs(line: SeriesLine) -> bool:
+    """Return whether the process that was recorded as *line* runs still, under its number."""
+    stat = stat_of(line.pid)
+    return stat is not None and stat.start_ticks == line.start_ticks
 
 
 def summary_of(recording: Recording) -> SeriesSummary:

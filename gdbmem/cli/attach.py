@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from gdbmem.arguments import ArgumentParser
 from gdbmem.errors import UsageError
+from gdbmem.launch.attached import find_target, run_attached
+from gdbmem.setup.gdb_python import find_gdb
 
 if TYPE_CHECKING:
     import argparse
@@ -49,8 +51,6 @@ def check_pid(args: argparse.Namespace) -> int:
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     args = parser.parse_args(argv)
-    from gdbmem.launch.attached import find_target, run_attached
-    from gdbmem.setup.gdb_python import find_gdb
 
     words = [word for script in args.gdb_scripts or () for word in ("-x", script)]
     words += [word for line in args.gdb_commands or () for word in ("-ex", line)]

@@ -17,11 +17,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional, TextIO
 
-from gdbmem.api.profiles import current_folder
+from gdbmem.api.profiles import current_folder, spool_operands
+from gdbmem.api.series import Recording, compare_recordings, recorded, summary_of
+from gdbmem.api.series_pictures import picture_of
+from gdbmem.api.series_verdicts import judged_status
 from gdbmem.arguments import ArgumentParser, add_output_options, split_program, value
-from gdbmem.cli.monitor import parse_fail_on, plot_kind
+from gdbmem.cli.main import parser_of
+from gdbmem.cli.series.options import parse_fail_on, plot_kind
+from gdbmem.cli.series.recording import record_by
 from gdbmem.errors import UsageError
+from gdbmem.report.console import make_console
 from gdbmem.report.output import open_output
+from gdbmem.report.series import series_plot
+from gdbmem.report.series.comparison import comparison_json, print_comparison
 from gdbmem.text import printable
 from gdbmem.units import parse_duration
 
@@ -77,8 +85,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     """Record if need be, compare, print."""
-    from gdbmem.api.profiles import spool_operands
-
     own, commands = split_program(argv)
     args = parser.parse_args(own)
     if args.runs is None:
@@ -86,7 +92,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     if args.runs < 1:
         raise UsageError("--runs has to be at least 1")
     if args.remedies:
-        from gdbmem.cli.compare_remedies import run_remedies
+        from gdbmem.cli.series.compare_remedies import run_remedies  # 40 ms
 
         return run_remedies(args, commands)
     if args.plot:
@@ -97,7 +103,6 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         stream = stack.enter_context(open_output(args.output, force=args.force))
         plot = stack.enter_context(open_output(args.plot, force=args.force)) if args.plot else None
         first, second = _given(args) if commands is None else _record(args, commands)
-        from gdbmem.api.series import recorded
 
         folders = stack.enter_context(recorded([*first, *second]))
         return _compare(folders[: len(first)], folders[len(first) :], args, stream, plot)
@@ -113,9 +118,6 @@ def _given(args: argparse.Namespace) -> tuple[list[Path], list[Path]]:
 
 
 def _record(args: argparse.Namespace, words: list[str]) -> tuple[list[Path], list[Path]]:
-    from gdbmem.cli.main import parser_of
-    from gdbmem.cli.monitor_run import record_series
-
     if len(words) != 3 or words[1] != "--vs" or args.first or args.second:
         raise UsageError(
             "two commands are compared, each as one quoted word",
@@ -131,7 +133,7 @@ def _record(args: argparse.Namespace, words: list[str]) -> tuple[list[Path], lis
             options += ["--for", f"{args.duration}s"] if args.duration else []
             folder = _fresh(current_folder() / f"gdbmem.compare.{'ab'[which]}{number + 1}")
             monitor = parser.parse_args([*options, "--run", str(folder)])
-            recorded = record_series(monitor, commands[which])
+            recorded = record_by(monitor, commands[which])
             if recorded.status and not args.duration:
                 print(
                     f"gdbmem: {printable(words[2 * which])} ended with status {recorded.status}",
@@ -171,26 +173,16 @@ def _compare(
     stream: TextIO,
     plot: Optional[TextIO],
 ) -> int:
-    from gdbmem.api.series import Recording, compare_recordings, summary_of
-    from gdbmem.cli.monitor_report import judged_status, picture_of
-
     recordings = [Recording(folder) for folder in (*first, *second)]
     summaries = [summary_of(recording) for recording in recordings]
     cut = len(first)
     comparison = compare_recordings(recordings, summaries, first=cut)
     judged = [(recording.folder.name, summary.verdict) for recording, summary in zip(recordings, summaries)]
     if plot is not None:
-        from gdbmem.report.series import series_plot
-
         draw = series_plot.svg if plot_kind(args.plot) == "svg" else series_plot.html
         plot.write(draw(picture_of(recordings, summaries, first_group=cut)))
     if args.json:
-        from gdbmem.report.series.comparison import comparison_json
-
         stream.write(comparison_json(comparison, judged))
     else:
-        from gdbmem.report.console import make_console
-        from gdbmem.report.series.comparison import print_comparison
-
         print_comparison(comparison, judged, make_console(stream, color=False if args.no_color else None))
     return judged_status(recordings[cut:], summaries[cut:], args.fail_on, 0)

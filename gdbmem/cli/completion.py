@@ -11,8 +11,12 @@ import argparse
 import sys
 from collections.abc import Iterable, Sequence
 
+from gdbmem.api.profiles import Run, find_operand
+from gdbmem.api.runs import kept_records
 from gdbmem.arguments import ArgumentParser
+from gdbmem.cli.main import SUBCOMMANDS, parser_of
 from gdbmem.errors import GdbmemError
+from gdbmem.report.messages import message_names
 
 # Each asks this command for the words, so that the parsers are the only source. Where it has none, the shell
 # completes file names. bash breaks words at colons: what stands before the last one is taken off.
@@ -70,9 +74,6 @@ def candidates(words: Sequence[str]) -> list[str]:
 
 
 def _all_candidates(before: Sequence[str], current: str) -> Iterable[str]:
-    from gdbmem.cli.main import SUBCOMMANDS, parser_of
-    from gdbmem.report.messages import message_names
-
     if not before:
         return [*SUBCOMMANDS, "--help", "--version"]
     if before[0] not in SUBCOMMANDS or "--" in before:  # what follows is the program's own
@@ -99,9 +100,6 @@ def _words_of(parser: argparse.ArgumentParser, before: Sequence[str], current: s
 
 
 def _of_run(current: str) -> Iterable[str]:
-    from gdbmem.api.profiles import Run, find_operand
-    from gdbmem.api.runs import kept_records
-
     head, colon, _ = current.rpartition(":")
     if not colon or not head:
         return []

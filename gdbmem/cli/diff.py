@@ -20,16 +20,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gdbmem.analysis.profiles.query import Query, add_query_options, query_from
+from gdbmem.api.limits import STANDARD_ERRORS, judge_growth
 from gdbmem.api.profiles import DiffSide, Run, find_operand, read_last_two, read_series, spool_operands
 from gdbmem.api.profiles import diff as diff_of
 from gdbmem.api.runs import containers_holding, is_of_one_run
 from gdbmem.arguments import ArgumentParser, add_output_options, value
-from gdbmem.cli.kept import add_kind_options, diff_kept, judge_kept, kept_kind
-from gdbmem.cli.reading import add_reading_options, collector_paused, read_options_from, source_roots
+from gdbmem.cli.profiles.kept import add_kind_options, diff_kept, judge_kept, kept_kind
+from gdbmem.cli.profiles.reading import add_reading_options, collector_paused, read_options_from, source_roots
 from gdbmem.errors import GdbmemError, UsageError
 from gdbmem.exit_status import ExitStatus
 from gdbmem.model.diff import Diff
+from gdbmem.report.console import make_console
 from gdbmem.report.output import open_output
+from gdbmem.report.profiles.diff_json import diff_json
+from gdbmem.report.profiles.diff_text import print_diff
 from gdbmem.text import printable
 from gdbmem.units import format_delta, format_size, parse_size
 
@@ -98,8 +102,6 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 
 
 def _compare_kept(kind: str, arguments: argparse.Namespace) -> int:
-    from gdbmem.report.console import make_console
-
     with open_output(arguments.output, force=arguments.force) as stream:
         console = make_console(stream, color=False if arguments.no_color else None)
         grown = diff_kept(kind, arguments.operands, arguments, console)
@@ -113,13 +115,8 @@ def _report(arguments: argparse.Namespace, query: Query) -> Diff:
         if not arguments.series and not arguments.normalize:
             held = containers_holding(arguments.operands, diff, query)
         if arguments.json:
-            from gdbmem.report.profiles.diff_json import diff_json
-
             stream.write(diff_json(diff, query, held=held))
         else:
-            from gdbmem.report.console import make_console
-            from gdbmem.report.profiles.diff_text import print_diff
-
             console = make_console(stream, color=False if arguments.no_color else None)
             print_diff(diff, query, console, known_from=arguments.known or "", held=held)
     return diff
@@ -139,8 +136,6 @@ def _diff(arguments: argparse.Namespace) -> Diff:
 
 
 def _judge(diff: Diff, query: Query, arguments: argparse.Namespace) -> int:
-    from gdbmem.api.limits import STANDARD_ERRORS, judge_growth
-
     limit_bytes = arguments.fail_on
     found = judge_growth(diff, query, limit_bytes, one_process=is_of_one_run(arguments.operands))
     if found.met:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from gdbmem.arguments import ArgumentParser, add_output_options
 from gdbmem.exit_status import ExitStatus
+from gdbmem.launch.doctor_checks import check_all
 from gdbmem.report.output import open_output
 from gdbmem.text import printable
 
@@ -25,7 +26,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     args = parser.parse_args(argv)
-    from gdbmem.launch.doctor_checks import check_all
 
     with open_output(args.output, force=args.force) as stream:
         checks = check_all()

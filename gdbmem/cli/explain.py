@@ -10,20 +10,31 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional
 
+from gdbmem.api.ledgers import (
+    Looks,
+    class_names,
+    explain,
+    explain_core,
+    pinner_paths,
+    place_to_save,
+    read_ledger,
+    save_ledger,
+)
 from gdbmem.arguments import ArgumentParser, add_output_options, check_views_apart, read_address
 from gdbmem.cli.process_operand import add_ways_to_read, checked_pid, unwind_when_ended
 from gdbmem.errors import UsageError
+from gdbmem.report.console import make_console
 from gdbmem.report.ledger.heap_map import check_map_name, open_picture, render_map
+from gdbmem.report.ledger.ledger_text import LedgerOptions
+from gdbmem.report.ledger.ledger_view import Beside, print_all, write_growth, write_json, write_remedies
 from gdbmem.report.output import open_output
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
     import argparse
 
-    from gdbmem.api.ledgers import Looks
     from gdbmem.api.profiles import Run
     from gdbmem.model.ledger import Ledger
-    from gdbmem.report.ledger.ledger_view import Beside
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -92,11 +103,6 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     kept_in = _place_to_save(args.save) if args.save is not None else None
     kind = check_map_name(args.map) if args.map is not None else ""
     with open_output(args.output, force=args.force) as stream, open_picture(args.map, args.force) as picture:
-        from gdbmem.api.ledgers import Looks
-        from gdbmem.report.console import make_console
-        from gdbmem.report.ledger.ledger_text import LedgerOptions
-        from gdbmem.report.ledger.ledger_view import print_all, write_growth, write_json, write_remedies
-
         looks = Looks.asked(chunk_at, types=args.types, map=args.map is not None, bins=args.bins)
         ledger = _explain(args, pid, looks)
         beside = _beside(ledger, looks, args.paths)
@@ -118,8 +124,6 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 
 
 def _explain(args: argparse.Namespace, pid: Optional[int], looks: Optional[Looks]) -> Ledger:
-    from gdbmem.api.ledgers import explain, explain_core
-
     if pid is not None:
         return explain(pid, copy=args.fork, swapped=args.swapped, progress=_say, look=looks)
     return explain_core(args.core, args.target, look=looks)
@@ -130,9 +134,6 @@ def _say(sentence: str) -> None:
 
 
 def _beside(ledger: Ledger, looks: Optional[Looks], paths: Optional[str]) -> Beside:
-    from gdbmem.api.ledgers import class_names, pinner_paths
-    from gdbmem.report.ledger.ledger_view import Beside
-
     return Beside(
         paths=pinner_paths(paths, ledger) if paths else None,
         types=looks.types if looks is not None else None,
@@ -143,19 +144,13 @@ def _beside(ledger: Ledger, looks: Optional[Looks], paths: Optional[str]) -> Bes
 
 
 def _earlier(text: str) -> Ledger:
-    from gdbmem.api.ledgers import read_ledger
-
     return read_ledger(text)
 
 
 def _place_to_save(text: str) -> tuple[Run, str]:
-    from gdbmem.api.ledgers import place_to_save
-
     return place_to_save(text)
 
 
 def _save(run: Run, name: str, ledger: Ledger) -> None:
-    from gdbmem.api.ledgers import save_ledger
-
     label = save_ledger(run, name, ledger).label
     print(f"gdbmem: ledger kept as {printable(run.folder.name)}:{printable(label)}", file=sys.stderr)

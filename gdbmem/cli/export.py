@@ -13,12 +13,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from gdbmem.analysis.profiles.query import counts_blocks
+from gdbmem.api.profiles import as_growth, diff, has_series, read_shown, spool_operands
+from gdbmem.api.series import Recording, summary_of
 from gdbmem.arguments import ArgumentParser
-from gdbmem.cli.reading import add_reading_options, read_options_from
+from gdbmem.cli.profiles.reading import add_reading_options, read_options_from
 from gdbmem.errors import Notice, UsageError
 from gdbmem.model.diff import Diff
 from gdbmem.report.output import open_output
 from gdbmem.report.profiles.export import BINARY, NAMES, encode
+from gdbmem.report.series.series_json import write_series_csv, write_series_json
 from gdbmem.text import printable
 
 
@@ -36,9 +40,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     """Read, convert, write."""
-    from gdbmem.analysis.profiles.query import counts_blocks
-    from gdbmem.api.profiles import has_series, spool_operands
-
     arguments = parser.parse_args(argv)
     if len(arguments.operands) > 2:
         raise UsageError("gdbmem export takes one snapshot, or two for their difference")
@@ -59,8 +60,6 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 
 
 def _converted(arguments: argparse.Namespace) -> bytes:
-    from gdbmem.api.profiles import as_growth, diff, read_shown
-
     options, operands = read_options_from(arguments), arguments.operands
     said: list[Notice] = []
     if len(operands) > 1:
@@ -77,9 +76,6 @@ def _converted(arguments: argparse.Namespace) -> bytes:
 
 def _export_series(folder: Path, arguments: argparse.Namespace) -> int:
     """Write a monitor's series, row by row."""
-    from gdbmem.api.series import Recording, summary_of
-    from gdbmem.report.series.series_json import write_series_csv, write_series_json
-
     if arguments.to not in ("csv", "json"):
         raise UsageError("a recorded series can be exported to csv and json", hint="--to csv or --to json")
     recording = Recording(folder)

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Sequence
 
 from gdbmem.arguments import ArgumentParser
+from gdbmem.cli.main import SUBCOMMANDS, parser_of
+from gdbmem.report.messages import explain_message
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -19,9 +21,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     """Print the paragraph or the command's help."""
-    from gdbmem.cli.main import SUBCOMMANDS, parser_of
-    from gdbmem.report.messages import explain_message
-
     name = parser.parse_args(argv).name
     sys.stdout.write(parser_of(name).format_help() if name in SUBCOMMANDS else explain_message(name))
     return 0

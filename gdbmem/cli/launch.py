@@ -9,24 +9,20 @@ What stands before '--' is gdbmem's, what follows is the program's; the program 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from gdbmem.arguments import ArgumentParser, add_output_options, add_run_options, split_program
-from gdbmem.engines.engine import NAMES, options_of, table
+from gdbmem.cli.launch_job import engine_options, launch_status, make_job, resolve_engine
+from gdbmem.engines.engine import NAMES, options_of
 from gdbmem.engines.massif import TIME_UNITS
 from gdbmem.errors import GdbmemError, UsageError
-from gdbmem.exit_status import ExitStatus
-from gdbmem.launch.program import NotExecutableError, NotFoundError, find_program
+from gdbmem.launch.interactive import run_interactive
+from gdbmem.launch.program import find_program
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
     import argparse
-
-    from gdbmem.engines.engine import EngineOptions
-    from gdbmem.launch.job import Job
-    from gdbmem.launch.program import Program
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -130,7 +126,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         args.program, *program_arguments = program_arguments
     try:
         if args.recipe is not None:
-            from gdbmem.cli.recipe_run import run_recipe
+            from gdbmem.cli.recipes.play import run_recipe  # 25 ms
 
             return run_recipe(args, program_arguments, command=["gdbmem", "launch", *argv])
         return _run_interactive(args, program_arguments or [], command=["gdbmem", "launch", *argv])
@@ -139,15 +135,6 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     except GdbmemError as error:
         print(f"gdbmem: {printable(error.sentence)}", file=sys.stderr)
         return launch_status(error)
-
-
-def launch_status(error: GdbmemError) -> int:
-    """Return the exit status for a launch that *error* ended, as timeout(1) has it."""
-    if isinstance(error, NotFoundError):
-        return ExitStatus.NOT_FOUND
-    if isinstance(error, NotExecutableError):
-        return ExitStatus.NOT_EXECUTABLE
-    return ExitStatus.FAILED
 
 
 def _parse(own: list[str], parser: ArgumentParser) -> argparse.Namespace:
@@ -165,45 +152,7 @@ def _parse(own: list[str], parser: ArgumentParser) -> argparse.Namespace:
     return args
 
 
-def engine_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of engines given on the command line, by their names in the engines."""
-    given = {
-        "threshold": args.threshold,
-        "pages_as_heap": args.pages_as_heap or None,
-        "stacks": args.stacks or None,
-        "time_unit": args.time_unit,
-        "alloc_fns": args.alloc_fn,
-        "trace_children": args.trace_children or None,
-        "massif_opts": args.massif_opt,
-        "valgrind_opts": args.valgrind_opt,
-        "sample_rate": _size("sample-rate", args.sample_rate),
-        "dump_interval": _size("dump-interval", args.dump_interval),
-    }
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def _size(option: str, text: Optional[str]) -> Optional[int]:
-    from gdbmem.units import parse_size
-
-    if text is None:
-        return None
-    size_bytes = parse_size(text)
-    if size_bytes < 0:
-        raise UsageError(f"--{option} {printable(text)} is below 0", slug="bad-option")
-    return size_bytes
-
-
-def environment(settings: Optional[Sequence[str]]) -> dict[str, str]:
-    """Return the ``NAME=VALUE`` *settings* as a mapping; raises UsageError for one without ``=``."""
-    for setting in settings or ():
-        if not setting.partition("=")[1] or setting.startswith("="):
-            raise UsageError(f"--env {printable(setting)} is no setting", hint="write --env NAME=VALUE")
-    return {name: value for name, _, value in (setting.partition("=") for setting in settings or ())}
-
-
 def _run_interactive(args: argparse.Namespace, program_arguments: list[str], *, command: list[str]) -> int:
-    from gdbmem.launch.interactive import run_interactive
-
     program = find_program(args.program)
     engine, automatic = resolve_engine(args, program)
     options = options_of(engine, {**automatic, **engine_options(args)})
@@ -211,56 +160,3 @@ def _run_interactive(args: argparse.Namespace, program_arguments: list[str], *, 
     words = [word for script in args.gdb_scripts or () for word in ("-x", script)]
     words += [word for line in args.gdb_commands or () for word in ("-ex", line)]
     return run_interactive(job, gdb_arguments=words, finish=args.on_quit == "finish", command=command)
-
-
-def chosen_engine(args: argparse.Namespace, default: str = "massif") -> str:
-    """Return the engine that *args* name; raises UsageError for one that is not there."""
-    if args.engine is None:
-        return "massif" if args.massif else default
-    if args.massif and args.engine != "massif":
-        raise UsageError(
-            f"--massif and --engine {printable(args.engine)} exclude each other", hint="leave one out"
-        )
-    return table(args.engine).name
-
-
-def resolve_engine(
-    args: argparse.Namespace, program: Program, default: str = "massif"
-) -> tuple[str, Mapping[str, Any]]:
-    """Return the engine for *program* and the options that it needs; what auto takes is told on stderr.
-
-    *default* is the engine where *args* name none.
-    """
-    from gdbmem.launch.engine_choice import AUTO, choose_engine
-
-    named = args.engine or ("massif" if args.massif else default)
-    if named != AUTO or args.massif:
-        return chosen_engine(args, default), {}
-    choice = choose_engine(program)
-    print(f"gdbmem: {printable(choice.sentence)}", file=sys.stderr)
-    return choice.engine, choice.options
-
-
-def make_job(
-    args: argparse.Namespace,
-    program: Program,
-    arguments: Sequence[str],
-    options: EngineOptions,
-    engine: str = "massif",
-) -> Job:
-    """Return the job that *args* describe."""
-    from gdbmem.launch.job import Job
-    from gdbmem.setup.gdb_python import find_gdb
-
-    return Job(
-        program=program,
-        arguments=list(arguments),
-        options=options,
-        environment=environment(args.env),
-        stdin=args.stdin,
-        stdout=args.stdout,
-        own_terminal=args.own_terminal,
-        run_folder=Path(args.run) if args.run else None,
-        gdb=find_gdb(args.gdb),
-        engine=engine,
-    )

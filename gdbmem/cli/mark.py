@@ -16,7 +16,10 @@ from typing import Optional
 
 from gdbmem.arguments import ArgumentParser
 from gdbmem.errors import InputError, UsageError
+from gdbmem.linux.monitoring.clock import clock_of
+from gdbmem.runs.distrust import check_own
 from gdbmem.runs.run import current_folder, has_series
+from gdbmem.series.store import Recording, add_mark, is_being_written
 from gdbmem.text import printable
 
 _LONGEST = 200
@@ -33,9 +36,6 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     args = parser.parse_args(argv)
     if not args.text.strip() or len(args.text) > _LONGEST:
         raise UsageError(f"a mark has 1 to {_LONGEST} characters")
-    from gdbmem.linux.monitoring.clock import clock_of
-    from gdbmem.runs.distrust import check_own
-    from gdbmem.series.store import Recording, add_mark
 
     folder = _find(args.run)
     check_own(folder)
@@ -63,8 +63,6 @@ def _find(given: Optional[str]) -> Path:
 
 
 def _is_live(folder: Path) -> bool:
-    from gdbmem.series.store import is_being_written
-
     with contextlib.suppress(OSError):  # a folder of somebody else
         return has_series(folder) and is_being_written(folder)
     return False

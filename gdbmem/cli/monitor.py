@@ -17,9 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.arguments import ArgumentParser, add_output_options, add_run_options, split_program, value
+from gdbmem.cli.series.options import parse_fail_on, parse_slope, plot_kind
+from gdbmem.cli.series.recording import record
 from gdbmem.errors import GdbmemError, InputError, UsageError
+from gdbmem.monitoring.triggers import parse_condition
+from gdbmem.runs.run import is_run
+from gdbmem.series.imported import is_series_file, recorded
 from gdbmem.text import printable
-from gdbmem.units import parse_duration, parse_size
+from gdbmem.units import parse_duration
 
 if TYPE_CHECKING:
     import argparse
@@ -156,7 +161,6 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         if runs:
             return _judge_again(args, runs, program)
         _check(args, program)
-        from gdbmem.cli.monitor_run import record
 
         return record(args, program)
     except UsageError:
@@ -164,17 +168,13 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     except GdbmemError as error:
         if program is None and args.fail_on is None:
             raise
-        from gdbmem.cli.launch import launch_status  # with the engines' options: 4 ms of CPU
+        from gdbmem.cli.launch_job import launch_status  # with the engines' options: 4 ms of CPU
 
         print(f"gdbmem: {printable(error.sentence)}", file=sys.stderr)
         return launch_status(error)
 
 
 def _judge_again(args: argparse.Namespace, runs: Sequence[str], program: Optional[list[str]]) -> int:
-    from gdbmem.cli.monitor_report import report
-    from gdbmem.runs.run import is_run
-    from gdbmem.series.imported import is_series_file, recorded
-
     for operand in runs:
         if not is_run(operand) and not is_series_file(Path(operand)):
             raise UsageError(
@@ -186,6 +186,8 @@ def _judge_again(args: argparse.Namespace, runs: Sequence[str], program: Optiona
     if len(runs) > 1 and args.plot is None:
         raise UsageError("several runs are overlaid with --plot", hint="to compare them: gdbmem compare")
     with recorded([Path(operand) for operand in runs]) as folders:
+        from gdbmem.cli.series.reporting import report  # 20 ms
+
         return report(folders, args)
 
 
@@ -216,39 +218,6 @@ def _check(args: argparse.Namespace, program: Optional[list[str]]) -> None:
         plot_kind(args.plot)
 
 
-def plot_kind(path: str) -> str:
-    """Return "svg" or "html" by the name of the file; raises UsageError for others."""
-    kind = Path(path).suffix.lower().lstrip(".")
-    if kind not in ("svg", "html"):
-        raise UsageError(
-            f"--plot {printable(path)}: only .svg and .html can be drawn", hint="--plot course.svg"
-        )
-    return kind
-
-
-def parse_fail_on(text: str) -> tuple[str, float]:
-    """Return the verdict and the least slope, bytes per second, of ``growing``, ``growing:1MiB/h`` and the like."""
-    from gdbmem.model.verdict import KINDS
-
-    kind, _, slope = text.partition(":")
-    if kind not in KINDS:
-        raise InputError(
-            f"'{printable(kind)}' is no verdict", slug="bad-fail-on", hint=f"one of {', '.join(KINDS)}"
-        )
-    if not slope:
-        return kind, 0.0
-    return kind, parse_slope(slope)
-
-
-def parse_slope(text: str) -> float:
-    """Return the bytes per second of ``1MiB/h`` and the like."""
-    size, slash, per = text.partition("/")
-    units = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-    if not slash or per not in units or parse_size(size) <= 0:
-        raise InputError(f"'{printable(text)}' is no slope", slug="bad-fail-on", hint="write it as in 1MiB/h")
-    return parse_size(size) / units[per]
-
-
 def _pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
@@ -257,8 +226,6 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 def _condition(text: str) -> Condition:
-    from gdbmem.monitoring.triggers import parse_condition
-
     return parse_condition(text)
 
 

@@ -12,7 +12,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gdbmem.arguments import ArgumentParser, add_output_options
-from gdbmem.errors import InputError
+from gdbmem.engines.engine import options_of
+from gdbmem.errors import GdbmemError, InputError
+from gdbmem.launch.engine_choice import AUTO
+from gdbmem.launch.program import find_program
+from gdbmem.recipes.reader import load_recipe
+from gdbmem.recipes.yaml_text import RecipeError
 from gdbmem.report.output import open_output
 from gdbmem.text import plural, printable
 
@@ -48,11 +53,6 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 
 
 def _check(file: str) -> dict[str, Any]:
-    from gdbmem.engines.engine import options_of
-    from gdbmem.launch.engine_choice import AUTO
-    from gdbmem.recipes.reader import load_recipe
-    from gdbmem.recipes.yaml_text import RecipeError
-
     problems: list[dict[str, Any]] = []
     summary = ""
     try:
@@ -73,9 +73,6 @@ def _check(file: str) -> dict[str, Any]:
 
 def _missing_program(recipe: Recipe) -> str:
     """Return what to say of a program that isn't there: it may be built later, so that this is no problem yet."""
-    from gdbmem.errors import GdbmemError
-    from gdbmem.launch.program import find_program
-
     try:
         find_program(recipe.program, folder=recipe.folder)
     except GdbmemError as error:

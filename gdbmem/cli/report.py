@@ -32,17 +32,25 @@ from gdbmem.api.profiles import (
     spool_operands,
 )
 from gdbmem.api.runs import LEDGER, kept_records, load_kept
+from gdbmem.api.series import Recording, summary_of
+from gdbmem.api.series_pictures import picture_of
 from gdbmem.arguments import ArgumentParser
-from gdbmem.cli.reading import add_reading_options, read_options_from, source_roots
+from gdbmem.cli.profiles.reading import add_reading_options, read_options_from, source_roots
 from gdbmem.errors import InputError, Notice
+from gdbmem.model.series import Mark
+from gdbmem.report.console import make_console
+from gdbmem.report.containers.containers import print_containers
+from gdbmem.report.ledger.ledger_text import print_ledger
 from gdbmem.report.output import open_output
+from gdbmem.report.page.page import Page, Section, course_section, diff_section, render
+from gdbmem.report.profiles.profile_text import course_sentence, peak_sentence
+from gdbmem.report.series.series_plot import Curve, Picture
+from gdbmem.report.series.series_text import headline
 from gdbmem.text import printable
 from gdbmem.units import format_delta, format_size
 
 if TYPE_CHECKING:
     from gdbmem.model.snapshot import Profile
-    from gdbmem.report.page.page import Page, Section
-    from gdbmem.report.series.series_plot import Picture
 
 _MOST_DIFFS = 12
 _MOST_POINTS = 4000  # of a curve
@@ -81,7 +89,6 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         mine=compile_regex(arguments.mine, "--mine"),
         by_blocks=counts_blocks(arguments.metric),
     )
-    from gdbmem.report.page.page import render
 
     arguments.operands = spool_operands(arguments.operands)
     target = arguments.output or f"{_stem(arguments.operands[-1])}.html"
@@ -113,8 +120,6 @@ def _page(arguments: argparse.Namespace, query: Query) -> Page:
 
 
 def _page_of_difference(operands: Sequence[str], query: Query, options: ReadOptions) -> Page:
-    from gdbmem.report.page.page import Page, diff_section
-
     found = diff(*operands, options=options)
     names = [found.before_side.name, found.after_side.name]
     page = Page(title=printable(" → ".join(names)), subtitle=printable("  ".join(operands)))
@@ -124,9 +129,6 @@ def _page_of_difference(operands: Sequence[str], query: Query, options: ReadOpti
 
 
 def _page_of_profile(path: Path, selector: Optional[str], query: Query, options: ReadOptions) -> Page:
-    from gdbmem.report.page.page import Page, Section, course_section, diff_section
-    from gdbmem.report.profiles.profile_text import peak_sentence
-
     profile = open_profile(path, options)
     page = Page(title=printable(Path(profile.source).name), subtitle=printable(profile.command))
     difference = difference_in_file(profile)
@@ -149,9 +151,6 @@ def _page_of_profile(path: Path, selector: Optional[str], query: Query, options:
 
 
 def _picture(profile: Profile) -> Picture:
-    from gdbmem.report.profiles.profile_text import course_sentence, peak_sentence
-    from gdbmem.report.series.series_plot import Curve, Picture
-
     totals = profile.snapshots
     shown = [totals[index] for index in outline([t.total_bytes for t in totals], _MOST_POINTS)]
     times = [t.time for t in shown]
@@ -163,11 +162,6 @@ def _picture(profile: Profile) -> Picture:
 
 
 def _page_of_series(folder: Path) -> Page:
-    from gdbmem.api.series import Recording, summary_of
-    from gdbmem.cli.monitor_report import picture_of
-    from gdbmem.report.page.page import Page, Section, course_section
-    from gdbmem.report.series.series_text import headline
-
     recording = Recording(folder)
     summary = summary_of(recording)
     page = Page(title=printable(summary.facts.target), subtitle=printable(folder.name))
@@ -190,8 +184,6 @@ def _known_size(size_bytes: Optional[float]) -> str:
 
 
 def _page_of_run(run: Run, selector: Optional[str], query: Query, options: ReadOptions) -> Page:
-    from gdbmem.report.page.page import Page
-
     facts = run.facts
     words = [str(facts.get("program", "")), *map(str, facts.get("arguments") or [])]
     page = Page(title=printable(Path(words[0]).name or run.folder.name), subtitle=printable(" ".join(words)))
@@ -233,8 +225,6 @@ def _facts(run: Run) -> list[tuple[str, str]]:
 
 
 def _expectations(run: Run) -> list[Section]:
-    from gdbmem.report.page.page import Section
-
     rows = [
         (_judged(found.get("met")), str(found.get("text", "")))
         for found in run.facts.get("expectations") or []
@@ -247,10 +237,6 @@ def _judged(met: object) -> str:
 
 
 def _snapshots(run: Run, records: Sequence[SnapshotRecord]) -> list[Section]:
-    from gdbmem.model.series import Mark
-    from gdbmem.report.page.page import Section, course_section
-    from gdbmem.report.series.series_plot import Curve, Picture
-
     rows = []
     former: Optional[int] = None
     for record in records:
@@ -288,8 +274,6 @@ def _pairs(run: Run, records: Sequence[SnapshotRecord]) -> list[tuple[str, str]]
 def _pair_section(
     run: Run, before: str, after: str, query: Query, options: ReadOptions, said: list[Notice]
 ) -> Section:
-    from gdbmem.report.page.page import Section, diff_section
-
     title = f"from {before} to {after}"
     try:
         found = diff(*(read_record(run, run.record(name), options) for name in (before, after)))
@@ -302,8 +286,6 @@ def _pair_section(
 def _single_section(
     run: Run, record: SnapshotRecord, query: Query, options: ReadOptions, said: list[Notice]
 ) -> Section:
-    from gdbmem.report.page.page import diff_section
-
     loaded = read_record(run, record, options)
     said += loaded.notices
     return diff_section(record.name, as_growth(loaded.snapshot), query, is_change=False)
@@ -312,11 +294,6 @@ def _single_section(
 def _kept_sections(run: Run) -> list[Section]:
     """Return the last ledger and the last survey of containers, as a terminal shows them."""
     import io
-
-    from gdbmem.report.console import make_console
-    from gdbmem.report.containers.containers import print_containers
-    from gdbmem.report.ledger.ledger_text import print_ledger
-    from gdbmem.report.page.page import Section
 
     last = {record.kind: record for record in kept_records(run)}
     sections = []

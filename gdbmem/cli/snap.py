@@ -19,7 +19,12 @@ from typing import TYPE_CHECKING
 
 from gdbmem.arguments import ArgumentParser, add_output_options
 from gdbmem.cli.attach import add_process_arguments, check_pid
+from gdbmem.launch.attached import find_target, take_one
+from gdbmem.launch.interactive import shown
 from gdbmem.report.output import open_output
+from gdbmem.report.profiles.snap_json import snap_json
+from gdbmem.runs.run import check_name
+from gdbmem.setup.gdb_python import find_gdb
 from gdbmem.text import printable
 from gdbmem.units import format_delta, format_size
 
@@ -36,9 +41,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     args = parser.parse_mixed(argv)
-    from gdbmem.launch.attached import find_target, take_one
-    from gdbmem.runs.run import check_name
-    from gdbmem.setup.gdb_python import find_gdb
 
     if args.name is not None:
         check_name(args.name)
@@ -54,8 +56,6 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         for note in taken.notes:
             _say(printable(note))
         if args.json:
-            from gdbmem.report.profiles.snap_json import snap_json
-
             stream.write(snap_json(taken.record, taken.run.folder, taken.pause_seconds, taken.notes))
         else:
             stream.write(_line(taken) + "\n")
@@ -81,8 +81,6 @@ def _line(taken: TakenSnapshot) -> str:
 
 
 def _say_next(taken: TakenSnapshot) -> None:
-    from gdbmem.launch.interactive import shown
-
     folder = printable(shlex.quote(shown(taken.run.folder)))
     if taken.before is None:
         print(f"gdbmem: kept in {folder}/; see it with  gdbmem show {folder}", file=sys.stderr)

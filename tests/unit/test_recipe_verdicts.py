@@ -10,7 +10,8 @@ import pytest
 
 from gdbmem.api.recipe_verdicts import Diffs, KeptPairs, verdict_of
 from gdbmem.arguments import ArgumentParser
-from gdbmem.cli import launch, recipe_run
+from gdbmem.cli import launch
+from gdbmem.cli.recipes import play
 from gdbmem.errors import Notice
 from gdbmem.launch.unattended import Outcome, PlayedPoint
 from gdbmem.model.expectation import Expectation, ExpectationVerdict, Position
@@ -99,10 +100,10 @@ def test_ctrl_c_while_the_answer_is_printed_says_where_the_run_is(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(recipe_run, "play_recipe", lambda *_, **__: played(tmp_path, "a", "m"))
-    monkeypatch.setattr(recipe_run, "_print", interrupt)
+    monkeypatch.setattr(play, "play_recipe", lambda *_, **__: played(tmp_path, "a", "m"))
+    monkeypatch.setattr(play, "_print", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        recipe_run.run_recipe(args, None, command=[])
+        play.run_recipe(args, None, command=[])
     folder = tmp_path / "gdbmem.prog.1"
     assert capsys.readouterr().err.endswith(
         f"the run is kept in {folder}/; see more with  gdbmem show {folder}\n"

@@ -15,9 +15,11 @@ from typing import Optional
 import pytest
 
 from gdbmem.analysis.series.comparison import Figures, compare, figures_of
+from gdbmem.api.series_pictures import _MOST_CURVES, picture_of
+from gdbmem.api.series_verdicts import exit_status
 from gdbmem.cli.main import main
-from gdbmem.cli.monitor import parse_fail_on
-from gdbmem.cli.monitor_report import _MOST_CURVES, exit_status, next_commands, picture_of
+from gdbmem.cli.series.options import parse_fail_on
+from gdbmem.cli.series.reporting import next_commands
 from gdbmem.errors import InputError
 from gdbmem.linux.monitoring.tree import Look
 from gdbmem.linux.processes import stat_of

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 
 from gdbmem.api.runs import CONTAINERS, LEDGER, Run, growth, kind_of, load_kept, load_kept_pair
 from gdbmem.exit_status import ExitStatus
+from gdbmem.report.containers import containers
+from gdbmem.report.document import to_json
+from gdbmem.report.ledger import ledger_json, ledger_text
 from gdbmem.units import format_delta, format_size
 
 if TYPE_CHECKING:
@@ -39,9 +42,6 @@ def show_kept(
     run: Run, kind: str, name: Optional[str], arguments: argparse.Namespace, console: Console
 ) -> None:
     """Print the ledger or survey *name* of *run* (None: the last)."""
-    from gdbmem.report.containers import containers
-    from gdbmem.report.ledger import ledger_json, ledger_text
-
     value = load_kept(run, kind, name)
     if arguments.json:
         as_json = ledger_json.ledger_json if kind == LEDGER else containers.containers_json
@@ -54,10 +54,6 @@ def show_kept(
 
 def diff_kept(kind: str, operands: Sequence[str], arguments: argparse.Namespace, console: Console) -> int:
     """Print what changed between two ledgers or surveys; return by how many bytes the whole did."""
-    from gdbmem.report.containers import containers
-    from gdbmem.report.document import to_json
-    from gdbmem.report.ledger import ledger_json, ledger_text
-
     (before, after), names = load_kept_pair(kind, operands)
     if arguments.json:
         module: Any = ledger_json if kind == LEDGER else containers

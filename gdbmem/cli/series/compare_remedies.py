@@ -6,7 +6,12 @@ import sys
 from statistics import median
 from typing import TYPE_CHECKING, Optional
 
+from gdbmem.api.ledgers import MeasuredRun, find_program, trim_by_gdb
+from gdbmem.api.series import difference_of
 from gdbmem.errors import GdbmemError, UsageError
+from gdbmem.model.remedies import MeasuredRemedies, MeasuredRemedy, best_first, worth_bytes
+from gdbmem.report.console import make_console
+from gdbmem.report.ledger.remedies import measured_json, print_measured
 from gdbmem.report.output import open_output
 from gdbmem.text import printable
 from gdbmem.units import format_size
@@ -16,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gdbmem.model.ledger import Ledger
-    from gdbmem.model.remedies import MeasuredRemedies, MeasuredRemedy, Remedy
+    from gdbmem.model.remedies import Remedy
 
 
 def run_remedies(args: argparse.Namespace, words: Optional[Sequence[str]]) -> int:
@@ -27,8 +32,6 @@ def run_remedies(args: argparse.Namespace, words: Optional[Sequence[str]]) -> in
         )
     if args.fail_on or args.plot:
         raise UsageError("--remedies records no series", hint="leave out --fail-on and --plot")
-    from gdbmem.api.ledgers import find_program
-    from gdbmem.report.ledger.remedies import measured_json, print_measured
 
     find_program(words[0])
     with open_output(args.output, force=args.force) as stream:
@@ -36,16 +39,11 @@ def run_remedies(args: argparse.Namespace, words: Optional[Sequence[str]]) -> in
         if args.json:
             stream.write(measured_json(ledger, measured))
         else:
-            from gdbmem.report.console import make_console
-
             print_measured(ledger, measured, make_console(stream, color=False if args.no_color else None))
     return 0
 
 
 def _measure(words: list[str], args: argparse.Namespace) -> tuple[Ledger, MeasuredRemedies]:
-    from gdbmem.api.ledgers import MeasuredRun, trim_by_gdb
-    from gdbmem.model.remedies import MeasuredRemedies, MeasuredRemedy, best_first
-
     def say(text: str) -> None:
         if not args.quiet:
             print(f"gdbmem: {text}", file=sys.stderr, flush=True)
@@ -94,15 +92,10 @@ def _append(values: list[int], measure: Callable[[], int]) -> str:
 
 
 def _may_matter(remedy: Remedy, ledger: Ledger) -> bool:
-    from gdbmem.model.remedies import worth_bytes
-
     return remedy.high_bytes >= worth_bytes(ledger.rss_bytes)
 
 
 def _gain(remedy: Remedy, without: Sequence[int], with_it: Sequence[int]) -> MeasuredRemedy:
-    from gdbmem.api.series import difference_of
-    from gdbmem.model.remedies import MeasuredRemedy
-
     gain = round(median(without) - median(with_it))
     found = difference_of(remedy.setting, "B", with_it, without)
     if found.low is None or found.high is None:

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Optional, TextIO
 
+from gdbmem.analysis.containers.growth import growth
 from gdbmem.analysis.profiles.query import Query, read_known
 from gdbmem.api.recipe_verdicts import Compared, compare_all, interruption
-from gdbmem.cli.launch import engine_options, make_job, resolve_engine
+from gdbmem.cli.launch_job import engine_options, make_job, resolve_engine
 from gdbmem.engines.engine import options_of, table
 from gdbmem.errors import Notice
 from gdbmem.exit_status import ExitStatus
@@ -24,7 +25,16 @@ from gdbmem.model.expectation import ExpectationVerdict
 from gdbmem.recipes.abilities import check_engine
 from gdbmem.recipes.reader import load_recipe
 from gdbmem.recipes.recipe import Recipe
+from gdbmem.report.console import make_console
+from gdbmem.report.containers import containers
+from gdbmem.report.containers.containers import print_container_growth
+from gdbmem.report.document import to_json
+from gdbmem.report.ledger import ledger_json
+from gdbmem.report.ledger.ledger_text import print_growth
 from gdbmem.report.output import open_output
+from gdbmem.report.profiles.diff_json import diff_document
+from gdbmem.report.profiles.diff_text import print_diff
+from gdbmem.report.recipes.junit import junit_xml
 from gdbmem.report.recipes.recipe import (
     PointOutcome,
     recipe_object,
@@ -76,8 +86,6 @@ def run_recipe(
 
 
 def _write_junit(recipe: Recipe, result: Compared, outcome: Outcome, stream: TextIO) -> None:
-    from gdbmem.report.recipes.junit import junit_xml
-
     stream.write(junit_xml(Path(recipe.source).stem, result.verdicts, seconds=outcome.seconds))
 
 
@@ -141,11 +149,6 @@ def _silence(text: str) -> None:
 
 
 def _write_json(result: Compared, outcome: Outcome, query: Query, stream: TextIO) -> None:
-    from gdbmem.report.containers import containers
-    from gdbmem.report.document import to_json
-    from gdbmem.report.ledger import ledger_json
-    from gdbmem.report.profiles.diff_json import diff_document
-
     points = [PointOutcome(p.name, p.hits, p.snapshots, p.ledgers, p.containers) for p in outcome.points]
     document = recipe_object(
         points,
@@ -164,12 +167,6 @@ def _write_json(result: Compared, outcome: Outcome, query: Query, stream: TextIO
 
 
 def _print(result: Compared, query: Query, stream: TextIO) -> None:
-    from gdbmem.analysis.containers.growth import growth
-    from gdbmem.report.console import make_console
-    from gdbmem.report.containers.containers import print_container_growth
-    from gdbmem.report.ledger.ledger_text import print_growth
-    from gdbmem.report.profiles.diff_text import print_diff
-
     console = make_console(stream)
     for diff in result.diffs:
         print_diff(diff, query, console)

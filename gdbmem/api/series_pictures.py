@@ -1,0 +1,190 @@
+"""Recordings as curves: one with its processes, or several, overlaid."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from gdbmem.analysis.series.statistics import thinned
+from gdbmem.linux.monitoring.clock import boot_id
+from gdbmem.model.series import TREE, Mark
+from gdbmem.model.series_summary import LineSummary, SeriesSummary
+from gdbmem.monitoring.triggers import trigger_text, triggers_of
+from gdbmem.report.series.series_plot import Curve, Panel, Picture
+from gdbmem.report.series.series_text import METRIC_NAMES, headline
+from gdbmem.series.store import Recording
+from gdbmem.series.summary import judged_points
+
+if TYPE_CHECKING:
+    pass
+
+
+_MOST_CURVES = 7
+
+
+_MOST_ABOVE = 3
+
+
+_THINNED_FROM_SECONDS = 3600.0
+
+
+_MOST_CPU_POINTS, _LEAST_CPU_SECONDS = 150, 1.0
+
+
+_LEAST_CPU_PERCENT = 10.0  # less of a difference is worth no panel
+
+
+def picture_of(
+    recordings: Sequence[Recording], summaries: Sequence[SeriesSummary], *, first_group: int = 0
+) -> Picture:
+    """Return the picture of one recording with its processes, or of several, overlaid.
+
+    With *first_group* the first so many recordings are one group, the others another one.
+    """
+    curves, threads, cpu = [], [], []
+    for number, (recording, summary) in enumerate(zip(recordings, summaries)):
+        name = METRIC_NAMES[summary.metric] if len(recordings) == 1 else recording.folder.name
+        group = int(number >= first_group) if first_group else None
+        if group is not None:
+            name = summary.facts.target
+        curves.append(Curve(name, *thinned(judged_points(recording)[0], 2000), group=group))
+        counts = thinned(recording.points(TREE, "threads"), 2000)
+        threads.append(Curve(name, *counts, is_thin=True, group=group))
+        cpu.append(Curve(name, *_cpu_percent(recording), is_thin=True, group=group))
+    if len(recordings) == 1:
+        curves += _curves_of_processes(recordings[0], summaries[0])
+        curves += _curves_of_cgroup(recordings[0], summaries[0])
+    names = [f"{recording.folder.name}: " if len(recordings) > 1 else "" for recording in recordings]
+    sentences = [f"{name}{headline(s.verdict)}: {s.verdict.evidence}" for name, s in zip(names, summaries)]
+    title = " / ".join(dict.fromkeys(summary.facts.target for summary in summaries))
+    triggers = [trigger for recording in recordings for trigger in triggers_of(recording.folder)]
+    sentences += map(trigger_text, triggers)
+    marks = [*recordings[0].marks, *_marks_of(triggers)] if len(recordings) == 1 else []
+    interval = max(summary.facts.interval_seconds for summary in summaries)
+    gaps = any(summary.gaps for summary in summaries)
+    gap = max(5 * interval, 0.5, *_spacing(curves)) if gaps else 1e18
+    panels = [Panel("threads", threads, gap)] if _range_of(threads) else []
+    panels += [Panel("CPU, % of one", cpu)] if _range_of(cpu) >= _LEAST_CPU_PERCENT else []
+    return Picture(
+        title, curves, sorted(marks, key=lambda m: m.t), sentences, gap, _origin(summaries), panels
+    )
+
+
+def _marks_of(triggers: Sequence[Mapping[str, Any]]) -> list[Mark]:
+    return [Mark(trigger["t"], f"{trigger['when']}: {trigger['do']}") for trigger in triggers]
+
+
+def _range_of(curves: Sequence[Curve]) -> float:
+    """Return how far apart the counts of all *curves* are: what never changes, in no run, is worth no panel."""
+    counts = [count for curve in curves for count in curve.values]
+    return max(counts) - min(counts) if counts else 0.0
+
+
+def _cpu_percent(recording: Recording) -> tuple[list[float], list[float]]:
+    """Return how busy the tree was, percent of one CPU, over stretches for which the kernel's ticks are fine enough."""
+    points = list(recording.points(TREE, "cpu_seconds"))
+    times: list[float] = []
+    percents: list[float] = []
+    if not points:
+        return times, percents
+    least = max((points[-1][0] - points[0][0]) / _MOST_CPU_POINTS, _LEAST_CPU_SECONDS)
+    begin, used = points[0]
+    for t, now in points[1:]:
+        if t - begin >= least:
+            times.append(t)
+            percents.append(max(100 * (now - used) / (t - begin), 0.0))
+            begin, used = t, now
+    return times, percents
+
+
+def _origin(summaries: Sequence[SeriesSummary]) -> str:
+    """Return when the first was recorded, and where if that was since this machine started."""
+    facts = summaries[0].facts
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(facts.began))
+    here = facts.boot_id and facts.boot_id == boot_id()
+    machine = f"{platform.node()}, Linux {platform.release()}, " if here else ""
+    return f"{machine}{when}"
+
+
+def _spacing(curves: Sequence[Curve]) -> list[float]:
+    # A thinned curve has longer ways from point to point: these are no gaps.
+    return [3 * (c.times[-1] - c.times[0]) / len(c.times) for c in curves if len(c.times) > 1]
+
+
+def _curves_of_processes(recording: Recording, summary: SeriesSummary) -> list[Curve]:
+    if len(summary.lines) <= 1:
+        return [_curve(recording, TREE, "private_dirty_bytes", "private dirty")]
+    metric = "uss_bytes" if summary.metric == "pss_bytes" else "rss_bytes"
+    workers = _workers(summary.lines)
+    alone = [row for row in summary.lines if row not in workers]
+    biggest = sorted(alone, key=lambda row: -(row.peak_bytes or 0))[:_MOST_CURVES]
+    curves = [_band(recording, workers, metric)] if workers else []
+    curves += [
+        _curve(recording, row.line.number, metric, f"{row.line.name} {row.line.pid}") for row in biggest
+    ]
+    absent = {
+        f"{r.line.name} {r.line.pid}": _absences(recording, r.line.number) for r in biggest if r.line.respawns
+    }
+    return [
+        replace(curve, absences=absent[curve.name]) if curve.name in absent else curve for curve in curves
+    ]
+
+
+def _workers(rows: Sequence[LineSummary]) -> list[LineSummary]:
+    """Return the children of one process that have one name, where there are several: the largest such group."""
+    groups: dict[tuple[int, str], list[LineSummary]] = {}
+    for row in rows:
+        if row.line.parent != TREE:
+            groups.setdefault((row.line.parent, row.line.name), []).append(row)
+    largest = max(groups.values(), key=len, default=[])
+    return largest if len(largest) > 1 else []
+
+
+def _band(recording: Recording, workers: Sequence[LineSummary], metric: str) -> Curve:
+    """Return what *workers* hold of their own together; nothing where there is none of them."""
+    sizes = {t: 0.0 for t, _ in recording.points(TREE, "pss_bytes" if metric == "uss_bytes" else "threads")}
+    there: Counter[float] = Counter()  # how many at each look
+    for row in workers:
+        for t, size in recording.points(row.line.number, metric):
+            if t in sizes:
+                sizes[t] += size
+                there[t] += 1
+    # One that is born before another has gone begins a line of its own: there may be more lines than workers.
+    most = max(there.values(), default=0)
+    comes_and_goes = most < len(workers) or any(row.line.respawns for row in workers)
+    name = (
+        f"{workers[0].line.name}, {most} at a time"
+        if comes_and_goes
+        else f"{workers[0].line.name}, {len(workers)}"
+    )
+    return Curve(name, *thinned(sorted(sizes.items()), 2000), is_thin=True)
+
+
+def _absences(recording: Recording, line: int) -> list[float]:
+    """Return when the tree was looked at, and no process was on *line*."""
+    looks = recording.looks()
+    present = {t for t, _ in recording.points(line, "rss_bytes")}
+    # Of older looks each line keeps others (they are thinned): there, a missing one says nothing.
+    return [t for t in looks if t not in present and looks[-1] - t < _THINNED_FROM_SECONDS]
+
+
+def _curves_of_cgroup(recording: Recording, summary: SeriesSummary) -> list[Curve]:
+    cgroup, peak = summary.cgroup, summary.peak_bytes
+    if cgroup is None or peak is None:
+        return []
+    near = _MOST_ABOVE * peak  # what is far above would press the course itself flat
+    curves = []
+    if cgroup.peak_bytes <= near:
+        curves.append(_curve(recording, TREE, "cgroup_bytes", "cgroup"))
+    if cgroup.limit_bytes is not None and cgroup.limit_bytes <= near:
+        curves.append(_curve(recording, TREE, "cgroup_limit_bytes", "its limit"))
+    return curves
+
+
+def _curve(recording: Recording, line: int, metric: str, name: str) -> Curve:
+    times, values = thinned(recording.points(line, metric), 2000)
+    return Curve(name, times, values, is_thin=True)

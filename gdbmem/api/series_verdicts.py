@@ -1,0 +1,78 @@
+"""The exit status of a monitor, by its verdicts and by what became of the program."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Optional
+
+from gdbmem.exit_status import ExitStatus
+from gdbmem.model.series_summary import SeriesSummary
+from gdbmem.model.verdict import Verdict
+from gdbmem.runs.run import open_run
+from gdbmem.series.store import Recording
+from gdbmem.text import printable
+
+if TYPE_CHECKING:
+    pass
+
+
+_OUR_ENDINGS = ("time", "quit", None)  # after which we end the program; a run of before says nothing of it
+
+
+_OUR_STATUSES = (128 + signal.SIGTERM, 128 + signal.SIGKILL)
+
+
+def judged_status(
+    recordings: Sequence[Recording],
+    summaries: Sequence[SeriesSummary],
+    fail_on: Optional[tuple[str, float]],
+    status: int,
+) -> int:
+    """Return the exit status for what was recorded; of a program that failed it is said on the standard error."""
+    known = {"status": status}  # where the run could not be written to
+    failures = [failure_of({**known, **open_run(recording.folder).facts}) for recording in recordings]
+    failure = next((failure for failure in failures if failure), 0)
+    result = exit_status([summary.verdict for summary in summaries], fail_on, status, failure=failure)
+    if fail_on is not None and failure:
+        name = printable(recordings[failures.index(failure)].facts.target)
+        print(f"gdbmem: {name} failed: it ended with status {failure}", file=sys.stderr)
+    return result
+
+
+def failure_of(facts: Mapping[str, Any]) -> int:
+    """Return the status of the program of a run, by the *facts* of that, where it failed by itself, else 0."""
+    status = facts.get("status")
+    if not isinstance(status, int) or (facts.get("ending") in _OUR_ENDINGS and status in _OUR_STATUSES):
+        return 0
+    return status
+
+
+def exit_status(
+    verdicts: Sequence[Verdict], fail_on: Optional[tuple[str, float]], status: int, *, failure: int = 0
+) -> int:
+    """Return 4 where *fail_on* is met, else *failure*, else 125 where no verdict could be reached, else 0.
+
+    Without *fail_on* it is *status*.
+    """
+    if fail_on is None:
+        return status
+    if any(is_met(verdict, *fail_on) for verdict in verdicts):
+        return ExitStatus.NOT_MET
+    if failure:
+        return failure
+    if fail_on[0] != "inconclusive" and any(_leaves_open(verdict, fail_on[0]) for verdict in verdicts):
+        return ExitStatus.FAILED
+    return 0
+
+
+def _leaves_open(verdict: Verdict, kind: str) -> bool:
+    return verdict.kind == "inconclusive" or (kind == "growing" and verdict.floor == "unclear")
+
+
+def is_met(verdict: Verdict, kind: str, least: float) -> bool:
+    """Tell whether *verdict* is of *kind* and at least *least* bytes per second steep."""
+    hit = verdict.grows if kind == "growing" else verdict.kind == kind
+    steep = abs(verdict.slope.value) >= least if verdict.slope is not None else least == 0
+    return hit and steep

@@ -1,0 +1,115 @@
+"""The job of a launch, made of the options of `gdbmem launch`; the exit status where there is none."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Optional
+
+from gdbmem.engines.engine import table
+from gdbmem.errors import GdbmemError, UsageError
+from gdbmem.exit_status import ExitStatus
+from gdbmem.launch.engine_choice import AUTO, choose_engine
+from gdbmem.launch.job import Job
+from gdbmem.launch.program import NotExecutableError, NotFoundError
+from gdbmem.setup.gdb_python import find_gdb
+from gdbmem.text import printable
+from gdbmem.units import parse_size
+
+if TYPE_CHECKING:
+    import argparse
+
+    from gdbmem.engines.engine import EngineOptions
+    from gdbmem.launch.program import Program
+
+
+def launch_status(error: GdbmemError) -> int:
+    """Return the exit status for a launch that *error* ended, as timeout(1) has it."""
+    if isinstance(error, NotFoundError):
+        return ExitStatus.NOT_FOUND
+    if isinstance(error, NotExecutableError):
+        return ExitStatus.NOT_EXECUTABLE
+    return ExitStatus.FAILED
+
+
+def engine_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of engines given on the command line, by their names in the engines."""
+    given = {
+        "threshold": args.threshold,
+        "pages_as_heap": args.pages_as_heap or None,
+        "stacks": args.stacks or None,
+        "time_unit": args.time_unit,
+        "alloc_fns": args.alloc_fn,
+        "trace_children": args.trace_children or None,
+        "massif_opts": args.massif_opt,
+        "valgrind_opts": args.valgrind_opt,
+        "sample_rate": _size("sample-rate", args.sample_rate),
+        "dump_interval": _size("dump-interval", args.dump_interval),
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _size(option: str, text: Optional[str]) -> Optional[int]:
+    if text is None:
+        return None
+    size_bytes = parse_size(text)
+    if size_bytes < 0:
+        raise UsageError(f"--{option} {printable(text)} is below 0", slug="bad-option")
+    return size_bytes
+
+
+def environment(settings: Optional[Sequence[str]]) -> dict[str, str]:
+    """Return the ``NAME=VALUE`` *settings* as a mapping; raises UsageError for one without ``=``."""
+    for setting in settings or ():
+        if not setting.partition("=")[1] or setting.startswith("="):
+            raise UsageError(f"--env {printable(setting)} is no setting", hint="write --env NAME=VALUE")
+    return {name: value for name, _, value in (setting.partition("=") for setting in settings or ())}
+
+
+def chosen_engine(args: argparse.Namespace, default: str = "massif") -> str:
+    """Return the engine that *args* name; raises UsageError for one that is not there."""
+    if args.engine is None:
+        return "massif" if args.massif else default
+    if args.massif and args.engine != "massif":
+        raise UsageError(
+            f"--massif and --engine {printable(args.engine)} exclude each other", hint="leave one out"
+        )
+    return table(args.engine).name
+
+
+def resolve_engine(
+    args: argparse.Namespace, program: Program, default: str = "massif"
+) -> tuple[str, Mapping[str, Any]]:
+    """Return the engine for *program* and the options that it needs; what auto takes is told on stderr.
+
+    *default* is the engine where *args* name none.
+    """
+    named = args.engine or ("massif" if args.massif else default)
+    if named != AUTO or args.massif:
+        return chosen_engine(args, default), {}
+    choice = choose_engine(program)
+    print(f"gdbmem: {printable(choice.sentence)}", file=sys.stderr)
+    return choice.engine, choice.options
+
+
+def make_job(
+    args: argparse.Namespace,
+    program: Program,
+    arguments: Sequence[str],
+    options: EngineOptions,
+    engine: str = "massif",
+) -> Job:
+    """Return the job that *args* describe."""
+    return Job(
+        program=program,
+        arguments=list(arguments),
+        options=options,
+        environment=environment(args.env),
+        stdin=args.stdin,
+        stdout=args.stdout,
+        own_terminal=args.own_terminal,
+        run_folder=Path(args.run) if args.run else None,
+        gdb=find_gdb(args.gdb),
+        engine=engine,
+    )

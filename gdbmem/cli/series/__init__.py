@@ -1,0 +1,1 @@
+"""The recording and the reporting of `gdbmem monitor` and `compare`."""

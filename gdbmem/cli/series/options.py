@@ -1,0 +1,45 @@
+"""Values of options that `monitor` and `compare` share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gdbmem.errors import InputError, UsageError
+from gdbmem.model.verdict import KINDS
+from gdbmem.text import printable
+from gdbmem.units import parse_size
+
+if TYPE_CHECKING:
+    pass
+
+
+def plot_kind(path: str) -> str:
+    """Return "svg" or "html" by the name of the file; raises UsageError for others."""
+    kind = Path(path).suffix.lower().lstrip(".")
+    if kind not in ("svg", "html"):
+        raise UsageError(
+            f"--plot {printable(path)}: only .svg and .html can be drawn", hint="--plot course.svg"
+        )
+    return kind
+
+
+def parse_fail_on(text: str) -> tuple[str, float]:
+    """Return the verdict and the least slope, bytes per second, of ``growing``, ``growing:1MiB/h`` and the like."""
+    kind, _, slope = text.partition(":")
+    if kind not in KINDS:
+        raise InputError(
+            f"'{printable(kind)}' is no verdict", slug="bad-fail-on", hint=f"one of {', '.join(KINDS)}"
+        )
+    if not slope:
+        return kind, 0.0
+    return kind, parse_slope(slope)
+
+
+def parse_slope(text: str) -> float:
+    """Return the bytes per second of ``1MiB/h`` and the like."""
+    size, slash, per = text.partition("/")
+    units = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+    if not slash or per not in units or parse_size(size) <= 0:
+        raise InputError(f"'{printable(text)}' is no slope", slug="bad-fail-on", hint="write it as in 1MiB/h")
+    return parse_size(size) / units[per]

@@ -1,0 +1,101 @@
+"""The recording half of `gdbmem monitor`: what its options ask for, and what is shown meanwhile."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Optional
+
+from gdbmem.cli.series.outputs import prepare_outputs
+from gdbmem.monitoring.recorder import RecorderView
+from gdbmem.monitoring.recording import Recorded, RecordingOptions, record_series, verdict_so_far
+from gdbmem.monitoring.targets import Wanted
+from gdbmem.report.console import make_console
+from gdbmem.report.series.plain_view import PlainView
+
+
+def record(args: argparse.Namespace, words: Optional[Sequence[str]]) -> int:
+    """Record as *args* say, report, and return the exit status."""
+    with prepare_outputs(args) as outputs:
+        recorded = record_by(args, words)
+        # Now, not before: a recording has no use for some MiB of code.
+        from gdbmem.cli.series.reporting import report_recorded  # 20 ms
+
+        return report_recorded(
+            recorded.run.folder, args, outputs, status=recorded.status, program=recorded.program
+        )
+
+
+def record_by(args: argparse.Namespace, words: Optional[Sequence[str]]) -> Recorded:
+    """Record as *args* say, the program *words* or what they name."""
+    options = _options(args, words)
+
+    @contextlib.contextmanager
+    def open_view(name: str, folder: Path) -> Iterator[RecorderView]:
+        with _terminal_view(args, name, starts_program=bool(words)) as shown:
+            yield _served(shown, args, folder) if args.prometheus else shown
+
+    return record_series(options, open_view, ["gdbmem", *sys.argv[1:]])
+
+
+def _options(args: argparse.Namespace, words: Optional[Sequence[str]]) -> RecordingOptions:
+    actions = args.do * len(args.when) if len(args.do) == 1 else [*args.do, *["bundle"] * len(args.when)]
+    return RecordingOptions(
+        program=words,
+        resume=args.resume,
+        wanted=Wanted([int(word) for word in args.targets], args.name, args.user, args.cgroup),
+        run=args.run,
+        interval_seconds=args.interval,
+        duration_seconds=math.inf if args.duration is None else args.duration,
+        until_exit=args.until_exit,
+        follow=not args.no_children,
+        pss_percent=args.pss_budget,
+        stdout=args.stdout,
+        captures=_captures(args),
+        mark=args.mark,
+        triggers=list(zip(args.when, actions)),
+    )
+
+
+def _served(view: RecorderView, args: argparse.Namespace, folder: Path) -> RecorderView:
+    from gdbmem.report.series.prometheus import PrometheusView  # 2 ms
+
+    return PrometheusView(
+        view, *args.prometheus, tree_only=args.tree_only, judge=lambda: verdict_so_far(folder)
+    )
+
+
+@contextlib.contextmanager
+def _terminal_view(args: argparse.Namespace, name: str, *, starts_program: bool) -> Iterator[RecorderView]:
+    # A program that prints to the same terminal would run into the chart.
+    shared = starts_program and args.stdout is None and not _captures(args) and sys.stdout.isatty()
+    draws = sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and _in_foreground()
+    if args.plain or args.quiet or shared or not draws:
+        plain = PlainView(sys.stderr, quiet=args.quiet)
+        if shared and draws and not args.plain and not args.quiet:
+            plain.note(
+                "no chart, since the program prints to this terminal: --stdout FILE makes room for one"
+            )
+        yield plain
+        return
+
+    from gdbmem.report.series.live import LiveView  # 8 ms
+
+    console = make_console(sys.stderr, color=False if args.no_color else None)
+    with LiveView(console, name) as view:
+        yield view
+
+
+def _in_foreground() -> bool:
+    from gdbmem.report.series.keyboard import in_foreground  # 2 ms, with termios and tty
+
+    return in_foreground()
+
+
+def _captures(args: argparse.Namespace) -> bool:
+    return bool(args.json and args.output in (None, "-")) or args.output == "-"

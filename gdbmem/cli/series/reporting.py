@@ -1,0 +1,137 @@
+"""The reporting half of `gdbmem monitor`: text, JSON, plots, the exit status."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Optional, TextIO
+
+from gdbmem.api.series import (
+    Recording,
+    judged_points,
+    still_runs,
+    summary_of,
+    thinned,
+    trigger_text,
+    triggers_of,
+)
+from gdbmem.api.series_pictures import picture_of
+from gdbmem.api.series_verdicts import judged_status
+from gdbmem.cli.main import SUBCOMMANDS
+from gdbmem.cli.series.options import plot_kind
+from gdbmem.cli.series.outputs import Outputs, prepare_outputs
+from gdbmem.model.series_summary import SeriesSummary
+from gdbmem.report.console import make_console, print_sentence
+from gdbmem.report.series import series_plot
+from gdbmem.report.series.series_json import write_series_json
+from gdbmem.report.series.series_text import print_course, print_summary
+from gdbmem.text import printable
+
+_STEP_WORTH_BYTES = 1 << 20  # to look for its cause
+
+
+def report(folders: Sequence[Path], args: argparse.Namespace) -> int:
+    """Judge the runs in *folders* again; return the exit status."""
+    with prepare_outputs(args) as outputs:
+        recordings = [Recording(folder) for folder in folders]
+        return _report(recordings, args, outputs, status=0)
+
+
+def show_series(folder: Path, args: argparse.Namespace, stream: TextIO) -> None:
+    """Print the series in *folder* as *args*, those of `gdbmem show`, say."""
+    _report(
+        [Recording(folder)],
+        argparse.Namespace(**{**vars(args), "fail_on": None, "resolve": None}),
+        Outputs(stream, None),
+        status=0,
+    )
+
+
+def report_recorded(
+    folder: Path,
+    args: argparse.Namespace,
+    outputs: Outputs,
+    *,
+    status: int,
+    program: Optional[Sequence[str]] = None,
+) -> int:
+    """Report what has just been recorded in *folder*; return the exit status."""
+    return _report([Recording(folder)], args, outputs, status=status, program=program)
+
+
+def _report(
+    recordings: Sequence[Recording],
+    args: argparse.Namespace,
+    outputs: Outputs,
+    *,
+    status: int,
+    program: Optional[Sequence[str]] = None,
+) -> int:
+    summaries = [
+        replace(summary_of(recording), resolve_bytes_per_second=args.resolve) for recording in recordings
+    ]
+    if outputs.plot is not None:
+        picture = picture_of(recordings, summaries)
+        draw = series_plot.svg if plot_kind(args.plot) == "svg" else series_plot.html
+        outputs.plot.write(draw(picture))
+    several = (
+        args.json and len(recordings) > 1
+    )  # then an array of documents: two after each other are no JSON
+    outputs.text.write("[\n" * several)
+    for number, (recording, summary) in enumerate(zip(recordings, summaries)):
+        commands = next_commands(recording, summary, program)
+        if args.json:
+            outputs.text.write(",\n" * (number > 0))
+            write_series_json(
+                outputs.text,
+                summary,
+                recording.samples(),
+                recording.marks,
+                recording.lines,
+                next_commands=commands,
+                triggers=triggers_of(recording.folder),
+            )
+        else:
+            _print(recording, summary, args, outputs.text, commands)
+    outputs.text.write("]\n" * several)
+    return judged_status(recordings, summaries, args.fail_on, status)
+
+
+def _print(
+    recording: Recording,
+    summary: SeriesSummary,
+    args: argparse.Namespace,
+    stream: TextIO,
+    commands: Sequence[str],
+) -> None:
+    console = make_console(stream, color=False if args.no_color else None)
+    times, values = thinned(judged_points(recording)[0], 1000)
+    print_course(times, values, console, marks=recording.marks)
+    print_summary(summary, console, next_commands=commands)
+    for trigger in triggers_of(recording.folder):
+        print_sentence(console, trigger_text(trigger))
+    print_sentence(console, f"recorded in {printable(recording.folder.name)}", "dim")
+
+
+def next_commands(
+    recording: Recording, summary: SeriesSummary, program: Optional[Sequence[str]] = None
+) -> list[str]:
+    """Return what to type next where memory grows, chosen by what grew; only commands that exist."""
+    stepped_up = (summary.verdict.step_bytes or 0) >= _STEP_WORTH_BYTES
+    if not (summary.verdict.grows or stepped_up):
+        return []
+    lines = [row for row in summary.lines if row.last_bytes is not None and row.first_bytes is not None]
+    if not lines:
+        return []
+    line = max(lines, key=lambda row: (row.last_bytes or 0) - (row.first_bytes or 0)).line
+    if still_runs(line):
+        python = [f"gdbmem python {line.pid}"] if "python" in SUBCOMMANDS else []
+        return [*python * line.name.startswith("python"), f"gdbmem explain {line.pid}"]
+    if not program:
+        return []
+    words = [shlex.quote(word) for word in program]
+    arguments = f" -- {' '.join(words[1:])}" if words[1:] else ""
+    return [f"gdbmem launch --massif {words[0]}{arguments}"]

@@ -1,0 +1,261 @@
+"""Recording a series: from what is to be watched to a finished run."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import re
+import resource
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable, Optional
+
+from gdbmem.errors import InputError
+from gdbmem.linux import processes
+from gdbmem.linux.monitoring.cgroup import Limit, tightest_limit, tightest_over
+from gdbmem.linux.monitoring.clock import boot_id, clock_of
+from gdbmem.linux.monitoring.family_cgroup import Family, make_family
+from gdbmem.linux.monitoring.gpu import find_gpus
+from gdbmem.linux.monitoring.process_events import ProcessEvents, listen
+from gdbmem.linux.monitoring.surroundings import Surroundings
+from gdbmem.linux.monitoring.tree import Tree
+from gdbmem.model.series import SeriesFacts, SeriesLine
+from gdbmem.model.verdict import Verdict
+from gdbmem.monitoring.recorder import RecorderView, SamplingPlan, SeriesRecorder
+from gdbmem.monitoring.targets import Wanted, WatchTarget, find_again, find_target, target_of_program
+from gdbmem.monitoring.triggers import Condition, Triggers
+from gdbmem.monitoring.watched_program import WatchedProgram
+from gdbmem.report.series.watching import WatchedView
+from gdbmem.runs.distrust import check_own
+from gdbmem.runs.run import Run, current_folder, open_run
+from gdbmem.series.store import Damaged, Recording, SeriesWriter, set_aside
+from gdbmem.series.summary import summarize
+from gdbmem.text import plural, printable
+
+_DESCRIPTORS_WANTED = 65536
+
+OpenView = Callable[[str, Path], "contextlib.AbstractContextManager[RecorderView]"]
+"""Opens what shows the recording while it runs; gets the target's name and the run's folder."""
+
+
+@dataclass(frozen=True)
+class RecordingOptions:
+    """What is recorded: one of *program*, *resume* and *wanted*; how, and where to."""
+
+    program: Optional[Sequence[str]]  # its path or name, and its arguments
+    resume: Optional[str]  # the folder of the run to go on with
+    wanted: Wanted  # what is watched where no program is started
+    run: Optional[str]  # the folder to record in; None: one is made in the current folder
+    interval_seconds: float
+    duration_seconds: float
+    until_exit: bool  # do not wait for more processes of the kind
+    follow: bool  # children too
+    pss_percent: float  # of one CPU, at most, for reading PSS and USS
+    stdout: Optional[str]  # the file that the program writes to
+    captures: bool  # without *stdout* the program's output goes into the run
+    mark: Optional[re.Pattern[str]]  # a line of the program's output that matches sets a mark
+    triggers: Sequence[tuple[Condition, str]]  # what to do when
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A series that has just been recorded."""
+
+    run: Run
+    status: int  # of the program; 0 where none was started
+    program: Optional[Sequence[str]]
+
+
+def record_series(options: RecordingOptions, open_view: OpenView, command: Sequence[str]) -> Recorded:
+    """Record as *options* say; *command* is noted in the run as what made it."""
+    _allow_descriptors()
+    with contextlib.ExitStack() as stack:
+        ready = _prepare(options, open_view, stack)
+        run, program, target = ready.run, ready.program, ready.target
+        if not options.resume:
+            run.update(command=list(command), monitor=target.words, began=_now())
+        tree = _tree(ready, options)
+        stack.callback(tree.close)
+        stays = target.may_return and not options.until_exit
+        plan = SamplingPlan(options.interval_seconds, options.duration_seconds, stays=stays)
+        clock = clock_of(ready.writer.facts)
+        view = _watched(ready, options.triggers, stack)
+        ending = SeriesRecorder(tree, ready.writer, plan, view, clock=clock, program=program).run()
+        status = program.finish() if program is not None else 0
+        _finish(ready, ending, status if program else None)
+        return Recorded(run, status, options.program)
+
+
+def _watched(
+    ready: _Ready, wanted: Sequence[tuple[Condition, str]], stack: contextlib.ExitStack
+) -> RecorderView:
+    """Return the view, and have done what is *wanted* when a condition comes true."""
+    if not wanted:
+        return ready.view
+    folder = ready.run.folder
+    triggers = Triggers(
+        ready.run,
+        wanted,
+        judge=lambda: verdict_so_far(folder).grows,
+        note=ready.view.note,
+        mark=ready.writer.mark,
+    )
+    stack.callback(triggers.close)
+    return WatchedView(ready.view, triggers.see, glances=True)
+
+
+def verdict_so_far(folder: Path) -> Verdict:
+    """Judge what has been recorded in *folder* until now."""
+    with contextlib.closing(Recording(folder)) as recording:
+        return summarize(recording).verdict
+
+
+def _finish(ready: _Ready, ending: str, status: Optional[int]) -> None:
+    """Write what is left to write; where that can't be, what was written before is still to be reported."""
+    ready.writer.close()
+    if ready.writer.lost_writes:
+        writes = plural(ready.writer.lost_writes, "write")
+        ready.view.note(f"the last samples could not be written and are lost ({writes})")
+    try:
+        ready.run.update(ended=_now(), ending=ending, status=status)
+    except InputError as error:
+        if not ready.run.folder.exists():
+            raise
+        ready.view.note(error.message)
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """All that the recording of a program, or of a target, needs."""
+
+    target: WatchTarget
+    run: Run
+    writer: SeriesWriter
+    view: RecorderView
+    limit: Limit
+    events: Optional[ProcessEvents]
+    program: Optional[WatchedProgram]
+    family: Optional[Family]
+
+
+def _prepare(options: RecordingOptions, open_view: OpenView, stack: contextlib.ExitStack) -> _Ready:
+    # The program comes last: what can't be had leaves none behind, and its first look has nothing to wait for.
+    events = listen() if options.follow else None
+    if events is not None:
+        stack.callback(events.close)
+    if options.resume:
+        check_own(Path(options.resume))
+    words = options.program
+    resumed = open_run(options.resume) if options.resume else None
+    target = find_again(resumed) if resumed else find_target(options.wanted) if words is None else None
+    limit = _limit(target)
+    name = target.name if target else Path(words[0]).name if words else ""
+    run = resumed or _create(options.run, name)
+    undo = stack.enter_context(contextlib.ExitStack())
+    if resumed is None:
+        undo.callback(shutil.rmtree, run.folder)
+    writer = _writer(run, name, limit, options, is_exact=events is not None)
+    stack.callback(writer.close)
+    view = stack.enter_context(open_view(name, run.folder))
+    _note_blind_spots(view, hears=events is not None or not options.follow)
+    # Where PSS is not wanted, nobody asks for a total.
+    family = make_family() if words is not None and options.pss_percent and options.follow else None
+    if family is not None:
+        stack.callback(family.close)
+    program = None if words is None else _start(words, options, run, family)
+    undo.pop_all()
+    if program is not None:
+        target = target_of_program(program)
+    assert target is not None
+    return _Ready(target, run, writer, view, limit, events, program, family)
+
+
+def _note_blind_spots(view: RecorderView, *, hears: bool) -> None:
+    if not hears:
+        view.note(
+            "the kernel's process events can't be read here: children and threads that live for less than an "
+            "interval may be missed"
+        )
+    if processes.proc_is_hidden():
+        view.note("/proc hides other users' processes (hidepid): only your own can be found")
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
+
+
+def _create(folder: Optional[str], name: str) -> Run:
+    return Run.create(name, parent=current_folder(), pid=os.getpid(), folder=Path(folder) if folder else None)
+
+
+def _lines(run: Run) -> list[SeriesLine]:
+    with contextlib.closing(Recording(run.folder)) as recording:
+        return recording.lines
+
+
+def _tree(ready: _Ready, options: RecordingOptions) -> Tree:
+    return Tree(
+        ready.target.find,
+        events=ready.events,
+        lines=_lines(ready.run),
+        follow=options.follow,
+        budget=options.pss_percent / 100,
+        roots_are_known=not ready.target.may_return,
+        leave_out={os.getpid()},  # a child of the shell that is watched
+        surroundings=Surroundings(cgroup=ready.limit.folder, gpu=find_gpus(), family=ready.family),
+        family=ready.family,
+    )
+
+
+def _writer(run: Run, name: str, limit: Limit, options: RecordingOptions, *, is_exact: bool) -> SeriesWriter:
+    if options.resume:
+        try:
+            writer = SeriesWriter(run.folder)
+            if not is_exact:
+                writer.doubt_threads()
+            return writer
+        except Damaged as error:
+            aside = set_aside(run.folder)
+            print(
+                f"gdbmem: {error.message}; it is kept as {printable(aside.name)}, a new one begins",
+                file=sys.stderr,
+            )
+    facts = SeriesFacts(
+        target=name, interval_seconds=options.interval_seconds, began=time.time(), boot_id=boot_id(),
+        boot_seconds=time.clock_gettime(time.CLOCK_BOOTTIME), limit_bytes=limit.size_bytes, limit_of=limit.whose,
+        exact_threads=is_exact,
+    )  # fmt: skip
+    return SeriesWriter(run.folder, facts)
+
+
+def _limit(target: Optional[WatchTarget]) -> Limit:
+    """Return the limit over *target*; without one, over this process and what it starts."""
+    if target is None:
+        return tightest_limit(os.getpid())
+    if "cgroup" in target.words:
+        return tightest_over(Path(target.words["cgroup"]))
+    return tightest_limit(next(iter(target.find()), os.getpid()))
+
+
+def _start(
+    words: Sequence[str], options: RecordingOptions, run: Run, family: Optional[Family]
+) -> WatchedProgram:
+    return WatchedProgram(
+        list(words),
+        stdout=options.stdout or (str(run.folder / "stdout") if options.captures else None),
+        marks=options.mark,
+        environment={"GDBMEM_RUN": str(run.folder)},
+        before_exec=family.enter if family is not None else None,
+    )
+
+
+def _allow_descriptors() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS_WANTED)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
