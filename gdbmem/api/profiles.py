@@ -35,12 +35,12 @@ from gdbmem.runs.operand import (
 )
 from gdbmem.runs.ordering import order_notices
 from gdbmem.runs.run import Run, SnapshotRecord, asked_for, current_folder, has_series, recipe_diffs
-from gdbmem.symbols.address_names import GdbSymbols
 
 if TYPE_CHECKING:
     from gdbmem.errors import Notice
     from gdbmem.formats.addresses import Binary
     from gdbmem.model.calltree import Frame
+    from gdbmem.symbols.address_names import GdbSymbols
 
 __all__ = [
     "FORMATS",
@@ -118,6 +118,8 @@ class _LateSymbols:
 
     @cached_property
     def _symbols(self) -> GdbSymbols:
+        from gdbmem.symbols.address_names import GdbSymbols  # 3 ms
+
         return GdbSymbols(folders=self._folders, progress=self._progress or (lambda text: None))
 
     def frames(

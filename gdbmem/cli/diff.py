@@ -25,7 +25,7 @@ from gdbmem.api.profiles import DiffSide, Run, find_operand, read_last_two, read
 from gdbmem.api.profiles import diff as diff_of
 from gdbmem.api.runs import containers_holding, is_of_one_run
 from gdbmem.arguments import ArgumentParser, add_output_options, value
-from gdbmem.cli.profiles.kept import add_kind_options, diff_kept, judge_kept, kept_kind
+from gdbmem.cli.profiles.kinds import add_kind_options, kept_kind
 from gdbmem.cli.profiles.reading import add_reading_options, collector_paused, read_options_from, source_roots
 from gdbmem.errors import GdbmemError, UsageError
 from gdbmem.exit_status import ExitStatus
@@ -102,6 +102,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 
 
 def _compare_kept(kind: str, arguments: argparse.Namespace) -> int:
+    from gdbmem.cli.profiles.kept import diff_kept, judge_kept  # 5 ms
+
     with open_output(arguments.output, force=arguments.force) as stream:
         console = make_console(stream, color=False if arguments.no_color else None)
         grown = diff_kept(kind, arguments.operands, arguments, console)

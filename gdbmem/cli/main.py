@@ -14,7 +14,6 @@ from gdbmem import __version__
 from gdbmem.arguments import ArgumentParser, ParserExit
 from gdbmem.errors import GdbmemError, InputError, MissingToolError, UsageError, internal_error
 from gdbmem.exit_status import ExitStatus
-from gdbmem.setup.requirements import pip_install, required
 from gdbmem.text import printable
 
 # name → what it does, in one line. The module of the same name in cli/ holds add_arguments() and run().
@@ -113,6 +112,8 @@ def _missing_package(error: Exception) -> Optional[MissingToolError]:
     """Return what to say where *error* is that a Python package of ours isn't there; None: it is not."""
     if not isinstance(error, ImportError):
         return None
+
+    from gdbmem.setup.requirements import pip_install, required  # 2 ms
 
     package = required(error.name)
     if package is None:

@@ -35,18 +35,14 @@ from gdbmem.api.profiles import (
 )
 from gdbmem.api.runs import kept_records
 from gdbmem.arguments import ArgumentParser, add_output_options
-from gdbmem.cli.profiles.kept import add_kind_options, kept_kind, show_kept
+from gdbmem.cli.profiles.kinds import add_kind_options, kept_kind
 from gdbmem.cli.profiles.reading import add_reading_options, collector_paused, read_options_from, source_roots
 from gdbmem.errors import UsageError
 from gdbmem.report.console import make_console, print_sentence
 from gdbmem.report.notices import print_notices
 from gdbmem.report.output import open_output
-from gdbmem.report.profiles.diff_json import diff_json
-from gdbmem.report.profiles.diff_text import print_diff
 from gdbmem.report.profiles.profile_json import profile_json
 from gdbmem.report.profiles.profile_text import print_sites, print_timeline
-from gdbmem.report.profiles.run_json import list_json
-from gdbmem.report.profiles.run_text import print_kept, print_snapshots
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
@@ -126,6 +122,9 @@ def _shows_series(
 
 
 def _write_difference(diff: Diff, query: Query, arguments: argparse.Namespace, stream: TextIO) -> None:
+    from gdbmem.report.profiles.diff_json import diff_json  # 1 ms
+    from gdbmem.report.profiles.diff_text import print_diff  # 2 ms
+
     if arguments.json:
         stream.write(diff_json(diff, query))
     else:
@@ -165,6 +164,8 @@ def _show_run(
     records = run.snapshots
     kind = kept_kind(arguments, run, wanted)
     if kind:
+        from gdbmem.cli.profiles.kept import show_kept  # 5 ms
+
         show_kept(run, kind, wanted, arguments, _console(arguments, stream))
         return
     record = run.record(wanted) if wanted is not None else asked_for(records)[-1] if records else None
@@ -182,6 +183,8 @@ def _show_run(
 
 
 def _list_run(run: Run, console: Console) -> None:
+    from gdbmem.report.profiles.run_text import print_kept, print_snapshots  # 2 ms
+
     records, kept = run.snapshots, kept_records(run)
     if records:
         print_snapshots(records, console, unit=unit_of(run, records[-1]))
@@ -193,6 +196,8 @@ def _list_run(run: Run, console: Console) -> None:
 
 
 def _write_run(run: Run, wanted: Optional[str], query: Query, options: ReadOptions, stream: TextIO) -> None:
+    from gdbmem.report.profiles.run_json import list_json  # 1 ms
+
     if wanted is None:
         stream.write(list_json(run.snapshots, run.notices, kept_records(run)))
         return

@@ -136,7 +136,7 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
 
 # They read and compute through gdbmem.api alone, so that a script can do whatever they do.
 BY_THE_API = ["show", "diff", "explain", "compare", "report", "export", "profiles.kept", "profiles.reading"]
-BY_THE_API += ["series.compare_remedies", "series.reporting"]
+BY_THE_API += ["profiles.kinds", "series.compare_remedies", "series.reporting"]
 ABOVE_READING = {"api", "cli", "report", "model"} | GROUND
 WORDS_OF_A_QUERY = "gdbmem.analysis.profiles.query"  # the options of a Query, shared with gdb's commands
 

@@ -1,14 +1,13 @@
-"""`gdbmem show` and `gdbmem diff` for what a run keeps beside heap snapshots: ledgers, surveys of containers."""
+"""`gdbmem show` and `gdbmem diff` of ledgers and of scans of containers that a run keeps beside heap snapshots."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional
 
-from gdbmem.api.runs import CONTAINERS, LEDGER, Run, growth, kind_of, load_kept, load_kept_pair
+from gdbmem.api.runs import LEDGER, Run, growth, load_kept, load_kept_pair
 from gdbmem.exit_status import ExitStatus
 from gdbmem.report.containers import containers
 from gdbmem.report.document import to_json
@@ -19,23 +18,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _MOST_ROWS = 20
-
-
-def add_kind_options(parser: argparse.ArgumentParser) -> None:
-    """Add --ledger and --containers, which tell what of a name is meant."""
-    group = parser.add_mutually_exclusive_group()
-    for kind, what in ((LEDGER, "ledger"), (CONTAINERS, "survey of containers")):
-        group.add_argument(
-            f"--{kind}", dest="kind", action="store_const", const=kind, default="",
-            help=f"the {what} of that name (default where there is no snapshot of it)",
-        )  # fmt: skip
-
-
-def kept_kind(arguments: argparse.Namespace, place: Union[Path, Run], name: Optional[str]) -> str:
-    """Return which kind is meant by *name* in *place*: asked for, or the only one; "" for a heap snapshot."""
-    if arguments.kind or not isinstance(place, Run):
-        return str(arguments.kind)
-    return kind_of(place, name) if name is not None else ""
 
 
 def show_kept(

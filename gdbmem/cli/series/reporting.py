@@ -26,7 +26,6 @@ from gdbmem.cli.series.outputs import Outputs, prepare_outputs
 from gdbmem.model.series_summary import SeriesSummary
 from gdbmem.report.console import make_console, print_sentence
 from gdbmem.report.series import series_plot
-from gdbmem.report.series.series_json import write_series_json
 from gdbmem.report.series.series_text import print_course, print_summary
 from gdbmem.text import printable
 
@@ -81,6 +80,8 @@ def _report(
         args.json and len(recordings) > 1
     )  # then an array of documents: two after each other are no JSON
     outputs.text.write("[\n" * several)
+    if args.json:
+        from gdbmem.report.series.series_json import write_series_json  # 8 ms
     for number, (recording, summary) in enumerate(zip(recordings, summaries)):
         commands = next_commands(recording, summary, program)
         if args.json:
