@@ -89,7 +89,7 @@ def test_an_expectation_that_is_met_is_status_0_and_one_that_is_not_is_4(
         assert "heap grew by 26.6 KiB from reset#1 to reset#3" in played.out
         assert "300 entries" in played.out
         assert "16.6 KiB more than expected" in played.out or status == 0
-        assert re.search(r"^\[ +\d\.\d s\] snapshot reset#3: heap ", played.err, re.M)
+        assert re.search(r"^\[ *\d+\.\d s\] snapshot reset#3: heap ", played.err, re.M)
         assert f"the run is kept in {played.run.name}/" in played.err
         assert len(histories(played.run)) == 1
         assert [point["snapshots"] for point in played.facts["points"]] == [["reset", "reset#2", "reset#3"]]
