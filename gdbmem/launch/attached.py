@@ -39,6 +39,7 @@ from gdbmem.launch.sentinel import Sentinel
 from gdbmem.launch.supervisor import Interrupted, Supervisor, saved_terminal
 from gdbmem.launch.valgrind import present_program
 from gdbmem.launch.vgdb import RunningValgrind, find_running
+from gdbmem.linux.holding.seccomp_programs import harmless_threads
 from gdbmem.linux.living import living_thread, memory_folder
 from gdbmem.linux.monitoring.clock import boot_id
 from gdbmem.linux.process import ProcessFacts, check_analysable, process_of
@@ -211,6 +212,7 @@ def open_attachment(
                 program=str(sysroot.program) if sysroot else None,
                 calls=str(runtime / CALLS) if target.valgrind is None else None,
                 prefix=_prefix(side, run, there),
+                harmless=_harmless(target) if target.valgrind is None else (),
             )
 
             def answer(question: Message) -> Message:
@@ -301,6 +303,11 @@ def _open_run(target: AttachTarget, folder: Optional[Path], command: Sequence[st
             warnings=[],
         )
     return run, is_new
+
+
+def _harmless(target: AttachTarget) -> tuple[str, ...]:
+    # gdb, whose own opens a filter hands over, can't read other filters.
+    return tuple(f"{tid}:{count}" for tid, count in harmless_threads(target.pid).items())
 
 
 def _prefix(side: TargetSide, run: Run, there: str) -> str:

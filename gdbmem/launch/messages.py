@@ -170,7 +170,8 @@ class AttachedPlan(Message):
 
     *valgrind*: set where it runs under valgrind; gdb traces it otherwise. *there*: a folder that the process can write
     to. *sysroot* and *program*: where gdb finds the process's files, if not by their paths. *calls*: the file whose
-    lock gdb holds during a call. *prefix*: how the names of a profiler's dumps begin.
+    lock gdb holds during a call. *prefix*: how the names of a profiler's dumps begin. *harmless*: its threads whose
+    seccomp filters let them be made to call something, as "TID:FILTERS".
     """
 
     pid: int
@@ -181,6 +182,7 @@ class AttachedPlan(Message):
     program: Optional[str]
     calls: Optional[str]
     prefix: str
+    harmless: tuple[str, ...] = ()
 
 
 # -- what gdb tells ---------------------------------------------------------------------------------------

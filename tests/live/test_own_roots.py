@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import Program
 from tests.libraries import needs_library
 from tests.live.explaining import Running, explain
-from tests.live.roots import AS_MALLORY, ENTER, contained, make_root
+from tests.live.roots import AS_MALLORY, WAYS, contained, make_root
 from tests.live.test_attach import PRELOADS, Served, difference, guilty, snap
 from tests.live.test_explain import assert_agrees_with_the_program
 from tests.live.test_target_side import copied, mallory
@@ -36,7 +36,7 @@ def ready(outer: subprocess.Popen[str]) -> str:
     return output
 
 
-@pytest.mark.parametrize("way", list(ENTER))
+@pytest.mark.parametrize("way", WAYS)
 def test_a_container_is_explained_as_its_program_counts(
     way: str, program: Program, scratch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,7 +104,7 @@ def test_a_service_whose_files_are_roots_alone_keeps_gdbs_own_ways(tmp_path: Pat
             process.kill()
 
 
-@pytest.mark.parametrize("way", list(ENTER))
+@pytest.mark.parametrize("way", WAYS)
 def test_snaps_of_a_container_name_the_lines_that_kept_more(
     way: str, program: Program, scratch: Path, tmp_path: Path
 ) -> None:
@@ -128,11 +128,12 @@ def test_snaps_of_a_container_name_the_lines_that_kept_more(
         assert process.end() == 7
 
 
+@pytest.mark.parametrize("way", WAYS)
 def test_a_gdb_at_a_container_has_its_functions_and_variables(
-    program: Program, scratch: Path, tmp_path: Path
+    way: str, program: Program, scratch: Path, tmp_path: Path
 ) -> None:
     root = make_root(scratch / "root", program("grows_when_asked", "-g"))
-    with contained("a user's", root) as (outer, pid):
+    with contained(way, root) as (outer, pid):
         process = Served(outer)
         process.see("holds 100\n")
         with at_terminal([GDBMEM, "attach", str(pid)], tmp_path) as user:

@@ -35,7 +35,7 @@ def attach(plan: AttachedPlan) -> None:
     if plan.valgrind is not None:
         session.join(plan.valgrind)
         return
-    pid, program.lock = plan.pid, plan.calls
+    pid, program.lock, program.harmless = plan.pid, plan.calls, plan.harmless
     try:
         program_file = str(Path(f"/proc/{pid}/exe").readlink())
     except FileNotFoundError:

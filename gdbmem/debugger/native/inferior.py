@@ -23,7 +23,7 @@ from gdbmem.engines.call_stubs import SAVED, CallMachine, machine_of
 from gdbmem.engines.engine import inside_hint
 from gdbmem.errors import TargetError
 from gdbmem.launch.call_lock import calling
-from gdbmem.linux.holding.seccomp import may_end_for_a_call
+from gdbmem.linux.holding.seccomp import filter_count, may_end_for_a_call
 from gdbmem.units import format_size
 
 _TEXT_START, _TEXT_END = 512, 1 << 14  # of the texts that calls get; the instructions stand before them
@@ -49,6 +49,7 @@ class StoppedProgram:
         self._pieces: list[int] = []  # of our memory there; the instructions that run stand in the first
         self._used = _TEXT_START
         self.lock: Optional[str] = None  # its file, for calls into a process that outlives gdb
+        self.harmless: Sequence[str] = ()  # threads whose filters end nothing for a call: "TID:FILTERS"
         self.lets_others_run = False  # during a call: one of them holds what the call needs
 
     @property
@@ -167,7 +168,8 @@ class StoppedProgram:
 
 def refuse_filtered() -> None:
     """Raise TargetError where a seccomp filter could end the program for what it is made to call."""
-    if may_end_for_a_call(int(gdb.selected_thread().ptid[1])):
+    tid = int(gdb.selected_thread().ptid[1])
+    if may_end_for_a_call(tid) and f"{tid}:{filter_count(tid)}" not in program.harmless:
         raise TargetError(
             "the program can't be made to call anything: its seccomp filter could end it for that",
             slug="seccomp-filter",

@@ -20,6 +20,11 @@ def may_end_for_a_call(thread: int) -> bool:
     return fields.get("Seccomp", "0") != "0" and not _has_our_filters(thread, fields)
 
 
+def filter_count(thread: int) -> int:
+    """Return how many filters *thread* has; 0 also where the kernel doesn't say (before Linux 5.9)."""
+    return int(_status(thread).get("Seccomp_filters", 0))
+
+
 def _has_our_filters(thread: int, fields: dict[str, str]) -> bool:
     """Tell whether the filters of *thread* are the very ones of this process.
 
