@@ -9,25 +9,40 @@ from typing import Optional, Union
 from gdbmem.analysis.bfc.decision import Request, decide
 from gdbmem.analysis.bfc.explanation import with_advice
 from gdbmem.analysis.bfc.replay import WhatIf, replay
+from gdbmem.analysis.bfc.torch_pool import decide_torch
 from gdbmem.errors import UsageError
+from gdbmem.formats.spooling import location
+from gdbmem.inspection.pool_files import is_pool_file, read_pool_file
 from gdbmem.inspection.pools import Pools, read_core_pools
 from gdbmem.inspection.pools import read_pools as read_process_pools
-from gdbmem.model.bfc import Allocator, Decision
+from gdbmem.model.bfc import PYTORCH, Allocator, Decision
 from gdbmem.text import printable
 
-__all__ = ["Allocator", "Decision", "Pools", "Request", "WhatIf", "answer", "read_pools", "replay"]
+__all__ = [
+    "Allocator",
+    "Decision",
+    "Pools",
+    "Request",
+    "WhatIf",
+    "answer",
+    "answer_failed",
+    "read_pools",
+    "replay",
+]
 
 Operand = Union[str, int, "os.PathLike[str]"]
 
 
 def read_pools(operand: Operand, program: Optional[Path] = None) -> Pools:
-    """Return the BFC allocators of *operand*: a core file, else a process by its number.
+    """Return the pools of *operand*: of a log, a memory dump, a snapshot, a run, a core; else a process by its number.
 
     An existing file wins. The process waits some milliseconds. *program* is the file that left the core, where that
     has moved. Raises UsageError, InputError or TargetError where there is none.
     """
     text = os.fspath(operand) if not isinstance(operand, int) else str(operand)
-    if not isinstance(operand, int) and Path(text).exists():
+    if not isinstance(operand, int) and location(text).exists():
+        if program is None and is_pool_file(text):
+            return read_pool_file(text)
         return read_core_pools(Path(text), program)
     if not text.isdecimal() or int(text) == 0:
         raise UsageError(f"{printable(text)} is neither a file nor a process id", hint="'ps' lists processes")
@@ -38,4 +53,13 @@ def read_pools(operand: Operand, program: Optional[Path] = None) -> Pools:
 
 def answer(allocator: Allocator, request: Request) -> Decision:
     """Return what *allocator* would do with *request*, and what would help where that fails."""
+    if allocator.kind == PYTORCH:
+        return decide_torch(allocator, request)
     return with_advice(allocator, decide(allocator, request), request)
+
+
+def answer_failed(allocator: Allocator) -> Optional[Decision]:
+    """Return why the request failed that a log or a snapshot tells of; None where it tells of none."""
+    if allocator.asked_bytes is None:
+        return None
+    return answer(allocator, Request(allocator.asked_bytes, has_failed=True))

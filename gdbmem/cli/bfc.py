@@ -1,6 +1,7 @@
-"""Why a BFC allocator with free memory runs out of it: TensorFlow, XLA and JAX, onnxruntime.
+"""Why an allocator with free memory runs out of it: TensorFlow, XLA and JAX, onnxruntime, PyTorch.
 
-The allocator's own structures are read, in a pause of milliseconds; nothing runs in the process.
+Of a process the allocator's own structures are read, in a pause of milliseconds; nothing runs in the process. Else from
+what it left: a core, a log with a dump, a file of TF_BFC_MEMORY_DUMP, or of torch.cuda.memory._dump_snapshot().
 """
 
 from __future__ import annotations
@@ -23,8 +24,14 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.usage = "%(prog)s [OPTIONS] PID\n       %(prog)s [OPTIONS] CORE [PROGRAM]"
-    parser.add_argument("target", metavar="PID|CORE", help="a process, or the core file that one left")
+    parser.usage = (
+        "%(prog)s [OPTIONS] PID\n"
+        "       %(prog)s [OPTIONS] LOG|DUMP.pb|SNAPSHOT.pickle|RUN\n"
+        "       %(prog)s [OPTIONS] CORE [PROGRAM]"
+    )
+    parser.add_argument(
+        "target", metavar="PID|FILE", help="a process, or a file or run that one left; a file wins"
+    )
     parser.add_argument(
         "program", metavar="PROGRAM", nargs="?", help="the program that left the core, where it has moved"
     )
@@ -33,6 +40,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.epilog = (
         "examples:\n"
         "  gdbmem bfc 4711 --request 20MiB\n"
+        "  gdbmem bfc train.log\n"
+        "  gdbmem bfc oom_rank0.pickle --chunks --min 100MiB\n"
         "  gdbmem bfc core.4711 --chunks --state used --min 1MiB\n"
         "  gdbmem bfc 4711 --request 20MiB --what-if limit=4GiB\n"
     )
@@ -102,7 +111,7 @@ def chosen(allocators: Sequence[Allocator], args: argparse.Namespace) -> list[Al
     from gdbmem.api.pools import WhatIf, replay
 
     found = [one for one in allocators if not args.allocator or args.allocator in one.name]
-    if not found:
+    if not found and args.allocator:
         names = ", ".join(printable(one.name) for one in allocators)
         raise UsageError(
             f"no allocator has {printable(args.allocator)} in its name", hint=f"there are: {names}"
@@ -114,10 +123,10 @@ def chosen(allocators: Sequence[Allocator], args: argparse.Namespace) -> list[Al
 
 
 def answers(allocators: Sequence[Allocator], request: Optional[Request]) -> list[Optional[Decision]]:
-    """Return what each would do with *request*."""
-    from gdbmem.api.pools import answer
+    """Return what each would do with *request*, or why the one that it tells of failed."""
+    from gdbmem.api.pools import answer, answer_failed
 
-    return [None if request is None else answer(one, request) for one in allocators]
+    return [answer_failed(one) if request is None else answer(one, request) for one in allocators]
 
 
 def view(args: argparse.Namespace) -> PoolView:

@@ -105,6 +105,10 @@ FORMATS = {
     "xtree": _Format(_pattern(rb"desc: xtree\.produce_report\r?\n"), "massif_xtree:read_xtree"),
     "dhat": _Format(_pattern(rb"\s*\{.{0,200}\"dhatFileVersion\""), "dhat:read_dhat"),
     "heaptrack": _Format(_pattern(rb"v [0-9a-f]{1,8} [0-9a-f]{1,8}\n"), "heaptrack:read_heaptrack"),
+    "torch": _Format(
+        _pattern(rb"\x80[\x02-\x05].{0,400}?(?:segments|device_traces|total_size)"),
+        "bfc.torch_snapshot:read_torch_profile",
+    ),
     # Fields of a protobuf come in any order: sample_type, period_type, sample or string_table may be first.
     "pprof": _Format(
         _pattern(rb"[\x0a\x5a][\x01-\x20][\x08\x10]|\x12.{1,2}[\x08\x0a]|\x32\x00"),
@@ -122,7 +126,7 @@ FORMATS = {
 }
 
 
-_PIECEWISE = ("massif", "heaptrack")  # formats of which a file's size costs no memory
+_PIECEWISE = ("massif", "heaptrack", "torch")  # formats of which a file's size costs no memory
 
 
 class _Other(NamedTuple):
@@ -224,6 +228,11 @@ def _of_another_format(data: Data, path: str) -> InputError:
         slug="format-unreadable",
         hint=known.hint if known else f"{_FIND}, or name its format with --format",
     )
+
+
+def read_data(path: str) -> tuple[Data, list[Notice]]:
+    """Return what is in the file *path*, unpacked where it is compressed; a big one is mapped. Raises InputError."""
+    return _read(path)
 
 
 # --- what is in the file, in memory or mapped

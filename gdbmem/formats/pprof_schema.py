@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gdbmem.errors import MissingToolError
+from gdbmem.formats.protobuf_schema import message_class
 
-if TYPE_CHECKING:
-    from google.protobuf.descriptor_pb2 import DescriptorProto
-
-# message → its fields: name, number, type ("*": repeated; a capital: another message)
 _MESSAGES = {
     "Profile": (
         ("sample_type", 1, "*ValueType"), ("sample", 2, "*Sample"), ("mapping", 3, "*Mapping"),
@@ -46,35 +42,4 @@ def profile_message() -> Any:
 
     Strings are declared as bytes: a name that is no UTF-8 is no reason to refuse the file.
     """
-    try:
-        from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-    except ImportError:
-        raise MissingToolError(
-            "profiles of pprof need Python's protobuf package, which is not here",
-            slug="no-protobuf",
-            hint="leave gdb and use the 'gdbmem' command, which brings it along",
-        ) from None
-    file = descriptor_pb2.FileDescriptorProto(name="gdbmem/profile.proto", package="gdbmem", syntax="proto3")
-    for name, fields in _MESSAGES.items():
-        _declare(file.message_type.add(name=name), fields)
-    pool: Any = descriptor_pool.DescriptorPool()  # the stubs for Python 3.9 have no types for its methods
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("gdbmem.Profile"))
-
-
-def _declare(message: DescriptorProto, fields: tuple[tuple[str, int, str], ...]) -> None:
-    from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
-
-    types = {
-        "int64": Field.TYPE_INT64,
-        "uint64": Field.TYPE_UINT64,
-        "bool": Field.TYPE_BOOL,
-        "bytes": Field.TYPE_BYTES,
-    }
-    for name, number, kind in fields:
-        plain = kind.lstrip("*")
-        field = message.field.add(name=name, number=number)
-        field.label = Field.LABEL_REPEATED if kind.startswith("*") else Field.LABEL_OPTIONAL
-        field.type = types.get(plain, Field.TYPE_MESSAGE)
-        if plain not in types:
-            field.type_name = f".gdbmem.{plain}"
+    return message_class(_MESSAGES, "Profile")

@@ -203,7 +203,7 @@ class Allocator:
     @property
     def available_bytes(self) -> Optional[int]:
         """What the limit lets it still ask the device for, in whole multiples of 256."""
-        if self.limit_bytes is None:
+        if self.limit_bytes is None or (not self.is_complete and self.counters.pool_bytes is None):
             return None
         return max(0, self.limit_bytes - self.pool_bytes - self.reserved_bytes) // SMALLEST * SMALLEST
 

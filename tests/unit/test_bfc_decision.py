@@ -184,5 +184,6 @@ def test_idle_regions_do_not_join_and_collecting_them_is_tried_before_it_is_advi
 
 def test_where_chunks_are_missing_the_cause_of_a_failure_is_not_guessed() -> None:
     one = replace(full((1024, 1, IN_USE)), is_complete=False)
-    decision = decide(one, Request(2048))
+    decision = decide(one, Request(2048, has_failed=True))
     assert (decision.outcome, decision.cause) == (FAILS, "")
+    assert decide(one, Request(2048)).outcome == UNDECIDED

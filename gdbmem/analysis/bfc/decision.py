@@ -6,6 +6,7 @@ wait for the device, garbage collection of idle regions.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -62,8 +63,29 @@ def decide(allocator: Allocator, request: Request) -> Decision:
         return replace(
             base, outcome=NOTHING, steps=["0 bytes are asked for: it returns nullptr, and looks nowhere"]
         )
+    if not allocator.is_complete and request.has_failed:
+        return _by_bar(allocator, base)
     search = _Search(allocator, request, base)
     return search.fit() or search.extend() or search.merge() or search.collect() or search.fail()
+
+
+def _by_bar(allocator: Allocator, base: Decision) -> Decision:
+    """Return why a request failed of whose pool chunks are missing, as far as the bar of its log tells."""
+    pool, bar = allocator.counters.pool_bytes or allocator.limit_bytes, allocator.bar
+    if not bar or pool is None or allocator.available_bytes:
+        return replace(base, outcome=FAILS, steps=["why can't be told: chunks are missing here"])
+    free = pool * bar.count("_") // len(bar)
+    longest = pool * max(map(len, re.findall("_+", bar)), default=0) // len(bar)
+    steps = [
+        f"by the bar, of which a character stands for {format_size(pool // len(bar))},"
+        f" some {format_size(free)} are free, the longest stretch some {format_size(longest)}"
+    ]
+    character = pool // len(bar)
+    need = base.rounded_bytes
+    if need > free + character:
+        return replace(base, outcome=FAILS, cause=FULL, steps=steps)
+    is_split = need < free - character and need > longest + character
+    return replace(base, outcome=FAILS, cause=FRAGMENTATION if is_split else "", steps=steps)
 
 
 class _Search:
@@ -79,6 +101,9 @@ class _Search:
     def fit(self) -> Optional[Decision]:
         """Take the smallest free chunk that is large enough, the first of several by address."""
         index = self._best(self.request)
+        if index is None and not self.allocator.is_complete:
+            self.steps.append("whether a free chunk fits can't be told: chunks are missing here")
+            return self._done(outcome=UNDECIDED)
         if index is None:
             largest = self.allocator.largest_free_bytes
             self.steps.append(f"no free chunk fits {self._need()}: the largest has {format_size(largest)}")
@@ -176,9 +201,6 @@ class _Search:
             cause = OTHER_STREAM
         elif self.need <= available:
             cause = DEVICE
-        elif not allocator.is_complete:
-            self.steps.append("why can't be told: chunks are missing here")
-            return self._done(outcome=FAILS)
         elif idle and idle + available >= self.need:
             cause = IDLE_REGIONS
         elif free + available >= self.need:

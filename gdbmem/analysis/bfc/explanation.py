@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -45,7 +46,11 @@ def pool_sentence(allocator: Allocator) -> str:
     """Return "300.0 MiB limit, 272.0 MiB in use, 28.0 MiB free in 6 pieces, the largest 14.0 MiB"."""
     parts = []
     limit = allocator.limit_bytes
-    if limit is None:
+    if not allocator.is_complete:
+        return _sums_sentence(allocator)
+    if allocator.kind == PYTORCH:
+        parts.append(f"{format_size(allocator.pool_bytes)} reserved")
+    elif limit is None:
         parts.append(f"{format_size(allocator.pool_bytes)} pool")
     elif limit >= NO_LIMIT:
         parts.append(f"no limit, {format_size(allocator.pool_bytes)} pool")
@@ -53,13 +58,12 @@ def pool_sentence(allocator: Allocator) -> str:
         parts.append(f"{format_size(limit)} limit")
     else:
         parts.append(f"{format_size(limit)} limit, {format_size(allocator.pool_bytes)} pool")
-    parts.append(f"{format_size(allocator.in_use_bytes)} in use")
+    in_use = "allocated" if allocator.kind == PYTORCH else "in use"
+    parts.append(f"{format_size(allocator.in_use_bytes)} {in_use}")
     if allocator.pending_bytes:
         parts.append(f"{format_size(allocator.pending_bytes)} freed but not yet usable")
     count = allocator.free_count
-    if not allocator.is_complete:
-        parts.append(f"{format_size(max(0, allocator.pool_bytes - allocator.in_use_bytes))} free")
-    elif count == 0:
+    if count == 0:
         parts.append("nothing free")
     elif count == 1:
         parts.append(f"{format_size(allocator.free_bytes)} free in one piece")
@@ -67,6 +71,33 @@ def pool_sentence(allocator: Allocator) -> str:
         free, largest = format_size(allocator.free_bytes), format_size(allocator.largest_free_bytes)
         parts.append(f"{free} free in {count:,} pieces, the largest {largest}")
     return ", ".join(parts)
+
+
+def _sums_sentence(allocator: Allocator) -> str:
+    """Return what is known of a pool of which chunks are missing: its own counts, and its log's bar."""
+    counted, limit = allocator.counters, allocator.limit_bytes
+    parts = [] if limit is None or limit >= NO_LIMIT else [f"{format_size(limit)} limit"]
+    if counted.pool_bytes is not None:
+        parts.append(f"{format_size(counted.pool_bytes)} pool")
+    if counted.in_use_bytes is not None:
+        parts.append(f"{format_size(counted.in_use_bytes)} in use")
+        if counted.pool_bytes is not None:
+            parts.append(f"{format_size(max(0, counted.pool_bytes - counted.in_use_bytes))} free")
+    if len(allocator.chunks):
+        used, free = allocator.bytes_in(IN_USE), allocator.free_bytes
+        largest = format_size(allocator.largest_free_bytes)
+        parts.append(
+            f"listed are {format_size(used)} in use and {format_size(free)} free, the largest {largest}"
+        )
+    if allocator.bar:
+        bar, count = allocator.bar, len(allocator.bar)
+        longest = max(map(len, re.findall("_+", bar)), default=0)
+        shares = ", ".join(
+            f"{100 * bar.count(sign) / count:.0f}% {word}"
+            for sign, word in (("*", "in use"), ("x", "unused in chunks in use"), ("_", "free"))
+        )
+        parts.append(f"of its pool some {shares}, the longest free stretch {100 * longest / count:.0f}%")
+    return ", ".join(parts) if parts else "nothing is known of its pool"
 
 
 def decision_sentence(allocator: Allocator, decision: Decision) -> str:
@@ -109,6 +140,13 @@ def _why(allocator: Allocator, decision: Decision) -> str:
         FRAGMENTATION: " by fragmentation" + _freeing(allocator, decision),
         FULL: f": only {format_size(free + available)} are free, or left of the limit{_freeing(allocator, decision)}",
     }
+    if not allocator.is_complete:
+        return {
+            FRAGMENTATION: " by fragmentation, if the bar is right: it shows as much free, but in no stretch as long",
+            FULL: ": by the bar less is free",
+        }.get(decision.cause, "")
+    if allocator.kind == PYTORCH and decision.cause == FULL:
+        return f": {format_size(free)} are free, and the device refused a new segment{_freeing(allocator, decision)}"
     return texts.get(decision.cause, "")
 
 
@@ -132,6 +170,8 @@ def _freeing(allocator: Allocator, decision: Decision) -> str:
 def with_advice(allocator: Allocator, decision: Decision, request: Request) -> Decision:
     """Return *decision* with what would help; what can be tried on this pool was."""
     if decision.outcome != FAILS:
+        return decision
+    if not allocator.is_complete:
         return decision
     advice = [*_regions(allocator, request), *_limit(allocator, decision), *_waste(allocator, decision)]
     if decision.cause == DEVICE:

@@ -46,6 +46,10 @@ def pools_document(
 
 
 def _allocator(allocator: Allocator, decision: Optional[Decision]) -> Document:
+    whole, counted = (
+        allocator.is_complete,
+        allocator.counters,
+    )  # of a pool with missing chunks sums are unknown
     return {
         "name": allocator.name,
         "class": allocator.class_name,
@@ -54,17 +58,17 @@ def _allocator(allocator: Allocator, decision: Optional[Decision]) -> Document:
         "source": allocator.source,
         "layout": allocator.layout,
         "limit_bytes": allocator.limit_bytes,
-        "pool_bytes": allocator.pool_bytes,
-        "in_use_bytes": allocator.in_use_bytes,
-        "requested_bytes": allocator.requested_bytes,
+        "pool_bytes": allocator.pool_bytes if whole else counted.pool_bytes,
+        "in_use_bytes": allocator.in_use_bytes if whole else counted.in_use_bytes,
+        "requested_bytes": allocator.requested_bytes if whole else None,
         "reserved_bytes": allocator.counters.reserved_bytes,
-        "pending_bytes": allocator.pending_bytes,
-        "free_bytes": allocator.free_bytes,
-        "free_chunks": allocator.free_count,
-        "in_use_chunks": allocator.in_use_count,
-        "largest_free_bytes": allocator.largest_free_bytes,
+        "pending_bytes": allocator.pending_bytes if whole else None,
+        "free_bytes": allocator.free_bytes if whole else None,
+        "free_chunks": allocator.free_count if whole else None,
+        "in_use_chunks": allocator.in_use_count if whole else None,
+        "largest_free_bytes": allocator.largest_free_bytes if whole else None,
         "available_bytes": allocator.available_bytes,
-        "fragmentation": allocator.fragmentation,
+        "fragmentation": allocator.fragmentation if whole else None,
         "options": asdict(allocator.options),
         "counters": asdict(allocator.counters),
         "is_locked": allocator.is_locked,

@@ -104,8 +104,10 @@ def _sum_rows(allocator: Allocator) -> Iterator[tuple[str, str, str]]:
     limit = allocator.limit_bytes
     if limit is not None:
         yield ("limit", "none" if limit >= NO_LIMIT else format_size(limit), "")
-    regions = plural(len(allocator.regions), "region") if allocator.is_complete else "by its own count"
-    yield "pool", format_size(allocator.pool_bytes), regions
+    if not allocator.is_complete:
+        yield from _counted_rows(allocator)
+        return
+    yield "pool", format_size(allocator.pool_bytes), plural(len(allocator.regions), "region")
     if allocator.reserved_bytes:
         yield "reserved", format_size(allocator.reserved_bytes), "in use, in no region"
     yield "in use", format_size(allocator.in_use_bytes), plural(allocator.in_use_count, "chunk")
@@ -126,6 +128,23 @@ def _sum_rows(allocator: Allocator) -> Iterator[tuple[str, str, str]]:
         yield "growth", growth[0], growth[1]
     if allocator.is_locked:
         yield "mutex", "held", "by a thread in the midst of an operation: what is here may be half done"
+
+
+def _counted_rows(allocator: Allocator) -> Iterator[tuple[str, str, str]]:
+    """Yield what the allocator counted itself, and what is listed of it where chunks are missing."""
+    counted = allocator.counters
+    for name, size in (("pool", counted.pool_bytes), ("in use", counted.in_use_bytes)):
+        if size is not None:
+            yield name, format_size(size), "by its own count"
+    if counted.reserved_bytes:
+        yield "reserved", format_size(counted.reserved_bytes), "in use, in no region"
+    if len(allocator.chunks):
+        used, free = allocator.bytes_in(IN_USE), allocator.free_bytes
+        yield "listed", format_size(used), f"in use, {plural(allocator.in_use_count, 'chunk')}"
+        yield "", format_size(free), f"free, {plural(allocator.free_count, 'chunk')}"
+    growth = _growth(allocator.options)
+    if growth:
+        yield "growth", growth[0], growth[1]
 
 
 def _growth(options: Options) -> Optional[tuple[str, str]]:

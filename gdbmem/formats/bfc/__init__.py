@@ -1,0 +1,1 @@
+"""Files about pools of memory: PyTorch's snapshots, logs and memory dumps of TensorFlow and onnxruntime."""

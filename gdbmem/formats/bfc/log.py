@@ -1,0 +1,254 @@
+"""Logs of best-fit allocators: TensorFlow's, XLA's and onnxruntime's, of all versions, between others' lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Optional
+
+from gdbmem.errors import Notice
+from gdbmem.formats.bfc import log_lines
+from gdbmem.formats.bfc.log_dump import Amount, Dump
+from gdbmem.formats.bfc.onnxruntime_log import Arenas
+from gdbmem.formats.bfc.refusals import Refusals
+from gdbmem.formats.massif_tree import Data
+from gdbmem.model.bfc import ONNXRUNTIME, Allocator
+from gdbmem.model.pool_log import PoolLog
+from gdbmem.text import plural, printable
+
+_MOST_DUMPS = 1000
+_LONGEST = 4096  # bytes of a line that are looked at
+# Words by which a line is looked at that has no prefix of an allocator's.
+_WORDS = re.compile(
+    rb"bfc_a(?:llocator|rena)\.cc|InUse at|Free  ?at|Chunk at|Next region of"
+    rb"|ran out of memory|BFCAllocator dump|in-use chunks:|^ ?Allocator:"
+    rb"|memory_limit_:|Limit: |InUse: |MaxInUse: |NumAllocs: |MaxAllocSize: |requested by op|[*x_]{20}"
+    rb"|Allocator memory summary|region growth hint|out of memory|OUT_OF_MEMORY|requested buffer of size"
+    rb"|smaller than requested bytes|CUDA context|failed call to cu|cuDevicePrimaryCtxRetain|StreamExecutor"
+)
+
+
+def is_pool_log(data: Data) -> bool:
+    """Tell whether *data* has any line that read_pool_log() would take."""
+    return _WORDS.search(data) is not None
+
+
+def read_pool_log(data: Data, source: str) -> PoolLog:
+    """Read all that *data* tells about pools; what is cut is read as far as it goes."""
+    reader = _Reader(source)
+    at, number, size = 0, 0, len(data)
+    while at < size:
+        end = data.find(b"\n", at)
+        end = size if end < 0 else end
+        number += 1
+        reader.feed(number, data[at : min(end, at + _LONGEST)], is_cut=end == size)
+        at = end + 1
+    return reader.finish()
+
+
+class _Reader:
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._dumps: list[Dump] = []
+        self._open: list[
+            tuple[Optional[bytes], Dump]
+        ] = []  # by thread, the last that was written to at the end
+        self._arenas = Arenas(source)
+        self._refusals = Refusals()
+        self._other_failures = 0  # that were none
+        self._left_out = 0
+
+    def feed(self, number: int, line: bytes, *, is_cut: bool) -> None:
+        """Take one line; of one that is cut by the end of the file no number is whole."""
+        body, thread, is_allocators = log_lines.body_of(line)
+        if not is_allocators and _WORDS.search(line) is None:
+            return
+        chunk = log_lines.CHUNK.match(body) if is_allocators else log_lines.CHUNK.search(body)
+        if chunk is not None:
+            if not is_cut:
+                self._chunk(number, chunk, thread)
+            return
+        if not is_cut:
+            self._other(number, body, thread, is_allocators=is_allocators)
+
+    def finish(self) -> PoolLog:
+        for _, dump in self._open:
+            self._keep(dump)
+        found = [dump.allocator(self._source) for dump in sorted(self._dumps, key=lambda dump: dump.line)]
+        allocators: Sequence[Allocator] = [*found, *self._arenas.allocators(has_dumps=bool(found))]
+        return PoolLog(self._source, allocators, self._refusals.found(), self._notices())
+
+    def _notices(self) -> list[Notice]:
+        notices = []
+        name = printable(self._source)
+        if self._other_failures:
+            failed = plural(self._other_failures, "allocation")
+            text = f"{failed} that failed in {name} had a second way, and are not shown"
+            notices.append(Notice("pool-log-no-failures", text))
+        if self._left_out:
+            text = f"{name} has more than {plural(_MOST_DUMPS, 'dump')}: {self._left_out} are left out"
+            notices.append(Notice("pool-log-too-many", text))
+        return notices
+
+    def _keep(self, dump: Dump) -> None:
+        if not dump.has_anything:
+            return
+        if len(self._dumps) < _MOST_DUMPS:
+            self._dumps.append(dump)
+        else:
+            self._left_out += 1
+
+    # --- which dump a line belongs to
+
+    def _begin(self, number: int, thread: Optional[bytes]) -> Dump:
+        dump = Dump(number)
+        self._open.append((thread, dump))
+        return dump
+
+    def _close(self, dump: Dump) -> None:
+        self._keep(dump)
+        self._open = [entry for entry in self._open if entry[1] is not dump]
+
+    def _of(self, thread: Optional[bytes]) -> list[Dump]:
+        return [dump for of, dump in self._open if of == thread or thread is None or of is None]
+
+    def _current(self, number: int, thread: Optional[bytes]) -> Dump:
+        dumps = self._of(thread)
+        return self._touched(dumps[-1], thread) if dumps else self._begin(number, thread)
+
+    def _touched(self, dump: Dump, thread: Optional[bytes]) -> Dump:
+        # The last that was written to stands at the end.
+        if self._open[-1][1] is not dump:
+            entry = next(entry for entry in self._open if entry[1] is dump)
+            self._open.remove(entry)
+            self._open.append(entry)
+        return dump
+
+    def _chunk(self, number: int, found: re.Match[bytes], thread: Optional[bytes]) -> None:
+        address, size = int(found["address"], 16), int(found["size"])
+        if not size or address + size >= 1 << 64:
+            return
+        dumps = self._of(thread)
+        if len(dumps) > 1:
+            # Of several that are written at once: the one that waits for this address, or for a region's first chunk.
+            at = next((dump for dump in reversed(dumps) if dump.expected == address), None)
+            begins = [dump for dump in dumps if dump.starts and dump.starts[-1][0] == len(dump.size)]
+            dump = at or next(iter(begins), dumps[-1])
+            self._touched(dump, thread)
+        else:
+            dump = dumps[0] if dumps else self._begin(number, thread)
+        if dump.has_tail and dump.size:
+            self._close(dump)
+            dump = self._begin(number, thread)
+        dump.add_chunk(address, size, found["state"] == b"Free", found["rest"], found["old_next"])
+
+    # --- other lines
+
+    def _other(self, number: int, body: bytes, thread: Optional[bytes], *, is_allocators: bool) -> None:
+        if self._arenas.feed(number, body) or self._refusals.feed(number, body):
+            return
+        for pattern, take in _TAKERS:
+            found = pattern.match(body) if is_allocators else pattern.search(body)
+            if found is not None:
+                take(self, number, found, thread)
+                return
+
+    def _out(self, number: int, found: re.Match[bytes], thread: Optional[bytes]) -> None:
+        if log_lines.NO_FAILURE in found["rest"] or b"freed_by_count" in found["rest"]:
+            self._other_failures += 1
+            return
+        name = _text(found["name"])
+        for dump in self._of(thread):
+            if dump.name == name or thread is not None:
+                self._close(dump)
+        dump = self._begin(number, thread)
+        dump.name = name
+        rounded = log_lines.ROUNDED.search(found["rest"])
+        dump.asked = Amount.read(rounded["size"] if rounded else found["size"])
+        self._by(number, found, thread)
+
+    def _by(self, number: int, found: re.Match[bytes], thread: Optional[bytes]) -> None:
+        by = log_lines.BY_OP.search(found[0])
+        if by is not None:
+            self._current(number, thread).asked_by = _text(by["op"])
+
+    def _dump(self, number: int, found: re.Match[bytes], thread: Optional[bytes]) -> None:
+        name = _text(found["name"])
+        dumps = [
+            dump for dump in self._of(thread) if dump.name == name and not dump.size and not dump.has_head
+        ]
+        dump = self._touched(dumps[-1], thread) if dumps else self._begin(number, thread)
+        dump.name, dump.has_head = name, True
+        if b"Allocator:" in found[0]:
+            dump.kind = ONNXRUNTIME
+
+    def _bin(self, number: int, found: re.Match[bytes], thread: Optional[bytes]) -> None:
+        dump = self._current(number, thread)
+        if dump.size and dump.has_tail:
+            self._close(dump)
+            dump = self._begin(number, thread)
+        dump.has_head = dump.has_head or not dump.size
+        if found["ort"] is not None:
+            dump.kind = ONNXRUNTIME
+
+    def _region(self, number: int, found: re.Match[bytes], thread: Optional[bytes]) -> None:
+        dumps = self._of(thread)
+        # Of several that are written at once: the one whose region is full, the one that waited longest first.
+        ready = [dump for dump in dumps if dump.is_region_full or not dump.size]
+        dump = self._touched(ready[0], thread) if len(dumps) > 1 and ready else self._current(number, thread)
+        if dump.has_tail and dump.size:
+            self._close(dump)
+            dump = self._begin(number, thread)
+        dump.begin_region(int(found["size"]))
+
+    def _sum(self, number: int, found: re.Match[bytes], thread: Optional[bytes]) -> None:
+        dump = self._ended(number, thread)
+        dump.sum_in_use, dump.has_tail = Amount.read(found["size"]), True
+
+    def _pool(self, number: int, found: re.Match[bytes], thread: Optional[bytes]) -> None:
+        dump = self._ended(number, thread)
+        dump.has_tail = True
+        for name, text in found.groupdict().items():
+            if text is not None and name != "request":
+                dump.amounts[name] = Amount.read(text)
+
+    def _growth(self, number: int, found: re.Match[bytes], thread: Optional[bytes]) -> None:
+        dump = self._ended(number, thread)
+        dump.allow_growth = found["on"] == b"enabled"
+        dump.amounts["next"] = Amount.read(found["next"])
+
+    def _stat(self, number: int, found: re.Match[bytes], thread: Optional[bytes]) -> None:
+        dump = self._ended(number, thread)
+        dump.has_tail = dump.has_tail or bool(dump.size)
+        dump.amounts.setdefault(_text(found["name"]), Amount.read(found["value"]))
+
+    def _bar(self, number: int, found: re.Match[bytes], thread: Optional[bytes]) -> None:
+        dump = self._ended(number, thread)
+        dump.bar = found["bar"].decode("ascii")
+        dump.has_tail = dump.has_tail or bool(dump.size)
+        self._close(dump)
+
+    def _ended(self, number: int, thread: Optional[bytes]) -> Dump:
+        # Of several that are written at once: one whose last region is full.
+        dumps = self._of(thread)
+        tails = [dump for dump in dumps if dump.has_tail] or [dump for dump in dumps if dump.is_region_full]
+        return self._touched(tails[-1], thread) if len(dumps) > 1 and tails else self._current(number, thread)
+
+
+_TAKERS = (
+    (log_lines.OUT, _Reader._out),
+    (log_lines.DUMP, _Reader._dump),
+    (log_lines.BIN, _Reader._bin),
+    (log_lines.REGION, _Reader._region),
+    (log_lines.SUM, _Reader._sum),
+    (log_lines.POOL, _Reader._pool),
+    (log_lines.SUMMARY, _Reader._pool),
+    (log_lines.GROWTH, _Reader._growth),
+    (log_lines.STAT, _Reader._stat),
+    (log_lines.BAR, _Reader._bar),
+    (log_lines.BY_OP, _Reader._by),
+)
+
+
+def _text(words: bytes) -> str:
+    return words.decode("utf-8", "surrogateescape").strip()

@@ -1,0 +1,240 @@
+"""One dump of an allocator, gathered line by line, and what can be said of it where lines are missing."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Optional
+
+from gdbmem.errors import Notice
+from gdbmem.formats.bfc import log_lines
+from gdbmem.formats.bfc.log_lines import parse_quantity
+from gdbmem.model.bfc import (
+    FREE,
+    GAP,
+    IN_USE,
+    LOWER,
+    ONNXRUNTIME,
+    TENSORFLOW,
+    UPPER,
+    Allocator,
+    Chunks,
+    Counters,
+    Options,
+    Region,
+)
+from gdbmem.text import plural, printable
+from gdbmem.units import format_size
+
+LAST = (1 << 64) - 1  # the handle that the last chunk of a region names as next
+_TAGS = {b"lower": LOWER, b"upper": UPPER, b"gap": GAP, b"central gap": GAP}
+_LARGEST = 1 << 62
+
+
+@dataclass(frozen=True)
+class Amount:
+    """Bytes that a log tells; rounding may have moved them by *error_bytes*."""
+
+    size_bytes: int
+    error_bytes: int = 0
+
+    @staticmethod
+    def read(text: bytes) -> Amount:
+        size, error = parse_quantity(text)
+        return Amount(min(size, 1 << 63), error)
+
+    def agrees(self, other_bytes: int) -> bool:
+        return abs(self.size_bytes - other_bytes) <= self.error_bytes
+
+
+@dataclass
+class Dump:
+    """What has been read of one dump."""
+
+    line: int  # where it begins
+    name: str = ""
+    kind: str = TENSORFLOW
+    has_head: bool = False  # what stands before the first chunk was seen
+    asked: Optional[Amount] = None
+    asked_by: str = ""
+    address: array[int] = field(default_factory=lambda: array("Q"))
+    size: array[int] = field(default_factory=lambda: array("Q"))
+    state: bytearray = field(default_factory=bytearray)
+    owner: array[int] = field(default_factory=lambda: array("I"))
+    owners: dict[str, int] = field(default_factory=lambda: {"": 0})
+    tags: bytearray = field(default_factory=bytearray)
+    freed: array[int] = field(default_factory=lambda: array("Q"))
+    starts: list[tuple[int, Optional[int]]] = field(
+        default_factory=list
+    )  # first chunk, bytes where they're told
+    expected: Optional[int] = None  # the address of the next chunk, if nothing is missing
+    is_region_full: bool = False
+    has_tail: bool = False  # what stands behind the last chunk was seen
+    has_damage: bool = False  # lines that contradict each other
+    sum_in_use: Optional[Amount] = None
+    amounts: dict[str, Amount] = field(
+        default_factory=dict
+    )  # of the lines behind: pool, limit, available, next, …
+    allow_growth: Optional[bool] = None
+    bar: str = ""
+    last_line: int = 0
+
+    # --- lines
+
+    def begin_region(self, size_bytes: int) -> None:
+        self.starts.append((len(self.size), size_bytes))
+        self.expected, self.is_region_full, self.has_head = None, False, True
+
+    def add_chunk(
+        self, address: int, size_bytes: int, is_free: bool, rest: bytes, old_next: Optional[bytes]
+    ) -> None:
+        if address != self.expected:
+            begins = bool(self.starts) and self.starts[-1][0] == len(self.size)
+            if not begins:
+                self.starts.append((len(self.size), None))
+        self.address.append(address)
+        self.size.append(size_bytes)
+        self.state.append(FREE if is_free else IN_USE)
+        self.expected = address + size_bytes
+        following = old_next
+        if len(rest) > 2 and b" next " in rest:
+            found = log_lines.CHUNK_NEXT.match(rest)
+            following = found[1] if found else following
+        self.is_region_full = following is not None and int(following) in (LAST, (1 << 32) - 1)
+        if self.is_region_full:
+            self.expected = None
+        self._add_details(rest)
+
+    def _add_details(self, rest: bytes) -> None:
+        owner, tag, freed = 0, LOWER, 0
+        if b"op " in rest or b"annotation" in rest or b" tag " in rest or b"freed" in rest:
+            by = log_lines.CHUNK_OP.search(rest) or log_lines.CHUNK_ANNOTATION.search(rest)
+            if by is not None:
+                owner = self.owners.setdefault(
+                    by[1].decode("utf-8", "surrogateescape").strip(), len(self.owners)
+                )
+            found = log_lines.CHUNK_TAG.search(rest)
+            if found is not None:
+                tag = _TAGS[found[1]]
+                self.tags.extend(bytes([LOWER]) * (len(self.size) - 1 - len(self.tags)))
+                self.tags.append(tag)
+            count = log_lines.CHUNK_FREED.search(rest)
+            freed = min(int(count[1]), _LARGEST) if count else 0
+        self.owner.append(owner)
+        self.freed.append(freed)
+
+    # --- what it is
+
+    @property
+    def has_anything(self) -> bool:
+        return bool(self.size or self.amounts or self.bar or self.asked is not None or self.starts)
+
+    def allocator(self, source: str) -> Allocator:
+        """Return what was read, and whether that is all of it."""
+        regions, has_gaps = self._regions()
+        in_use = sum(size for size, state in zip(self.size, self.state) if state == IN_USE)
+        pool = sum(region.size_bytes for region in regions)
+        told_in_use = self.sum_in_use or self.amounts.get("InUse")
+        is_whole = (
+            bool(self.size) and self.has_head and self.has_tail and not has_gaps and not self.has_damage
+        )
+        is_whole = is_whole and (told_in_use is None or told_in_use.agrees(in_use))
+        told_pool = self.amounts.get("pool")
+        is_whole = is_whole and (told_pool is None or told_pool.agrees(pool))
+        limit = self._limit(pool if is_whole else None)
+        next_region = self.amounts.get("next")
+        return Allocator(
+            name=self.name,
+            class_name="onnxruntime::BFCArena" if self.kind == ONNXRUNTIME else "BFCAllocator",
+            kind=self.kind,
+            source=f"{source}, line {self.line}",
+            regions=regions,
+            chunks=self._chunks(),
+            limit_bytes=limit,
+            options=Options(
+                allow_growth=self.allow_growth,
+                next_region_bytes=None if next_region is None else next_region.size_bytes,
+            ),
+            counters=self._counters(in_use if is_whole else None, pool if is_whole else None),
+            layout="log",
+            is_complete=is_whole,
+            regions_known=all(size is not None for _, size in self.starts),
+            bar=self.bar,
+            asked_bytes=None if self.asked is None else self.asked.size_bytes,
+            asked_by=self.asked_by,
+            notices=self._notices(in_use, told_in_use, source) if not is_whole else (),
+        )
+
+    def _chunks(self) -> Chunks:
+        tags = bytes(self.tags) + bytes([LOWER]) * (len(self.size) - len(self.tags)) if self.tags else None
+        return Chunks(
+            self.address,
+            self.size,
+            bytes(self.state),
+            freed_at=self.freed if any(self.freed) else None,
+            tag=tags,
+            owner=self.owner if len(self.owners) > 1 else None,
+            owners=list(self.owners),
+        )
+
+    def _regions(self) -> tuple[Sequence[Region], bool]:
+        regions, has_gaps = [], False
+        for (first, told), (end, _) in zip(self.starts, [*self.starts[1:], (len(self.size), None)]):
+            held = sum(self.size[first:end])
+            has_gaps |= told is not None and told != held
+            address = self.address[first] if first < end else 0
+            regions.append(Region(address, told if told is not None else held, first, end - first))
+        if any(told is not None for _, told in self.starts):  # then each of them is told
+            has_gaps |= any(told is None for _, told in self.starts)
+        return regions, has_gaps
+
+    def _limit(self, pool_bytes: Optional[int]) -> Optional[int]:
+        """Return the limit; where it was rounded and nothing is left of it, it is what the chunks hold."""
+        limit = self.amounts.get("Limit") or self.amounts.get("limit")
+        other = self.amounts.get("limit")
+        if limit is not None and other is not None and other.error_bytes < limit.error_bytes:
+            limit = other
+        available = self.amounts.get("available")
+        if limit is None:
+            return None
+        is_used_up = available is not None and not available.size_bytes
+        if pool_bytes is not None and is_used_up and limit.agrees(pool_bytes):
+            return pool_bytes
+        return limit.size_bytes
+
+    def _counters(self, in_use: Optional[int], pool: Optional[int]) -> Counters:
+        def told(*names: str) -> Optional[int]:
+            found = next((self.amounts[name] for name in names if name in self.amounts), None)
+            return None if found is None else found.size_bytes
+
+        counted = in_use if in_use is not None else told("InUse")
+        if counted is None and self.sum_in_use is not None:
+            counted = self.sum_in_use.size_bytes
+        limit, available = told("limit", "Limit"), told("available")
+        if pool is None:
+            pool = told("pool")
+        if pool is None and limit is not None and available is not None:
+            pool = max(0, limit - available)
+        return Counters(
+            in_use_bytes=counted,
+            peak_in_use_bytes=self._peak(in_use),
+            pool_bytes=pool,
+            allocations=told("NumAllocs"),
+            largest_allocation_bytes=told("MaxAllocSize"),
+        )
+
+    def _peak(self, in_use: Optional[int]) -> Optional[int]:
+        peak = self.amounts.get("MaxInUse")
+        if peak is None:
+            return None
+        return in_use if in_use is not None and peak.agrees(in_use) else peak.size_bytes
+
+    def _notices(self, in_use: int, told: Optional[Amount], source: str) -> Sequence[Notice]:
+        where = f"the dump at {printable(source)}, line {self.line}"
+        if not self.size:
+            text = f"{where} has no chunks: TF_CPP_MIN_LOG_LEVEL above 0 keeps its lines from the log"
+            return [Notice("pool-log-no-chunks", f"{text}, or they were left out")]
+        listed = f"{plural(len(self.size), 'chunk')}, {format_size(in_use)} of them in use"
+        of = f", of {format_size(told.size_bytes)} that the allocator counts" if told is not None else ""
+        return [Notice("pool-log-cut", f"{where} isn't whole: it lists {listed}{of}")]
