@@ -15,7 +15,6 @@ from gdbmem.analysis.profiles.ranking import Amount, Ranking, Row
 from gdbmem.analysis.profiles.same_program import stranger_notices
 from gdbmem.analysis.profiles.scaling import normalized, scaling_notices
 from gdbmem.analysis.profiles.timeline import outline
-from gdbmem.engines.engine import end_of
 from gdbmem.formats import opening
 from gdbmem.formats.opening import FORMATS, OpenOptions
 from gdbmem.formats.series import series_tool
@@ -127,6 +126,11 @@ class _LateSymbols:
     ) -> tuple[Mapping[tuple[Binary, int], Sequence[Frame]], Sequence[Notice]]:
         return self._symbols.frames(wanted, recorded=recorded)
 
+    def frames_under_valgrind(
+        self, wanted: Mapping[str, Iterable[int]], *, recorded: float = 0.0
+    ) -> tuple[Mapping[tuple[str, int], Sequence[Frame]], Sequence[Notice]]:
+        return self._symbols.frames_under_valgrind(wanted, recorded=recorded)
+
     def prepare(self, wanted: Mapping[Binary, Iterable[int]]) -> None:
         self._symbols.prepare(wanted)
 
@@ -187,6 +191,13 @@ def read_shown(operand: str, options: Optional[ReadOptions] = None) -> Union[Loa
 
 def _reading(options: Optional[ReadOptions]) -> OpenOptions:
     return (options or ReadOptions()).reading
+
+
+def end_of(engine: str) -> str:
+    """Return what *engine* writes at a program's end, in words; an unknown one counts as massif."""
+    from gdbmem.engines import engine as engines  # a fortieth of the start of a `show` that has no run
+
+    return engines.end_of(engine)
 
 
 # -- comparing --------------------------------------------------------------------------------------------

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional, Union
 
-from gdbmem.analysis.containers.growth import growth
-from gdbmem.analysis.profiles.query import Query
 from gdbmem.errors import InputError, UsageError
-from gdbmem.inspection.holdings import holdings
-from gdbmem.model.diff import Diff
-from gdbmem.model.holding import Holding
-from gdbmem.report.containers.containers import read_survey
-from gdbmem.report.ledger.ledger_json import read_ledger
 from gdbmem.runs.operand import find_operand
 from gdbmem.runs.run import ORDINAL, Run, asked_for
 from gdbmem.runs.saved_results import (
@@ -26,6 +19,15 @@ from gdbmem.runs.saved_results import (
     nothing_kept,
 )
 from gdbmem.text import printable
+
+# Ledgers and containers are imported where they are read, for every `show` and `diff` of a profile imports this:
+# a sixth of its start.
+if TYPE_CHECKING:
+    from gdbmem.analysis.containers.growth import ContainerGrowth
+    from gdbmem.analysis.profiles.query import Query
+    from gdbmem.model.containers import Survey
+    from gdbmem.model.diff import Diff
+    from gdbmem.model.holding import Holding
 
 __all__ = [
     "CONTAINERS",
@@ -55,6 +57,9 @@ def load_kept(place: Union[Path, Run], kind: str, name: Optional[str]) -> Any:
 
     Raises InputError where there is none.
     """
+    from gdbmem.report.containers.containers import read_survey
+    from gdbmem.report.ledger.ledger_json import read_ledger
+
     read = read_ledger if kind == LEDGER else read_survey
     if not isinstance(place, Run):
         return read(file_text(place), str(place))
@@ -87,6 +92,13 @@ def load_kept_pair(kind: str, operands: Sequence[str]) -> tuple[tuple[Any, Any],
     return (load_kept(place, kind, first), load_kept(place, kind, second)), (first, second)
 
 
+def growth(before: Survey, after: Survey) -> Sequence[ContainerGrowth]:
+    """Return the containers whose size or bytes changed, the largest change first."""
+    from gdbmem.analysis.containers import growth as containers
+
+    return containers.growth(before, after)
+
+
 def is_of_one_run(operands: Sequence[str]) -> bool:
     """Tell whether all *operands* name snapshots of the same run."""
     places = [find_operand(text)[0] for text in operands]
@@ -101,6 +113,8 @@ def containers_holding(operands: Sequence[str], diff: Diff, query: Query) -> Seq
     run = places[0][0]
     if not isinstance(run, Run) or not is_of_one_run(operands):
         return []
+    from gdbmem.inspection.holdings import holdings
+
     if len(places) == 1:
         return holdings(run, asked_for(run.snapshots)[-2:], diff, query)
     chosen = [run.record(name) if name is not None else asked_for(run.snapshots)[-1] for _, name in places]

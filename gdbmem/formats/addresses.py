@@ -52,6 +52,15 @@ class Symbols(Protocol):
         """
         ...
 
+    def frames_under_valgrind(
+        self, wanted: Mapping[str, Iterable[int]], *, recorded: float = 0.0
+    ) -> tuple[Mapping[tuple[str, int], Sequence[Frame]], Sequence[Notice]]:
+        """Return the frames of addresses of calls in programs that ran under valgrind; what is unknown is left out.
+
+        Programs that are not here, are others, or have no symbols either, are passed over.
+        """
+        ...
+
     def prepare(self, wanted: Mapping[Binary, Iterable[int]]) -> None:
         """Look up together what several profiles will want one by one."""
         ...
@@ -121,7 +130,7 @@ def frames_of(
     found: Mapping[tuple[Binary, int], Sequence[Frame]] = {}
     notices: Sequence[Notice] = ()
     if symbols is not None and wanted:
-        found, notices = symbols.frames(wanted, recorded=_written(source))
+        found, notices = symbols.frames(wanted, recorded=written(source))
     chains: list[Sequence[Frame]] = []
     for address, place in zip(addresses, places):
         if place is None:
@@ -147,7 +156,8 @@ def _places(
     return places, wanted
 
 
-def _written(source: str) -> float:
+def written(source: str) -> float:
+    """Return when the file *source* was changed last, in seconds since 1970; 0: unknown."""
     try:
         return Path(source).stat().st_mtime
     except (OSError, ValueError):

@@ -9,8 +9,10 @@ from itertools import chain
 from typing import NamedTuple, Optional
 
 from gdbmem.errors import InputError, Notice
+from gdbmem.formats.addresses import Symbols
 from gdbmem.formats.massif_sites import UNKNOWN_SITE, FrameKey, read_sites
 from gdbmem.formats.massif_tree import Data, NodeTexts, TreeArea, line_number, parse_tree, unknown_line
+from gdbmem.formats.valgrind_addresses import with_names
 from gdbmem.model.calltree import CallTree
 from gdbmem.model.snapshot import HEAP_BYTES, PAGE_BYTES, Totals, peak_index, peak_tree_index
 from gdbmem.text import plural, printable
@@ -62,6 +64,9 @@ class MassifProfile:
     marked_peak_index: Optional[int]  # massif's own mark; the real peak may lie elsewhere, up to 24 % higher
     _areas: Sequence[Optional[TreeArea]] = field(repr=False)
     source_format: str = "massif"
+    symbols: Optional[Symbols] = field(
+        default=None, repr=False
+    )  # who names calls that valgrind has no name for
     _texts: NodeTexts = field(default_factory=NodeTexts, repr=False)
 
     @property
@@ -95,6 +100,10 @@ class MassifProfile:
             raise
         if self._texts.is_large:
             self._texts = NodeTexts()
+        if self.symbols is None:
+            return tree
+        tree, said = with_names(tree, self.symbols, self.source)
+        self.notices = [*self.notices, *(notice for notice in said if notice not in self.notices)]
         return tree
 
     def _set_aside(self, index: int, error: InputError) -> None:

@@ -126,6 +126,7 @@ FORMATS = {
 }
 
 
+_OF_VALGRIND = ("memcheck", "memcheck-xml", "xtree", "dhat")  # and massif
 _PIECEWISE = ("massif", "heaptrack", "torch")  # formats of which a file's size costs no memory
 
 
@@ -203,7 +204,9 @@ def _read_as(
             )
         if reading.by_size:
             raise no_block_sizes(source)
-        return read_massif(data, source, notices)
+        found = read_massif(data, source, notices)
+        found.symbols = reading.symbols
+        return found
     entry = FORMATS[name]
     if not isinstance(data, _Unpacking) and len(data) > _LIMIT_BYTES and name not in _PIECEWISE:
         raise InputError(
@@ -217,6 +220,7 @@ def _read_as(
     profile: StackProfile = read(data, source, reading.metric, *symbols)
     profile.notices[:0] = notices
     profile.by_size = reading.by_size
+    profile.symbols = reading.symbols if name in _OF_VALGRIND else None
     return profile
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import csv
-import datetime
 import io
-import json
 import math
 import re
 from collections.abc import Iterator
@@ -136,6 +134,8 @@ def _time_of(word: str) -> float:
     try:
         return float(word)
     except ValueError:
+        import datetime  # with json a thirtieth of the start of `show` of a heap profile, which asks what is none
+
         return datetime.datetime.fromisoformat(word.replace("Z", "+00:00")).timestamp()
 
 
@@ -154,6 +154,8 @@ def _csv_columns(first: str) -> Optional[tuple[int, int, float, Optional[int]]]:
 
 def _prometheus(path: Path, text: str) -> tuple[str, list[tuple[float, float]]]:
     """Source: Prometheus, HTTP API, range queries: data.result[].values[] is [seconds, "value"]."""
+    import json  # as above
+
     try:
         document: Any = json.loads(text)
         series = document["data"]["result"]

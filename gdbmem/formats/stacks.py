@@ -11,8 +11,9 @@ from operator import eq
 from typing import Callable, NamedTuple, Optional, Union, overload
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.formats.addresses import Binary
+from gdbmem.formats.addresses import Binary, Symbols
 from gdbmem.formats.sizes import AVERAGED, no_block_sizes, size_class
+from gdbmem.formats.valgrind_addresses import with_names
 from gdbmem.model.calltree import PRUNED, ROOT, CallTree, Frame
 from gdbmem.model.leaks import LOST
 from gdbmem.model.snapshot import (
@@ -105,6 +106,9 @@ class StackProfile:
     marked_peak_index: Optional[int] = None
     by_size: bool = False  # trees begin with the size of the blocks
     is_difference: bool = False  # what came and what went between two moments, which it does not hold
+    symbols: Optional[Symbols] = field(
+        default=None, repr=False
+    )  # who names calls that valgrind has no name for
     wanted: Callable[[], Mapping[Binary, set[int]]] = field(
         repr=False, default=dict
     )  # places that lack names
@@ -131,7 +135,12 @@ class StackProfile:
         content = self.load(self)
         if self.by_size:
             content = self._with_sizes(content)
-        return build_tree(content, self.source)
+        tree = build_tree(content, self.source)
+        if self.symbols is None:
+            return tree
+        tree, said = with_names(tree, self.symbols, self.source)
+        self.notices += [notice for notice in said if notice not in self.notices]
+        return tree
 
     def tree_before(self) -> CallTree:
         """Return, of a difference, what went away as a call tree; tree() is what came."""

@@ -14,6 +14,7 @@ from gdbmem.errors import Notice
 from gdbmem.formats.addresses import Binary
 from gdbmem.model.calltree import Frame
 from gdbmem.symbols.elf_files import Elf, debug_link, read_elf
+from gdbmem.symbols.under_valgrind import offsets_in
 from gdbmem.text import plural, printable
 from gdbmem.units import format_size
 
@@ -78,10 +79,34 @@ class GdbSymbols:
         notices += [_stripped(task.elf.path) for task in tasks if task.is_stripped]
         return found, notices
 
-    def _find(self, binary: Binary, notices: list[Notice], count: int) -> Optional[Elf]:
+    def frames_under_valgrind(
+        self, wanted: Mapping[str, Iterable[int]], *, recorded: float = 0.0
+    ) -> tuple[Mapping[tuple[str, int], Sequence[Frame]], Sequence[Notice]]:
+        """Return the frames of addresses of calls in programs that ran under valgrind; what is unknown is left out.
+
+        Programs that are not here, are others, or have no symbols either, are passed over.
+        """
+        places: dict[Binary, Mapping[int, int]] = {}
+        for path, addresses in wanted.items():
+            elf = next(filter(None, map(read_elf, self._candidates(path))), None)
+            offsets = offsets_in(elf, addresses) if elf is not None else {}
+            if elf is not None and offsets and _has_names(elf, offsets.values()):
+                places[Binary(path)] = offsets
+        found, notices = self.frames({one: of.values() for one, of in places.items()}, recorded=recorded)
+        named = {
+            (binary.path, address): found[binary, offset]
+            for binary, offsets in places.items()
+            for address, offset in offsets.items()
+            if (binary, offset) in found
+        }
+        return named, notices
+
+    def _candidates(self, path: str) -> list[str]:
         # What the user names goes first: what is at the profile's path may be newer, or without symbols.
-        names = [*(str(Path(folder) / Path(binary.path).name) for folder in self._folders), binary.path]
-        elves = [elf for elf in map(read_elf, names) if elf is not None]
+        return [*(str(Path(folder) / Path(path).name) for folder in self._folders), path]
+
+    def _find(self, binary: Binary, notices: list[Notice], count: int) -> Optional[Elf]:
+        elves = [elf for elf in map(read_elf, self._candidates(binary.path)) if elf is not None]
         for elf in elves:
             if not binary.build_id or elf.build_id.startswith(binary.build_id):
                 return None if self._has_odd_debug_file(elf, notices) else elf
@@ -141,6 +166,12 @@ class GdbSymbols:
             size = task.elf.path.stat().st_size
             if size >= _BIG_BYTES:
                 self._progress(f"reading the symbols of {task.elf.path} ({format_size(size)}) …")
+
+
+def _has_names(elf: Elf, offsets: Iterable[int]) -> bool:
+    if any(file.exists() for file in _debug_files(elf)):
+        return True
+    return any(elf.covers(address) for offset in offsets if (address := elf.address(offset)) is not None)
 
 
 def _warn_of_newer(elf: Elf, binary: Binary, recorded: float, notices: list[Notice]) -> None:

@@ -35,6 +35,13 @@ class Elf:
                 return address + offset - start
         return None
 
+    def offset(self, address: int) -> Optional[int]:
+        """Return the place in the file of what it gives *address*; None where there is nothing."""
+        for start, size, first in self.segments:
+            if first <= address < first + size:
+                return start + address - first
+        return None
+
     def covers(self, address: int) -> bool:
         """Tell whether a symbol of the file spans *address*: the nearest one before it may be another's."""
         if not self._symbols:

@@ -33,6 +33,12 @@ class LiveSymbols:
                     self._known[place] = self._frames(maps, *place)
         return {place: self._known[place] for place in places if self._known[place]}, ()
 
+    def frames_under_valgrind(
+        self, wanted: Mapping[str, Iterable[int]], *, recorded: float = 0.0
+    ) -> tuple[Mapping[tuple[str, int], Sequence[Frame]], Sequence[Notice]]:
+        """Return none: a native engine's profile has no such addresses."""
+        return {}, []
+
     def prepare(self, wanted: Mapping[Binary, Iterable[int]]) -> None:
         """Do nothing: asking this gdb for several places at once saves no time."""
 
