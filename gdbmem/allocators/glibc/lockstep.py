@@ -32,6 +32,7 @@ BLOCK = 1 << 21
 _PIECE = 1 << 14  # units read at once
 _SPACING = 256  # units from one walker to the next
 _NEAR = 8  # so many units are looked at for a chunk where a walker might begin
+_SAMPLE = 32  # chunks that are looked at before all of a block are
 _WARM_UP = 8  # steps that a walker takes before it begins: wrong chains soon run into the true one
 _OUTSIZE = 32  # so many times the mean of the block before
 _STEPS = 160  # below 256: they are counted in bytes
@@ -129,6 +130,9 @@ class _Chain:
         """
         np = self.np
         self.stop = min(len(self.flags), limit)
+        equal = self._equal(first)
+        if equal is not None:
+            return self._checked(equal, limit)
         self.entries = self._warmed_up(first, self._guess(first, min(limit, self.likely)))
         self.exits: Units = np.empty_like(self.entries)
         self.alive = np.ones(len(self.entries), dtype=bool)
@@ -139,6 +143,18 @@ class _Chain:
         at = self._collect()
         self.likely = _OUTSIZE * (self.stop - first) // len(at)
         return self._checked(at, limit)
+
+    def _equal(self, first: int) -> Optional[Units]:
+        """Return the units where chunks begin if all are as large as the one at *first*: nobody need walk then."""
+        size = int(self.follows[first]) - first
+        if size < 2:
+            return None
+        # Most heaps show by the first few that it isn't so.
+        for stop in (min(first + _SAMPLE * size, self.stop), self.stop):
+            at, follows = self.index[first:stop:size], self.follows[first:stop:size]
+            if (follows - at != size).any():
+                return None
+        return at
 
     def _guess(self, first: int, limit: int) -> Units:
         """Return where beyond *first*, at places a little apart, chunks seem to begin."""
