@@ -63,7 +63,8 @@ def test_a_diff_as_json_holds_every_path_with_all_its_frames(capsys: pytest.Capt
     assert (found["format_version"], found["kind"], found["delta_bytes"]) == (1, "diff", 5000)
     assert found["before"] == {"source": "before.ms", "name": "before.ms", "total_bytes": 300}
     assert found["after"] == {"source": "run:reset", "name": "reset", "total_bytes": 5300}
-    (only,) = found["paths"]
+    only, *others = found["paths"]
+    assert {row["change"] for row in others} == {"unchanged"}
     assert [frame["function"] for frame in only["frames"]] == ["allocate", "remember", "main"]
     assert only["frames"][1] == {
         "function": "remember",

@@ -11,6 +11,7 @@ from gdbmem.analysis.profiles.query import GROUPINGS, Query
 from gdbmem.analysis.profiles.ranking import Ranking, rank
 from gdbmem.model.calltree import CallTree
 from gdbmem.model.diff import Diff
+from gdbmem.report.profiles.diff_json import diff_document
 from tests.unit.trees import PRUNED_NODE, at, snapshot, tree
 
 ALLOCATE = at("allocate", "/usr/include/c++/12/bits/new_allocator.h:137")
@@ -187,3 +188,14 @@ def test_rows_and_the_rest_add_up_to_the_total_in_every_grouping(by: str, seed: 
         before = sum(row.amount.before_bytes for row in ranking.rows)
         before += sum(a.before_bytes for a in (ranking.rest, ranking.unmatched, ranking.known))
         assert before == 2000
+
+
+def test_json_has_the_paths_that_did_not_change_and_a_text_does_not() -> None:
+    same, more = (at("same", "/src/a.cpp:1"), 600), at("more", "/src/a.cpp:2")
+    found = diff(tree(1000, same, (more, 400)), tree(1400, same, (more, 800)))
+    paths = diff_document(found, Query())["paths"]
+    assert [(row["change"], row["before_bytes"], row["delta_bytes"], row["percent"]) for row in paths] == [
+        ("grew", 400, 400, 100.0),
+        ("unchanged", 600, 0, 0.0),
+    ]
+    assert [row.site for row in rank(found, Query()).rows] == [more]

@@ -188,7 +188,8 @@ def test_files_runs_and_names_make_a_series(
 ) -> None:
     found = document(capsys, "diff", *words)
     assert (found["kind"], len(found["snapshots"]), found["delta_bytes"]) == ("trend", count, 200)
-    (only,) = found["paths"]
+    only, *others = found["paths"]
+    assert {row["trend"] for row in others} <= {"unchanged"}
     assert (only["site"]["line"], only["trend"], len(only["course_bytes"])) == (1, "steady", count)
     assert found["answer"].endswith(
         "steadily at a.cpp:1 (leak), +200 B, about " + f"{200 // (count - 1)} B each time"

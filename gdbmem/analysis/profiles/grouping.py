@@ -79,7 +79,7 @@ class GroupedPaths:
         self.sums = GroupSums()
         self._groups: dict[object, dict[object, int]] = {}  # by the two parts of their keys
         self._frames = Frames.of(diff.frames)
-        self._changed: dict[bool, Sequence[int]] = {}
+        self._changed: dict[tuple[bool, bool], Sequence[int]] = {}
         self._of_site = array("q", [-1]) * (len(diff.frames) + 2)  # number of a site's frame → its group
         for _ in range(FIRST):
             self.sums.new()
@@ -173,12 +173,13 @@ class GroupedPaths:
         return array("q", (node for node, (a, b) in enumerate(zip(self.before, self.after)) if a or b))
 
     def changed(self, query: Query) -> Sequence[int]:
-        """Return the groups that changed, in the order of *query*; sorted once."""
-        by_blocks = query.by_blocks
-        if by_blocks not in self._changed:
-            groups = filter(self.sums.has_changed, range(FIRST, len(self.sums)))
-            self._changed[by_blocks] = array("q", sorted(groups, key=self._order(by_blocks=by_blocks)))
-        return self._changed[by_blocks]
+        """Return the groups that changed, where *query* says so the others too, in its order; sorted once."""
+        key = (query.by_blocks, query.unchanged)
+        if key not in self._changed:
+            groups = range(FIRST, len(self.sums))
+            wanted = groups if query.unchanged else filter(self.sums.has_changed, groups)
+            self._changed[key] = array("q", sorted(wanted, key=self._order(by_blocks=query.by_blocks)))
+        return self._changed[key]
 
     def _order(self, *, by_blocks: bool) -> Callable[[int], Any]:
         sums = self.sums

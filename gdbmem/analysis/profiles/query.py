@@ -34,6 +34,7 @@ class Query:
     ignore: Optional[re.Pattern[str]] = None
     mine: Optional[re.Pattern[str]] = None  # frames that are the user's own, whatever the rules say
     hide: Optional[re.Pattern[str]] = None  # frames to leave out of the paths
+    unchanged: bool = False  # rows that did not change are rows, too
     by_blocks: bool = False  # largest by the number of blocks, not of bytes
     compare: bool = False  # in a text: each change also in percent of what was there before
     normalized: bool = False  # all sides were scaled to one total

@@ -52,7 +52,8 @@ def diff_document(diff: Diff, query: Query, *, notices: Iterable[Notice] = ()) -
 
 
 def _change(diff: Diff, query: Query) -> Document:
-    ranking = rank(diff, replace(query, all_frames=True) if query.by == "path" else query)
+    listed = replace(query, unchanged=True, all_frames=query.all_frames or query.by == "path")
+    ranking = rank(diff, listed)
     return {
         "answer": answer_diff(diff, query),
         "unit": diff.unit,
