@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from array import array
 from typing import Optional
 
 from gdbmem.errors import InputError, Notice
@@ -20,13 +21,13 @@ from gdbmem.formats.stacks import (
     choose_metric,
     total_of,
 )
-from gdbmem.model.calltree import Frame
+from gdbmem.model.calltree import NO_LINE, Frame, Frames
 from gdbmem.text import printable
 
 TRUNCATED = "profile-truncated"
 _COUNT = re.compile(rb"-?[0-9]{1,25}")
 # What export puts behind a function's name: where it stands in its source, or the program that it is in.
-_PLACE = re.compile(r"(.*) \(((?:[^()]|\([^()]*\))+?):(\d{1,9})\)")
+_PLACE = re.compile(r"(.*) \(((?:[^()]|\([^()]*\))+?):(0|[1-9][0-9]{0,8})\)")
 _OBJECT = re.compile(r"(.*) \(in ([^()]+)\)")
 
 
@@ -52,15 +53,15 @@ class Numbered(dict[bytes, int]):
         return number
 
 
-def _parse(data: bytes, source: str) -> tuple[list[Stack], list[Frame], list[Notice]]:
+def _parse(data: bytes, source: str) -> tuple[list[Stack], Frames, list[Notice]]:
     index = Numbered()
     sums: dict[tuple[int, ...], int] = {}  # equal lines are one stack: a packed file may hold very many
     notices: list[Notice] = []
     for number, line in enumerate(io.BytesIO(data), start=1):
-        if not line.strip():
-            continue
         text, _, count = line.rstrip().rpartition(b" ")
-        if not text or not _COUNT.fullmatch(count):
+        if not text or not ((len(count) < 19 and count.isdigit()) or _COUNT.fullmatch(count)):
+            if not line.strip():
+                continue
             if not line.endswith(b"\n") and sums:
                 notices.append(Notice(TRUNCATED, f"{printable(source)} was cut at line {number}"))
                 break
@@ -75,12 +76,22 @@ def _parse(data: bytes, source: str) -> tuple[list[Stack], list[Frame], list[Not
         size = check_count(int(count), source, number)
         sums[path] = check_count(sums[path] + size, source, number) if path in sums else size
     stacks = [Stack(path, size) for path, size in sums.items()]
-    return stacks, [_frame(word.decode("utf-8", "surrogateescape")) for word in index], notices
+    return stacks, _frames(b"\n".join(index).decode("utf-8", "surrogateescape").split("\n")), notices
+
+
+def _frames(texts: list[str]) -> Frames:
+    # Most name a function alone. No two that differ are the same frame.
+    count = len(texts)
+    functions: list[Optional[str]] = [*texts]
+    files: list[Optional[str]] = [None] * count
+    lines, objects = array("q", [NO_LINE]) * count, files[:]
+    for at in [at for at, text in enumerate(texts) if text.endswith(")")]:
+        functions[at], files[at], line, objects[at], _ = _frame(texts[at])
+        lines[at] = NO_LINE if line is None else line
+    return Frames(functions, files, lines, objects, bytes(count), distinct=True)
 
 
 def _frame(text: str) -> Frame:
-    if not text.endswith(")"):
-        return Frame(function=text)
     match = _PLACE.fullmatch(text)
     if match:
         return Frame(match[1], match[2], int(match[3]))

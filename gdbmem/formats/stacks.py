@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from operator import eq
@@ -14,7 +14,7 @@ from gdbmem.errors import InputError, Notice
 from gdbmem.formats.addresses import Binary, Symbols
 from gdbmem.formats.sizes import AVERAGED, no_block_sizes, size_class
 from gdbmem.formats.valgrind_addresses import with_names
-from gdbmem.model.calltree import PRUNED, ROOT, CallTree, Frame
+from gdbmem.model.calltree import PRUNED, ROOT, CallTree, Frame, Frames
 from gdbmem.model.leaks import LOST
 from gdbmem.model.snapshot import (
     ALLOCATED_BYTES,
@@ -231,8 +231,11 @@ def bad_line(source: str, number: int, text: bytes, expected: str) -> InputError
 def build_tree(content: Content, source: str) -> CallTree:
     """Merge the stacks of *content* into a call tree in pre-order. Raises InputError for absurd totals."""
     frames, numbers, starts = _intern(content.chains)
-    mains = {number for number, frame in enumerate(frames) if frame.function == "main"}
-    if starts is None:
+    functions = Frames.of(frames).functions
+    mains = {number for number, function in enumerate(functions) if function == "main"}
+    if isinstance(numbers, range):
+        paths: Iterator[tuple[int, ...]] = (tuple(stack.frames) for stack in content.stacks)
+    elif starts is None:
         paths = (tuple(map(numbers.__getitem__, stack.frames)) for stack in content.stacks)
     else:
         spans = [numbers[start:end] for start, end in zip(starts, starts[1:])]
@@ -251,10 +254,14 @@ def build_tree(content: Content, source: str) -> CallTree:
         ) from None
 
 
-def _intern(chains: Sequence[Sequence[Frame]]) -> tuple[list[Frame], array[int], Optional[array[int]]]:
+def _intern(
+    chains: Sequence[Sequence[Frame]],
+) -> tuple[Sequence[Frame], Sequence[int], Optional[array[int]]]:
     """Return the frames, their numbers chain by chain, and where each chain starts; None: each is one frame."""
     index: dict[Frame, int] = {}
     numbers, starts = array("q"), array("q", [0])
+    if isinstance(chains, Singles) and _can_stay(chains.frames):
+        return chains.frames, range(len(chains)), None
     if isinstance(chains, Singles):
         numbers.extend([index.setdefault(_plain_main(frame), len(index)) for frame in chains.frames])
         return list(index), numbers, None
@@ -264,6 +271,12 @@ def _intern(chains: Sequence[Sequence[Frame]]) -> tuple[list[Frame], array[int],
         starts.append(len(numbers))
     singles = all(map(eq, starts, range(len(starts))))
     return list(index), numbers, None if singles else starts
+
+
+def _can_stay(frames: Sequence[Frame]) -> bool:
+    if not (isinstance(frames, Frames) and frames.distinct):
+        return False
+    return not any(name.startswith("main(") for name in frames.functions if name)
 
 
 def _plain_main(frame: Frame) -> Frame:

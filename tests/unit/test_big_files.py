@@ -146,3 +146,18 @@ def test_a_file_that_would_take_more_memory_than_there_is_is_refused(
         stream.truncate((1 << 30) + 1 if is_refused else 1 << 20)
     assert main(["show", str(file)]) in ((1,) if is_refused else (0, 1))
     assert ("larger than 1.0 GiB" in capsys.readouterr().err) == is_refused
+
+
+def test_folded_stacks_make_frames_for_what_is_shown_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "wide.folded"
+    file.write_text("".join(f"main;a{n};b{n} (b.c:{n}) 10\n" for n in range(1, 2_000)))
+    monkeypatch.setattr(Frames, "of", classmethod(_made_of_columns))
+    assert main(["show", str(file)]) == 0
+    assert "b.c:1  b1" in capsys.readouterr().out
+
+
+def _made_of_columns(cls: type[Frames], frames: object) -> Frames:
+    assert isinstance(frames, Frames) or not frames, "a list of that many frames was made"
+    return frames if isinstance(frames, Frames) else Frames((), (), (), (), b"")

@@ -111,9 +111,9 @@ def _ranks(diff: Diff, query: Query, hidden: Sequence[int], wrappers: frozenset[
 
 def _hidden(diff: Diff, query: Query) -> Sequence[int]:
     frames = Frames.of(diff.frames)
-    hidden = (
-        bytes(map(SIZE_CLASS.__eq__, frames.objects)) if SIZE_CLASS in frames.objects else bytes(len(frames))
-    )
+    hidden = bytes(len(frames))
+    if SIZE_CLASS in frames.objects:
+        hidden = bytes(place == SIZE_CLASS for place in frames.objects)
     if query.hide is None:
         return hidden
     return bytes(out or matches(query.hide, frame) for out, frame in zip(hidden, frames))
