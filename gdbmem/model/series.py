@@ -1,7 +1,6 @@
 """Memory over time: readings of processes, the lines they draw, marks. Sizes are bytes, times seconds."""
 
-from __future__ import annotations
-
+# No annotations from __future__: NamedTuple compiles each one that is a string, which doubles its cost.
 from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
@@ -54,7 +53,7 @@ class ProcessSample(NamedTuple):
     cgroup_limit_hits: Optional[int] = None
     cgroup_kills: Optional[int] = None  # processes that the kernel killed at the limit
 
-    def filled_from(self, before: ProcessSample) -> ProcessSample:
+    def filled_from(self, before: "ProcessSample") -> "ProcessSample":
         """Return this reading with what was not read taken from the one *before* it."""
         return ProcessSample._make(old if new is None else new for new, old in zip(self, before))
 
