@@ -59,7 +59,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="TIME",
         type=value(parse_duration, "duration"),
         default=0.1,
-        help="between two looks (default: 100ms)",
+        help="between two samples (default: 100ms)",
     )
     parser.add_argument(
         "--for",

@@ -69,7 +69,7 @@ def _add_time_options(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("time")
     duration = value(parse_duration, "duration")
     group.add_argument(
-        "--interval", metavar="TIME", type=duration, default=0.2, help="between two looks (default: 200ms)"
+        "--interval", metavar="TIME", type=duration, default=0.2, help="between two samples (default: 200ms)"
     )
     group.add_argument("--for", dest="duration", metavar="TIME", type=duration, help="end after TIME")
     group.add_argument(

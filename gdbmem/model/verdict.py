@@ -38,7 +38,7 @@ class Verdict:
     evidence: str  # one sentence that can be checked against the plot
     samples: int
     slope: Optional[Slope] = None  # bytes per second, of the last regime; of a sawtooth: of its floor
-    resolution: Optional[float] = None  # the smallest slope this window could have shown, bytes per second
+    resolution: Optional[float] = None  # the smallest slope this window would have shown, bytes per second
     warmup_seconds: float = 0.0  # left out at the beginning
     floor: str = ""  # of a sawtooth: rising, flat, falling, or unclear
     period_seconds: Optional[float] = None

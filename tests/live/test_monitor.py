@@ -233,7 +233,7 @@ time.sleep(2.5)
     assert truth > 0.5
     assert document["cpu_seconds"] == pytest.approx(truth, abs=0.1)
     text = monitor("run", folder=scratch).stdout
-    assert re.search(r"^CPU: (at least )?\d\.\d s, \d+ % of one$", text, re.M), text
+    assert re.search(r"^CPU: (at least )?\d\.\d s \(\d+ % of one CPU\)$", text, re.M), text
 
 
 def test_kill_9_of_the_monitor_loses_one_interval_and_resume_goes_on(

@@ -282,7 +282,7 @@ echo $? >status
     assert (scratch / "status").read_text() == "7\n", said
     assert "can't be written now" in said
     assert "could not be written and are lost" in said
-    assert "looks in " in (scratch / "report").read_text()
+    assert "samples in " in (scratch / "report").read_text()
 
 
 @pytest.mark.usefixtures("own_mounts")

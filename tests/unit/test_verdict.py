@@ -234,7 +234,7 @@ def test_what_cannot_be_told_yet_says_how_much_longer_to_watch() -> None:
     assert verdict.kind == "inconclusive"
     assert (
         verdict.needs_seconds
-        and f"another {format_duration(verdict.needs_seconds)} may tell" in verdict.evidence
+        and f"another {format_duration(verdict.needs_seconds)} may settle it" in verdict.evidence
     )
 
 

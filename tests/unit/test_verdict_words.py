@@ -105,17 +105,27 @@ def check_text(verdict: Verdict) -> None:
     print_verdict(verdict, Console(file=stream, width=10_000, no_color=True))
     text = stream.getvalue()
     assert text.startswith(verdict.kind)
-    found = re.search(rf"(?:slope|floor): {_RATE} \(95 %: {_RATE} to {_RATE}\)", text)
+    check_style(text)
+    found = re.search(
+        rf"(?:slope|floor): {_RATE} \(95 %: {_RATE} to {_RATE}\)(?:; detectable here: {_RATE})?", text
+    )
     if verdict.slope is None or verdict.kind == "inconclusive":
         assert found is None
         return
     assert found is not None, text
-    value, low, high = (bytes_of(rate) for rate in found.groups())
+    value, low, high, least = (bytes_of(rate or "0 B/s") for rate in found.groups())
     assert low <= value <= high
     level = verdict.kind in ("plateau", "step") or verdict.floor == "flat"
     assert not level or low <= 0 <= high, text
+    assert not level or least >= max(-low, high), f"a slope that the interval allows would have shown: {text}"
     assert not (verdict.grows and high <= 0), text
     assert not ("level at" in text.rsplit("then", 1)[-1] and verdict.kind in ("growing", "shrinking")), text
+
+
+def check_style(text: str) -> None:
+    assert not re.search(r"level at (\S+ \S+) for [^,]+, (?:then )?level at \1 for", text), f"doubled: {text}"
+    assert not re.search(r"between (\S+ \S+) and \1\b", text), f"between a number and itself: {text}"
+    assert not re.search(r"then .* in the first \d", text), f"what comes later is not the first: {text}"
 
 
 def bytes_of(rate: str) -> float:

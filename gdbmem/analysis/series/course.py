@@ -19,6 +19,7 @@ from gdbmem.model.verdict import Regime, Verdict
 from gdbmem.units import format_delta, format_duration, format_rate, format_size
 
 FEWEST_SAMPLES = 12
+_SHORTEST_ADVICE_SECONDS = 1.0  # of how much longer to watch
 _SHORTEST = 0.12  # of the time: a shorter regime is too young to be judged
 _ENDS = (1.0, 0.85, 0.7, 0.5, 0.35)  # of the last regime: the parts that are judged, the first that tells
 _BORROWED = 3  # times its own length: for so long a level has to exclude growth that matters
@@ -81,9 +82,11 @@ class Course(NamedTuple):
         regimes = [*regimes, Regime(start, self.times[-1], last, line.change, line.slope)]
         warmup = self.warmup(line)
         if needs is not None:
-            evidence += f"; another {format_duration(needs)} may tell"
+            needs = max(needs, _SHORTEST_ADVICE_SECONDS)
+            evidence += f"; another {format_duration(needs)} may settle it"
         return Verdict(
-            kind, self.metric, evidence, len(self.times), line.slope, line.resolution,
+            kind, self.metric, evidence, len(self.times), line.slope,
+            line.resolution if kind in ("growing", "shrinking") else line.not_excluded,
             warmup_seconds=warmup, regimes=regimes, needs_seconds=needs,
         )  # fmt: skip
 
@@ -276,11 +279,11 @@ def _level(course: Course, now: FittedLine) -> Verdict:
     if hidden > now.worth:
         noise = f"{format_size(now.hidden)} of growth could hide in the noise of {span}"
         needs = now.span * ((hidden / now.worth) ** 2 - 1)
-        return course.verdict("inconclusive", f"{lead}no trend that holds, but {noise}", now, needs=needs)
+        return course.verdict("inconclusive", f"{lead}no clear trend, but {noise}", now, needs=needs)
     longest = _longest_wait(course.stretches)
     rise = sum(max(course.stretches[number].jump, 0.0) for number in jumps)
     if rise > now.worth and now.span < 1.5 * longest:
-        text = f"{lead}level for {span}, as it was before ({format_duration(longest)} at the longest)"
+        text = f"{lead}level for {span}, but so it was before, for up to {format_duration(longest)}"
         return course.verdict("inconclusive", text, now, needs=_WAITS * longest - now.span)
     pauses = find_pauses(course.times, course.values)
     if pauses.hide_an_end(_WAITS):
@@ -289,14 +292,18 @@ def _level(course: Course, now: FittedLine) -> Verdict:
         return course.verdict("inconclusive", text, now, needs=_WAITS * pauses.longest - pauses.now)
     rate = _rate_before(course, now)
     if now.slope.high > _STOPPED * rate and rate * now.span > _YOUNG_BYTES:
-        text = f"{lead}level for {span}, too short to tell that from {format_rate(rate)} before"
+        text = f"{lead}level for {span}, too short to exclude {format_rate(rate)} as before"
         return course.verdict("inconclusive", text, now, needs=now.span)
-    shown = f"more than {format_rate(now.resolution).lstrip('+')} would have shown"
+    shown = f"a slope above {format_rate(now.not_excluded).lstrip('+')} would have shown"
     step = tell_step(course.stretches, course.times)
     if step is not None:
-        verdict = course.verdict("step", f"{step.words}: {shown} since", now)
+        verdict = course.verdict("step", f"{step.words}; since then {shown}", now)
         return replace(verdict, step_bytes=step.size_bytes, step_at=step.at - course.times[0])
-    return course.verdict("plateau", f"{lead}level at {format_size(now.ys[-1])} for {span}: {shown}", now)
+    level = f"level at {format_size(now.ys[-1])} for "
+    *earlier, latest = history.split(", ")
+    if latest.startswith(level):
+        lead = f"{', '.join(earlier)}, then " if earlier else ""
+    return course.verdict("plateau", f"{lead}{level}{span}: {shown}", now)
 
 
 def _slowing(course: Course, chain: Sequence[Stretch], now: FittedLine) -> Verdict:
@@ -311,7 +318,7 @@ def _slowing(course: Course, chain: Sequence[Stretch], now: FittedLine) -> Verdi
     if first and _is_young(course, first):
         return _level(course, now)
     since = format_duration(course.times[first] - course.times[0])
-    when = f"since {since}" if first else f"in {format_duration(course.seconds)}"
+    when = f"after the first {since}" if first else f"in {format_duration(course.seconds)}"
     grown = format_delta(ending.level - course.values[first])
     to_come = f"{format_delta(ending.to_come)} to come" if abs(ending.to_come) > PAGES_BYTES else "reached"
     text = f"levels off at {format_size(ending.level)} ({to_come}): {grown} {when}, ever more slowly"

@@ -41,6 +41,11 @@ class FittedLine(NamedTuple):
         return self.robust * self.span
 
     @property
+    def not_excluded(self) -> float:
+        """The largest slope, up or down, of which nobody can say that it would have shown."""
+        return max(self.resolution, self.slope.high, -self.slope.low)
+
+    @property
     def hidden(self) -> float:
         """The growth that the noise could hide, bytes."""
         return self.resolution * self.span

@@ -11,6 +11,7 @@ from gdbmem.analysis.series.sawtooth import Teeth
 from gdbmem.analysis.series.statistics import Z_95, Z_STRICT, fit_line, t_critical, theil_sen
 from gdbmem.model.series import Mark
 from gdbmem.model.verdict import Slope, Verdict
+from gdbmem.text import plural
 from gdbmem.units import format_delta, format_duration, format_size
 
 _FEWEST = 5  # troughs: a line through fewer nearly always fits
@@ -53,11 +54,11 @@ def judge_teeth(
         missed,
         "mark" * bool(by_mark),
     )
-    each = f"one each {format_duration(teeth.period_seconds)}"
+    each = f"one every {format_duration(teeth.period_seconds)}"
     shape = each if teeth.is_regular else f"irregular, {each} at the median"
     evidence = f"{len(teeth.peaks)} teeth of {format_size(teeth.amplitude_bytes)}, {shape}; {floor.words}"
     if floor.needs_seconds:
-        evidence += f"; another {format_duration(floor.needs_seconds)} may tell"
+        evidence += f"; another {format_duration(floor.needs_seconds)} may settle it"
     return Verdict(
         "sawtooth", metric, evidence, len(times), floor.slope, floor.resolution, floor=floor.kind,
         period_seconds=teeth.period_seconds, amplitude_bytes=teeth.amplitude_bytes,
@@ -133,10 +134,11 @@ def judge_floor(
     xs: Sequence[float], ys: Sequence[float], amplitude: float, missed: float = 0.0, between: str = ""
 ) -> Floor:
     """Judge troughs *ys* (bytes, each perhaps *missed* lower) at *xs* (seconds) of teeth *amplitude* bytes high."""
-    extent = f"between {format_size(min(ys))} and {format_size(max(ys))}"
+    low, high = format_size(min(ys)), format_size(max(ys))
+    extent = f"at {low}" if low == high else f"between {low} and {high}"
     period = (xs[-1] - xs[0]) / max(len(xs) - 1, 1)
     if len(xs) < _FEWEST:
-        words = f"its floor was seen {len(ys)} times, {extent}: too few to tell whether it rises"
+        words = f"only {plural(len(ys), 'trough')}, {extent}: too few to tell whether the floor rises"
         return Floor("unclear", words, None, None, (_ENOUGH - len(xs)) * period)
     span = xs[-1] - xs[0]
     least = max(missed, _PAGES_BYTES) / span
@@ -151,15 +153,18 @@ def judge_floor(
     if denies_level:
         words = f"{course} ({format_delta(rise)}), but not steadily enough to say that it goes on"
         return Floor("unclear", words, slope, resolution, span)
+    not_excluded = max(resolution, slope.high, -slope.low)
     hidden = max(slope.value + resolution, slope.high) * span
     bearable = max(_HIDDEN * amplitude, _BEARABLE_BYTES)
     if hidden > bearable:
-        words = f"its floor is {extent}: {format_size(hidden)} of growth could hide in that"
-        return Floor("unclear", words, slope, resolution, max(span * ((hidden / bearable) ** 2 - 1), period))
+        words = f"the floor is {extent}: {format_size(hidden)} of growth could hide in that"
+        return Floor(
+            "unclear", words, slope, not_excluded, max(span * ((hidden / bearable) ** 2 - 1), period)
+        )
     words = f"the floor stays {extent}"
     if hidden > _BEARABLE_BYTES:
         words += f"; {format_size(hidden)} of growth could hide in that"
-    return Floor("flat", words, slope, resolution)
+    return Floor("flat", words, slope, not_excluded)
 
 
 def mann_kendall(ys: Sequence[float]) -> float:

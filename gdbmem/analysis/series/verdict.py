@@ -8,6 +8,7 @@ be denied by the interval of its slope.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,6 +33,7 @@ from gdbmem.text import plural
 from gdbmem.units import format_duration
 
 _SHARES_OF_START = (0.0, 0.15, 0.3)  # of the time, in which teeth aren't looked for
+_FIRST_OF_ALL = re.compile(r"^(\S+ \S+ in) the first (.*?)(?: of warm-up)?, then ")
 _ENDED = 2.5  # times the longest time from tooth to tooth without one: there are none any more
 
 
@@ -105,7 +107,8 @@ def _judge_teeth(
         had = Regime(
             times[begin] if before else times[0], times[end], "sawtooth", values[end] - values[begin]
         )
-        evidence = f"{len(teeth.peaks)} teeth in {lasted}, then {later.evidence}"
+        then = _FIRST_OF_ALL.sub(r"\1 \2, then ", later.evidence)
+        evidence = f"{len(teeth.peaks)} teeth in {lasted}, then {then}"
         return replace(later, evidence=evidence, samples=len(times), regimes=[*before, had, *later.regimes])
     verdict = judge_teeth(times[begin:], values[begin:], teeth, metric, marks)
     change = values[-1] - values[begin]

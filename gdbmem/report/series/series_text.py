@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 12
 _MOST_SPIKES = 3
+_LEAST_CPU_SECONDS = 0.05  # less is shown as nought, which says nothing
 _LOWEST, _HIGHEST, _ROWS_OF_REPORT = 12, 30, 14  # rows of the chart, and those for what follows it
 _ROWS_A_TICK = 3
 _PAUSE, _SHARE = 5, 0.02  # a pause: times the usual time between two samples, and this share of all
@@ -38,8 +39,8 @@ def print_summary(summary: SeriesSummary, console: Console, *, next_commands: Se
         name = METRIC_NAMES[summary.metric]
         print_sentence(
             console,
-            f"{name}: {format_size(summary.first_bytes)} at first, {format_size(summary.last_bytes)} at last, "
-            f"{format_size(summary.peak_bytes)} at most",
+            f"{name}: first {format_size(summary.first_bytes)}, last {format_size(summary.last_bytes)}, "
+            f"peak {format_size(summary.peak_bytes)}",
         )
     if len(summary.lines) > 1:
         _print_lines(summary.lines, console)
@@ -84,13 +85,11 @@ def headline(verdict: Verdict) -> str:
 
 
 def slope_text(slope: Slope, resolution: Optional[float]) -> str:
-    """Return *slope* with its interval and the smallest that could have been shown, all in one unit."""
+    """Return *slope* with its interval and the smallest that would surely have shown, all in one unit."""
     rates = (slope.value, slope.low, slope.high, resolution or 0.0)
     value, low, high, smallest = format_rates(*rates)
-    shown = (
-        "no slope could have been shown" if resolution is None else f"{smallest.lstrip('+')} would have shown"
-    )
-    return f"{value} (95 %: {low} to {high}); in this window {shown}"
+    least = "no slope, too short" if resolution is None else smallest.lstrip("+")
+    return f"{value} (95 %: {low} to {high}); detectable here: {least}"
 
 
 def details(summary: SeriesSummary) -> list[str]:
@@ -130,9 +129,7 @@ def _spike(spike: Spike) -> str:
         if spike.line is None
         else f"{printable(spike.line.name)} {spike.line.pid}"
     )
-    return (
-        f"between two looks the RSS of {whose} was {format_size(spike.rss_bytes)}, by the kernel's own count"
-    )
+    return f"between two samples the RSS of {whose} was {format_size(spike.rss_bytes)}, by the kernel's own count"
 
 
 def _beside_the_heap(summary: SeriesSummary) -> list[str]:
@@ -159,10 +156,10 @@ def _work(summary: SeriesSummary) -> list[str]:
             "for each. What may help: threads that stay (a pool, OMP_NUM_THREADS the same throughout), "
             "or another runtime for them"
         )
-    if summary.cpu_seconds and summary.seconds:
+    if summary.cpu_seconds and summary.cpu_seconds >= _LEAST_CPU_SECONDS and summary.seconds:
         least = "at least " if len(summary.lines) > 1 else ""
         share = 100 * summary.cpu_seconds / summary.seconds
-        found.append(f"CPU: {least}{summary.cpu_seconds:,.1f} s, {share:,.0f} % of one")
+        found.append(f"CPU: {least}{summary.cpu_seconds:,.1f} s ({share:,.0f} % of one CPU)")
     return found
 
 
@@ -179,22 +176,22 @@ def _cgroup(cgroup: CgroupSummary) -> str:
 
 def _heading(summary: SeriesSummary) -> str:
     text = (
-        f"{printable(summary.facts.target)}: {plural(summary.samples, 'look')} in "
-        f"{format_duration(summary.seconds)}, one each {format_duration(summary.facts.interval_seconds)}"
+        f"{printable(summary.facts.target)}: {plural(summary.samples, 'sample')} in "
+        f"{format_duration(summary.seconds)}, one every {format_duration(summary.facts.interval_seconds)}"
     )
     if summary.reads_of_pss:
         every = summary.seconds / summary.reads_of_pss
         text += (
-            f"; PSS and USS read {plural(summary.reads_of_pss, 'time')} (one each {format_duration(every)})"
+            f"; PSS and USS read {plural(summary.reads_of_pss, 'time')} (one every {format_duration(every)})"
         )
     if summary.torn_rounds:
         text += f", left out {plural(summary.torn_rounds, 'time')} as processes came and went meanwhile"
     if summary.looks_by_rss:
         text += (
-            f", between them the total follows RSS and page faults ({plural(summary.looks_by_rss, 'look')})"
+            f", between them the total follows RSS and page faults ({plural(summary.looks_by_rss, 'sample')})"
         )
     if summary.looks_by_cgroup:
-        text += f", between them the total follows a cgroup of its own ({plural(summary.looks_by_cgroup, 'look')})"
+        text += f", between them the total follows a cgroup of its own ({plural(summary.looks_by_cgroup, 'sample')})"
     return text
 
 
