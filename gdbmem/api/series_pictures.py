@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import platform
+import shlex
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from gdbmem.analysis.series.statistics import thinned
 from gdbmem.linux.monitoring.clock import boot_id
@@ -16,25 +18,14 @@ from gdbmem.model.series_summary import LineSummary, SeriesSummary
 from gdbmem.monitoring.triggers import trigger_text, triggers_of
 from gdbmem.report.series.series_plot import Curve, Panel, Picture
 from gdbmem.report.series.series_text import METRIC_NAMES, headline
+from gdbmem.runs.run import is_run, open_run
 from gdbmem.series.store import Recording
 from gdbmem.series.summary import judged_points
 
-if TYPE_CHECKING:
-    pass
-
-
 _MOST_CURVES = 7
-
-
 _MOST_ABOVE = 3
-
-
 _THINNED_FROM_SECONDS = 3600.0
-
-
 _MOST_CPU_POINTS, _LEAST_CPU_SECONDS = 150, 1.0
-
-
 _LEAST_CPU_PERCENT = 10.0  # less of a difference is worth no panel
 
 
@@ -46,11 +37,12 @@ def picture_of(
     With *first_group* the first so many recordings are one group, the others another one.
     """
     curves, threads, cpu = [], [], []
+    groups = _names_of_groups(recordings, summaries, first_group) if first_group else []
     for number, (recording, summary) in enumerate(zip(recordings, summaries)):
         name = METRIC_NAMES[summary.metric] if len(recordings) == 1 else recording.folder.name
         group = int(number >= first_group) if first_group else None
         if group is not None:
-            name = summary.facts.target
+            name = groups[group]
         curves.append(Curve(name, *thinned(judged_points(recording)[0], 2000), group=group))
         counts = thinned(recording.points(TREE, "threads"), 2000)
         threads.append(Curve(name, *counts, is_thin=True, group=group))
@@ -72,6 +64,25 @@ def picture_of(
     return Picture(
         title, curves, sorted(marks, key=lambda m: m.t), sentences, gap, _origin(summaries), panels
     )
+
+
+def _names_of_groups(
+    recordings: Sequence[Recording], summaries: Sequence[SeriesSummary], first_group: int
+) -> list[str]:
+    """Return what the two groups are called: their commands."""
+    names = [_command(recordings[at].folder) or summaries[at].facts.target for at in (0, first_group)]
+    return (
+        [f"{name} ({which})" for name, which in zip(names, ("first", "second"))]
+        if names[0] == names[1]
+        else names
+    )
+
+
+def _command(folder: Path) -> str:
+    """Return the command that a monitor started, as it was typed; "" where it started none."""
+    words = open_run(folder).facts.get("monitor") if is_run(folder) else None
+    program = words.get("program") if isinstance(words, dict) else None
+    return shlex.join(map(str, program)) if isinstance(program, list) else ""
 
 
 def _marks_of(triggers: Sequence[Mapping[str, Any]]) -> list[Mark]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from gdbmem.cli.main import main
 from gdbmem.model.series import TREE, ProcessSample, SeriesFacts, SeriesLine
+from gdbmem.report.series.series_plot import Curve, Panel, Picture, svg
 from gdbmem.report.series.series_text import draw_course, round_ticks
 from gdbmem.series.store import SeriesWriter
 from tests.series_set import MIB
@@ -16,8 +18,9 @@ from tests.series_set import MIB
 
 def record(folder: Path, command: str, threads: int) -> Path:
     folder.mkdir()
-    (folder / "run.json").write_text("{}")
-    writer = SeriesWriter(folder, SeriesFacts(command, 1.0, 1.7e9, "boot", 0.0))
+    words = command.split()
+    (folder / "run.json").write_text(json.dumps({"monitor": {"program": words}}))
+    writer = SeriesWriter(folder, SeriesFacts(Path(words[0]).name, 1.0, 1.7e9, "boot", 0.0))
     line = SeriesLine(1, 10, 1, "x", command, 0, 0.0)
     for t in range(30):
         reading = ProcessSample(rss_bytes=(20 + t % 3) * MIB, threads=threads if t > 3 else 1)
@@ -40,6 +43,24 @@ def test_a_comparison_shows_two_groups_by_their_commands_in_two_colours_with_the
     assert key == ["./omp 8 4", "./omp 4 4"]
     assert ">threads</text>" in drawn and drawn.count("<path") == 12
     assert "2023-11-1" in drawn  # when it was recorded; where, only of this boot
+
+
+def test_two_groups_of_one_command_are_told_apart(tmp_path: Path) -> None:
+    runs = [str(record(tmp_path / name, "./omp 8 4", 8)) for name in ("before", "after")]
+    picture = tmp_path / "x.svg"
+    assert (
+        main(["compare", runs[0], "--vs", runs[1], "--plot", str(picture), "-o", str(tmp_path / "text")]) == 0
+    )
+    assert re.findall(r"/><text[^>]*>(\./omp[^<]*)</text>", picture.read_text()) == [
+        "./omp 8 4 (first)",
+        "./omp 8 4 (second)",
+    ]
+
+
+def test_a_process_that_outlives_what_was_judged_stays_inside_the_picture() -> None:
+    longer = Panel("threads", [Curve("x", [0.0, 20.0], [1.0, 2.0])])
+    drawn = svg(Picture("x", [Curve("x", [0.0, 10.0], [1.0, 2.0])], panels=[longer]))
+    assert max(float(x) for x in re.findall(r"[ML]([\d.]+) ", drawn)) <= 940
 
 
 def test_one_thread_that_stays_one_gets_no_panel(tmp_path: Path) -> None:

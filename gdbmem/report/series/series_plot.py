@@ -129,7 +129,8 @@ def _plot(picture: Picture) -> list[str]:
 
 
 def _span(picture: Picture) -> float:
-    return max((c.times[-1] for c in picture.curves if c.times), default=1.0) or 1.0
+    curves = [*picture.curves, *(curve for panel in picture.panels for curve in panel.curves)]
+    return max((c.times[-1] for c in curves if c.times), default=1.0) or 1.0
 
 
 def _lines(curves: Sequence[Curve], x: Scale, y: Scale, gap: float) -> list[str]:
