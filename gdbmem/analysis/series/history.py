@@ -44,23 +44,23 @@ def before_now(
         grown = _grown(change, ends[-1] - start, "" if level else "the first ")
         return f"{_level_words(before[0], start - begin)}, {grown}" if level else grown
     words: list[str] = []
-    level, since = "", begin  # the level that the last words are about, and when it began
+    told, since = "", begin  # the level that the last words are about, and when it began
     for stretch, after, end in zip(before, following, ends):
         start = times[stretch.begin]
         if _is_level(stretch, before):
-            if format_size(stretch.level) == level:
+            if format_size(stretch.level) == told:
                 words.pop()
             else:
-                level, since = format_size(stretch.level), start
+                told, since = format_size(stretch.level), start
             words.append(_level_words(stretch, end - since))
         else:
-            level = ""
+            told = ""
             first = stretch is before[0]
             change = after.at(end) - after.jump - (values[0] if first else stretch.at(start))
             words.append(_grown(change, end - start, "the first " if first else ""))
         if after.jump:
             words.append(f"{format_delta(after.jump)} at once")
-            level = ""
+            told = ""
     return ", ".join(words)
 
 
