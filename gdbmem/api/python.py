@@ -7,21 +7,30 @@ from pathlib import Path
 from typing import Callable, Optional, Union
 
 from gdbmem.analysis.profiles.diff import as_growth
-from gdbmem.errors import Notice
+from gdbmem.errors import Notice, UsageError
 from gdbmem.formats.stacks import IN_USE, Content, Singles, Stack, StackProfile
 from gdbmem.inspection.live_process import explain_process
 from gdbmem.inspection.python_questions import CountObjects, DescribeArenas
 from gdbmem.inspection.python_traces import TracedProcess, traces_of_core, traces_of_process
+from gdbmem.inspection.python_workers import copied_by_workers
 from gdbmem.inspection.read_process import explain_core
 from gdbmem.model.calltree import Frame
 from gdbmem.model.ledger import Ledger
-from gdbmem.model.python import ArenaUse, PythonObjects
+from gdbmem.model.python import ArenaUse, PythonCopies, PythonObjects
 from gdbmem.model.snapshot import Snapshot
 from gdbmem.report.profiles.export import encode
 from gdbmem.text import plural
 from gdbmem.units import format_size
 
-__all__ = ["Target", "encoded_traces", "python_arenas", "python_objects", "python_traces", "traces_profile"]
+__all__ = [
+    "Target",
+    "encoded_traces",
+    "python_arenas",
+    "python_copies",
+    "python_objects",
+    "python_traces",
+    "traces_profile",
+]
 
 Operand = Union[str, "os.PathLike[str]"]
 Progress = Callable[[str], None]
@@ -71,6 +80,15 @@ def python_arenas(target: Target) -> ArenaUse:
     """Return how full the arenas of *target* are, and what keeps the emptiest. Raises TargetError."""
     question = DescribeArenas()
     return question.result(target._ledger(question))
+
+
+def python_copies(target: Target) -> PythonCopies:
+    """Return what the workers that *target* has forked have copied of its memory. Raises TargetError."""
+    if target.pid is None:
+        raise UsageError(
+            "a core doesn't tell what workers have copied", hint="name the process that forked them"
+        )
+    return copied_by_workers(target.pid, fork=target.copy, swapped=target.swapped, say=target.progress)
 
 
 def python_traces(target: Target) -> TracedProcess:

@@ -24,7 +24,7 @@ SUBCOMMANDS = {
     "snap": "one heap snapshot of a process that runs already",
     "explain": "where a process's memory is, and what would give it back",
     "bfc": "why a pool of TensorFlow, JAX or onnxruntime with free memory runs out of it",
-    "python": "a Python process from outside: objects by type, arenas, tracemalloc's traces",
+    "python": "a Python process from outside: objects, arenas, tracemalloc's traces, copy-on-write",
     "show": "what a heap profile or a run holds: timeline, peak, largest sites",
     "diff": "which call paths grew between two snapshots, with their source lines",
     "monitor": "watch the memory of a process tree, and judge whether it grows",

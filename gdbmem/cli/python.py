@@ -1,4 +1,4 @@
-"""Read a Python process from outside: its objects by type, the arenas it keeps, what tracemalloc has recorded.
+"""Read a Python process from outside: objects by type, arenas, tracemalloc's traces, what forked workers copy.
 
 No code runs in the process and none of its memory is written. It waits while a copy of it is made, which is then read;
 where none can be made, while it is read itself. CPython 3.8 to 3.14, with or without symbols.
@@ -26,7 +26,7 @@ _TOP = 20
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", required=True, metavar="objects|arenas|traces")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="objects|arenas|traces|cow")
     objects = actions.add_parser(
         "objects",
         help="count its live objects by type",
@@ -60,7 +60,16 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="FILE",
         help="write the traces into FILE (pprof), which show, diff, report and export read",
     )
-    for action in (objects, arenas, traces):
+    copies = actions.add_parser(
+        "cow",
+        help="what its forked workers have copied, by type",
+        description=(
+            "Tell how much of a Python process's memory the processes that it has forked (a DataLoader's workers, say)"
+            " have copied by writing to it, and objects of which types lie on those pages."
+        ),
+        epilog="example:\n  gdbmem python cow 4711\n",
+    )
+    for action in (objects, arenas, traces, copies):
         action.usage = "%(prog)s [OPTIONS] PID\n       %(prog)s [OPTIONS] --core CORE [PROGRAM]"
         add_ways_to_read(action)
         action.add_argument(
@@ -147,4 +156,17 @@ def _traces(target: Target, args: argparse.Namespace, stream: TextIO) -> None:
     print_notices(profile.notices, console)
 
 
-_ACTIONS = {"objects": _objects, "arenas": _arenas, "traces": _traces}
+def _copies(target: Target, args: argparse.Namespace, stream: TextIO) -> None:
+    from gdbmem.api.python import python_copies
+    from gdbmem.report.console import make_console
+    from gdbmem.report.python.copies_text import print_copies
+    from gdbmem.report.python.python_json import copies_json
+
+    copies = python_copies(target)
+    if args.json:
+        stream.write(copies_json(copies))
+    else:
+        print_copies(copies, make_console(stream), top=args.top)
+
+
+_ACTIONS = {"objects": _objects, "arenas": _arenas, "traces": _traces, "cow": _copies}

@@ -96,3 +96,37 @@ class ArenaUse:
         parts = self.live_bytes + self.header_bytes + self.free_in_pools_bytes + self.free_pools_bytes
         if parts != self.bytes:
             raise ValueError(f"the parts of the arenas are {parts} bytes, the arenas {self.bytes}")
+
+
+@dataclass(frozen=True)
+class WorkerCopies:
+    """One forked process."""
+
+    pid: int
+    copied_bytes: int  # pages of its own in place of its parent's
+    shared_bytes: int  # that it still shares
+
+
+@dataclass(frozen=True)
+class CopiedType:
+    """Objects of one type on copied pages."""
+
+    type: str
+    copied_bytes: int  # of these objects, in all copies
+    pages: int  # copies of pages with such an object
+
+
+@dataclass(frozen=True)
+class PythonCopies:
+    """What forked workers have copied of their parent's memory."""
+
+    program: str
+    pid: int
+    workers: Sequence[WorkerCopies]
+    copied_bytes: int  # by all of them
+    in_arenas_bytes: int  # of that in Python's arenas
+    types: Sequence[CopiedType]  # the largest first
+    others_bytes: int  # on copied pages of arenas and no live object: tables, free blocks, headers
+    places: Mapping[str, int]  # of copied_bytes: arenas, malloc, data, other
+    pause_seconds: Optional[float] = None
+    notices: Sequence[Notice] = ()

@@ -69,3 +69,27 @@ def pythons() -> list[str]:
             found.setdefault(str(folder / "bin/python3"), (3, int(version[1])))
     system = shutil.which("python3", path="/usr/bin")
     return list(dict.fromkeys([*found, *([system] if system else [])]))
+
+
+FORKED = """
+import os, sys, time
+rows = [(str(i), i) for i in range(60000)]
+untouched = [float(i) for i in range(60000)]
+read, write = os.pipe()
+children = []
+for number in range(2):
+    pid = os.fork()
+    if pid == 0:
+        for row in rows[: len(rows) // (number + 1)]:
+            len(row[0])
+        os.write(write, b"x")
+        time.sleep(600)
+        os._exit(0)
+    children.append(pid)
+for _ in children:
+    os.read(read, 1)
+os.write(1, b"pid %d\\nready\\n" % os.getpid())
+os.read(0, 1)
+for pid in children:
+    os.kill(pid, 9)
+"""

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.live.explaining import Running, gdbmem, running
-from tests.live.python_programs import COUNTS, SPARSE, TRACED, pythons
+from tests.live.python_programs import COUNTS, FORKED, SPARSE, TRACED, pythons
 
 # What the interpreter allocates between its own report and its wait: the text of that report, say.
 FEW_BLOCKS, FEW_BYTES = 40, 4096
@@ -214,3 +214,45 @@ def test_hold_reads_the_process_itself(tmp_path: Path) -> None:
         traces = [answer("traces", way, target.pid) for way in ("--fork", "--hold")]
     assert copied["types"] == held["types"]
     assert traces[0]["snapshots"] == traces[1]["snapshots"]
+
+
+def private_bytes(pid: int) -> int:
+    """Return what the kernel says that *pid* has for itself of memory that it can write to."""
+    total, counts = 0, False
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        head = re.match(r"[0-9a-f]+-[0-9a-f]+ (\S+)", line)
+        if head:
+            counts = head[1][1] == "w"
+        elif counts and line.startswith("Private_"):
+            total += int(line.split()[1]) << 10
+    return total
+
+
+@pytest.mark.parametrize("python", [pythons()[0], pythons()[-1]])
+def test_what_workers_copy_is_what_the_kernel_says_and_its_types_are_named(python: str) -> None:
+    with running([python, "-c", FORKED]) as target:
+        children = Path(f"/proc/{target.pid}/task/{target.pid}/children").read_text().split()
+        copies = answer("cow", target.pid)
+        text = gdbmem("python", "cow", target.pid).stdout
+        said = {int(pid): private_bytes(int(pid)) for pid in children}
+        for pid in children:
+            os.kill(int(pid), signal.SIGKILL)
+    by_pid = {one["pid"]: one["copied_bytes"] for one in copies["workers"]}
+    assert set(by_pid) == set(said)
+    for pid, size in by_pid.items():
+        assert size == pytest.approx(said[pid], rel=0.05, abs=128 << 10)
+    assert copies["copied_bytes"] == sum(by_pid.values()) == sum(copies["places"].values())
+    types = {one["type"]: one for one in copies["types"]}
+    assert set(list(types)[:2]) == {"str", "tuple"}
+    assert types["str"]["copied_bytes"] > 10 * types.get("float", {"copied_bytes": 0})["copied_bytes"]
+    named = sum(one["copied_bytes"] for one in copies["types"])
+    assert named + copies["others_bytes"] == copies["in_arenas_bytes"]
+    assert named > 0.9 * copies["in_arenas_bytes"]
+    assert "2 forked processes" in text
+
+
+def test_a_process_without_workers_is_told_so() -> None:
+    with running([sys.executable, "-c", COUNTS]) as target:
+        done = gdbmem("python", "cow", target.pid)
+    assert done.returncode == 1
+    assert "[python-no-workers]" in done.stderr

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +30,16 @@ class TypeCounts:
     other_bytes: int = 0
 
 
+@dataclass(frozen=True)
+class TypedBlocks:
+    """Blocks, and what they are."""
+
+    blocks: Blocks
+    types: Sequence[PythonType]
+    kinds: Any  # int64: for each block the number of its type; -1: it is no object
+    dead: Any  # bool: an object that is kept to be used again
+
+
 class ObjectCounter:
     """Counts objects by type, block by block."""
 
@@ -44,14 +54,19 @@ class ObjectCounter:
         self._starts = np.array([start for start, _ in places], np.uint64)
         self._ends = np.array([end for _, end in places], np.uint64)
 
-    def count(self, sources: Iterable[Blocks]) -> TypeCounts:
-        """Return the objects in the blocks of *sources*."""
-        counts = TypeCounts()
+    def sorted_by_type(self, sources: Iterable[Blocks]) -> Iterator[TypedBlocks]:
+        """Yield the blocks of *sources* with what they are."""
         for source in sources:
             blocks = source.without_hooks()
             types = self._types_in(blocks)
             kinds, dead = _classify(blocks, types)
-            _add(counts, blocks, types, kinds, dead)
+            yield TypedBlocks(source, types, kinds, dead)
+
+    def count(self, sources: Iterable[Blocks]) -> TypeCounts:
+        """Return the objects in the blocks of *sources*."""
+        counts = TypeCounts()
+        for typed in self.sorted_by_type(sources):
+            _add(counts, typed)
         return counts
 
     def _types_in(self, blocks: Blocks) -> list[PythonType]:
@@ -90,8 +105,9 @@ def _classify(blocks: Blocks, types: Sequence[PythonType]) -> tuple[Any, Any]:
     return kinds, dead
 
 
-def _add(counts: TypeCounts, blocks: Blocks, types: Sequence[PythonType], kinds: Any, dead: Any) -> None:
+def _add(counts: TypeCounts, typed: TypedBlocks) -> None:
     np = import_numpy()
+    blocks, types, kinds, dead = typed.blocks, typed.types, typed.kinds, typed.dead
     is_object = (kinds >= 0) & ~dead
     blocks_of = np.bincount(kinds[is_object], minlength=len(types))
     bytes_of = np.bincount(kinds[is_object], blocks.sizes[is_object], len(types))

@@ -10,7 +10,7 @@ from typing import Any, Callable
 from gdbmem.analysis.python_objects import changes
 from gdbmem.errors import InputError
 from gdbmem.files import read_small
-from gdbmem.model.python import ArenaUse, PythonObjects, TypeUse
+from gdbmem.model.python import ArenaUse, PythonCopies, PythonObjects, TypeUse
 from gdbmem.report.document import Document, head, to_json
 from gdbmem.text import printable
 
@@ -65,6 +65,14 @@ def arenas_json(use: ArenaUse) -> str:
         "free_bytes": use.free_in_pools_bytes + use.free_pools_bytes,
         "bytes": use.bytes,
     }
+    return to_json(document)
+
+
+def copies_json(copies: PythonCopies) -> str:
+    """Return *copies* as ``kind=python-cow``; sizes are bytes."""
+    fields = asdict(copies)
+    del fields["notices"]
+    document: Document = {**head("python-cow", copies.notices), **fields}
     return to_json(document)
 
 

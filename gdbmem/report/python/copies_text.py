@@ -1,0 +1,99 @@
+"""What forked workers have copied of a Python process's memory, as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gdbmem.model.python import PythonCopies
+from gdbmem.report.console import print_sentence, print_table
+from gdbmem.report.notices import print_notices
+from gdbmem.report.python.objects_text import new_table
+from gdbmem.text import plural, printable
+from gdbmem.units import format_duration, format_size
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+_PLACES = {
+    "arenas": "Python's small objects",
+    "malloc": "malloc's main heap: large objects, buffers",
+    "data": "variables of the program and its libraries",
+    "other": "other anonymous memory: mapped blocks, stacks",
+}
+
+
+def print_copies(copies: PythonCopies, console: Console, *, top: int) -> None:
+    """Print what the workers have copied, where that lies, and the *top* types on the copied pages."""
+    print_sentence(console, _answer(copies), "bold")
+    console.print()
+    print_table(console, _places(copies))
+    if copies.types:
+        console.print()
+        print_table(console, _types(copies, top))
+    console.print()
+    print_table(console, _workers(copies, top))
+    if copies.pause_seconds is not None:
+        console.print(f"The process was held still for {format_duration(copies.pause_seconds)}.")
+    print_notices(copies.notices, console)
+
+
+def _answer(copies: PythonCopies) -> str:
+    count = len(copies.workers)
+    text = (
+        f"{plural(count, 'forked process', 'forked processes')} of process {copies.pid} have copied"
+        f" {format_size(copies.copied_bytes)} of its memory in all, {format_size(copies.copied_bytes // count)} each"
+        " on average"
+    )
+    if count == 1:
+        text = (
+            f"the forked process {copies.workers[0].pid} of process {copies.pid} has copied"
+            f" {format_size(copies.copied_bytes)} of its memory"
+        )
+    if not copies.types:
+        return text
+    names = " and ".join(f"'{printable(one.type)}'" for one in copies.types[:2])
+    share = sum(one.copied_bytes for one in copies.types[:2])
+    if not share:
+        return text
+    return (
+        f"{text}; {format_size(share)} of that are objects of type {names}"
+        " (whoever uses an object writes its count of references, and copies its page by that)"
+    )
+
+
+def _places(copies: PythonCopies) -> Table:
+    table = new_table("copied", "share", "type")
+    table.columns[-1].header = "where"
+    for name, size in sorted(copies.places.items(), key=lambda item: -item[1]):
+        share = 100 * size / copies.copied_bytes if copies.copied_bytes else 0.0
+        table.add_row(format_size(size), f"{share:.1f} %", _PLACES[name])
+    table.add_row(format_size(copies.copied_bytes), "100.0 %" if copies.copied_bytes else "", "total")
+    return table
+
+
+def _types(copies: PythonCopies, top: int) -> Table:
+    table = new_table("copied", "pages", "type")
+    for one in copies.types[:top]:
+        table.add_row(format_size(one.copied_bytes), f"{one.pages:,}", printable(one.type))
+    rest = copies.types[top:]
+    if rest:
+        size = sum(one.copied_bytes for one in rest)
+        table.add_row(format_size(size), "", plural(len(rest), "further type"))
+    what = "on the same pages: tables of dicts, items of lists, free blocks, headers"
+    table.add_row(format_size(copies.others_bytes), "", what)
+    return table
+
+
+def _workers(copies: PythonCopies, top: int) -> Table:
+    table = new_table("copied", "still shared", "type")
+    table.columns[-1].header = "process"
+    for one in sorted(copies.workers, key=lambda one: -one.copied_bytes)[:top]:
+        table.add_row(format_size(one.copied_bytes), format_size(one.shared_bytes), str(one.pid))
+    if len(copies.workers) > top:
+        rest = sorted(copies.workers, key=lambda one: -one.copied_bytes)[top:]
+        size, shared = sum(one.copied_bytes for one in rest), sum(one.shared_bytes for one in rest)
+        table.add_row(
+            format_size(size), format_size(shared), plural(len(rest), "further process", "further processes")
+        )
+    return table
