@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from gdbmem.allocators.glibc import lockstep, walk
 from gdbmem.analysis.ledger.answer import answer_ledger
 from tests.conftest import Program
-from tests.live.explaining import explain, running, slugs
+from tests.live.explaining import Running, explain, running, slugs
 
 OVERWRITTEN = (
     "size-4141414141414141", "size-800001", "size-1a1", "size-271", "size-11", "size-0", "size-79",
@@ -17,7 +18,7 @@ OVERWRITTEN = (
     "foot", "prev-inuse-set", "free-size",
     "fd-wild", "fd-live", "fd-zero", "bk-wild", "small-bk", "fd-next-size",
     "tcache-link", "tcache-circle", "tcache-size", "tcache-entry",
-    "fastbin-link", "fastbin-circle", "fastbin-live",
+    "fastbin-link", "fastbin-circle", "fastbin-live", "fastbin-ended",
 )  # fmt: skip
 
 
@@ -38,6 +39,32 @@ def test_what_was_overwritten_is_named_in_the_first_sentence_and_nothing_is_prom
         block = int(re.findall(r"damaged (\w+)", target.output)[0], 16)
         named = {int(word, 16) for word in re.findall(r"0x([0-9a-f]+)", answer)}
         assert any(block - 112 <= address <= block + 112 for address in named), (hex(block), answer)
+
+
+@pytest.mark.parametrize("mode", ["fastbin-link", "fastbin-circle", "fastbin-live"])
+def test_a_link_that_is_overwritten_deep_in_a_long_list_is_named_too(program: Program, mode: str) -> None:
+    target, answer = _answer_of(program("heap_damaged"), mode, "5000")
+    block = int(re.findall(r"damaged (\w+)", target.output)[0], 16)
+    named = {int(word, 16) for word in re.findall(r"0x([0-9a-f]+)", answer)}
+    assert any(block - 112 <= address <= block + 112 for address in named), (hex(block), answer)
+
+
+def test_a_long_list_that_ends_at_a_live_block_of_another_size_is_no_sound_one(program: Program) -> None:
+    _, answer = _answer_of(program("heap_damaged"), "fastbin-ended", "5000")
+    assert re.search(
+        r"the block at 0x\w+, with the size word 0x71, is in a fastbin for blocks of another", answer
+    )
+
+
+def _answer_of(path: Path, *words: str) -> tuple[Running, str]:
+    with running([path, *words]) as target:
+        if not _has_fastbins(target.pid):
+            pytest.skip("this glibc has no fastbins")
+        ledger = explain(target.pid)
+    assert "heap-corrupt" in slugs(ledger)
+    assert ledger.heap is not None
+    assert not ledger.heap.is_exact
+    return target, answer_ledger(ledger)
 
 
 def _has_fastbins(pid: int) -> bool:

@@ -1,5 +1,5 @@
 /* Overwrites one word of malloc's in a heap with blocks of each kind, says which block that is of, then waits.
- *   heap_damaged MODE */
+ *   heap_damaged MODE [FURTHER]: so many blocks are freed into a fastbin after the one that is hit */
 // flags: -pthread -O0
 #define _GNU_SOURCE
 #include <malloc.h>
@@ -30,6 +30,8 @@ static void damaged(const void *block) { printf("damaged %p\n", (char *)block - 
 int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "";
     pthread_t id;
+    int more = argc > 2 ? atoi(argv[2]) : 0;
+    char **further = malloc((more + 1) * sizeof *further);
     setvbuf(stdout, NULL, _IONBF, 0);
     pthread_barrier_init(&there, NULL, 2);
     pthread_create(&id, NULL, fill, NULL);
@@ -38,6 +40,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < 20; i++) memset(large[i] = malloc(2000 + 64 * (i / 2)), 0x55, 2000), wall();
     for (int i = 0; i < 24; i++) memset(small[i] = malloc(600), 0x55, 600), wall();
     for (int i = 0; i < 20; i++) fast[i] = malloc(24);
+    for (int i = 0; i < more; i++) further[i] = malloc(24);
     for (int i = 0; i < 7; i++) cached[i] = malloc(300), wall();
     wall();
     for (int i = 0; i < 20; i += 2) free(large[i]);
@@ -45,6 +48,7 @@ int main(int argc, char **argv) {
     memset(malloc(5000), 0x55, 5000); /* sorts what was freed into bins */
     wall();
     for (int i = 0; i < 20; i++) free(fast[i]);
+    for (int i = 0; i < more; i++) free(further[i]);
     for (int i = 0; i < 5; i++) free(cached[i]);
     void *first = live[COUNT / 2], *freed = large[10];
     size_t *links = freed;
@@ -78,6 +82,10 @@ int main(int argc, char **argv) {
     else if (IS("fastbin-link")) *(size_t *)fast[15] = 0x4141414141414141;
     else if (IS("fastbin-circle")) *(size_t *)fast[15] = ((size_t)fast[15] >> 12) ^ ((size_t)fast[15] - 16);
     else if (IS("fastbin-live")) *(size_t *)fast[15] = ((size_t)fast[15] >> 12) ^ ((size_t)first - 16);
+    else if (IS("fastbin-ended")) { /* as if the list ended at a live block of another size */
+        *(size_t *)fast[15] = ((size_t)fast[15] >> 12) ^ ((size_t)first - 16);
+        *(size_t *)first = (size_t)first >> 12;
+    }
     else if (IS("tcache-entry")) { /* the thread's tcache, of whatever form, has the only pointer to its newest block */
         for (size_t *word = (size_t *)((size_t)live[0] & ~4095ul); word < (size_t *)sbrk(0); word++)
             if (*word == (size_t)cached[4]) *word = 0x4141414141414141;

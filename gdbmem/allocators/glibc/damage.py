@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.allocators.glibc.bins import BINS, bins_at, follow_bins
-from gdbmem.allocators.glibc.layout import MIN_CHUNK, PREV_INUSE
+from gdbmem.allocators.glibc.heap_tally import FASTBIN
+from gdbmem.allocators.glibc.layout import ALIGNMENT, MIN_CHUNK, PREV_INUSE
 from gdbmem.allocators.glibc.link_sums import link_difference
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory, word_at, words_at
 
 if TYPE_CHECKING:
+    from gdbmem.allocators.glibc.caches import Caches
     from gdbmem.allocators.glibc.heap import ArenaReading
     from gdbmem.allocators.glibc.locate import Found
 
@@ -48,6 +51,36 @@ def check_lists(memory: Memory, found: Found, arena: ArenaReading) -> list[Damag
     broken = [Damage(one.fault_at, state.number, one.fault) for one in followed if one.fault]
     what = f"free blocks of arena {state.number} and its lists of free blocks contradict each other"
     return broken or [Damage(state.address, state.number, what)]
+
+
+def check_fastbins(memory: Memory, arena: ArenaReading, caches: Caches) -> list[Damage]:
+    """Return which fastbins of *arena* hold blocks of other sizes than theirs; all its chunks were walked.
+
+    Long lists are followed without a look at the sizes.
+    """
+    number = arena.state.number
+    if any(of == number for of, _ in caches.fastbin_faults):
+        return []
+    difference: Counter[int] = Counter()  # size → blocks that its list lacks
+    for tally in arena.tallies:
+        difference.update({size: states[FASTBIN] for size, states in tally.sizes.items() if states[FASTBIN]})
+    lists = {
+        MIN_CHUNK + ALIGNMENT * n: count for (of, n), count in caches.fastbin_counts.items() if of == number
+    }
+    difference.subtract(lists)
+    odd = [size for size, lacking in difference.items() if lacking]
+    if not odd:
+        return []
+    for tally in arena.tallies:
+        trail = caches.cached.trails.get(tally.start)
+        mine = caches.cached.between(tally.start, tally.end).fastbins
+        sizes = [size for size, count in lists.items() if count]
+        chunk = trail.first_of_other_size(memory, mine, sizes) if trail else None
+        if chunk is not None:
+            where = f"the block at 0x{chunk:x}, with the size word 0x{word_at(memory, chunk + 8):x},"
+            return [Damage(chunk, number, f"{where} is in a fastbin for blocks of another size")]
+    what = f"a fastbin of arena {number} holds blocks of another size than its {min(odd) - 8:,} bytes"
+    return [Damage(arena.state.address, number, what)]
 
 
 def is_fencepost(memory: Memory, address: int, end: int, *, in_further_arena: bool) -> bool:

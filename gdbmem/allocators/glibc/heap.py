@@ -9,7 +9,14 @@ from typing import Callable, Optional
 from gdbmem.allocators.glibc import lockstep, walk
 from gdbmem.allocators.glibc.arenas import ArenaState, HeapCorrupt, HeapRegion, read_arenas, resume
 from gdbmem.allocators.glibc.caches import Caches, ThreadPointers, read_caches
-from gdbmem.allocators.glibc.damage import Break, Damage, check_lists, find_break, is_fencepost
+from gdbmem.allocators.glibc.damage import (
+    Break,
+    Damage,
+    check_fastbins,
+    check_lists,
+    find_break,
+    is_fencepost,
+)
 from gdbmem.allocators.glibc.heap_tally import CORRUPT, FENCEPOST, LIVE, Cached, HeapTally, trim_range
 from gdbmem.allocators.glibc.layout import TCACHE_CHUNKS, LibcFacts
 from gdbmem.allocators.glibc.locate import Found, Parameters, locate, read_parameters
@@ -98,6 +105,7 @@ def read_heap(
     for arena in reading.arenas:
         if _is_whole(arena):
             reading.damages += check_lists(memory, found, arena)
+            reading.damages += check_fastbins(memory, arena, caches)
     _find_mmapped(memory, mappings, reading)
     _note_caches(reading)
     _note_damages(reading, threads_inside)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -86,3 +86,17 @@ class Trail:
                 flags = np.full(len(at), block.flag, dtype=np.uint8)
             sizes = np.diff(at, append=block.end)
             yield Chunks(block.base, at, sizes, flags, block.end, block.next_head, words, block.count)
+
+    def first_of_other_size(self, memory: Memory, addresses: Any, sizes: Sequence[int]) -> Optional[int]:
+        """Return the first of the chunks at *addresses*, sorted, that is of none of *sizes* (bytes)."""
+        import numpy as np
+
+        units = [size // UNIT for size in sizes]
+        for chunks in self.replay(memory):
+            begin, end = np.searchsorted(addresses, [chunks.base, chunks.base + UNIT * chunks.end])
+            here = addresses[begin:end]
+            at = np.searchsorted(chunks.at, (here.astype(np.int64) - chunks.base) // UNIT)
+            odd = np.flatnonzero(~np.isin(chunks.sizes[at], units))
+            if len(odd):
+                return int(here[odd[0]])
+        return None
