@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from itertools import compress
 from pathlib import PurePosixPath
 from typing import Any, Callable, Optional
@@ -71,8 +71,9 @@ class GroupSums:
 
 class GroupedPaths:
     # The paths of a diff as one query sees them, added up.
-    def __init__(self, diff: Diff, query: Query) -> None:
-        self.diff, self.query = diff, query
+    def __init__(self, diff: Diff, query: Query, holders: Optional[Sequence[int]] = None) -> None:
+        """Add up the paths that end at *holders*; None: all."""
+        self.diff, self.query, self._holders = diff, query, holders
         self.before, self.after, self.course = diff.own_before, diff.own_after, diff.own_course
         self.blocks = diff.own_delta_blocks
         self.walk = walk(diff, query)
@@ -155,8 +156,14 @@ class GroupedPaths:
             found = groups[second] = self.sums.new()
         return found
 
+    def holders_of(self, groups: Container[int]) -> Sequence[int]:
+        """Return the nodes at which the paths of *groups* end."""
+        return array("q", (node for node in self.holders() if self.group_of(node) in groups))
+
     def holders(self) -> Sequence[int]:
         # The nodes at which a path of its own ends.
+        if self._holders is not None:
+            return self._holders
         memo = self.diff.memo
         if "holders" not in memo:
             memo["holders"] = self._find_holders()

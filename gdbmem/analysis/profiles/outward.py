@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Optional
 
 from gdbmem.analysis.profiles.grouping import LISTED, GroupedPaths, grouped
@@ -49,7 +49,9 @@ class Outward:
 
 def outward(diff: Diff, query: Query, least_share: float) -> Outward:
     """Return the paths of *diff* that *query* lists, as a tree of what each call made; *least_share* is of all."""
-    paths = grouped(diff, query)
+    paths = grouped(
+        diff, replace(query, by="line")
+    )  # which a report has made: how they are grouped counts no more
     has_fates = bool(paths.walk.marks)
     at = [(end, end) for end in paths.holders() if not has_fates or paths.fate(end) == LISTED]
     deltas = [paths.after[end] - paths.before[end] for end, _ in at]

@@ -117,9 +117,9 @@ def paths_of_lines(
     diff: Diff, query: Query, ranking: Ranking, most: int
 ) -> list[tuple[Sequence[Row], Amount]]:
     """Return, for each row of *ranking*, which is by line, its *most* largest paths, and the others together."""
-    by_path = grouped(diff, replace(query, by="path"))
     lines = grouped(diff, replace(query, by="line"))
     wanted = {group: number for number, group in enumerate(ranking.rows.groups)}
+    by_path = GroupedPaths(diff, replace(query, by="path"), lines.holders_of(wanted))
     found: list[list[int]] = [[] for _ in wanted]
     sums = by_path.sums
     for group in by_path.changed(query):
