@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable, Optional
@@ -52,26 +53,60 @@ def read_pools(pid: int) -> Pools:
 
     Raises TargetError where it can't be read, or has none.
     """
-    facts = check_analysable(pid)
-    source = f"process {pid} ({printable(facts.name)})"
+    with ProcessPools(pid) as pools:
+        return pools.read()
+
+
+class ProcessPools:
+    """The allocators of a live process, found once, to be read as often as wanted."""
+
+    def __init__(self, pid: int) -> None:
+        """Find them while the process runs; raises TargetError where it can't be read, or has none."""
+        facts = check_analysable(pid)
+        self._pid = pid
+        self._source = f"process {pid} ({printable(facts.name)})"
+        self._opened = ProcMemory(pid)
+        try:
+            with TargetFiles(pid) as files, _death_told(pid):
+                mappings = read_smaps(pid) if facts.swap_bytes else read_maps(pid)
+                self._memory: Memory = self._opened
+                if facts.swap_bytes:  # it would come back into memory by being read
+                    absent = absent_pages(pid, mappings, swapped=False)
+                    self._memory = CarefulMemory(self._opened, mappings, absent)
+                areas = resident_ranges(pid, _writable(mappings))[0].items
+                names = VtableSymbols(images(self._memory, mappings), files.open)
+                self._known = _recognise(self._memory, areas, mappings, names.name)
+            if not self._known.objects:
+                raise _none(self._source, self._known)
+        except BaseException:
+            self.close()
+            raise
+
+    def read(self) -> Pools:
+        """Return them as they are now; raises TargetError where the process has ended, or one of them."""
+        with _death_told(self._pid):
+            raw, seconds = _held(self._pid, self._memory, self._known)
+        return Pools([decode(one, self._source) for one in raw], self._known.notices, seconds)
+
+    def close(self) -> None:
+        self._opened.close()
+
+    def __enter__(self) -> ProcessPools:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+@contextlib.contextmanager
+def _death_told(pid: int) -> Iterator[None]:
+    """Say that the process has ended where that is why it can't be read."""
     try:
-        with ProcMemory(pid) as opened, TargetFiles(pid) as files:
-            memory: Memory = opened
-            mappings = read_maps(pid)
-            if facts.swap_bytes:
-                mappings = read_smaps(pid)
-                memory = CarefulMemory(opened, mappings, absent_pages(pid, mappings, swapped=False))
-            areas = resident_ranges(pid, _writable(mappings))[0].items
-            names = VtableSymbols(images(memory, mappings), files.open)
-            known = _recognise(memory, areas, mappings, names.name)
-            if not known.objects:
-                raise _none(source, known)
-            raw, seconds = _held(pid, memory, known)
+        yield
     except TargetError as error:
-        if error.slug not in ("no-such-process", "process-zombie", "bfc-none") and has_ended(pid):
+        if error.slug not in ("no-such-process", "process-zombie") and has_ended(pid):
             raise ended(pid) from error
         raise
-    return Pools([decode(one, source) for one in raw], known.notices, seconds)
 
 
 def read_core_pools(path: Path, program: Optional[Path] = None) -> Pools:
