@@ -19,6 +19,7 @@ from gdbmem.model.memory import Memory, MemoryUnreadable
 
 BEHIND_BINS = 1024  # bytes of an object that may hold what follows the bins
 _BEFORE_BINS = 256
+_PAGE = 4096
 _BIN_STRIDES = range(16, 129, 8)
 _REGION_STRIDES = (48, 40, 32)  # with a vector of handles; with an id and a pointer; with a pointer
 _CHUNK_STRIDES = range(56, 513, 8)
@@ -149,7 +150,9 @@ def calibrate(memory: Memory, address: int, class_name: str) -> Layout:
         if layout is None:
             continue
         if words[regions >> 3] == words[(regions >> 3) + 1]:
-            empty = empty or replace(layout, mutex=None)  # vectors without elements may be anything
+            # Vectors without elements may be anything: the counters have to say that nothing was ever in use.
+            if words[regions >> 3] or layout.stats is None or not subject.word(layout.stats.peak):
+                empty = empty or replace(layout, mutex=None)
             continue
         return layout
     if empty is not None:
@@ -399,7 +402,12 @@ def read_words(memory: Memory, address: int, size: int) -> array[int]:
     try:
         data = memory.read(address, size)
     except MemoryUnreadable:
-        data = memory.read(address, min(size, -address % 4096 or 4096))
+        data = memory.read(address, min(size, _PAGE - address % _PAGE))
+        while len(data) < size:
+            try:
+                data += memory.read(address + len(data), min(_PAGE, size - len(data)))
+            except MemoryUnreadable:
+                break
     words = array("Q")
     words.frombytes(data[: len(data) & -8])
     return words

@@ -109,7 +109,7 @@ class _Search:
             self.steps.append(f"no free chunk fits {self._need()}: the largest has {format_size(largest)}")
             return None
         chunks = self.allocator.chunks
-        padding = self._padding(index)
+        padding = self._padding(index, self.request.alignment)
         is_split = self._splits(index, padding)
         taken = self.need if is_split else chunks.size[index] - padding
         how = "splits it" if is_split else "takes it whole"
@@ -237,12 +237,16 @@ class _Search:
             best = found if best is None else min(best, found)
         return best[2] if best is not None else gap
 
-    def _padding(self, index: int, alignment: Optional[int] = None) -> int:
-        """Return the bytes before the first place in the chunk that is aligned as asked."""
-        alignment = self.request.alignment if alignment is None else alignment
+    def _padding(self, index: int, alignment: int) -> int:
+        """Return the bytes before the first place in the chunk that is aligned as asked; behind the last one, where it
+        is taken from the upper end.
+        """
         if alignment <= SMALLEST or not self.allocator.options.honours_alignment:
             return 0
-        return rounded(-self.allocator.chunks.address[index] % alignment)
+        start = self.allocator.chunks.address[index]
+        if self.request.end == UPPER:
+            return (start + self.allocator.chunks.size[index] - self.need) % alignment
+        return rounded(-start % alignment)
 
     def _splits(self, index: int, padding: int) -> bool:
         chunks = self.allocator.chunks
