@@ -202,6 +202,36 @@ Example:
 """,
 )
 
+POOLS = Declared(
+    names=("membfc",),
+    implementation="bfc.pools:PoolsCommand",
+    category=gdb.COMMAND_DATA,
+    completer=gdb.COMPLETE_EXPRESSION,
+    text="""\
+Show the BFC allocators of TensorFlow, JAX or onnxruntime in this process: what is in use, free, in the way.
+Usage: COMMAND [OPTIONS] [EXPR]
+
+All of the process or core are found by themselves, also without symbols; EXPR is one, a pointer to one, or its
+address. The memory that they give out is never read, and nothing runs in the process.
+  --request SIZE      what would become of a request of SIZE: fits, extends the pool, or fails, and why
+  --align N           … aligned to N bytes
+  --what-if SETTING   as it would be with allow_growth=on, allow_growth=off, limit=SIZE or fraction=F
+  --device-memory SIZE   what a fraction is taken of
+  --allocator NAME    only the allocators with NAME in their names
+  --chunks            list chunks
+  --state STATE       … only the free or the used ones
+  --min SIZE          … only those of SIZE and more
+  --owner TEXT        … only those whose owner has TEXT in its name
+  --top N             … at most N (default 20)
+  --json, -o FILE, --force
+
+Example:
+  (gdb) COMMAND --request 20MiB
+  GPU_0_bfc: 300.0 MiB limit, 272.0 MiB in use, 28.0 MiB free in 6 pieces, the largest 14.0 MiB: a request of 20.0 MiB
+  fails by fragmentation; freeing these 2 chunks of 4.0 MiB would be enough
+""",
+)
+
 LEAKS = Declared(
     names=("memleaks",),
     implementation="snapshots.leaks:LeaksCommand",
@@ -247,6 +277,7 @@ memwatch next, step, …   what each step does to memory            (help memwat
 memexplain                where the resident memory is            (not under massif)
 memtrim                   have freed memory returned, and measure it
 memcontainers [EXPR]      what C++ containers hold, and their unused capacity
+membfc [EXPR]             pools of TensorFlow, JAX, onnxruntime: why a request fails
 
 The massif commands need a program under massif: leave gdb and type  gdbmem launch --massif PROGRAM
 memsnap, memdiff, memlist and membreak work under the other engines, too:  gdbmem launch --engine memcheck PROGRAM
@@ -278,7 +309,20 @@ Usage: start [ARGUMENTS]
 """,
 )
 
-COMMANDS = (OVERVIEW, SNAP, DIFF, LIST, BREAK, ALL, *MEMWATCH_COMMANDS, EXPLAIN, TRIM, CONTAINERS, LEAKS)
+COMMANDS = (
+    OVERVIEW,
+    SNAP,
+    DIFF,
+    LIST,
+    BREAK,
+    ALL,
+    *MEMWATCH_COMMANDS,
+    EXPLAIN,
+    TRIM,
+    CONTAINERS,
+    POOLS,
+    LEAKS,
+)
 LAUNCHED_COMMANDS = (RUN, START)  # in a gdb that 'gdbmem launch' has started
 
 

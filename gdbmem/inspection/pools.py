@@ -121,6 +121,24 @@ def read_core_pools(path: Path, program: Optional[Path] = None) -> Pools:
     return read_stopped_pools(core, written, mappings, source, names.name)
 
 
+def read_held_pools(pid: int) -> Pools:
+    """Return the allocators of process *pid*, which somebody else (gdb) holds still."""
+    facts = check_analysable(pid, may_be_traced=True)
+    with ProcMemory(pid) as opened, TargetFiles(pid) as files:
+        mappings = read_smaps(pid)
+        memory = CarefulMemory(opened, mappings, absent_pages(pid, mappings, swapped=False))
+        areas = resident_ranges(pid, _writable(mappings))[0].items
+        names = VtableSymbols(images(memory, mappings), files.open)
+        return read_stopped_pools(
+            memory, areas, mappings, f"process {pid} ({printable(facts.name)})", names.name
+        )
+
+
+def read_pool_at(memory: Memory, address: int, class_name: str, source: str) -> Pools:
+    """Return the allocator at *address* of what stands still; raises TargetError where none is there."""
+    return Pools([decode(capture(memory, address, calibrate(memory, address, class_name)), source)])
+
+
 def read_stopped_pools(
     memory: Memory,
     areas: Iterable[tuple[int, int]],

@@ -52,7 +52,7 @@ def made(one: Server, *words: object) -> tuple[list[int], list[list[int]]]:
     """Return the sums and the chunks of a fresh pool, as it prints them."""
     one.send("new", *words)
     sums = [int(word) for word in one.receive().split()[1:]]
-    rows = []
+    rows: list[list[int]] = []
     while True:
         line = one.receive()
         if line == "end":

@@ -77,6 +77,7 @@ class Layout:
     started_backpedal: Optional[int] = None
     garbage_collection: Optional[int] = None
     name: Optional[int] = None
+    name_is_pointer: bool = False  # to characters
     mutex: Optional[int] = None
     mutex_kind: str = ""
     next_id: Optional[int] = None
@@ -112,22 +113,31 @@ class _Object:
         return self.words[offset >> 3]
 
     @property
+    def bins_start(self) -> int:
+        """Where the member before the bins ends, in whole words: bins are characters, and may stand between two."""
+        return self.bins + 7 & -8
+
+    @property
     def bins_end(self) -> int:
-        return self.bins + BINS * self.stride
+        return self.bins + BINS * self.stride + 7 & -8
 
     def text(self, offset: int) -> str:
         return string_at(self.memory, self.address + offset)
 
 
-def find_bins(words: array[int], start: int = 0) -> Optional[tuple[int, int]]:
+def find_bins(words: array[int]) -> Optional[tuple[int, int]]:
     """Return where in *words* the sizes of all bins stand, and how far apart, both in bytes; None where they don't."""
-    for index in range(start, len(words)):
-        if words[index] != SMALLEST:
-            continue
-        for stride in _BIN_STRIDES:
-            step = stride >> 3
-            if words[index : index + BINS * step : step].tolist() == _SIZES:
-                return index << 3, stride
+    data = words.tobytes()
+    for shift in (0, 4):
+        shifted = array("Q")
+        shifted.frombytes(data[shift : len(data) - 8 + shift])
+        for index, value in enumerate(shifted):
+            if value != SMALLEST:
+                continue
+            for stride in _BIN_STRIDES:
+                step = stride >> 3
+                if shifted[index : index + BINS * step : step].tolist() == _SIZES:
+                    return (index << 3) + shift, stride
     return None
 
 
@@ -208,7 +218,7 @@ def _limit(subject: _Object, chunks: int) -> Optional[tuple[int, int]]:
 
     The limit is one of the two words before the bins; the counters have it too.
     """
-    for limit_at in (subject.bins - 8, subject.bins - 16):
+    for limit_at in (subject.bins_start - 8, subject.bins_start - 16):
         value = subject.word(limit_at)
         if limit_at < 8 or value < SMALLEST:
             continue
@@ -221,13 +231,15 @@ def _limit(subject: _Object, chunks: int) -> Optional[tuple[int, int]]:
 def _is_onnxruntime(subject: _Object, limit_at: int) -> bool:
     if subject.class_name:
         return subject.class_name.startswith("onnxruntime::")
-    return limit_at == subject.bins - 16 and subject.word(subject.bins - 8) in (0, 1)
+    strategy = subject.word(subject.bins_start - 8) & 0xFFFFFFFF
+    return limit_at == subject.bins_start - 16 and strategy in (0, 1)
 
 
 def _stats(subject: _Object, kind: str, limit: int, chunks: int) -> StatsLayout:
     """Return where the counters stand, by the place of the limit among them."""
     if kind == TENSORFLOW:
-        first = limit - 32
+        # An optional of C++14's Abseil has its flag before the value; sizes end with a byte of zeros.
+        first = limit - (40 if subject.word(limit - 8) & 0xFF == 1 else 32)
         pool = None
         # Behind the optional limit: reserved, its peak, an optional, the largest free block, the optional pool.
         if subject.word(limit + 8) & 0xFF == 1 and limit + 64 < len(subject.words) * 8:
@@ -329,8 +341,8 @@ def _accounts_for_all(slots: array[int], step: int, firsts: list[int], unused: i
 def _tensorflow(subject: _Object, layout: Layout) -> Layout:
     """Add what TensorFlow and XLA have between the bins and the regions."""
     found: dict[str, object] = {}
-    if layout.limit == subject.bins - 16:  # 2026: the split rule stands between
-        found["split_above"] = subject.bins - 8
+    if layout.limit == subject.bins_start - 16:  # 2026: the split rule stands between
+        found["split_above"] = subject.bins_start - 8
     name = next((at for at in range(subject.bins_end, layout.regions, 8) if subject.text(at)), None)
     found["name"] = name
     if _counts_regions_beside(subject, layout):
@@ -341,7 +353,13 @@ def _tensorflow(subject: _Object, layout: Layout) -> Layout:
         found["garbage_collection"] = subject.bins_end + 17 if layout.has_timestamps else None
     elif name is not None and _has_options(subject):
         found["options"] = subject.bins_end
-        found["next_region"] = name - 24
+        total, following = subject.word(name - 24), subject.word(name - 32)
+        if total == _pool_sum(subject, layout) and following and following % SMALLEST == 0:  # until 2.10
+            assert layout.stats is not None
+            found["stats"] = replace(layout.stats, pool=name - 24)
+            found["next_region"], found["started_backpedal"] = name - 32, name - 16
+        else:
+            found["next_region"] = name - 24
     absl = layout.limit == 32
     found["mutex_kind"] = ABSL if absl else NSYNC
     found["mutex"] = layout.regions - (8 if absl else 16)
@@ -367,9 +385,11 @@ def _has_options(subject: _Object) -> bool:
 def _onnxruntime(subject: _Object, layout: Layout) -> Layout:
     """Add what onnxruntime has around the bins, and behind the counters."""
     found: dict[str, object] = {"next_region": subject.bins_end, "next_id": layout.chunks + 32}
-    if layout.limit == subject.bins - 16:
-        found["strategy"] = subject.bins - 8
+    if layout.limit == subject.bins_start - 16:
+        found["strategy"] = subject.bins_start - 8
     found["name"] = next((at for at in range(8, subject.bins, 8) if subject.text(at)), None)
+    if found["name"] is None and characters_at(subject.memory, subject.address + 8):
+        found["name"], found["name_is_pointer"] = 8, True
     lock = subject.bins_end + 16
     found["mutex"] = lock
     found["mutex_kind"] = {40: PTHREAD, 16: NSYNC}.get(layout.regions - lock, "")
@@ -414,12 +434,30 @@ def read_words(memory: Memory, address: int, size: int) -> array[int]:
 
 
 def string_at(memory: Memory, address: int) -> str:
-    """Return the std::string of libstdc++ at *address*; "" where none of printable characters is there."""
+    """Return the std::string of libstdc++ at *address*, new or old; "" where none of printable characters is there."""
+    return _text(memory, address, is_old=False) or _text(memory, address, is_old=True)
+
+
+def characters_at(memory: Memory, address: int) -> str:
+    """Return the short text that the pointer at *address* leads to; "" where none of printable characters is there."""
     try:
-        pointer, size = struct.unpack("<QQ", memory.read(address, 16))
-        if not 0 < size <= _LONGEST_NAME or (pointer != address + 16 and size > _LONGEST_NAME):
-            return ""
-        if pointer == address + 16 and size > 15:
+        (pointer,) = struct.unpack("<Q", memory.read(address, 8))
+        text, end, _ = memory.read(pointer, 32).partition(b"\0")
+    except MemoryUnreadable:
+        return ""
+    return text.decode("ascii") if end and text.isalnum() else ""
+
+
+def _text(memory: Memory, address: int, *, is_old: bool) -> str:
+    try:
+        if is_old:  # one pointer; length, capacity and the count of owners stand before the text
+            (pointer,) = struct.unpack("<Q", memory.read(address, 8))
+            size, capacity, owners = struct.unpack("<QQq", memory.read(pointer - 24, 24))
+            is_sound = size <= capacity <= 16 * _LONGEST_NAME and -1 <= owners < 1 << 20
+        else:
+            pointer, size = struct.unpack("<QQ", memory.read(address, 16))
+            is_sound = pointer != address + 16 or size <= 15
+        if not is_sound or not 0 < size <= _LONGEST_NAME:
             return ""
         data = memory.read(pointer, size + 1)
     except (MemoryUnreadable, struct.error):

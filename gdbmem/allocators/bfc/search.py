@@ -59,7 +59,7 @@ def _bins(memory: Memory, areas: Iterable[tuple[int, int]]) -> Iterator[int]:
                 continue
             at = data.find(_LAST, low - begin)
             while at >= 0:
-                if (begin + at) % 8 == 0:
+                if (begin + at) % 4 == 0:  # characters to the compiler
                     for stride in _STRIDES:
                         if _is_table(data, at, stride):
                             yield begin + at - (BINS - 1) * stride
@@ -78,6 +78,7 @@ def _owner(
     memory: Memory, bins: int, constants: Callable[[int], bool], vtable_name: Callable[[int], str]
 ) -> Optional[FoundObject]:
     """Return the object whose bins stand at *bins*: what points to a vtable, nearest before them."""
+    bins &= -8
     try:
         data = memory.read(bins - _FARTHEST, _FARTHEST)
     except MemoryUnreadable:

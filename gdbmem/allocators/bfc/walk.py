@@ -20,6 +20,7 @@ from gdbmem.allocators.bfc.layout import (
     PTHREAD,
     Layout,
     LayoutUnknown,
+    characters_at,
     read_words,
     region_rows,
     string_at,
@@ -92,7 +93,8 @@ def capture(memory: Memory, address: int, layout: Layout) -> RawPool:
         wanted = -(-size // SMALLEST) * 8
         left -= wanted
         handles.append(_words(memory, pointer, wanted) if left >= 0 else None)
-    name = string_at(memory, address + layout.name) if layout.name is not None else ""
+    named = characters_at if layout.name_is_pointer else string_at
+    name = named(memory, address + layout.name) if layout.name is not None else ""
     return RawPool(address, layout, data, regions, slots, firsts, handles, name)
 
 

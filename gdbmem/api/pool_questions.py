@@ -1,0 +1,90 @@
+"""The questions that `gdbmem bfc` and gdb's membfc take as options, and their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Optional
+
+from gdbmem.arguments import ArgumentParser, value
+from gdbmem.errors import UsageError
+from gdbmem.text import printable
+from gdbmem.units import parse_size
+
+if TYPE_CHECKING:
+    import argparse
+
+    from gdbmem.api.pools import Allocator, Decision, Request
+    from gdbmem.report.bfc.bfc_text import PoolView
+
+
+def add_pool_options(parser: ArgumentParser) -> None:
+    """Add the questions to a pool, and what is listed of it."""
+    size = value(parse_size, "size")
+    parser.add_argument("--allocator", metavar="NAME", help="only the allocators with NAME in their names")
+    parser.add_argument(
+        "--request", metavar="SIZE", type=size, help="what would become of a request of SIZE, and why"
+    )
+    parser.add_argument("--align", metavar="N", type=int, help="… aligned to N bytes (default 256)")
+    parser.add_argument(
+        "--what-if",
+        metavar="SETTING",
+        action="append",
+        help="as it would be with allow_growth=on, allow_growth=off, limit=SIZE or fraction=F (may be repeated)",
+    )
+    parser.add_argument("--device-memory", metavar="SIZE", type=size, help="what a fraction is taken of")
+    parser.add_argument("--chunks", action="store_true", help="list chunks")
+    parser.add_argument("--state", choices=("all", "free", "used"), help="… only the free or the used ones")
+    parser.add_argument("--min", metavar="SIZE", type=size, help="… only those of SIZE and more")
+    parser.add_argument("--owner", metavar="TEXT", help="… only those whose owner has TEXT in its name")
+    parser.add_argument("--top", metavar="N", type=int, help="… at most N (default 20)")
+
+
+def asked(args: argparse.Namespace) -> Optional[Request]:
+    """Return the request of the options; None where there is none."""
+    from gdbmem.api.pools import Request
+
+    if args.align is not None and (args.align < 1 or args.align & (args.align - 1)):
+        raise UsageError("--align takes a power of two", hint="as in --align 4096")
+    if args.request is None:
+        if args.align is not None:
+            raise UsageError("--align goes with --request", hint="as in --request 20MiB --align 4096")
+        return None
+    if args.request < 0:
+        raise UsageError("--request takes a size of 0 and more", hint="as in --request 20MiB")
+    return Request(args.request, args.align or 256)
+
+
+def chosen(allocators: Sequence[Allocator], args: argparse.Namespace) -> list[Allocator]:
+    """Return the allocators that are asked for, under the settings that are to be tried."""
+    from gdbmem.api.pools import WhatIf, replay
+
+    found = [one for one in allocators if not args.allocator or args.allocator in one.name]
+    if not found and args.allocator:
+        names = ", ".join(printable(one.name) for one in allocators)
+        raise UsageError(
+            f"no allocator has {printable(args.allocator)} in its name", hint=f"there are: {names}"
+        )
+    if not args.what_if:
+        return found
+    settings = WhatIf.parse(args.what_if, args.device_memory)
+    return [replay(one, settings) for one in found]
+
+
+def answers(allocators: Sequence[Allocator], request: Optional[Request]) -> list[Optional[Decision]]:
+    """Return what each would do with *request*, or why the one that it tells of failed."""
+    from gdbmem.api.pools import answer, answer_failed
+
+    return [answer_failed(one) if request is None else answer(one, request) for one in allocators]
+
+
+def view(args: argparse.Namespace) -> PoolView:
+    from gdbmem.report.bfc.bfc_text import PoolView
+
+    listed = args.chunks or any(one is not None for one in (args.state, args.min, args.owner, args.top))
+    return PoolView(
+        chunks=listed,
+        state=args.state or "all",
+        at_least_bytes=args.min or 0,
+        owner=args.owner or "",
+        top=20 if args.top is None else args.top,
+    )
