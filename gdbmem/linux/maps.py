@@ -10,7 +10,7 @@ _HEADER = re.compile(
 )
 _FIELDS = re.compile(
     rb"^(Rss|Pss|Anonymous|AnonHugePages|LazyFree|ShmemPmdMapped|FilePmdMapped|Swap|KSM|Shared_Hugetlb|Private_Hugetlb):"
-    rb"\s+(\d+) kB",
+    rb"\s+(\d{1,19}) kB",
     re.M,
 )
 _FLAGS = re.compile(rb"^VmFlags: ([^\n]*)", re.M)

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Optional
 
-_RSS = re.compile(rb"^Rss:\s+(\d+) kB", re.M)
-_FIELD = re.compile(rb"^(\w+):\s+(\d+) kB", re.M)
+_RSS = re.compile(rb"^Rss:\s+(\d{1,19}) kB", re.M)
+_FIELD = re.compile(rb"^(\w+):\s+(\d{1,19}) kB", re.M)
 
 
 @dataclass(frozen=True)

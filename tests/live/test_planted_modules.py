@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from tests.conftest import Program
 from tests.live.test_memexplain import gdb
-from tests.live.user import GDBMEM, environment
+from tests.live.user import GDBMEM, at_terminal, environment
 
 pytestmark = [pytest.mark.needs("gdb", "valgrind"), pytest.mark.usefixtures("no_process_left")]
 
@@ -67,3 +68,29 @@ def test_a_launch_obeys_the_users_valgrindrc_and_not_the_one_of_the_current_fold
     options = history.read_text().partition("\ncmd:")[0]
     assert "--depth=3" in options and "--max-snapshots=20" in options
     assert "--threshold=99" not in options
+
+
+def test_gdb_obeys_no_script_of_the_current_folder_or_beside_the_program(
+    program: Program, tmp_path: Path, private_home: Path
+) -> None:
+    binary = tmp_path / "program"
+    shutil.copy(program("changes_its_list"), binary)
+    said = tmp_path / "said"
+    for name in (".gdbinit", "program-gdb.gdb"):
+        (tmp_path / name).write_text(f"shell echo {name} >> {said}\n")
+    for name in ("program-gdb.py", "sitecustomize.py", "usercustomize.py"):
+        (tmp_path / name).write_text(f"open({str(said)!r}, 'a').write({name!r})\n")
+    with at_terminal([GDBMEM, "launch", "--engine", "none", "./program"], tmp_path) as user:
+        user.prompt()
+        assert "main" in user.type("info symbol main")
+        user.quit()
+    with subprocess.Popen([binary], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd="/") as process:
+        try:
+            with at_terminal([GDBMEM, "attach", str(process.pid)], tmp_path) as user:
+                user.prompt()
+                assert "main" in user.type("info symbol main")
+                user.quit()
+            subprocess.run([GDBMEM, "snap", str(process.pid)], cwd=tmp_path, env=environment(), check=False)
+        finally:
+            process.kill()
+    assert not said.exists(), said.read_text()
