@@ -131,6 +131,15 @@ def test_live_memory_in_many_arenas_is_no_reason_to_have_fewer() -> None:
     assert "live heap" in answer_ledger(replace(ledger, remedies=(remedy("glibc.b=2", None, 0, 9000),)))
 
 
+def test_freed_blocks_in_a_threads_caches_are_no_live_heap() -> None:
+    ledger = make_ledger(
+        arena_live=57 * MIB, arena_metadata=11 * MIB, arena_free_cached=69 * MIB, heap_live=1
+    )
+    assert "69.0 MiB of it (50 %) is freed memory that glibc keeps" in answer_ledger(ledger)
+    more = make_ledger(arena_live=67 * MIB, arena_metadata=11 * MIB, arena_free_cached=69 * MIB, heap_live=1)
+    assert "78.0 MiB of it (53 %) is live heap" in answer_ledger(more)
+
+
 def make_heap(*sizes: SizeClass, arenas: int = 1) -> Heap:
     one = Arena(0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0)
     return Heap([replace(one, number=n) for n in range(arenas)], sizes, 0, 0, 0, 0, 0, 0, True, "layouts")

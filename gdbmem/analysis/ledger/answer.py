@@ -173,13 +173,14 @@ def _stacks(ledger: Ledger) -> str:
 
 
 def _largest(ledger: Ledger) -> str:
+    live = (names.HEAP_LIVE, names.HEAP_METADATA)
     groups = {
         "live heap: 'massif-diff' finds the lines that grow": (
-            "heap.live",
-            "heap.metadata",
-            "heap.mmapped",
-            "arena",
+            *live,
+            *map(names.in_arena, live),
+            names.HEAP_MMAPPED,
         ),
+        "freed memory that glibc keeps: --remedies tells what gives it back": ("heap.free", "arena.free"),
         "program and library files": ("file",),
         "shared memory": ("shared",),
         "stacks": ("stack",),
