@@ -17,7 +17,7 @@ from tests.live.user import GDBMEM
 START = {
     "bash": (["--norc", "--noprofile"], 'eval "$(gdbmem completion bash)"'),
     "zsh": (["-f"], 'autoload -U compinit; compinit -u -D; eval "$(gdbmem completion zsh)"'),
-    "fish": (["--no-config"], "gdbmem completion fish | source"),
+    "fish": ([], "gdbmem completion fish | source"),
 }
 
 
