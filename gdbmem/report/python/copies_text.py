@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+_NAMED, _MOST_NAMED = 0.1, 3  # of what was copied a type holds that is named in the answer
 _PLACES = {
     "arenas": "Python's small objects",
     "malloc": "malloc's main heap: large objects, buffers",
@@ -50,12 +51,11 @@ def _answer(copies: PythonCopies) -> str:
             f"the forked process {copies.workers[0].pid} of process {copies.pid} has copied"
             f" {format_size(copies.copied_bytes)} of its memory"
         )
-    if not copies.types:
+    most = [one for one in copies.types if one.copied_bytes >= _NAMED * copies.copied_bytes > 0][:_MOST_NAMED]
+    if not most:
         return text
-    names = " and ".join(f"'{printable(one.type)}'" for one in copies.types[:2])
-    share = sum(one.copied_bytes for one in copies.types[:2])
-    if not share:
-        return text
+    names = " and ".join(f"'{printable(one.type)}'" for one in most)
+    share = sum(one.copied_bytes for one in most)
     return (
         f"{text}; {format_size(share)} of that are objects of type {names}"
         " (whoever uses an object writes its count of references, and copies its page by that)"
