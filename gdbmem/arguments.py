@@ -44,7 +44,7 @@ class ArgumentParser(argparse.ArgumentParser):
 
     def unknown(self, word: str, hint: str = "") -> UsageError:
         """Return the error of a *word* too many, with the option that comes nearest, else *hint*."""
-        import difflib
+        import difflib  # 1 ms
 
         see = f"see '{self.prog} --help'"
         if not word.startswith("-"):
@@ -70,7 +70,7 @@ class ArgumentParser(argparse.ArgumentParser):
         # argparse's own words are "argument check: invalid choice: …".
         if action.choices is None or value in action.choices:
             return
-        import difflib
+        import difflib  # 1 ms
 
         names = [str(choice) for choice in action.choices]
         close = difflib.get_close_matches(str(value), names, n=1)

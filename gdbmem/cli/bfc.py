@@ -10,7 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gdbmem.api.pool_questions import add_pool_options, answers, asked, chosen, view
+from gdbmem.api.pools import read_pools
 from gdbmem.arguments import ArgumentParser, add_output_options
+from gdbmem.report.bfc.bfc_json import pools_json
+from gdbmem.report.bfc.bfc_text import print_pools
+from gdbmem.report.console import make_console
+from gdbmem.report.notices import print_notices
 from gdbmem.report.output import open_output
 
 
@@ -42,12 +47,6 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     args = parser.parse_args(argv)
     request = asked(args)
     with open_output(args.output, force=args.force) as stream:
-        from gdbmem.api.pools import read_pools
-        from gdbmem.report.bfc.bfc_json import pools_json
-        from gdbmem.report.bfc.bfc_text import print_pools
-        from gdbmem.report.console import make_console
-        from gdbmem.report.notices import print_notices
-
         pools = read_pools(args.target, Path(args.program) if args.program else None)
         allocators = chosen(pools.allocators, args)
         decisions = answers(allocators, request)

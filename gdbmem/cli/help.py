@@ -1,4 +1,4 @@
-"""What a message means, by the name in brackets at its end; or the options of a command.
+"""Explain a message, by the name in brackets at its end; or show the options of a command.
 
 gdbmem help format-unknown
 gdbmem help diff

@@ -176,7 +176,7 @@ def parser_of(name: str) -> ArgumentParser:
 
 
 def _nearest(name: str) -> str:
-    import difflib
+    import difflib  # 1 ms
 
     close = difflib.get_close_matches(name, SUBCOMMANDS, n=1)
     return f"did you mean '{close[0]}'?" if close else "see 'gdbmem --help'"

@@ -11,16 +11,31 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gdbmem.analysis.profiles.query import Query
+from gdbmem.api.profiles import load_from_profile
+from gdbmem.api.python import (
+    Target,
+    encoded_traces,
+    python_arenas,
+    python_objects,
+    python_traces,
+    traces_profile,
+)
 from gdbmem.arguments import ArgumentParser, add_output_options
 from gdbmem.cli.process_operand import add_ways_to_read, checked_pid, unwind_when_ended
 from gdbmem.errors import UsageError
+from gdbmem.report.console import make_console
+from gdbmem.report.notices import print_notices
 from gdbmem.report.output import open_output
+from gdbmem.report.profiles.profile_json import profile_json
+from gdbmem.report.profiles.profile_text import print_sites
+from gdbmem.report.python.arenas_text import print_arenas
+from gdbmem.report.python.objects_text import print_growth, print_objects
+from gdbmem.report.python.python_json import arenas_json, growth_json, objects_json, read_objects
 
 if TYPE_CHECKING:
     import argparse
     from typing import TextIO
-
-    from gdbmem.api.python import Target
 
 _TOP = 20
 
@@ -87,8 +102,6 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         raise UsageError("a core is a copy already", hint="leave out --fork, --hold and --swapped")
     unwind_when_ended()
     with open_output(args.output, force=args.force) as stream:
-        from gdbmem.api.python import Target
-
         target = Target(
             pid, core=args.core, program=args.target if args.core else None, copy=args.fork,
             swapped=args.swapped, progress=_say,
@@ -102,11 +115,6 @@ def _say(sentence: str) -> None:
 
 
 def _objects(target: Target, args: argparse.Namespace, stream: TextIO) -> None:
-    from gdbmem.api.python import python_objects
-    from gdbmem.report.console import make_console
-    from gdbmem.report.python.objects_text import print_growth, print_objects
-    from gdbmem.report.python.python_json import growth_json, objects_json, read_objects
-
     before = read_objects(Path(args.since)) if args.since is not None else None
     objects = python_objects(target)
     if before is not None and args.json:
@@ -120,11 +128,6 @@ def _objects(target: Target, args: argparse.Namespace, stream: TextIO) -> None:
 
 
 def _arenas(target: Target, args: argparse.Namespace, stream: TextIO) -> None:
-    from gdbmem.api.python import python_arenas
-    from gdbmem.report.console import make_console
-    from gdbmem.report.python.arenas_text import print_arenas
-    from gdbmem.report.python.python_json import arenas_json
-
     use = python_arenas(target)
     if args.json:
         stream.write(arenas_json(use))
@@ -133,14 +136,6 @@ def _arenas(target: Target, args: argparse.Namespace, stream: TextIO) -> None:
 
 
 def _traces(target: Target, args: argparse.Namespace, stream: TextIO) -> None:
-    from gdbmem.analysis.profiles.query import Query
-    from gdbmem.api.profiles import load_from_profile
-    from gdbmem.api.python import encoded_traces, python_traces, traces_profile
-    from gdbmem.report.console import make_console
-    from gdbmem.report.notices import print_notices
-    from gdbmem.report.profiles.profile_json import profile_json
-    from gdbmem.report.profiles.profile_text import print_sites
-
     with open_output(args.profile, force=args.force) as file:
         profile = traces_profile(python_traces(target))
         snapshot = load_from_profile(profile, None).snapshot

@@ -8,6 +8,7 @@ gdbmem report gdbmem.monitor.812            what a monitor recorded, with its ve
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -293,8 +294,6 @@ def _single_section(
 
 def _kept_sections(run: Run) -> list[Section]:
     """Return the last ledger and the last survey of containers, as a terminal shows them."""
-    import io
-
     last = {record.kind: record for record in kept_records(run)}
     sections = []
     for kind, record in last.items():

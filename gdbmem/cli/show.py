@@ -1,4 +1,4 @@
-"""What a heap profile or a run holds: its course, its peak, and the lines that hold the memory.
+"""Show a heap profile or a run: its timeline, its peak, and the lines that hold the memory.
 
 gdbmem show massif.out.4711                 the timeline, and where the memory is at the peak
 gdbmem show massif.out.4711 --snapshot 12   … at snapshot 12

@@ -14,11 +14,11 @@ def install() -> None:
 
     import gdb
 
-    from gdbmem.debugger.memwatch.commands.gdb_functions import register_functions
-    from gdbmem.debugger.memwatch.commands.layout import register_layout
-    from gdbmem.debugger.memwatch.commands.settings import register_settings
-    from gdbmem.debugger.registry import COMMANDS, register
-    from gdbmem.debugger.stops import note_stop
+    from gdbmem.debugger.memwatch.commands.gdb_functions import register_functions  # 1 ms
+    from gdbmem.debugger.memwatch.commands.layout import register_layout  # 1 ms
+    from gdbmem.debugger.memwatch.commands.settings import register_settings  # 1 ms
+    from gdbmem.debugger.registry import COMMANDS, register  # 1 ms
+    from gdbmem.debugger.stops import note_stop  # 1 ms
 
     register(COMMANDS)
     register_settings()
@@ -26,7 +26,7 @@ def install() -> None:
     register_layout()
     gdb.events.stop.connect(note_stop)
     if "GDBMEM_SESSION" in os.environ:  # launch.wire.ENVIRONMENT, which would import sockets
-        from gdbmem.debugger.launched.launched import install_launched
+        from gdbmem.debugger.launched.launched import install_launched  # 70 ms
 
         install_launched()
     _installed = True

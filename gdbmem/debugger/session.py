@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import shlex
 import time
 from pathlib import Path
 from typing import Any, Optional
@@ -161,8 +162,6 @@ class Session:
 
     def join(self, target: ValgrindTarget) -> None:
         """Connect gdb to the valgrind that *target* describes."""
-        import shlex
-
         if gdb.parameter("sysroot") == "target:":
             # Otherwise gdb asks valgrind for every library's file, which it doesn't serve.
             gdb.execute("set sysroot", to_string=True)

@@ -327,7 +327,7 @@ def _load(file: IO[bytes]) -> Data:
 
 def _unpack(file: IO[bytes], path: str, packing: bytes) -> tuple[Data, list[Notice]]:
     """Unpack *file*; a big one into a temporary file, so that it is mapped rather than held."""
-    import tempfile
+    import tempfile  # 5 ms
 
     notices = []
     with tempfile.SpooledTemporaryFile(_HELD_BYTES) as unpacked:
@@ -345,7 +345,7 @@ def _unpack(file: IO[bytes], path: str, packing: bytes) -> tuple[Data, list[Noti
 
 def _unpacked_blocks(file: IO[bytes], path: str, packing: bytes) -> Iterator[bytes]:
     """Yield what *file* unpacks to. Raises EOFError at a cut, after what stands before it."""
-    import zlib
+    import zlib  # 1 ms
 
     total = 0
     # read1: read would lose what it has unpacked when it comes upon a cut.
@@ -370,15 +370,15 @@ def _unpacked_blocks(file: IO[bytes], path: str, packing: bytes) -> Iterator[byt
 
 def _decompressor(file: IO[bytes], packing: bytes) -> Any:
     if packing == _GZIP:
-        import gzip
+        import gzip  # 2 ms
 
         return gzip.GzipFile(fileobj=file)
     try:
         if packing == _ZSTD:
-            import zstandard
+            import zstandard  # 3 ms
 
             return _Zstd(zstandard.ZstdDecompressor(max_window_size=1 << 31), zstandard.ZstdError, file)
-        import bz2
+        import bz2  # 1 ms
     except ImportError:  # gdb's Python, or one that was built without it
         tool = "zstd, unpack it with unzstd" if packing == _ZSTD else "bzip2, unpack it with bunzip2"
         raise OSError(errno.ENOSYS, f"this Python can't unpack {tool}") from None

@@ -57,7 +57,7 @@ def spool_fifo(path: str) -> None:
 
 
 def _spool(descriptor: int, name: str) -> None:
-    import tempfile
+    import tempfile  # 5 ms
 
     copy = tempfile.TemporaryFile(prefix="gdbmem-")  # noqa: SIM115  (kept until the process ends)
     total = 0

@@ -15,15 +15,17 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 from gdbmem.allocators.glibc.caches import ThreadPointers
+from gdbmem.arrays import import_numpy
+from gdbmem.errors import GdbmemError, InputError, TargetError, ToolError
 from gdbmem.files import NEUTRAL_FOLDER
+from gdbmem.inspection.block_questions import Looks
+from gdbmem.inspection.read_process import explain_stopped
+from gdbmem.linux.process_memory import ProcMemory
 from gdbmem.model.ledger import Ledger
-
-if TYPE_CHECKING:
-    from gdbmem.errors import GdbmemError
-    from gdbmem.inspection.block_questions import Looks
+from gdbmem.report.ledger.ledger_json import ledger_json, read_ledger
 
 _SECONDS = 3600.0
 _REFUSED = 3  # its status with a message; 1 is that of an uncaught exception, such as a missing numpy
@@ -33,9 +35,6 @@ def explain_for_gdb(
     pid: int, name: str, descriptor: int, threads: Sequence[ThreadPointers], *, swapped: bool = False
 ) -> Optional[Ledger]:
     """Return the ledger of stopped process *pid*, made by a worker; None where there is none to be had."""
-    from gdbmem.errors import InputError
-    from gdbmem.report.ledger.ledger_json import read_ledger
-
     for answer in _answers({**_request(pid, name, descriptor, threads), "swapped": swapped}):
         try:
             return read_ledger(answer, "the worker's answer")
@@ -54,9 +53,6 @@ def look_for_gdb(
     swapped: bool = False,
 ) -> Optional[Ledger]:
     """Return the ledger, and fill *looks*, likewise."""
-    from gdbmem.errors import InputError
-    from gdbmem.report.ledger.ledger_json import read_ledger
-
     request = {**_request(pid, name, descriptor, threads), "looks": looks.order(), "swapped": swapped}
     for answer in _answers(request):
         try:
@@ -80,8 +76,6 @@ def _request(pid: int, name: str, descriptor: int, threads: Sequence[ThreadPoint
 
 def _answers(request: dict[str, Any]) -> Iterator[str]:
     """Yield the answers of the workers that are to be had; raises GdbmemError for a message, or a killed one."""
-    from gdbmem.errors import TargetError
-
     for python in interpreters():
         done = _run(python, request, request["descriptor"])
         if done is not None and done.returncode < 0:
@@ -96,7 +90,6 @@ def _answers(request: dict[str, Any]) -> Iterator[str]:
 
 def _killed(number: int) -> GdbmemError:
     # gdb doesn't read the heap itself then: what the OOM killer ends there would be gdb, with the process in its hands.
-    from gdbmem.errors import ToolError
 
     return ToolError(
         f"the process that reads the heap for gdb was ended by {signal.Signals(number).name}",
@@ -150,15 +143,7 @@ def interpreters() -> Iterator[Path]:
 
 def main() -> int:
     """Read one request from the standard input, analyse, and write the ledger."""
-    from gdbmem.arrays import import_numpy
-
     import_numpy()  # without it this worker is of no use: gdb can do the rest itself
-
-    from gdbmem.errors import GdbmemError
-    from gdbmem.inspection.block_questions import Looks
-    from gdbmem.inspection.read_process import explain_stopped
-    from gdbmem.linux.process_memory import ProcMemory
-    from gdbmem.report.ledger.ledger_json import ledger_json
 
     request = json.load(sys.stdin)
     threads = [ThreadPointers(*values) for values in request["threads"]]

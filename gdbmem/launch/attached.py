@@ -200,31 +200,8 @@ def open_attachment(
             runtime_folder(run.folder, tell=sentinel.remove) as runtime,
             _sysroot(target, runtime, side, is_unattended=is_unattended) as sysroot,
         ):
-            there = side.make_folder()
-
-            vgdb = target.valgrind.words() if target.valgrind is not None else None
-            plan = AttachedPlan(
-                pid=target.pid,
-                valgrind=ValgrindTarget(target.pid, tuple(vgdb)) if vgdb is not None else None,
-                is_stopped=target.facts.state == "T",
-                there=there,
-                sysroot=str(sysroot.folder) if sysroot else None,
-                program=str(sysroot.program) if sysroot else None,
-                calls=str(runtime / CALLS) if target.valgrind is None else None,
-                prefix=_prefix(side, run, there),
-                harmless=_harmless(target) if target.valgrind is None else (),
-            )
-
-            def answer(question: Message) -> Message:
-                if isinstance(question, AskAttached):
-                    return plan
-                if not isinstance(question, Collect):
-                    raise ToolError(f"this has no answer to {type(question).__name__}", slug="launcher")
-                _collect(side, question.path, run.folder / question.file)
-                if sysroot is not None and not has_our_view(target.pid):
-                    sysroot.keep(run.folder / BINARIES)
-                return Done()
-
+            plan = _plan(target, run, runtime, side, sysroot)
+            answer = _answers(target, run, plan, side, sysroot)
             supervisor = Supervisor(runtime, sentinel, _start_nothing, told.append, answer)
             with supervisor, contextlib.ExitStack() as opened:
                 guard = None
@@ -243,6 +220,43 @@ def open_attachment(
         if is_new:
             with contextlib.suppress(OSError):
                 run.remove_if_empty()
+
+
+def _plan(
+    target: AttachTarget, run: Run, runtime: Path, side: TargetSide, sysroot: Optional[Sysroot]
+) -> AttachedPlan:
+    """Return what gdb needs to know to come to *target*."""
+    there = side.make_folder()
+    vgdb = target.valgrind.words() if target.valgrind is not None else None
+    return AttachedPlan(
+        pid=target.pid,
+        valgrind=ValgrindTarget(target.pid, tuple(vgdb)) if vgdb is not None else None,
+        is_stopped=target.facts.state == "T",
+        there=there,
+        sysroot=str(sysroot.folder) if sysroot else None,
+        program=str(sysroot.program) if sysroot else None,
+        calls=str(runtime / CALLS) if target.valgrind is None else None,
+        prefix=_prefix(side, run, there),
+        harmless=_harmless(target) if target.valgrind is None else (),
+    )
+
+
+def _answers(
+    target: AttachTarget, run: Run, plan: AttachedPlan, side: TargetSide, sysroot: Optional[Sysroot]
+) -> Callable[[Message], Message]:
+    """Return the function that answers gdb's questions about *target*."""
+
+    def answer(question: Message) -> Message:
+        if isinstance(question, AskAttached):
+            return plan
+        if not isinstance(question, Collect):
+            raise ToolError(f"this has no answer to {type(question).__name__}", slug="launcher")
+        _collect(side, question.path, run.folder / question.file)
+        if sysroot is not None and not has_our_view(target.pid):
+            sysroot.keep(run.folder / BINARIES)
+        return Done()
+
+    return answer
 
 
 @contextlib.contextmanager

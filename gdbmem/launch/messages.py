@@ -38,7 +38,7 @@ class Restart(Message):
 
 @dataclass(frozen=True)
 class AskFate(Message):
-    """What has become of the program, which gdb saw exit (*exited*) or not? Answered by Fate."""
+    """Ask for the fate of the program, which gdb saw exit (*exited*) or not. Answered by Fate."""
 
     exited: bool = False
 
@@ -122,7 +122,7 @@ class ValgrindTarget(Message):
 
 @dataclass(frozen=True)
 class Fate(Message):
-    """What became of the program.
+    """The end of the program, or the one that took its place.
 
     *status* as a shell shows it, *sentence* for the user or "". *next* is a path to the program that took its
     place (exec) and waits for gdb under the same valgrind.

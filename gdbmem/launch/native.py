@@ -33,7 +33,7 @@ def find_library(table: Table) -> str:
         return str(heaptrack.find_heaptrack().library)
     if not table.library:
         return ""
-    from ctypes.util import find_library
+    from ctypes.util import find_library  # 15 ms
 
     found = find_library(table.library)
     if found is None:

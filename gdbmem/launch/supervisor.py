@@ -151,7 +151,7 @@ class Supervisor:
         return True
 
     def _serve_once(self, seconds: Optional[float]) -> None:
-        import selectors
+        import selectors  # 2 ms
 
         extra = self.terminal.sources() if self.terminal is not None else {}
         with selectors.DefaultSelector() as selector:
@@ -372,7 +372,7 @@ class Supervisor:
 
 def _watch_for_files(runtime: Path) -> INotify:
     """Return an INotify of what appears in *runtime* and in its run; raises ToolError where the kernel gives none."""
-    from inotify_simple import INotify, flags
+    from inotify_simple import INotify, flags  # 18 ms
 
     try:
         inotify = INotify(nonblocking=True)
@@ -418,7 +418,7 @@ def _end_pids(pids: set[int]) -> None:
 @contextlib.contextmanager
 def saved_terminal() -> Iterator[Optional[TerminalModes]]:
     """Put the terminal's modes back at the end: a gdb that was killed leaves it without echo. Yield them."""
-    import termios
+    import termios  # 1 ms
 
     modes = None
     with contextlib.suppress(termios.error, OSError):

@@ -91,10 +91,10 @@ def _interpret(raw: Path, run: Run, notices: list[Notice]) -> Optional[Path]:
 
 def _run_interpreter(raw: Path, target: Path) -> str:
     """Have *raw* interpreted, packed as heaptrack itself packs it; return why that failed, "" where it did not."""
-    import shutil
-    import tempfile
+    import shutil  # 3 ms
+    import tempfile  # 5 ms
 
-    from zstandard import ZstdCompressor
+    from zstandard import ZstdCompressor  # 3 ms
 
     words = [str(heaptrack.find_heaptrack().interpreter)]
     with raw.open("rb") as stdin, tempfile.TemporaryFile() as stderr:

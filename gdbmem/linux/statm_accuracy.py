@@ -51,7 +51,7 @@ def probe() -> Exactness:
 
 def fresh_pages(count: int) -> mmap.mmap:
     """Return memory of so many pages that nobody has touched."""
-    import mmap
+    import mmap  # 1 ms
 
     area = mmap.mmap(-1, count * PAGE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(area, "madvise") and hasattr(mmap, "MADV_NOHUGEPAGE"):
@@ -124,7 +124,7 @@ def _write(path: Optional[Path], found: Exactness) -> None:
 
 def _probe_in_child() -> Optional[Exactness]:
     """Run `probe` in a process of its own: this one may be gdb, with threads that allocate too."""
-    import subprocess
+    import subprocess  # 7 ms
 
     # This Python may be the one inside gdb, whose executable is gdb itself.
     program = str(Path("/proc/self/exe").resolve())

@@ -45,7 +45,7 @@ OpenView = Callable[[str, Path], "contextlib.AbstractContextManager[RecorderView
 
 @dataclass(frozen=True)
 class RecordingOptions:
-    """What is recorded: one of *program*, *resume* and *wanted*; how, and where to."""
+    """Order for a recording. One of *program*, *resume* and *wanted* is given."""
 
     program: Optional[Sequence[str]]  # its path or name, and its arguments
     resume: Optional[str]  # the folder of the run to go on with

@@ -29,7 +29,7 @@ class WatchTarget:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the user wants to watch: one of these."""
+    """The target as the user names it: one of these."""
 
     pids: Sequence[int] = ()
     name: Optional[re.Pattern[str]] = None  # of names and command lines

@@ -11,7 +11,7 @@ _NARROWEST_LAST = 20
 
 
 class _Plain:
-    """What is drawn without rich."""
+    """A thing that is drawn without rich; it says so where it cannot do what rich can."""
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):

@@ -89,9 +89,9 @@ class SourceLines:
         """Return line *number* of *file* and some lines on each side as HTML, that line marked; None as `line`."""
         if self.line(file, number) is None or file is None or number is None:
             return None
-        from markupsafe import Markup
-        from pygments import highlight
-        from pygments.formatters.html import HtmlFormatter
+        from markupsafe import Markup  # 2 ms
+        from pygments import highlight  # 6 ms
+        from pygments.formatters.html import HtmlFormatter  # 6 ms
 
         lines = self._files[file] or []
         first = max(number - _MARGIN, 1)
@@ -158,8 +158,8 @@ def _readable(line: bytes) -> str:
 
 
 def _lexer_for(suffix: str) -> Lexer:
-    from pygments.lexers import get_lexer_by_name, get_lexer_for_filename
-    from pygments.util import ClassNotFound
+    from pygments.lexers import get_lexer_by_name, get_lexer_for_filename  # 7 ms
+    from pygments.util import ClassNotFound  # 1 ms
 
     if suffix not in _CPP_SUFFIXES:
         try:

@@ -276,7 +276,7 @@ class Run:
         """Remove the folder when nothing but the facts came of the run: no snapshot, no log."""
         names = {path.name for path in self.folder.iterdir()}
         if names <= {_FACTS, _FOLDER} and not any((self.folder / _FOLDER).iterdir()):
-            import shutil
+            import shutil  # 3 ms
 
             shutil.rmtree(self.folder)
 
@@ -383,7 +383,7 @@ def _with_names(records: Sequence[SnapshotRecord]) -> list[SnapshotRecord]:
 
 
 def _suggest(name: str, names: Sequence[str]) -> str:
-    import difflib
+    import difflib  # 1 ms
 
     close = difflib.get_close_matches(name, names, n=1)
     if close:

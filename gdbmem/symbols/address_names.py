@@ -251,7 +251,7 @@ class _Task:
 
 def _identity(elf: Elf) -> str:
     """Return what the names of *elf* depend on: the file, and its separate debug information."""
-    import hashlib
+    import hashlib  # 4 ms
 
     # Not by its build-id alone: any file can have that of another one.
     parts = [_MANNER, elf.build_id, str(elf.path)]
@@ -284,7 +284,7 @@ def _read_cache(path: Path) -> dict[str, Any]:
 
 
 def _write_cache(path: Path, names: Mapping[str, Any]) -> None:
-    import tempfile
+    import tempfile  # 5 ms
 
     with contextlib.suppress(OSError):  # it only saves time
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -84,6 +84,7 @@ def test_the_first_sentence_says_that_a_core_is_cut_and_by_how_much(core: Path) 
     assert "other-libc" not in {notice.slug for notice in ledger.notices}
 
 
+@pytest.mark.slow
 def test_cut_anywhere_it_is_an_error_in_a_sentence_or_a_ledger_that_adds_up(core: Path) -> None:
     data = core.read_bytes()
     for size in [*range(600), *range(600, len(data), 997)]:

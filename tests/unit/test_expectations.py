@@ -132,6 +132,7 @@ def test_what_hides_under_the_threshold_counts_against_the_expectation() -> None
     assert judge(expect(at_most=100), diff).met is True
 
 
+@pytest.mark.slow
 def test_no_way_to_fill_in_the_hidden_bytes_contradicts_a_verdict_of_met() -> None:
     chance = random.Random(5)
     for _ in range(300):

@@ -31,6 +31,7 @@ def change(before: str, after: str) -> Diff:
     return diff_snapshots(*(load_operand(str(CAPTURES / name)).snapshot for name in (before, after)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["folded", "pprof", "massif"])
 @pytest.mark.parametrize("name", ["dhat.json", "go2.pb.gz", "many.0001.heap.gz"])
 def test_what_was_exported_reads_back_with_every_byte(tmp_path: Path, kind: str, name: str) -> None:

@@ -57,6 +57,7 @@ def test_the_bytes_on_the_pages_are_the_bytes_of_the_chunks(walker: Walker) -> N
     assert sum(tally.headers) == tally.chunks[LIVE]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("block_bytes", [1 << 13, 1 << 16, 1 << 20])
 def test_both_walkers_agree_to_the_byte_whatever_the_block(seed: int, block_bytes: int) -> None:

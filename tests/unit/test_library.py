@@ -150,6 +150,7 @@ def test_a_program_without_symbols_is_blamed_itself_not_what_started_it() -> Non
     assert own_frame([at("malloc"), git, at("git_main", "/usr/bin/git"), below_main]) == 2
 
 
+@pytest.mark.slow
 def test_telling_50000_frames_apart_costs_next_to_nothing_the_second_time() -> None:
     frames = [at(f"std::map<int, K{n}>::operator[](int const&)", "stl_map.h:511") for n in range(50_000)]
     assert all(is_library(frame) for frame in frames)

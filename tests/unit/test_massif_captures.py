@@ -30,6 +30,7 @@ def largest_tree(name: str) -> CallTree:
     return tree
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gold", GOLD, ids=lambda path: path.name.split(".")[0])
 def test_every_number_and_every_name_is_the_one_that_ms_print_prints(gold: Path) -> None:
     assert_same(open_profile(path_of(gold.name.split(".")[0])), gzip.decompress(gold.read_bytes()))

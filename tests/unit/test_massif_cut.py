@@ -53,6 +53,7 @@ class Whole:
             assert "line " in profile.notices[0].message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["threshold", "newline", "huge", "odd"])
 def test_a_file_cut_after_any_line_gives_what_is_whole_and_says_so(name: str) -> None:
     whole = Whole(capture(name))
@@ -68,6 +69,7 @@ def test_a_file_cut_at_any_byte_gives_no_wrong_number(name: str) -> None:
         whole.check(random_ends.randrange(1, len(whole.data)))
 
 
+@pytest.mark.slow
 def test_a_heaptrack_file_cut_anywhere_gives_what_is_whole_and_says_what_it_lost() -> None:
     data = capture("heaptrack")
     whole = read_massif(data, "whole")
@@ -104,6 +106,7 @@ def test_a_last_line_without_its_end_is_not_trusted() -> None:
     assert "in the totals of snapshot 1, which is left out" in profile.notices[0].message
 
 
+@pytest.mark.slow
 def test_random_damage_ends_in_an_error_or_in_a_tree_that_adds_up() -> None:
     data = capture("threshold")
     dice = random.Random(7)

@@ -142,6 +142,7 @@ def test_different_addresses_of_one_line_share_a_frame() -> None:
     assert tree.frame[1] == tree.frame[2]
 
 
+@pytest.mark.slow
 def test_a_path_ten_thousand_calls_deep_is_read_without_recursion() -> None:
     lines = [f"{' ' * depth}n1: 100 0x{depth:X}: f (a.c:1)" for depth in range(1, 10_000)]
     assert len(only_tree(*lines, f"{' ' * 10_000}n0: 100 0xFFFF: main (a.c:2)")) == 10_001

@@ -88,6 +88,7 @@ def test_of_two_searches_the_last_is_read(tmp_path: Path) -> None:
     assert stacks(twice, REACHABLE) == stacks(XML, REACHABLE)
 
 
+@pytest.mark.slow
 def test_a_cut_file_gives_what_stands_before_the_cut_or_is_refused(tmp_path: Path) -> None:
     lines = XML.read_bytes().splitlines(keepends=True)
     whole = sum(size for kind in KINDS[:4] for size, *_ in stacks(XML, kind))  # type: ignore[misc]

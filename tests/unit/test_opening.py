@@ -56,6 +56,7 @@ def test_a_gzip_file_of_several_members_is_read_to_its_end(tmp_path: Path) -> No
     assert len(open_profile(path).snapshots) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compress", [gzip.compress, bz2.compress])
 def test_a_compressed_file_that_was_cut_gives_what_it_holds_with_a_notice(
     tmp_path: Path, compress: object
@@ -81,6 +82,7 @@ def test_a_damaged_compressed_file_is_an_error_that_says_so(tmp_path: Path) -> N
         assert refusal(path).slug == "file-unreadable"
 
 
+@pytest.mark.slow
 def test_a_small_file_that_unpacks_without_end_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import mmap
 import os
 
+import pytest
+
 from gdbmem.linux.resident import PAGE_BYTES, ProcessMemory, Statm, parse_parts, parse_statm
 from gdbmem.linux.rollup import parse_rss
 from gdbmem.linux.statm_accuracy import Exactness, error_pages, fresh_pages
@@ -48,6 +50,7 @@ def test_a_page_that_is_touched_counts_in_every_source() -> None:
     memory.close()
 
 
+@pytest.mark.slow
 def test_smaps_is_exact_wherever_this_runs() -> None:
     memory = ProcessMemory(os.getpid())
     error_pages(memory.rollup_bytes, fresh_pages(200))  # what Python itself needs

@@ -106,6 +106,7 @@ def test_a_snapshot_whose_line_was_never_written_is_listed_all_the_same(tmp_path
     assert run.path(run.record("unnamed-0002")).read_bytes() == b"raw"
 
 
+@pytest.mark.slow
 def test_a_log_cut_anywhere_loses_at_most_the_name_of_its_last_snapshot(tmp_path: Path) -> None:
     run = new_run(tmp_path)
     for name in ("a", "ü \udcff\n"):

@@ -107,6 +107,7 @@ def locked_for(seconds: float, folder: Path) -> Iterator[None]:
         other.close()
 
 
+@pytest.mark.slow
 def test_a_database_that_is_locked_for_a_second_is_waited_for_and_not_called_damaged(tmp_path: Path) -> None:
     SeriesWriter(tmp_path, facts()).close()
     with locked_for(0.8, tmp_path):
@@ -215,6 +216,7 @@ def test_rows_of_the_last_hour_are_all_kept(writer: SeriesWriter) -> None:
     assert writer.thin(3000.0) == 0
 
 
+@pytest.mark.slow
 def test_a_week_at_one_second_would_stay_far_under_200_megabytes(tmp_path: Path) -> None:
     writer = SeriesWriter(tmp_path, facts())
     full = ProcessSample(**dict.fromkeys(READING_FIELDS, 123_456_789))

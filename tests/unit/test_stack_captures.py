@@ -214,6 +214,7 @@ def test_what_a_cut_file_leaves_out_is_not_said_to_be_under_a_threshold(
     assert "call sites that the file leaves out" in text and "threshold" not in text
 
 
+@pytest.mark.slow
 def test_a_path_that_a_cut_file_may_hide_is_uncertain_not_new(tmp_path: Path) -> None:
     whole = tmp_path / "whole.heap"
     lines = capture("many.0001.heap.gz").split(b"\n")

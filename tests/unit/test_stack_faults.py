@@ -322,6 +322,7 @@ _LIMITED = ("massif", "xtree")
 _ELSEWHERE = ("pprof", "memray")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in (*_LIMITED, *_ELSEWHERE)])
 def test_ten_thousand_frames_on_a_stack_are_read_by_every_format(tmp_path: Path, name: str) -> None:
     path = tmp_path / "deep"

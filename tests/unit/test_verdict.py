@@ -238,6 +238,7 @@ def test_what_cannot_be_told_yet_says_how_much_longer_to_watch() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_samples_are_judged_in_a_second() -> None:
     rng = random.Random(4)
     times = [0.2 * number for number in range(100_000)]
@@ -419,6 +420,7 @@ def test_growth_is_also_given_per_mark_when_there_are_marks() -> None:
     assert verdict.per_mark.value == pytest.approx(100 * 100 * KIB, rel=0.05)
 
 
+@pytest.mark.slow
 def test_thinning_a_million_points_keeps_few_of_them_and_the_extremes() -> None:
     points = (
         (float(n), 1e9 if n == 654_321 else -5.0 if n == 123_456 else float(n % 1000))

@@ -138,7 +138,7 @@ def _is_list_node(windows: WindowedMemory, user: int) -> bool:
 def _quick(
     memory: Memory, table: ChunkTable, tally: HeapTally, vectors: Sequence[int], files: Ranges, sums: TypeSums
 ) -> None:
-    import numpy as np
+    import numpy as np  # 110 ms
 
     free = np.frombuffer(tally.pages, dtype=np.uint16)[FREE::STATES]
     sharing = np.frombuffer(tally.headers, dtype=np.uint16) + np.frombuffer(tally.reached, dtype=np.uint8)

@@ -270,7 +270,7 @@ def _all_fast(
             result.broken.append(Damage(chunk, arena.number, f"{where} leads {led}"))
     if not many:
         return array("Q", sorted(few))
-    import numpy as np
+    import numpy as np  # 110 ms
 
     chunks: Any = many[0]
     if few or len(many) > 1:

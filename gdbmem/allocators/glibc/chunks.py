@@ -94,7 +94,7 @@ def _plain(memory: Memory, start: int, end: int, cached: Cached) -> ChunkTable:
 
 
 def _quick(memory: Memory, start: int, end: int, cached: Cached) -> ChunkTable:
-    import numpy as np
+    import numpy as np  # 110 ms
 
     units, in_use = [], []
     for chunks in lockstep.follow_chunks(memory, start, end):

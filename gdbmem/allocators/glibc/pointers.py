@@ -72,7 +72,7 @@ def _scan(
 
 
 def _scan_quick(base: int, data: bytes, low: int, high: int) -> Iterator[tuple[int, int]]:
-    import numpy as np
+    import numpy as np  # 110 ms
 
     words = np.frombuffer(data, dtype=np.uint64, count=len(data) // 8)
     # Below *low* the difference wraps round, and is larger than any block.

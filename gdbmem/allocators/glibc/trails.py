@@ -71,7 +71,7 @@ class Trail:
 
     def replay(self, memory: Memory) -> Iterator[Chunks]:
         """Yield the chunks again; *memory* is read where a block has others than chunks in use."""
-        import numpy as np
+        import numpy as np  # 110 ms
 
         words: Words = np.empty(2 * max((block.count for block in self.blocks), default=0), dtype=np.uint64)
         for block in self.blocks:

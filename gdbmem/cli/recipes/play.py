@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shlex
 import sys
@@ -126,8 +127,6 @@ def _job(args: argparse.Namespace, recipe: Recipe, program_arguments: Optional[l
 
 
 def _junit(args: argparse.Namespace) -> Any:
-    import contextlib
-
     return open_output(args.junit, force=args.force) if args.junit else contextlib.nullcontext()
 
 

@@ -6,6 +6,7 @@ of its raised.
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 from typing import Optional
 
@@ -124,8 +125,6 @@ def _report_stop(points: list[_PlayedPoint]) -> None:
 
 
 def _describe(name: str) -> str:
-    import signal
-
     number = getattr(signal, name, None)
     return (signal.strsignal(number) if number is not None else None) or "a signal"
 

@@ -50,7 +50,7 @@ def find_gpus() -> Optional[GpuMemory]:
     if not _DRIVER.exists():
         return None
     try:
-        import pynvml
+        import pynvml  # 28 ms
     except ImportError:
         return None
     try:

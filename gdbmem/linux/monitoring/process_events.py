@@ -122,7 +122,7 @@ def listen() -> Optional[ProcessEvents]:
 
     In a PID namespace of its own a process may ask, and hears nothing: so a thread is started, to be heard of.
     """
-    import threading
+    import threading  # 1 ms
 
     try:
         events = ProcessEvents()

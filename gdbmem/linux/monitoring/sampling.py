@@ -151,7 +151,7 @@ class ProcessFiles:
         It is opened anew each time: its descriptor would stay with the memory from before an exec.
         """
         # Where only RSS is read, neither this nor maps below is: 1 ms of CPU each.
-        from gdbmem.linux.rollup import parse_rollup
+        from gdbmem.linux.rollup import parse_rollup  # 3 ms
 
         data = self._read_file("smaps_rollup")
         if not data:
@@ -169,7 +169,7 @@ class ProcessFiles:
 
     def named_mappings(self) -> dict[str, tuple[int, int]]:
         """Return the resident bytes of [heap] and [stack], and those by PSS; raises as rollup() does."""
-        from gdbmem.linux.maps import parse_smaps
+        from gdbmem.linux.maps import parse_smaps  # 3 ms
 
         found: dict[str, tuple[int, int]] = {}
         for mapping in parse_smaps(self._read_file("smaps")):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Optional
 
 from gdbmem.analysis.bfc.explanation import NO_LIMIT, headline, largest_waste
 from gdbmem.model.bfc import FREE, IN_USE, PYTORCH, Allocator, Decision, Options
+from gdbmem.report import drawing
 from gdbmem.report.console import print_sentence, print_table
 from gdbmem.report.notices import print_notices
 from gdbmem.text import plural, printable
@@ -16,7 +17,6 @@ from gdbmem.units import format_size
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 _BAR_COLUMNS = 64
 _MOST_ROWS = 20
@@ -88,10 +88,8 @@ def _print_obstacle(allocator: Allocator, decision: Decision, console: Console) 
         print_sentence(console, f"  in the way: {plural(more, 'more chunk')}")
 
 
-def _sums(allocator: Allocator) -> Table:
-    from gdbmem.report.drawing import Table as NewTable
-
-    table = NewTable(box=None, show_header=False, pad_edge=False)
+def _sums(allocator: Allocator) -> drawing.Table:
+    table = drawing.Table(box=None, show_header=False, pad_edge=False)
     table.add_column("", no_wrap=True)
     table.add_column("", justify="right", no_wrap=True)
     table.add_column("", overflow="fold")
@@ -185,10 +183,8 @@ def region_bar(allocator: Allocator, first: int, count: int, start: int, size_by
     return "".join("+" if u and f else "#" if u else "." if f else "?" for u, f in zip(used, free))
 
 
-def _bins(allocator: Allocator) -> Table:
-    from gdbmem.report.drawing import Table as NewTable
-
-    table = NewTable(box=None, pad_edge=False)
+def _bins(allocator: Allocator) -> drawing.Table:
+    table = drawing.Table(box=None, pad_edge=False)
     for title in ("chunks of", "in use", "", "free", " "):
         table.add_column(title, justify="right", no_wrap=True)
     for one in allocator.bins():
@@ -201,10 +197,8 @@ def _bins(allocator: Allocator) -> Table:
 
 
 def _print_chunks(allocator: Allocator, view: PoolView, console: Console) -> None:
-    from gdbmem.report.drawing import Table as NewTable
-
     chosen = list(chosen_chunks(allocator, view))
-    table = NewTable(box=None, pad_edge=False)
+    table = drawing.Table(box=None, pad_edge=False)
     table.add_column("chunk", no_wrap=True)
     for title in ("size", "requested"):
         table.add_column(title, justify="right", no_wrap=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gdbmem.analysis.python_objects import Change, changes
 from gdbmem.model.python import PythonObjects, TypeUse
+from gdbmem.report import drawing
 from gdbmem.report.console import print_sentence, print_table
 from gdbmem.report.notices import print_notices
 from gdbmem.text import plural, printable
@@ -14,7 +15,6 @@ from gdbmem.units import format_delta, format_duration, format_size
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 
 def print_objects(objects: PythonObjects, console: Console, *, top: int) -> None:
@@ -47,7 +47,7 @@ def _blocks(use: TypeUse) -> str:
     return f"{format_size(use.bytes)} in {plural(use.count, 'block')}"
 
 
-def _types(objects: PythonObjects, top: int) -> Table:
+def _types(objects: PythonObjects, top: int) -> drawing.Table:
     table = new_table("objects", "bytes", "share", "mean", "type")
     for one in objects.types[:top]:
         share = 100 * one.bytes / objects.bytes
@@ -67,11 +67,9 @@ def _types(objects: PythonObjects, top: int) -> Table:
     return table
 
 
-def new_table(*columns: str) -> Table:
+def new_table(*columns: str) -> drawing.Table:
     """Return a table of *columns*, numbers to the right and types to the left."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name in columns:
         left = name == "type"
         table.add_column(name, justify="left" if left else "right", overflow="fold", no_wrap=not left)
@@ -99,14 +97,12 @@ def _change(row: Change) -> str:
     return f"{format_delta(row.delta_bytes)} in {row.delta_count:+,} objects"
 
 
-def _growth(rows: Sequence[Change], top: int) -> Table:
-    from rich.text import Text
-
+def _growth(rows: Sequence[Change], top: int) -> drawing.Table:
     table = new_table("change", "objects", "before", "after", "type")
     for row in rows[:top]:
         style = "red" if row.delta_bytes > 0 else "green"
         table.add_row(
-            Text(format_delta(row.delta_bytes), style),
+            drawing.Text(format_delta(row.delta_bytes), style),
             f"{row.delta_count:+,}",
             format_size(row.before.bytes),
             format_size(row.after.bytes),

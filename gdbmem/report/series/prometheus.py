@@ -77,7 +77,7 @@ class PrometheusView(WatchedView):
         With *judge* the verdict too, as often as it costs little. Raises MissingToolError, InputError.
         """
         try:
-            import prometheus_client
+            import prometheus_client  # 77 ms
         except ImportError:
             raise MissingToolError(
                 "the package prometheus_client is missing",
@@ -102,7 +102,7 @@ class PrometheusView(WatchedView):
 
     def collect(self) -> Iterator[Metric]:
         """Yield a family for each number of the tree and of the processes."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # 77 ms
 
         lines, readings = dict(self._latest.lines), dict(self._latest.readings)
         total = readings.pop(TREE, None)
@@ -128,7 +128,7 @@ class PrometheusView(WatchedView):
         yield from self._verdicts()
 
     def _verdicts(self) -> Iterator[Metric]:
-        from prometheus_client.core import GaugeMetricFamily
+        from prometheus_client.core import GaugeMetricFamily  # 77 ms
 
         now = time.monotonic()
         if self._judge is not None and now >= self._next_judgement:

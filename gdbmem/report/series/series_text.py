@@ -270,7 +270,7 @@ def draw_course(
     color: bool = True,
 ) -> str:
     """Return a chart of *values* (bytes) over *times*, *width* by *height* characters."""
-    import plotext
+    import plotext  # 47 ms
 
     unit, factor = _unit(max(values))
     figure = plotext

@@ -52,7 +52,7 @@ class MemwatchCommand(Command):
         if not args.subcommand:
             gdb.execute("help memwatch")
             return
-        import difflib
+        import difflib  # 1 ms
 
         word = args.subcommand[0].split()[0]
         known = [name.split()[1] for one in MEMWATCH_COMMANDS for name in one.names if " " in name]

