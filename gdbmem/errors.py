@@ -50,6 +50,11 @@ class TargetError(GdbmemError):
     """The debugged program cannot be read or driven as asked."""
 
 
+def sentence_of(error: Exception) -> str:
+    """Return the sentence of *error*, with its name in brackets where it is one of ours."""
+    return error.sentence if isinstance(error, GdbmemError) else str(error)
+
+
 def internal_error(error: Exception) -> str:
     """Return the sentence for a failure of our own, with where it happened, so that it can be reported."""
     import traceback  # 2 ms

@@ -304,7 +304,7 @@ def _open_run(target: AttachTarget, folder: Optional[Path], command: Sequence[st
     )
     for notice in run.notices:
         if notice.slug == KILLED:
-            print(f"gdbmem: {printable(notice.message)}", file=sys.stderr)
+            print(f"gdbmem: {printable(notice.sentence)}", file=sys.stderr)
     if is_new:
         run.update(
             program=str(target.program),

@@ -42,7 +42,7 @@ def run_interactive(job: Job, *, gdb_arguments: Sequence[str], finish: bool, com
         try:
             with open_launch(job, hear=lambda message: None, plan=None, command=command) as launch:
                 for notice in job.notices():
-                    print(f"gdbmem: {notice.message}", file=sys.stderr)
+                    print(f"gdbmem: {notice.sentence}", file=sys.stderr)
                 if not job.is_native:
                     launch.supervisor.start_valgrind()
                 _run_gdb(launch, gdb_arguments, modes)
@@ -54,7 +54,7 @@ def run_interactive(job: Job, *, gdb_arguments: Sequence[str], finish: bool, com
         finally:
             if launch is not None:
                 for notice in problems(launch):
-                    print(f"gdbmem: {notice.message}", file=sys.stderr)
+                    print(f"gdbmem: {notice.sentence}", file=sys.stderr)
                 if launch.run.folder.is_dir():  # it is gone where nothing was recorded
                     say_run(launch.run)
     return 0

@@ -110,6 +110,7 @@ def test_one_grouping_serves_the_answer_and_the_rows(tmp_path: Path, monkeypatch
     assert times == ["once"]
 
 
+@pytest.mark.slow
 def test_the_page_of_many_snapshots_grows_with_their_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -260,6 +260,7 @@ def test_equal_trees_differ_nowhere() -> None:
     assert list(result.before) == list(result.after)
 
 
+@pytest.mark.slow
 def test_two_trees_of_50000_nodes_are_compared_in_a_blink() -> None:
     before, after = _random_tree(1, 50_000), _random_tree(2, 50_000)
     started = time.process_time()

@@ -126,6 +126,7 @@ def test_blocks_with_a_mapping_of_their_own_count_where_libc_says_how_much_they_
     assert GlibcHeap(memory, ARENA, FASTBINS, 0x30000).in_use([]).bytes == 0x10000 - 0x4000 + (5 << 20)
 
 
+@pytest.mark.slow
 def test_a_list_of_arenas_that_never_closes_is_an_error_and_no_number() -> None:
     memory = Bytes()
     arena(memory)

@@ -61,6 +61,7 @@ def test_a_file_cut_after_any_line_gives_what_is_whole_and_says_so(name: str) ->
         whole.check(end)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("python", "sqlite", "heaptrack")])
 def test_a_file_cut_at_any_byte_gives_no_wrong_number(name: str) -> None:
     whole = Whole(capture(name))

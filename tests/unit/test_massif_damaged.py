@@ -68,6 +68,7 @@ def test_a_gate_compares_the_trees_that_are_whole(tmp_path: Path, capsys: pytest
     assert "is left out" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.slow
 def test_any_one_byte_leaves_most_of_the_file_or_one_sentence(tmp_path: Path) -> None:
     chance = random.Random(13)
     refused = 0

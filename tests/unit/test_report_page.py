@@ -176,6 +176,7 @@ def test_blocks_that_are_asked_for_are_what_the_page_answers() -> None:
     assert "; most blocks at " not in page(file).text
 
 
+@pytest.mark.slow
 def test_what_a_cut_file_leaves_out_is_called_that_on_the_page() -> None:
     file = str(Path(__file__).parents[1] / "captures" / "stacks" / "many.0001.heap.gz")
     text = page(file).text

@@ -150,6 +150,7 @@ def test_samples_wait_in_memory_while_the_disk_is_full(writer: SeriesWriter, tmp
     assert len(list(Recording(tmp_path).points(1, "rss_bytes"))) == int(t) + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["garbage", "cut", "middle"])
 def test_a_damaged_database_is_one_sentence_and_can_be_set_aside(tmp_path: Path, damage: str) -> None:
     writer = SeriesWriter(tmp_path, facts())
@@ -194,6 +195,7 @@ def test_a_series_that_is_just_being_made_is_none_yet_and_no_damaged_one(
     assert seen == ["no-series", "no-series"], "then it is whole"
 
 
+@pytest.mark.slow
 def test_old_rows_get_fewer_and_the_extremes_stay(tmp_path: Path) -> None:
     writer = SeriesWriter(tmp_path, facts())
     for number in range(3000):

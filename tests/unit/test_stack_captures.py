@@ -31,6 +31,7 @@ def peer(name: str) -> str:
     return (CAPTURES / f"{name}.peer").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_every_metric_of_every_capture_adds_up(name: str) -> None:
     for metric in read(CAPTURES / name).metrics:
@@ -206,6 +207,7 @@ def test_what_a_full_disk_cut_off_an_exact_profile_of_jemallocs_is_counted(tmp_p
     assert found.frame[1] == PRUNED and 0 < found.bytes[1] < found.bytes[0]
 
 
+@pytest.mark.slow
 def test_what_a_cut_file_leaves_out_is_not_said_to_be_under_a_threshold(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -70,6 +70,7 @@ def test_a_file_cut_after_any_line_is_never_taken_for_a_whole_one(tmp_path: Path
             whole_or_said(data[: end + 1], tmp_path, whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*CUT, "go2.pb.gz"])
 def test_a_file_cut_anywhere_is_never_taken_for_a_whole_one(tmp_path: Path, name: str) -> None:
     data = capture(name)
@@ -82,6 +83,7 @@ def test_a_file_cut_anywhere_is_never_taken_for_a_whole_one(tmp_path: Path, name
         whole_or_said(data[:end], tmp_path, whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*CUT, "go2.pb.gz"])
 def test_flipped_bytes_end_in_a_sentence_at_worst(tmp_path: Path, name: str) -> None:
     data = capture(name)
@@ -213,6 +215,7 @@ def test_a_heaptrack_file_without_names_is_sent_to_the_interpreter(tmp_path: Pat
     assert "heaptrack_interpret" in refused(tmp_path, b"v 10400 3\nX ./a\nx /bin/a 1 2\n").hint
 
 
+@pytest.mark.slow
 def test_a_zstd_bomb_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import zstandard
 
@@ -229,6 +232,7 @@ def test_a_zstd_bomb_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert peak < 100 << 20, "a piece of it, not all that it would unpack to"
 
 
+@pytest.mark.slow
 def test_a_zstd_file_that_was_cut_says_so(tmp_path: Path) -> None:
     import zstandard
 
@@ -333,6 +337,7 @@ def test_ten_thousand_frames_on_a_stack_are_read_by_every_format(tmp_path: Path,
         assert found.bytes[0] == 7
 
 
+@pytest.mark.slow
 def test_ten_thousand_frames_and_a_name_of_a_megabyte_are_read_from_a_protobuf(tmp_path: Path) -> None:
     from gdbmem.formats.pprof_schema import profile_message
 

@@ -87,6 +87,7 @@ def test_a_level_is_no_warm_up() -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_slow_leak_is_found_with_its_rate_inside_the_interval() -> None:
     verdict = judge(*series("slow leak"))
     assert verdict.kind == "growing"

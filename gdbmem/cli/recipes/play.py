@@ -185,7 +185,7 @@ def _say(outcome: Outcome, reasons: Mapping[tuple[str, str], str], *, json: bool
     say: Callable[[str], None] = lambda text: print(f"gdbmem: {printable(text)}", file=sys.stderr)  # noqa: E731
     if not json:
         for notice in outcome.notices:
-            say(notice.message)
+            say(notice.sentence)
     for (before, after), reason in reasons.items():
         say(f"no diff of {before} and {after}: {reason}")
     if outcome.failure:

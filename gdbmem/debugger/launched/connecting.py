@@ -9,7 +9,7 @@ import gdb
 from gdbmem.debugger.command import say, warn
 from gdbmem.debugger.native.attached import attach
 from gdbmem.debugger.session import session
-from gdbmem.errors import ToolError
+from gdbmem.errors import ToolError, sentence_of
 from gdbmem.launch.messages import AskAttached, AskNative, AskTarget, AttachedPlan, NativePlan, ValgrindTarget
 from gdbmem.launch.protocol import ATTACHED, NATIVE
 
@@ -44,7 +44,7 @@ def notice_end() -> None:
             say("The program has executed another, which is stopped before its first instruction.")
             return
     except (ToolError, gdb.error) as error:
-        warn(str(error))
+        warn(sentence_of(error))
         return
     if fate.sentence:
         warn(fate.sentence)

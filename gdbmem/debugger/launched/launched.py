@@ -17,7 +17,7 @@ from gdbmem.debugger.registry import LAUNCHED_COMMANDS, register
 from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots.snapshots import little_room, save_history
 from gdbmem.engines.engine import table
-from gdbmem.errors import GdbmemError
+from gdbmem.errors import GdbmemError, sentence_of
 from gdbmem.launch.messages import Done, Ready
 from gdbmem.launch.protocol import ATTACHED, NATIVE
 from gdbmem.setup.gdb_call import gdb_call
@@ -93,7 +93,7 @@ def _before_prompt() -> None:
         _warn_of_little_room()
     except GdbmemError as error:
         session.wire = None
-        warn(str(error))
+        warn(sentence_of(error))
 
 
 def _warn_of_little_room() -> None:
@@ -130,7 +130,7 @@ def connect() -> None:
             session.arguments.show(list(session.run.facts["arguments"]))
         session.ask(Ready(), Done)
     except (GdbmemError, gdb.error) as error:
-        warn(f"could not connect to the program: {error}")
+        warn(f"could not connect to the program: {sentence_of(error)}")
         return
     finally:
         # They have been blocked since this gdb began to load; what was pressed meanwhile found nothing to interrupt.

@@ -23,7 +23,7 @@ from gdbmem.debugger.native.inferior import (
 )
 from gdbmem.engines.call_stubs import CallMachine
 from gdbmem.engines.engine import Call
-from gdbmem.errors import GdbmemError, TargetError, internal_error
+from gdbmem.errors import GdbmemError, TargetError, internal_error, sentence_of
 
 Finish = Callable[[Optional[GdbmemError]], None]
 """Gets what went wrong with the call, None where all went well."""
@@ -146,7 +146,7 @@ class _End(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
                 self.enabled = False
             return False
         except (GdbmemError, gdb.error) as error:
-            warn(str(error))
+            warn(sentence_of(error))
         except Exception as error:  # noqa: BLE001  (a host: gdb calls this)
             warn(internal_error(error))
         _ends.threads.pop(thread, None)

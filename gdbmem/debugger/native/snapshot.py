@@ -117,10 +117,10 @@ def _read(path: Path, *, with_names: bool) -> Optional[StackProfile]:
     try:
         profile = open_profile(path, OpenOptions(symbols=_symbols() if with_names else None))
     except GdbmemError as error:
-        warn(f"{error} What there is of it is kept.")
+        warn(f"{error}; what there is of it is kept [{error.slug}]")
         return None
     for notice in profile.notices:
-        warn(notice.message)
+        warn(notice.sentence)
     assert isinstance(profile, StackProfile)  # native engines write no other
     return profile
 

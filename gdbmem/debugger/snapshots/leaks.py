@@ -73,7 +73,7 @@ def _search(args: argparse.Namespace) -> None:
     with open_output(args.output, force=args.force) as stream:
         search = search_leaks()
         for notice in search.notices:
-            warn(notice.message)
+            warn(notice.sentence)
         if args.json:
             stream.write(leaks_json(search))
         else:

@@ -12,7 +12,7 @@ from gdbmem.debugger.command import warn
 from gdbmem.debugger.launched.valgrind_monitor import monitor, monitor_text
 from gdbmem.debugger.session import session
 from gdbmem.engines import memcheck
-from gdbmem.errors import InputError, TargetError
+from gdbmem.errors import InputError, TargetError, sentence_of
 from gdbmem.formats.memcheck_log import read_leak_search
 from gdbmem.formats.opening import open_profile
 from gdbmem.model.leaks import DEFINITELY, INDIRECTLY
@@ -50,7 +50,7 @@ def capture_leaks() -> Captured:
     try:
         return _read(file, path, remark)
     except InputError as error:
-        warn(f"{error} What there is of it is kept.")
+        warn(f"{error}; what there is of it is kept [{error.slug}]")
         return Captured(file, None)
 
 
@@ -64,7 +64,7 @@ def _search(path: Path) -> str:
         sums = read_leak_search(path.read_bytes()).sums
         lost = sums[DEFINITELY].bytes + sums[INDIRECTLY].bytes
     except (OSError, InputError, KeyError) as error:
-        warn(f"what is lost is not told: {error}")
+        warn(f"how much is leaked is unknown: {sentence_of(error)}")
         return ""
     before, session.last_leaked_bytes = session.last_leaked_bytes, lost
     changed = f" ({format_delta(lost - before)})" if before is not None and before != lost else ""
@@ -74,6 +74,6 @@ def _search(path: Path) -> str:
 def _read(file: str, path: Path, remark: str) -> Captured:
     profile: Any = open_profile(path)
     for notice in profile.notices:
-        warn(notice.message)
+        warn(notice.sentence)
     content = profile.load(profile)
     return Captured(file, profile.total_bytes, stack_sites(content.stacks, content.chains), remark)

@@ -9,7 +9,7 @@ import gdb
 from gdbmem.debugger.command import warn
 from gdbmem.debugger.ctrlc import ctrl_c
 from gdbmem.debugger.execution import executions
-from gdbmem.errors import GdbmemError, UsageError, internal_error
+from gdbmem.errors import GdbmemError, UsageError, internal_error, sentence_of
 
 
 class Returns:
@@ -98,7 +98,7 @@ class _ReturnBreakpoint(gdb.Breakpoint):  # type: ignore[misc]
             stops = self._returns.returned(self._address)
             return stops or ctrl_c.interrupted()
         except (GdbmemError, gdb.error) as error:
-            warn(str(error))
+            warn(sentence_of(error))
         except KeyboardInterrupt:
             pass
         except Exception as error:  # noqa: BLE001  (a host: gdb calls this)
