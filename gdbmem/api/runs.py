@@ -57,8 +57,8 @@ def load_kept(place: Union[Path, Run], kind: str, name: Optional[str]) -> Any:
 
     Raises InputError where there is none.
     """
-    from gdbmem.report.containers.containers import read_survey
-    from gdbmem.report.ledger.ledger_json import read_ledger
+    from gdbmem.report.containers.containers import read_survey  # 3 ms
+    from gdbmem.report.ledger.ledger_json import read_ledger  # 3 ms
 
     read = read_ledger if kind == LEDGER else read_survey
     if not isinstance(place, Run):
@@ -94,7 +94,7 @@ def load_kept_pair(kind: str, operands: Sequence[str]) -> tuple[tuple[Any, Any],
 
 def growth(before: Survey, after: Survey) -> Sequence[ContainerGrowth]:
     """Return the containers whose size or bytes changed, the largest change first."""
-    from gdbmem.analysis.containers import growth as containers
+    from gdbmem.analysis.containers import growth as containers  # 3 ms
 
     return containers.growth(before, after)
 
@@ -113,7 +113,7 @@ def containers_holding(operands: Sequence[str], diff: Diff, query: Query) -> Seq
     run = places[0][0]
     if not isinstance(run, Run) or not is_of_one_run(operands):
         return []
-    from gdbmem.inspection.holdings import holdings
+    from gdbmem.inspection.holdings import holdings  # 3 ms
 
     if len(places) == 1:
         return holdings(run, asked_for(run.snapshots)[-2:], diff, query)

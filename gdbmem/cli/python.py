@@ -17,6 +17,7 @@ from gdbmem.api.python import (
     Target,
     encoded_traces,
     python_arenas,
+    python_copies,
     python_objects,
     python_traces,
     traces_profile,
@@ -30,8 +31,9 @@ from gdbmem.report.output import open_output
 from gdbmem.report.profiles.profile_json import profile_json
 from gdbmem.report.profiles.profile_text import print_sites
 from gdbmem.report.python.arenas_text import print_arenas
+from gdbmem.report.python.copies_text import print_copies
 from gdbmem.report.python.objects_text import print_growth, print_objects
-from gdbmem.report.python.python_json import arenas_json, growth_json, objects_json, read_objects
+from gdbmem.report.python.python_json import arenas_json, copies_json, growth_json, objects_json, read_objects
 
 if TYPE_CHECKING:
     import argparse
@@ -152,11 +154,6 @@ def _traces(target: Target, args: argparse.Namespace, stream: TextIO) -> None:
 
 
 def _copies(target: Target, args: argparse.Namespace, stream: TextIO) -> None:
-    from gdbmem.api.python import python_copies
-    from gdbmem.report.console import make_console
-    from gdbmem.report.python.copies_text import print_copies
-    from gdbmem.report.python.python_json import copies_json
-
     copies = python_copies(target)
     if args.json:
         stream.write(copies_json(copies))

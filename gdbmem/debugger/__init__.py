@@ -25,7 +25,7 @@ def install() -> None:
     register_functions()
     register_layout()
     gdb.events.stop.connect(note_stop)
-    if "GDBMEM_SESSION" in os.environ:  # launch.wire.ENVIRONMENT, which would import sockets
+    if "GDBMEM_SESSION" in os.environ:  # launch.protocol.ENVIRONMENT, which would import sockets
         from gdbmem.debugger.launched.launched import install_launched  # 70 ms
 
         install_launched()

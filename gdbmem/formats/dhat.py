@@ -36,7 +36,7 @@ _FRAME = re.compile(r"(?:(0x[0-9A-Fa-f]+): )?(?:(.*) \((?:in (.*)|(.*):(\d{1,9})
 
 def read_dhat(data: Data, source: str, metric: Optional[str]) -> StackProfile:
     """Read *data*; raises InputError where it is cut (JSON has no readable half) or of another mode."""
-    import json
+    import json  # 1 ms
 
     try:
         found = json.loads(bytes(data))

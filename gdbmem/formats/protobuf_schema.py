@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gdbmem.errors import MissingToolError
 
 if TYPE_CHECKING:
-    from google.protobuf.descriptor_pb2 import DescriptorProto
+    from google.protobuf.descriptor_pb2 import DescriptorProto  # 29 ms
 
 Field = tuple[str, int, str]  # its name, number, type ("*": repeated; a capital: another message)
 
@@ -16,7 +16,7 @@ Field = tuple[str, int, str]  # its name, number, type ("*": repeated; a capital
 def message_class(messages: Mapping[str, Sequence[Field]], root: str) -> Any:
     """Return the class of the message *root*. Raises MissingToolError where protobuf is not installed."""
     try:
-        from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+        from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # 29 ms
     except ImportError:
         raise MissingToolError(
             "protobufs (pprof's profiles, TensorFlow's memory dumps) need Python's protobuf package, which is not here",
@@ -32,7 +32,7 @@ def message_class(messages: Mapping[str, Sequence[Field]], root: str) -> Any:
 
 
 def _declare(message: DescriptorProto, fields: Sequence[Field]) -> None:
-    from google.protobuf.descriptor_pb2 import FieldDescriptorProto
+    from google.protobuf.descriptor_pb2 import FieldDescriptorProto  # 29 ms
 
     types = {
         "int32": FieldDescriptorProto.TYPE_INT32,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Optional
 from gdbmem.model.memory import Memory
 
 if TYPE_CHECKING:
-    import numpy as np
+    import numpy as np  # 110 ms
     from numpy.typing import NDArray
 
     Units = NDArray[np.int64]
@@ -89,7 +89,7 @@ class Trail:
 
     def first_of_other_size(self, memory: Memory, addresses: Any, sizes: Sequence[int]) -> Optional[int]:
         """Return the first of the chunks at *addresses*, sorted, that is of none of *sizes* (bytes)."""
-        import numpy as np
+        import numpy as np  # 110 ms
 
         units = [size // UNIT for size in sizes]
         for chunks in self.replay(memory):
