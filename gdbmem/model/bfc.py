@@ -285,7 +285,6 @@ NOTHING, FITS, EXTENDS, FAILS, UNDECIDED = "nothing", "fits", "extends", "fails"
 # Why it fails, in the order in which they are tried (`Decision.cause`).
 ALIGNMENT = "alignment"  # a chunk has the size, but not with the padding
 OTHER_END = "other-end"  # a chunk of the other end of the pool would do
-NOT_MERGED = "not-merged"  # freed chunks that wait for the device would make one
 OTHER_STREAM = "other-stream"  # free neighbours of different streams don't merge
 DEVICE = "device"  # the limit leaves room: it is the device that refuses
 IDLE_REGIONS = "idle-regions"  # enough, but in regions that don't merge, and that could be given back

@@ -24,7 +24,7 @@ _BIN_STRIDES = range(16, 129, 8)
 _REGION_STRIDES = (48, 40, 32)  # with a vector of handles; with an id and a pointer; with a pointer
 _CHUNK_STRIDES = range(56, 513, 8)
 _MOST_REGIONS = 1 << 20
-_MOST_SLOTS = 1 << 28
+MOST_BYTES = 1 << 31  # of a vector: more chunks than any pool has
 _LONGEST_NAME = 256
 NONE = (1 << 64) - 1  # a handle
 ABSL, NSYNC, PTHREAD = "absl", "nsync", "pthread"  # mutexes
@@ -210,7 +210,7 @@ def _is_vector(subject: _Object, offset: int) -> bool:
     begin, end, limit = subject.words[offset >> 3 : (offset >> 3) + 3]
     if begin == end == limit == 0:
         return True
-    return bool(begin) and begin % 8 == 0 and begin <= end <= limit and limit - begin <= _MOST_SLOTS * 64
+    return bool(begin) and begin % 8 == 0 and begin <= end <= limit and limit - begin <= MOST_BYTES
 
 
 def _limit(subject: _Object, chunks: int) -> Optional[tuple[int, int]]:

@@ -15,6 +15,7 @@ from typing import Optional
 from gdbmem.allocators.bfc.invariants import check_allocator, check_handles
 from gdbmem.allocators.bfc.layout import (
     ABSL,
+    MOST_BYTES,
     NONE,
     NSYNC,
     PTHREAD,
@@ -81,7 +82,7 @@ def capture(memory: Memory, address: int, layout: Layout) -> RawPool:
     data = memory.read(address, layout.size)
     begin, end = struct.unpack_from("<QQ", data, layout.regions)
     first, last = struct.unpack_from("<QQ", data, layout.chunks)
-    if not begin <= end <= begin + (1 << 32) or not first <= last <= first + (1 << 36):
+    if not begin <= end <= begin + MOST_BYTES or not first <= last <= first + MOST_BYTES:
         raise LayoutUnknown(address, "what was an allocator", "its vectors don't end behind their beginning")
     regions = _words(memory, begin, end - begin)
     slots = _words(memory, first, last - first)
