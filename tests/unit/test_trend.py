@@ -190,6 +190,7 @@ def test_files_runs_and_names_make_a_series(
     assert (found["kind"], len(found["snapshots"]), found["delta_bytes"]) == ("trend", count, 200)
     only, *others = found["paths"]
     assert {row["trend"] for row in others} <= {"unchanged"}
+    assert found["rest"]["course_bytes"] == [0] * count, "nothing is left over"
     assert (only["site"]["line"], only["trend"], len(only["course_bytes"])) == (1, "steady", count)
     assert found["answer"].endswith(
         "steadily at a.cpp:1 (leak), +200 B, about " + f"{200 // (count - 1)} B each time"

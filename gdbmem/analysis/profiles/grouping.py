@@ -334,7 +334,7 @@ class GroupedPaths:
             hidden_bytes=max(sum(origins.values()), elsewhere),
             error_bytes=round(variance**0.5),
             delta_blocks=None if self.blocks is None else sum(map(sums.blocks.__getitem__, groups)),
-            course=tuple(map(sum, zip(*courses))),
+            course=tuple(map(sum, zip(*courses))) or (0,) * len(self.course),
             is_relative=self.diff.is_relative,
         )
 
