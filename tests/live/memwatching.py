@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gdbmem.setup.gdb_python import loader_file
-from tests.live.user import packages
+from tests.live.user import SECONDS, packages
 
 SETTINGS = ("set pagination off", "set confirm off", "set debuginfod enabled off")
 
@@ -21,7 +21,12 @@ class Said(NamedTuple):
 
 
 def run_gdb(
-    program: Path, commands: Sequence[str], *, folder: Path, seconds: float = 60, is_installed: bool = True
+    program: Path,
+    commands: Sequence[str],
+    *,
+    folder: Path,
+    seconds: float = SECONDS,
+    is_installed: bool = True,
 ) -> Said:
     """Run *commands* in gdb on *program*, each as if typed: an error doesn't end the others.
 

@@ -18,7 +18,7 @@ from gdbmem.inspection.read_process import explain_core
 from tests.conftest import Program
 from tests.live.explaining import explain, heap_of, running
 from tests.live.test_explain_copy import figures as figures_of
-from tests.live.user import packages
+from tests.live.user import SECONDS, packages
 
 LOADER = Path(__file__).parents[2] / "gdbinit" / "gdbmem"
 SETTINGS = ("set debuginfod enabled off", "set confirm off", "set pagination off", f"source {LOADER}")
@@ -40,7 +40,7 @@ def gdb(
         cwd=tmp_path,
         env={**os.environ, "XDG_DATA_HOME": packages(), **(environment or {})},
         check=False,
-        timeout=100,
+        timeout=SECONDS,
     )
 
 
