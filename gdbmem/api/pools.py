@@ -8,6 +8,7 @@ from typing import Optional, Union
 
 from gdbmem.analysis.bfc.decision import Request, decide
 from gdbmem.analysis.bfc.explanation import with_advice
+from gdbmem.analysis.bfc.pool_diff import compare_pools
 from gdbmem.analysis.bfc.replay import WhatIf, replay
 from gdbmem.analysis.bfc.torch_pool import decide_torch
 from gdbmem.errors import UsageError
@@ -26,6 +27,7 @@ __all__ = [
     "WhatIf",
     "answer",
     "answer_failed",
+    "compare_pools",
     "read_pools",
     "replay",
 ]

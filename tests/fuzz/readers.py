@@ -17,11 +17,13 @@ from typing import Any, Callable
 
 from gdbmem.allocators.glibc import lockstep, walk
 from gdbmem.allocators.glibc.heap_tally import HeapTally
+from gdbmem.api.pools import answer_failed
 from gdbmem.errors import InputError
 from gdbmem.formats.addresses import parse_maps
 from gdbmem.formats.malloc_info import parse_malloc_info
 from gdbmem.formats.memcheck_answers import read_blocks, read_place, read_pointers
 from gdbmem.formats.opening import OpenOptions, open_profile
+from gdbmem.inspection.pool_files import read_pool_file
 from gdbmem.inspection.read_process import explain_core
 from gdbmem.linux.elf import read_image
 from gdbmem.linux.maps import parse_smaps
@@ -32,6 +34,8 @@ from gdbmem.linux.threads import parse_syscall
 from gdbmem.model.memory import BytesMemory
 from gdbmem.model.series import TREE, ProcessSample, SeriesFacts, SeriesLine
 from gdbmem.recipes.reader import parse_recipe
+from gdbmem.report.bfc.bfc_json import pools_json
+from gdbmem.report.bfc.pool_map import render_pools
 from gdbmem.report.containers.containers import read_survey
 from gdbmem.report.ledger.ledger_json import read_ledger
 from gdbmem.runs.run import DATABASE, Run
@@ -349,8 +353,20 @@ def _profiles() -> Iterable[Reader]:
     yield Reader("packed", _profile, _packed)
 
 
+def _pools(data: bytes) -> None:
+    for allocator in read_pool_file(str(_file("pools", data))).allocators:
+        allocator.check()
+        decision = answer_failed(allocator)
+        pools_json([allocator], [decision])
+        render_pools([allocator], [decision], "x.svg")
+
+
 READERS: Sequence[Reader] = (
     *_profiles(),
+    Reader("torch", _profile, _captured("bfc/torch-2.13-cpp.pickle")),
+    Reader("torch pools", _pools, _captured("bfc/torch-2.13-cpp.pickle")),
+    Reader("memory dump", _pools, _captured("bfc/tensorflow-2.21-first.pb", "bfc/tensorflow-2.21-second.pb")),
+    Reader("pool log", _pools, _captured("bfc/tensorflow-2.21.log", "bfc/onnxruntime-1.32.log")),
     Reader(
         "memcheck answers",
         _text(_answers),

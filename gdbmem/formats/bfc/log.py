@@ -17,8 +17,9 @@ from gdbmem.model.pool_log import PoolLog
 from gdbmem.text import plural, printable
 
 _MOST_DUMPS = 1000
+_ALLOCATORS = b"bfc_a"  # in the prefix of an allocator's line
 _LONGEST = 4096  # bytes of a line that are looked at
-# Words by which a line is looked at that has no prefix of an allocator's.
+# Words of the lines that are looked at.
 _WORDS = re.compile(
     rb"bfc_a(?:llocator|rena)\.cc|InUse at|Free  ?at|Chunk at|Next region of"
     rb"|ran out of memory|BFCAllocator dump|in-use chunks:|^ ?Allocator:"
@@ -36,13 +37,20 @@ def is_pool_log(data: Data) -> bool:
 def read_pool_log(data: Data, source: str) -> PoolLog:
     """Read all that *data* tells about pools; what is cut is read as far as it goes."""
     reader = _Reader(source)
-    at, number, size = 0, 0, len(data)
+    at, number, size = 0, 1, len(data)  # the line that begins at `at`
     while at < size:
-        end = data.find(b"\n", at)
+        start, end = at, data.find(b"\n", at)
         end = size if end < 0 else end
-        number += 1
-        reader.feed(number, data[at : min(end, at + _LONGEST)], is_cut=end == size)
-        at = end + 1
+        if data.find(_ALLOCATORS, at, end) < 0:  # the next line of any interest may be far
+            found = _WORDS.search(data, at)
+            if found is None:
+                break
+            start = data.rfind(b"\n", at, found.start()) + 1 or at
+            end = data.find(b"\n", found.start())
+            end = size if end < 0 else end
+            number += data[at:start].count(b"\n")
+        reader.feed(number, data[start : min(end, start + _LONGEST)], is_cut=end == size)
+        at, number = end + 1, number + 1
     return reader.finish()
 
 
@@ -61,8 +69,6 @@ class _Reader:
     def feed(self, number: int, line: bytes, *, is_cut: bool) -> None:
         """Take one line; of one that is cut by the end of the file no number is whole."""
         body, thread, is_allocators = log_lines.body_of(line)
-        if not is_allocators and _WORDS.search(line) is None:
-            return
         chunk = log_lines.CHUNK.match(body) if is_allocators else log_lines.CHUNK.search(body)
         if chunk is not None:
             if not is_cut:
@@ -145,6 +151,8 @@ class _Reader:
     # --- other lines
 
     def _other(self, number: int, body: bytes, thread: Optional[bytes], *, is_allocators: bool) -> None:
+        if b" Chunks of size " in body:  # sums of the chunks that were listed
+            return
         if self._arenas.feed(number, body) or self._refusals.feed(number, body):
             return
         for pattern, take in _TAKERS:

@@ -1,0 +1,162 @@
+"""A pool as a picture (SVG): regions as rows of chunks, and a refused request drawn to scale against the holes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from typing import Optional
+
+from gdbmem.analysis.bfc.explanation import headline
+from gdbmem.errors import UsageError
+from gdbmem.model.bfc import FREE, IN_USE, PENDING, Allocator, Decision, Region
+from gdbmem.text import plural, printable
+from gdbmem.units import format_size
+
+_WIDTH, _ROW, _GAP = 1000, 22, 22
+_MOST_REGIONS = 200  # of an allocator, the largest ones
+_FINEST = 0.5  # pixels: chunks that are smaller are drawn together
+_COLORS = {IN_USE: "#2f6fb7", FREE: "#4ca65b", PENDING: "#e0a13a"}
+_NAMES = {IN_USE: "in use", FREE: "free", PENDING: "freed, not yet usable"}
+_MIXED, _IN_THE_WAY, _REQUEST = "#7f9aa0", "#c0392b", "#8e44ad"
+_LONGEST_TITLE = 160
+
+
+def check_picture_name(name: str) -> None:
+    """Raise UsageError unless *name* ends in .svg or .html."""
+    if name.rpartition(".")[2].lower() not in ("svg", "html"):
+        raise UsageError(f"--map makes .svg and .html, not '{printable(name)}'", hint="--map pool.svg")
+
+
+def render_pools(allocators: Sequence[Allocator], decisions: Sequence[Optional[Decision]], name: str) -> str:
+    """Return the picture of *allocators*, as SVG or as a page with it, by how *name* ends."""
+    drawn = _draw(allocators, decisions)
+    if not name.lower().endswith(".html"):
+        return drawn
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Pools of memory</title>'
+        "<style>body{margin:1em;background:#fff}svg{width:100%;height:auto}</style></head>"
+        f"<body>{drawn}</body></html>\n"
+    )
+
+
+def _draw(allocators: Sequence[Allocator], decisions: Sequence[Optional[Decision]]) -> str:
+    parts: list[str] = []
+    top = _legend(parts)
+    of_each = [*decisions, *[None] * (len(allocators) - len(decisions))]
+    for allocator, decision in zip(allocators, of_each):
+        top = _allocator(allocator, decision, parts, top)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-10 0 {_WIDTH + 20} {top + 10}"'
+        f' font-family="sans-serif" font-size="12">{"".join(parts)}</svg>\n'
+    )
+
+
+def _legend(parts: list[str]) -> int:
+    entries = [
+        *((_COLORS[state], _NAMES[state]) for state in (IN_USE, FREE, PENDING)),
+        (_MIXED, "several small chunks"),
+        (_IN_THE_WAY, "in the way of the request"),
+        (_REQUEST, "the request"),
+    ]
+    x = 0
+    for color, name in entries:
+        parts.append(f'<rect x="{x}" y="8" width="10" height="10" fill="{color}"/>{_text(x + 15, 18, name)}')
+        x += 40 + 7 * len(name)
+    return 34
+
+
+def _allocator(allocator: Allocator, decision: Optional[Decision], parts: list[str], top: int) -> int:
+    name = printable(allocator.name) or "allocator without a name"
+    for number, line in enumerate(_broken(f"{name}: {headline(allocator, decision)}")):
+        parts.append(_text(0, top + 14 + 16 * number, line, weight="bold" if not number else "normal"))
+        last = top + 14 + 16 * number
+    top = last + 14
+    regions = sorted(allocator.regions, key=lambda region: -region.size_bytes)[:_MOST_REGIONS]
+    largest = max([region.size_bytes for region in regions], default=0)
+    if decision is not None:
+        largest = max(largest, decision.rounded_bytes)
+    if not largest:
+        return top + 10
+    scale = _WIDTH / largest
+    if decision is not None:
+        width = max(1.0, decision.rounded_bytes * scale)
+        label = f"the request of {format_size(decision.request_bytes)}"
+        parts.append(_rect(0, top, width, _REQUEST, label) + _text(4, top + 15, label, fill="#fff"))
+        top += _ROW + 8
+    in_the_way = frozenset(decision.obstacle.in_use if decision is not None and decision.obstacle else ())
+    for region in sorted(regions, key=lambda region: region.address):
+        parts.append(_text(0, top + 12, _caption(region), size=11))
+        top += 16
+        parts.extend(_chunks(allocator, region, scale, top, in_the_way))
+        top += _GAP + 6
+    left_out = len(allocator.regions) - len(regions)
+    if left_out:
+        parts.append(_text(0, top + 12, f"and {plural(left_out, 'smaller region')}"))
+        top += 18
+    return top + 14
+
+
+def _caption(region: Region) -> str:
+    label = f", {printable(region.label)}" if region.label else ""
+    return f"0x{region.address:x}, {format_size(region.size_bytes)}{label}"
+
+
+def _chunks(
+    allocator: Allocator, region: Region, scale: float, top: int, in_the_way: frozenset[int]
+) -> Iterator[str]:
+    """Yield the rectangles of *region*; neighbours that are too small to see are one."""
+    chunks = allocator.chunks
+    if not region.count:
+        yield _rect(0, top, region.size_bytes * scale, "#dddddd", "its chunks are not known")
+        return
+    held: list[int] = []
+    begin = at = 0.0
+    for index in region.indices:
+        width = chunks.size[index] * scale
+        if held and (width >= _FINEST or at - begin >= _FINEST or index in in_the_way):
+            yield _several(allocator, held, begin, at, top)
+            held, begin = [], at
+        at += width
+        if width >= _FINEST or index in in_the_way:
+            color = _IN_THE_WAY if index in in_the_way else _COLORS[chunks.state[index]]
+            yield _rect(begin, top, max(width, _FINEST), color, _title(allocator, index))
+            begin = at
+        else:
+            held.append(index)
+    if held:
+        yield _several(allocator, held, begin, at, top)
+
+
+def _several(allocator: Allocator, held: Sequence[int], begin: float, end: float, top: int) -> str:
+    states = {allocator.chunks.state[index] for index in held}
+    color = _COLORS[states.pop()] if len(states) == 1 else _MIXED
+    size = format_size(sum(allocator.chunks.size[index] for index in held))
+    return _rect(begin, top, max(end - begin, _FINEST), color, f"{plural(len(held), 'chunk')}, {size}")
+
+
+def _title(allocator: Allocator, index: int) -> str:
+    chunks = allocator.chunks
+    asked = chunks.requested_of(index)
+    parts = [f"0x{chunks.address[index]:x}", format_size(chunks.size[index]), _NAMES[chunks.state[index]]]
+    parts += [f"{format_size(asked)} asked for"] if asked is not None else []
+    parts += [printable(chunks.owner_of(index))[:_LONGEST_TITLE]] if chunks.owner_of(index) else []
+    return ", ".join(parts)
+
+
+def _rect(x: float, y: float, width: float, color: str, title: str) -> str:
+    line = ' stroke="#fff" stroke-width="0.5"' if width > 3 else ""
+    place = f'x="{x:.2f}" y="{y}" width="{width:.2f}" height="{_ROW}"'
+    return f'<rect {place} fill="{color}"{line}><title>{escape(title)}</title></rect>'
+
+
+def _text(
+    x: float, y: float, words: str, *, weight: str = "normal", fill: str = "#222", size: int = 12
+) -> str:
+    bold = ' font-weight="bold"' if weight == "bold" else ""
+    return f'<text x="{x}" y="{y}" fill="{fill}" font-size="{size}"{bold}>{escape(words)}</text>'
+
+
+def _broken(words: str) -> Sequence[str]:
+    import textwrap
+
+    return textwrap.wrap(words, 150) or [""]
