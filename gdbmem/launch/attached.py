@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import os
 import signal
 import subprocess
@@ -52,7 +53,7 @@ from gdbmem.runs.run import BINARIES, Run, SnapshotRecord, current_folder
 from gdbmem.setup.gdb_call import gdb_call
 from gdbmem.setup.gdb_packages import ensure_private_folder
 from gdbmem.setup.gdb_python import loader_file
-from gdbmem.symbols.sysroot import Sysroot, names_files_of_others, open_sysroot
+from gdbmem.symbols.sysroot import Sysroot, names_files_of_others, open_sysroot, opened_later
 from gdbmem.text import plural, printable
 
 _SNAPPING = ("massif", "memcheck", "helgrind")  # valgrind's tools that write the heap when they are asked
@@ -209,7 +210,10 @@ def open_attachment(
                     guard = Guard(
                         target.pid, side, supervisor.calls, run, is_stopped=target.facts.state == "T"
                     )
-                doorkeeper = opened.enter_context(Doorkeeper()) if sysroot is not None else None
+                doorkeeper = None
+                if sysroot is not None:
+                    keeper = Doorkeeper(sysroot.folder, functools.partial(opened_later, target.pid))
+                    doorkeeper = opened.enter_context(keeper)
                 attachment = Attachment(target, run, is_new, supervisor, guard, doorkeeper, told)
                 try:
                     yield attachment

@@ -16,6 +16,8 @@ import signal
 import socket
 import stat
 import time
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Callable, NoReturn, Optional
 
 from gdbmem.files import close_all_but
@@ -34,15 +36,18 @@ _SECONDS = 1.0  # to end after gdb
 class Doorkeeper:
     """Over one gdb. Use as a context manager around its whole life; it ends by itself after gdb."""
 
-    def __init__(self) -> None:
-        """Begin to wait for gdb; on a machine whose numbers aren't known do nothing."""
+    def __init__(self, folder: Path, missing: Callable[[str], Optional[int]]) -> None:
+        """Begin to wait for gdb; on a machine whose numbers aren't known do nothing.
+
+        *missing* is asked for a descriptor of what gdb doesn't find beneath *folder*, by its name there.
+        """
         self._child = 0
         if not open_requests.is_known():
             return
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._child = os.fork()
         if self._child == 0:
-            _keep(theirs)
+            _keep(theirs, _Files(os.fsencode(folder), missing))
         theirs.close()
 
     def __enter__(self) -> Doorkeeper:
@@ -70,7 +75,7 @@ class Doorkeeper:
             os.close(listener)
 
 
-def _keep(theirs: socket.socket) -> NoReturn:
+def _keep(theirs: socket.socket, files: _Files) -> NoReturn:
     """Answer gdb until it has ended; never return."""
     try:
         signal.set_wakeup_fd(-1)
@@ -85,12 +90,12 @@ def _keep(theirs: socket.socket) -> NoReturn:
         _, found, _, _ = socket.recv_fds(theirs, 1, 1)
         theirs.close()
         if found:
-            _serve(found[0])
+            _serve(found[0], files)
     finally:
         os._exit(0)
 
 
-def _serve(listener: int) -> None:
+def _serve(listener: int, files: _Files) -> None:
     waiting = select.poll()
     waiting.register(listener, select.POLLIN)
     while True:
@@ -99,16 +104,16 @@ def _serve(listener: int) -> None:
                 return  # of gdb and what it started nothing lives
             request = open_requests.next_request(listener)
             if request is not None:
-                _answer(listener, request)
+                _answer(listener, request, files)
 
 
-def _answer(listener: int, request: OpenRequest) -> None:
+def _answer(listener: int, request: OpenRequest, files: _Files) -> None:
     path = request.path
     if path in _DEVICES or (_KERNELS.fullmatch(path) and b".." not in path):
         open_requests.let_open(listener, request.number)
         return
     try:
-        descriptor = _opened(request)
+        descriptor = files.open(request)
     except OSError as error:
         open_requests.refuse(listener, request.number, error.errno or errno.EACCES)
         return
@@ -116,6 +121,26 @@ def _answer(listener: int, request: OpenRequest) -> None:
         open_requests.give(listener, request, descriptor)
     finally:
         os.close(descriptor)
+
+
+@dataclass(frozen=True)
+class _Files:
+    folder: bytes
+    missing: Callable[[str], Optional[int]]
+
+    def open(self, request: OpenRequest) -> int:
+        """Return a descriptor of what gdb asks for. Raises OSError."""
+        try:
+            return _opened(request)
+        except FileNotFoundError:
+            name = request.path[len(self.folder) :]
+            found = None
+            if request.path.startswith(self.folder + b"/") and b".." not in name:
+                found = self.missing(os.fsdecode(name))
+            if found is None:
+                raise
+            os.lseek(found, 0, os.SEEK_SET)  # whoever looked into it has left it elsewhere
+            return found
 
 
 def _opened(request: OpenRequest) -> int:

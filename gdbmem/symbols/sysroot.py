@@ -79,6 +79,22 @@ def open_sysroot(runtime: Path, pid: int, side: TargetSide) -> Iterator[Sysroot]
         yield Sysroot(folder, _copy(runtime, program, side), names)
 
 
+def opened_later(pid: int, name: str) -> Optional[int]:
+    """Return a descriptor of the library that process *pid* has loaded meanwhile and calls *name*; None without one."""
+    try:
+        with ProcMemory(pid) as memory:
+            called = [address for address, text in loaded_by(pid, memory) if os.fsdecode(text) == name]
+            if not called:
+                return None
+            mappings = parse_smaps(Path(f"/proc/{pid}/maps").read_bytes())
+            places = {m.name for m in mappings if any(m.start <= address < m.end for address in called)}
+            wanted = [image for image in images(memory, mappings) if image.name in places]
+        with TargetSide(pid) as side:
+            return next((one for one in (_opened(side, image) for image in wanted) if one is not None), None)
+    except (OSError, TargetError):
+        return None
+
+
 def names_files_of_others(pid: int) -> bool:
     """Return whether gdb would open, by a name that process *pid* gives, a file that others than root can change."""
     try:

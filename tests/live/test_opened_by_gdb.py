@@ -140,7 +140,7 @@ def test_no_fifo_that_a_strangers_process_names_keeps_gdb_waiting(
 
 def opened(*words: str) -> subprocess.CompletedProcess[str]:
     """Run *words* as gdb is run."""
-    with Doorkeeper() as doorkeeper:
+    with Doorkeeper(Path("/nothing"), lambda name: None) as doorkeeper:
         return subprocess.run(
             words, preexec_fn=doorkeeper.before_exec, capture_output=True, text=True, timeout=60, check=False, cwd="/"
         )  # fmt: skip

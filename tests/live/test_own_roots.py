@@ -145,6 +145,30 @@ def test_a_gdb_at_a_container_has_its_functions_and_variables(
         assert process.end() == 7
 
 
+@pytest.mark.parametrize("way", ["a user's", "a chroot", "podman's"])
+def test_a_gdb_at_a_container_has_the_symbols_of_what_is_loaded_later(
+    way: str, program: Program, scratch: Path, tmp_path: Path
+) -> None:
+    root = make_root(scratch / "root", program("loads_later", "-g"))
+    library = root / "app/liblater.so.1.0"
+    source = b"int later_value = 4711; int later_function(void) { return later_value; }"
+    subprocess.run(["gcc", "-g", "-shared", "-fPIC", "-xc", "-", "-o", library], input=source, check=True)
+    (root / "app/liblater.so").symlink_to(library.name)
+    with contained(way, root, "/app/liblater.so") as (outer, pid):
+        ready(outer)
+        assert outer.stdin is not None and outer.stdout is not None
+        with at_terminal([GDBMEM, "attach", str(pid)], tmp_path) as user:
+            user.prompt()
+            user.type("break loaded")
+            outer.stdin.write("x\n")
+            outer.stdin.flush()
+            assert "loaded" in user.type("continue")
+            assert "= 4711" in user.type("print later_value")
+            assert "later_function" in user.type("info line later_function")
+            user.quit()
+        assert outer.stdout.readline() == "loaded 4711\n"
+
+
 def mount_over(pid: int, what: str, *files: str) -> None:
     """Have process *pid* alone see *what* in place of each of *files*, by its own names."""
     code = (
