@@ -90,9 +90,9 @@ def _figures(recording: Recording, summary: SeriesSummary) -> Figures:
     _, values = thinned(recording.points(judged_line(recording), summary.metric))
     if not values:
         raise InputError(
-            f"{printable(recording.folder.name)} holds no reading: its program had ended before the first look",
+            f"{printable(recording.folder.name)} holds no sample: its program had ended before the first one",
             slug="no-series",
-            hint="look more often (--interval 10ms), or give it more to do",
+            hint="sample more often (--interval 10ms), or give it more to do",
         )
     threads = max((count for _, count in recording.points(0, "threads")), default=0.0)
     return figures_of(

@@ -293,7 +293,7 @@ def _single_section(
 
 
 def _kept_sections(run: Run) -> list[Section]:
-    """Return the last ledger and the last survey of containers, as a terminal shows them."""
+    """Return the last ledger and the last scan of containers, as a terminal shows them."""
     last = {record.kind: record for record in kept_records(run)}
     sections = []
     for kind, record in last.items():

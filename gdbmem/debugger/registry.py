@@ -24,7 +24,7 @@ Usage: COMMAND [--containers] [NAME]
 
 Prints one line: the heap's size, what changed since the last snapshot, and the source line that grew
 most. NAME is for massif-diff and massif-list; a name used again is NAME#2. Without NAME it is numbered.
-  --containers        survey the containers too (as memcontainers does): the diff then names those that
+  --containers        scan the containers too (as memcontainers does): the diff then names those that
                       hold what grew
 
 Example:
@@ -78,7 +78,7 @@ LIST = Declared(
 List the snapshots of this run: name, heap, where the program stood.
 Usage: COMMAND [--json] [-o FILE] [--force]
 
-Below them the ledgers that memexplain kept in it, and the surveys of memcontainers.
+Below them the ledgers that memexplain kept in it, and the scans of memcontainers.
 
 Example:
   (gdb) COMMAND
@@ -189,8 +189,8 @@ ones too, reached from the variables of all frames of all threads, globals, stat
 Behind a pointer to a base class stands what the object really is: services[*].(Cache).entries; in a
 std::variant or std::any what it holds now. Not looked into: what a std::function has captured.
 Containers of one path, as in states[*].arcs, are one row. Nothing runs in the process.
-  --save NAME         keep this survey under NAME
-  --since NAME        what has changed since the survey saved as NAME, in a file, or in another run (RUN:NAME)
+  --save NAME         keep this scan under NAME
+  --since NAME        what has changed since the scan saved as NAME, in a file, or in another run (RUN:NAME)
   --top N             list N rows (default 20)
   --everywhere        all vectors of the heap, also those that no variable leads to: found by their three
                       pointers alone, so without types; not under valgrind

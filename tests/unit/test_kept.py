@@ -72,5 +72,5 @@ def test_a_survey_is_read_back_as_it_was() -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"kind": "ledger"}', '{"kind": "containers"}', "1"])
 def test_what_is_no_survey_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="holds no survey of containers"):
+    with pytest.raises(InputError, match="holds no scan of containers"):
         read_survey(text, "file")

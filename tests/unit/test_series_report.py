@@ -387,7 +387,7 @@ def test_a_run_without_a_reading_is_not_compared_as_nought(
     assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "a holds no reading" in captured.err
+    assert "a holds no sample" in captured.err
 
 
 def test_several_runs_as_json_are_one_array(recording: Recording, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def add_kind_options(parser: argparse.ArgumentParser) -> None:
     """Add --ledger and --containers, which tell what of a name is meant."""
     group = parser.add_mutually_exclusive_group()
-    for kind, what in ((LEDGER, "ledger"), (CONTAINERS, "survey of containers")):
+    for kind, what in ((LEDGER, "ledger"), (CONTAINERS, "scan of containers")):
         group.add_argument(
             f"--{kind}", dest="kind", action="store_const", const=kind, default="",
             help=f"the {what} of that name (default where there is no snapshot of it)",

@@ -248,7 +248,7 @@ def _symtabs() -> Iterator[gdb.Symtab]:
     # A quote would end the name in the command below.
     sources = [file for file in dict.fromkeys(files) if file.endswith(_SOURCES) and "'" not in file]
     if len(sources) > _MOST_FILES:
-        warn(f"only the global variables of the first {_MOST_FILES:,} source files were looked at")
+        warn(f"only the global variables of the first {_MOST_FILES:,} source files were read")
     for file in sources[:_MOST_FILES]:
         try:
             # `info line`, for from gdb 16 on no breakpoint, and so no decode_line(), takes a line without code.

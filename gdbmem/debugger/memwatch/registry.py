@@ -138,7 +138,7 @@ LIMIT = Declared(
 Let the program run until its resident set passes a size; stop in the thread that grew it.
 Usage: COMMAND [--source SOURCE] +SIZE|SIZE
 
-+SIZE is counted from here. It is looked at every millisecond; how far the program got beyond is said.
++SIZE is counted from here. The program is sampled every millisecond; how far the program got beyond is said.
 
 Example:
   (gdb) COMMAND +100MiB

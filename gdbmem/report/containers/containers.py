@@ -101,7 +101,7 @@ def read_survey(text: str, name: str) -> Survey:
         return Survey(containers, notices, document.get("live_heap_bytes"), unread, unsound)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
-            f"{printable(name)} holds no survey of containers that this gdbmem can read",
+            f"{printable(name)} holds no scan of containers that this gdbmem can read",
             slug="bad-survey",
             hint="memcontainers --save NAME keeps one",
         ) from error

@@ -99,5 +99,5 @@ class LimitCommand(Driving):
         thread = f"thread {gdb.selected_thread().num}" if gdb.selected_thread() is not None else "a thread"
         say(
             f"The resident set passed {format_size(limit)} in {thread}, {own_place() or 'somewhere'}; "
-            f"it was stopped {format_size(over)} above (looked at every millisecond)."
+            f"it was stopped {format_size(over)} above (sampled every millisecond)."
         )
