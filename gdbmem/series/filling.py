@@ -74,7 +74,9 @@ def _by_cgroup(read: Sequence[_Point], held: Sequence[_Point]) -> list[_Point]:
         begin, first = offsets[place - 1]
         end, last = offsets[min(place, len(offsets) - 1)]
         part = (t - begin) / (end - begin) if end > begin else 0.0
-        points.append((t, size + first + (last - first) * part))
+        total = size + first + (last - first) * part
+        if total > 0:  # else the processes changed while they were read: nobody knows how much it was
+            points.append((t, total))
     return sorted(points)
 
 

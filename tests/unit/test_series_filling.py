@@ -59,6 +59,21 @@ def test_shared_pages_that_are_touched_again_make_no_growth(tmp_path: Path) -> N
     assert summarize(recording).verdict.kind == "inconclusive"
 
 
+def test_a_family_that_fell_while_it_was_read_makes_no_total_below_nothing(tmp_path: Path) -> None:
+    # PSS was read at 2.0 after most of what the cgroup still counted had gone.
+    writer = SeriesWriter(tmp_path, SeriesFacts("x", 0.2, 1.7e9, "boot", 0.0))
+    lines = [SeriesLine(number, number, number, "x", "x", 0, 0.0) for number in (1, 2)]
+    held = [54, 54, 54, 54, 54, 54, 54, 54, 54, 54, 33, 16, 6, 6]
+    for number, family in enumerate(held):
+        pss = {0: 54.6, 9: 54.6, 10: 6.9, 13: 6.9}.get(number)
+        tree = ProcessSample(family_bytes=family * MIB, pss_bytes=None if pss is None else round(pss * MIB))
+        writer.append(0.2 * number, [(TREE, tree)], lines if not number else [])
+    writer.close()
+    points = total_points(Recording(tmp_path)).points
+    assert min(value for _, value in points) >= 0
+    assert len(points) < len(held), "what nobody knows is left out"
+
+
 def test_between_two_reads_with_a_death_nothing_is_filled(tmp_path: Path) -> None:
     recording = record(tmp_path, lambda t: SHARED, pss=lambda t: SHARED, lives=2.5)
     times = [t for t, _ in total_points(recording)[0]]

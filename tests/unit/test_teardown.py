@@ -20,6 +20,12 @@ def test_a_flat_program_that_is_seen_being_torn_down_is_no_step(end: list[float]
     assert verdict.kind == "plateau", verdict.evidence
 
 
+def test_so_is_one_on_a_machine_so_busy_that_it_takes_a_tenth_of_the_time() -> None:
+    level = [(0.2 * number, 50.0 * MIB) for number in range(90)]
+    end = [46.9, 38.2, 6.9, 6.9, 6.9, 6.9, 6.8]
+    assert without_teardown([*level, *((18 + 0.2 * n, value * MIB) for n, value in enumerate(end))]) == level
+
+
 def test_memory_given_back_a_while_before_the_end_is_kept_as_what_it_is() -> None:
     points = [*LEVEL, *((12 + 0.2 * number, 20.0 * MIB) for number in range(20))]
     assert without_teardown(points) == points
