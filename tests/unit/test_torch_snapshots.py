@@ -231,6 +231,31 @@ def test_changed_bytes_are_read_or_refused_by_one_sentence() -> None:
             assert "\n" not in error.sentence
 
 
+def test_a_key_that_a_block_has_twice_is_read_as_the_last_of_both() -> None:
+    keys = [
+        b"address",
+        b"size",
+        b"requested_size",
+        b"state",
+        b"frames",
+        b"inactive",
+        b"total_size",
+        b"blocks",
+        b"device",
+    ]
+    texts = b"".join(b"\x8c" + bytes([len(key)]) + key + b"\x94" for key in keys)  # memoized as 0 to 8
+    none = b"]\x94"  # as 9
+
+    def block(address: int) -> bytes:
+        return b"}\x94(h\0" + b"M" + address.to_bytes(2, "little") + b"h\1K\1h\1K\x10h\2K\0h\3h\5h\4h\x09u"
+
+    blocks = b"](" + b"".join(block(4096 + 16 * n) for n in range(3)) + b"e"
+    segment = b"}(h\0M\0\x10h\x06K\x30h\x08K\0h\x07" + blocks + b"u"
+    # The texts are the items of a list that nobody reads.
+    data = b"\x80\x04}(X\x01\0\0\0x](" + texts + none + b"eX\x08\0\0\0segments](" + segment + b"eu."
+    assert list(read_torch_snapshot(data, "x").allocators[0].chunks.size) == [16, 16, 16]
+
+
 def test_stacks_without_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_rows, "_MOST_FRAMES", 100)
     with pytest.raises(InputError) as refused:

@@ -120,6 +120,8 @@ class _Shape:
         self, tokens: Sequence[tuple[str, bytes]], key: str, wanted: Collection[str], fixed: Collection[str]
     ) -> int:
         """Add the key and the value that *tokens* begin with; return of how many they are, 0 for none of this kind."""
+        if key in self.groups:  # twice in one dictionary: no pickler writes that
+            return 0
         kinds = [kind for kind, _ in tokens]
         memo = b""
         if kinds[1:4] == ["atom", "atom", "pair"]:
