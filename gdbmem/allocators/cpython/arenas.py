@@ -6,7 +6,6 @@ struct arena_object), and each is believed only where the pools of its arena nam
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +30,6 @@ _HEADER = struct.Struct(
 _COUNTS_AT = 16  # of nfreepools and ntotalpools in an entry
 _PIECE = 1 << 24
 _SMALLEST_PAGE = 1 << 12
-_COUNTS = re.compile(rb"(?s)[\x00-\x40]\0\0\0[\x3f\x40]\0\0\0")
 
 
 @dataclass(frozen=True)
@@ -184,10 +182,20 @@ def _count_places(data: bytes) -> Iterable[int]:
     try:
         np = import_numpy()
     except ImportError:
-        return (match.start() for match in _COUNTS.finditer(data) if match.start() % 8 == 0)
+        return _count_places_without_numpy(data)
     words = np.frombuffer(data[: len(data) // 8 * 8], np.uint32)
     total = words[1::2]
     return (np.flatnonzero((total == POOLS_OF_ARENA[0]) | (total == POOLS_OF_ARENA[1])) * 8).tolist()  # type: ignore[no-any-return]
+
+
+def _count_places_without_numpy(data: bytes) -> Iterator[int]:
+    for total in POOLS_OF_ARENA:
+        word = total.to_bytes(4, "little")
+        at = data.find(word)
+        while at >= 0:
+            if at % 8 == 4:
+                yield at - 4
+            at = data.find(word, at + 1)
 
 
 def _is_plausible(entry: tuple[int, ...]) -> bool:
