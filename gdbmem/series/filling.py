@@ -40,12 +40,14 @@ class Filled(NamedTuple):
 def total_points(recording: Recording) -> Filled:
     """Return the times and sizes of the tree's total."""
     read = list(recording.points(TREE, recording.total_metric))
-    if recording.total_metric != "pss_bytes" or len(read) < 2:
+    if recording.total_metric != "pss_bytes":
         return Filled(read)
     held = list(recording.points(TREE, "family_bytes"))
     if len(held) > len(read):
         points = _by_cgroup(read, held)
         return Filled(points, by_cgroup=len(points) - len(read))
+    if len(read) < 2:
+        return Filled(read)
     looks = _looks(recording)
     counts_faults = any(faults is not None for _, sizes in looks[-50:] for _, faults in sizes.values())
     if len(looks) > _MOST_LOOKS or (len(read) >= _ENOUGH and not counts_faults):
