@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional
 
+from gdbmem.api.pools import Request, WhatIf, answer, answer_failed, replay
 from gdbmem.arguments import ArgumentParser, value
 from gdbmem.errors import UsageError
+from gdbmem.report.bfc.bfc_text import PoolView
 from gdbmem.text import printable
 from gdbmem.units import parse_size
 
 if TYPE_CHECKING:
     import argparse
 
-    from gdbmem.api.pools import Allocator, Decision, Request
-    from gdbmem.report.bfc.bfc_text import PoolView
+    from gdbmem.api.pools import Allocator, Decision
 
 
 def add_pool_options(parser: ArgumentParser) -> None:
@@ -41,8 +42,6 @@ def add_pool_options(parser: ArgumentParser) -> None:
 
 def asked(args: argparse.Namespace) -> Optional[Request]:
     """Return the request of the options; None where there is none."""
-    from gdbmem.api.pools import Request
-
     if args.align is not None and (args.align < 1 or args.align & (args.align - 1)):
         raise UsageError("--align takes a power of two", hint="as in --align 4096")
     if args.request is None:
@@ -56,8 +55,6 @@ def asked(args: argparse.Namespace) -> Optional[Request]:
 
 def chosen(allocators: Sequence[Allocator], args: argparse.Namespace) -> list[Allocator]:
     """Return the allocators that are asked for, under the settings that are to be tried."""
-    from gdbmem.api.pools import WhatIf, replay
-
     found = [one for one in allocators if not args.allocator or args.allocator in one.name]
     if not found and args.allocator:
         names = ", ".join(printable(one.name) for one in allocators)
@@ -72,14 +69,10 @@ def chosen(allocators: Sequence[Allocator], args: argparse.Namespace) -> list[Al
 
 def answers(allocators: Sequence[Allocator], request: Optional[Request]) -> list[Optional[Decision]]:
     """Return what each would do with *request*, or why the one that it tells of failed."""
-    from gdbmem.api.pools import answer, answer_failed
-
     return [answer_failed(one) if request is None else answer(one, request) for one in allocators]
 
 
 def view(args: argparse.Namespace) -> PoolView:
-    from gdbmem.report.bfc.bfc_text import PoolView
-
     listed = args.chunks or any(one is not None for one in (args.state, args.min, args.owner, args.top))
     return PoolView(
         chunks=listed,

@@ -6,9 +6,18 @@ from typing import TYPE_CHECKING
 
 import gdb
 
+from gdbmem.api.pool_questions import add_pool_options, answers, asked, chosen, view
+from gdbmem.arguments import add_output_options
 from gdbmem.debugger.command import Command
+from gdbmem.debugger.ledger.here import core_path, local_pid
 from gdbmem.debugger.target import CORE, NATIVE, GdbMemory, target_kind
+from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import TargetError, UsageError
+from gdbmem.inspection.pools import read_core_pools, read_held_pools, read_pool_at
+from gdbmem.report.bfc.bfc_json import pools_json
+from gdbmem.report.bfc.bfc_text import print_pools
+from gdbmem.report.notices import print_notices
+from gdbmem.report.output import open_output
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
@@ -22,21 +31,11 @@ class PoolsCommand(Command):
     """Find, read, answer."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        from gdbmem.api.pool_questions import add_pool_options
-        from gdbmem.arguments import add_output_options
-
         parser.add_argument("expression", metavar="EXPR", nargs="?", help="an allocator, or a pointer to one")
         add_pool_options(parser)
         add_output_options(parser)
 
     def run(self, args: argparse.Namespace) -> None:
-        from gdbmem.api.pool_questions import answers, asked, chosen, view
-        from gdbmem.debugger.terminal import console_on
-        from gdbmem.report.bfc.bfc_json import pools_json
-        from gdbmem.report.bfc.bfc_text import print_pools
-        from gdbmem.report.notices import print_notices
-        from gdbmem.report.output import open_output
-
         request = asked(args)
         with open_output(args.output, force=args.force) as stream:
             pools = _pool_at(args.expression) if args.expression else _pools_here()
@@ -52,9 +51,6 @@ class PoolsCommand(Command):
 
 def _pools_here() -> Pools:
     """Return all allocators of the process or core. Raises TargetError where there is none."""
-    from gdbmem.debugger.ledger.here import core_path, local_pid
-    from gdbmem.inspection.pools import read_core_pools, read_held_pools
-
     core = core_path()
     if core is not None:
         return read_core_pools(core)
@@ -69,8 +65,6 @@ def _pools_here() -> Pools:
 
 def _pool_at(expression: str) -> Pools:
     """Return the allocator that *expression* is, or points to."""
-    from gdbmem.inspection.pools import read_pool_at
-
     try:
         value = gdb.parse_and_eval(expression)
         if value.type.strip_typedefs().code in (gdb.TYPE_CODE_PTR, gdb.TYPE_CODE_REF):

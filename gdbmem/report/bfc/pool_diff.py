@@ -10,6 +10,7 @@ from gdbmem.analysis.bfc.explanation import pool_sentence
 from gdbmem.errors import Notice
 from gdbmem.model.bfc import Allocator
 from gdbmem.model.pool_diff import PoolChange, PoolDiff
+from gdbmem.report import drawing
 from gdbmem.report.console import print_sentence, print_table
 from gdbmem.report.document import Document, head, to_json
 from gdbmem.report.notices import print_notices
@@ -58,11 +59,9 @@ def print_pool_diffs(
 
 
 def _print_changes(title: str, changes: Sequence[PoolChange], console: Console, top: int) -> None:
-    from gdbmem.report.drawing import Table
-
     if not changes:
         return
-    table = Table(box=None, pad_edge=False)
+    table = drawing.Table(box=None, pad_edge=False)
     for heading in ("change", "before", "after"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column(title, overflow="fold")

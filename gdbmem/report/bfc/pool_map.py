@@ -157,6 +157,6 @@ def _text(
 
 
 def _broken(words: str) -> Sequence[str]:
-    import textwrap
+    import textwrap  # 1 ms
 
     return textwrap.wrap(words, 150) or [""]
