@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import hashlib
+import multiprocessing
 import os
 import sys
 import time
@@ -46,7 +47,7 @@ def main() -> int:
     begun = time.monotonic()
     totals = {}
     one = partial(_guided if args.guided else _one, count=each, seed=args.seed, seconds=args.seconds)
-    with ProcessPoolExecutor(args.jobs) as pool:
+    with ProcessPoolExecutor(args.jobs, multiprocessing.get_context("fork")) as pool:
         for name, total in zip(wanted, pool.map(one, wanted)):
             totals[name] = total
             print(f"{name:20} {total.tried:10,} in {total.seconds:6.1f} s{total.reached}", flush=True)

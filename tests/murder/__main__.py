@@ -21,13 +21,15 @@ from tests.zoo.__main__ import home_of_nobody
 from tests.zoo.building import CannotRunHereError
 from tests.zoo.table import versions
 
+_FORK = multiprocessing.get_context("fork")  # Python 3.14's own way does not find what __main__ has
+
 
 def main() -> int:
     args = _arguments()
     begun = time.monotonic()
     outcomes = []
     seeds = args.seeds or range(args.first, args.first + args.rounds)
-    with home_of_nobody(), _load(args.load), ProcessPoolExecutor(args.jobs) as pool:
+    with home_of_nobody(), _load(args.load), ProcessPoolExecutor(args.jobs, _FORK) as pool:
         for future in as_completed([pool.submit(_round, seed, args.scene, args.victim) for seed in seeds]):
             seed, found = future.result()
             if isinstance(found, str):
@@ -118,7 +120,7 @@ def _arguments() -> argparse.Namespace:
 
 class _load:  # noqa: N801  (a context manager)
     def __init__(self, count: int) -> None:
-        self._busy = [multiprocessing.Process(target=_compute, daemon=True) for _ in range(count)]
+        self._busy = [_FORK.Process(target=_compute, daemon=True) for _ in range(count)]
 
     def __enter__(self) -> None:
         for process in self._busy:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import multiprocessing
 import os
 import signal
 import sys
@@ -40,7 +41,7 @@ def main() -> int:
     commands = [c.name for c in COMMANDS if _wanted(c.name, args.command) and _wanted(c.kind, args.kind)]
     begun = time.monotonic()
     cells: list[Cell] = []
-    with home_of_nobody(), ProcessPoolExecutor(args.jobs) as pool:
+    with home_of_nobody(), ProcessPoolExecutor(args.jobs, multiprocessing.get_context("fork")) as pool:
         for future in as_completed([pool.submit(run_animal, name, commands) for name in animals]):
             for cell in future.result():
                 cells.append(cell)
