@@ -123,30 +123,6 @@ CONTEXT = _line(
 TORCH = _line(
     rb"(?s).*?(?:CUDA|HIP) out of memory\. Tried to allocate (?P<asked>" + _SIZE + rb")(?P<rest>[^\r\n]*)"
 )
-TORCH_OLD = _line(
-    rb".*?\(GPU (?P<device>[0-9]+); (?P<total>"
-    + _SIZE
-    + rb") total capacity; (?P<allocated>"
-    + _SIZE
-    + rb") already allocated; (?P<free>"
-    + _SIZE
-    + rb") free; (?P<reserved>"
-    + _SIZE
-    + rb") (?:reserved in total|cached)"
-)
-TORCH_NEW = _line(
-    rb".*?GPU (?P<device>[0-9]+) has a total capacit(?:y|ty) of (?P<total>"
-    + _SIZE
-    + rb") of which (?P<free>"
-    + _SIZE
-    + rb") is free\.(?:.*?this process has (?P<process>"
-    + _SIZE
-    + rb") memory in use)?.*?Of the allocated memory (?P<allocated>"
-    + _SIZE
-    + rb") is allocated by PyTorch.*?(?P<unused>"
-    + _SIZE
-    + rb") is reserved by PyTorch but unallocated"
-)
 
 
 def body_of(line: bytes) -> tuple[bytes, Optional[bytes], bool]:
