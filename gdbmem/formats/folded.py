@@ -21,7 +21,7 @@ from gdbmem.formats.stacks import (
     choose_metric,
     total_of,
 )
-from gdbmem.model.calltree import NO_LINE, Frame, Frames
+from gdbmem.model.calltree import NO_LINE, Frame, Frames, line_column
 from gdbmem.text import printable
 
 TRUNCATED = "profile-truncated"
@@ -87,7 +87,7 @@ def _frames(texts: list[str]) -> Frames:
     lines, objects = array("q", [NO_LINE]) * count, files[:]
     for at in [at for at, text in enumerate(texts) if text.endswith(")")]:
         functions[at], files[at], line, objects[at], _ = _frame(texts[at])
-        lines[at] = NO_LINE if line is None else line
+        lines[at] = line_column(line)
     return Frames(functions, files, lines, objects, bytes(count), distinct=True)
 
 

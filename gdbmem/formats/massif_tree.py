@@ -13,7 +13,7 @@ from operator import eq, itemgetter, sub
 from typing import NamedTuple, Optional, Union
 
 from gdbmem.errors import InputError
-from gdbmem.model.calltree import NO_LINE, PRUNED, ROOT, CallTree, Frame, Frames
+from gdbmem.model.calltree import NO_LINE, PRUNED, ROOT, CallTree, Frame, Frames, line_column
 from gdbmem.text import printable
 
 Data = Union[bytes, mmap.mmap]
@@ -98,7 +98,7 @@ class NodeTexts(dict[bytes, int]):
                 function, file, line, place, _ = entry.frame
                 self._functions.append(function)
                 self._files.append(file)
-                self._lines.append(NO_LINE if line is None else line)
+                self._lines.append(line_column(line))
                 self._objects.append(place)
         self.frame.append(number)
         self.address.append(entry.address)

@@ -10,6 +10,7 @@ from typing import NamedTuple, Optional, Union, overload
 ROOT = -1  # frame number of node 0, which stands for the whole heap
 PRUNED = -2  # frame number of a node in which the tool merged paths too small to list
 NO_LINE = -1  # in a column of lines
+_LAST_LINE = (1 << 63) - 1  # a damaged file may name a later one: that is unknown
 SIZE_CLASS = "size class"  # the object of a frame whose line is the largest size of a block, in bytes
 
 
@@ -44,6 +45,11 @@ class Frame(NamedTuple):
         return self.file is None and (self.function is None or self.function.startswith("0x"))
 
 
+def line_column(line: Optional[int]) -> int:
+    """Return *line* as a column of lines has it."""
+    return NO_LINE if line is None or line > _LAST_LINE else line
+
+
 class Frames(Sequence[Frame]):
     """Frames as columns: a file may name hundreds of thousands, of which a few are ever looked at."""
 
@@ -69,7 +75,7 @@ class Frames(Sequence[Frame]):
             return frames
         columns = tuple(zip(*frames)) or ((), (), (), (), ())
         functions, files, lines, objects, inlined = columns
-        numbers = array("q", [NO_LINE if line is None else line for line in lines])
+        numbers = array("q", map(line_column, lines))
         return cls(functions, files, numbers, objects, bytes(inlined))
 
     def __len__(self) -> int:

@@ -323,7 +323,7 @@ def deep(name: str) -> bytes:
 
 # One blank a frame makes such a stack 50 MB; valgrind keeps 500 frames at the most.
 _LIMITED = ("massif", "xtree")
-_ELSEWHERE = ("pprof", "memray")
+_ELSEWHERE = ("pprof", "memray", "torch")
 
 
 @pytest.mark.slow
