@@ -164,14 +164,5 @@ def _made_of_columns(cls: type[Frames], frames: object) -> Frames:
     return frames if isinstance(frames, Frames) else Frames((), (), (), (), b"")
 
 
-def test_a_line_that_no_file_has_is_unknown(tmp_path: Path) -> None:
+def test_a_line_that_no_file_has_is_unknown() -> None:
     assert list(Frames.of([Frame("f", "a.c", 1 << 70)])) == [Frame("f", "a.c", None)]
-    huge = tmp_path / "massif.out.1"
-    huge.write_text(
-        "desc: a\ncmd: a\ntime_unit: i\n#-----------\nsnapshot=0\n#-----------\ntime=0\nmem_heap_B=7\n"
-        "mem_heap_extra_B=0\nmem_stacks_B=0\nheap_tree=peak\nn1: 7 (heap allocation functions) malloc/new/new[], "
-        f"--alloc-fns, etc.\n n0: 7 0x1: f (a.c:{1 << 70})\n"
-    )
-    tree = open_profile(huge).tree(0)
-    assert tree is not None
-    assert tree.frame_of(1) == Frame("f", "a.c", None)
