@@ -1,4 +1,4 @@
-"""What became of Python's objects between two moments, by type."""
+"""The changes of Python's objects between two moments, by type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tracemalloc has recorded in a process or a core, read without running anything there."""
+"""The records of tracemalloc in a process or a core, read without running anything there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What forked workers have copied of a Python process's memory, by the types of the objects on those pages."""
+"""Pages that forked workers have copied of a Python process's memory, by the types of the objects on those pages."""
 
 from __future__ import annotations
 

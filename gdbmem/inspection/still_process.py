@@ -79,7 +79,7 @@ class Moment:
 
 
 class Question(Protocol[Told]):
-    """What is asked of a process that stands still."""
+    """A question to a process that stands still."""
 
     def of_process(self, memory: Memory, threads: Sequence[HeldThread]) -> Told:
         """Answer from the process itself, which waits meanwhile; *memory* may raise HeldTooLong."""

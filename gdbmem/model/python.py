@@ -118,7 +118,7 @@ class CopiedType:
 
 @dataclass(frozen=True)
 class PythonCopies:
-    """What forked workers have copied of their parent's memory."""
+    """Pages that forked workers have copied of their parent's memory."""
 
     program: str
     pid: int

@@ -1,4 +1,4 @@
-"""What tracemalloc has recorded, read from its own tables: CPython 3.9 to 3.14, with or without symbols.
+"""The records of tracemalloc, read from its own tables: CPython 3.9 to 3.14, with or without symbols.
 
 A table is known by its shape (Include/internal/pycore_hashtable.h, _Py_hashtable_t) and by functions of the interpreter
 where it has pointers to functions; one of traces by what its entries lead to (Modules/_tracemalloc.c, trace_t).

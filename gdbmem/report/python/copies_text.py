@@ -1,4 +1,4 @@
-"""What forked workers have copied of a Python process's memory, as text."""
+"""Pages that forked workers have copied of a Python process's memory, as text."""
 
 from __future__ import annotations
 
