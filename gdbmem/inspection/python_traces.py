@@ -30,10 +30,14 @@ class TracedProcess:
 
     @property
     def untraced_bytes(self) -> Optional[int]:
-        """Return what is resident and neither traced nor tracemalloc's own; None where that is not known."""
+        """Return what is resident and neither traced nor tracemalloc's own; None where that is not known.
+
+        Traced blocks that are not resident (swapped out, never touched) may be more than all that is.
+        """
         if self.rss_bytes is None:
             return None
-        return max(self.rss_bytes - self.traces.bytes - self.traces.own_bytes, 0)
+        untraced = self.rss_bytes - self.traces.bytes - self.traces.own_bytes
+        return untraced if untraced >= 0 else None
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ import pytest
 from gdbmem.allocators.cpython.arenas import PythonArenas, find_arenas
 from gdbmem.allocators.cpython.blocks import Unsure, live_blocks
 from gdbmem.allocators.cpython.strings import read_str
+from gdbmem.allocators.cpython.traces import Traceback, Traces
+from gdbmem.inspection.python_traces import TracedProcess
 from gdbmem.linux.maps import Mapping
 from gdbmem.model.memory import BytesMemory
 
@@ -108,3 +110,9 @@ def test_text_is_read_wherever_a_version_has_it(at: int, text: str, kind: int) -
 def test_a_str_whose_length_is_nonsense_is_no_text() -> None:
     data = struct.pack("<QQqqI", 1, 0x1000, 1 << 60, 0, 4).ljust(400, b"\0")
     assert read_str(BytesMemory([(0x5000, data)]), 0x5000) == ""
+
+
+def test_untraced_memory_is_unknown_not_zero_where_traced_blocks_are_not_resident() -> None:
+    traces = Traces([Traceback([], 5000, 1)], tables=1, own_bytes=100)
+    assert TracedProcess("python3", 7, traces, 4096).untraced_bytes is None
+    assert TracedProcess("python3", 7, traces, 8192).untraced_bytes == 8192 - 5100
