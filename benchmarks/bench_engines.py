@@ -20,7 +20,7 @@ from benchmarks.racing import Pair, Row
 from gdbmem.engines.engine import NativeOptions, native_engine, options_of, table, valgrind_engine
 from gdbmem.errors import MissingToolError
 from gdbmem.launch.native import find_library
-from gdbmem.launch.valgrind import history_pattern
+from gdbmem.launch.valgrind.valgrind import history_pattern
 
 TITLE = "What an engine costs a program: processor time under it, and as it is"
 ROOT = Path(__file__).parents[1]

@@ -7,12 +7,11 @@ that only allocates.
 
 from __future__ import annotations
 
-import dataclasses
 import subprocess
 import tempfile
 from collections.abc import Sequence
 from ctypes.util import find_library
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.racing import Row, seconds_of
@@ -77,7 +76,7 @@ def _rows(decoder: Decoder, folder: Path) -> Sequence[Row]:
 
 def _seconds(engine: str, program: Path, words: Sequence[str]) -> float:
     """Return how long the whole recipe takes with *engine*, gdb's start and all snapshots in it."""
-    recipe = dataclasses.replace(load_recipe(SOURCE / "leak.yaml"), engine=engine, expectations=())
+    recipe = replace(load_recipe(SOURCE / "leak.yaml"), engine=engine, expectations=())
     with tempfile.TemporaryDirectory() as name:
         job = Job(
             program=find_program(str(program)),

@@ -20,11 +20,11 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.racing import Pair, Row, race_pair, seconds_of
-from gdbmem.allocators.glibc import lockstep, walk
 from gdbmem.allocators.glibc.heap import Walker
-from gdbmem.allocators.glibc.heap_tally import ENDED, Cached, HeapTally
+from gdbmem.allocators.glibc.walking import lockstep, walk
+from gdbmem.allocators.glibc.walking.heap_tally import ENDED, Cached, HeapTally
 from gdbmem.inspection.live_process import explain_process
-from gdbmem.linux.process_memory import ProcMemory
+from gdbmem.linux.memory.process_memory import ProcMemory
 
 TITLE = "explain: walking heaps, and the pause of --fork"
 ROOT = Path(__file__).parents[1]

@@ -16,7 +16,7 @@ from typing import Optional
 from benchmarks.massif_files import write_wide
 from benchmarks.profile_files import build_program, gperftools_pair, heaptrack_file, jemalloc_file, xtree_file
 from benchmarks.racing import Action, Row, race_pair
-from gdbmem.linux.processes import descendants, parents
+from gdbmem.linux.process.processes import descendants, parents
 
 TITLE = "Reading profiles of other tools"
 STACKS, STACKS_OF_JEMALLOC, STACKS_OF_XTREE = 2_400, 12_000, 600

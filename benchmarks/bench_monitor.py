@@ -17,8 +17,8 @@ from pathlib import Path
 
 from benchmarks.racing import Row
 from gdbmem.linux.monitoring.tree import Tree
-from gdbmem.linux.processes import descendants, parents, pids
-from gdbmem.model.series import SeriesFacts
+from gdbmem.linux.process.processes import descendants, parents, pids
+from gdbmem.model.series.series import SeriesFacts
 from gdbmem.series.store import Recording, SeriesWriter
 
 TITLE = "What monitoring costs"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import cycle
 from pathlib import Path
 
-from gdbmem.formats.massif import read_massif
+from gdbmem.formats.valgrind.massif import read_massif
 
 CAPTURES = Path(__file__).parents[1] / "tests" / "captures" / "massif"
 HEADER = b"desc: --time-unit=i\ncmd: ./repeated\ntime_unit: i\n"

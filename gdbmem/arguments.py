@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from typing import Any, Callable, NoReturn, Optional, TypeVar
 
@@ -11,16 +12,36 @@ from gdbmem.text import printable
 
 T = TypeVar("T")
 
+_COLUMNS = 80  # where there is no terminal
+
 
 class ParserExit(Exception):  # noqa: N818  (not an error: --help was answered)
     """Raised where argparse would end the process, which inside gdb would end gdb."""
+
+
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """argparse's, which asks shutil for the width at each start, and shutil takes 4 ms to import."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("width", _columns() - 2)
+        super().__init__(*args, **kwargs)
+
+
+def _columns() -> int:
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given) > 0:
+        return int(given)
+    try:
+        return os.get_terminal_size(1).columns or _COLUMNS
+    except OSError:
+        return _COLUMNS
 
 
 class ArgumentParser(argparse.ArgumentParser):
     """argparse that raises: UsageError for wrong words, ParserExit after --help."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        kwargs.setdefault("formatter_class", _HelpFormatter)
         # An abbreviation that works today is ambiguous after the next release.
         kwargs.setdefault("allow_abbrev", False)
         super().__init__(*args, **kwargs)

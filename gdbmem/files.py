@@ -7,13 +7,16 @@ import errno
 import os
 import stat
 from pathlib import Path
-from typing import BinaryIO, Callable, Union
+from typing import Any, BinaryIO, Callable, Union
 
 from gdbmem.errors import InputError
 from gdbmem.units import format_size
 
 # Python puts the current folder in front of its modules, and that folder may be anybody's: start it here.
 NEUTRAL_FOLDER = "/"
+
+# An object of JSON that somebody else may have written: whoever reads it checks each value.
+JsonObject = dict[str, Any]
 
 
 def open_regular(path: Union[str, os.PathLike[str]]) -> BinaryIO:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 from gdbmem.errors import InputError
+from gdbmem.patterns import lazy_pattern
 
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _SIZE_UNITS = {"b": 1} | {
@@ -13,7 +12,7 @@ _SIZE_UNITS = {"b": 1} | {
     for suffix, base in (("iB", 1024), ("B", 1000))
 }
 _DURATION_UNITS = {"ms": 0.001, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_QUANTITY = re.compile(r"\s*([+-]?)\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*")
+_QUANTITY = lazy_pattern(r"\s*([+-]?)\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*")
 
 
 def format_size(size_bytes: float) -> str:
@@ -42,7 +41,7 @@ def parse_size(text: str) -> int:
     """
     match = _QUANTITY.fullmatch(text)
     if match is None:
-        raise InputError(f"'{text}' is no size", slug="bad-size", hint="write it as in 10MiB, 1.5kB or 0")
+        raise InputError(f"'{text}' is not a size", slug="bad-size", hint="write it as in 10MiB, 1.5kB or 0")
     sign, number, unit = match.groups()
     value = float(number)
     if not unit and value != 0:
@@ -74,7 +73,7 @@ def parse_duration(text: str) -> float:
         if not unit and float(number) == 0:
             return 0.0
     raise InputError(
-        f"'{text}' is no duration", slug="bad-duration", hint="write it as in 500ms, 10s, 5min or 2h"
+        f"'{text}' is not a duration", slug="bad-duration", hint="write it as in 500ms, 10s, 5min or 2h"
     )
 
 

@@ -13,13 +13,15 @@ import subprocess
 import sys
 import tempfile
 import time
+import tracemalloc
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Callable
+from typing import Callable, Optional
 
 import pytest
 
+from tests.indexed_gdb import folder_of_indexed_gdb
 from tests.processes import MARKER, marked_processes
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -45,6 +47,34 @@ def pytest_configure() -> None:
     for number in (signal.SIGHUP, signal.SIGQUIT):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> Optional[bool]:
+    # Of scripts/test --rest: each worker would import thousands of tests that are left out. None: as pytest thinks.
+    is_left_out = str(config.option.markexpr).startswith("not quick") and is_unit(collection_path)
+    return (
+        True
+        if is_left_out and collection_path.suffix == ".py" and "slow" not in collection_path.read_text()
+        else None
+    )
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if is_unit(item.path) and item.get_closest_marker("slow") is None:
+            item.add_marker("quick")
+
+
+def is_unit(path: Path) -> bool:
+    """Return whether the tests in *path* start no process."""
+    return path.is_relative_to(Path(__file__).with_name("unit"))
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    if tracemalloc.is_tracing():
+        tracemalloc.stop()
+        pytest.fail(f"{item.name} leaves tracemalloc on: what comes later would take many times as long")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -117,10 +147,20 @@ def scratch() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def private_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Do for fixtures that outlive a test what private_home and no_process_left do for a test."""
+def private_session(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """Do for fixtures that outlive a test what private_home and no_process_left do for a test.
+
+    The gdb that PATH has then finds the system's libraries indexed, unless GDB_INDEX=no is set.
+    """
     with pytest.MonkeyPatch.context() as monkeypatch:
         _leave_home(monkeypatch, tmp_path_factory)
+        is_asked = os.environ.get("GDB_INDEX") != "no"
+        if is_asked and not all(is_unit(item.path) for item in request.session.items):
+            folder = folder_of_indexed_gdb(_of_all_workers(tmp_path_factory) / "gdb")
+            if folder is not None:
+                monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
         with _none_left(monkeypatch):
             yield
 
@@ -139,6 +179,14 @@ def own_cache(private_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a cache of the test's own, which is empty."""
     monkeypatch.delenv("XDG_CACHE_HOME")
     return private_home / ".cache" / "gdbmem"
+
+
+@pytest.fixture
+def gdb_of_users(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have gdb index libraries itself, as a user's does: for tests of how soon it does something."""
+    ours = str(_of_all_workers(tmp_path_factory) / "gdb" / "bin")
+    folders = os.environ["PATH"].split(os.pathsep)
+    monkeypatch.setenv("PATH", os.pathsep.join(folder for folder in folders if folder != ours))
 
 
 def _leave_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -60,3 +60,18 @@ def await_no_main_thread(pid: int) -> None:
     while "State:\tZ" not in Path(f"/proc/{pid}/status").read_text():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def threads_of(pid: int) -> dict[str, list[str]]:
+    """Return what the kernel says of each thread: its state, its signals, and where it waits."""
+    found = {}
+    for folder in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            status = (folder / "status").read_text().splitlines()
+            told = [line for line in status if line.startswith(("State", "TracerPid", "Sig", "ShdPnd"))]
+            found[folder.name] = [
+                *told,
+                (folder / "wchan").read_text(),
+                (folder / "syscall").read_text().strip(),
+            ]
+    return found

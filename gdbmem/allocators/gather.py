@@ -26,7 +26,7 @@ def gather(memory: Memory, addresses: Any, size: int) -> tuple[Any, Any]:
 def gather_words(memory: Memory, addresses: Any, wanted: Sequence[int]) -> tuple[list[Any], Any]:
     """Return for each number in *wanted* that word (8 bytes, signed) behind all *addresses*, and which could be read.
 
-    What lies at an address that is no multiple of 8 is not read.
+    What lies at an address that is not a multiple of 8 is not read.
     """
     np = import_numpy()
     columns = [np.zeros(len(addresses), np.int64) for _ in wanted]

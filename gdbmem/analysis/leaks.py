@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Optional
 
 from gdbmem.model.leaks import LOST, LeakRecord, LeakSearch
+from gdbmem.records import replace
 
 
 def with_changes(found: LeakSearch, changed: LeakSearch, *, since: str) -> LeakSearch:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from gdbmem.model.python import PythonObjects, TypeUse
+from gdbmem.records import dataclass
 
 
 @dataclass(frozen=True)

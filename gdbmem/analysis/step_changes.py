@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Optional
 
 from gdbmem.analysis.steps import StepSum
+from gdbmem.records import dataclass, replace
 
 GROUPINGS = ("line", "function", "file")  # threads of two runs are not the same
 _ADDED = (

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Callable, Optional
 
-from gdbmem.model.step import SHARED, Step
+from gdbmem.model.steps.step import SHARED, Step
+from gdbmem.records import dataclass
 
 GROUPINGS = ("line", "function", "file", "thread")
 
@@ -27,7 +27,7 @@ class StepSum:
     doubtful_hits: int = 0  # steps of which other threads may have done some
     heap_bytes: Optional[int] = None
     inexact_hits: int = 0  # steps whose delta is known, and not exact
-    unknown_hits: int = 0  # steps whose delta is unknown: the process had gone
+    unknown_hits: int = 0  # steps whose delta is unknown
 
     @property
     def delta_bytes(self) -> int:

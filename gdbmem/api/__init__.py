@@ -34,13 +34,13 @@ if TYPE_CHECKING:
         ToolError,
         UsageError,
     )
-    from gdbmem.model.calltree import CallTree, Frame
-    from gdbmem.model.comparison import Comparison, Difference
-    from gdbmem.model.diff import Diff, Side
-    from gdbmem.model.ledger import Entry, Ledger
-    from gdbmem.model.series_summary import LineSummary, SeriesSummary
-    from gdbmem.model.snapshot import Profile, Snapshot, Totals
-    from gdbmem.model.verdict import Regime, Slope, Verdict
+    from gdbmem.model.ledger.ledger import Entry, Ledger
+    from gdbmem.model.profiles.calltree import CallTree, Frame
+    from gdbmem.model.profiles.diff import Diff, Side
+    from gdbmem.model.profiles.snapshot import Profile, Snapshot, Totals
+    from gdbmem.model.series.comparison import Comparison, Difference
+    from gdbmem.model.series.series_summary import LineSummary, SeriesSummary
+    from gdbmem.model.series.verdict import Regime, Slope, Verdict
 
 # Where each name is defined. A name is imported when it is first used: who only reads a massif file does not wait
 # for what reads processes (importing all takes 300 ms more).
@@ -56,13 +56,13 @@ _HOMES = {
     "errors": (
         "GdbmemError", "InputError", "MissingToolError", "Notice", "TargetError", "ToolError", "UsageError",
     ),
-    "model.calltree": ("CallTree", "Frame"),
-    "model.comparison": ("Comparison", "Difference"),
-    "model.diff": ("Diff", "Side"),
-    "model.ledger": ("Entry", "Ledger"),
-    "model.series_summary": ("LineSummary", "SeriesSummary"),
-    "model.snapshot": ("Profile", "Snapshot", "Totals"),
-    "model.verdict": ("Regime", "Slope", "Verdict"),
+    "model.profiles.calltree": ("CallTree", "Frame"),
+    "model.series.comparison": ("Comparison", "Difference"),
+    "model.profiles.diff": ("Diff", "Side"),
+    "model.ledger.ledger": ("Entry", "Ledger"),
+    "model.series.series_summary": ("LineSummary", "SeriesSummary"),
+    "model.profiles.snapshot": ("Profile", "Snapshot", "Totals"),
+    "model.series.verdict": ("Regime", "Slope", "Verdict"),
 }  # fmt: skip
 
 __all__ = [

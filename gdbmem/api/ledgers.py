@@ -8,14 +8,17 @@ from typing import Callable, Optional, Union
 
 from gdbmem.analysis.ledger.pinners import PinnerPaths
 from gdbmem.errors import TargetError
-from gdbmem.inspection.block_questions import Looks
+from gdbmem.inspection.idle import read_idle
 from gdbmem.inspection.live_process import explain_process
+from gdbmem.inspection.looks import Looks
 from gdbmem.inspection.pinner_paths import paths_of_pinners
 from gdbmem.inspection.read_process import explain_core as explain_core_file
-from gdbmem.inspection.saved_ledgers import load_ledger, place_to_save, save_ledger
+from gdbmem.inspection.saved_ledgers import load_heap_map, load_ledger, place_to_save, save_ledger
 from gdbmem.launch.measured import MeasuredRun, trim_by_gdb
 from gdbmem.launch.program import find_program
-from gdbmem.model.ledger import Ledger
+from gdbmem.model.ledger.heap_map import HeapMap
+from gdbmem.model.ledger.idle import IdleMemory
+from gdbmem.model.ledger.ledger import Ledger
 from gdbmem.symbols.address_names import GdbSymbols
 from gdbmem.symbols.demangling import class_names
 
@@ -25,11 +28,13 @@ __all__ = [
     "class_names",
     "explain",
     "explain_core",
+    "explain_idle",
     "find_program",
     "pinner_paths",
     "place_to_save",
     "read_ledger",
     "save_ledger",
+    "saved_heap_map",
     "trim_by_gdb",
 ]
 
@@ -63,10 +68,19 @@ def explain(
     return ledger
 
 
+def explain_idle(pid: int, seconds: float, *, progress: Optional[Callable[[str], None]] = None) -> IdleMemory:
+    """Return what of process *pid* is resident and was not touched for *seconds*, by the entries of its ledger.
+
+    The accessed bits of its pages are cleared for it, nothing else in it is changed. Raises TargetError where that is
+    refused.
+    """
+    return read_idle(pid, seconds, say=progress or (lambda text: None))
+
+
 def explain_core(core: Operand, program: Optional[Operand] = None, *, look: Optional[Looks] = None) -> Ledger:
     """Return the ledger of the core file *core*; *program* is the file that left it, where that has moved.
 
-    Raises InputError where *core* is no core file, or of another program.
+    Raises InputError where *core* is not a core file, or of another program.
     """
     ledger = explain_core_file(Path(core), program=Path(program) if program else None, look=look)
     ledger.check()
@@ -79,6 +93,11 @@ def read_ledger(operand: Operand) -> Ledger:
     Raises InputError where there is none.
     """
     return load_ledger(os.fspath(operand))
+
+
+def saved_heap_map(operand: Operand) -> Optional[HeapMap]:
+    """Return the map of the heap that stands beside the ledger of *operand*; None where there is none."""
+    return load_heap_map(os.fspath(operand))
 
 
 def pinner_paths(operand: str, ledger: Ledger) -> PinnerPaths:

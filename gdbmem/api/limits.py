@@ -1,15 +1,15 @@
-"""Whether a difference keeps within a limit, with all that the data can't tell counted in."""
+"""Verdicts on whether a difference keeps within a limit, with the uncertainty of the data counted in."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Optional
 
 from gdbmem.analysis.profiles.query import Query
 from gdbmem.analysis.profiles.ranking import rank
 from gdbmem.analysis.profiles.samples import STANDARD_ERRORS, is_met, of_one_process, sampling_error
-from gdbmem.model.calltree import PRUNED
-from gdbmem.model.diff import Diff
+from gdbmem.model.profiles.calltree import PRUNED
+from gdbmem.model.profiles.diff import Diff
+from gdbmem.records import dataclass, replace
 
 __all__ = ["STANDARD_ERRORS", "Growth", "judge_growth"]
 

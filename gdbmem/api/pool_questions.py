@@ -23,16 +23,18 @@ def add_pool_options(parser: ArgumentParser) -> None:
     size = value(parse_size, "size")
     parser.add_argument("--allocator", metavar="NAME", help="only the allocators with NAME in their names")
     parser.add_argument(
-        "--request", metavar="SIZE", type=size, help="what would become of a request of SIZE, and why"
+        "--request", metavar="SIZE", type=size, help="the outcome of a request of SIZE, and why"
     )
     parser.add_argument("--align", metavar="N", type=int, help="… aligned to N bytes (default 256)")
     parser.add_argument(
         "--what-if",
         metavar="SETTING",
         action="append",
-        help="as it would be with allow_growth=on, allow_growth=off, limit=SIZE or fraction=F (may be repeated)",
+        help="simulate allow_growth=on, allow_growth=off, limit=SIZE or fraction=F (may be repeated)",
     )
-    parser.add_argument("--device-memory", metavar="SIZE", type=size, help="what a fraction is taken of")
+    parser.add_argument(
+        "--device-memory", metavar="SIZE", type=size, help="the memory that fraction=F refers to"
+    )
     parser.add_argument("--chunks", action="store_true", help="list chunks")
     parser.add_argument("--state", choices=("all", "free", "used"), help="… only the free or the used ones")
     parser.add_argument("--min", metavar="SIZE", type=size, help="… only those of SIZE and more")

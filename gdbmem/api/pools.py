@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Optional, Union
+from typing import Callable, Optional, Union
 
 from gdbmem.analysis.bfc.decision import Request, decide
 from gdbmem.analysis.bfc.explanation import with_advice
@@ -13,10 +13,11 @@ from gdbmem.analysis.bfc.replay import WhatIf, replay
 from gdbmem.analysis.bfc.torch_pool import decide_torch
 from gdbmem.errors import UsageError
 from gdbmem.formats.spooling import location
-from gdbmem.inspection.pool_files import is_pool_file, read_pool_file
-from gdbmem.inspection.pools import Pools, read_core_pools
-from gdbmem.inspection.pools import read_pools as read_process_pools
-from gdbmem.model.bfc import PYTORCH, Allocator, Decision
+from gdbmem.inspection.bfc.pool_files import is_pool_file, read_pool_file
+from gdbmem.inspection.bfc.pool_series import follow_pools
+from gdbmem.inspection.bfc.pools import Pools, read_core_pools
+from gdbmem.inspection.bfc.pools import read_pools as read_process_pools
+from gdbmem.model.bfc.pools import PYTORCH, Allocator, Decision
 from gdbmem.text import printable
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "answer",
     "answer_failed",
     "compare_pools",
+    "follow_pools",
     "read_pools",
     "replay",
 ]
@@ -35,11 +37,13 @@ __all__ = [
 Operand = Union[str, int, "os.PathLike[str]"]
 
 
-def read_pools(operand: Operand, program: Optional[Path] = None) -> Pools:
+def read_pools(
+    operand: Operand, program: Optional[Path] = None, progress: Callable[[str], None] = lambda _: None
+) -> Pools:
     """Return the pools of *operand*: of a log, a memory dump, a snapshot, a run, a core; else a process by its number.
 
-    An existing file wins. The process waits some milliseconds. *program* is the file that left the core, where that
-    has moved. Raises UsageError, InputError or TargetError where there is none.
+    An existing file wins. The process waits some milliseconds; *progress* is told before it waits longer. *program* is
+    the file that left the core, where that has moved. Raises UsageError, InputError or TargetError where there is none.
     """
     text = os.fspath(operand) if not isinstance(operand, int) else str(operand)
     if not isinstance(operand, int) and location(text).exists():
@@ -50,7 +54,7 @@ def read_pools(operand: Operand, program: Optional[Path] = None) -> Pools:
         raise UsageError(f"{printable(text)} is neither a file nor a process id", hint="'ps' lists processes")
     if program is not None:
         raise UsageError("a program is named with a core only", hint="gdbmem bfc CORE PROGRAM")
-    return read_process_pools(int(text))
+    return read_process_pools(int(text), progress)
 
 
 def answer(allocator: Allocator, request: Request) -> Decision:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import pathlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Callable, Optional, Union
 
@@ -18,9 +18,9 @@ from gdbmem.analysis.profiles.timeline import outline
 from gdbmem.formats import opening
 from gdbmem.formats.opening import FORMATS, OpenOptions
 from gdbmem.formats.series import series_tool
-from gdbmem.formats.stacks import PEAK
-from gdbmem.model.diff import Diff
-from gdbmem.model.snapshot import Profile, Snapshot
+from gdbmem.model.profiles.diff import Diff
+from gdbmem.model.profiles.snapshot import PEAK, Profile, Snapshot
+from gdbmem.records import dataclass, replace
 from gdbmem.runs import operand as operands
 from gdbmem.runs.operand import (
     Loaded,
@@ -38,7 +38,7 @@ from gdbmem.runs.run import Run, SnapshotRecord, asked_for, current_folder, has_
 if TYPE_CHECKING:
     from gdbmem.errors import Notice
     from gdbmem.formats.addresses import Binary
-    from gdbmem.model.calltree import Frame
+    from gdbmem.model.profiles.calltree import Frame
     from gdbmem.symbols.address_names import GdbSymbols
 
 __all__ = [
@@ -112,14 +112,16 @@ class _LateSymbols:
     """Names addresses through gdb (formats.addresses.Symbols), which is imported when a file has addresses."""
 
     def __init__(self, folders: list[str], progress: Optional[Callable[[str], None]]) -> None:
-        self._folders = folders
+        self._folders = list(map(pathlib.Path, folders))
         self._progress = progress
 
     @cached_property
     def _symbols(self) -> GdbSymbols:
         from gdbmem.symbols.address_names import GdbSymbols  # 3 ms
 
-        return GdbSymbols(folders=self._folders, progress=self._progress or (lambda text: None))
+        return GdbSymbols(
+            folders=list(map(str, self._folders)), progress=self._progress or (lambda text: None)
+        )
 
     def frames(
         self, wanted: Mapping[Binary, Iterable[int]], *, recorded: float = 0.0
@@ -129,6 +131,10 @@ class _LateSymbols:
     def frames_under_valgrind(
         self, wanted: Mapping[str, Iterable[int]], *, recorded: float = 0.0
     ) -> tuple[Mapping[tuple[str, int], Sequence[Frame]], Sequence[Notice]]:
+        files = (pathlib.Path(path) for path in wanted)
+        candidates = (folder / file.name for file in files for folder in [*self._folders, file.parent])
+        if not any(map(os.path.exists, candidates)):
+            return {}, ()  # none of the programs is here: to import what would name them takes 5 ms
         return self._symbols.frames_under_valgrind(wanted, recorded=recorded)
 
     def prepare(self, wanted: Mapping[Binary, Iterable[int]]) -> None:

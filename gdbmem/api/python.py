@@ -3,37 +3,60 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Callable, Optional, Union
 
+from gdbmem.allocators.glibc.thread_pointers import ThreadPointers
 from gdbmem.analysis.profiles.diff import as_growth
 from gdbmem.errors import Notice, UsageError
 from gdbmem.formats.stacks import IN_USE, Content, Singles, Stack, StackProfile
 from gdbmem.inspection.live_process import explain_process
-from gdbmem.inspection.python_questions import CountObjects, DescribeArenas
-from gdbmem.inspection.python_traces import TracedProcess, traces_of_core, traces_of_process
-from gdbmem.inspection.python_workers import copied_by_workers
-from gdbmem.inspection.read_process import explain_core
-from gdbmem.model.calltree import Frame
-from gdbmem.model.ledger import Ledger
-from gdbmem.model.python import ArenaUse, PythonCopies, PythonObjects
-from gdbmem.model.snapshot import Snapshot
+from gdbmem.inspection.python.python_holders import FindHolders
+from gdbmem.inspection.python.python_questions import CountObjects, DescribeArenas, check_python
+from gdbmem.inspection.python.python_stacks import stacks_of_core, stacks_of_process
+from gdbmem.inspection.python.python_traces import (
+    TracedProcess,
+    traces_of_core,
+    traces_of_process,
+    traces_of_stopped,
+)
+from gdbmem.inspection.python.python_workers import copied_by_workers
+from gdbmem.inspection.read_process import explain_core, explain_stopped
+from gdbmem.linux.process.process import process_facts
+from gdbmem.model.ledger.ledger import Ledger
+from gdbmem.model.memory import Memory
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.model.profiles.snapshot import Snapshot
+from gdbmem.model.python import ArenaUse, PythonCopies, PythonHolders, PythonObjects, PythonStacks
+from gdbmem.records import dataclass
 from gdbmem.report.profiles.export import encode
 from gdbmem.text import plural
 from gdbmem.units import format_size
 
 __all__ = [
+    "HeldProcess",
     "Target",
     "encoded_traces",
     "python_arenas",
     "python_copies",
+    "python_holders",
     "python_objects",
+    "python_stacks",
     "python_traces",
     "traces_profile",
 ]
 
 Operand = Union[str, "os.PathLike[str]"]
 Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class HeldProcess:
+    """A process that somebody else holds still: gdb."""
+
+    memory: Memory
+    threads: Sequence[ThreadPointers]
 
 
 class Target:
@@ -48,31 +71,48 @@ class Target:
         copy: Optional[bool] = None,
         swapped: bool = False,
         progress: Optional[Progress] = None,
+        stopped: Optional[HeldProcess] = None,
     ) -> None:
         """Name process *pid*, or *core* with the *program* that left it where that has moved.
 
         With *copy* a motionless copy of the process is read, with False the process itself while it is stopped; by
         default a copy where one can be made. Swapped pages of a stopped process are read only with *swapped*.
-        *progress* is called before the process has to wait for long.
+        *progress* is called before the process has to wait for long. With *stopped* it stands still already.
         """
         if (pid is None) == (core is None):
             raise ValueError("a target is a process or a core")
         self.pid = pid
         self.core = None if core is None else Path(core)
         self.program = None if program is None else Path(program)
-        self.copy, self.swapped = copy, swapped
+        self.copy, self.swapped, self.stopped = copy, swapped, stopped
         self.progress: Progress = progress or (lambda text: None)
 
-    def _ledger(self, look: Union[CountObjects, DescribeArenas]) -> Ledger:
+    def _ledger(self, look: Union[CountObjects, DescribeArenas, FindHolders]) -> Ledger:
         if self.core is not None:
             return explain_core(self.core, program=self.program, look=look)
         assert self.pid is not None
-        return explain_process(self.pid, fork=self.copy, look=look, say=self.progress, swapped=self.swapped)
+        if self.stopped is not None:
+            name, stopped = process_facts(self.pid).name, self.stopped
+            return explain_stopped(
+                self.pid, name, stopped.memory, stopped.threads, look=look, swapped=self.swapped
+            )
+        return explain_process(
+            self.pid, fork=self.copy, look=look, say=self.progress, swapped=self.swapped, suits=check_python
+        )
 
 
 def python_objects(target: Target) -> PythonObjects:
     """Return the live objects of *target* by type. Raises TargetError where it can't be read."""
     question = CountObjects()
+    return question.result(target._ledger(question))
+
+
+def python_holders(target: Target, kind: str) -> PythonHolders:
+    """Return what refers to the objects of type *kind* in *target*, and the paths to them.
+
+    Raises InputError where there is no such object, TargetError where *target* can't be read.
+    """
+    question = FindHolders(kind)
     return question.result(target._ledger(question))
 
 
@@ -91,11 +131,21 @@ def python_copies(target: Target) -> PythonCopies:
     return copied_by_workers(target.pid, fork=target.copy, swapped=target.swapped, say=target.progress)
 
 
+def python_stacks(target: Target) -> PythonStacks:
+    """Return the Python frames of each thread of *target*. Raises TargetError where they can't be read."""
+    if target.core is not None:
+        return stacks_of_core(target.core, target.program)
+    assert target.pid is not None
+    return stacks_of_process(target.pid, fork=target.copy, swapped=target.swapped, say=target.progress)
+
+
 def python_traces(target: Target) -> TracedProcess:
     """Return what tracemalloc has recorded in *target*. Raises TargetError where it has not, or can't be read."""
     if target.core is not None:
         return traces_of_core(target.core, target.program)
     assert target.pid is not None
+    if target.stopped is not None:
+        return traces_of_stopped(target.pid, target.stopped.memory, swapped=target.swapped)
     return traces_of_process(target.pid, fork=target.copy, swapped=target.swapped, say=target.progress)
 
 

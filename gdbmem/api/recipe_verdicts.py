@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Optional
 
 from gdbmem.analysis.profiles.diff import diff_snapshots
@@ -15,10 +14,12 @@ from gdbmem.errors import InputError
 from gdbmem.formats.opening import OpenOptions
 from gdbmem.launch.unattended import Outcome, PlayedPoint
 from gdbmem.model.containers import Survey
-from gdbmem.model.diff import Diff
-from gdbmem.model.expectation import LEDGER_METRICS, Expectation, ExpectationVerdict
-from gdbmem.model.ledger import Ledger
+from gdbmem.model.ledger.ledger import Ledger
+from gdbmem.model.profiles.diff import Diff
+from gdbmem.model.profiles.expectation import LEDGER_METRICS, Expectation, ExpectationVerdict
+from gdbmem.patterns import lazy_pattern
 from gdbmem.recipes.recipe import Point, Recipe
+from gdbmem.records import dataclass, field
 from gdbmem.report.containers.containers import read_survey
 from gdbmem.report.ledger.ledger_json import read_ledger
 from gdbmem.runs.operand import load_record
@@ -26,7 +27,7 @@ from gdbmem.runs.saved_results import CONTAINERS, LEDGER, find_kept, kept_text
 from gdbmem.symbols.address_names import GdbSymbols
 from gdbmem.text import plural, printable
 
-_ORDINAL = re.compile(r"#[1-9]\d*$")
+_ORDINAL = lazy_pattern(r"#[1-9]\d*$")
 
 
 class Diffs:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Callable, Optional, Union
 
@@ -16,11 +15,12 @@ from gdbmem.launch.engine_choice import AUTO, choose_engine
 from gdbmem.launch.job import Job
 from gdbmem.launch.program import find_program
 from gdbmem.launch.unattended import play_recipe
-from gdbmem.model.diff import Diff
-from gdbmem.model.expectation import ExpectationVerdict as ExpectationVerdict
+from gdbmem.model.profiles.diff import Diff
+from gdbmem.model.profiles.expectation import ExpectationVerdict as ExpectationVerdict
 from gdbmem.recipes.abilities import check_engine
 from gdbmem.recipes.reader import load_recipe
 from gdbmem.recipes.recipe import Recipe
+from gdbmem.records import dataclass, replace
 from gdbmem.report.recipes.recipe import verdict_object
 from gdbmem.setup.gdb_python import find_gdb
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from gdbmem.analysis.containers.growth import ContainerGrowth
     from gdbmem.analysis.profiles.query import Query
     from gdbmem.model.containers import Survey
-    from gdbmem.model.diff import Diff
     from gdbmem.model.holding import Holding
+    from gdbmem.model.profiles.diff import Diff
 
 __all__ = [
     "CONTAINERS",

@@ -11,10 +11,10 @@ from gdbmem.analysis.series import comparison
 from gdbmem.analysis.series.comparison import Figures, difference_of, figures_of
 from gdbmem.analysis.series.statistics import thinned
 from gdbmem.errors import InputError
-from gdbmem.linux.processes import stat_of
-from gdbmem.model.comparison import Comparison
-from gdbmem.model.series import SeriesLine
-from gdbmem.model.series_summary import SeriesSummary
+from gdbmem.linux.process.processes import stat_of
+from gdbmem.model.series.comparison import Comparison
+from gdbmem.model.series.series import SeriesLine
+from gdbmem.model.series.series_summary import SeriesSummary
 from gdbmem.monitoring.triggers import trigger_text, triggers_of
 from gdbmem.runs.run import open_run
 from gdbmem.series import summary as series_summary

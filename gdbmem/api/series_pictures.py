@@ -7,15 +7,15 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gdbmem.analysis.series.statistics import thinned
 from gdbmem.linux.monitoring.clock import boot_id
-from gdbmem.model.series import TREE, Mark
-from gdbmem.model.series_summary import LineSummary, SeriesSummary
+from gdbmem.model.series.series import TREE, Mark
+from gdbmem.model.series.series_summary import LineSummary, SeriesSummary
 from gdbmem.monitoring.triggers import trigger_text, triggers_of
+from gdbmem.records import replace
 from gdbmem.report.series.series_plot import Curve, Panel, Picture
 from gdbmem.report.series.series_text import METRIC_NAMES, headline
 from gdbmem.runs.run import is_run, open_run
@@ -62,8 +62,9 @@ def picture_of(
     panels = [Panel("threads", threads, gap)] if _range_of(threads) else []
     panels += [Panel("CPU, % of one", cpu)] if _range_of(cpu) >= _LEAST_CPU_PERCENT else []
     return Picture(
-        title, curves, sorted(marks, key=lambda m: m.t), sentences, gap, _origin(summaries), panels
-    )
+        title, curves, sorted(marks, key=lambda m: m.t), sentences, gap, _origin(summaries), panels,
+        regimes=summaries[0].verdict.regimes if len(summaries) == 1 else (),
+    )  # fmt: skip
 
 
 def _names_of_groups(
@@ -122,7 +123,7 @@ def _origin(summaries: Sequence[SeriesSummary]) -> str:
 
 
 def _spacing(curves: Sequence[Curve]) -> list[float]:
-    # A thinned curve has longer ways from point to point: these are no gaps.
+    # A thinned curve has longer ways from point to point: these are not gaps.
     return [3 * (c.times[-1] - c.times[0]) / len(c.times) for c in curves if len(c.times) > 1]
 
 

@@ -5,18 +5,14 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 from gdbmem.exit_status import ExitStatus
-from gdbmem.model.series_summary import SeriesSummary
-from gdbmem.model.verdict import Verdict
+from gdbmem.model.series.series_summary import SeriesSummary
+from gdbmem.model.series.verdict import Verdict
 from gdbmem.runs.run import open_run
 from gdbmem.series.store import Recording
 from gdbmem.text import printable
-
-if TYPE_CHECKING:
-    pass
-
 
 _OUR_ENDINGS = ("time", "quit", None)  # after which we end the program; a run of before says nothing of it
 

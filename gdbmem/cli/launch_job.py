@@ -33,7 +33,7 @@ def launch_status(error: GdbmemError) -> int:
     return ExitStatus.FAILED
 
 
-def engine_options(args: argparse.Namespace) -> dict[str, Any]:
+def engine_options(args: argparse.Namespace) -> dict[str, object]:
     """Return the options of engines given on the command line, by their names in the engines."""
     given = {
         "threshold": args.threshold,
@@ -63,7 +63,7 @@ def environment(settings: Optional[Sequence[str]]) -> dict[str, str]:
     """Return the ``NAME=VALUE`` *settings* as a mapping; raises UsageError for one without ``=``."""
     for setting in settings or ():
         if not setting.partition("=")[1] or setting.startswith("="):
-            raise UsageError(f"--env {printable(setting)} is no setting", hint="write --env NAME=VALUE")
+            raise UsageError(f"--env {printable(setting)} is not a setting", hint="write --env NAME=VALUE")
     return {name: value for name, _, value in (setting.partition("=") for setting in settings or ())}
 
 

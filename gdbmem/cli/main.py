@@ -17,27 +17,29 @@ from gdbmem.errors import GdbmemError, InputError, MissingToolError, UsageError,
 from gdbmem.exit_status import ExitStatus
 from gdbmem.text import printable
 
-# name → what it does, in one line. The module of the same name in cli/ holds add_arguments() and run().
+# name → what it does, in one line. The module of the same name in cli/commands/ holds add_arguments() and run().
 SUBCOMMANDS = {
-    "launch": "run a program under a heap profiler, with gdb on top; or run a recipe",
-    "attach": "your gdb on a process that runs already, with its heap profiler recognised",
-    "snap": "one heap snapshot of a process that runs already",
+    "launch": "run a program under a heap profiler with gdb attached, or run a recipe",
+    "attach": "attach your gdb to a running process, and recognise its heap profiler",
+    "snap": "take one heap snapshot of a running process",
     "explain": "where a process's memory is, and what would give it back",
-    "bfc": "why a pool of TensorFlow, JAX or onnxruntime with free memory runs out of it",
-    "python": "a Python process from outside: objects, arenas, tracemalloc's traces, copy-on-write",
-    "show": "what a heap profile or a run holds: timeline, peak, largest sites",
+    "grow": "which lines make a running process bigger, by its page faults, at native speed",
+    "bfc": "why a pool of TensorFlow, JAX or onnxruntime fails although it has free memory",
+    "python": "read a Python process from outside: objects, arenas, tracemalloc's traces, copy-on-write",
+    "show": "show a heap profile or a run: timeline, peak, largest sites",
     "diff": "which call paths grew between two snapshots, with their source lines",
     "monitor": "watch the memory of a process tree, and judge whether it grows",
-    "mark": "name this moment in the series that a monitor records",
-    "compare": "do two recordings, or two commands, differ in memory",
-    "report": "a run, a profile or a difference as one HTML file to hand on",
-    "export": "a snapshot, a diff or a recorded series, for other tools",
+    "mark": "set a named mark in the series that a monitor records",
+    "compare": "compare the memory of two recordings or commands",
+    "report": "write a run, a profile or a difference as one HTML file",
+    "serve": "serve runs and profiles as pages that update, on this machine only",
+    "export": "export a snapshot, a diff or a recorded series for other tools",
     "recipe": "check a recipe without running anything",
-    "doctor": "is everything here that gdbmem needs, and what to type if not",
+    "doctor": "check that everything gdbmem needs is installed",
     "install": "make 'source gdbmem' work in gdb, from any folder",
-    "uninstall": "take back what install did",
-    "completion": "have bash, zsh or fish complete gdbmem's words, RUN:NAME too",
-    "help": "what a message means, by the name in brackets at its end",
+    "uninstall": "revert what install did",
+    "completion": "print the completion code for bash, zsh or fish",
+    "help": "explain a message by the name in brackets at its end",
 }
 
 # Hardly anything is garbage while modules are imported: looking for it by Python's 700 is a twentieth of a start.
@@ -48,7 +50,7 @@ END_AT_ONCE = ("show", "diff", "monitor")
 
 
 class Subcommand(Protocol):
-    """The interface of a subcommand's module in cli/."""
+    """The interface of a subcommand's module in cli/commands/."""
 
     def add_arguments(self, parser: ArgumentParser) -> None: ...
 
@@ -64,7 +66,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # paths may hold bytes that are no UTF-8
+            stream.reconfigure(errors="backslashreplace")  # paths may hold bytes that are not UTF-8
     try:
         status = _dispatch(words)
         for stream in (sys.stdout, sys.stderr):
@@ -163,7 +165,7 @@ def _dispatch(words: list[str]) -> int:
 
 def load(name: str) -> Subcommand:
     """Import the module behind subcommand *name* (only this one: starting stays quick)."""
-    module: Subcommand = importlib.import_module(f"gdbmem.cli.{name}")
+    module: Subcommand = importlib.import_module(f"gdbmem.cli.commands.{name}")
     return module
 
 

@@ -26,19 +26,19 @@ def add_ways_to_read(parser: ArgumentParser) -> None:
         "--fork",
         action="store_const",
         const=True,
-        help="analyse a motionless copy, which takes some 50 ms per GiB to make; fail where none can be made",
+        help="analyse a copy of the process (about 50 ms per GiB); fail if none can be made",
     )
     way.add_argument(
         "--hold",
         dest="fork",
         action="store_const",
         const=False,
-        help="make no copy: the process waits until it has been read",
+        help="make no copy: pause the process until it has been read",
     )
     parser.add_argument(
         "--swapped",
         action="store_true",
-        help="read what is swapped out although it comes back into memory by that (a copy needs no such option)",
+        help="read swapped-out pages too, which brings them back into memory (not needed when a copy is made)",
     )
 
 
@@ -52,8 +52,13 @@ def checked_pid(word: Optional[str], *, core: Optional[str], command: str) -> Op
         )
     if not word.isdecimal() or int(word) == 0:
         hint = "a core is named with --core" if Path(word).is_file() else "'ps' lists them"
-        raise UsageError(f"{printable(word)} is no process id", hint=hint)
+        raise UsageError(f"{printable(word)} is not a process id", hint=hint)
     return int(word)
+
+
+def is_process(word: str) -> bool:
+    """Tell whether *word* is a process id, and no file's name."""
+    return word.isascii() and word.isdecimal() and int(word) > 0 and not Path(word).exists()
 
 
 def unwind_when_ended() -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gdbmem.arguments import ArgumentParser  # gdb starts 4 ms sooner
 
 
-_PACKAGES = ("rich", "pygments")  # gdb's Python gets them from `gdbmem install`
+_PACKAGES = ("pygments",)  # gdb's Python gets them from `gdbmem install`
 
 
 class Declared:
@@ -77,52 +77,17 @@ class Command:
 
     def operands(self) -> list[str]:
         """Return what an operand may be, for completion."""
+        return [
+            str(word) for action in self.parser()._positionals._group_actions for word in action.choices or ()
+        ]
+
+    def saved_names(self) -> list[str]:
+        """Return the names of what the command has saved, for completion."""
         return []
 
     def carry_out(self, argument: str) -> None:
         """Parse *argument* and run."""
         self.run(self.parser().parse_args(self.words(argument)))
-
-
-def completions(
-    command: Command, text: str, word: str | None, completer: int | None = None
-) -> list[str] | int:
-    """Return what may stand for *word*, the part behind gdb's last word break of what was typed, *text*.
-
-    *completer* is gdb's for the command's operands, which completes them itself where no option stands before.
-    """
-    *before, typed = text.split(" ")
-    choices = _choices(command, before[-1]) if before else None
-    if typed.startswith("-"):
-        options = (option for action in command.parser()._actions for option in action.option_strings)
-        known = [option for option in options if option.startswith("--")]
-    elif choices is not None:
-        known = choices
-    elif completer is None:
-        known = command.operands()
-    elif not any(one.startswith("-") for one in before):
-        return completer
-    else:
-        known = _operands_by_gdb(typed, completer)
-    # gdb breaks words at a dash or a hash too, and wants what follows from there.
-    return [name[len(typed) - len(word or "") :] for name in known if name.startswith(typed)]
-
-
-def _choices(command: Command, option: str) -> list[str] | None:
-    """Return the words that *option* takes; [] where it takes any, None where it takes none."""
-    for action in command.parser()._actions if option.startswith("-") else ():
-        if option in action.option_strings and action.nargs != 0:
-            return [str(choice) for choice in action.choices or ()]
-    return None
-
-
-def _operands_by_gdb(typed: str, completer: int) -> list[str]:
-    """Return what gdb itself completes *typed* to, in a command of its own that takes such operands."""
-    like = {gdb.COMPLETE_LOCATION: "break", gdb.COMPLETE_EXPRESSION: "print"}.get(completer)
-    if like is None:
-        return []
-    lines = str(gdb.execute(f"complete {like} {typed}", to_string=True)).splitlines()
-    return [line[len(like) + 1 :] for line in lines]
 
 
 class GdbCommand(gdb.Command):  # type: ignore[misc]  # gdb's module has no types
@@ -140,6 +105,8 @@ class GdbCommand(gdb.Command):  # type: ignore[misc]  # gdb's module has no type
 
     def _complete(self, text: str, word: str | None) -> list[str] | int:
         try:
+            from gdbmem.debugger.completion import completions  # what no start of gdb needs
+
             return completions(self._declared.load()(self._name), text, word, self._declared.completer)
         except Exception:  # noqa: BLE001  (a host: Tab must not print a traceback)
             return []
@@ -180,8 +147,9 @@ def say(text: str) -> None:
     gdb.write(printable(text) + "\n")
 
 
-def warn(text: str) -> None:
-    """Print *text* to gdb's stderr."""
+def warn(text: str, *, slug: str = "") -> None:
+    """Print *text* to gdb's stderr, with the name of its paragraph in docs/messages.md if it has one."""
     from gdbmem.text import printable  # gdb starts 4 ms sooner
 
-    gdb.write(f"gdbmem: {printable(text)}\n", gdb.STDERR)
+    name = f" [{slug}]" if slug else ""
+    gdb.write(f"gdbmem: {printable(text)}{name}\n", gdb.STDERR)

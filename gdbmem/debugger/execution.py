@@ -1,4 +1,4 @@
-"""Which program a process executes: exec() puts another in its place, and the process id stays.
+"""The program that a process executes: exec() replaces it and keeps the process id.
 
 gdb has no event for it. But it reads the new program's symbols before that runs: whoever must forget what
 belongs to the old one is told then, and whoever needs to know asks.
@@ -10,7 +10,7 @@ from typing import Callable
 
 import gdb
 
-from gdbmem.linux.auxv import random_bytes
+from gdbmem.linux.process.auxv import random_bytes
 
 Listener = Callable[[], None]
 

@@ -7,11 +7,15 @@ from collections.abc import Mapping
 
 import gdb
 
+from gdbmem.patterns import lazy_pattern
+
 BlockKey = tuple[int, int, str]  # start, end, function
 
 # "main in section .text of /bin/x": an address at which a symbol begins, not "main + 4 in section"
-_BEGINS = re.compile(r"(?!.* \+ \d+ in section )(?!.*\.cold(?:\.\d+)? in section ).+ in section ", re.DOTALL)
-_INLINED = re.compile(
+_BEGINS = lazy_pattern(
+    r"(?!.* \+ \d+ in section )(?!.*\.cold(?:\.\d+)? in section ).+ in section ", re.DOTALL
+)
+_INLINED = lazy_pattern(
     r"^\[\(block \*\) \S+\] 0x([0-9a-f]+)\.\.0x([0-9a-f]+)\n  entry pc: 0x([0-9a-f]+)\n  inline function: (.*)$",
     re.MULTILINE,
 )

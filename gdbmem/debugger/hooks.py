@@ -17,4 +17,7 @@ def execute_despite_hooks(command: str, *, happened: Callable[[], bool]) -> None
         if not happened():
             raise
         words = " ".join(command.split()[:2])
-        warn(f"'{words}' succeeded, but a hook of another gdb extension failed after it: {error}")
+        warn(
+            f"'{words}' succeeded, but a hook of another gdb extension failed after it: {error}",
+            slug="foreign-hook",
+        )

@@ -1,4 +1,4 @@
-"""Where the functions are that the program, or a library of its, has loaded."""
+"""Addresses of functions that the program or one of its libraries has loaded."""
 
 from __future__ import annotations
 

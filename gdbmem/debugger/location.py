@@ -1,4 +1,4 @@
-"""Where the program stands, in words."""
+"""The program's current location, in words."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def frame_place(frame: gdb.Frame) -> str:
 def program_file() -> str:
     """Return the path of the program that gdb has loaded, "program" where it has none.
 
-    Some gdbs can't hand a name that is no UTF-8 to Python.
+    Some gdbs can't hand a name that is not UTF-8 to Python.
     """
     try:
         return gdb.current_progspace().filename or "program"

@@ -23,7 +23,7 @@ Take a heap snapshot here and keep it in the run folder.
 Usage: COMMAND [--containers] [NAME]
 
 Prints one line: the heap's size, what changed since the last snapshot, and the source line that grew
-most. NAME is for massif-diff and massif-list; a name used again is NAME#2. Without NAME it is numbered.
+most. massif-diff and massif-list refer to it by NAME; a name used again becomes NAME#2. Without NAME it gets a number.
   --containers        scan the containers too (as memcontainers does): the diff then names those that
                       hold what grew
 
@@ -45,19 +45,20 @@ DIFF = Declared(
 Compare two snapshots: which call paths grew, at which source line.
 Usage: COMMAND [OPTIONS] [A [B …]]
 
-Without names it compares the last two snapshots; with one, that one with the last. NAME is the last
-of its name, NAME#1 the first. Of three or more it tells which paths grow steadily.
+Without names it compares the last two snapshots; with one name, that snapshot with the last. NAME is the
+last snapshot of that name, NAME#1 the first. With three or more it shows which paths grow steadily.
   --top N             list N paths (default 10)
   --by WHAT           one row per path, function, line, file, library or size of blocks
   --min SIZE          leave out what changed by less, as in 10KiB
   --focus REGEX       only paths with a frame that matches
   --ignore REGEX      no paths with a frame that matches
   --hide REGEX        leave frames that match out of the paths
-  --mine REGEX        frames that match are your own code; --mine . turns the rules of whose code is whose off
+  --mine REGEX        matching frames count as your own code; --mine . turns the built-in rules off
   --inverted          from main inwards, instead of from the allocation outwards
   --all-frames        show the allocator's and the standard library's frames too
-  --known FILE        paths that are known and accepted, a regex a line
+  --known FILE        paths that are known and accepted, one regex per line
   --source FOLDER     where to look for source files
+  --html FILE         also write FILE, a page with a zoomable graph
   --metric NAME       what to count, where the engine counts several, as in definitely-lost (memcheck)
   --json, -o FILE, --force
 
@@ -78,7 +79,7 @@ LIST = Declared(
 List the snapshots of this run: name, heap, where the program stood.
 Usage: COMMAND [--json] [-o FILE] [--force]
 
-Below them the ledgers that memexplain kept in it, and the scans of memcontainers.
+Also lists the ledgers that memexplain saved there, and the scans of memcontainers.
 
 Example:
   (gdb) COMMAND
@@ -94,13 +95,13 @@ BREAK = Declared(
     category=gdb.COMMAND_BREAKPOINTS,
     completer=gdb.COMPLETE_LOCATION,
     text="""\
-Take a heap snapshot whenever the program gets somewhere, and go on.
+Take a heap snapshot each time the program reaches a location, and continue.
 Usage: COMMAND [--name NAME] [--every N] [--first N] [--after] LOCATION [if CONDITION]
 
-An ordinary breakpoint to 'info breakpoints', 'disable' and 'delete'.
+'info breakpoints', 'disable' and 'delete' treat it as an ordinary breakpoint.
   --name NAME   what to call the snapshots (default: the location)
   --every N     only each Nth hit
-  --first N     only so many snapshots
+  --first N     at most N snapshots
   --after       when the function has returned, instead of when it is entered
 
 Example:
@@ -132,7 +133,7 @@ Show where the resident memory of this process is, and what would give it back.
 Usage: COMMAND [OPTIONS]
 
 A ledger that adds up to the resident set: live heap, heap that is free but kept, stacks, files, the rest.
-Nothing runs in the process, but with --mallinfo and --malloc-info.
+Nothing runs in the process, except with --mallinfo and --malloc-info.
   --save NAME         keep this ledger under NAME
   --since NAME        what has changed since the ledger saved as NAME, in a file, or in another run (RUN:NAME)
   --sizes             live and free blocks by size
@@ -143,11 +144,12 @@ Nothing runs in the process, but with --mallinfo and --malloc-info.
                       neighbours, what contradicts them, its class, and what points to it
   --bins              malloc's lists of free blocks (tcaches, fastbins, bins): blocks, bytes, and whether each is sound
   --map FILE          draw the heap into FILE: .html, which can be zoomed into, or .svg
+  --html FILE         also write FILE, a page with a map of the heap
   --arena N           arena N
   --swapped           read what is swapped out too, which brings it back into memory
   --remedies          what each of malloc's settings would give back, and what it costs
-  --mallinfo          what malloc says of itself beside it: calls mallinfo2 in the process (see memtrim)
-  --malloc-info       the same with malloc_info, arena by arena; it needs a FILE, which is freed again
+  --mallinfo          compare with malloc's own figures: calls mallinfo2 in the process (see memtrim)
+  --malloc-info       the same per arena with malloc_info, which allocates a FILE and frees it again
   --json, -o FILE, --force
 
 Example:
@@ -163,11 +165,11 @@ TRIM = Declared(
     category=gdb.COMMAND_RUNNING,
     completer=gdb.COMPLETE_NONE,
     text="""\
-Have the process give freed memory back: call malloc_trim(0) in it, and compare with what was predicted.
+Return freed memory to the system: call malloc_trim(0) in the process, and compare with the prediction.
 Usage: COMMAND [--json] [-o FILE] [--force]
 
 This runs code in the selected thread; the others are held meanwhile. It is refused where that would
-be dangerous: inside malloc, with an arena locked, in a signal handler.
+be unsafe: inside malloc, with an arena locked, in a signal handler.
 
 Example:
   (gdb) COMMAND
@@ -181,19 +183,19 @@ CONTAINERS = Declared(
     category=gdb.COMMAND_DATA,
     completer=gdb.COMPLETE_EXPRESSION,
     text="""\
-Show what the C++ containers of this program hold: elements, capacity, bytes, and room that isn't used.
+Show what the C++ containers of this program hold: elements, capacity, bytes, and unused capacity.
 Usage: COMMAND [OPTIONS] [EXPR]
 
 Vectors, strings, deques, lists, maps, sets, unordered ones and smart pointers of libstdc++ and libc++, nested
 ones too, reached from the variables of all frames of all threads, globals, statics and `this`; or from EXPR.
-Behind a pointer to a base class stands what the object really is: services[*].(Cache).entries; in a
-std::variant or std::any what it holds now. Not looked into: what a std::function has captured.
-Containers of one path, as in states[*].arcs, are one row. Nothing runs in the process.
+An object behind a pointer to a base class is shown with its dynamic type, as in services[*].(Cache).entries, and a
+std::variant or std::any with its current value. Captures of a std::function are not read.
+Containers with the same path, as in states[*].arcs, share one row. Nothing runs in the process.
   --save NAME         keep this scan under NAME
   --since NAME        what has changed since the scan saved as NAME, in a file, or in another run (RUN:NAME)
   --top N             list N rows (default 20)
-  --everywhere        all vectors of the heap, also those that no variable leads to: found by their three
-                      pointers alone, so without types; not under valgrind
+  --everywhere        all vectors of the heap, including those that no variable leads to; they are found by their
+                      three pointers alone, so without types; not under valgrind
   --json, -o FILE, --force
 
 Example:
@@ -208,15 +210,15 @@ POOLS = Declared(
     category=gdb.COMMAND_DATA,
     completer=gdb.COMPLETE_EXPRESSION,
     text="""\
-Show the BFC allocators of TensorFlow, JAX or onnxruntime in this process: what is in use, free, in the way.
+Show the BFC allocators of TensorFlow, JAX or onnxruntime in this process, and what prevents a request.
 Usage: COMMAND [OPTIONS] [EXPR]
 
-All of the process or core are found by themselves, also without symbols; EXPR is one, a pointer to one, or its
+All allocators of the process or core are found, with or without symbols; EXPR is one of them, a pointer to one, or an
 address. The memory that they give out is never read, and nothing runs in the process.
   --request SIZE      what would become of a request of SIZE: fits, extends the pool, or fails, and why
   --align N           … aligned to N bytes
-  --what-if SETTING   as it would be with allow_growth=on, allow_growth=off, limit=SIZE or fraction=F
-  --device-memory SIZE   what a fraction is taken of
+  --what-if SETTING   simulate allow_growth=on, allow_growth=off, limit=SIZE or fraction=F
+  --device-memory SIZE   the memory that fraction=F refers to
   --allocator NAME    only the allocators with NAME in their names
   --chunks            list chunks
   --state STATE       … only the free or the used ones
@@ -232,18 +234,49 @@ Example:
 """,
 )
 
+PYTHON = Declared(
+    names=("mempython",),
+    implementation="python.commands:PythonCommand",
+    category=gdb.COMMAND_DATA,
+    completer=None,
+    text="""\
+Read the CPython process or core that gdb holds: its objects, arenas, tracemalloc's traces, Python frames.
+Usage: COMMAND stack [--all] [--native] [OPTIONS]
+       COMMAND objects [--since FILE | --holders TYPE] [OPTIONS]
+       COMMAND arenas [OPTIONS]
+       COMMAND traces [--profile FILE] [OPTIONS]
+
+No code runs in the process, and no debug information is needed. CPython 3.8 to 3.14.
+  stack               the frames of the selected thread, Python's in place of the interpreter's loop
+  --all               of all threads
+  --native            the interpreter's own frames one by one
+  objects             live objects by type; --since FILE: what came and went since FILE, which --json -o FILE wrote
+  --holders TYPE      what refers to the objects of TYPE: paths of references from modules, frames and variables
+  arenas              how full Python's arenas are, and what keeps the emptiest
+  traces              which lines allocated what is live, where tracemalloc runs; --profile FILE: as a pprof profile
+  --top N             list N rows (default 20)
+  --swapped           read what is swapped out although it comes back into memory by that
+  --json, -o FILE, --force
+
+Example:
+  (gdb) COMMAND stack
+  #0  grow  grows.c:12  libgrows.so
+  #1  step  train.py:31
+""",
+)
+
 LEAKS = Declared(
     names=("memleaks",),
     implementation="snapshots.leaks:LeaksCommand",
     category=gdb.COMMAND_DATA,
     completer=gdb.COMPLETE_EXPRESSION,
     text="""\
-Show which blocks of the heap no pointer reaches any more, by path, and who keeps a block alive.
+Show the heap blocks that no pointer reaches any more, by path, and which pointer keeps a block alive.
 Usage: COMMAND [--top N] [--json] [-o FILE] [--force]
        COMMAND --blocks N [--limit N]
        COMMAND --holder ADDRESS
 
-Under memcheck only. Searches now, and says what has changed since the last search (each snapshot is one).
+Under memcheck only. Searches now, and prints what has changed since the last search (each snapshot is one).
   --top N             list N records (default 10)
   --blocks N          the blocks of loss record N of the last search, with their addresses
   --limit N           at most N of them (default 1000)
@@ -271,13 +304,15 @@ massif-snap [NAME]        take a heap snapshot here               (also: memsnap
 massif-diff [A [B …]]     what grew between snapshots             (also: memdiff)
 massif-list               the snapshots of this run               (also: memlist)
 massif-break LOCATION     take one whenever the program gets there (also: membreak)
-massif-all                massif's own history of the whole run
+massif-all                save massif's own history of the whole run
 memleaks                  what no pointer reaches any more        (under memcheck)
 memwatch next, step, …   what each step does to memory            (help memwatch)
+memgrow                   run on; which lines make memory resident
 memexplain                where the resident memory is            (not under massif)
 memtrim                   have freed memory returned, and measure it
 memcontainers [EXPR]      what C++ containers hold, and their unused capacity
 membfc [EXPR]             pools of TensorFlow, JAX, onnxruntime: why a request fails
+mempython stack, objects, … a Python process: frames, objects, arenas, traces
 
 The massif commands need a program under massif: leave gdb and type  gdbmem launch --massif PROGRAM
 memsnap, memdiff, memlist and membreak work under the other engines, too:  gdbmem launch --engine memcheck PROGRAM
@@ -291,10 +326,10 @@ RUN = Declared(
     category=gdb.COMMAND_RUNNING,
     completer=gdb.COMPLETE_FILENAME,
     text="""\
-Start the program again, under a fresh valgrind. Breakpoints are kept, the old history is saved.
+Start the program again under a new valgrind. Breakpoints are kept, and the old history is saved.
 Usage: run [ARGUMENTS]
 
-Without ARGUMENTS the program gets those it had.
+Without ARGUMENTS the program gets the previous ones.
 """,
 )
 
@@ -304,7 +339,7 @@ START = Declared(
     category=gdb.COMMAND_RUNNING,
     completer=gdb.COMPLETE_FILENAME,
     text="""\
-Start the program again, under a fresh valgrind, and stop at main.
+Start the program again under a new valgrind, and stop at main.
 Usage: start [ARGUMENTS]
 """,
 )
@@ -321,6 +356,7 @@ COMMANDS = (
     TRIM,
     CONTAINERS,
     POOLS,
+    PYTHON,
     LEAKS,
 )
 LAUNCHED_COMMANDS = (RUN, START)  # in a gdb that 'gdbmem launch' has started

@@ -20,7 +20,7 @@ from gdbmem.debugger.native.native_program import NativeProgram
 from gdbmem.debugger.target import valgrind_tool
 from gdbmem.engines.engine import no_snapshots, table
 from gdbmem.errors import TargetError, ToolError
-from gdbmem.launch.messages import (
+from gdbmem.launch.conversation.messages import (
     AskFate,
     AskInterrupts,
     Done,
@@ -32,7 +32,7 @@ from gdbmem.launch.messages import (
     Restart,
     ValgrindTarget,
 )
-from gdbmem.launch.protocol import ENVIRONMENT, Answer, Wire
+from gdbmem.launch.conversation.protocol import ENVIRONMENT, Answer, Wire
 from gdbmem.launch.runtime_folder import runtime_folder
 from gdbmem.runs.run import Run, current_folder, open_run
 
@@ -239,7 +239,7 @@ class Session:
 
     @property
     def folder(self) -> Path:
-        """The run's folder, for what is no heap snapshot: made now where there is none, also without massif."""
+        """The run's folder, for what is not a heap snapshot: made now where there is none, also without massif."""
         return self.run_of("none").folder
 
     def run_of(self, engine: str) -> Run:

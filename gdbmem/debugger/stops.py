@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gdb
 
+from gdbmem.debugger.stopping.quiet_stops import noticed
+
 _hits: list[int] = []  # of the breakpoint at which gdb stands; empty elsewhere
 _signals: list[str] = []  # the one that stopped the program here
 
 
+@noticed
 def note_stop(event: gdb.Event) -> None:
     """Remember how often the breakpoint of this stop was hit, or which signal it was."""
     breakpoints = getattr(event, "breakpoints", None)

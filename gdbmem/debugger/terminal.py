@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import gdb
 
-from gdbmem.report.console import make_console
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from gdbmem.report.console import Console, make_console
 
 
 def console_on(stream: TextIO) -> Console:
-    """Return a rich console that draws on *stream*: gdb's own standard output, or a file.
+    """Return a console that draws on *stream*: gdb's own standard output, or a file.
 
     gdb's `set width`, `set style enabled`, NO_COLOR and a dumb terminal are respected.
     """

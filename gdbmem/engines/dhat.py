@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gdbmem.engines.engine import VALGRIND, Table
+from gdbmem.engines.engine import VALGRIND, EngineTable
 from gdbmem.engines.valgrind import ValgrindOptions, shared_arguments
 
 NAME = "dhat"
 
-TABLE = Table(
+TABLE = EngineTable(
     name=NAME,
     runs=VALGRIND,
     summary="one profile of the whole run: allocated in all, at the peak, at the end",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Optional, Protocol, Union
 
 from gdbmem.errors import TargetError, UsageError
-from gdbmem.linux.why_unwritable import file_limit, why_unwritable
+from gdbmem.linux.files.why_unwritable import file_limit, why_unwritable
+from gdbmem.records import dataclass, fields
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ EngineOptions = Union["ValgrindOptions", "NativeOptions"]
 
 
 @dataclass(frozen=True)
-class Table:
+class EngineTable:
     """One engine, declared: `gdbmem doctor`, the documentation and --engine read this."""
 
     name: str
@@ -77,7 +77,7 @@ class Inferior(Protocol):
 class NativeEngine(Protocol):
     """The interface of the module of an engine that runs natively."""
 
-    TABLE: Table
+    TABLE: EngineTable
 
     def environment(self, prefix: str, options: NativeOptions) -> Mapping[str, str]:
         """Return what the program's environment needs; *prefix* is a plain path that its files begin with."""
@@ -160,7 +160,7 @@ def _as_typed(option: str) -> str:
     return word[:-1] if word.endswith(("-opts", "-fns")) else word  # those may be given several times
 
 
-def table(name: str) -> Table:
+def table(name: str) -> EngineTable:
     """Return the table of the engine *name*; raises UsageError where there is no such engine."""
     if name not in NAMES:
         raise UsageError(
@@ -168,7 +168,7 @@ def table(name: str) -> Table:
             slug="no-such-engine",
             hint=f"there are {', '.join(NAMES)}",
         )
-    found: Table = importlib.import_module(f"gdbmem.engines.{_module(name)}").TABLE
+    found: EngineTable = importlib.import_module(f"gdbmem.engines.{_module(name)}").TABLE
     return found
 
 
@@ -176,7 +176,7 @@ def _module(name: str) -> str:
     return "no_engine" if name == "none" else name
 
 
-def tables() -> list[Table]:
+def tables() -> list[EngineTable]:
     """Return the tables of all engines."""
     return [table(name) for name in NAMES]
 

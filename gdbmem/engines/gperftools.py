@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from gdbmem.engines.engine import (
     NATIVE,
     Call,
+    EngineTable,
     Inferior,
     NativeOptions,
-    Table,
     nothing_written,
     refuse_limited,
 )
 from gdbmem.engines.gperftools_table import complete
+from gdbmem.patterns import lazy_pattern
 
-TABLE = Table(
+TABLE = EngineTable(
     name="gperftools",
     runs=NATIVE,
     summary="native code, every allocation counted",
@@ -37,7 +37,7 @@ TABLE = Table(
 
 FUNCTIONS = ("HeapProfilerDump",)
 _REASON = b"gdbmem\0"
-_NUMBER = re.compile(r"\.(\d{4,})\.heap$")
+_NUMBER = lazy_pattern(r"\.(\d{4,})\.heap$")
 # Dumps that gperftools takes by itself go by allocated bytes; these are out of any program's reach.
 _NEVER = str(1 << 60)
 _QUIET = "-1"  # word of each dump is level 0; info, warnings and errors are -1 and below

@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 
 from gdbmem.errors import TargetError
-from gdbmem.linux.living import memory_folder
-from gdbmem.linux.maps import Mapping, parse_smaps
-from gdbmem.linux.process_memory import ProcMemory
+from gdbmem.linux.memory.maps import Mapping, parse_smaps
+from gdbmem.linux.memory.process_memory import ProcMemory
+from gdbmem.linux.process.living import memory_folder
 from gdbmem.model.memory import MemoryUnreadable
+from gdbmem.patterns import lazy_pattern
 
 _COUNTS = rb" *(\d+): *(\d+) \[ *(\d+): *(\d+)\] @"
-_FIRST = re.compile(rb"heap profile:" + _COUNTS + rb" heapprofile\n")
-_ROW = re.compile(rb"^" + _COUNTS + rb"((?: 0x[0-9a-f]+)+)\n", re.M)
+_FIRST = lazy_pattern(rb"heap profile:" + _COUNTS + rb" heapprofile\n")
+_ROW = lazy_pattern(rb"^" + _COUNTS + rb"((?: 0x[0-9a-f]+)+)\n", re.M)
 _BUCKET = struct.Struct("<iiqqQi4xQQ")  # allocs, frees, their bytes, hash, depth, stack, next
 _CUT_FROM = 1 << 19  # a shorter dump is whole
 _SLOTS = 179999
@@ -61,7 +62,7 @@ def complete(path: Path, pid: int) -> bool:
     with contextlib.suppress(TargetError, MemoryUnreadable, OSError, struct.error):
         maps = Path(f"{memory_folder(pid)}/maps").read_bytes()
         with ProcMemory(pid) as memory:
-            rows = _rows(_Table(memory, parse_smaps(maps)), data)
+            rows = _rows(_BucketTable(memory, parse_smaps(maps)), data)
         if rows is not None and _totals(rows) == wanted:
             temporary = path.with_name(f".{path.name}.whole")
             temporary.write_bytes(first[0] + b"".join(map(_line, rows)) + b"\nMAPPED_LIBRARIES:\n" + maps)
@@ -101,7 +102,7 @@ def _line(row: _Row) -> bytes:
     return text.encode()
 
 
-def _rows(table: _Table, data: bytes) -> Optional[list[_Row]]:
+def _rows(table: _BucketTable, data: bytes) -> Optional[list[_Row]]:
     for number, row in enumerate(_ROW.finditer(data)):
         if number == _TRIED:
             break
@@ -114,7 +115,7 @@ def _rows(table: _Table, data: bytes) -> Optional[list[_Row]]:
     return None
 
 
-class _Table:
+class _BucketTable:
     """The profiler's hash table of stacks, in the memory of a process."""
 
     def __init__(self, memory: ProcMemory, mappings: list[Mapping]) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from gdbmem.engines.engine import NATIVE, Inferior, NativeOptions, Table, no_snapshots
+from gdbmem.engines.engine import NATIVE, EngineTable, Inferior, NativeOptions, no_snapshots
 from gdbmem.errors import MissingToolError
+from gdbmem.records import dataclass
 
 NAME = "heaptrack"
 
-TABLE = Table(
+TABLE = EngineTable(
     name=NAME,
     runs=NATIVE,
     summary="native code, one profile of the whole run: allocated in all, at the peak, at the end",

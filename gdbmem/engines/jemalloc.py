@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from gdbmem.engines.engine import (
     NATIVE,
     Call,
+    EngineTable,
     Inferior,
     NativeOptions,
-    Table,
     nothing_written,
     refuse_limited,
 )
 from gdbmem.errors import TargetError, UsageError
 
-TABLE = Table(
+TABLE = EngineTable(
     name="jemalloc",
     runs=NATIVE,
     summary="native code; counts every allocation, or samples them for programs that run for days",

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from gdbmem.engines.engine import VALGRIND, Table
+from gdbmem.engines.engine import VALGRIND, EngineTable
 from gdbmem.engines.valgrind import ValgrindOptions, refuse_ours, shared_arguments, yes
 from gdbmem.errors import UsageError
+from gdbmem.records import dataclass
 from gdbmem.text import printable
 
 NAME = "massif"
 
-TABLE = Table(
+TABLE = EngineTable(
     name=NAME,
     runs=VALGRIND,
     summary="exact heap bytes per call path, for any dynamically linked program",
@@ -59,7 +59,7 @@ class MassifOptions(ValgrindOptions):
             valid = False
         if not valid:
             raise UsageError(
-                f"threshold '{printable(self.threshold)}' is no percentage",
+                f"threshold '{printable(self.threshold)}' is not a percentage",
                 slug="bad-option",
                 hint="0 to 100",
             )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gdbmem.engines.engine import VALGRIND, Table
+from gdbmem.engines.engine import VALGRIND, EngineTable
 from gdbmem.engines.valgrind import ValgrindOptions, shared_arguments
 
 NAME = "memcheck"
 
-TABLE = Table(
+TABLE = EngineTable(
     name=NAME,
     runs=VALGRIND,
     summary="exact heap bytes per call path, told apart: leaked, still reachable, and what keeps a block alive",

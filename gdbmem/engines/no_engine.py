@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gdbmem.engines.engine import NATIVE, Call, Inferior, NativeOptions, Table
+from gdbmem.engines.engine import NATIVE, Call, EngineTable, Inferior, NativeOptions
 from gdbmem.errors import TargetError
 
-TABLE = Table(
+TABLE = EngineTable(
     name="none",
     runs=NATIVE,
     summary="the program as it is, for what needs no heap profiler",

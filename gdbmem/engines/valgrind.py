@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional, Protocol
 
-from gdbmem.engines.engine import Table
+from gdbmem.engines.engine import EngineTable
 from gdbmem.errors import UsageError
+from gdbmem.records import dataclass
 from gdbmem.text import printable
 
 # Options that the launch itself needs as it sets them: another value would leave gdb without a
@@ -34,7 +34,7 @@ class ValgrindOptions:
 class ValgrindEngine(Protocol):
     """The interface of the module of an engine that is one of valgrind's tools."""
 
-    TABLE: Table
+    TABLE: EngineTable
     OPTIONS: type[ValgrindOptions]
     END: str  # what it writes at the program's end, in words
     SUFFIX: str  # of that file: it may make the format
@@ -68,7 +68,7 @@ def refuse_ours(option: str) -> None:
     """Raise UsageError for an *option* of valgrind's that the launch sets itself, or that is none."""
     if not option.startswith("-"):
         raise UsageError(
-            f"'{printable(option)}' is no option of valgrind's",
+            f"'{printable(option)}' is not an option of valgrind's",
             slug="bad-option",
             hint="write it as in --valgrind-opt=--num-callers=50",
         )

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional, Protocol
 
 from gdbmem.errors import Notice
-from gdbmem.model.calltree import Frame
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.patterns import lazy_pattern
 
 # start-end perms offset dev inode path, as /proc/PID/maps has it
-_MAPS_LINE = re.compile(
+_MAPS_LINE = lazy_pattern(
     rb"\s*([0-9a-f]{1,16})-([0-9a-f]{1,16}):? +([-rwxsp]{4}) +([0-9a-f]{1,16}) +\S+ +(\d{1,20}) *(.*?)\s*$"
 )
 # older gperftools: start-end: path (@offset) build-id
-_BRIEF_LINE = re.compile(
+_BRIEF_LINE = lazy_pattern(
     rb"\s*([0-9a-f]{1,16})-([0-9a-f]{1,16}): +(\S.*?)(?: \(@([0-9a-f]+)\))?(?: ([0-9a-f]{8,}))?\s*$"
 )
-_BUILD_LINE = re.compile(rb"\s*build=(.*?)\s*$")
+_BUILD_LINE = lazy_pattern(rb"\s*build=(.*?)\s*$")
 
 
 class Binary(NamedTuple):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
-import re
+import itertools
 from array import array
+from collections import defaultdict
 from typing import Optional
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.formats.massif_tree import Data
+from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import (
     DEEPEST,
     IN_USE,
@@ -21,14 +22,15 @@ from gdbmem.formats.stacks import (
     choose_metric,
     total_of,
 )
-from gdbmem.model.calltree import NO_LINE, Frame, Frames, line_column
+from gdbmem.model.profiles.calltree import NO_LINE, Frame, Frames, line_column
+from gdbmem.patterns import lazy_pattern
 from gdbmem.text import printable
 
 TRUNCATED = "profile-truncated"
-_COUNT = re.compile(rb"-?[0-9]{1,25}")
+_COUNT = lazy_pattern(rb"-?[0-9]{1,25}")
 # What export puts behind a function's name: where it stands in its source, or the program that it is in.
-_PLACE = re.compile(r"(.*) \(((?:[^()]|\([^()]*\))+?):(0|[1-9][0-9]{0,8})\)")
-_OBJECT = re.compile(r"(.*) \(in ([^()]+)\)")
+_PLACE = lazy_pattern(r"(.*) \(((?:[^()]|\([^()]*\))+?):(0|[1-9][0-9]{0,8})\)")
+_OBJECT = lazy_pattern(r"(.*) \(in ([^()]+)\)")
 
 
 def read_folded(data: Data, source: str, metric: Optional[str]) -> StackProfile:
@@ -45,16 +47,8 @@ def read_folded(data: Data, source: str, metric: Optional[str]) -> StackProfile:
     )
 
 
-class Numbered(dict[bytes, int]):
-    """A number for each word, given when it is first asked for."""
-
-    def __missing__(self, word: bytes) -> int:
-        self[word] = number = len(self)
-        return number
-
-
 def _parse(data: bytes, source: str) -> tuple[list[Stack], Frames, list[Notice]]:
-    index = Numbered()
+    index: defaultdict[bytes, int] = defaultdict(itertools.count().__next__)  # words in order of appearance
     sums: dict[tuple[int, ...], int] = {}  # equal lines are one stack: a packed file may hold very many
     notices: list[Notice] = []
     for number, line in enumerate(io.BytesIO(data), start=1):

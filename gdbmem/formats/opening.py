@@ -10,15 +10,14 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Optional, Union
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.formats.massif import read_massif
-from gdbmem.formats.massif_tree import Data
 from gdbmem.formats.sizes import no_block_sizes
-from gdbmem.formats.spooling import location
-from gdbmem.model.snapshot import Profile
+from gdbmem.formats.spooling import Data, location
+from gdbmem.formats.valgrind.massif import read_massif
+from gdbmem.model.profiles.snapshot import Profile
+from gdbmem.records import dataclass
 from gdbmem.text import printable
 from gdbmem.units import format_size
 
@@ -64,63 +63,65 @@ class OpenOptions:
 
 
 class _Format(NamedTuple):
-    start: re.Pattern[bytes]  # matched at the start of the file
+    start: bytes  # a regex of the start of the file
     reader: str  # module:function of this folder
     has_addresses: bool = False  # which someone must name
 
 
-def _pattern(text: bytes) -> re.Pattern[bytes]:
-    return re.compile(text, re.DOTALL)
+def _begins(start: bytes, data: Data) -> bool:
+    # Not compiled before: few of the patterns are ever asked.
+    return re.compile(start, re.DOTALL).match(data) is not None
 
 
 # Looked at in this order: the first that matches reads the file.
 FORMATS = {
     "massif": _Format(
-        _pattern(rb"desc:(?! xtree\.produce_report)|cmd:|#-+\r?\nsnapshot="), "massif:read_massif"
+        rb"desc:(?! xtree\.produce_report)|cmd:|#-+\r?\nsnapshot=", "valgrind.massif:read_massif"
     ),
     "gperftools": _Format(
-        _pattern(rb"heap profile: |--- symbol\r?\n(?:[^\n]*\n){1,1000000}?heap profile: "),
-        "gperftools:read_gperftools",
+        rb"heap profile: |--- symbol\r?\n(?:[^\n]*\n){1,1000000}?heap profile: ",
+        "heap_profilers.gperftools:read_gperftools",
         has_addresses=True,
     ),
     "pprof-raw": _Format(
-        _pattern(rb"--- symbol\r?\n(?:[^\n]*\n){1,1000000}?--- profile\n"), "pprof_raw:read_pprof_raw"
+        rb"--- symbol\r?\n(?:[^\n]*\n){1,1000000}?--- profile\n", "heap_profilers.pprof_raw:read_pprof_raw"
     ),
     # In a frame of lz4 whose first bytes are not packed.
-    "memray": _Format(_pattern(rb"\x04\x22\x4d\x18.{4,32}?memray|memray\0"), "memray_file:read_memray"),
-    "java-heapz": _Format(_pattern(rb"--- heapz 1 ---\s"), "java_heapz:read_java_heapz"),
-    "jemalloc": _Format(_pattern(rb"heap_v2/"), "jemalloc:read_jemalloc", has_addresses=True),
+    "memray": _Format(rb"\x04\x22\x4d\x18.{4,32}?memray|memray\0", "heap_profilers.memray_file:read_memray"),
+    "java-heapz": _Format(rb"--- heapz 1 ---\s", "heap_profilers.java_heapz:read_java_heapz"),
+    "jemalloc": _Format(rb"heap_v2/", "heap_profilers.jemalloc:read_jemalloc", has_addresses=True),
     "memcheck": _Format(
-        _pattern(
-            rb"==[0-9]+== .*?(?: are [a-z ]+ in loss record [0-9]|LEAK SUMMARY:|All heap blocks were freed -- )"
-        ),
-        "memcheck_log:read_memcheck_log",
+        rb"==[0-9]+== .*?(?: are [a-z ]+ in loss record [0-9]|LEAK SUMMARY:|All heap blocks were freed -- )",
+        "valgrind.memcheck_log:read_memcheck_log",
     ),
     "memcheck-xml": _Format(
-        _pattern(rb"\s*(?:<\?xml[^>]{0,200}\?>)?\s*<valgrindoutput>"), "memcheck_xml:read_memcheck_xml"
+        rb"\s*(?:<\?xml[^>]{0,200}\?>)?\s*<valgrindoutput>", "valgrind.memcheck_xml:read_memcheck_xml"
     ),
     "callgrind": _Format(
-        _pattern(rb"# callgrind format|(?:version|creator|positions|events): "), "callgrind:read_callgrind"
+        rb"# callgrind format|(?:version|creator|positions|events): ", "valgrind.callgrind:read_callgrind"
     ),
-    "xtree": _Format(_pattern(rb"desc: xtree\.produce_report\r?\n"), "massif_xtree:read_xtree"),
-    "dhat": _Format(_pattern(rb"\s*\{.{0,200}\"dhatFileVersion\""), "dhat:read_dhat"),
-    "heaptrack": _Format(_pattern(rb"v [0-9a-f]{1,8} [0-9a-f]{1,8}\n"), "heaptrack:read_heaptrack"),
+    "xtree": _Format(rb"desc: xtree\.produce_report\r?\n", "valgrind.massif_xtree:read_xtree"),
+    "faults": _Format(rb'\{"gdbmem_faults":', "faults:read_faults"),
+    "speedscope": _Format(
+        rb'\s*\{.{0,400}?"\$schema"\s*:\s*"https?://(?:www\.)?speedscope\.app/file-format-schema\.json"',
+        "speedscope:read_speedscope",
+    ),
+    "dhat": _Format(rb"\s*\{.{0,200}\"dhatFileVersion\"", "valgrind.dhat:read_dhat"),
+    "heaptrack": _Format(rb"v [0-9a-f]{1,8} [0-9a-f]{1,8}\n", "heap_profilers.heaptrack:read_heaptrack"),
     "torch": _Format(
-        _pattern(rb"\x80[\x02-\x05].{0,400}?(?:segments|device_traces|total_size)"),
+        rb"\x80[\x02-\x05].{0,400}?(?:segments|device_traces|total_size)",
         "bfc.torch_snapshot:read_torch_profile",
     ),
     # Fields of a protobuf come in any order: sample_type, period_type, sample or string_table may be first.
     "pprof": _Format(
-        _pattern(rb"[\x0a\x5a][\x01-\x20][\x08\x10]|\x12.{1,2}[\x08\x0a]|\x32\x00"),
-        "pprof:read_pprof",
+        rb"[\x0a\x5a][\x01-\x20][\x08\x10]|\x12.{1,2}[\x08\x0a]|\x32\x00",
+        "heap_profilers.pprof:read_pprof",
         has_addresses=True,
     ),
     "folded": _Format(
         # Lines of a single function may stand before the first with several.
-        _pattern(
-            rb"(?:[^\s;{\[\x00-\x1f][^\n;\x00]* [0-9]{1,25}\r?\n){0,9}"
-            rb"[^\s;{\[\x00-\x1f][^\n;\x00]*(?:;[^\n;\x00]+)+ [0-9]{1,25}\r?(?:\n|\Z)"
-        ),
+        rb"(?:[^\s;{\[\x00-\x1f][^\n;\x00]* [0-9]{1,25}\r?\n){0,9}"
+        rb"[^\s;{\[\x00-\x1f][^\n;\x00]*(?:;[^\n;\x00]+)+ [0-9]{1,25}\r?(?:\n|\Z)",
         "folded:read_folded",
     ),
 }
@@ -131,7 +132,7 @@ _PIECEWISE = ("massif", "heaptrack", "torch")  # formats of which a file's size 
 
 
 class _Other(NamedTuple):
-    start: re.Pattern[bytes]
+    start: bytes
     name: str
     hint: str
 
@@ -142,7 +143,7 @@ _PICKLE = (
     " that make folded stacks of it: tracemalloc.Snapshot.load(FILE).traces as lines 'outer;…;inner BYTES'"
 )
 _OTHERS = tuple(
-    _Other(_pattern(start), name, hint)
+    _Other(start, name, hint)
     for start, name, hint in (
         (rb"\x7fELF", "a program, library or core file (ELF)", _FIND),
         (rb"\xfd7zXZ", "compressed with xz", "unpack it with unxz first"),
@@ -175,7 +176,9 @@ def open_profile(path: Union[str, os.PathLike[str]], reading: Optional[OpenOptio
     if reading.format in (None, "heaptrack") and packed.is_heaptrack():
         return _read_as("heaptrack", packed, source, reading, packed.notices)
     data, notices = _read(source)
-    name = reading.format or next((name for name, entry in FORMATS.items() if entry.start.match(data)), None)
+    name = reading.format or next(
+        (name for name, entry in FORMATS.items() if _begins(entry.start, data)), None
+    )
     if name is None:
         raise _of_another_format(data, source)
     return _read_as(name, data, source, reading, notices)
@@ -188,7 +191,7 @@ def is_heaptrack(path: Union[str, os.PathLike[str]], reading: Optional[OpenOptio
     source = os.fspath(path)
     with _opened(source) as (file, packing):
         if packing is None:
-            return FORMATS["heaptrack"].start.match(file.read(64)) is not None
+            return _begins(FORMATS["heaptrack"].start, file.read(64))
     return _Unpacking(source).is_heaptrack()
 
 
@@ -225,7 +228,7 @@ def _read_as(
 
 
 def _of_another_format(data: Data, path: str) -> InputError:
-    known = next((entry for entry in _OTHERS if entry.start.match(data)), None)
+    known = next((entry for entry in _OTHERS if _begins(entry.start, data)), None)
     what = f"is {known.name}" if known else "is of no format that gdbmem knows"
     return InputError(
         f"{printable(path)} {what}",
@@ -276,7 +279,7 @@ class _Unpacking:
                 return False
             with contextlib.suppress(EOFError, OSError, InputError):  # found again by who reads on
                 first = next(_unpacked_blocks(file, self.path, packing), b"")
-                return FORMATS["heaptrack"].start.match(first) is not None
+                return _begins(FORMATS["heaptrack"].start, first)
         return False
 
     def __call__(self) -> Iterator[bytes]:

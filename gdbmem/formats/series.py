@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
 from gdbmem.errors import InputError
 from gdbmem.formats.spooling import location
+from gdbmem.records import dataclass
 from gdbmem.text import printable
 
 _HEAD_BYTES = 4096
 _MOST_BYTES = 1 << 30
 _MIB = float(1 << 20)
 _TIMES = ("t", "time", "timestamp", "seconds", "elapsed", "date", "datetime")
-_MEMORY = re.compile(
-    r"(pss|rss|uss|mem(?:ory)?|real|bytes|value)(?:[ _(]*(?:usage|used))?[ _(]*(bytes|b|[kmg]i?b)?\)?"
-)
+_MEMORY = r"(pss|rss|uss|mem(?:ory)?|real|bytes|value)(?:[ _(]*(?:usage|used))?[ _(]*(bytes|b|[kmg]i?b)?\)?"
 _FACTORS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _BEFORE = 5e8  # a smaller time is none since 1970
 
@@ -56,6 +53,8 @@ def series_tool(path: Path) -> Optional[str]:
 def read_series(path: Path) -> RecordedSeries:
     """Read the file at *path*, of which series_tool() knows the tool; raises InputError."""
     tool = series_tool(path)
+    if tool is None:
+        raise _wrong(path, 0, "it is of no kind that is known")
     if location(path).stat().st_size > _MOST_BYTES:
         raise _wrong(path, 0, "it is over 1 GiB")
     try:
@@ -64,7 +63,7 @@ def read_series(path: Path) -> RecordedSeries:
             target, points = _prometheus(path, text)
         else:
             target = _command_of(text) if tool == "mprof" else path.name
-            points = list({"mprof": _mprof, "psrecord": _psrecord}.get(tool or "", _csv)(path, text))
+            points = list({"mprof": _mprof, "psrecord": _psrecord}.get(tool, _csv)(path, text))
     except OSError as error:
         raise _wrong(path, 0, str(error.strerror)) from None
     return _ordered(path, tool or "CSV", target, points)
@@ -73,7 +72,7 @@ def read_series(path: Path) -> RecordedSeries:
 def _ordered(path: Path, tool: str, target: str, points: list[tuple[float, float]]) -> RecordedSeries:
     for number, (t, size) in enumerate(points):
         if not (math.isfinite(t) and math.isfinite(size) and 0 <= size < 2**63):
-            raise _wrong(path, 0, f"sample {number + 1} is no size of memory at a time")
+            raise _wrong(path, 0, f"sample {number + 1} is not a size of memory at a time")
     if not points:
         raise _wrong(path, 0, "it holds no sample")
     points = sorted(dict(points).items())
@@ -114,10 +113,11 @@ def _csv(path: Path, text: str) -> Iterator[tuple[float, float]]:
     first = text.partition("\n")[0]
     columns = _csv_columns(first)
     assert columns is not None
+    import csv  # 1 ms, for series only
+
     at_time, at_size, factor, at_line = columns
     rows = csv.reader(io.StringIO(text))
-    next(rows)
-    for number, row in enumerate(rows, 2):
+    for number, row in _rows(path, rows):
         if not row or (at_line is not None and row[at_line : at_line + 1] != ["0"]):
             continue
         if len(row) <= max(at_time, at_size):
@@ -126,8 +126,19 @@ def _csv(path: Path, text: str) -> Iterator[tuple[float, float]]:
             continue
         try:
             yield _time_of(row[at_time]), float(row[at_size]) * factor
-        except ValueError:
+        except (ValueError, OverflowError):
             raise _wrong(path, number, "a time and a size are expected") from None
+
+
+def _rows(path: Path, rows: Iterator[list[str]]) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows but the first, with the numbers of their lines."""
+    import csv  # as above
+
+    try:
+        next(rows)
+        yield from enumerate(rows, 2)
+    except csv.Error as error:
+        raise _wrong(path, 0, printable(str(error))) from None
 
 
 def _time_of(word: str) -> float:
@@ -141,10 +152,12 @@ def _time_of(word: str) -> float:
 
 def _csv_columns(first: str) -> Optional[tuple[int, int, float, Optional[int]]]:
     """Return where the time and the memory stand, its unit in bytes, and the column of a line's number, 0 the total."""
+    if "," not in first:
+        return None
     names = [name.strip().strip('"').lower() for name in first.split(",")]
     times = [at for at, name in enumerate(names) if name.partition(" ")[0].partition("(")[0] in _TIMES]
-    sizes = [(at, found) for at, name in enumerate(names) if (found := _MEMORY.fullmatch(name))]
-    if len(names) < 2 or not times or not sizes:
+    sizes = [(at, found) for at, name in enumerate(names) if (found := re.fullmatch(_MEMORY, name))]
+    if not times or not sizes:
         return None
     # Of several the one that counts shared pages once.
     at, found = min(sizes, key=lambda entry: not entry[1][1].startswith("pss"))
@@ -165,8 +178,8 @@ def _prometheus(path: Path, text: str) -> tuple[str, list[tuple[float, float]]]:
             )
         name = ", ".join(f"{key}={value}" for key, value in series[0].get("metric", {}).items())
         return name or "Prometheus", [(float(t), float(value)) for t, value in series[0]["values"]]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise _wrong(path, 0, "it is no answer to a range query") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
+        raise _wrong(path, 0, "it is not an answer to a range query") from None
 
 
 def _wrong(path: Path, number: int, reason: str) -> InputError:

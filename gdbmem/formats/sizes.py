@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gdbmem.errors import InputError
-from gdbmem.model.calltree import SIZE_CLASS, Frame
+from gdbmem.model.profiles.calltree import SIZE_CLASS, Frame
 from gdbmem.text import printable
 from gdbmem.units import format_size
 

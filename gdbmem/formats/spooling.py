@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import stat
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import IO, Union
 from gdbmem.errors import InputError
 from gdbmem.text import printable
 from gdbmem.units import format_size
+
+Data = Union[bytes, mmap.mmap]  # the bytes of a file, held or mapped
 
 STANDARD_INPUT = "standard input"  # the name of `-` in messages
 _LIMIT_BYTES = 1 << 30

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import chain
 from operator import eq
 from typing import Callable, NamedTuple, Optional, Union, overload
@@ -13,27 +11,40 @@ from typing import Callable, NamedTuple, Optional, Union, overload
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.addresses import Binary, Symbols
 from gdbmem.formats.sizes import AVERAGED, no_block_sizes, size_class
-from gdbmem.formats.valgrind_addresses import with_names
-from gdbmem.model.calltree import PRUNED, ROOT, CallTree, Frame, Frames
+from gdbmem.formats.valgrind.valgrind_addresses import with_names
+from gdbmem.model.faults import FaultTotals
 from gdbmem.model.leaks import LOST
-from gdbmem.model.snapshot import (
+from gdbmem.model.profiles.calltree import PRUNED, ROOT, CallTree, Frame, Frames
+from gdbmem.model.profiles.snapshot import (
     ALLOCATED_BYTES,
+    FAULTED_BYTES,
     FREED_BYTES,
+    GROWN_BYTES,
     HEAP_BYTES,
     LOST_BYTES,
     OWN_PEAK_BYTES,
+    PEAK,
     Totals,
 )
+from gdbmem.patterns import lazy_pattern
+from gdbmem.records import dataclass, field, replace
 from gdbmem.text import printable
 
-IN_USE, ALLOCATED, PEAK = "in-use", "allocated", "peak"
+IN_USE, ALLOCATED = "in-use", "allocated"
 FREED, OWN_PEAK = "freed", "own-peak"
+GROWN, MADE_RESIDENT = "grown", "made-resident"
 LARGEST = (1 << 63) - 1
 DEEPEST = 100_000  # frames on one stack
 
 # What each metric counts: two sides of a diff have to count the same.
-UNITS = {ALLOCATED: ALLOCATED_BYTES, FREED: FREED_BYTES, OWN_PEAK: OWN_PEAK_BYTES}
-_LOST = re.compile(rf"(?:(?:in|de)creased-)?(?:{'|'.join(LOST)}|definitely-indirectly-lost)")
+UNITS = {
+    ALLOCATED: ALLOCATED_BYTES,
+    FREED: FREED_BYTES,
+    OWN_PEAK: OWN_PEAK_BYTES,
+    GROWN: GROWN_BYTES,
+    MADE_RESIDENT: FAULTED_BYTES,
+}
+_LOST = lazy_pattern(rf"(?:(?:in|de)creased-)?(?:{'|'.join(LOST)}|definitely-indirectly-lost)")
 
 
 class Stack(NamedTuple):
@@ -106,6 +117,7 @@ class StackProfile:
     marked_peak_index: Optional[int] = None
     by_size: bool = False  # trees begin with the size of the blocks
     is_difference: bool = False  # what came and what went between two moments, which it does not hold
+    faults: Optional[FaultTotals] = None  # of a recording of page faults: what they explain
     symbols: Optional[Symbols] = field(
         default=None, repr=False
     )  # who names calls that valgrind has no name for
@@ -178,7 +190,7 @@ class StackProfile:
         return replace(content, stacks=stacks, chains=chains)
 
 
-_ADDRESS = re.compile(rb"0x[0-9a-f]{1,16}")
+_ADDRESS = lazy_pattern(rb"0x[0-9a-f]{1,16}")
 
 
 class Numbers(dict[bytes, int]):

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Callable, Optional
 
-from gdbmem.allocators.glibc.chunks import ChunkTable
+from gdbmem.allocators.glibc.blocks.chunks import ChunkTable
+from gdbmem.allocators.glibc.blocks.one_block import view_chunk
+from gdbmem.allocators.glibc.blocks.pointers import FoundPointer, find_pointers
 from gdbmem.allocators.glibc.heap import HeapReading
-from gdbmem.allocators.glibc.one_block import view_chunk
-from gdbmem.allocators.glibc.pointers import FoundPointer, find_pointers
 from gdbmem.analysis.ledger.block_types import class_of
 from gdbmem.analysis.ledger.ledger import ProcessImage
 from gdbmem.errors import TargetError
 from gdbmem.inspection.vector_slack import variable_areas
-from gdbmem.model.chunks import HEADER, IN_USE, MMAPPED, Chunk, ChunkView, Pointer
+from gdbmem.model.ledger.chunks import HEADER, IN_USE, MMAPPED, Chunk, ChunkView, Pointer
+from gdbmem.model.ledger.vectors import DATA, HEAP
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
-from gdbmem.model.vectors import DATA, HEAP
+from gdbmem.records import dataclass, replace
 from gdbmem.symbols.vtables import ObjectSymbols, VtableSymbols
 
 _MOST_NAMED = 16

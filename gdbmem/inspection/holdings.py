@@ -13,8 +13,8 @@ from gdbmem.runs.saved_results import CONTAINERS, Kept, kept_records, kept_text
 
 if TYPE_CHECKING:
     from gdbmem.analysis.profiles.query import Query
-    from gdbmem.model.diff import Diff
     from gdbmem.model.holding import Holding
+    from gdbmem.model.profiles.diff import Diff
     from gdbmem.runs.run import Run, SnapshotRecord
 
 _MOST_SURVEYS = 50

@@ -16,12 +16,13 @@ import tempfile
 from pathlib import Path
 from typing import Any, BinaryIO, Optional
 
-from gdbmem.allocators.glibc.layout import LibcFacts, MallocLayout, Struct, parse_ptype
+from gdbmem.allocators.glibc.places.layout import LibcFacts, MallocLayout, Struct, parse_ptype
 from gdbmem.errors import GdbmemError
-from gdbmem.files import NEUTRAL_FOLDER
-from gdbmem.linux.target_files import TargetFiles
-from gdbmem.linux.target_side import LARGEST_BYTES
-from gdbmem.linux.target_side_helper import Rights
+from gdbmem.files import NEUTRAL_FOLDER, JsonObject
+from gdbmem.linux.files.target_files import TargetFiles
+from gdbmem.linux.files.target_side import LARGEST_BYTES
+from gdbmem.linux.files.target_side_helper import Rights
+from gdbmem.patterns import lazy_pattern
 from gdbmem.setup.gdb_python import find_gdb
 from gdbmem.symbols.elf_files import Elf, debug_link, elf_in
 
@@ -30,11 +31,11 @@ _FORMAT = 1
 _SECONDS = 60.0
 _SYMBOLS = ("main_arena", "mp_")
 _STRUCTS = ("malloc_state", "malloc_par")
-_ADDRESS = re.compile(r'Symbol "(\w+)" is (?:static storage )?at (?:address )?0x([0-9a-f]+)')
+_ADDRESS = lazy_pattern(r'Symbol "(\w+)" is (?:static storage )?at (?:address )?0x([0-9a-f]+)')
 
 
 def libc_facts(files: TargetFiles, name: str, build_id: str) -> LibcFacts:
-    """Return what gdb knows of the malloc in the file *name* of *files*; nothing is no error.
+    """Return what gdb knows of the malloc in the file *name* of *files*; nothing is not an error.
 
     Nothing is known of a file with another build-id than *build_id*, that of what is loaded.
     """
@@ -129,7 +130,7 @@ def _cache_file(digest: str) -> Path:
 
 def _load(path: Path) -> Optional[LibcFacts]:
     try:
-        values: dict[str, Any] = json.loads(path.read_bytes())
+        values: JsonObject = json.loads(path.read_bytes())
         if values["format"] != _FORMAT:
             return None
         structs = {name: Struct(values[name]["offsets"], values[name]["size"]) for name in _STRUCTS}
@@ -141,7 +142,7 @@ def _load(path: Path) -> Optional[LibcFacts]:
 def _store(path: Path, facts: LibcFacts) -> None:
     if facts.layout is None:
         return
-    values: dict[str, Any] = {"format": _FORMAT, "symbols": dict(facts.symbols)}
+    values: dict[str, object] = {"format": _FORMAT, "symbols": dict(facts.symbols)}
     for name, struct in (("malloc_state", facts.layout.state), ("malloc_par", facts.layout.parameters)):
         values[name] = {"offsets": dict(struct.offsets), "size": struct.size}
     try:

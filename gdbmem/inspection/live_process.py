@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Optional
+from typing import Callable, Optional
 
 from gdbmem.allocators.glibc.heap import Walker, choose_walker
 from gdbmem.analysis.ledger.division import areas_to_scan
@@ -21,11 +20,13 @@ from gdbmem.inspection.read_process import (
 )
 from gdbmem.inspection.still_process import Moment, Say, Subject, ask_process
 from gdbmem.inspection.vector_slack import WHEN_STILL, WHILE_HELD
+from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.holding.ptrace import HeldThread
-from gdbmem.linux.pages import Ranges, resident_ranges
-from gdbmem.linux.target_files import TargetFiles
-from gdbmem.model.ledger import Ledger
+from gdbmem.linux.memory.maps import Mapping
+from gdbmem.linux.memory.pages import Ranges, resident_ranges
+from gdbmem.model.ledger.ledger import Ledger
 from gdbmem.model.memory import Memory
+from gdbmem.records import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -74,15 +75,18 @@ def explain_process(
     look: Optional[Look] = None,
     say: Say = lambda _: None,
     swapped: bool = False,
+    suits: Callable[[Sequence[Mapping]], None] = lambda _: None,
 ) -> Ledger:
     """Return the ledger of live process *pid*; *look* gets what was read.
 
+    *suits* may raise, before the process has to wait, where its mappings show that there is nothing to look for.
     What is swapped out is read in a copy, and in the process itself only if *swapped*. *fork*, *say* and what is
     raised: as for `ask_process`.
     """
     with TargetFiles(pid) as files:
 
         def prepare(subject: Subject) -> _Contents:
+            suits(subject.mappings)
             # Loads numpy, too, before the process is made to wait.
             malloc = find_malloc(subject.memory, subject.mappings, files)
             return _Contents(subject, malloc, walker or choose_walker(), look, swapped)

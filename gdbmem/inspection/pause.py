@@ -6,8 +6,8 @@ import os
 import time
 from collections.abc import Sequence
 
-from gdbmem.linux.maps import Mapping
-from gdbmem.linux.process import ProcessFacts
+from gdbmem.linux.memory.maps import Mapping
+from gdbmem.linux.process.process import ProcessFacts
 from gdbmem.model.memory import Buffer, Memory
 from gdbmem.units import format_duration
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gdbmem.analysis.ledger.pinners import PinnerPaths, join_paths
 from gdbmem.formats.opening import OpenOptions
-from gdbmem.model.ledger import Ledger
+from gdbmem.model.ledger.ledger import Ledger
 from gdbmem.runs.operand import format_of, load_operand
 from gdbmem.symbols.address_names import GdbSymbols
 

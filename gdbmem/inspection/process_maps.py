@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from gdbmem.errors import TargetError
-from gdbmem.linux.living import memory_folder
-from gdbmem.linux.maps import Mapping, parse_smaps
-from gdbmem.linux.process import ended
+from gdbmem.linux.memory.maps import Mapping, parse_smaps
+from gdbmem.linux.process.living import memory_folder
+from gdbmem.linux.process.process import ended
 
 
 def read_maps(pid: int) -> list[Mapping]:

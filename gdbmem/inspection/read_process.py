@@ -2,42 +2,45 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Callable, Optional
 
-from gdbmem.allocators.glibc.arenas import HeapCorrupt
-from gdbmem.allocators.glibc.caches import Known, ThreadPointers
+from gdbmem.allocators.glibc.free_lists.caches import Known
+from gdbmem.allocators.glibc.free_lists.inside import threads_inside
 from gdbmem.allocators.glibc.heap import HeapReading, Walker, read_heap
-from gdbmem.allocators.glibc.inside import threads_inside
-from gdbmem.allocators.glibc.layout import LibcFacts
+from gdbmem.allocators.glibc.places.arenas import HeapCorrupt
+from gdbmem.allocators.glibc.places.layout import LibcFacts
 from gdbmem.allocators.glibc.stacks import ThreadStack, find_stacks
+from gdbmem.allocators.glibc.thread_pointers import ThreadPointers
 from gdbmem.allocators.others import recognise
 from gdbmem.analysis.ledger.division import areas_to_scan
 from gdbmem.analysis.ledger.ledger import ProcessImage, build_ledger
 from gdbmem.errors import Notice
+from gdbmem.inspection.bfc.ledger_pools import find_pools
 from gdbmem.inspection.libc_facts import libc_facts
 from gdbmem.inspection.linked_allocators import find_linked_in
 from gdbmem.inspection.process_maps import read_maps, read_smaps
 from gdbmem.inspection.vector_slack import AT_PROMPT, WHEN_STILL, add_unused_in_vectors
-from gdbmem.linux.corefile import CoreFile
-from gdbmem.linux.elf import Image, images
+from gdbmem.linux.elf.corefile import CoreFile
+from gdbmem.linux.elf.headers import Image, images
+from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.holding.ptrace import HeldThread
-from gdbmem.linux.maps import Mapping
-from gdbmem.linux.pages import Ranges, resident_ranges
-from gdbmem.linux.process import check_analysable, process_facts
-from gdbmem.linux.process_memory import CarefulMemory, PageAbsent, absent_pages
-from gdbmem.linux.target_files import TargetFiles
-from gdbmem.model.ledger import Ledger
+from gdbmem.linux.memory.maps import Mapping
+from gdbmem.linux.memory.pages import Ranges, resident_ranges
+from gdbmem.linux.memory.process_memory import CarefulMemory, PageAbsent, absent_pages
+from gdbmem.linux.process.process import check_analysable, process_facts
+from gdbmem.linux.process.threads import thread_name
+from gdbmem.model.ledger.ledger import Ledger
 from gdbmem.model.memory import Memory
+from gdbmem.patterns import lazy_pattern
+from gdbmem.records import dataclass, replace
 from gdbmem.text import printable
 from gdbmem.units import format_size
 
-_LIBC = re.compile(r"/libc(-[\d.]+\.so|\.so\.6(\.1)?)( \(deleted\))?$")
-_MUSL = re.compile(r"/(ld-musl-[^/]*|libc\.musl-[^/]*)\.so(\.1)?$|-musl/[^/]*libc\.so$")
-_THREAD_LIBRARIES = re.compile(r"/(ld-linux[^/]*|ld-[\d.]+|ld64)\.so(\.\d+)?$|/libpthread[^/]*\.so(\.0)?$")
+_LIBC = lazy_pattern(r"/libc(-[\d.]+\.so|\.so\.6(\.1)?)( \(deleted\))?$")
+_MUSL = lazy_pattern(r"/(ld-musl-[^/]*|libc\.musl-[^/]*)\.so(\.1)?$|-musl/[^/]*libc\.so$")
+_THREAD_LIBRARIES = lazy_pattern(r"/(ld-linux[^/]*|ld-[\d.]+|ld64)\.so(\.\d+)?$|/libpthread[^/]*\.so(\.0)?$")
 
 
 Look = Callable[[ProcessImage, Memory], None]
@@ -82,7 +85,7 @@ def explain_core(
     """Return the ledger of a core file: its pages that hold data take the place of the resident set.
 
     *program* is the file that left the core, where it isn't at its old place any more. Raises InputError
-    where *path* is no core, or *program* another program.
+    where *path* is not a core, or *program* another program.
     """
     core = CoreFile(path, program)
     mappings = core.mappings()
@@ -142,19 +145,12 @@ def named_threads(pid: int, threads: Iterable[HeldThread]) -> list[ThreadPointer
             held.tid,
             held.thread_pointer,
             held.stack_pointer,
-            _thread_name(pid, held.tid),
+            thread_name(pid, held.tid),
             held.program_counter,
             held.system_call,
         )
         for held in threads
     ]
-
-
-def _thread_name(pid: int, tid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/task/{tid}/comm").read_text(errors="surrogateescape").rstrip("\n")
-    except OSError:
-        return ""
 
 
 def read_process(
@@ -220,6 +216,7 @@ def fill_reading(
         absent = absent_pages(reading.pid, reading.mappings, swapped=swapped)
         memory = CarefulMemory(memory, reading.mappings, absent)
     _fill(reading, memory, malloc, main, walker)
+    reading.pools = find_pools(reading, memory)
     if look is not None:
         look(reading, memory)
     add_unused_in_vectors(reading, memory, most_bytes=searched)
@@ -291,11 +288,14 @@ def _silent_heap(reading: ProcessImage, heap: Optional[HeapReading]) -> Optional
 
 def _replaced(reading: ProcessImage) -> Notice:
     others = reading.others
-    where = (
-        f"{others.replacement} is linked into {printable(others.linked_into)}"
-        if others.linked_into
-        else (f"malloc is {others.replacement} here")
-    )
+    if others.linked_into:
+        where = f"{others.replacement} is linked into {printable(others.linked_into)}"
+    elif (
+        reading.heap is not None and reading.heap.is_used
+    ):  # libc_malloc_debug passes blocks on, unless told to check
+        where = f"{others.replacement} is loaded, and glibc's malloc gives out blocks all the same"
+    else:
+        where = f"malloc is {others.replacement} here"
     return Notice("malloc-replaced", f"{where}: its memory is one entry, and what is free in it is not known")
 
 

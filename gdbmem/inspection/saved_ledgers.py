@@ -7,9 +7,10 @@ from typing import Any, Optional
 from gdbmem.analysis.ledger.answer import retained_bytes
 from gdbmem.errors import InputError, UsageError
 from gdbmem.model.containers import Survey
-from gdbmem.model.ledger import Ledger
+from gdbmem.model.ledger.heap_map import HeapMap
+from gdbmem.model.ledger.ledger import Ledger
 from gdbmem.report.containers.containers import containers_json, read_survey
-from gdbmem.report.ledger.ledger_json import ledger_json, read_ledger
+from gdbmem.report.ledger.ledger_json import ledger_json, read_heap_map, read_ledger
 from gdbmem.runs.operand import find_operand
 from gdbmem.runs.run import Run
 from gdbmem.runs.saved_results import (
@@ -33,6 +34,11 @@ def load_ledger(text: str, own: Optional[Run] = None, *, has_own: bool = False) 
     Raises InputError where there is none.
     """
     return read_ledger(*_text(text, LEDGER, own, has_own=has_own))
+
+
+def load_heap_map(text: str) -> Optional[HeapMap]:
+    """Return the map of the heap beside the ledger that *text* names; None where there is none."""
+    return read_heap_map(*_text(text, LEDGER, None, has_own=False))
 
 
 def load_survey(text: str, own: Optional[Run] = None, *, has_own: bool = False) -> Survey:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Callable, Optional, Protocol, TypeVar
 
 from gdbmem.errors import TargetError
-from gdbmem.inspection.copy_keeper import CopyKeeper
+from gdbmem.inspection.copy_keeper import Announce, CopyKeeper
 from gdbmem.inspection.pause import (
     SILENT_SECONDS,
     HeldTooLong,
@@ -24,10 +23,13 @@ from gdbmem.inspection.pause import (
 from gdbmem.inspection.process_maps import parse_maps, read_maps_text, read_smaps
 from gdbmem.linux.holding.copy_obstacles import copy_obstacle
 from gdbmem.linux.holding.copying import Copy, make_copy, refused
+from gdbmem.linux.holding.injected_calls import is_taking_signals
 from gdbmem.linux.holding.ptrace import Freeze, HeldThread, held_threads
-from gdbmem.linux.maps import Mapping
-from gdbmem.linux.pages import Ranges, scan_resident
-from gdbmem.linux.process import (
+from gdbmem.linux.holding.returning_thread import CallSites, find_call_sites
+from gdbmem.linux.memory.maps import Mapping
+from gdbmem.linux.memory.pages import Ranges, scan_resident
+from gdbmem.linux.memory.process_memory import ProcMemory
+from gdbmem.linux.process.process import (
     ProcessFacts,
     check_analysable,
     ended,
@@ -36,11 +38,12 @@ from gdbmem.linux.process import (
     thread_ids,
     tracer_is_gdbmem,
 )
-from gdbmem.linux.process_memory import ProcMemory
 from gdbmem.model.memory import Memory
+from gdbmem.records import dataclass
 from gdbmem.text import printable
 from gdbmem.units import format_duration, format_size
 
+_TRIES, _BREATH_SECONDS = 10, 0.005  # where each thread is about to take a signal
 _PATIENCE_SECONDS, _PAUSE_SECONDS = 10.0, 0.02  # with another gdbmem that looks at the same process
 Say = Callable[[str], None]
 Answer = TypeVar("Answer")
@@ -93,18 +96,20 @@ def ask_process(
     prepare: Callable[[Subject], Question[Answer]],
     *,
     fork: Optional[bool] = None,
+    brief: bool = False,
     say: Say = lambda _: None,
 ) -> tuple[Answer, float]:
     """Return the answer of live process *pid*, and for how many seconds it had to wait.
 
     *prepare* gets the process before it waits. With *fork* a motionless copy of it is asked, with False the process
-    itself while it is held; by default a copy where one can be made. *say* is told of a longer wait before it begins.
+    itself while it is held; by default a copy where one can be made. A *brief* question, which reads a few pages, is
+    asked of the process itself by default. *say* is told of a longer wait before it begins.
     Raises TargetError with the reason where the process can't be looked into.
     """
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         try:
-            return _ask(pid, prepare, fork, say)
+            return _ask(pid, prepare, fork, brief, say)
         except TargetError as error:
             held = error.slug in ("process-traced", "ptrace-refused") and tracer_is_gdbmem(pid)
             if held and time.monotonic() < deadline:
@@ -116,7 +121,7 @@ def ask_process(
 
 
 def _ask(
-    pid: int, prepare: Callable[[Subject], Question[Answer]], fork: Optional[bool], say: Say
+    pid: int, prepare: Callable[[Subject], Question[Answer]], fork: Optional[bool], brief: bool, say: Say
 ) -> tuple[Answer, float]:
     facts = check_analysable(pid)
     with ProcMemory(pid) as memory:
@@ -127,6 +132,8 @@ def _ask(
             if obstacle is not None:
                 raise refused(pid, obstacle)
             return _ask_copy(subject, question)
+        if brief:
+            return _ask_briefly(subject, question)
         return _ask_shortest(subject, question, "it was asked for with --hold" if fork is False else obstacle)
 
 
@@ -141,6 +148,8 @@ def _ask_shortest(
             if error.slug not in ("copy-refused", "copy-unsupported"):
                 raise
             obstacle = error.message
+    if has_ended(subject.pid):  # which looks like an obstacle, too
+        raise ended(subject.pid)
     expected = expected_hold(subject.facts, subject.mappings, len(thread_ids(subject.pid)))
     how_long = wait_text(expected)
     if expected < SILENT_SECONDS:
@@ -149,6 +158,16 @@ def _ask_shortest(
         except HeldTooLong:
             how_long = f"longer than {format_duration(SILENT_SECONDS)}"
     subject.say(f"{subject.name} waits {how_long} now, while it is read: {obstacle}")
+    return _ask_held(subject, question)
+
+
+def _ask_briefly(subject: Subject, question: Question[Answer]) -> tuple[Answer, float]:
+    try:
+        return _ask_held(subject, question, TimedMemory)
+    except HeldTooLong:
+        subject.say(
+            f"{subject.name} waits longer than {format_duration(SILENT_SECONDS)} now, while it is read"
+        )
     return _ask_held(subject, question)
 
 
@@ -168,7 +187,9 @@ def _ask_copy(subject: Subject, question: Question[Answer]) -> tuple[Answer, flo
     if is_long(expected):
         size = format_size(subject.facts.anonymous_bytes)
         subject.say(f"{subject.name} waits {wait_text(expected)} now, while its {size} are copied")
-    with CopyKeeper(subject.pid, subject.memory.descriptor, lambda: _copy(subject)) as keeper:
+    with CopyKeeper(
+        subject.pid, subject.memory.descriptor, lambda announce: _copy(subject, announce)
+    ) as keeper:
         moment = keeper.made
         try:
             with keeper.memory() as still:
@@ -181,24 +202,36 @@ def _ask_copy(subject: Subject, question: Question[Answer]) -> tuple[Answer, flo
             raise
 
 
-def _copy(subject: Subject) -> Moment:
-    pid, earlier = subject.pid, read_maps_text(subject.pid)
-    mappings = parse_maps(earlier)
+def _copy(subject: Subject, announce: Announce) -> Moment:
+    earlier = read_maps_text(subject.pid)
+    sites = find_call_sites(subject.pid, subject.memory, parse_maps(earlier))
+    for _ in range(_TRIES - 1):
+        with Freeze(subject.pid) as freeze:
+            if not is_taking_signals(freeze):
+                return _copied(subject, freeze, earlier, sites, announce)
+        time.sleep(_BREATH_SECONDS)  # a thread that is about to take a signal makes no call before that
+    with Freeze(subject.pid) as freeze:
+        return _copied(subject, freeze, earlier, sites, announce)
+
+
+def _copied(
+    subject: Subject, freeze: Freeze, earlier: bytes, sites: Optional[CallSites], announce: Announce
+) -> Moment:
+    """Return a copy of the process that *freeze* holds; *earlier* is the text of its mappings a moment before."""
+    pid, mappings = subject.pid, parse_maps(earlier)
     uncopied = uncopied_areas(subject.mappings, mappings)
-    copy: Optional[Copy] = None
+    copy = make_copy(freeze, mappings, sites, announce)
     try:
-        with Freeze(pid) as freeze:
-            copy = make_copy(freeze, subject.memory, mappings)
-            threads = list(held_threads(freeze))
-            now = read_maps_text(pid)
-            if now != earlier:  # seldom: nothing is taken for known
-                mappings = parse_maps(now)
-                uncopied = [(mappings[0].start, mappings[-1].end)] if mappings else []
-            present = scan_resident(pid, uncopied)
-            tables = process_facts(pid).page_table_bytes
+        threads = list(held_threads(freeze))
+        now = read_maps_text(pid)
+        if now != earlier:  # seldom: nothing is taken for known
+            mappings = parse_maps(now)
+            uncopied = [(mappings[0].start, mappings[-1].end)] if mappings else []
+        present = scan_resident(pid, uncopied)
+        tables = process_facts(pid).page_table_bytes
+        freeze.release()  # here, as a copy would be left if that failed
     except BaseException:
-        if copy is not None:  # also where letting the process go is what failed
-            copy.kill()
+        copy.kill()
         raise
     return Moment(copy, threads, mappings, uncopied, present, tables, freeze.pause_seconds)
 

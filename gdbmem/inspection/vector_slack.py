@@ -10,15 +10,15 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any
 
-from gdbmem.allocators.glibc import lockstep
-from gdbmem.allocators.glibc.chunks import chunk_tables
+from gdbmem.allocators.glibc.blocks.chunks import chunk_tables
+from gdbmem.allocators.glibc.blocks.vectors import Area, find_columns, find_vectors
 from gdbmem.allocators.glibc.heap import HeapReading
-from gdbmem.allocators.glibc.vectors import Area, find_columns, find_vectors
+from gdbmem.allocators.glibc.walking import lockstep
 from gdbmem.analysis.ledger.ledger import ProcessImage
-from gdbmem.linux.pages import Ranges, resident_ranges
-from gdbmem.model.ledger import UNUSED_IN_VECTORS
+from gdbmem.linux.memory.pages import Ranges, resident_ranges
+from gdbmem.model.ledger.ledger import UNUSED_IN_VECTORS
+from gdbmem.model.ledger.vectors import DATA, STACK
 from gdbmem.model.memory import Memory, MemoryUnreadable
-from gdbmem.model.vectors import DATA, STACK
 
 # How many bytes of a heap are searched:
 WHILE_HELD = 32 << 20  # while the process waits that was running until now,

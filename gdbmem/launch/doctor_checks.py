@@ -7,22 +7,24 @@ import platform
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
 from gdbmem import __version__
-from gdbmem.engines.engine import Table, tables
+from gdbmem.engines.engine import EngineTable, tables
 from gdbmem.errors import GdbmemError
 from gdbmem.launch.native import find_library
 from gdbmem.launch.runtime_folder import runtime_folder
-from gdbmem.launch.valgrind import own_settings
-from gdbmem.linux.rights import NOBODY, asker
+from gdbmem.launch.valgrind.valgrind import own_settings
+from gdbmem.linux.faults.watch import FaultWatch
+from gdbmem.linux.process.rights import NOBODY, asker
+from gdbmem.records import dataclass
 from gdbmem.setup import gdbinit
 from gdbmem.setup.distribution import how_to_install
 from gdbmem.setup.gdb_packages import import_problem
 from gdbmem.setup.gdb_python import GdbPython, find_gdb, gdb_python, private_folder, run_python_in_gdb
 from gdbmem.setup.requirements import REQUIREMENTS, pip_install, problems
+from gdbmem.symbols.unwinding.cfi import can_unwind
 
 _SECONDS = 60.0
 _WITHOUT_GDB = "no launch, attach or snap, and addresses stay without names"
@@ -54,7 +56,7 @@ def check_all() -> list[Check]:
     checks += [_engine(entry) for entry in tables() if entry.library or entry.command]
     if found is not None:
         checks += [_libc_symbols(found), _starts_programs(found)]
-    return [*checks, _attach_rights(), _proc(), _runtime_folder()]
+    return [*checks, _attach_rights(), _page_faults(), _unwinding(), _proc(), _runtime_folder()]
 
 
 def _packages() -> Check:
@@ -156,7 +158,7 @@ def _tool(valgrind: str, engine: str, out_file: str, *, needed: bool) -> Check:
     return Check(engine, False, found, mend, needed=needed, is_tool=True, without=lost)
 
 
-def _engine(entry: Table) -> Check:
+def _engine(entry: EngineTable) -> Check:
     name = f"engine {entry.name}"
     try:
         found = find_library(entry)
@@ -224,6 +226,28 @@ def _attach_rights() -> Check:
         found = f"{found} (ptrace_scope {asks.scope})"
         mend = "type: sudo sysctl kernel.yama.ptrace_scope=0"
     return Check(name, False, found, mend, needed=False, without=lost)
+
+
+def _page_faults() -> Check:
+    """Sample the page faults of a child process, as `gdbmem grow` does."""
+    name, lost = "page faults", "no gdbmem grow, no memgrow"
+    try:
+        with FaultWatch() as watch:
+            subprocess.run([shutil.which("true") or "/bin/true"], check=False, timeout=_SECONDS)
+            count = sum(watch.count().values())
+            mode = "in kernel mode too" if watch.wishes.kernel else "in user mode (root sees all)"
+    except (GdbmemError, OSError, subprocess.SubprocessError) as error:
+        hint = error.hint if isinstance(error, GdbmemError) else ""
+        return Check(name, False, str(getattr(error, "message", error)), hint, needed=False, without=lost)
+    return Check(name, count > 0, f"counted {count} of a child, {mode}", needed=False, without=lost)
+
+
+def _unwinding() -> Check:
+    name = "unwind tables"
+    if can_unwind():
+        return Check(name, True, "read by elfutils' libdw", needed=False)
+    lost = "gdbmem grow finds callers by frame pointers only"
+    return Check(name, False, "libdw is not installed", how_to_install("libdw"), needed=False, without=lost)
 
 
 def _proc() -> Check:

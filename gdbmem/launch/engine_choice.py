@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from gdbmem.allocators.others import runtime_among
@@ -13,6 +12,8 @@ from gdbmem.engines.engine import table
 from gdbmem.errors import MissingToolError
 from gdbmem.launch.native import find_library
 from gdbmem.launch.program import Program
+from gdbmem.patterns import lazy_pattern
+from gdbmem.records import dataclass, field
 from gdbmem.symbols.elf_files import needed_libraries
 from gdbmem.text import printable
 
@@ -22,17 +23,17 @@ _LARGE_BYTES = 200 << 20  # valgrind reads all debug information before it begin
 # What a program is linked to → why valgrind is no good for it. In this order.
 _NOT_UNDER_VALGRIND = (
     (
-        re.compile(r"lib(?:cuda|cudart|cublas|nvidia-ml|amdhip64|OpenCL|ze_loader)\b.*"),
+        lazy_pattern(r"lib(?:cuda|cudart|cublas|nvidia-ml|amdhip64|OpenCL|ze_loader)\b.*"),
         "drives a GPU, which valgrind can't follow",
     ),
     (
-        re.compile(r"lib(?:g|i)?omp5?\b.*|libtbb\b.*"),
+        lazy_pattern(r"lib(?:g|i)?omp5?\b.*|libtbb\b.*"),
         "computes on several processors at a time, and valgrind runs one thread at a time",
     ),
 )
 _OWN_ALLOCATORS = (
-    (re.compile(r"libtcmalloc.*"), "gperftools"),
-    (re.compile(r"libjemalloc.*"), "jemalloc"),
+    (lazy_pattern(r"libtcmalloc.*"), "gperftools"),
+    (lazy_pattern(r"libjemalloc.*"), "jemalloc"),
 )
 
 

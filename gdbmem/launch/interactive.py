@@ -22,7 +22,7 @@ from gdbmem.setup.gdb_python import loader_file
 from gdbmem.text import plural, printable
 
 if TYPE_CHECKING:
-    from gdbmem.linux.terminal_modes import TerminalModes
+    from gdbmem.linux.process.terminal_modes import TerminalModes
 
 CONNECT = gdb_call("launched.launched", "connect()")
 # While gdb loads, Ctrl-C would only break what it is loading: it reaches the launcher, which ends both. Typed here, as
@@ -31,10 +31,13 @@ DEAF = ("-iex", "python __import__('signal').pthread_sigmask(0, (2, 3))")
 QUIET = ("-iex", "set print symbol-loading off", "-iex", "set print inferior-events off")
 
 
-def run_interactive(job: Job, *, gdb_arguments: Sequence[str], finish: bool, command: Sequence[str]) -> int:
+def run_interactive(
+    job: Job, *, gdb_arguments: Sequence[str], finish: bool, command: Sequence[str], runs: list[Run]
+) -> int:
     """Run gdb on *job* until the user leaves it; return 0 unless gdbmem itself failed.
 
-    With *finish* the program then runs on to its own end; otherwise it is ended, its history saved.
+    With *finish* the program then runs on to its own end; otherwise it is ended, its history saved. The run is added
+    to *runs*, also where something failed.
     """
     ensure_private_folder(job.gdb)
     with saved_terminal() as modes:
@@ -55,6 +58,7 @@ def run_interactive(job: Job, *, gdb_arguments: Sequence[str], finish: bool, com
             if launch is not None:
                 for notice in problems(launch):
                     print(f"gdbmem: {notice.sentence}", file=sys.stderr)
+                runs.append(launch.run)
                 if launch.run.folder.is_dir():  # it is gone where nothing was recorded
                     say_run(launch.run)
     return 0

@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Callable, Optional
 
@@ -16,8 +15,8 @@ from gdbmem import __version__
 from gdbmem.engines import massif
 from gdbmem.engines.engine import NATIVE_NAMES, EngineOptions, table, valgrind_engine
 from gdbmem.errors import InputError, Notice, ToolError
-from gdbmem.launch import valgrind
-from gdbmem.launch.messages import AskNative, AskPlan, Message, RecipePlan
+from gdbmem.launch.conversation.messages import AskNative, AskPlan, Message, RecipePlan
+from gdbmem.launch.conversation.protocol import ENVIRONMENT, NEWLINE
 from gdbmem.launch.native import (
     find_library,
     native_arguments,
@@ -27,13 +26,14 @@ from gdbmem.launch.native import (
     refuse_unsuitable,
 )
 from gdbmem.launch.program import Program
-from gdbmem.launch.protocol import ENVIRONMENT, NEWLINE
 from gdbmem.launch.runtime_folder import runtime_folder
 from gdbmem.launch.sentinel import Sentinel
 from gdbmem.launch.spontaneous_dumps import collect_own_dumps
 from gdbmem.launch.supervisor import Supervisor
 from gdbmem.launch.terminal import OwnTerminal
+from gdbmem.launch.valgrind import valgrind
 from gdbmem.launch.whole_run import record_whole_runs
+from gdbmem.records import dataclass, field, replace
 from gdbmem.runs.run import Run, current_folder
 from gdbmem.setup.gdb_python import refuse_little_room
 from gdbmem.text import printable

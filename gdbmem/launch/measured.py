@@ -24,15 +24,15 @@ from gdbmem.errors import InputError, TargetError
 from gdbmem.inspection.live_process import explain_process
 from gdbmem.inspection.process_maps import read_maps
 from gdbmem.inspection.read_process import find_malloc, named_threads, read_process
+from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.holding.ptrace import SEIZE, Freeze, held_threads, ptrace
-from gdbmem.linux.living import memory_folder
-from gdbmem.linux.process import process_facts, thread_ids
-from gdbmem.linux.process_memory import ProcMemory
-from gdbmem.linux.processes import descendants, parents, stat_of
-from gdbmem.linux.rollup import parse_rss
-from gdbmem.linux.target_files import TargetFiles
-from gdbmem.model.ledger import Ledger
-from gdbmem.model.remedies import AFTER_TIME, AT_END, AT_REST
+from gdbmem.linux.memory.process_memory import ProcMemory
+from gdbmem.linux.memory.rollup import parse_rss
+from gdbmem.linux.process.living import memory_folder
+from gdbmem.linux.process.process import process_facts, thread_ids
+from gdbmem.linux.process.processes import descendants, parents, stat_of
+from gdbmem.model.ledger.ledger import Ledger
+from gdbmem.model.ledger.remedies import AFTER_TIME, AT_END, AT_REST
 from gdbmem.setup.gdb_python import find_gdb, loader_file
 from gdbmem.text import printable
 

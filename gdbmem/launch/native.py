@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.engines import heaptrack
-from gdbmem.engines.engine import NativeOptions, Table, native_engine
+from gdbmem.engines.engine import EngineTable, NativeOptions, native_engine
 from gdbmem.errors import InputError, MissingToolError
-from gdbmem.launch.messages import NativePlan
-from gdbmem.launch.protocol import ENVIRONMENT, NATIVE, NEWLINE
+from gdbmem.launch.conversation.messages import NativePlan
+from gdbmem.launch.conversation.protocol import ENVIRONMENT, NATIVE, NEWLINE
 from gdbmem.runs.run import Run
 from gdbmem.setup.distribution import how_to_install
 from gdbmem.text import printable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PREFIX = "own"  # dumps that the engine takes by itself: snapshots/own.0001.heap
 
 
-def find_library(table: Table) -> str:
+def find_library(table: EngineTable) -> str:
     """Return the name under which the loader finds what *table* preloads; "" where it preloads nothing.
 
     Raises MissingToolError with what to install.
@@ -45,7 +45,7 @@ def find_library(table: Table) -> str:
     return found
 
 
-def refuse_unsuitable(job: Job, table: Table) -> None:
+def refuse_unsuitable(job: Job, table: EngineTable) -> None:
     """Raise InputError where the program would ignore the preload."""
     if (table.library or table.command) and job.program.is_static:
         raise InputError(

@@ -7,11 +7,11 @@ import shutil
 import stat
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
 from gdbmem.errors import InputError, Notice
+from gdbmem.records import dataclass
 from gdbmem.runs.run import current_folder
 from gdbmem.text import printable
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
-import secrets
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Callable, Optional
 
 from gdbmem.errors import ToolError
+from gdbmem.patterns import lazy_pattern
 from gdbmem.text import printable
 
 # vgdb splits its arguments at blanks, gdb hands a command to a shell: a plain path needs no care at all.
-_PLAIN = re.compile(r"/[A-Za-z0-9_./-]{1,60}")
+_PLAIN = lazy_pattern(r"/[A-Za-z0-9_./-]{1,60}")
 
 
 @contextlib.contextmanager
@@ -38,7 +37,7 @@ def _make(parents: Sequence[Optional[str]], tell: Callable[[Path], None]) -> Pat
     for parent in parents:
         if not parent or not _PLAIN.fullmatch(parent):
             continue
-        folder = Path(parent, f"gdbmem-{secrets.token_hex(4)}")
+        folder = Path(parent, f"gdbmem-{os.urandom(4).hex()}")
         tell(folder)
         try:
             folder.mkdir(mode=0o700)

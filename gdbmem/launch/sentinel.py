@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from pathlib import Path
+from typing import Optional
 
 from gdbmem.launch.child import Child
+from gdbmem.launch.valgrind import left_vgdb
 
 # A valgrind that no gdb has been connected to blocks SIGTERM and waits for ever; a program may ignore it.
 # Each line read is "GROUP SIGNAL", whom to end and with what to begin, or "folder" and what to remove.
@@ -20,7 +23,10 @@ if [ -n "$target" ]; then
   while kill -s "$first" -- "-$target" && [ $tries -lt 30 ]; do sleep 0.1; tries=$((tries + 1)); done
   kill -s KILL -- "-$target"
 fi
-[ -z "$folder" ] || rm -rf -- "$folder"
+if [ -n "$folder" ]; then
+  "$1" -I "$2" "$folder"
+  rm -rf -- "$folder"
+fi
 """
 
 
@@ -29,12 +35,13 @@ class Sentinel:
 
     def __init__(self) -> None:
         """Begin to watch."""
+        self._folder: Optional[Path] = None
         end, self._pipe = os.pipe()
         try:
             null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
             try:
                 self._child = Child(
-                    ["/bin/sh", "-c", _SCRIPT, "gdbmem-sentinel"],
+                    ["/bin/sh", "-c", _SCRIPT, "gdbmem-sentinel", sys.executable, left_vgdb.__file__],
                     folder="/",
                     stdin=end,
                     stdout=null,
@@ -57,6 +64,7 @@ class Sentinel:
 
     def remove(self, folder: Path) -> None:
         """Remove *folder*, which has no blanks in its path and need not be there yet, should this process be killed."""
+        self._folder = folder
         self._tell(f"folder {folder}")
 
     def guard(self, group: int, *, reached: bool) -> None:
@@ -65,6 +73,8 @@ class Sentinel:
 
     def dismiss(self) -> None:
         """There is nothing left to clean up."""
+        if self._folder is not None:
+            left_vgdb.end_left(str(self._folder))
         self._tell("done")
         os.close(self._pipe)
         self._child.wait(5.0)

@@ -11,10 +11,11 @@ from typing import Optional
 from gdbmem.errors import GdbmemError, Notice
 from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.launch.native import PREFIX
+from gdbmem.patterns import lazy_pattern
 from gdbmem.runs.run import OWN, Run
 
 # own.PROCESS.NUMBER.i0.heap is jemalloc's; own_PROCESS.0001.heap gperftools' of a program that was executed.
-_OF_PROCESS = re.compile(rf"{PREFIX}(?:\.(\d+)\.\d+\.\w+|_(\d+)\.\d+)\.heap")
+_OF_PROCESS = lazy_pattern(rf"{PREFIX}(?:\.(\d+)\.\d+\.\w+|_(\d+)\.\d+)\.heap")
 
 
 def collect_own_dumps(run: Run, engine: str, began: float) -> Sequence[Notice]:

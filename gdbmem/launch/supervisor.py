@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from gdbmem.engines.engine import valgrind_engine
 from gdbmem.errors import GdbmemError, ToolError
-from gdbmem.launch import call_lock, valgrind
+from gdbmem.launch.attached import call_lock
 from gdbmem.launch.child import Child
-from gdbmem.launch.interrupt_listener import Ear
-from gdbmem.launch.messages import (
+from gdbmem.launch.conversation.messages import (
     AskFate,
     AskInterrupts,
     AskTarget,
@@ -36,12 +35,14 @@ from gdbmem.launch.messages import (
     Restart,
     ValgrindTarget,
 )
+from gdbmem.launch.conversation.protocol import Wire
+from gdbmem.launch.interrupt_listener import Ear
 from gdbmem.launch.program import examine
-from gdbmem.launch.protocol import Wire
 from gdbmem.launch.sentinel import Sentinel
 from gdbmem.launch.terminal import OwnTerminal
-from gdbmem.linux.living import living_thread
-from gdbmem.linux.terminal_modes import TerminalModes
+from gdbmem.launch.valgrind import valgrind
+from gdbmem.linux.process.living import living_thread
+from gdbmem.linux.process.terminal_modes import TerminalModes
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 READY_SECONDS = 300.0  # reading the debug information of a very large program takes minutes
 TERM_PAUSES = (0.1, 0.2, 0.4, 0.8, 1.5, 2.0)  # between one SIGTERM and the next, in seconds
 WRITE_SECONDS = 120.0  # for a tool to write its file
-ANSWER_SECONDS = 10.0
+ANSWER_SECONDS = 30.0  # a machine that does much else lets valgrind wait
 CALL_SECONDS = 5.0  # for a call that gdb has a thread make to come to its end
 FATE_SECONDS = 3.0  # for a process to go whose connection to gdb has closed
 # A gdb that loads waits for this process's answers, deaf to all but the last; it has captured nothing yet.

@@ -7,14 +7,12 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable, Optional
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.launch.child import Child
-from gdbmem.launch.job import Job, Launch, gdb_environment, gdb_program, open_launch, problems
-from gdbmem.launch.messages import (
+from gdbmem.launch.conversation.messages import (
     ActionResult,
     ConnectionLost,
     Failed,
@@ -28,8 +26,10 @@ from gdbmem.launch.messages import (
     Stopped,
     Unresolved,
 )
+from gdbmem.launch.job import Job, Launch, gdb_environment, gdb_program, open_launch, problems
 from gdbmem.launch.supervisor import Interrupted
 from gdbmem.recipes.recipe import Recipe
+from gdbmem.records import dataclass, field
 from gdbmem.runs.run import Run
 from gdbmem.setup.gdb_call import gdb_call
 from gdbmem.setup.gdb_packages import ensure_private_folder

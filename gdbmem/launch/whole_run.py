@@ -21,7 +21,7 @@ from gdbmem.units import format_size
 
 if TYPE_CHECKING:
     from gdbmem.launch.supervisor import Supervisor
-    from gdbmem.model.snapshot import Profile
+    from gdbmem.model.profiles.snapshot import Profile
 
 NAME = "whole-run"
 

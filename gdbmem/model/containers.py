@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Optional
 
 from gdbmem.errors import Notice
+from gdbmem.records import dataclass
 
 
 @dataclass(frozen=True)

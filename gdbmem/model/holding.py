@@ -1,10 +1,9 @@
-"""Which container of the program holds what a call path allocated."""
+"""The program's containers, and the bytes that each holds of what a call path allocated."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from gdbmem.model.calltree import Frame
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.records import dataclass
 
 
 @dataclass(frozen=True)

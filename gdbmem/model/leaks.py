@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
 from gdbmem.errors import Notice
-from gdbmem.model.calltree import Frame
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.records import dataclass
 
 DEFINITELY, INDIRECTLY, POSSIBLY = "definitely-lost", "indirectly-lost", "possibly-lost"
 REACHABLE, SUPPRESSED = "reachable", "suppressed"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Optional
 
 from gdbmem.errors import Notice
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.records import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class PythonObjects:
     types: Sequence[TypeUse]  # the largest first
     unused: TypeUse  # dead objects that the interpreter keeps to use them again
     others: (
-        TypeUse  # blocks of Python's allocator that are no objects: tables of dicts, items of lists, buffers
+        TypeUse  # blocks of Python's allocator that are not objects: tables of dicts, items of lists, buffers
     )
     uncounted_blocks: int = 0  # in pools that contradict themselves
     large: bool = True  # objects in malloc's blocks are counted, too
@@ -128,5 +129,125 @@ class PythonCopies:
     types: Sequence[CopiedType]  # the largest first
     others_bytes: int  # on copied pages of arenas and no live object: tables, free blocks, headers
     places: Mapping[str, int]  # of copied_bytes: arenas, malloc, data, other
+    pause_seconds: Optional[float] = None
+    notices: Sequence[Notice] = ()
+
+
+@dataclass(frozen=True)
+class PythonCall:
+    """One Python frame."""
+
+    function: str  # qualified where the version keeps that; "": it could not be read
+    file: str
+    line: Optional[int]  # None: the instruction belongs to none
+    is_entry: bool = (
+        True  # C called it: the native frames have one of the interpreter's loop for it and what it calls
+    )
+
+
+@dataclass(frozen=True)
+class PythonThread:
+    """One thread that Python knows."""
+
+    tid: Optional[int]  # the kernel's number; None: unknown
+    interpreter: int  # 0: the main one
+    frames: Sequence[PythonCall]  # the innermost first
+    is_whole: bool = True  # False: the rest could not be read
+    name: str = ""  # as the kernel has it; "": unknown
+    system_call: Optional[int] = (
+        None  # its number, where the thread waits in one; None: it runs, or this is unknown
+    )
+
+
+@dataclass(frozen=True)
+class PythonStacks:
+    """The Python frames of a process's threads at one moment."""
+
+    program: str
+    pid: Optional[int]
+    threads: Sequence[PythonThread]
+    native_threads: Optional[int] = None  # that Python doesn't know
+    pause_seconds: Optional[float] = None
+    notices: Sequence[Notice] = ()
+
+
+@dataclass(frozen=True)
+class MixedStack:
+    """The frames of one thread, the innermost first: native ones, and Python's, which have no object."""
+
+    tid: int
+    frames: Sequence[Frame]
+    python_frames: int
+    is_whole: bool = True
+
+
+@dataclass(frozen=True)
+class TracingChange:
+    """The state of tracemalloc in a process after a change, as the process itself says."""
+
+    pid: int
+    was_tracing: bool
+    is_tracing: bool
+    frames: int  # of each traceback
+    traced_bytes: int  # before the change
+    overhead_bytes: int  # tracemalloc's own memory before the change
+    way: str  # "remote-exec" or "pending-call"
+    waited_seconds: float
+    pause_seconds: float
+
+
+@dataclass(frozen=True)
+class HolderStep:
+    """One object on a path, or several that are alike."""
+
+    type: str
+    label: str  # how the step before refers to it: ".name", "['key']", "[3]"; "": unknown, or differs
+    count: int  # so many objects on paths like this
+    name: str = ""  # of a module or class
+    repeats: bool = False  # some are reached through others of the same type
+
+
+@dataclass(frozen=True)
+class HolderPath:
+    """Objects that are reached by like paths of references."""
+
+    root: str  # ROOT_…
+    root_name: str
+    steps: Sequence[HolderStep]  # from the root to the objects themselves, which come last
+    count: int
+    bytes: int
+    beyond_bytes: int  # in blocks that are not Python objects and that hang on them: items, buffers, C's own
+
+
+ROOT_MODULE, ROOT_FRAME, ROOT_VARIABLES, ROOT_STACK, ROOT_MEMORY = (
+    "module", "frame", "variables", "stack", "memory",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Referrer:
+    """Objects of one type that refer to the objects in question themselves."""
+
+    type: str  # "": memory that is not an object's: variables, stacks, of libraries
+    holders: int
+    references: int
+
+
+@dataclass(frozen=True)
+class PythonHolders:
+    """The holders of all objects of a type."""
+
+    program: str
+    pid: Optional[int]
+    types: Sequence[str]
+    count: int
+    bytes: int
+    paths: Sequence[HolderPath]  # the shortest to each object; the ones with most bytes first
+    referrers: Sequence[Referrer]
+    other_paths: TypeUse  # objects whose paths are not listed
+    unreached: TypeUse  # that no path was found to
+    is_cut: bool = False  # the time was over before all paths were followed
+    unsearched_bytes: int = 0  # memory beyond the limit, or that could not be read
+    sampled_bytes: int = 0  # buffers that samples of show no reference in
     pause_seconds: Optional[float] = None
     notices: Sequence[Notice] = ()

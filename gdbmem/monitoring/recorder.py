@@ -9,13 +9,13 @@ import select
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Callable, Optional, Protocol
 
 from gdbmem.linux.monitoring.quick_sample import Glance, family_row
 from gdbmem.linux.monitoring.tree import Look, Tree
-from gdbmem.model.series import TREE, Mark, ProcessSample
+from gdbmem.model.series.series import TREE, Mark, ProcessSample
 from gdbmem.monitoring.watched_program import WatchedProgram
+from gdbmem.records import dataclass
 from gdbmem.series.store import SeriesWriter
 
 _THIN_EVERY_SECONDS = 60.0
@@ -48,7 +48,7 @@ class RecorderView(Protocol):
         """Return a descriptor with keys to read, if there is one."""
 
     def key(self) -> str:
-        """Return what the key that waits asks for: "quit", "mark", "pause" or ""."""
+        """Return what the key that waits asks for: "quit", "mark", "pause", "sort" or ""."""
 
 
 class SeriesRecorder:

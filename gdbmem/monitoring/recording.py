@@ -11,12 +11,10 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Optional
 
 from gdbmem.errors import InputError
-from gdbmem.linux import processes
 from gdbmem.linux.monitoring.cgroup import Limit, tightest_limit, tightest_over
 from gdbmem.linux.monitoring.clock import boot_id, clock_of
 from gdbmem.linux.monitoring.family_cgroup import Family, make_family
@@ -24,12 +22,15 @@ from gdbmem.linux.monitoring.gpu import find_gpus
 from gdbmem.linux.monitoring.process_events import ProcessEvents, listen
 from gdbmem.linux.monitoring.surroundings import Surroundings
 from gdbmem.linux.monitoring.tree import Tree
-from gdbmem.model.series import SeriesFacts, SeriesLine
-from gdbmem.model.verdict import Verdict
+from gdbmem.linux.process import processes
+from gdbmem.model.series.series import SeriesFacts, SeriesLine
+from gdbmem.model.series.verdict import Verdict
+from gdbmem.monitoring.growing_lines import GrowingLines
 from gdbmem.monitoring.recorder import RecorderView, SamplingPlan, SeriesRecorder
 from gdbmem.monitoring.targets import Wanted, WatchTarget, find_again, find_target, target_of_program
 from gdbmem.monitoring.triggers import Condition, Triggers
 from gdbmem.monitoring.watched_program import WatchedProgram
+from gdbmem.records import dataclass
 from gdbmem.report.series.watching import WatchedView
 from gdbmem.runs.distrust import check_own
 from gdbmem.runs.run import Run, current_folder, open_run
@@ -38,6 +39,7 @@ from gdbmem.series.summary import summarize
 from gdbmem.text import plural, printable
 
 _DESCRIPTORS_WANTED = 65536
+GROWN = "grown.faults"  # in the run's folder: which lines made the processes bigger
 
 OpenView = Callable[[str, Path], "contextlib.AbstractContextManager[RecorderView]"]
 """Opens what shows the recording while it runs; gets the target's name and the run's folder."""
@@ -60,6 +62,7 @@ class RecordingOptions:
     captures: bool  # without *stdout* the program's output goes into the run
     mark: Optional[re.Pattern[str]]  # a line of the program's output that matches sets a mark
     triggers: Sequence[tuple[Condition, str]]  # what to do when
+    grow: bool = False  # record which lines make the processes bigger, too
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,7 @@ class Recorded:
     run: Run
     status: int  # of the program; 0 where none was started
     program: Optional[Sequence[str]]
+    grown: Optional[str] = None  # which lines made the processes bigger: a report
 
 
 def record_series(options: RecordingOptions, open_view: OpenView, command: Sequence[str]) -> Recorded:
@@ -85,10 +89,27 @@ def record_series(options: RecordingOptions, open_view: OpenView, command: Seque
         plan = SamplingPlan(options.interval_seconds, options.duration_seconds, stays=stays)
         clock = clock_of(ready.writer.facts)
         view = _watched(ready, options.triggers, stack)
+        lines = _growing_lines(ready, stack) if options.grow else None
         ending = SeriesRecorder(tree, ready.writer, plan, view, clock=clock, program=program).run()
         status = program.finish() if program is not None else 0
         _finish(ready, ending, status if program else None)
-        return Recorded(run, status, options.program)
+        return Recorded(run, status, options.program, lines.finish() if lines is not None else None)
+
+
+def _growing_lines(ready: _Ready, stack: contextlib.ExitStack) -> Optional[GrowingLines]:
+    """Begin to record which lines make the processes bigger; where that can't be, say so and watch without."""
+    pids = sorted(ready.target.find())
+    if not pids:
+        ready.view.note("--grow records nothing: none of the processes runs yet")
+        return None
+    lines = GrowingLines(pids, ready.run.folder / GROWN)
+    stack.callback(lines.close)
+    if lines.refusal:
+        ready.view.note(f"which lines grow is not recorded: {lines.refusal}")
+        return None
+    if ready.program is not None:
+        ready.view.note("which lines grow is recorded from now on: the program ran already")
+    return lines
 
 
 def _watched(
@@ -110,9 +131,12 @@ def _watched(
 
 
 def verdict_so_far(folder: Path) -> Verdict:
-    """Judge what has been recorded in *folder* until now."""
-    with contextlib.closing(Recording(folder)) as recording:
-        return summarize(recording).verdict
+    """Judge what has been recorded in *folder* until now; inconclusive where that can't be read or is gone."""
+    try:
+        with contextlib.closing(Recording(folder)) as recording:
+            return summarize(recording).verdict
+    except (InputError, OSError) as error:
+        return Verdict("inconclusive", "rss_bytes", f"what was recorded can't be read: {error}", 0)
 
 
 def _finish(ready: _Ready, ending: str, status: Optional[int]) -> None:
@@ -238,7 +262,7 @@ def _limit(target: Optional[WatchTarget]) -> Limit:
     if target is None:
         return tightest_limit(os.getpid())
     if "cgroup" in target.words:
-        return tightest_over(Path(target.words["cgroup"]))
+        return tightest_over(Path(str(target.words["cgroup"])))
     return tightest_limit(next(iter(target.find()), os.getpid()))
 
 

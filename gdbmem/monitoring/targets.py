@@ -6,13 +6,13 @@ import contextlib
 import pwd
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Callable, Optional
 
 from gdbmem.errors import InputError, TargetError
-from gdbmem.linux import processes
+from gdbmem.linux.process import processes
 from gdbmem.monitoring.watched_program import WatchedProgram
+from gdbmem.records import dataclass
 from gdbmem.runs.run import Run
 from gdbmem.text import printable
 
@@ -23,7 +23,7 @@ class WatchTarget:
 
     find: Callable[[], set[int]]
     name: str
-    words: dict[str, Any]
+    words: dict[str, object]
     may_return: bool  # more of its kind may come when all have gone
 
 
@@ -73,7 +73,7 @@ def _pids(wanted: Mapping[int, Optional[int]]) -> WatchTarget:
         )
 
     def find() -> set[int]:
-        # The number alone is no identity: it is given away again.
+        # The number alone is not an identity: it is given away again.
         return {p for p, (ticks, _) in born.items() if (s := processes.stat_of(p)) and s.start_ticks == ticks}
 
     name = next(iter(born.values()))[1] + (f" and {len(born) - 1} more" if len(born) > 1 else "")
@@ -98,7 +98,7 @@ def _cgroup(path: str) -> WatchTarget:
         processes.by_cgroup(folder)
     except OSError as error:
         raise InputError(
-            f"{printable(path)} is no cgroup that can be read: {error.strerror}",
+            f"{printable(path)} is not a cgroup that can be read: {error.strerror}",
             slug="no-such-cgroup",
             hint="name its folder, as in /sys/fs/cgroup/system.slice/NAME.service",
         ) from None
@@ -128,11 +128,11 @@ def target_of_program(program: WatchedProgram) -> WatchTarget:
 
 
 def find_again(run: Run) -> WatchTarget:
-    """Return what *run* watched; raises InputError where it is no run of a monitor."""
+    """Return what *run* watched; raises InputError where it is not a run of a monitor."""
     words = run.facts.get("monitor")
     if not isinstance(words, dict):
         raise InputError(
-            f"{printable(run.folder.name)} is no run of a monitor",
+            f"{printable(run.folder.name)} is not a run of a monitor",
             slug="no-series",
             hint="name one that 'gdbmem monitor' made",
         )

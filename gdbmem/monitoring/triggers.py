@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import operator
-import re
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Callable, Optional, TypedDict, cast
 
 from gdbmem.errors import InputError
 from gdbmem.linux.monitoring.tree import Look
-from gdbmem.model.series import TREE, Mark, ProcessSample, SeriesLine
+from gdbmem.model.series.series import TREE, Mark, ProcessSample, SeriesLine
+from gdbmem.patterns import lazy_pattern
+from gdbmem.records import dataclass
 from gdbmem.runs.run import Run, is_run, open_run
 from gdbmem.text import printable
 from gdbmem.units import format_duration, format_size, parse_size
@@ -34,9 +34,20 @@ _METRICS = {
     "files": ("open_files", True),
 }
 _COUNTED = ("threads", "files")
-_CONDITION = re.compile(r"\s*(\w+)\s*(>=|<=|>|<)\s*(\S.*?)\s*")
+_CONDITION = lazy_pattern(r"\s*(\w+)\s*(>=|<=|>|<)\s*(\S.*?)\s*")
 _JUDGE_EVERY_SECONDS, _JUDGE_BUDGET = 10.0, 0.01  # of a CPU
 _LAST_WAIT_SECONDS = 30.0  # for what is being done when the recording ends
+
+
+class FiredTrigger(TypedDict):
+    """An action that a trigger has started, as the run keeps it."""
+
+    t: float  # seconds since the recording began
+    when: str
+    value: str
+    do: str
+    pid: int
+    folder: str  # relative to the run folder
 
 
 @dataclass(frozen=True)
@@ -60,14 +71,14 @@ def parse_condition(text: str) -> Condition:
     found = _CONDITION.fullmatch(text)
     if found is None or found[1] not in _METRICS:
         raise InputError(
-            f"'{printable(text)}' is no condition",
+            f"'{printable(text)}' is not a condition",
             slug="bad-condition",
             hint=f"'growing', or one of {', '.join(_METRICS)} with a comparison, as in 'rss > 2GiB'",
         )
     if found[1] in _COUNTED:
         if not found[3].isdigit():
             raise InputError(
-                f"'{printable(found[3])}' is no number",
+                f"'{printable(found[3])}' is not a number",
                 slug="bad-condition",
                 hint=f"as in '{found[1]} > 100'",
             )
@@ -97,7 +108,7 @@ class Triggers:
         self._lines: dict[int, SeriesLine] = {}
         self._running: list[tuple[subprocess.Popen[bytes], Path]] = []
         self._next_judgement = _JUDGE_EVERY_SECONDS
-        self._fired: list[dict[str, Any]] = []
+        self._fired: list[FiredTrigger] = []
 
     def see(self, look: Look) -> None:
         """Take in *look*, and do what it asks for."""
@@ -193,17 +204,18 @@ class Triggers:
         self._collect()
 
 
-def triggers_of(folder: Path) -> list[dict[str, Any]]:
+def triggers_of(folder: Path) -> list[FiredTrigger]:
     """Return what triggers have done in the run in *folder*, by its run.json; what has another shape is left out."""
     found = open_run(folder).facts.get("triggers") if is_run(folder) else None
     names = ("when", "value", "do", "folder")
     return [
-        each for each in found if isinstance(each, dict) and all(isinstance(each.get(name), str) for name in names)
+        cast(FiredTrigger, each) for each in found
+        if isinstance(each, dict) and all(isinstance(each.get(name), str) for name in names)
         and isinstance(each.get("t"), (int, float)) and isinstance(each.get("pid"), int)
     ] if isinstance(found, list) else []  # fmt: skip
 
 
-def trigger_text(trigger: Mapping[str, Any]) -> str:
+def trigger_text(trigger: FiredTrigger) -> str:
     """Return in a sentence what *trigger* has done."""
     when = f"after {format_duration(trigger['t'])}, when {trigger['when']} ({trigger['value']})"
     return printable(f"{when}: {trigger['do']} of process {trigger['pid']}, in {trigger['folder']}")

@@ -76,9 +76,17 @@ class WatchedProgram:
             ) from None
 
     def poll(self) -> Optional[int]:
-        """Return the exit status as a shell shows it (128+N for signal N); None while it runs."""
-        code = self._process.poll()
-        return None if code is None else (code if code >= 0 else 128 - code)
+        """Return the exit status as a shell shows it (128+N for signal N); None while it runs.
+
+        Until finish() it stays a zombie, in which the kernel shows what it has used.
+        """
+        if self._process.returncode is None:
+            ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended is None:
+                return None
+            return ended.si_status if ended.si_code == os.CLD_EXITED else 128 + ended.si_status
+        code = self._process.returncode
+        return code if code >= 0 else 128 - code
 
     def signal(self, number: signal.Signals) -> None:
         """Send *number* to it."""
@@ -90,7 +98,7 @@ class WatchedProgram:
 
     @property
     def peak_bytes(self) -> Optional[int]:
-        """The highest RSS of it, or of one of those that it has waited for; None where ours was higher.
+        """The highest RSS of it, or of one that it has waited for; None before finish(), or where ours was higher.
 
         The kernel hands down what was resident before a process executed another program: ours, and to our own
         ru_maxrss that of whoever started us.
@@ -98,7 +106,7 @@ class WatchedProgram:
         peak = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
         with contextlib.closing(ProcessFiles(os.getpid())) as files:
             own = files.status_sizes()["VmHWM"]
-        return peak if self._process.poll() is not None and peak > own else None
+        return peak if self._process.returncode is not None and peak > own else None
 
     def take_marks(self) -> list[tuple[float, str]]:
         """Return the lines that matched since the last call, with the CLOCK_BOOTTIME at which they were written."""

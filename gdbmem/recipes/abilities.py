@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from gdbmem.errors import InputError
-from gdbmem.model.expectation import BLOCKS, LEDGER_METRICS, Position
+from gdbmem.model.profiles.expectation import BLOCKS, LEDGER_METRICS, Position
+from gdbmem.patterns import lazy_pattern
 from gdbmem.recipes.recipe import Pair, Point, Recipe
 from gdbmem.recipes.yaml_text import Reader, located
 from gdbmem.text import printable
@@ -15,7 +15,7 @@ UNDER_VALGRIND = ("massif", "memcheck", "dhat")
 _NO_SNAPSHOTS = ("none",)
 _BYTES_ONLY = ("massif",)
 _OWN_MALLOC = ("gperftools", "jemalloc")  # they take malloc's place
-_ORDINAL = re.compile(r"#[1-9]\d*$")
+_ORDINAL = lazy_pattern(r"#[1-9]\d*$")
 
 
 def refusals(recipe: Recipe, engine: str) -> Iterator[tuple[Position, str, str]]:

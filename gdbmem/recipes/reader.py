@@ -7,12 +7,13 @@ import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Optional, Union
 
 import yaml
 
 from gdbmem.errors import InputError
-from gdbmem.model.expectation import BLOCKS, LEDGER_METRICS, Expectation
+from gdbmem.model.profiles.expectation import BLOCKS, LEDGER_METRICS, Expectation
+from gdbmem.patterns import lazy_pattern
 from gdbmem.recipes.abilities import check_pair, refusals
 from gdbmem.recipes.recipe import Action, HitFilter, Pair, Point, Recipe
 from gdbmem.recipes.yaml_text import Reader, RecipeError, compose, position_of, read_text, suggest
@@ -49,7 +50,7 @@ _OPTIONS_OF: dict[str, tuple[str, ...]] = {
     "jemalloc": _SIZE_OPTIONS,
 }
 _FLAG_OPTIONS = ("pages-as-heap", "stacks", "trace-children")
-_ORDINAL = re.compile(r"(.+)#([1-9]\d{0,8})", re.DOTALL)
+_ORDINAL = lazy_pattern(r"(.+)#([1-9]\d{0,8})", re.DOTALL)
 
 
 def load_recipe(path: Union[str, os.PathLike[str]]) -> Recipe:
@@ -77,7 +78,7 @@ def _recipe(reader: Reader, root: yaml.Node, source: str) -> Recipe:
     nodes = reader.mapping(root, "a recipe", KEYS)
     engine = _engine(reader, nodes.get("engine"))
     for key in ("program",) if engine in WHOLE_RUN_ENGINES else ("program", "points"):
-        # A root that is no mapping has been named already.
+        # A root that is not a mapping has been named already.
         if key not in nodes and isinstance(root, yaml.MappingNode):
             reader.problem(root, f"the recipe has no '{key}:'")
     for key in ("diff", "expect"):
@@ -128,15 +129,15 @@ def _environment(reader: Reader, node: Optional[yaml.Node]) -> dict[str, str]:
     return table
 
 
-def _options(reader: Reader, node: Optional[yaml.Node], engine: str) -> dict[str, Any]:
-    options: dict[str, Any] = {}
+def _options(reader: Reader, node: Optional[yaml.Node], engine: str) -> dict[str, object]:
+    options: dict[str, object] = {}
     nodes = reader.mapping(node, "'options'", OPTION_KEYS) if node else {}
     for key, value in nodes.items():
         what = f"'{key}'"
         known = _OPTIONS_OF.get(engine, ())
         if key not in known:
             hint = f"it takes {', '.join(known)}" if known else "it takes none"
-            reader.problem(value, f"{what} is no option of the engine {engine}", hint)
+            reader.problem(value, f"{what} is not an option of the engine {engine}", hint)
         elif key in _SIZE_OPTIONS:
             options[key.replace("-", "_")] = reader.quantity(value, what, parse_size)
         elif key in _LIST_OPTIONS:
@@ -354,7 +355,7 @@ def _limit(reader: Reader, node: Optional[yaml.Node], what: str, metric: str) ->
 def _block_count(text: str) -> int:
     if not re.fullmatch(r"[+-]?\d{1,18}", text, re.ASCII):
         raise InputError(
-            f"'{text}' is no number of blocks", slug="bad-size", hint="write it without a unit, as in 100"
+            f"'{text}' is not a number of blocks", slug="bad-size", hint="write it without a unit, as in 100"
         )
     return int(text)
 
@@ -368,7 +369,7 @@ def _pattern(reader: Reader, node: yaml.Node) -> str:
     except (re.error, RecursionError, OverflowError) as error:
         reader.problem(
             node,
-            f"'path' is no regular expression: {printable(str(error))}",
+            f"'path' is not a regular expression: {printable(str(error))}",
             r"put \ before a character that stands for itself, as in operator\(\)",
         )
     return pattern

@@ -7,11 +7,11 @@ as a plan (plain JSON values) and reads it back with `recipe_from_plan`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
-from gdbmem.model.expectation import Expectation, Position
+from gdbmem.model.profiles.expectation import Expectation, Position
+from gdbmem.records import dataclass, field
 from gdbmem.text import printable
 
 PLAN_VERSION = 1
@@ -107,7 +107,7 @@ class Recipe:
         """Return *position* as messages show it: ``leak.yaml:12:5``."""
         return f"{printable(self.source)}:{position.line}:{position.column}"
 
-    def to_plan(self) -> dict[str, Any]:
+    def to_plan(self) -> dict[str, object]:
         """Return the recipe as plain JSON values."""
         return {
             "plan_version": PLAN_VERSION,
@@ -152,7 +152,7 @@ def recipe_from_plan(plan: Mapping[str, Any]) -> Recipe:
     )
 
 
-def _point_to_plan(point: Point) -> dict[str, Any]:
+def _point_to_plan(point: Point) -> dict[str, object]:
     return {
         "at": point.at,
         "name": point.name,

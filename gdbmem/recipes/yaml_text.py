@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Optional, TypeVar, Union
 
@@ -12,7 +11,8 @@ import yaml
 
 from gdbmem.errors import InputError
 from gdbmem.files import read_small
-from gdbmem.model.expectation import Position
+from gdbmem.model.profiles.expectation import Position
+from gdbmem.records import dataclass
 from gdbmem.text import plural, printable
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ class Reader:
         for key, key_node, value in self._pairs(node, what):
             if known and key not in known:
                 self.problem(key_node, f"unknown key '{printable(key)}' in {what}", suggest(key, known))
-                # Read on as if it were spelt right, so that what follows from it is no problem of its own.
+                # Read on as if it were spelt right, so that what follows from it is not a problem of its own.
                 for close in difflib.get_close_matches(key, known, n=1):
                     found.setdefault(close, value)
             else:
@@ -196,7 +196,7 @@ def read_text(path: Path, source: str) -> str:
     except UnicodeDecodeError as error:
         lines = error.object[: error.start].decode("utf-8", "replace").split("\n")
         position = Position(len(lines), len(lines[-1]) + 1)
-        problem = Problem(position, "this byte is no UTF-8", "save the recipe as UTF-8")
+        problem = Problem(position, "this byte is not UTF-8", "save the recipe as UTF-8")
         raise RecipeError(source, [problem]) from None
 
 
@@ -278,7 +278,7 @@ def _translated(error: yaml.MarkedYAMLError) -> Problem:
         return Problem(position, said, error.hint)
     whole = " ".join(filter(None, (error.context, error.problem)))
     hint = next((hint for part, hint in _YAML_HINTS if part in whole), "")
-    return Problem(position, f"this is no YAML: {said}", hint)
+    return Problem(position, f"this is not YAML: {said}", hint)
 
 
 def _kind(node: yaml.Node) -> str:

@@ -1,24 +1,22 @@
-"""Where a text report is drawn: width, colour and the characters that the other end can show."""
+"""The console that a text report is drawn on: its width, its colours, and the characters that it can show."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import IO, Optional, cast
+from collections.abc import Iterator, Sequence
+from typing import IO, NamedTuple, Optional, Protocol, Union
 
-from gdbmem.report import drawing
-from gdbmem.report.plain import PlainConsole
+from gdbmem.report.drawing import ELLIPSIS, Text
 
 _WIDTH_OF_A_PIPE = 100
+_HEIGHT_OF_A_PIPE = 25
 _NARROWEST = 40
 
 
-@dataclass(frozen=True)
-class Glyphs:
+class Glyphs(NamedTuple):
     """The characters beyond ASCII that reports use; each replacement is as wide as what it replaces."""
 
-    ellipsis: str = "…"
+    ellipsis: str = ELLIPSIS
     plus_minus: str = "±"
     caller: str = "←"
     bar: str = "│"
@@ -35,41 +33,65 @@ class Glyphs:
 ASCII = Glyphs("~", "~", "<", "|", "`", "-", "|", "  ...:::#", ".", "'", "^", "-")
 
 
-def make_console(
-    stream: IO[str], *, width: Optional[int] = None, color: Optional[bool] = None
-) -> drawing.Console:
-    """Return a rich console that writes to *stream*; what is None is found out from the stream and the environment.
+class TextBlock(Protocol):
+    """Several lines that depend on the width: a table."""
 
-    Colour needs a terminal, and no NO_COLOR. A pipe is 100 columns wide unless COLUMNS says otherwise. Where there is
-    no rich, the console prints what `drawing` makes, and nothing else.
+    def lines(self, width: int) -> Iterator[Text]: ...
+
+
+class Console:
+    """Prints text in styles to *file*: escape sequences where it takes colours, and nothing but the text elsewhere."""
+
+    def __init__(
+        self,
+        file: IO[str],
+        *,
+        width: int = _WIDTH_OF_A_PIPE,
+        height: int = _HEIGHT_OF_A_PIPE,
+        is_terminal: bool = False,
+        has_colors: bool = False,
+    ) -> None:
+        self.file, self.width, self.height = file, width, height
+        self.is_terminal, self.has_colors = is_terminal, has_colors
+        self.encoding = getattr(file, "encoding", None) or "utf-8"
+
+    def print(
+        self, what: Union[str, Text, TextBlock] = "", style: str = "", *, soft_wrap: bool = False
+    ) -> None:
+        """Print *what* and a newline; text is broken into lines at the width, unless *soft_wrap*."""
+        if isinstance(what, str):
+            what = Text(what, style)
+        elif isinstance(what, Text) and style:
+            what = Text("", style).append(what)
+        if not isinstance(what, Text):
+            lines = list(what.lines(self.width))
+        else:
+            lines = [what] if soft_wrap else what.wrapped(self.width)
+        self.file.write("".join([f"{self.shown(line)}\n" for line in lines]))
+
+    def shown(self, line: Text) -> str:
+        """Return *line* as it is written: with escape sequences where there are colours."""
+        return line.ansi() if self.has_colors else line.plain
+
+
+def make_console(stream: IO[str], *, width: Optional[int] = None, color: Optional[bool] = None) -> Console:
+    """Return a console that writes to *stream*; what is None is found out from the stream and the environment.
+
+    Colour needs a terminal, and no NO_COLOR. A pipe is 100 columns wide unless COLUMNS says otherwise.
     """
-    columns = max(width or _width_of(stream), _NARROWEST)
-    if not drawing.has_rich():
-        return cast("drawing.Console", PlainConsole(stream, columns))
-
-    class PipedConsole(drawing.Console):
-        def on_broken_pipe(self) -> None:
-            # rich would end the process with status 1; a reader that has had enough (`| head`) is no failure.
-            raise BrokenPipeError
-
     is_terminal = _is_terminal(stream)
     if color is None:
         color = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return PipedConsole(
-        file=stream,
-        width=columns,
-        height=25,  # without one rich measures the terminal itself, and takes a dumb one for 80 columns
-        force_terminal=is_terminal or color,
-        no_color=not color,
-        color_system="standard" if color else None,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        legacy_windows=False,
+    return Console(
+        stream,
+        width=max(width or _width_of(stream), _NARROWEST),
+        height=_height_of(stream) if is_terminal else _HEIGHT_OF_A_PIPE,
+        is_terminal=is_terminal or color,
+        has_colors=color,
     )
 
 
-def glyphs_for(console: drawing.Console) -> Glyphs:
+def glyphs_for(console: Console) -> Glyphs:
     """Return the characters that the other end of *console* can show."""
     return Glyphs() if console.encoding.lower().startswith(("utf-8", "utf8", "utf_8", "utf-16")) else ASCII
 
@@ -93,24 +115,11 @@ def columns_that_fit(
     return kept
 
 
-def print_table(console: drawing.Console, table: drawing.RenderableType) -> None:
-    """Print *table* without the blanks with which rich fills its last column."""
-    if isinstance(console, PlainConsole):
-        console.print(table)
-        return
-    for line in console.render_lines(table, pad=False):
-        while line and not line[-1].text.strip():
-            line.pop()
-        if line:
-            line[-1] = drawing.Segment(line[-1].text.rstrip(), line[-1].style)
-        console.print(drawing.Segments([*line, drawing.Segment.line()]), end="")
-
-
-def print_sentence(console: drawing.Console, text: str, style: str = "", *, label: str = "") -> None:
+def print_sentence(console: Console, text: str, style: str = "", *, label: str = "") -> None:
     """Print *text*, broken into lines on a terminal only: elsewhere a sentence is a line."""
     glyphs = glyphs_for(console)
     shown = text.replace("…", glyphs.ellipsis).replace("±", glyphs.plus_minus)
-    console.print(drawing.Text.assemble((label, "yellow"), (shown, style)), soft_wrap=not console.is_terminal)
+    console.print(Text.assemble((label, "yellow"), (shown, style)), soft_wrap=not console.is_terminal)
 
 
 def _is_terminal(stream: IO[str]) -> bool:
@@ -128,3 +137,10 @@ def _width_of(stream: IO[str]) -> int:
         return os.get_terminal_size(stream.fileno()).columns or _WIDTH_OF_A_PIPE
     except (AttributeError, ValueError, OSError):
         return _WIDTH_OF_A_PIPE
+
+
+def _height_of(stream: IO[str]) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).lines or _HEIGHT_OF_A_PIPE
+    except (AttributeError, ValueError, OSError):
+        return _HEIGHT_OF_A_PIPE

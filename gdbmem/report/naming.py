@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.analysis.profiles.sites import place_without_file, plain_strings
-from gdbmem.model.calltree import Frame
+from gdbmem.model.profiles.calltree import Frame
 from gdbmem.text import printable
 
 if TYPE_CHECKING:

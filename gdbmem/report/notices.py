@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from gdbmem.errors import Notice
-from gdbmem.report.console import print_sentence
+from gdbmem.report.console import Console, print_sentence
 from gdbmem.text import printable
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 def print_notices(notices: Sequence[Notice], console: Console) -> None:

@@ -1,4 +1,4 @@
-"""Where a result goes: the standard output, or a file that appears whole or not at all."""
+"""The destination of a result: the standard output, or a file that appears whole or not at all."""
 
 from __future__ import annotations
 

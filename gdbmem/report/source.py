@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _LARGEST_FILE_BYTES = 16 << 20
 _LONGEST_LINE = 400
 _MARGIN = 3  # lines that are shown before and after one
-_SOURCE = re.compile(
+_SOURCE = (  # compiled when the first file is there
     r"\.([chmCHMSFsfydvl]|cc|cp|cpp|cppm|cxx|c\+\+|hh|hp|hpp|hxx|h\+\+|tcc|tpp|inl|inc|ipp|ixx|def|cu|cuh|mm|rs|go|pyx?|pxd"
     r"|java|kts?|scala|swift|f(or|90|95|03|08)|F(90|95|03|08)|ad[abs]|asm|zig|nim|vala|jl|hs|mli?|cs|pas|js|ts|rb|p[lm]|lua"
     r"|yy|ll|cl|lisp|erl|exs?)"
@@ -57,6 +57,7 @@ class SourceLines:
         self._folders = [Path(folder) for folder in folders]
         self._roots = roots if roots is None else [*_SYSTEM, *map(_beneath, [*roots, *folders])]
         self._withheld: set[str] = set()
+        self._shown: set[str] = set()
         self._files: dict[str, Optional[list[bytes]]] = {}
         self._lexers: dict[str, Lexer] = {}
 
@@ -85,22 +86,36 @@ class SourceLines:
         )
         return [Notice("source-withheld", text)]
 
+    @property
+    def shown_files(self) -> int:
+        """The number of files of which lines were given as HTML."""
+        return len(self._shown)
+
+    def marked_up(self, file: str, first: int, last: int) -> list[Markup]:
+        """Return lines *first* to *last* of *file*, from 1, as HTML; fewer where there are fewer."""
+        self.line(file, first)
+        lines = (self._files.get(file) or [])[first - 1 : last]
+        if not lines:
+            return []
+        from markupsafe import Markup  # 2 ms
+        from pygments import highlight  # 6 ms
+        from pygments.formatters.html import HtmlFormatter  # 6 ms
+
+        self._shown.add(file)
+        text = "\n".join(map(_readable, lines))
+        made = highlight(text, self._lexer(file), HtmlFormatter(nowrap=True, classprefix="s-"))
+        return [Markup(line) for line in made.split("\n")[: len(lines)]]
+
     def excerpt(self, file: Optional[str], number: Optional[int]) -> Optional[Markup]:
         """Return line *number* of *file* and some lines on each side as HTML, that line marked; None as `line`."""
         if self.line(file, number) is None or file is None or number is None:
             return None
         from markupsafe import Markup  # 2 ms
-        from pygments import highlight  # 6 ms
-        from pygments.formatters.html import HtmlFormatter  # 6 ms
 
-        lines = self._files[file] or []
         first = max(number - _MARGIN, 1)
-        texts = [_readable(line) for line in lines[first - 1 : number + _MARGIN]]
-        made = highlight(
-            "\n".join(texts), self._lexer(file), HtmlFormatter(nowrap=True, classprefix="s-")
-        ).split("\n")
         numbered = [
-            f'<span class="dim">{first + n:>6}</span> {text}' for n, text in enumerate(made[: len(texts)])
+            f'<span class="dim">{first + n:>6}</span> {text}'
+            for n, text in enumerate(self.marked_up(file, first, number + _MARGIN))
         ]
         numbered[number - first] = f"<mark>{numbered[number - first]}</mark>"
         return Markup("\n".join(numbered).replace("</mark>\n", "</mark>"))
@@ -138,7 +153,7 @@ class SourceLines:
         # A debug file may name anything as its source: a FIFO must not block, a device or a huge file not be read.
         with contextlib.suppress(OSError, ValueError), open_regular(path) as stream:
             opened = os.readlink(f"/proc/self/fd/{stream.fileno()}")  # noqa: PTH115  (where links have led)
-            if not _SOURCE.fullmatch(PurePosixPath(opened).suffix) and not opened.startswith(_SYSTEM):
+            if not re.fullmatch(_SOURCE, PurePosixPath(opened).suffix) and not opened.startswith(_SYSTEM):
                 return None
             if self._roots is not None and not opened.startswith(tuple(self._roots)):
                 self._withheld.add(str(path))

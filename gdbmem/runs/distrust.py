@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Callable, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from gdbmem.errors import InputError
+from gdbmem.files import JsonObject
 from gdbmem.text import printable
 from gdbmem.units import format_size
 
@@ -52,7 +53,7 @@ def is_beneath(name: str) -> bool:
 def file_beneath(folder: Path, name: str) -> Path:
     """Return the path of file *name* of the run in *folder*.
 
-    Raises InputError where it leads out of the folder, through a link or by its name, or is no file.
+    Raises InputError where it leads out of the folder, through a link or by its name, or is not a file.
     """
     path, why = folder, ""
     if not is_beneath(name):
@@ -125,7 +126,7 @@ def read_log(path: Path, record: Callable[..., Any]) -> BadLines:
     return BadLines(records, damaged)
 
 
-def _checked(values: Any, kinds: Mapping[str, Any]) -> dict[str, Any]:
+def _checked(values: Any, kinds: Mapping[str, Any]) -> JsonObject:
     if not isinstance(values, dict) or not is_beneath(str(values.get("file"))):
         raise DamagedError("it names no file of the run")
     _, wrong = typed_facts(values, kinds)
@@ -150,7 +151,7 @@ def _fits(value: Any, kind: Any) -> bool:
     return kind is Any or (isinstance(kind, type) and isinstance(value, kind))
 
 
-def typed_facts(values: Mapping[str, Any], kinds: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def typed_facts(values: Mapping[str, Any], kinds: Mapping[str, Any]) -> tuple[JsonObject, list[str]]:
     """Return those of *values* that are of the type that *kinds* names, and the names of the others."""
     wrong = [name for name, value in values.items() if name in kinds and not _fits(value, kinds[name])]
     return {name: value for name, value in values.items() if name not in wrong}, wrong

@@ -5,24 +5,27 @@ from __future__ import annotations
 import contextlib
 import glob
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Callable, Optional, Union
+from typing import TYPE_CHECKING, Callable, Optional, Union
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.addresses import Binary
 from gdbmem.formats.opening import OpenOptions, is_heaptrack, open_profile
 from gdbmem.formats.spooling import STANDARD_INPUT, is_fifo, location, spool_fifo, spool_standard_input
-from gdbmem.formats.stacks import StackProfile
+from gdbmem.formats.valgrind.massif import MassifProfile
 from gdbmem.model.leaks import LOST
-from gdbmem.model.snapshot import HEAP_BYTES, Profile, Snapshot
+from gdbmem.model.profiles.snapshot import HEAP_BYTES, Profile, Snapshot
+from gdbmem.records import dataclass, replace
 from gdbmem.runs.ordering import process_notices
 from gdbmem.runs.run import BINARIES, Run, SnapshotRecord, asked_for, is_run, open_run
 from gdbmem.text import plural, printable
 from gdbmem.units import format_size
 
-_LARGEST_END = 3  # a third of a series is no end
+if TYPE_CHECKING:
+    from gdbmem.formats.stacks import StackProfile
+
+_LARGEST_END = 3  # a third of a series is not an end
 
 _FORMS = "name a profile, FILE:NUMBER, a run folder or RUN:NAME"
 
@@ -176,7 +179,8 @@ def _load_together(opened: Sequence[_Opened], reading: Optional[OpenOptions]) ->
     if symbols is not None and len(opened) > 1:
         wanted: dict[Binary, set[int]] = {}
         for profile, _ in opened:
-            places = profile.wanted() if isinstance(profile, StackProfile) else {}
+            stacks = _stacks(profile)
+            places = stacks.wanted() if stacks is not None else {}
             for binary, offsets in places.items():
                 wanted.setdefault(binary, set()).update(offsets)
         if wanted:
@@ -265,11 +269,21 @@ def load_peak(text: str, reading: Optional[OpenOptions] = None) -> list[Loaded]:
 
 def difference_in(profile: Profile) -> Optional[tuple[Snapshot, Snapshot]]:
     """Return what went and what came where *profile* is a difference of two already; None: it is of one moment."""
-    if not (isinstance(profile, StackProfile) and profile.is_difference):
+    stacks = _stacks(profile)
+    if stacks is None or not stacks.is_difference:
         return None
     name = _short_name(profile.source)
     came = _snapshot_of(profile, 0, profile.source, name)
-    return replace(came, name="its base", tree=profile.tree_before()), came
+    return replace(came, name="its base", tree=stacks.tree_before()), came
+
+
+def _stacks(profile: Profile) -> Optional[StackProfile]:
+    """Return *profile* where it is one of stacks, as every format's but massif's is; else None."""
+    if isinstance(profile, MassifProfile):
+        return None
+    from gdbmem.formats.stacks import StackProfile  # 4 ms; a reader of any other format has imported it
+
+    return profile if isinstance(profile, StackProfile) else None
 
 
 def last_two(run: Run, reading: Optional[OpenOptions] = None) -> tuple[Loaded, Loaded]:
@@ -399,7 +413,8 @@ def _selected(profile: Profile, selector: str) -> int:
 
 
 def _snapshot(profile: Profile, index: int, source: str, name: str) -> Snapshot:
-    if isinstance(profile, StackProfile) and profile.is_difference:
+    stacks = _stacks(profile)
+    if stacks is not None and stacks.is_difference:
         raise InputError(
             f"{printable(profile.source)} is a difference of two profiles already",
             slug="is-a-difference",

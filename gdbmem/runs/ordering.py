@@ -1,4 +1,4 @@
-"""Whether the files that a user names as a series are in the order in which they were written."""
+"""Checks that the files that a user names as a series are in the order in which they were written."""
 
 from __future__ import annotations
 

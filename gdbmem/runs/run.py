@@ -13,12 +13,13 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Optional
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.files import make_private
+from gdbmem.files import JsonObject, make_private
+from gdbmem.patterns import lazy_pattern
+from gdbmem.records import asdict, dataclass, field, replace
 from gdbmem.runs.distrust import DamagedError, file_beneath, read_log, read_regular, typed_facts
 from gdbmem.text import plural, printable
 
@@ -40,13 +41,13 @@ _KINDS = {
     "ended": str,
     "versions": dict[str, str],
     "warnings": list[dict[str, str]],
-    "starts": list[dict[str, Any]],
-    "expectations": list[dict[str, Any]],
-    "recipe": dict[str, Any],
-    "process": dict[str, Any],
-    "monitor": dict[str, Any],
+    "starts": list[dict[str, object]],
+    "expectations": list[dict[str, object]],
+    "recipe": dict[str, object],
+    "process": dict[str, object],
+    "monitor": dict[str, object],
 }  # of the facts
-ORDINAL = re.compile(r"(.+)#([1-9]\d*)", re.DOTALL)  # NAME#2
+ORDINAL = lazy_pattern(r"(.+)#([1-9]\d*)", re.DOTALL)  # NAME#2
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class Run:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._facts_cache: Optional[dict[str, Any]] = None
+        self._facts_cache: Optional[JsonObject] = None
         self._damaged_facts: list[str] = []
         self._last_number: Optional[int] = None  # of a raw file
         self._counts: Optional[Counter[str]] = None  # snapshots per name
@@ -286,7 +287,7 @@ def open_run(path: str | os.PathLike[str]) -> Run:
     folder = Path(path)
     if not is_run(folder):
         raise InputError(
-            f"{printable(str(folder))} is no run folder (it has no {_FACTS})",
+            f"{printable(str(folder))} is not a run folder (it has no {_FACTS})",
             slug="no-run",
             hint="name a folder that 'gdbmem launch' made, gdbmem.PROGRAM.PID",
         )
@@ -325,7 +326,7 @@ def check_name(name: str) -> str:
     return name
 
 
-def _read_facts(path: Path) -> tuple[dict[str, Any], list[str]]:
+def _read_facts(path: Path) -> tuple[JsonObject, list[str]]:
     """Return the facts in the file at *path*, and the names of those that are damaged and left out."""
     try:
         facts = json.loads(read_regular(path))

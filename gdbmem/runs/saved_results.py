@@ -10,11 +10,11 @@ import json
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Optional
 
 from gdbmem.errors import InputError
+from gdbmem.records import asdict, dataclass, field, replace
 from gdbmem.runs.distrust import DamagedError, read_log, read_regular
 from gdbmem.runs.run import ORDINAL, Run, check_name
 from gdbmem.text import printable

@@ -13,7 +13,6 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, fields, replace
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -21,8 +20,18 @@ from typing import Any, Optional, get_type_hints
 from urllib.parse import quote
 
 from gdbmem.errors import InputError
+from gdbmem.files import JsonObject
 from gdbmem.linux.monitoring.quick_sample import PAGE_BYTES, Glance, sizes_of
-from gdbmem.model.series import READING_FIELDS, TREE, Mark, ProcessSample, Sample, SeriesFacts, SeriesLine
+from gdbmem.model.series.series import (
+    READING_FIELDS,
+    TREE,
+    Mark,
+    ProcessSample,
+    Sample,
+    SeriesFacts,
+    SeriesLine,
+)
+from gdbmem.records import asdict, fields, replace
 from gdbmem.runs.distrust import DamagedError, typed_facts
 from gdbmem.runs.run import DATABASE, has_series
 from gdbmem.series.journal import Journal, forget_journal, read_journal
@@ -280,7 +289,7 @@ class Recording:
             raise _damaged(self.folder, DamagedError("a sample holds text"))
         return Sample(t, line, ProcessSample(*values))
 
-    def _typed(self, kind: Any, query: str) -> Iterator[dict[str, Any]]:
+    def _typed(self, kind: Any, query: str) -> Iterator[JsonObject]:
         names, kinds = [entry.name for entry in fields(kind)], get_type_hints(kind)
         for row in self._rows(query):
             values, wrong = typed_facts(dict(zip(names, row)), kinds)

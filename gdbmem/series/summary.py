@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Optional
 
+from gdbmem.analysis.series.managed_heap import beside_heap, heap_bytes
 from gdbmem.analysis.series.statistics import thinned
 from gdbmem.analysis.series.teardown import without_teardown
 from gdbmem.analysis.series.thread_leftover import left_by_each
 from gdbmem.analysis.series.verdict import judge
 from gdbmem.errors import Notice
-from gdbmem.model.series import TREE
-from gdbmem.model.series_summary import CgroupSummary, Component, LineSummary, SeriesSummary, Spike
-from gdbmem.model.verdict import Verdict
+from gdbmem.model.series.series import TREE
+from gdbmem.model.series.series_summary import CgroupSummary, Component, LineSummary, SeriesSummary, Spike
+from gdbmem.model.series.verdict import Verdict
+from gdbmem.records import replace
 from gdbmem.series.filling import Filled, total_points
 from gdbmem.series.store import Recording
 from gdbmem.units import format_duration
@@ -26,7 +27,9 @@ _COMPONENTS = {
     "swap": "swap_bytes",
 }
 _LEAST_SPIKE_BYTES, _LEAST_SPIKE = 4 << 20, 0.1
+_TICKS = 100  # a second, of the kernel's clock that births are told by
 _GAP = 5  # intervals without a sample
+_MOST_NAMED = 5  # processes in a command to type
 _MOST_LINES = 200  # that get a row of their own
 
 
@@ -40,6 +43,7 @@ def summarize(recording: Recording) -> SeriesSummary:
     if not recording.lines:
         verdict = replace(verdict, evidence="no process was there to be watched")
     lines = [_line(recording, number) for number in range(min(len(recording.lines), _MOST_LINES))]
+    verdict = _with_heap(verdict, recording, lines)
     cgroup = _cgroup(recording)
     return SeriesSummary(
         facts=recording.facts,
@@ -67,9 +71,23 @@ def summarize(recording: Recording) -> SeriesSummary:
         left_by_thread_bytes=left_by_each(
             list(zip(times, values)), list(recording.points(TREE, "threads_started"))
         ),
-        cpu_seconds=_most_above_first(recording, "cpu_seconds"),
+        cpu_seconds=_used(recording, "cpu_seconds"),
         gpu_peak_bytes=max((value for _, value in recording.points(TREE, "gpu_bytes")), default=None),
     )
+
+
+def _with_heap(verdict: Verdict, recording: Recording, lines: Sequence[LineSummary]) -> Verdict:
+    """Return *verdict* after a look at which process has grown most, and whether it is a JVM."""
+    known = [
+        (line.last_bytes - line.first_bytes, line.last_bytes, line.line)
+        for line in lines
+        if line.first_bytes is not None and line.last_bytes is not None
+    ]
+    if not known:
+        return verdict
+    change, last, line = max(known, key=lambda one: one[0])
+    heap = heap_bytes(line.command, recording.facts.limit_bytes)
+    return beside_heap(verdict, name=line.name, heap=heap, change_bytes=change, last_bytes=last)
 
 
 def _peak(recording: Recording, metric: str, values: Sequence[float]) -> Optional[float]:
@@ -103,7 +121,7 @@ def _spikes(recording: Recording) -> list[Spike]:
 def judged_points(recording: Recording) -> Filled:
     """Return the times and sizes that the verdict is about.
 
-    The last samples of what has ended, while it was being torn down, are no part of its life.
+    The last samples of what has ended, while it was being torn down, are not part of its life.
     """
     line = judged_line(recording)
     metric = recording.total_metric
@@ -209,10 +227,18 @@ def _rise(recording: Recording, metric: str) -> Optional[int]:
     return int(values[-1] - values[0]) if values else None
 
 
-def _most_above_first(recording: Recording, metric: str) -> Optional[float]:
+def _used(recording: Recording, metric: str) -> Optional[float]:
     # Not the last: with --resume a counter begins anew, and then what it lost is unknown.
     values = [value for _, value in recording.points(TREE, metric)]
-    return max(values) - values[0] if values else None
+    if not values:
+        return None
+    return max(values) - (0 if _saw_all_births(recording) else values[0])
+
+
+def _saw_all_births(recording: Recording) -> bool:
+    """Tell whether no process is older than the recording, so that counters begin at 0."""
+    began = recording.facts.boot_seconds * _TICKS - 1  # the kernel's are whole ticks
+    return all(line.start_ticks >= began for line in recording.lines if not line.parent)
 
 
 def _time_left(
@@ -228,6 +254,15 @@ def _time_left(
     return None if free is None else free / verdict.slope.value
 
 
+def _as_root(recording: Recording) -> str:
+    """Return what to type for the PSS of processes that are not ours, where they still run."""
+    tops = [line.pid for line in recording.lines if not line.parent and line.gone is None]
+    if not tops:
+        return "run gdbmem as root or as their user"
+    more = f" {' '.join(map(str, tops))}" if len(tops) <= _MOST_NAMED else " PID"
+    return f"as root all of it is read: sudo gdbmem monitor{more}"
+
+
 def _notices(recording: Recording, gaps: Sequence[tuple[float, float]]) -> list[Notice]:
     found = []
     if len(recording.lines) > 1 and recording.total_metric == "rss_bytes":
@@ -235,7 +270,7 @@ def _notices(recording: Recording, gaps: Sequence[tuple[float, float]]) -> list[
             Notice(
                 "no-pss",
                 "the PSS of these processes could not be read, so their memory has no honest total "
-                "(shared pages would count once for each): the biggest process is judged; run as root or as their user",
+                f"(shared pages would count once for each): the biggest process is judged; {_as_root(recording)}",
             )
         )
     if gaps and recording.lines:

@@ -25,6 +25,10 @@ _FAMILIES = {
 # A package is called as the program unless it stands here.
 _PACKAGES = {
     ("debian", "libc-symbols"): "apt install libc6-dbg",
+    ("debian", "libdw"): "apt install libdw1",
+    ("fedora", "libdw"): "dnf install elfutils-libs",
+    ("arch", "libdw"): "pacman -S elfutils",
+    ("suse", "libdw"): "zypper install libdw1",
     ("fedora", "libc-symbols"): "dnf debuginfo-install glibc",
     ("arch", "libc-symbols"): "export DEBUGINFOD_URLS=https://debuginfod.archlinux.org",
     ("suse", "libc-symbols"): "zypper install glibc-debuginfo",

@@ -1,4 +1,4 @@
-"""Where the packages for gdb's own Python are. The loader asks at each start of gdb: no import but these."""
+"""The folder of the packages for gdb's own Python. The loader asks at each start of gdb: no import but these."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ def data_folder_path() -> str:
 
 
 def private_folder_path(major: int = sys.version_info[0], minor: int = sys.version_info[1]) -> str:
-    """Return the folder that holds rich and pygments for a gdb with that Python (default: this one)."""
+    """Return the folder that holds pygments for a gdb with that Python (default: this one)."""
     return f"{data_folder_path()}/gdb-python{major}.{minor}"

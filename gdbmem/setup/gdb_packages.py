@@ -1,9 +1,8 @@
-"""Filling the private folder of gdb's Python with rich, pygments and what they need: pure Python only."""
+"""Filling the private folder of gdb's Python with pygments: pure Python only."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import json
 import os
 import re
@@ -12,10 +11,11 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from gdbmem.errors import InputError, ToolError
 from gdbmem.files import NEUTRAL_FOLDER
+from gdbmem.patterns import lazy_pattern
 from gdbmem.setup.gdb_python import (
     GdbPython,
     data_folder,
@@ -26,18 +26,21 @@ from gdbmem.setup.gdb_python import (
 )
 from gdbmem.text import printable
 
-WANTED = ("rich>=13.4", "pygments>=2.20")
+if TYPE_CHECKING:
+    import importlib.metadata
+
+WANTED = ("pygments>=2.20",)
 _MANIFEST = "gdbmem-packages.json"
 _STAMPS = "gdbs.json"
 _PIP_SECONDS = 600.0
-_IMPORTS = "rich.console, rich.table, rich.syntax, rich.text, pygments.lexers.c_cpp, pygments.util"
-_REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)[^;]*(?:;(.*))?")
-_CLAUSE = re.compile(r"\s*(>=|<=|!=|==|~=|>|<)\s*(\d+(?:\.\d+)*)(\.\*)?\s*")
-_MARKER = re.compile(r"""python_version\s*(>=|<=|!=|==|>|<)\s*["'](\d+(?:\.\d+)*)["']""")
+_IMPORTS = "pygments.lexers.c_cpp, pygments.util"
+_REQUIREMENT = lazy_pattern(r"([A-Za-z0-9][A-Za-z0-9._-]*)[^;]*(?:;(.*))?")
+_CLAUSE = lazy_pattern(r"\s*(>=|<=|!=|==|~=|>|<)\s*(\d+(?:\.\d+)*)(\.\*)?\s*")
+_MARKER = lazy_pattern(r"""python_version\s*(>=|<=|!=|==|>|<)\s*["'](\d+(?:\.\d+)*)["']""")
 
 
 class _NotCopyable(Exception):  # noqa: N818  (no failure: pip is tried next)
-    """Why this environment's own packages don't do."""
+    """The reason why this environment's own packages don't do."""
 
 
 def known_gdb(gdb: str) -> GdbPython:
@@ -73,13 +76,10 @@ def is_current(found: GdbPython) -> bool:
     folder = private_folder(found.python)
     if not folder.is_dir():
         return False
-    held = packages_in(folder)
-    for name in ("rich", "pygments"):
-        try:
-            here = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        if held.get(name) != here:
+    import importlib.metadata  # 12 ms
+
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        if packages_in(folder).get("pygments") != importlib.metadata.version("pygments"):
             return False
     return import_problem(found.gdb, folder) == ""
 
@@ -110,7 +110,7 @@ def import_problem(gdb: str, folder: Path) -> str:
     """Import the packages from *folder* in *gdb*; return what it complains of, "" when all is well."""
     code = (
         "import os, sys; sys.path.insert(0, os.environ['GDBMEM_TRY']); "
-        f"import {_IMPORTS}; print('gdbmem-imports-ok' if rich.__file__.startswith(sys.path[0]) else '')"
+        f"import {_IMPORTS}; print('gdbmem-imports-ok' if pygments.__file__.startswith(sys.path[0]) else '')"
     )
     output, complaint = run_python_in_gdb(gdb, code, GDBMEM_TRY=str(folder))
     return "" if "gdbmem-imports-ok" in output else complaint or "the packages are not found"
@@ -128,7 +128,7 @@ def _fill(fresh: Path, found: GdbPython) -> None:
         problem = import_problem(found.gdb, fresh)
         if problem:
             raise ToolError(
-                f"{printable(found.gdb)} cannot import rich and pygments: {printable(problem)}",
+                f"{printable(found.gdb)} cannot import pygments: {printable(problem)}",
                 slug="private-folder",
                 hint="name another gdb in $GDBMEM_GDB",
             )
@@ -136,6 +136,8 @@ def _fill(fresh: Path, found: GdbPython) -> None:
 
 
 def _copy_packages(target: Path, python: tuple[int, int]) -> dict[str, str]:
+    import importlib.metadata  # 12 ms
+
     versions: dict[str, str] = {}
     waiting = [_REQUIREMENT.match(wanted)[1] for wanted in WANTED]  # type: ignore[index]  # constants match
     while waiting:
@@ -231,11 +233,13 @@ def _install_with_pip(target: Path, python: tuple[int, int], reason: str) -> dic
         failed, failure = True, [str(error)]
     if failed:
         raise ToolError(
-            f"gdb's Python {version} needs rich and pygments: {printable(reason)}, and pip failed"
+            f"gdb's Python {version} needs pygments: {printable(reason)}, and pip failed"
             f" ({printable(failure[-1]) if failure else 'it says nothing'})",
             slug="private-folder",
             hint=f"install gdbmem into an environment of Python {version}, with pip in it",
         )
+    import importlib.metadata  # 12 ms
+
     found = importlib.metadata.distributions(path=[str(target)])
     return {re.sub(r"[-_.]+", "-", package.metadata["Name"]).lower(): package.version for package in found}
 

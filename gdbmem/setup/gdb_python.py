@@ -35,7 +35,7 @@ def data_folder() -> Path:
 
 
 def private_folder(version: Optional[tuple[int, int]] = None) -> Path:
-    """Return the folder that holds rich and pygments for a gdb with Python *version* (default: this one)."""
+    """Return the folder that holds pygments for a gdb with Python *version* (default: this one)."""
     return Path(private_folder_path(*(version or sys.version_info[:2])))
 
 
@@ -64,7 +64,7 @@ def find_gdb(given: Optional[str] = None) -> str:
     if named:
         origin = "" if given else ", which $GDBMEM_GDB names,"
         raise MissingToolError(
-            f"{printable(named)}{origin} is no program that can be run",
+            f"{printable(named)}{origin} is not a program that can be run",
             slug="gdb-missing",
             hint="name the path of a gdb",
         )
@@ -147,7 +147,7 @@ def run_python_in_gdb(
 
 
 def _environment() -> dict[str, str]:
-    # A gdb that is only asked a question is no part of a launch.
+    # A gdb that is only asked a question is not part of a launch.
     return {name: value for name, value in os.environ.items() if name != "GDBMEM_SESSION"}
 
 

@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 from gdbmem.errors import InputError
+from gdbmem.patterns import lazy_pattern
 from gdbmem.text import printable
 
 _FIRST = b"# >>> gdbmem >>> ('gdbmem install' made this; 'gdbmem uninstall' removes it)"
@@ -18,7 +19,7 @@ _NO_NEWLINE = b" [the line above had no end]"
 _NEW_FILE = b" [the file is new]"
 _LAST = b"# <<< gdbmem <<<"
 _FIRST_MARK = b"# >>> gdbmem >>>"
-_SAFE = re.compile(rb"[A-Za-z0-9_./+@%=,\x80-\xff-]")
+_SAFE = lazy_pattern(rb"[A-Za-z0-9_./+@%=,\x80-\xff-]")
 _XDG_SINCE = (11,)  # gdb's version that began to look in ~/.config
 
 
@@ -152,7 +153,7 @@ def write(path: Path, content: bytes) -> None:
     if target.exists() and not (target.is_file() or target.is_dir()):
         # A rename would put a file in the place of a device, /dev/null for one.
         raise InputError(
-            f"{printable(str(target))} is no file",
+            f"{printable(str(target))} is not a file",
             slug="gdbinit",
             hint="name a gdbinit that you may write to with --gdbinit FILE",
         )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import sys
-from dataclasses import dataclass
 from typing import Optional
+
+from gdbmem.records import dataclass
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,6 @@ REQUIREMENTS = (
     Requirement("google.protobuf", "protobuf", "pprof's files are neither read nor written"),
     Requirement("pygments", "pygments", "source lines have no colours"),
     Requirement("yaml", "pyyaml", "no recipes"),
-    Requirement("rich", "rich", "no tables of show, diff, explain"),
     Requirement("zstandard", "zstandard", "heaptrack's files are not read"),
 )
 

@@ -11,8 +11,9 @@ from typing import Any, Callable, Optional
 
 from gdbmem.analysis.profiles.library import is_library
 from gdbmem.errors import Notice
+from gdbmem.files import JsonObject
 from gdbmem.formats.addresses import Binary
-from gdbmem.model.calltree import Frame
+from gdbmem.model.profiles.calltree import Frame
 from gdbmem.symbols.elf_files import Elf, debug_link, read_elf
 from gdbmem.symbols.under_valgrind import offsets_in
 from gdbmem.text import plural, printable
@@ -44,7 +45,7 @@ class GdbSymbols:
         """*folders* are searched for binaries that are not where the profile says."""
         self._folders = list(folders)
         self._progress = progress
-        self._known: dict[Path, dict[str, Any]] = {}  # what the files of the cache say, or would
+        self._known: dict[Path, JsonObject] = {}  # what the files of the cache say, or would
         self._unreadable: dict[Path, Notice] = {}  # binaries that gdb could not read
 
     def prepare(self, wanted: Mapping[Binary, Iterable[int]]) -> None:
@@ -131,10 +132,11 @@ class GdbSymbols:
         return None
 
     def _has_odd_debug_file(self, elf: Elf, notices: list[Notice]) -> bool:
-        """Tell whether gdb would open what is no file, a FIFO for one, on which it waits; add a notice then."""
+        """Tell whether gdb would open what is not a file, a FIFO for one, on which it waits; add a notice then."""
         odd = next((file for file in _debug_files(elf) if file.exists() and not file.is_file()), None)
         if odd is not None:
-            text = f"{printable(str(odd))}, which {printable(str(elf.path))} names as its debug information, is no file"
+            named = f"{printable(str(odd))}, which {printable(str(elf.path))} names as its debug information,"
+            text = f"{named} is not a file"
             notices.append(Notice("no-symbols", f"{text}: its addresses stay without names"))
         return odd is not None
 
@@ -206,7 +208,7 @@ def _stripped(path: Path) -> Notice:
 class _Task:
     # The addresses of one binary: some are known from before.
     def __init__(
-        self, binary: Binary, elf: Elf, offsets: Iterable[int], known: dict[Path, dict[str, Any]]
+        self, binary: Binary, elf: Elf, offsets: Iterable[int], known: dict[Path, JsonObject]
     ) -> None:
         self.binary = binary
         self.elf = elf
@@ -275,7 +277,7 @@ def _debug_files(elf: Elf) -> Iterator[Path]:
         yield from (folder / link, folder / ".debug" / link, _DEBUG / folder.relative_to("/") / link)
 
 
-def _read_cache(path: Path) -> dict[str, Any]:
+def _read_cache(path: Path) -> JsonObject:
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError):

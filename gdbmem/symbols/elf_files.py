@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import struct
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from collections.abc import Container
 from pathlib import Path
 from typing import IO, Callable, Optional
 
 from gdbmem.files import open_regular
+from gdbmem.records import dataclass, field
 
 _PT_LOAD, _PT_DYNAMIC, _PT_NOTE = 1, 2, 4
 _DT_NEEDED, _DT_STRTAB = 1, 5
@@ -172,3 +173,15 @@ def _symbols(path: Path) -> list[tuple[int, int]]:
     for table, _ in symbol_tables(lambda: open_regular(path)):
         found.update((s[4], s[4] + s[5]) for s in struct.iter_unpack("<IBBHQQ", table) if s[5])
     return sorted(found)
+
+
+def symbol_values(opened: Callable[[], IO[bytes]], names: Container[str]) -> dict[str, int]:
+    """Return the values of those defined symbols of a file whose names are in *names*."""
+    found: dict[str, int] = {}
+    for symbols, texts in symbol_tables(opened):
+        for name, _, _, section, value, _ in struct.iter_unpack("<IBBHQQ", symbols):
+            if section and value:
+                text = texts[name : texts.index(b"\0", name)].decode("ascii", "replace")
+                if text in names:
+                    found.setdefault(text, value)
+    return found

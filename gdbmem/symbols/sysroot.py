@@ -10,25 +10,25 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Optional
 
 from gdbmem.analysis.profiles.library import is_library
 from gdbmem.errors import TargetError
-from gdbmem.linux.elf import Image, images
-from gdbmem.linux.link_map import loaded_by
-from gdbmem.linux.maps import Mapping, parse_smaps
-from gdbmem.linux.process_memory import ProcMemory
-from gdbmem.linux.target_files import may_be_opened
-from gdbmem.linux.target_side import TargetSide
-from gdbmem.model.calltree import Frame
+from gdbmem.linux.elf.headers import Image, images
+from gdbmem.linux.elf.link_map import loaded_by
+from gdbmem.linux.files.target_files import may_be_opened
+from gdbmem.linux.files.target_side import TargetSide
+from gdbmem.linux.memory.maps import Mapping, parse_smaps
+from gdbmem.linux.memory.process_memory import ProcMemory
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.patterns import lazy_pattern
+from gdbmem.records import dataclass
 from gdbmem.symbols.elf_files import elf_in
 from gdbmem.text import printable
 
-_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,60}")
+_PLAIN = lazy_pattern(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,60}")
 _DELETED = " (deleted)"  # of a program that is: gdb opens it by /proc/PID/exe
 _KEPT_BYTES = 256 << 20  # of programs and libraries, in a run
 

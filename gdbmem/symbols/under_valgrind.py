@@ -1,4 +1,4 @@
-"""Where in its file the code of a program stands that ran under valgrind, whose files have no map of the memory."""
+"""File offsets of the code of a program that ran under valgrind, whose files have no map of the memory."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import BinaryIO, Callable
 
 from gdbmem.files import open_regular
-from gdbmem.linux.elf import Image
+from gdbmem.linux.elf.headers import Image
 from gdbmem.symbols.elf_files import symbol_tables
 
 _OBJECT = 1  # STT_OBJECT

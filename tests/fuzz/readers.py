@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import gzip
+import io
 import json
 import os
+import signal
 import sqlite3
 import struct
 import tempfile
@@ -15,35 +17,48 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable
 
-from gdbmem.allocators.glibc import lockstep, walk
-from gdbmem.allocators.glibc.heap_tally import HeapTally
+from gdbmem.allocators.cpython.arenas import find_arenas
+from gdbmem.allocators.cpython.blocks import Unsure, live_blocks
+from gdbmem.allocators.cpython.frames import FrameReader, find_frames
+from gdbmem.allocators.cpython.objects import ObjectCounter
+from gdbmem.allocators.glibc.walking import lockstep, walk
+from gdbmem.allocators.glibc.walking.heap_tally import HeapTally
 from gdbmem.api.pools import answer_failed
 from gdbmem.errors import InputError
 from gdbmem.formats.addresses import parse_maps
 from gdbmem.formats.malloc_info import parse_malloc_info
-from gdbmem.formats.memcheck_answers import read_blocks, read_place, read_pointers
 from gdbmem.formats.opening import OpenOptions, open_profile
-from gdbmem.inspection.pool_files import read_pool_file
+from gdbmem.formats.series import read_series
+from gdbmem.formats.valgrind.memcheck_answers import read_blocks, read_place, read_pointers
+from gdbmem.inspection.bfc.pool_files import read_pool_file
+from gdbmem.inspection.process_maps import read_maps
 from gdbmem.inspection.read_process import explain_core
-from gdbmem.linux.elf import read_image
-from gdbmem.linux.maps import parse_smaps
+from gdbmem.linux.elf.headers import read_image
+from gdbmem.linux.memory.maps import Mapping, parse_smaps
+from gdbmem.linux.memory.process_memory import ProcMemory
+from gdbmem.linux.memory.resident import parse_parts, parse_statm
+from gdbmem.linux.memory.rollup import parse_rss
 from gdbmem.linux.monitoring.sampling import parse_stat
-from gdbmem.linux.resident import parse_parts, parse_statm
-from gdbmem.linux.rollup import parse_rss
-from gdbmem.linux.threads import parse_syscall
-from gdbmem.model.memory import BytesMemory
-from gdbmem.model.series import TREE, ProcessSample, SeriesFacts, SeriesLine
+from gdbmem.linux.process.threads import parse_syscall
+from gdbmem.model.memory import BytesMemory, MemoryUnreadable
+from gdbmem.model.series.series import TREE, ProcessSample, SeriesFacts, SeriesLine
 from gdbmem.recipes.reader import parse_recipe
 from gdbmem.report.bfc.bfc_json import pools_json
 from gdbmem.report.bfc.pool_map import render_pools
 from gdbmem.report.containers.containers import read_survey
 from gdbmem.report.ledger.ledger_json import read_ledger
+from gdbmem.report.python.lines_text import print_lines, read_lines
+from gdbmem.report.python.python_json import read_objects
+from gdbmem.report.series.comparison import read_comparison
+from gdbmem.report.steps.saved_steps import read_steps
+from gdbmem.report.steps.step_changes import read_recording
 from gdbmem.runs.run import DATABASE, Run
 from gdbmem.runs.saved_results import kept_records
 from gdbmem.series.journal import read_journal
 from gdbmem.series.store import Recording, SeriesWriter
 from gdbmem.series.summary import summarize
 from gdbmem.symbols.elf_files import needed_libraries, read_elf
+from tests.fuzz import memory_readers
 from tests.unit.heaps import make_heap
 from tests.unit.test_cut_core import make_core
 
@@ -199,6 +214,23 @@ def _recipes() -> Sequence[bytes]:
     ]
 
 
+def _imported(data: bytes) -> None:
+    read_series(_file("imported", data))
+
+
+def _imported_examples() -> Sequence[bytes]:
+    points = [(n / 2, (50 + n) << 20) for n in range(40)]
+    values = [[1.7e9 + t, str(size)] for t, size in points]
+    answer = {"resultType": "matrix", "result": [{"metric": {"job": "x"}, "values": values}]}
+    return [
+        "".join(["CMDLINE a b\n", *(f"MEM {size / 2**20} {1.7e9 + t}\n" for t, size in points)]).encode(),
+        "".join(["# Elapsed time   CPU (%)     Real (MB)   Virtual (MB)\n",
+                 *(f"{t} 7.5 {size / 2**20} 900\n" for t, size in points)]).encode(),
+        "".join(["time,host,rss_mb,cpu\n", *(f"{1.7e9 + t},a,{size / 2**20},1\n" for t, size in points)]).encode(),
+        json.dumps({"status": "success", "data": answer}).encode(),
+    ]  # fmt: skip
+
+
 # -- what the kernel says, with names that a process chooses ----------------------------------------------------
 
 
@@ -263,6 +295,72 @@ def _heaps() -> Sequence[bytes]:
     return [made.memory.read(base, made.end - base)]
 
 
+# Where a Python process has its malloc's heap, and an arena: the first pages of an input, and the rest of it.
+_PYTHON_HEAP, _PYTHON_ARENA = 0x10000, 0x7F0000000000
+
+
+def _python_objects(data: bytes) -> int:
+    heap, arena = data[:8192].ljust(8192, b"\0"), data[8192:].ljust(1 << 20, b"\0")
+    memory = BytesMemory([(_PYTHON_HEAP, heap), (_PYTHON_ARENA, arena)])
+    mappings = [
+        Mapping(start, start + size, "rw-p", 0, "00:00", 0, name, rss_bytes=size)
+        for start, size, name in ((_PYTHON_HEAP, 8192, "[heap]"), (_PYTHON_ARENA, 1 << 20, ""))
+    ]
+    arenas = find_arenas(memory, mappings)
+    counts = ObjectCounter(memory, mappings, arenas.arenas).count(
+        live_blocks(memory, arenas.arenas, Unsure())
+    )
+    return sum(counts.blocks.values())
+
+
+def _python_heaps() -> Sequence[bytes]:
+    """Return pages with a table of arenas, a type, and an arena of four pools of objects of it."""
+    blocks, size, pool_bytes = 255, 64, 1 << 14
+    arena = bytearray(4 * pool_bytes)
+    for pool in range(0, len(arena), pool_bytes):
+        end = 48 + blocks * size
+        struct.pack_into(
+            "<IxxxxQQQIIII", arena, pool, blocks, 0, 0, 0, 0, size // 16 - 1, end, pool_bytes - size
+        )
+        for at in range(pool + 48, pool + end, size):
+            struct.pack_into("<QQQQ", arena, at, 1, _PYTHON_HEAP + 1024, 3, _PYTHON_ARENA + at - size)
+    heap = bytearray(8192)
+    struct.pack_into("<QQIIQQQ", heap, 64, _PYTHON_ARENA, _PYTHON_ARENA + len(arena), 60, 64, 0, 0, 0)
+    kind = _PYTHON_HEAP + 1024
+    struct.pack_into("<QQQQQQ", heap, 1024, 1, kind, 0, _PYTHON_HEAP + 2048, size, 0)
+    struct.pack_into("<Q", heap, 1024 + 168, 1 << 12 | 1 << 31)
+    heap[2048:2052] = b"type"
+    return [bytes(heap + arena)]
+
+
+@functools.cache
+def _frames() -> tuple[FrameReader, Sequence[tuple[int, int]], bytes]:
+    """Return a reader of a Python's frames, the places that it reads, and what is there."""
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+    try:
+        with ProcMemory(child) as memory:
+            reader = find_frames(memory, read_maps(child))
+            assert reader is not None
+            recorded = memory_readers.Recorded(memory)
+            reader.threads(recorded)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    return reader, list(recorded.pieces), b"".join(recorded.pieces.values())
+
+
+def _python_frames(data: bytes) -> None:
+    reader, places, original = _frames()
+    data, at, pieces = data.ljust(len(original), b"\0"), 0, []
+    for address, size in places:
+        pieces.append((address, data[at : at + size]))
+        at += size
+    with contextlib.suppress(MemoryUnreadable):  # where the list of threads can't be read
+        reader.threads(memory_readers.Pieces(pieces))
+
+
 def _image(data: bytes) -> None:
     start = 0x400000
     image = read_image(BytesMemory([(start, data)]), start, "a")
@@ -305,6 +403,23 @@ def _ledgers() -> Sequence[bytes]:
     return [ledger_json(explain_core(_file("core", _cores()[0]))).encode()]
 
 
+def _comparison(text: str) -> None:
+    read_comparison(text, "a")
+
+
+def _steps(text: str) -> None:
+    for read in (read_steps, read_recording):
+        with contextlib.suppress(InputError):  # the other one may read it
+            read(text, "a")
+
+
+def _lines(data: bytes) -> None:
+    print_lines(read_lines([_file("lines", data)]), io.StringIO(), named=False)
+
+
+_LINES = b"""{"pid": 1, "parent": 2, "backend": "rss", "threads": 1, "functions": [{"function": "f", "file": "a.py",
+"first_line": 1, "calls": 2, "start_bytes": 4096, "change_bytes": 8192, "lines": [{"line": 2, "count": 2,
+"memory_bytes": 4096, "change_bytes": 8192, "text": "x = [1]"}]}]}"""
 _SURVEY = b"""{"format_version": 1, "kind": "containers", "warnings": [], "live_heap_bytes": 9,
 "containers": [{"path": "a", "type": "std::vector<int>", "containers": 1, "size": 3, "capacity": 4, "held_bytes": 16,
 "slack_bytes": 4}]}"""
@@ -339,6 +454,8 @@ def _profiles() -> Iterable[Reader]:
         "memcheck log": (f"{stacks}lost.log", "memcheck/no-leaks.log", "memcheck/summary.log"),
         "memcheck XML": ("memcheck/lost.xml", "memcheck/no-leaks.xml"),
         "dhat": (f"{stacks}dhat-1.json", f"{stacks}dhat.json"),
+        "faults": ("faults/touch.faults",),
+        "speedscope": (f"{stacks}austin.speedscope.json",),
         "gperftools": (f"{stacks}tc.0001.heap", f"{stacks}growth.heap", f"{stacks}tc.raw"),
         "gperftools samples": (f"{stacks}samples.heap.gz",),
         "jemalloc": (f"{stacks}exact-first.jeheap", f"{stacks}sampled-first.jeheap"),
@@ -361,11 +478,18 @@ def _pools(data: bytes) -> None:
         render_pools([allocator], [decision], "x.svg")
 
 
+def _saved_pools() -> Sequence[bytes]:
+    names = ("bfc/tensorflow-2.21.log", "bfc/tensorflow-2.21-first.pb", "bfc/torch-2.13-cpp.pickle")
+    found = [read_pool_file(str(CAPTURES / name)).allocators for name in names]
+    return [pools_json(allocators).encode() for allocators in found]
+
+
 READERS: Sequence[Reader] = (
     *_profiles(),
     Reader("torch", _profile, _captured("bfc/torch-2.13-cpp.pickle")),
     Reader("torch pools", _pools, _captured("bfc/torch-2.13-cpp.pickle")),
     Reader("memory dump", _pools, _captured("bfc/tensorflow-2.21-first.pb", "bfc/tensorflow-2.21-second.pb")),
+    Reader("saved pools", _pools, _saved_pools),
     Reader("pool log", _pools, _captured("bfc/tensorflow-2.21.log", "bfc/onnxruntime-1.32.log")),
     Reader(
         "memcheck answers",
@@ -379,6 +503,21 @@ READERS: Sequence[Reader] = (
     Reader("recipe", _text(lambda text: parse_recipe(text, "recipe.yaml")), _recipes),
     Reader("ledger", _text(lambda text: read_ledger(text, "a")), _ledgers),
     Reader("containers", _text(lambda text: read_survey(text, "a")), lambda: [_SURVEY]),
+    Reader("series of other tools", _imported, _imported_examples),
+    Reader("comparison", _text(_comparison), _captured("documents/comparison.json")),
+    Reader("steps", _text(_steps), _captured("documents/steps.json", "documents/churn-thin.json")),
+    Reader(
+        "Python objects",
+        lambda data: read_objects(_file("objects", data)),
+        _captured("documents/objects-first.json"),
+    ),
+    Reader("Python lines", _lines, lambda: [_LINES]),
+    Reader("Python objects in memory", _python_objects, _python_heaps),
+    Reader("Python frames in memory", _python_frames, lambda: [_frames()[2]]),
+    Reader("pools in memory", memory_readers.read_pools, memory_readers.pools),
+    Reader("tracemalloc's tables in memory", memory_readers.read_tables, memory_readers.tables),
+    Reader("unwind tables", memory_readers.read_unwind_table, memory_readers.unwind_tables),
+    Reader("records of page faults", memory_readers.read_records, memory_readers.records),
     Reader("/proc stat", _stat, lambda: [b"name) R 1 (", b"a b"]),
     Reader("/proc maps", _maps, lambda: [b"lib/a b.so (deleted)", b"memfd:x"]),
     Reader("/proc, other files", _proc, _proc_examples),

@@ -63,7 +63,7 @@ def try_one(reader: Reader, data: bytes) -> Optional[Finding]:
     except GdbmemError as error:
         if not error.message or not error.slug or error.message != printable(error.message):
             return Finding(reader.name, "a refusal that can't be shown", repr(error.message), data)
-    except (Exception, HangError) as error:  # noqa: BLE001  (all that is no refusal is a finding)
+    except (Exception, HangError) as error:  # noqa: BLE001  (all that is not a refusal is a finding)
         return Finding(
             reader.name, _where(error), "".join(traceback.format_exception_only(type(error), error)), data
         )

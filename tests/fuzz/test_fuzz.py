@@ -11,13 +11,18 @@ import pytest
 
 from gdbmem.analysis.series.statistics import bins
 from gdbmem.errors import InputError
-from gdbmem.formats.massif_tree import read_node_text
 from gdbmem.formats.opening import open_profile
+from gdbmem.formats.series import read_series
+from gdbmem.formats.valgrind.massif_tree import read_node_text
 from gdbmem.report.containers.containers import read_survey
 from gdbmem.report.ledger.ledger_json import read_ledger
+from gdbmem.report.python.lines_text import read_lines
+from gdbmem.report.series.comparison import read_comparison
+from gdbmem.report.steps.step_changes import read_recording
 from gdbmem.runs.distrust import file_beneath
 from gdbmem.runs.run import DATABASE
 from gdbmem.series.store import Recording
+from tests.fuzz import memory_readers
 from tests.fuzz.readers import READERS, Reader
 from tests.fuzz.running import run
 
@@ -51,7 +56,7 @@ def test_a_name_that_is_too_long_for_a_file_is_refused(tmp_path: Path) -> None:
         file_beneath(tmp_path, "snapshots/" + "x" * 5000)
 
 
-@pytest.mark.parametrize("read", [read_survey, read_ledger])
+@pytest.mark.parametrize("read", [read_survey, read_ledger, read_comparison, read_recording])
 def test_json_that_is_nested_too_deeply_is_refused(read: object) -> None:
     assert callable(read)
     with pytest.raises(InputError):
@@ -86,3 +91,47 @@ def test_a_dhat_profile_with_infinite_bytes_is_refused(tmp_path: Path) -> None:
 
 def test_times_that_fall_are_put_into_the_first_stretch() -> None:
     assert bins([0.0, -1e300, 1.0, 2.0], [1.0, 2.0, 3.0, 4.0], 2)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "time,rss\n1," + "9" * 200_000 + "\n",
+        "time,rss\n0001-01-01,5\n",
+        '{"resultType": "matrix", "data": {"result": [{"values": [[1' + "0" * 400 + ", 5]]}]}}",
+    ],
+    ids=["nothing", "a field of 200 kB", "the year 1", "a time of 400 digits"],
+)
+def test_a_series_with_numbers_that_are_none_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "series.csv"
+    path.write_text(text)
+    with pytest.raises(InputError):
+        read_series(path)
+
+
+def test_a_comparison_of_a_number_of_400_digits_is_refused() -> None:
+    document = json.loads(next(r for r in READERS if r.name == "comparison").examples()[0])
+    document["differences"][0]["value"] = 10**400
+    with pytest.raises(InputError):
+        read_comparison(json.dumps(document), "a")
+
+
+@pytest.mark.parametrize("name", ["first_line", "threads", "calls"])
+def test_recorded_lines_without_what_is_printed_of_them_are_refused(tmp_path: Path, name: str) -> None:
+    text = next(r for r in READERS if r.name == "Python lines").examples()[0].decode()
+    (tmp_path / "1.json").write_text(text.replace(f'"{name}"', '"x"'))
+    with pytest.raises(InputError):
+        read_lines([tmp_path / "1.json"])
+
+
+def test_what_is_changed_was_read_in_full_before() -> None:
+    for number, example in enumerate(memory_readers.pools()):
+        pools = memory_readers.pools_read(example)
+        assert sum(len(one.chunks.size) for one in pools) > 5, number
+        assert not any(one.violations for one in pools)
+    traces = memory_readers.traces_read(memory_readers.tables()[0])
+    assert (traces.blocks, traces.unread_blocks, len(traces.tracebacks)) == (30, 0, 2)
+    assert traces.tracebacks[0].frames[0].file == "a.py"
+    assert memory_readers.unwind_rules(memory_readers.unwind_tables()[0]) > 3
+    assert len(memory_readers.records_read(memory_readers.records()[0])) == 8

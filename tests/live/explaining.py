@@ -7,10 +7,10 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
-from typing import Optional
+from typing import IO, Optional
 
 from gdbmem.inspection.live_process import explain_process
-from gdbmem.model.ledger import Heap, Ledger
+from gdbmem.model.ledger.ledger import Heap, Ledger
 from tests.live.user import GDBMEM
 
 
@@ -26,12 +26,16 @@ class Running:
         found = re.findall(pattern, self.output) or [("0", "0")]  # glibc 2.43 has no fastbins
         return tuple(int(value) for value in found[-1])
 
-    def trim(self) -> None:
+    def type(self, text: str) -> IO[str]:
+        """Send *text* to its standard input; return its standard output, to read the answer from."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write("t\n")
+        self.process.stdin.write(text)
         self.process.stdin.flush()
-        assert self.process.stdout.readline() == "trimmed\n"
+        return self.process.stdout
+
+    def trim(self) -> None:
+        assert self.type("t\n").readline() == "trimmed\n"
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,6 +45,17 @@ def run_gdb(
         check=False,
     )
     return Said(done.stdout, done.stderr)
+
+
+def answers(
+    program: Path, before: Sequence[str], command: str, further: Iterable[str], folder: Path
+) -> dict[str, str]:
+    """Return what gdb says on *program* to *command* with each of the words *further*, after the commands *before*."""
+    words = list(further)
+    lines = [line for one in words for line in ("echo ----\\n", f"{command} {one}")]
+    said = run_gdb(program, [*before, *lines], folder=folder)
+    assert "Traceback" not in said.output + said.complaints
+    return dict(zip(words, said.output.split("----\n")[1:]))
 
 
 def _forgiving(command: str) -> str:

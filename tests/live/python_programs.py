@@ -8,6 +8,10 @@ import shutil
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests.cover import cover
+
 COUNTS = """
 import gc, json, os, sys
 class Node:
@@ -59,14 +63,26 @@ os.read(0, 1)
 """
 
 
+def every_second(first: int) -> pytest.MarkDecorator:
+    """Give a test its *python*: each of `pythons()`, of which all but every second one from *first* on are thorough."""
+    found = pythons()
+    always = found[first::2] or found
+    return pytest.mark.parametrize("python", cover(found, lambda path: path in always), ids=short_name)
+
+
+def short_name(value: object) -> str:
+    return str(value).strip("/").replace("/", "-")
+
+
 def pythons() -> list[str]:
     """Return the CPythons of this machine from 3.8 on, one of each minor version and the system's own."""
     found = {sys.executable: sys.version_info[:2]}
     roots = [Path(os.environ.get("PYENV_ROOT", Path("~/.pyenv").expanduser())) / "versions"]
     for folder in (one for root in roots if root.is_dir() for one in sorted(root.iterdir())):
         version = re.fullmatch(r"3\.(\d+)\.\d+", folder.name)
-        if version and int(version[1]) >= 8 and (folder / "bin/python3").is_file():
-            found.setdefault(str(folder / "bin/python3"), (3, int(version[1])))
+        minor = (3, int(version[1])) if version else (0, 0)
+        if minor >= (3, 8) and minor not in found.values() and (folder / "bin/python3").is_file():
+            found[str(folder / "bin/python3")] = minor
     system = shutil.which("python3", path="/usr/bin")
     return list(dict.fromkeys([*found, *([system] if system else [])]))
 

@@ -109,7 +109,7 @@ def contained(
         finally:
             if (
                 way in PODMAN
-            ):  # the program is no child of podman's, which removes the container when that has ended
+            ):  # the program is not a child of podman's, which removes the container when that has ended
                 _end(pid_file)
                 outer.wait(60)
             outer.kill()

@@ -15,7 +15,7 @@ from typing import Any
 
 import gdb
 
-MOST = int(os.environ.get("GDB_STOPS", "10"))  # in one function
+MOST = int(os.environ.get("GDB_STOPS", "7"))  # in one function
 
 Place = list[Any]
 

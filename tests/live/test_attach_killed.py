@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from gdbmem.linux.files.target_side import TargetSide
 from gdbmem.linux.holding.planted_breakpoints import planted, take_out
 from gdbmem.linux.holding.ptrace import DETACH, INTERRUPT, SEIZE, ptrace
-from gdbmem.linux.process import process_facts
-from gdbmem.linux.process_memory import ProcMemory
-from gdbmem.linux.target_side import TargetSide
+from gdbmem.linux.memory.process_memory import ProcMemory
+from gdbmem.linux.process.process import process_facts
 from tests.conftest import Program
+from tests.cover import diagonals
 from tests.live.user import GDBMEM, User, at_terminal, environment, shell
 
 pytestmark = [pytest.mark.needs("gdb", "gcc"), pytest.mark.usefixtures("no_process_left")]
@@ -66,8 +67,7 @@ def killed(user: User, process: subprocess.Popen[str], who: str, doing: str) -> 
     return user.end() if who == "gdb" else ""
 
 
-@pytest.mark.parametrize("doing", ["stopped", "running"])
-@pytest.mark.parametrize("who", ["gdb", "launcher"])
+@pytest.mark.parametrize(("who", "doing"), diagonals(["gdb", "launcher"], ["stopped", "running"], (0,)))
 def test_a_process_goes_on_when_gdb_or_the_launcher_is_killed(
     who: str, doing: str, program: Program, tmp_path: Path
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.inspection.pools import ProcessPools
+from gdbmem.inspection.bfc.pools import ProcessPools
 from tests.live.pools import NEWEST, server
 
 

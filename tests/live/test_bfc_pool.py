@@ -8,14 +8,26 @@ import random
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from gdbmem.analysis.bfc.decision import Request, decide
 from gdbmem.errors import TargetError
-from gdbmem.inspection.pools import ProcessPools, read_pools
-from gdbmem.model.bfc import EXTENDS, FAILS, FITS, IN_USE, LOWER, ONNXRUNTIME, TENSORFLOW, UPPER, Allocator
+from gdbmem.inspection.bfc.pools import ProcessPools, read_pools
+from gdbmem.model.bfc.pools import (
+    EXTENDS,
+    FAILS,
+    FITS,
+    IN_USE,
+    LOWER,
+    ONNXRUNTIME,
+    TENSORFLOW,
+    UPPER,
+    Allocator,
+)
 from tests.conftest import Program
+from tests.cover import cover
 from tests.live.pools import Server
 
 PLAIN, STAMPED, BOTH_ENDS, STREAMS = 0, 1, 2, 3
@@ -51,6 +63,11 @@ def pool_program(program: Program, layout: int) -> Iterator[Server]:
 def made(one: Server, *words: object) -> tuple[list[int], list[list[int]]]:
     """Return the sums and the chunks of a fresh pool, as it prints them."""
     one.send("new", *words)
+    return printed(one)
+
+
+def printed(one: Server) -> tuple[list[int], list[list[int]]]:
+    """Return the sums and the chunks of the pool that the program prints."""
     sums = [int(word) for word in one.receive().split()[1:]]
     rows: list[list[int]] = []
     while True:
@@ -67,7 +84,10 @@ def the_pool(pools: ProcessPools) -> Allocator:
     return pool
 
 
-@pytest.mark.parametrize(("layout", "option", "count"), KINDS)
+@pytest.mark.parametrize(
+    ("layout", "option", "count"),
+    cover(KINDS, lambda layout, option, count: layout == 1320 or count in (80, 140)),
+)
 def test_sums_bins_chunks_and_answers_are_the_allocators_own(
     program: Program, layout: int, option: int, count: int
 ) -> None:
@@ -166,6 +186,10 @@ def test_options_are_read_and_a_name_and_a_class(program: Program, layout: int) 
         ("total", "pool-counted"),
         ("handle", "handles-name-chunks"),
         ("stray", "handles-name-chunks"),
+        ("short", "chunks-fill-region"),
+        ("twin", "ids-unique"),
+        ("late", "ids-below-next"),
+        ("halves", "neighbours-merged"),
     ],
 )
 def test_damage_is_named_by_the_rule_that_it_breaks(
@@ -209,6 +233,56 @@ def test_what_is_no_pool_any_more_is_not_guessed_at(program: Program, layout: in
             read_pools(one.pid)
 
 
+def test_chunks_that_were_moved_to_a_larger_vector_under_the_mutex_are_read_where_they_are(
+    program: Program,
+) -> None:
+    with pool_program(program, 2024) as one:
+        sums, rows = made(one, 1 << 26, 1, 0, PLAIN, 60, 9)
+        with ProcessPools(one.pid) as pools:  # which has found them where they were
+            one.ask("break", "lock")
+            one.ask("break", "grow")
+            (pool,) = pools.read().allocators
+    assert pool.is_locked and not pool.violations
+    _check_chunks(pool, sums, rows)
+
+
+def test_a_pool_that_was_moved_is_found_again_and_its_old_place_is_none(program: Program) -> None:
+    with pool_program(program, 2024) as one:
+        made(one, 1 << 26, 1, 0, PLAIN, 60, 9)
+        with ProcessPools(one.pid) as pools:
+            (old,) = pools.read().allocators
+            one.send("move")
+            sums, rows = printed(one)
+            with pytest.raises(TargetError):
+                pools.read()
+        (pool,) = read_pools(one.pid).allocators
+    assert pool.address != old.address
+    _check_chunks(pool, sums, rows)
+
+
+@pytest.mark.parametrize("layout", cover(LAYOUTS, lambda layout: layout in (110, 2024)))
+def test_a_stripped_program_has_the_same_pool(program: Program, layout: int, tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    subprocess.run(["strip", "-o", bare, program("bfc_pool", f"-DLAYOUT={layout}")], check=True)
+    with pool_program(lambda *words: bare, layout) as one:
+        sums, rows = made(one, 1 << 26, 1, 0, PLAIN, 60, 9)
+        (pool,) = read_pools(one.pid).allocators
+    assert pool.class_name.endswith(("BFCAllocator", "BFCArena"))
+    _check_chunks(pool, sums, rows)
+
+
+@pytest.mark.parametrize("layout", cover([2024, 2026, 1320], lambda layout: layout == 2026))
+def test_of_a_newer_chunk_sizes_and_states_are_read_and_the_rest_is_not_guessed(
+    program: Program, layout: int
+) -> None:
+    with pool_program(lambda *words: program(*words, "-DNEWER=3"), layout) as one:
+        sums, rows = made(one, 1 << 26, 1, 0, PLAIN, 60, 9)
+        (pool,) = read_pools(one.pid).allocators
+    assert "bfc-layout-new" in [notice.slug for notice in pool.notices]
+    assert pool.chunks.tag is None and pool.chunks.stream is None and pool.chunks.owner is None
+    _check_chunks(pool, sums, rows)
+
+
 def test_before_and_after_its_life_there_is_no_pool(program: Program) -> None:
     with pool_program(program, 2024) as one:
         with pytest.raises(TargetError, match="has no BFC allocator"):
@@ -230,7 +304,7 @@ def test_a_pool_that_has_no_memory_yet_is_empty_not_unknown(program: Program, la
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", [2024, 2026])
+@pytest.mark.parametrize("layout", cover([2024, 2026], lambda layout: layout == 2026))
 def test_a_million_chunks_are_walked_within_ten_seconds(program: Program, layout: int) -> None:
     with pool_program(program, layout) as one:
         assert one.ask("many", 1_000_000) == "made"

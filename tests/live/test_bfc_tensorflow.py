@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import pytest
 
 from gdbmem.analysis.bfc.decision import Request, decide
-from gdbmem.inspection.pools import ProcessPools
-from gdbmem.model.bfc import EXTENDS, FAILS, FITS, IN_USE, Allocator
+from gdbmem.inspection.bfc.pools import ProcessPools
+from gdbmem.model.bfc.pools import EXTENDS, FAILS, FITS, IN_USE, Allocator
 from tests.live.pools import NEWEST, OLDER, Server, server
 from tests.live.user import GDBMEM
 
@@ -61,6 +61,7 @@ def test_the_bytes_in_use_are_tensorflows_own_at_50_random_moments(release: str)
             assert pool.requested_bytes is not None and pool.requested_bytes <= pool.in_use_bytes
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("release", RELEASES)
 def test_200_predictions_are_what_the_next_allocation_did(release: str) -> None:
     rng = random.Random(200)

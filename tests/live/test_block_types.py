@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +41,11 @@ def counts(document: dict[str, Any]) -> dict[tuple[str, Any], int]:
     ("build", "python"),
     [
         pytest.param("plain", None, id="worker"),
-        pytest.param("plain", "", id="gdb"),
+        pytest.param("plain", "", id="gdb", marks=pytest.mark.thorough),
         pytest.param("stripped", None, id="stripped"),
-        pytest.param("clang", None, id="clang-worker", marks=pytest.mark.needs("clang++")),
+        pytest.param(
+            "clang", None, id="clang-worker", marks=[pytest.mark.needs("clang++"), pytest.mark.thorough]
+        ),
         pytest.param("clang", "", id="clang-gdb", marks=pytest.mark.needs("clang++")),
     ],
 )
@@ -58,7 +61,7 @@ def test_each_class_has_as_many_blocks_as_the_program_made_objects(
     done = gdb(
         tmp_path, path, "set breakpoint pending on", "break pause", "run wait",
         "memexplain --types --json -o 1.json", "memexplain --types",
-        environment={} if python is None else {"GDBMEM_PYTHON": python},
+        environment={"GDBMEM_PYTHON": sys.executable if python is None else python},
     )  # fmt: skip
     assert (tmp_path / "1.json").exists(), done.stderr
     assert counts(json.loads((tmp_path / "1.json").read_text())) == COUNTS

@@ -14,7 +14,7 @@ import pytest
 from gdbmem.errors import ToolError
 from gdbmem.launch.child import Child
 from gdbmem.launch.sentinel import Sentinel
-from gdbmem.launch.valgrind import replacement
+from gdbmem.launch.valgrind.valgrind import replacement
 
 pytestmark = pytest.mark.usefixtures("no_process_left")
 
@@ -157,3 +157,48 @@ def test_a_sentinel_that_is_dismissed_touches_nothing(tmp_path: Path) -> None:
     assert tmp_path.is_dir()
     child.stop()
     os.close(end)
+
+
+@pytest.mark.usefixtures("orphans_are_ours")
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_a_vgdb_that_waits_for_a_dead_valgrind_ends_with_its_launch_and_no_other_one_does(
+    is_killed: bool, tmp_path: Path
+) -> None:
+    runtime, strangers = tmp_path / "runtime", tmp_path / "runtime-of-another"
+    runtime.mkdir()
+    vgdb = tmp_path / "vgdb"
+    # As one does that opens a FIFO which nobody reads; the second is deaf to all but SIGKILL.
+    vgdb.write_text('#!/bin/sh\ntrap "" $1\nread line < "$0.fifo"\n')
+    vgdb.chmod(0o700)
+    os.mkfifo(tmp_path / "vgdb.fifo")
+
+    def start_vgdb(deaf_to: str, prefix: Path, session: Path) -> subprocess.Popen[bytes]:
+        words = [str(vgdb), deaf_to, f"--vgdb-prefix={prefix}/vgdb1", "--pid=1"]
+        return subprocess.Popen(words, env={**os.environ, "GDBMEM_SESSION": f"{session}/socket"})
+
+    ours = [
+        start_vgdb("HUP", runtime, strangers),
+        start_vgdb("HUP TERM INT", strangers, runtime),
+    ]
+    other = start_vgdb("HUP", strangers, strangers)
+    words = [sys.executable, "-c", VGDB_LAUNCHER, str(runtime), "killed" if is_killed else ""]
+    try:
+        launcher = subprocess.run(words, timeout=20, check=False)
+        assert launcher.returncode == (-9 if is_killed else 0)
+        assert [one.wait(20) for one in ours] == [-15, -9]
+        assert other.poll() is None
+    finally:
+        for one in [*ours, other]:
+            one.kill()
+            one.wait()
+
+
+VGDB_LAUNCHER = """
+import os, sys
+from pathlib import Path
+from gdbmem.launch.sentinel import Sentinel
+with Sentinel() as sentinel:
+    sentinel.remove(Path(sys.argv[1]))
+    if sys.argv[2]:
+        os.kill(os.getpid(), 9)
+"""

@@ -28,7 +28,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 
 def test_starting_the_command_imports_nothing_that_its_subcommand_does_not_need() -> None:
-    slow = "('yaml', 'rich', 'pygments', 'psutil', 'difflib', 'json')"
+    slow = "('yaml', 'pygments', 'psutil', 'difflib', 'json')"
     script = f"import sys, gdbmem.cli.main as m; m.main(['--version']); print([n for n in {slow} if n in sys.modules])"
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ended.stdout.splitlines()[-1] == "[]"
@@ -60,12 +60,18 @@ def test_a_reader_that_has_seen_enough_is_no_failure(words: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("words", "unneeded"),
-    [(["show"], ""), (["diff", "a.ms"], ""), (["show", "--json"], "pickle rich rich.console")],
+    [(["show"], ""), (["diff", "a.ms"], ""), (["show", "--json"], "pickle")],
 )
 def test_a_small_file_imports_what_it_needs_only(words: list[str], unneeded: str, tmp_path: Path) -> None:
     (tmp_path / "a.ms").write_text(wide(3))
     slow = ["jinja2", "pygments", "numpy", "yaml", "gdbmem.symbols.address_names", "gdbmem.report.page.page"]
-    slow += ["google.protobuf", "subprocess", "asyncio", "tempfile", *unneeded.split()]
+    slow += [
+        "google.protobuf",
+        "subprocess",
+        "asyncio",
+        "tempfile",
+        *unneeded.split(),
+    ]
     script = f"import sys, gdbmem.cli.main as m; m.main({[*words, 'a.ms']}); "
     script += f"print([n for n in {slow} if n in sys.modules], file=sys.stderr)"
     ended = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
@@ -74,8 +80,8 @@ def test_a_small_file_imports_what_it_needs_only(words: list[str], unneeded: str
 
 def test_a_monitor_and_its_verdict_import_nothing_that_takes_a_tenth_of_a_second(tmp_path: Path) -> None:
     slow = {
-        "numpy",
         "jinja2",
+        "numpy",
         "google",
         "yaml",
         "pygments",

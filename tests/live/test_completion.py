@@ -10,7 +10,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from gdbmem.cli.completion import candidates
+from gdbmem.cli.commands.completion import candidates
 from gdbmem.runs.run import Run
 from tests.live.user import GDBMEM
 
@@ -67,6 +67,7 @@ def test_words_before_a_program_are_completed_and_its_own_are_not() -> None:
     assert "--engine" in candidates(["gdbmem", "launch", "--"])
     assert candidates(["gdbmem", "launch", "--", "program", "--e"]) == []
     assert candidates(["gdbmem", "recipe", ""]) == ["check"]
+    assert candidates(["gdbmem", "bfc", "di"]) == ["diff"] and candidates(["gdbmem", "bfc", ""]) == []
     assert candidates(["gdbmem", "help", "format-unk"]) == ["format-unknown"]
     assert candidates(["gdbmem", "show", "no-such:x"]) == candidates(["gdbmem"]) == []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,21 @@ pytestmark = pytest.mark.usefixtures("no_process_left")
 LOADER = Path(__file__).parents[2] / "examples" / "dataloader" / "loader.py"
 
 
-def watch(scratch: Path, *words: str) -> dict[str, Any]:
+def python_with_torch() -> str:
+    """Return the Python of 'scripts/setup python', or this one where it has a torch; "" where neither is there."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    own = cache / "gdbmem/python/torch"
+    if (own / "ready").exists():
+        return str(own / "bin/python")
+    return sys.executable if importlib.util.find_spec("torch") is not None else ""
+
+
+TORCH = python_with_torch()  # each test has a cache folder of its own
+
+
+def watch(scratch: Path, *words: str, python: str = sys.executable) -> dict[str, Any]:
     done = monitor(
-        "-q", "--interval", "50ms", "--pss-budget", "50", "--json", "--", sys.executable, str(LOADER), "1", "2", *words,
+        "-q", "--interval", "50ms", "--pss-budget", "50", "--json", "--", python, str(LOADER), "1", "2", *words,
         folder=scratch,
     )  # fmt: skip
     document: dict[str, Any] = json.loads(done.stdout)
@@ -32,10 +45,8 @@ def test_workers_that_only_read_copy_what_they_have_inherited(scratch: Path) -> 
     assert document["copied_bytes"] - kept["copied_bytes"] > strings
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="torch isn't installed: pip install torch"
-)
+@pytest.mark.skipif(not TORCH, reason="torch isn't installed: scripts/setup python")
 def test_so_do_the_workers_of_a_torch_data_loader(scratch: Path) -> None:
-    document = watch(scratch, "--names", "100000", "--torch")
+    document = watch(scratch, "--names", "100000", "--torch", python=TORCH)
     assert document["copied_bytes"] > 10 << 20
     assert any(line["name"] == "pt_data_worker" for line in document["processes"])

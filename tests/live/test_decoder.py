@@ -52,7 +52,15 @@ def play(folder: Path, *arguments: str) -> Played:
 
 @pytest.fixture(scope="module")
 def leaking(tmp_path_factory: pytest.TempPathFactory) -> Played:
-    return play(tmp_path_factory.mktemp("leaking"))
+    folder = tmp_path_factory.mktemp("leaking")
+    return play(folder, "--report", str(folder / "page.html"))
+
+
+def test_the_page_of_the_run_is_there_when_the_launch_has_ended(leaking: Played) -> None:
+    page = leaking.run.parent / "page.html"
+    (diff,) = leaking.result["diffs"]
+    assert f'data-value="{diff["delta_bytes"]}"' in page.read_text()
+    assert f"the report is {page}" in leaking.messages
 
 
 def line_of(text: str) -> int:

@@ -33,9 +33,24 @@ def checks(**variables: str) -> tuple[int, dict[str, Any]]:
     return status, {check["name"]: check for check in document["checks"]}
 
 
+Found = tuple[int, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def here() -> Found:
+    """Return what is found where everything is installed."""
+    return checks()
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """Return what is found where PATH has nothing."""
+    return checks(PATH=str(tmp_path_factory.mktemp("bare")))
+
+
 @pytest.mark.needs("gdb", "valgrind", "vgdb")
-def test_where_everything_is_installed_all_that_is_needed_is_ok() -> None:
-    status, found = checks()
+def test_where_everything_is_installed_all_that_is_needed_is_ok(here: Found) -> None:
+    status, found = here
     assert status == 0
     for name in ("gdb", "gdb's Python", "valgrind", "massif", "vgdb", "/proc", "runtime folder"):
         assert found[name]["ok"], found[name]
@@ -55,18 +70,17 @@ def test_each_line_is_ok_or_says_what_to_type() -> None:
 
 
 @pytest.mark.needs("gdb", "valgrind", "heaptrack")
-def test_each_engine_is_tried_and_a_missing_one_is_no_failure(tmp_path: Path) -> None:
-    _, found = checks()
+def test_each_engine_is_tried_and_a_missing_one_is_no_failure(here: Found, bare: Found) -> None:
+    _, found = here
     for name in ("massif", "memcheck", "dhat", "engine gperftools", "engine jemalloc", "engine heaptrack"):
         assert found[name]["ok"], found[name]
-    _, bare = checks(PATH=str(tmp_path))
-    missing = bare["engine heaptrack"]
+    missing = bare[1]["engine heaptrack"]
     assert (missing["ok"], missing["needed"]) == (False, False)
     assert "heaptrack" in missing["mend"] and "the whole run" in missing["without"]
 
 
-def test_without_gdb_and_valgrind_the_status_is_3_and_the_packages_are_named(tmp_path: Path) -> None:
-    status, found = checks(PATH=str(tmp_path))
+def test_without_gdb_and_valgrind_the_status_is_3_and_the_packages_are_named(bare: Found) -> None:
+    status, found = bare
     assert status == 3
     assert (found["gdb"]["ok"], found["valgrind"]["ok"]) == (False, False)
     assert "gdb" in found["gdb"]["mend"]
@@ -99,21 +113,18 @@ def test_a_stripped_loader_is_told_from_a_broken_valgrind(tmp_path: Path) -> Non
 
 
 @pytest.mark.needs("gdb")
-def test_packages_that_gdb_cannot_import_are_found_out(private_home: Path) -> None:
+def test_an_installation_is_seen_and_packages_that_gdb_cannot_import_are_found_out(
+    private_home: Path,
+) -> None:
     from gdbmem.setup.gdb_packages import ensure_private_folder
 
     folder = ensure_private_folder()
-    (folder / "rich" / "console.py").write_text("raise ImportError('broken here')")
+    (folder / "pygments" / "util.py").write_text("raise ImportError('broken here')")
+    (private_home / ".gdbinit").write_bytes(b"# >>> gdbmem >>>\ndirectory /x\n# <<< gdbmem <<<\n")
     _, found = checks()
     assert found["packages for gdb"]["ok"] is False
     assert "broken here" in found["packages for gdb"]["found"]
     assert found["packages for gdb"]["mend"] == "type: gdbmem install"
-
-
-@pytest.mark.needs("gdb")
-def test_an_installation_is_seen(private_home: Path) -> None:
-    (private_home / ".gdbinit").write_bytes(b"# >>> gdbmem >>>\ndirectory /x\n# <<< gdbmem <<<\n")
-    _, found = checks()
     assert found["source gdbmem"]["ok"] is True
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def found(
             "frame",
             "next",
             "next",
-            environment={} if python is None else {"GDBMEM_PYTHON": python},
+            environment={"GDBMEM_PYTHON": sys.executable if python is None else python},
         )
         assert (folder / f"{number}.json").exists(), done.stderr
         documents.append(json.loads((folder / f"{number}.json").read_text()))

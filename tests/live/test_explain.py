@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import re
@@ -16,10 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.allocators.glibc import walk
+from gdbmem.allocators.glibc.walking import walk
 from gdbmem.analysis.ledger.answer import answer_ledger
-from gdbmem.model.ledger import Heap, Ledger
+from gdbmem.errors import TargetError
+from gdbmem.model.ledger.ledger import Heap, Ledger
 from tests.conftest import Program
+from tests.cover import cover, diagonals
 from tests.libraries import skip_without_library
 from tests.live.explaining import Running, explain, gdbmem, heap_of, running, slugs
 
@@ -83,17 +86,19 @@ def test_live_and_free_blocks_are_those_the_program_and_malloc_info_count(
         assert_source(ledger, known)
 
 
-@pytest.mark.parametrize("threads", [0, 20])
+SETTINGS = [
+    {},
+    {"MALLOC_PERTURB_": "165"},
+    {"MALLOC_MMAP_THRESHOLD_": "4096"},
+    {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"},
+    {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=1000"},
+    {"MALLOC_TOP_PAD_": "0"},
+]
+
+
 @pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"MALLOC_PERTURB_": "165"},
-        {"MALLOC_MMAP_THRESHOLD_": "4096"},
-        {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"},
-        {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=1000"},
-        {"MALLOC_TOP_PAD_": "0"},
-    ],
+    ("settings", "threads"),
+    cover(itertools.product(SETTINGS, (0, 20)), lambda settings, threads: threads > 0),
     ids=str,
 )
 def test_mallocs_settings_and_twenty_arenas_change_nothing_in_that(
@@ -111,9 +116,8 @@ def test_mallocs_settings_and_twenty_arenas_change_nothing_in_that(
         )
 
 
-@pytest.mark.parametrize("threads", [0, 4])
-@pytest.mark.parametrize("mode", ["tenth", "pairs"])
-@pytest.mark.parametrize("largest", [1500, 6000])
+@pytest.mark.parametrize(("mode", "threads"), diagonals(["tenth", "pairs"], [4, 0], (0,)))
+@pytest.mark.parametrize("largest", cover([1500, 6000], lambda largest: largest == 6000))
 def test_a_fragmented_heap_whose_bins_all_hold_something_is_read_without_debug_information(
     program: Program, monkeypatch: pytest.MonkeyPatch, threads: int, mode: str, largest: int
 ) -> None:
@@ -125,8 +129,13 @@ def test_a_fragmented_heap_whose_bins_all_hold_something_is_read_without_debug_i
         assert_agrees_with_the_program(target, ledger, threads)
 
 
-@pytest.mark.parametrize(("threads", "flags"), [(0, ()), (20, ()), (20, ("-static",))])
-@pytest.mark.parametrize("size", [8 << 10, 1 << 20])
+@pytest.mark.parametrize(
+    ("size", "threads", "flags"),
+    cover(
+        [(size, *more) for size in (8 << 10, 1 << 20) for more in ((0, ()), (20, ()), (20, ("-static",)))],
+        lambda size, threads, flags: size == 1 << 20 and threads > 0,
+    ),
+)
 def test_a_megabyte_of_thread_local_variables_hides_no_threads_cache(
     program: Program, threads: int, flags: tuple[str, ...], size: int
 ) -> None:
@@ -159,8 +168,7 @@ def test_the_plain_walk_gives_the_same_ledger(program: Program) -> None:
         assert heap_of(quick).arenas == heap_of(plain).arenas
 
 
-@pytest.mark.parametrize("mode", ["none", "tenth", "pairs"])
-@pytest.mark.parametrize("threads", [0, 3])
+@pytest.mark.parametrize(("mode", "threads"), diagonals(["none", "tenth", "pairs"], [0, 3], (0,)))
 def test_what_sizes_and_types_keep_back_adds_up_to_the_pinned_entry(
     program: Program, mode: str, threads: int
 ) -> None:
@@ -179,8 +187,9 @@ def resident_bytes(pid: int) -> int:
     return int(re.findall(r"^Rss:\s+(\d+)", text, re.M)[0]) << 10
 
 
-@pytest.mark.parametrize("mode", ["none", "tenth", "half", "middle", "pairs", "all"])
-@pytest.mark.parametrize("threads", [0, 3])
+@pytest.mark.parametrize(
+    ("mode", "threads"), diagonals(["none", "tenth", "half", "middle", "pairs", "all"], [0, 3], (1,))
+)
 def test_malloc_trim_returns_what_was_predicted(program: Program, mode: str, threads: int) -> None:
     with running([program("heap_known"), mode, threads]) as target:
         predicted = explain(target.pid).releasable_bytes
@@ -320,8 +329,9 @@ def test_stacks_of_ended_threads_are_told_from_those_of_live_ones(program: Progr
         assert counts["stack.cached"] in (4, 5)  # 40 MiB of them are kept, 8 MiB and a guard each
 
 
-def test_a_hundred_thousand_mappings_or_as_many_as_the_kernel_allows(program: Program) -> None:
-    most = min(int(Path("/proc/sys/vm/max_map_count").read_text()) - 500, 100_000)
+@pytest.mark.parametrize("count", cover([10_000, 100_000], lambda count: count == 10_000))
+def test_as_many_mappings_as_the_kernel_allows_are_all_in_the_ledger(program: Program, count: int) -> None:
+    most = min(int(Path("/proc/sys/vm/max_map_count").read_text()) - 500, count)
     with running([program("heap_faults"), "mappings", most]) as target:
         ledger = explain(target.pid)
         assert len(ledger.shares) >= most
@@ -360,10 +370,14 @@ def smaps(pid: int) -> str:
     return Path(f"/proc/{pid}/smaps").read_text()
 
 
-@pytest.mark.parametrize("fork", [False, True])
-def test_a_thread_that_stands_on_a_stack_of_its_own_making(program: Program, fork: bool) -> None:
+def test_a_thread_that_stands_on_a_stack_of_its_own_making_is_held_and_never_made_to_call(
+    program: Program,
+) -> None:
     with faulty(program, "coroutine") as target:
-        ledger = explain(target.pid, fork=fork)
+        with pytest.raises(TargetError, match="stands on its own stack") as caught:
+            explain(target.pid, fork=True)  # what is below that stack may be anybody's
+        assert caught.value.slug == "copy-refused"
+        ledger = explain(target.pid)
         assert heap_of(ledger).is_exact
         assert heap_of(ledger).live_chunks >= 100
         own = ledger.total("anonymous.other", "stack.thread")
@@ -403,6 +417,20 @@ def test_musl_gets_the_kernels_view_and_a_sentence(tmp_path: Path) -> None:
         ledger = explain(target.pid)
         assert "other-libc" in slugs(ledger)
         assert ledger.heap is None
+
+
+@pytest.mark.parametrize(
+    ("check", "said"), [("0", "glibc's malloc gives out blocks all the same"), ("3", "malloc is")]
+)
+def test_what_a_checking_malloc_passes_on_to_glibcs_is_not_denied(
+    program: Program, check: str, said: str
+) -> None:
+    settings = {"LD_PRELOAD": "libc_malloc_debug.so.0", "MALLOC_CHECK_": check}
+    with running([program("heap_faults"), "aligned"], settings) as target:
+        ledger = explain(target.pid)
+    (notice,) = (one for one in ledger.notices if one.slug == "malloc-replaced")
+    assert said in notice.message
+    assert (ledger.total("heap.live") > 0) == (check == "0")
 
 
 @pytest.mark.parametrize(

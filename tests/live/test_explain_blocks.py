@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -154,7 +155,7 @@ def test_gdb_takes_an_expression_and_shows_the_same(program: Program, tmp_path: 
     done = gdb(
         tmp_path, program("heap_lists"), "set breakpoint pending on", "break read", "run",
         "memexplain --chunk the_circle", "memexplain --bins", "memexplain --chunk nothing_of_that_name",
-        environment=None if python is None else {"GDBMEM_PYTHON": python},
+        environment={"GDBMEM_PYTHON": sys.executable if python is None else python},
     )  # fmt: skip
     assert re.search(r"this +0x\w+ +0x\w+ +32 +in use +shapes::Circle", done.stdout), (
         done.stdout + done.stderr

@@ -15,7 +15,7 @@ import pytest
 from gdbmem.inspection.live_process import explain_process
 from gdbmem.inspection.process_maps import read_smaps
 from gdbmem.linux.holding.ptrace import Freeze
-from gdbmem.linux.pages import scan_resident
+from gdbmem.linux.memory.pages import scan_resident
 from tests.conftest import Program
 from tests.live.explaining import Running, explain, heap_of, running
 from tests.live.user import GDBMEM
@@ -24,11 +24,7 @@ TIMES = 60
 
 
 def figures(target: Running) -> dict[str, int]:
-    assert target.process.stdin is not None
-    assert target.process.stdout is not None
-    target.process.stdin.write("x\n")
-    target.process.stdin.flush()
-    line = target.process.stdout.readline()
+    line = target.type("x\n").readline()
     return {name: int(value) for name, value in re.findall(r"(\w+) (\d+)", line)}
 
 
@@ -92,7 +88,7 @@ def test_a_kernel_that_cannot_scan_pages_gives_the_same_ledger(
 
     with running([program("heap_known"), "pairs", 2]) as target:
         scanned = explain(target.pid, fork=fork)
-        monkeypatch.setattr("gdbmem.linux.pages._scan", no_such_request)
+        monkeypatch.setattr("gdbmem.linux.memory.pages._scan", no_such_request)
         read = explain(target.pid, fork=fork)
     for ledger in (scanned, read):
         assert heap_of(ledger).is_exact

@@ -13,6 +13,7 @@ from typing import Callable
 
 import pytest
 
+from tests.cover import cover
 from tests.live.user import (
     GDBMEM,
     User,
@@ -109,6 +110,9 @@ def test_the_options_of_a_diff(program: Program, scratch: Path) -> None:
         assert user.type("massif-diff -o 'my diff.json' --force") == ""
         assert (scratch / "my diff.json").read_text().startswith("heap grew by 13.3 KiB from b to c")
         assert "(3 snapshots); steadily at" in user.type("massif-diff a b c")
+        assert "the page is page.html" in user.type("massif-diff a c --html page.html")
+        assert f'data-value="{200 * 136}"' in (scratch / "page.html").read_text()
+        assert "is not a name of a page" in user.type("massif-diff a c --html page.json")
         assert "has no unit" in user.type("massif-diff --min 10")
         assert "--by can't be 'nonsense'; it is one of: path" in user.type("massif-diff --by nonsense")
         assert "memdiff --help" in user.type("memdiff --nonsense")
@@ -144,18 +148,14 @@ def test_massif_all_shows_massifs_own_history(program: Program, scratch: Path) -
 
 
 def test_colours_are_for_terminals_that_have_them(program: Program, scratch: Path) -> None:
-    commands = ["break reset", "continue", "massif-snap a", "massif-snap b", "massif-list"]
-    for term, setting, colored in (
-        ("xterm-256color", "on", True),
-        ("xterm-256color", "off", False),
-        ("dumb", "on", False),
-    ):
+    for term, is_able in (("xterm-256color", True), ("dumb", False)):
         with launched(program("leaky_map"), folder=scratch, env=environment(TERM=term)) as user:
-            user.type(f"set style enabled {setting}")
-            for command in commands[:-1]:
+            for command in ("break reset", "continue", "massif-snap a", "massif-snap b"):
                 user.type(command)
-            answer = re.sub(r"\x1b\[\?2004.", "", user.type(commands[-1]))
-            assert ("\x1b[" in answer) == colored
+            for setting in ("on", "off"):
+                user.type(f"set style enabled {setting}")
+                answer = re.sub(r"\x1b\[\?2004.", "", user.type("massif-list"))
+                assert ("\x1b[" in answer) == (is_able and setting == "on")
             user.quit()
 
 
@@ -232,6 +232,7 @@ def test_wrong_breakpoints_are_refused_in_one_sentence(program: Program, scratch
         assert "a number from 1" in user.type("massif-break --every 0 reset")
         assert "--every takes a whole number, not 'many'" in user.type("massif-break --every many reset")
         assert "can't name a snapshot" in user.type("massif-break --name a#1 reset")
+        assert "--name stands behind the location" in user.type("massif-break reset --name x")
         user.type("set breakpoint pending off")
         assert 'No symbol "no_such"' in user.type("massif-break reset if no_such > 1")
         assert "No breakpoints" in user.type("info breakpoints")
@@ -264,7 +265,9 @@ def test_ctrl_c_during_snapshots_stops_the_program_and_loses_none(program: Progr
     assert len(list((only_run(scratch) / "snapshots").iterdir())) >= 3
 
 
-@pytest.mark.parametrize("stage", ["snapshots/0001.massif", "snapshots.jsonl"])
+@pytest.mark.parametrize(
+    "stage", cover(["snapshots/0001.massif", "snapshots.jsonl"], lambda stage: stage.endswith(".massif"))
+)
 def test_ctrl_c_during_the_very_first_snapshot_stops_the_program(
     stage: str, program: Program, scratch: Path
 ) -> None:

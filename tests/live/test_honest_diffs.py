@@ -13,8 +13,8 @@ import pytest
 from gdbmem.analysis.profiles.diff import diff_snapshots
 from gdbmem.analysis.profiles.query import frame_text
 from gdbmem.formats.opening import open_profile
-from gdbmem.model.diff import Diff
-from gdbmem.model.snapshot import Profile, Snapshot
+from gdbmem.model.profiles.diff import Diff
+from gdbmem.model.profiles.snapshot import Profile, Snapshot
 
 pytestmark = pytest.mark.needs("g++", "valgrind")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.linux.threads import activities, is_ending, minor_faults, own_tid
+from gdbmem.linux.process.threads import activities, faults_by_thread, is_ending, own_tid
 from gdbmem.series.store import Recording
 from tests.live.user import GDBMEM
 
@@ -38,7 +38,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 @pytest.fixture
 def named() -> Iterator[subprocess.Popen[str]]:
-    """Yield a process with names that are no UTF-8, and look like other lines of the kernel's files."""
+    """Yield a process with names that are not UTF-8, and look like other lines of the kernel's files."""
     with subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", NAMED], stdout=subprocess.PIPE, text=True
     ) as process:
@@ -72,7 +72,7 @@ def test_a_name_that_is_no_utf_8_ends_no_recording_and_no_page(
 def test_a_name_that_is_no_utf_8_hides_no_thread(named: subprocess.Popen[str]) -> None:
     threads = {int(path.name) for path in Path(f"/proc/{named.pid}/task").iterdir()}
     assert len(threads) == 2
-    assert activities(named.pid).keys() == minor_faults(named.pid).keys() == threads
+    assert activities(named.pid).keys() == faults_by_thread(named.pid).keys() == threads
     assert not is_ending(named.pid)
     assert {own_tid(named.pid, tid) for tid in threads} == threads
 

@@ -335,9 +335,9 @@ def test_the_program_may_stand_behind_the_dashes_as_other_tools_have_it(scratch:
         ([], "no program is named"),
         (["--json", "x"], "--json goes with --recipe"),
         (["--env", "NAME", "true"], "--env NAME"),
-        (["--threshold", "many", "true"], "'many' is no percentage"),
+        (["--threshold", "many", "true"], "'many' is not a percentage"),
         (["--valgrind-opt=--log-file=x", "true"], "--log-file is set by the launch itself"),
-        (["--massif-opt=x", "true"], "'x' is no option of valgrind's"),
+        (["--massif-opt=x", "true"], "'x' is not an option of valgrind's"),
         (["--recipe", "x", "true"], "a recipe names its program itself"),
     ],
 )
@@ -388,12 +388,6 @@ def test_tab_completes_options_and_snapshot_names(program: Program, scratch: Pat
         user.type("massif-snap alpha")
         assert "massif-diff alpha" in user.type("complete massif-diff al")
         assert "massif-diff --inverted" in user.type("complete massif-diff --inv")
-        user.quit()
-
-
-def test_an_option_behind_the_location_is_no_function_name(program: Program, scratch: Path) -> None:
-    with launched(program("ticks"), "5", folder=scratch) as user:
-        assert "--name stands behind the location" in user.type("massif-break tick --name x")
         user.quit()
 
 

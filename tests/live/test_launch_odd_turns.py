@@ -62,6 +62,19 @@ def test_a_second_inferior_is_no_end_of_the_first(program: Program, scratch: Pat
         user.quit()
 
 
+def test_what_kill_says_of_the_history_holds_whatever_one_answers(program: Program, scratch: Path) -> None:
+    with launched(program("ticks"), folder=scratch) as user:
+        user.type("break tick")
+        user.type("continue")
+        user.send("kill")
+        asked = user.see("(y or n) ")
+        kept = re.search(r"history up to here is kept in (\S+), whatever you answer", asked)
+        assert kept is not None and (scratch / kept[1]).stat().st_size > 0
+        assert "Not confirmed" in user.type("n")
+        assert "snapshot on: heap" in user.type("massif-snap on")
+        user.quit()
+
+
 def test_hooks_of_the_users_own_are_kept(program: Program, scratch: Path) -> None:
     home = Path(os.environ["HOME"])
     (home / ".gdbinit").write_text("define hook-kill\necho my own hook\\n\nend\n")

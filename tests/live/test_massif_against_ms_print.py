@@ -8,8 +8,8 @@ from typing import Callable
 
 import pytest
 
-from gdbmem.formats.massif import read_sites, read_totals
 from gdbmem.formats.opening import open_profile
+from gdbmem.formats.valgrind.massif import read_sites, read_totals
 from tests.ms_print_output import assert_same
 
 pytestmark = pytest.mark.needs("valgrind", "ms_print", "g++")

@@ -65,6 +65,28 @@ def test_a_core_has_the_same_pool(program: Program, scratch: Path) -> None:
     assert opened.stdout.count("the_pool_of_a_test: 64.0 MiB limit") == 1, opened.stderr
 
 
+def test_a_point_of_a_recipe_tells_of_the_pool_and_keeps_it(program: Program, scratch: Path) -> None:
+    (scratch / "in").write_text("new 67108864 1 0 0 60 9\n")
+    recipe = f"""\
+program: {program("bfc_pool", "-DLAYOUT=2024")}
+stdin: in
+engine: none
+points:
+  - at: {_STOP}
+    name: filled
+    do: [ledger, {{gdb: membfc --request 60MiB}}, {{gdb: membfc --json -o {scratch}/pools.json}}]
+"""
+    (scratch / "pool.yaml").write_text(recipe)
+    command = [str(GDBMEM), "launch", "--recipe", "pool.yaml"]
+    played = subprocess.run(command, cwd=scratch, capture_output=True, text=True, timeout=300, check=True)
+    assert "filled: gdb: the_pool_of_a_test: 64.0 MiB limit, " in played.stderr
+    assert "a request of 60.0 MiB fails" in played.stderr
+    kept = json.loads((scratch / "pools.json").read_text())
+    printed = next(line for line in played.stdout.splitlines() if line.startswith("pool "))
+    pool = kept["allocators"][0]
+    assert printed.split()[1:3] == [str(pool["pool_bytes"]), str(pool["in_use_bytes"])]
+
+
 def test_what_is_no_pool_is_one_sentence(program: Program, scratch: Path) -> None:
     text = gdb(
         program("bfc_pool", "-DLAYOUT=2024"), scratch, "membfc 0x10", "membfc 5+", "membfc &room[2000]"

@@ -70,7 +70,7 @@ def test_the_worker_and_gdbs_own_python_give_the_same_ledger(program: Program, t
             "break read",
             "run pairs 2 </dev/zero",
             f"memexplain --json -o {number}.json",
-            environment={} if python is None else {"GDBMEM_PYTHON": python},
+            environment={"GDBMEM_PYTHON": sys.executable if python is None else python},
         )
         assert (tmp_path / f"{number}.json").exists(), done.stderr
         ledgers.append(document(tmp_path / f"{number}.json"))

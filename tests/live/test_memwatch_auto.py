@@ -125,7 +125,7 @@ def test_a_misspelt_command_is_answered_with_the_nearest(program: Program, scrat
     )
     assert "did you mean 'memwatch next'?" in said.output
     assert "no option --lokc; did you mean --lock?" in said.output
-    assert "0 is no number of steps" in said.output
+    assert "0 is not a number of steps" in said.output
 
 
 def test_settings_are_gdbs_own_kind(program: Program, scratch: Path) -> None:
@@ -135,7 +135,7 @@ def test_settings_are_gdbs_own_kind(program: Program, scratch: Path) -> None:
          "set memwatch source nothing", "show memwatch"],
         folder=scratch,
     )  # fmt: skip
-    assert "locked: off" in said.output and "'soon' is no duration" in said.output
+    assert "locked: off" in said.output and "'soon' is not a duration" in said.output
     assert said.output.count("runs alone for 5.0 s") == 2
     assert "memwatch measures with source auto" in said.output
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.live.memwatching import line_of, run_gdb, steps
+from tests.live.memwatching import answers, line_of, run_gdb, steps
 
 pytestmark = [pytest.mark.needs("gdb", "gcc"), pytest.mark.usefixtures("no_process_left")]
 
@@ -237,14 +237,11 @@ def test_gdb_is_left_as_it_was(program: Program, scratch: Path, trouble: str) ->
     assert before == after
 
 
-@pytest.mark.parametrize("command", ["next", "step", "finish", "report", "until"])
-def test_without_a_program_one_sentence_says_what_to_type(
-    program: Program, scratch: Path, command: str
-) -> None:
-    said = run_gdb(program("troubles", "-O0"), [f"memwatch {command}"], folder=scratch)
-    assert "Traceback" not in said.output + said.complaints
-    expected = "has recorded no step yet" if command == "report" else "is not being run; type 'run'"
-    assert expected in said.output
+def test_without_a_program_one_sentence_says_what_to_type(program: Program, scratch: Path) -> None:
+    commands = ["next", "step", "finish", "report", "until"]
+    for command, said in answers(program("troubles", "-O0"), [], "memwatch", commands, scratch).items():
+        expected = "has recorded no step yet" if command == "report" else "is not being run; type 'run'"
+        assert expected in said and said.count("\n") == 1, command
 
 
 def test_after_the_end_the_report_is_still_there(program: Program, scratch: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.live.memwatching import Said, line_of, run_gdb
+from tests.live.memwatching import Said, answers, line_of, run_gdb
 
 pytestmark = [pytest.mark.needs("gdb", "g++"), pytest.mark.usefixtures("no_process_left")]
 
@@ -192,21 +192,15 @@ def test_gdb_stands_in_the_caller_afterwards_with_no_breakpoint_more(program: Pr
     assert "#0" in said.output and "main ()" in said.output
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        ("nothing_there", 'Function "nothing_there" not defined'),
-        ("", "name a function"),
-        ("--calls 0 work", "at least one call"),
-    ],
-)
-def test_a_wrong_word_is_answered_in_one_sentence(
-    program: Program, scratch: Path, words: str, sentence: str
-) -> None:
-    said = run_gdb(
-        program("function_lines"), ["break main", "run", f"memwatch function {words}"], folder=scratch
-    )
-    assert sentence in said.output and "Traceback" not in said.output + said.complaints
+def test_a_wrong_word_is_answered_in_one_sentence(program: Program, scratch: Path) -> None:
+    sentences = {
+        "nothing_there": 'Function "nothing_there" not defined',
+        "": "name a function",
+        "--calls 0 work": "at least one call",
+    }
+    said = answers(program("function_lines"), ["break main", "run"], "memwatch function", sentences, scratch)
+    for words, sentence in sentences.items():
+        assert sentence in said[words] and said[words].count("\n") == 1, words
 
 
 def crowd(program: Program, folder: Path, *commands: str) -> Said:
@@ -240,3 +234,17 @@ def test_a_thread_that_sleeps_makes_no_number_doubtful(program: Program, scratch
     found = json.loads((scratch / "f.json").read_text())
     assert found["calls"] == 3 and not any(line["shared_hits"] for line in found["lines"])
     assert [line["delta_bytes"] // PAGE for line in found["lines"]][1:4] == [30, 0, -30]
+
+
+def test_a_call_that_a_signal_interrupts_at_its_first_instruction_is_counted_once(
+    program: Program, scratch: Path
+) -> None:
+    document = scratch / "calls.json"
+    run_gdb(
+        program("alarms", "-O0"),
+        ["break main", "run", f"memwatch function --calls 60 --json -o {document} tick", "kill"],
+        folder=scratch,
+    )
+    found = json.loads(document.read_text())
+    assert found["calls"] == 60 and found["abandoned_calls"] == 0
+    assert {line["hits"] for line in found["lines"]} == {60}

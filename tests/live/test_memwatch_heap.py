@@ -46,6 +46,21 @@ def test_an_allocation_of_40_bytes_shows_and_so_does_its_end(
     assert found[at("keep[i] = malloc")] == sum(max(32, (24 + i % 200 + 8 + 15) & ~15) for i in range(20000))
 
 
+@pytest.mark.skipif(shutil.which("musl-gcc") is None, reason="musl-gcc missing: scripts/setup installs it")
+def test_steps_of_a_static_program_of_another_c_library_are_not_said_to_have_ended_it(scratch: Path) -> None:
+    (scratch / "small.c").write_text(
+        "#include <stdlib.h>\nint main(void) {\n  char *p = malloc(40);\n  free(p);\n  return 0;\n}\n"
+    )
+    built = scratch / "small"
+    subprocess.run(["musl-gcc", "-static", "-g", scratch / "small.c", "-o", built], check=True)
+    said = run_gdb(
+        built, ["break main", "run", "memwatch next --source heap", "memwatch next 2", "kill"], folder=scratch
+    ).output
+    assert said.count("no glibc malloc was found in this process") == 2, said
+    assert "unknown change in 2 steps" in said
+    assert "gone" not in said and "128 KiB" not in said and " 0 B" not in said
+
+
 def test_the_heap_is_what_malloc_itself_says_is_in_use(program: Program, scratch: Path) -> None:
     said = run_gdb(
         program("heap_lines", "-O0"),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.cover import cover, diagonals
 from tests.live.memwatching import line_of, run_gdb
 
 pytestmark = [pytest.mark.needs("gdb", "g++"), pytest.mark.usefixtures("no_process_left")]
@@ -29,8 +30,7 @@ def walked(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, verbs: str
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(("name", "level"), diagonals(PROGRAMS, LEVELS, (3,)))
 def test_a_step_is_charged_to_the_line_that_gdb_itself_stops_at(
     program: Program, scratch: Path, monkeypatch: pytest.MonkeyPatch, name: str, level: str
 ) -> None:
@@ -63,7 +63,7 @@ def plain_heap(program: Program, tmp_path_factory: pytest.TempPathFactory) -> di
     return heap_by_line(program("stl_containers", "-g", "-O0"), tmp_path_factory.mktemp("plain"))
 
 
-@pytest.mark.parametrize("level", LEVELS[1:])
+@pytest.mark.parametrize("level", cover(LEVELS[1:], lambda level: level in ("-Og", "-O2")))
 def test_what_inlined_code_allocates_counts_for_the_line_that_calls_it(
     program: Program, scratch: Path, plain_heap: dict[str, dict[int, int]], level: str
 ) -> None:

@@ -229,3 +229,14 @@ def test_a_wait_is_called_by_the_function_that_the_program_called(program: Progr
         folder=scratch,
     )
     assert "waited in read]" in said.output
+
+
+def test_a_thread_that_ends_in_a_step_is_said_to_have_ended_and_so_is_what_to_type(
+    program: Program, scratch: Path
+) -> None:
+    start = ["break work", "run", "delete", "memwatch next 60"]
+    ended = run_gdb(program("threads_end"), start, folder=scratch)
+    assert "of 60 steps: its thread has ended" in ended.output
+    for command in ("next", "limit +1MiB", "growth", "function work"):
+        said = run_gdb(program("threads_end"), [*start, f"memwatch {command}"], folder=scratch)
+        assert "the thread that was selected has ended; 'info threads'" in said.output + said.complaints

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Program
+from tests.cover import cover
 from tests.libraries import needs_library
 from tests.live.test_native_engines import ENGINES, Played
 from tests.live.user import GDBMEM, at_terminal, shell
@@ -25,7 +26,7 @@ def kept_bytes(run: Path, name: str, function: str) -> int:
     return size
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", cover(ENGINES, lambda engine: engine == "gperftools"))
 def test_after_a_program_has_executed_itself_its_snapshots_are_those_of_the_new_one(
     engine: str, program: Program, tmp_path: Path
 ) -> None:

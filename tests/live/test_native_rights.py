@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Program
+from tests.cover import cover, diagonals
 from tests.libraries import needs_library
 from tests.live.test_launch_faults import small_disk
 from tests.live.test_native_engines import ENGINES, Played
@@ -38,8 +39,7 @@ def said(one: Played) -> str:
     return message
 
 
-@pytest.mark.parametrize("lost", ["folder", "descriptors"])
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("engine", "lost"), diagonals(ENGINES, ["folder", "descriptors"], (0,)))
 def test_without_its_folder_or_its_descriptors_a_programs_snapshot_is_taken(
     engine: str, lost: str, program: Program, tmp_path: Path
 ) -> None:
@@ -52,25 +52,24 @@ def test_a_program_that_may_map_no_memory_goes_on_unharmed(program: Program, tmp
     assert "no room for 1.2 MiB more" in said(played("gperftools", program, tmp_path, "memory"))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize(
-    "lost, reason",
-    [
-        ("chroot", "(chroot), from where it can't reach"),
-        ("user", "the program is user 65534 by now, who may not write to"),
-        ("files", "the program has all 3 files open that it may"),
-        ("size", "the program may write files of 100 B at most, and would be killed"),
-    ],
-)
+LOST = {
+    "chroot": "(chroot), from where it can't reach",
+    "user": "the program is user 65534 by now, who may not write to",
+    "files": "the program has all 3 files open that it may",
+    "size": "the program may write files of 100 B at most, and would be killed",
+}
+
+
+@pytest.mark.parametrize(("lost", "engine"), diagonals(list(LOST), ENGINES, (0,)))
 def test_what_keeps_the_profiler_from_writing_is_said(
-    engine: str, lost: str, reason: str, program: Program, tmp_path: Path
+    engine: str, lost: str, program: Program, tmp_path: Path
 ) -> None:
     if os.geteuid():
         pytest.skip("only root may change the root and the user")
-    assert reason in said(played(engine, program, tmp_path, lost))
+    assert LOST[lost] in said(played(engine, program, tmp_path, lost))
 
 
-@pytest.mark.parametrize("engine", [*ENGINES, "heaptrack"])
+@pytest.mark.parametrize("engine", cover([*ENGINES, "heaptrack"], lambda engine: engine != "jemalloc"))
 def test_on_a_full_disk_the_program_goes_on_and_what_was_written_is_kept(
     engine: str, program: Program, tmp_path: Path
 ) -> None:

@@ -16,8 +16,9 @@ from typing import Callable
 import psutil
 import pytest
 
-from gdbmem.launch.doorkeeper import Doorkeeper
+from gdbmem.launch.attached.doorkeeper import Doorkeeper
 from tests.conftest import Program
+from tests.cover import diagonals
 from tests.live.test_attach import snap
 from tests.live.test_target_side import MALLORY, copied, mallory
 from tests.live.user import GDBMEM, at_terminal
@@ -101,8 +102,7 @@ WAYS: list[Callable[[Path, Path], tuple[str, ...]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("command", ["attach", "snap"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("way", "command"), diagonals(WAYS, ["attach", "snap"], (0,)))
 def test_no_fifo_that_a_strangers_process_names_keeps_gdb_waiting(
     way: Callable[[Path, Path], tuple[str, ...]],
     command: str,
@@ -193,6 +193,39 @@ print(sorted(met))
         ended.set()
         thread.join()
     assert "'right'" in done.stdout and "'PermissionError'" in done.stdout, done.stdout + done.stderr
+
+
+def test_whoever_opens_files_may_be_killed_at_any_time_and_gdb_opens_them_as_before(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("right")
+    code = f"""
+import sys, time
+until = time.monotonic() + 1.5
+print("begun", flush=True)
+while time.monotonic() < until:
+    assert open({str(tmp_path / "file")!r}).read() == "right"
+print("ended")
+"""
+    killed = 0
+    with Doorkeeper(Path("/nothing"), lambda name: None) as doorkeeper:
+        words = [sys.executable, "-c", code]
+        with subprocess.Popen(
+            words, preexec_fn=doorkeeper.before_exec, stdout=subprocess.PIPE, text=True
+        ) as opener:
+            assert opener.stdout is not None and opener.stdout.readline() == "begun\n"
+            while opener.poll() is None:
+                serving = [
+                    child
+                    for keeper in psutil.Process().children()
+                    for child in keeper.children()
+                    if keeper.pid != opener.pid
+                ]
+                for child in serving:
+                    with contextlib.suppress(psutil.Error):
+                        child.kill()
+                        killed += 1
+                time.sleep(0.05)
+            assert opener.stdout.read() == "ended\n"
+    assert killed > 1
 
 
 def test_a_process_is_let_go_though_the_doorkeeper_was_killed(

@@ -144,7 +144,11 @@ expect: [{between: ["filled#1", "holed#1"], metric: rss, at_most: 2MiB}]
 
 
 def test_a_point_that_is_never_hit_leaves_its_ledger_unjudged(program: Program, scratch: Path) -> None:
-    text = RECIPE.replace("{at: filled,", "{at: filled, hits: {only: [9]},")
+    text = """
+engine: none
+points: [{at: filled, do: [ledger], hits: {only: [9]}}, {at: holed, do: [ledger], hits: {only: [1]}}]
+expect: [{between: ["filled#1", "holed#1"], metric: retained, at_most: 1MiB}]
+"""
     played = play(text, scratch, program=program("keeps_half"))
     assert "NOT JUDGED freed memory that malloc keeps from filled#1 to holed#1" in played.out
     assert "'filled' was hit 2 times, never as asked" in played.out

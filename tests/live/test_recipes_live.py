@@ -14,6 +14,7 @@ from typing import Any, Callable, Optional
 
 import pytest
 
+from tests.cover import cover
 from tests.live.user import GDBMEM, Word, at_terminal, environment, histories, only_run, shell
 
 pytestmark = [
@@ -205,13 +206,16 @@ def test_a_script_is_followed_into_the_program_that_it_runs(program: Program, sc
 
 @pytest.mark.parametrize(
     ("words", "status", "sentence"),
-    [
-        ("[exit, 0]", 0, ""),
-        ("[exit, 3]", 3, ""),
-        ("[abort]", 134, "the program got SIGABRT (Aborted) in "),
-        ("[signal, 11]", 139, "the program got SIGSEGV (Segmentation fault) in "),
-        ("[signal, 15]", 143, ""),
-    ],
+    cover(
+        [
+            ("[exit, 0]", 0, ""),
+            ("[exit, 3]", 3, ""),
+            ("[abort]", 134, "the program got SIGABRT (Aborted) in "),
+            ("[signal, 11]", 139, "the program got SIGSEGV (Segmentation fault) in "),
+            ("[signal, 15]", 143, ""),
+        ],
+        lambda words, status, sentence: status in (3, 139, 143),
+    ),
 )
 def test_the_programs_own_status_is_passed_on_and_a_fatal_signal_named_with_its_place(
     words: str, status: int, sentence: str, program: Program, scratch: Path
@@ -335,7 +339,7 @@ def test_ctrl_c_at_any_stage_of_a_recipe_keeps_the_run_and_leaves_nothing(
     if stage != "before-ready":
         assert "the run is kept in" in said
         assert "the launch was interrupted (Ctrl-C)" in said
-        assert len(histories(only_run(scratch))) == 1
+        assert len(histories(only_run(scratch))) == 1, (said, sorted(only_run(scratch).rglob("*")))
     if stage == "running":
         assert "NOT JUDGED" in said and "NOT MET" not in said
     assert "Traceback" not in user.text

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from gdbmem.launch.measured import MeasuredRun
-from gdbmem.linux.processes import stat_of
-from gdbmem.model.remedies import TRIM, Remedy, best_remedy
+from gdbmem.linux.process.processes import stat_of
+from gdbmem.model.ledger.remedies import TRIM, Remedy, best_remedy
 from tests.conftest import Program
 from tests.live.explaining import explain, gdbmem, running
 from tests.live.test_explain import resident_bytes
@@ -159,10 +159,10 @@ def test_processes_that_a_program_starts_are_counted_as_not_measured(program: Pr
     path = program("freed_kept", "-pthread")
     with MeasuredRun(["/bin/sh", "-c", '"$0" live & "$0" live', str(path)]) as run:
         deadline = time.monotonic() + 20
-        while run.children() < 2:
+        while (count := run.children()) < 2:
             run.take_stops()
             assert time.monotonic() < deadline
-        assert run.children() == 2
+        assert count == 2
     assert not Path(f"/proc/{run.pid}").exists()
 
 

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.linux import processes
+from gdbmem.linux.memory.resident import ProcessMemory
+from gdbmem.linux.memory.rollup import parse_rollup
 from gdbmem.linux.monitoring.quick_sample import PAGE_BYTES, Glance
 from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone
 from gdbmem.linux.monitoring.tree import Tree
-from gdbmem.linux.process import has_ended, process_facts, thread_ids
-from gdbmem.linux.resident import ProcessMemory
-from gdbmem.linux.rollup import parse_rollup
-from gdbmem.linux.threads import thread_count
-from gdbmem.model.series import TREE, ProcessSample
+from gdbmem.linux.process import processes
+from gdbmem.linux.process.process import has_ended, process_facts, thread_ids
+from gdbmem.linux.process.threads import thread_count
+from gdbmem.model.series.series import TREE, ProcessSample
 from tests.processes import await_no_main_thread, without_main_thread
 
 
@@ -212,7 +212,7 @@ def test_between_two_whole_looks_only_rss_is_read() -> None:
         until, lines, read, _ = tree.glances
         readings = dict(Glance(0.1, lines, read()).readings())
         assert readings[1].rss_bytes == size * PAGE_BYTES
-        assert readings[TREE] == ProcessSample(), "the sum of RSS is no total"
+        assert readings[TREE] == ProcessSample(), "the sum of RSS is not a total"
         assert 0.1 < until < 60.0, "the time for a whole look comes"
         tree.close()
 
@@ -237,9 +237,9 @@ def test_a_child_that_is_born_is_looked_at_at_once() -> None:
     tree._lists_children = False  # not every kernel does
     tree.look(0.0)
     with child() as born:
-        assert tree.has_grown(0.5)
+        assert tree.has_grown(60.0)  # by then it looks again, however long the first look took
         assert born in tree.pids
-        assert tree.glances.until == 0.5, "a whole look is due"
+        assert tree.glances.until == 60.0, "a whole look is due"
     tree.close()
 
 

@@ -142,7 +142,7 @@ def test_a_binary_that_names_a_fifo_as_its_debug_information_keeps_nobody_waitin
     messages = [warning["message"] for warning in show(heap)["warnings"]]
     assert time.monotonic() - began < 60
     assert any(
-        f"{debug}, which {binary} names as its debug information, is no file" in text for text in messages
+        f"{debug}, which {binary} names as its debug information, is not a file" in text for text in messages
     )
 
 

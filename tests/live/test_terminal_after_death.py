@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gdbmem.linux.terminal_modes import as_stty
+from gdbmem.linux.process.terminal_modes import as_stty
 from tests.conftest import Program
 from tests.live.user import GDBMEM, User, environment, packages
 from tests.murder.leader import LEADER

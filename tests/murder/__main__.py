@@ -15,7 +15,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any, Union
 
 from tests.murder.rounds import Outcome, outcome_line, planned, run_round
-from tests.murder.scenes import GDB_ITSELF, HELPER, LAUNCHER, PROGRAM, SCENES, WORKER
+from tests.murder.scenes import DOORKEEPER, GDB_ITSELF, HELPER, LAUNCHER, PROGRAM, SCENES, WORKER
 from tests.reliability import keep
 from tests.zoo.__main__ import home_of_nobody
 from tests.zoo.building import CannotRunHereError
@@ -70,7 +70,7 @@ def summary(outcomes: list[Outcome], seconds: float) -> str:
 
 def page(outcomes: list[Outcome], args: argparse.Namespace, seconds: float) -> Iterator[str]:
     """Yield the lines of docs/reliability.md."""
-    kinds = (LAUNCHER, GDB_ITSELF, PROGRAM, HELPER, WORKER)
+    kinds = (LAUNCHER, GDB_ITSELF, PROGRAM, HELPER, WORKER, DOORKEEPER)
     yield f"| command | rounds | {' | '.join(f'{kind} killed' for kind in kinds)} | harm | at a breakpoint |"
     yield "|---|" + "---:|" * (len(kinds) + 3)
     for scene in SCENES:
@@ -106,7 +106,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--victim",
         default="",
-        choices=[LAUNCHER, GDB_ITSELF, PROGRAM, HELPER, WORKER],
+        choices=[LAUNCHER, GDB_ITSELF, PROGRAM, HELPER, WORKER, DOORKEEPER],
         help="kill only these",
     )
     parser.add_argument("--load", type=int, default=0, metavar="N", help="have N processes compute meanwhile")

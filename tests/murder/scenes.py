@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from gdbmem.engines.engine import NAMES as ENGINES
-from tests.zoo.animals import HALF_FREED, Animal
+from tests.zoo.animals import BY_NAME, HALF_FREED, Animal
 from tests.zoo.building import Build
 from tests.zoo.commands import COMMANDS, SHELL, START, Command, in_gdb
 
 # Who is killed: what its process is, not what it is called.
 LAUNCHER, GDB_ITSELF, WORKER, HELPER = "launcher", "gdb", "worker", "helper"
 WORKER_SECONDS = 0.2  # it lives hardly longer
+DOORKEEPER = "doorkeeper"  # opens files for a gdb at a process with files of its own
 PROGRAM = "program"  # under valgrind that is the same process
 
 _LATER = Build("animal.c", ("-g", "-O1", "-DLATER"), libraries=("-ldl",))
@@ -24,6 +25,8 @@ PROFILED = replace(
 UNDER_MASSIF = replace(
     PLAIN, name="under massif", keeper=(*_VALGRIND, "--tool=massif", "--massif-out-file=/dev/null")
 )
+PYTHON = BY_NAME["Python"]
+OWN_MOUNTS = replace(PLAIN, name="own mounts", keeper=("unshare", "--mount"), needs=("unshare", "root"))
 UNDER_MEMCHECK = replace(PLAIN, name="under memcheck", keeper=(*_VALGRIND, "--tool=memcheck"))
 
 
@@ -67,9 +70,19 @@ ON_PROCESSES = (
             "explain --fork",
             "explain --sizes --pinners --types --map",
             "explain --remedies",
+            "bfc",
         )
     ),
+    *(
+        _of(f"python {name}", 1.5, LAUNCHER, LAUNCHER, PROGRAM, animal=PYTHON)
+        for name in ("objects", "arenas", "stack")
+    ),
+    *(
+        _of(f"python {name}", 1.0, LAUNCHER, LAUNCHER, LAUNCHER, PROGRAM, animal=PYTHON)
+        for name in ("start", "stop")
+    ),
     _of("monitor PID", 1.2, LAUNCHER, PROGRAM),
+    _of("grow", 1.5, LAUNCHER, PROGRAM),
     _shell("monitor PID, with a chart", ("monitor", "--for", "2s", "{pid}"), 2.0, LAUNCHER, PROGRAM),
     _of("snap", 2.5, GDB_ITSELF, LAUNCHER, PROGRAM, HELPER, animal=PROFILED),
     *(
@@ -100,6 +113,10 @@ IN_GDB = (
         _IN_GDB,
         3.0,
         PROFILED,
+    ),
+    *(
+        _of(name, 3.0, DOORKEEPER, DOORKEEPER, GDB_ITSELF, LAUNCHER, animal=OWN_MOUNTS)
+        for name in ("attach, quit", "continue, Ctrl-C", "memexplain")
     ),
     Scene(in_gdb("attach, massif-all", "memsnap a", "massif-all", "memdiff"), _IN_GDB, 3.0, UNDER_MASSIF),
 )

@@ -1,8 +1,11 @@
 // A small best-fit allocator with coalescing after the published design, in the layouts of four libraries.
-// Its "device" is a counter: no address that it gives out can be read. It does what each line of its input asks for:
+// Its "device" is a counter: no address that it gives out can be read; with -DREAL_MEMORY it is memory, which clients fill.
+// It does what each line of its input asks for:
 //   new LIMIT GROWTH COLLECTS OPTION OPERATIONS SEED   a fresh allocator, then that many random operations; prints it
 //   try SIZE ALIGNMENT END STREAM                       what becomes of a request; then all is as it was
+//   refill LIMIT GROWTH SIZES...                        a fresh allocator, then these requests; prints it
 //   many N                                              a fresh allocator with N chunks
+//   move                                                to another address; prints it
 //   break WHAT                                          damages it
 // OPTION: 0 plain, 1 freed chunks keep a time stamp, 2 filled from both ends, 3 three streams.
 #include <cstdint>
@@ -18,6 +21,8 @@
 #include <string>
 #include <unordered_map>
 #include <vector>
+
+#include <sys/mman.h>
 
 #ifndef LAYOUT
 #define LAYOUT 2024  // or 110 (TensorFlow 1.10), 2026 (XLA), 1320 (onnxruntime 1.32)
@@ -55,6 +60,9 @@ struct Chunk {
 #if LAYOUT == 2026
   uint8_t tag = LOWER;
   char annotation[32] = {};
+#endif
+#ifdef NEWER
+  uint64_t more[NEWER] = {};  // what no version has yet
 #endif
 };
 
@@ -449,6 +457,9 @@ char *NAME::take(Handle h, size_t need, size_t bytes, size_t alignment, int end,
   in_use_ += int64_t(chunk.size);
   peak_ = std::max(peak_, in_use_);
   largest_ = std::max(largest_, int64_t(chunk.size));
+#ifdef REAL_MEMORY
+  memset(chunk.ptr, 1, bytes);
+#endif
   return chunk.ptr;
 }
 
@@ -464,6 +475,9 @@ bool NAME::extend(size_t need) {
   if (!increased) next_region_ *= 2;
   char *ptr = device_next_;
   device_next_ += size + (1 << 20);
+#ifdef REAL_MEMORY
+  ptr = (char *)mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+#endif
   total_ += int64_t(size);
   Region region{};
   region.ptr = ptr;
@@ -671,7 +685,31 @@ void NAME::damage(const std::string &what) {
   if (what == "total") total_ += 256;
   if (what == "handle") name(chunks_[second].ptr, NONE);
   if (what == "stray") name(chunks_[first].ptr + 256, 1);
+  if (what == "late") next_id_ = 1;
+  if (what == "short") {
+    Handle last = first;
+    while (chunks_[last].next != NONE) last = chunks_[last].next;
+    chunks_[last].size -= 256;
+  }
+  if (what == "twin") {
+    Chunk *used = nullptr;
+    for (Handle h = first; h != NONE; h = chunks_[h].next) {
+      if (chunks_[h].id == -1) continue;
+      if (used) chunks_[h].id = used->id;
+      used = &chunks_[h];
+    }
+  }
+  if (what == "halves") {
+    Handle h = first;
+    while (h != NONE && (chunks_[h].id != -1 || chunks_[h].size < 1024)) h = chunks_[h].next;
+    if (h == NONE) abort();
+    remove(h);
+    split(h, 256);
+    insert(h);
+    insert(chunks_[h].next);
+  }
   if (what == "lock") *reinterpret_cast<uint64_t *>(&mutex_) = LAYOUT == 2026 ? 8 : 1;
+  if (what == "grow") chunks_.reserve(2 * chunks_.capacity() + 1);
   if (what == "vectors") memset((void *)&chunks_, 0x5a, sizeof chunks_);
   if (what == "bins") memset(bins_, 0, 512);
 }
@@ -679,7 +717,7 @@ void NAME::damage(const std::string &what) {
 
 using Pool = SPACE::NAME;
 
-alignas(64) static char room[sizeof(Pool)];
+static char *const room = static_cast<char *>(::operator new(sizeof(Pool), std::align_val_t{64}));
 static Pool *pool;
 
 static void random_operations(int option, int operations, unsigned seed) {
@@ -729,6 +767,16 @@ int main() {
         printf("%zu %lld %zu\n", size_t(ptr), (long long)pool->pool() - (long long)before, ptr ? pool->at(ptr).size : 0);
         pool->restore(state);
       }
+    } else if (verb == "refill") {
+      size_t limit, bytes;
+      bool growth;
+      words >> limit >> growth;
+      if (pool) pool->~Pool();
+      pool = new (room) Pool(limit, growth, false);
+      bool all = true;
+      while (all && words >> bytes) all = pool->allocate(bytes, 64, 1, 0) != nullptr;
+      puts(all ? "all" : "not all");
+      pool->print();
     } else if (verb == "many") {
       size_t count;
       words >> count;
@@ -741,6 +789,12 @@ int main() {
       words >> what;
       pool->damage(what);
       puts("broken");
+    } else if (verb == "move") {
+      char *other = static_cast<char *>(::operator new(sizeof(Pool), std::align_val_t{64}));
+      memcpy(other, room, sizeof(Pool));
+      pool->damage("bins");
+      pool = reinterpret_cast<Pool *>(other);
+      pool->print();
     } else if (verb == "destroy") {
       pool->~Pool();
       memset(room, 0, 16);

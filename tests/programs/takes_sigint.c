@@ -42,7 +42,9 @@ static void *other(void *unused) {
         usleep(20000);
         take_turn(1);
     }
+    pthread_mutex_lock(&lock);  // or it comes before the other thread waits for it, which has looked at `done` already
     pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
     return unused;
 }
 

@@ -6,7 +6,7 @@ import gzip
 from collections.abc import Iterator
 from pathlib import Path
 
-from gdbmem.formats.massif import MassifProfile, read_massif
+from gdbmem.formats.valgrind.massif import MassifProfile, read_massif
 
 CAPTURES = Path(__file__).parents[1] / "captures" / "massif"
 NAMES = sorted(path.name[: -len(".massif.gz")] for path in CAPTURES.glob("*.massif.gz"))

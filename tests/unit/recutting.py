@@ -16,8 +16,8 @@ from gdbmem.analysis.profiles.diff import diff_snapshots
 from gdbmem.analysis.profiles.query import Query
 from gdbmem.analysis.profiles.ranking import Row, rank
 from gdbmem.analysis.profiles.trend import APPEARED, VANISHED
-from gdbmem.formats.massif import MassifProfile, read_massif
-from gdbmem.model.snapshot import Snapshot
+from gdbmem.formats.valgrind.massif import MassifProfile, read_massif
+from gdbmem.model.profiles.snapshot import Snapshot
 
 _NODE = re.compile(rb"( *)n(\d+): (\d+) (.*)")
 

@@ -10,8 +10,8 @@ from gdbmem.analysis.profiles.diff import as_growth, diff_snapshots
 from gdbmem.analysis.profiles.query import Query
 from gdbmem.analysis.profiles.sites import describe_site
 from gdbmem.errors import InputError
-from gdbmem.model.calltree import CallTree, Frame
-from gdbmem.model.snapshot import PAGE_BYTES
+from gdbmem.model.profiles.calltree import CallTree, Frame
+from gdbmem.model.profiles.snapshot import PAGE_BYTES
 from gdbmem.report.profiles.headline import answer_diff, answer_snapshot
 from tests.unit.trees import PRUNED_NODE, at, snapshot, tree
 

@@ -10,7 +10,7 @@ import pytest
 
 from gdbmem.analysis.bfc.decision import Request, decide
 from gdbmem.analysis.bfc.explanation import headline, with_advice
-from gdbmem.model.bfc import (
+from gdbmem.model.bfc.pools import (
     ALIGNMENT,
     DEVICE,
     EXTENDS,

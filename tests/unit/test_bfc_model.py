@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gdbmem.model.bfc import (
+from gdbmem.model.bfc.pools import (
     FREE,
     IN_USE,
     PENDING,

@@ -11,7 +11,7 @@ import pytest
 from gdbmem.analysis.profiles import grouping
 from gdbmem.cli.main import main
 from gdbmem.formats.opening import open_profile
-from gdbmem.model.calltree import Frame, Frames
+from gdbmem.model.profiles.calltree import Frame, Frames
 from tests.unit.massif_texts import massif, path
 
 GENEROUS = 12  # times as long for four times as much: half of what its square would take

@@ -6,11 +6,11 @@ import ctypes.util
 
 import pytest
 
-from gdbmem.cli.doctor import _line
+from gdbmem.cli.commands.doctor import _line
 from gdbmem.engines.engine import tables
 from gdbmem.launch import doctor_checks
 from gdbmem.launch.doctor_checks import Check
-from gdbmem.linux.rights import Asker
+from gdbmem.linux.process.rights import Asker
 from gdbmem.setup import distribution
 
 DEBIAN, UNKNOWN = "ID=debian\n", "ID=plan9\n"

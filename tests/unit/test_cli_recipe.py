@@ -36,7 +36,7 @@ def test_every_problem_of_every_file_is_a_line_with_its_place(
     captured = capsys.readouterr()
     assert captured.out.startswith(f"{good}: ok (1 point, 0 expectations; as yet ")
     first, second, third = captured.err.splitlines()
-    assert first.startswith(f"{bad}:2:10: 'timeout': '5' is no duration; ")
+    assert first.startswith(f"{bad}:2:10: 'timeout': '5' is not a duration; ")
     assert second.startswith(f"{bad}:3:21: unknown key 'afer' in a point; ")
     assert third.startswith(f"cannot read the recipe {tmp_path}/none.yaml: No such file")
 
@@ -65,7 +65,7 @@ def test_json_holds_the_same_problems(tmp_path: Path, capsys: pytest.CaptureFixt
                     {
                         "line": 2,
                         "column": 10,
-                        "message": "'timeout': '5' is no duration",
+                        "message": "'timeout': '5' is not a duration",
                         "hint": "write it as in 500ms, 10s, 5min or 2h",
                     }
                 ],
@@ -85,4 +85,4 @@ def test_a_brace_that_is_never_closed_is_told_on_its_own_line(
 ) -> None:
     path = write(tmp_path, "r.yaml", "program: a\npoints:\n  - {at: main, name: x\n  - {at: other}\n")
     assert main(["recipe", "check", path]) == 1
-    assert capsys.readouterr().err.startswith(f"{path}:3:5: this is no YAML: ")
+    assert capsys.readouterr().err.startswith(f"{path}:3:5: this is not YAML: ")

@@ -10,7 +10,7 @@ import pytest
 from gdbmem.analysis.ledger.answer import answer_ledger
 from gdbmem.errors import InputError
 from gdbmem.inspection.read_process import explain_core
-from gdbmem.linux.corefile import CoreFile
+from gdbmem.linux.elf.corefile import CoreFile
 from gdbmem.model.memory import MemoryUnreadable
 
 PAGE = 4096

@@ -11,7 +11,7 @@ import pytest
 
 from gdbmem.analysis.profiles.profile_course import course_of
 from gdbmem.cli.main import main
-from gdbmem.model.snapshot import Totals
+from gdbmem.model.profiles.snapshot import Totals
 from gdbmem.report.sparkline import thinned
 from tests.unit.massif_texts import massif, path
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gdbmem.cli.launch import _parse
+from gdbmem.cli.commands.launch import _parse
 from gdbmem.cli.main import SUBCOMMANDS, main, parser_of
 from gdbmem.errors import GdbmemError
 from gdbmem.exit_status import ExitStatus
@@ -262,9 +262,9 @@ def massif_of(*sizes_bytes: int) -> str:
 
 def json_documents(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     """One JSON object of each kind, as its command prints it."""
-    from gdbmem.cli.doctor import _as_object
+    from gdbmem.cli.commands.doctor import _as_object
     from gdbmem.launch.doctor_checks import Check
-    from gdbmem.model.expectation import Expectation, ExpectationVerdict, Position
+    from gdbmem.model.profiles.expectation import Expectation, ExpectationVerdict, Position
 
     (folder / "massif.out").write_text(massif_of(10, 30))
     (folder / "leak.yaml").write_text("progam: ./x\n")

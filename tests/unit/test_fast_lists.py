@@ -6,12 +6,20 @@ import random
 
 import pytest
 
-from gdbmem.allocators.glibc.arenas import ArenaState, HeapRegion
-from gdbmem.allocators.glibc.fast_lists import FastLists, read_fast_lists
+from gdbmem.allocators.glibc.free_lists import fast_lists
+from gdbmem.allocators.glibc.free_lists.fast_lists import FastLists, read_fast_lists
+from gdbmem.allocators.glibc.places.arenas import ArenaState, HeapRegion
 from gdbmem.model.memory import BytesMemory
 
 START, SIZE, COUNT = 0x555555559000, 48, 60_000
 TOP = START + SIZE * COUNT
+
+
+@pytest.fixture(autouse=True, params=["dense", "huge"])
+def _rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a huge heap only the words with a node have a row of slots."""
+    if request.param == "huge":
+        monkeypatch.setattr(fast_lists, "_MOST_ROWS", 0)
 
 
 def chunk(number: int) -> int:
@@ -53,17 +61,19 @@ def test_a_list_that_leads_back_into_itself_is_named(turn: int) -> None:
     pytest.importorskip("numpy")
     numbers = random.Random(turn).sample(range(COUNT), COUNT)[:20_000]
     found = lists(numbers, [], protected=True, last=chunk(numbers[turn]))
-    assert [number for number, _, _ in found.broken] == [1]
+    assert [(one.bin, one.is_circle) for one in found.broken] == [(1, True)]
     assert found.chunks.tolist() == sorted(chunk(number) for number in numbers)
 
 
-@pytest.mark.parametrize("last", [0x4141414141414140, TOP + 4096, START + 16])
-def test_a_list_that_leads_to_no_block_is_named_with_its_last_one(last: int) -> None:
+@pytest.mark.parametrize("last", [0x4141414141414140, 0x4242, TOP + 4096, START + 16])
+@pytest.mark.parametrize("length", [1, 20_000])
+def test_a_list_that_leads_to_no_block_is_named_with_its_last_one(last: int, length: int) -> None:
     pytest.importorskip("numpy")
-    numbers = random.Random(last).sample(range(COUNT), COUNT)[:20_000]
+    numbers = random.Random(last).sample(range(COUNT), COUNT)[:length]
     found = lists(numbers, [], protected=False, last=last)
-    assert len(found.broken) == 1
-    assert found.broken[0][1] in {chunk(number) for number in numbers}
+    (broken,) = found.broken
+    named = (broken.to, broken.chunk) if broken.to else (broken.chunk, broken.to)
+    assert broken.bin == 1 and named[0] == chunk(numbers[-1]) and not broken.is_circle
     assert set(found.chunks.tolist()) <= {chunk(number) for number in numbers}
 
 

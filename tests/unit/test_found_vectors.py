@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from gdbmem.allocators.glibc import walk
-from gdbmem.allocators.glibc.chunks import ChunkTable, chunk_table
-from gdbmem.allocators.glibc.heap_tally import FREE, LIVE, TCACHE, HeapTally
-from gdbmem.allocators.glibc.vectors import find_vectors
+from gdbmem.allocators.glibc.blocks.chunks import ChunkTable, chunk_table
+from gdbmem.allocators.glibc.blocks.vectors import find_vectors
+from gdbmem.allocators.glibc.walking import walk
+from gdbmem.allocators.glibc.walking.heap_tally import FREE, LIVE, TCACHE, HeapTally
 from gdbmem.analysis.ledger.vectors import sum_vectors
+from gdbmem.model.ledger.vectors import DATA, HEAP, FoundVector
 from gdbmem.model.memory import BytesMemory
-from gdbmem.model.vectors import DATA, HEAP, FoundVector
 from tests.unit.heaps import MadeHeap, make_heap
 
 DATA_START = 0x7F0000000000

@@ -133,7 +133,7 @@ def test_a_link_stays_a_link_and_the_mode_stays(tmp_path: Path) -> None:
 
 def test_a_device_or_fifo_is_never_replaced_by_a_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(InputError, match="fifo is no file"):
+    with pytest.raises(InputError, match="fifo is not a file"):
         gdbinit.write(tmp_path / "fifo", b"directory /\n")
     assert (tmp_path / "fifo").is_fifo()
 

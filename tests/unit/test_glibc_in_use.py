@@ -7,9 +7,9 @@ import struct
 import pytest
 
 from gdbmem.allocators.glibc.in_use import MOST_CHUNKS, GlibcHeap, tcache_offset
-from gdbmem.allocators.glibc.layout import PARAMETERS, STATES, LibcFacts, Struct
-from gdbmem.allocators.glibc.locate import locate
-from gdbmem.linux.maps import Mapping
+from gdbmem.allocators.glibc.places.layout import PARAMETERS, STATES, LibcFacts, Struct
+from gdbmem.allocators.glibc.places.locate import locate
+from gdbmem.linux.memory.maps import Mapping
 from gdbmem.model.memory import Buffer
 
 ARENA, HEAP, TCACHE_POINTER = 0x10000, 0x100000, 0x20000

@@ -13,7 +13,7 @@ import pytest
 from gdbmem.linux.monitoring import gpu
 from gdbmem.linux.monitoring.surroundings import Surroundings
 from gdbmem.linux.monitoring.tree import Tree
-from gdbmem.model.series import TREE
+from gdbmem.model.series.series import TREE
 
 GIB = 1 << 30
 

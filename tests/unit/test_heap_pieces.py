@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gdbmem.allocators.glibc.pieces import area_of, find_pieces
-from gdbmem.linux.maps import Mapping
+from gdbmem.allocators.glibc.places.pieces import area_of, find_pieces
+from gdbmem.linux.memory.maps import Mapping
 from gdbmem.model.memory import BytesMemory
 
 LOW, PAGE = 0x7F0000000000, 4096

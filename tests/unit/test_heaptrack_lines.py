@@ -14,8 +14,8 @@ import pytest
 
 from gdbmem.arrays import import_numpy
 from gdbmem.errors import InputError
-from gdbmem.formats import heaptrack, heaptrack_lines
-from gdbmem.formats.heaptrack_lines import (
+from gdbmem.formats.heap_profilers import heaptrack, heaptrack_lines
+from gdbmem.formats.heap_profilers.heaptrack_lines import (
     ArrayLines,
     BadLineError,
     EventCounts,

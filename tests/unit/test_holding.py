@@ -11,7 +11,7 @@ from gdbmem.analysis.profiles.holding import find_holdings
 from gdbmem.analysis.profiles.own_code import OWN, WRAPPER, own_rank
 from gdbmem.analysis.profiles.query import Query
 from gdbmem.model.containers import Container, Survey
-from gdbmem.model.diff import Diff
+from gdbmem.model.profiles.diff import Diff
 from gdbmem.report.profiles.holdings import holding_sentence
 from tests.unit.trees import at, snapshot, tree
 

@@ -14,7 +14,7 @@ from gdbmem.analysis.profiles.diff import as_growth
 from gdbmem.analysis.profiles.query import GROUPINGS, Query
 from gdbmem.errors import GdbmemError
 from gdbmem.formats.opening import OpenOptions, open_profile
-from gdbmem.model.diff import Diff
+from gdbmem.model.profiles.diff import Diff
 from gdbmem.report.console import make_console
 from gdbmem.report.profiles.diff_json import diff_json
 from gdbmem.report.profiles.diff_text import print_diff

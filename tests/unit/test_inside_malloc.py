@@ -7,9 +7,9 @@ from typing import cast
 
 import pytest
 
-from gdbmem.allocators.glibc import inside
-from gdbmem.allocators.glibc.caches import ThreadPointers
-from gdbmem.linux.elf import Image
+from gdbmem.allocators.glibc.free_lists import inside
+from gdbmem.allocators.glibc.thread_pointers import ThreadPointers
+from gdbmem.linux.elf.headers import Image
 from gdbmem.model.memory import Memory, MemoryUnreadable
 
 MALLOC, WAITS, SIGRETURN, STACK = 0x100000, 0x200000, 0x300000, 0x400000

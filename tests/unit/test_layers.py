@@ -32,10 +32,22 @@ LAYERS = [
     "linux",
     "model",
 ]
-GROUND = {"arguments", "arrays", "errors", "exit_status", "files", "text", "units"}
+GROUND = {
+    "arguments",
+    "arrays",
+    "errors",
+    "exit_status",
+    "files",
+    "line_recorder",
+    "notebook",
+    "patterns",
+    "records",
+    "text",
+    "units",
+}
 EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "base", "json", "gdb", "misc"}
 # Absent from gdb's own Python, or slow to import there.
-NOT_WHILE_GDB_LOADS = {"yaml", "inotify_simple", "rich", "pygments", "numpy"}
+NOT_WHILE_GDB_LOADS = {"yaml", "inotify_simple", "pygments", "numpy"}
 
 
 class Import(NamedTuple):
@@ -45,7 +57,7 @@ class Import(NamedTuple):
 
 
 class Source(NamedTuple):
-    name: str  # gdbmem.formats.massif
+    name: str  # gdbmem.formats.valgrind.massif
     path: Path
     tree: ast.Module
 
@@ -135,10 +147,21 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
 
 
 # They read and compute through gdbmem.api alone, so that a script can do whatever they do.
-BY_THE_API = ["show", "diff", "explain", "compare", "report", "export", "profiles.kept", "profiles.reading"]
+BY_THE_API = [f"commands.{name}" for name in ("show", "diff", "explain", "compare", "report", "export")]
+BY_THE_API += ["profiles.kept", "profiles.reading"]
 BY_THE_API += ["profiles.kinds", "series.compare_remedies", "series.reporting"]
 ABOVE_READING = {"api", "cli", "report", "model"} | GROUND
 WORDS_OF_A_QUERY = "gdbmem.analysis.profiles.query"  # the options of a Query, shared with gdb's commands
+
+
+def test_a_class_is_found_by_its_name_alone() -> None:
+    places: dict[str, list[str]] = {}
+    for source in sources():
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{source}:{node.lineno}")
+    doubled = {name: found for name, found in places.items() if len(found) > 1}
+    assert doubled == {}, "one word, one thing: name each after what it is of"
 
 
 def test_a_command_that_reads_or_computes_does_so_through_the_api() -> None:

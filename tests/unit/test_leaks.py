@@ -13,10 +13,9 @@ from gdbmem.analysis.leaks import lost_bytes, ranked, with_changes
 from gdbmem.analysis.profiles.diff import diff_snapshots
 from gdbmem.cli.main import main
 from gdbmem.errors import GdbmemError, InputError
-from gdbmem.formats.memcheck_answers import read_blocks, read_place, read_pointers
-from gdbmem.formats.memcheck_log import read_leak_search
 from gdbmem.formats.opening import OpenOptions, open_profile
-from gdbmem.model.calltree import Frame
+from gdbmem.formats.valgrind.memcheck_answers import read_blocks, read_place, read_pointers
+from gdbmem.formats.valgrind.memcheck_log import read_leak_search
 from gdbmem.model.leaks import (
     DEFINITELY,
     INDIRECTLY,
@@ -27,7 +26,8 @@ from gdbmem.model.leaks import (
     Holder,
     LeakRecord,
 )
-from gdbmem.model.snapshot import memory_noun
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.model.profiles.snapshot import memory_noun
 from gdbmem.report.console import make_console
 from gdbmem.report.leaks.holders import holding_json, print_holding
 from gdbmem.report.leaks.leaks import blocks_json, leak_answer, leaks_json, print_blocks, print_leaks

@@ -8,16 +8,16 @@ from typing import Optional
 
 import pytest
 
-from gdbmem.allocators.glibc.layout import PARAMETERS, STATES, parse_ptype
+from gdbmem.allocators.glibc.places.layout import PARAMETERS, STATES, parse_ptype
 from gdbmem.analysis.ledger.answer import answer_ledger
 from gdbmem.analysis.ledger.division import Division
 from gdbmem.analysis.ledger.pinners import join_paths
 from gdbmem.errors import InputError
-from gdbmem.linux.maps import Mapping, parse_smaps
-from gdbmem.linux.pages import Ranges
-from gdbmem.model import ledger as names
-from gdbmem.model.ledger import Arena, Entry, Heap, Ledger, Share, SizeClass
-from gdbmem.model.remedies import TRIM, Remedy
+from gdbmem.linux.memory.maps import Mapping, parse_smaps
+from gdbmem.linux.memory.pages import Ranges
+from gdbmem.model.ledger import ledger as names
+from gdbmem.model.ledger.ledger import Arena, Entry, Heap, Ledger, Share, SizeClass
+from gdbmem.model.ledger.remedies import TRIM, Remedy
 from gdbmem.report.console import make_console
 from gdbmem.report.ledger.ledger_json import ledger_json, read_ledger, returned_bytes
 from gdbmem.report.ledger.ledger_text import LedgerOptions, print_growth, print_ledger
@@ -87,6 +87,23 @@ def test_what_another_allocator_freed_lazily_is_told_apart_from_what_it_holds() 
     division = Division([mapping], Ranges([(0x1000, 0x4000)]))
     division.settle(0, ("allocator.jemalloc", ""))
     assert division.parts[0] == {(names.LAZILY_FREED, "jemalloc"): 0x1000, ("allocator.jemalloc", ""): 0x2000}
+
+
+def test_pieces_of_a_pool_take_resident_bytes_from_whoever_had_them_and_never_more() -> None:
+    mappings = [
+        Mapping(start, start + 0x2000, "rw-p", 0, "00:00", 0, "", rss_bytes=0x2000)
+        for start in (0x1000, 0x3000)
+    ]
+    division = Division(mappings, Ranges([(0x1000, 0x5000)]))
+    live, free, block = ("allocator.bfc", "live"), ("allocator.bfc", "free chunks"), ("heap.live", "")
+    assert division.claim_pieces(
+        0x2800, [(0x2900, live), (0x3100, free), (0x3200, live)]
+    )  # across two mappings
+    assert division.parts == [{live: 0x100, free: 0x700}, {free: 0x100, live: 0x100}]
+    assert not division.claim_pieces(0x3000, [(0x4000, live)])  # another pool says that it is there, too
+    division.claim(0x4000, 0x4100, block)
+    division.move_pieces(0x4000, [(0x5000, live)], block)  # more than malloc has in that block
+    assert division.parts[1] == {free: 0x100, live: 0x200, block: 0}
 
 
 def test_ranges_count_overlaps_by_the_byte() -> None:

@@ -11,9 +11,9 @@ import pytest
 from gdbmem.allocators.others import Recognised, linked_in
 from gdbmem.analysis.ledger.ledger import ProcessImage
 from gdbmem.inspection.linked_allocators import find_linked_in
-from gdbmem.linux.elf import Image
-from gdbmem.linux.maps import Mapping
-from gdbmem.linux.pages import Ranges
+from gdbmem.linux.elf.headers import Image
+from gdbmem.linux.memory.maps import Mapping
+from gdbmem.linux.memory.pages import Ranges
 
 
 @pytest.mark.parametrize(

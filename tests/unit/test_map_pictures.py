@@ -9,16 +9,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from gdbmem.allocators.glibc import walk
-from gdbmem.allocators.glibc.arenas import ArenaState
-from gdbmem.allocators.glibc.caches import Caches
+from gdbmem.allocators.glibc.free_lists.caches import Caches
 from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
-from gdbmem.allocators.glibc.heap_tally import FASTBIN, FREE, LIVE, TCACHE, HeapTally, trim_range
-from gdbmem.allocators.glibc.mmapped import MmappedChunk
+from gdbmem.allocators.glibc.places.arenas import ArenaState
+from gdbmem.allocators.glibc.places.mmapped import MmappedChunk
+from gdbmem.allocators.glibc.walking import walk
+from gdbmem.allocators.glibc.walking.heap_tally import FASTBIN, FREE, LIVE, TCACHE, HeapTally, trim_range
 from gdbmem.analysis.ledger.heap_map import map_heap
 from gdbmem.errors import UsageError
-from gdbmem.linux.pages import Ranges
-from gdbmem.model.heap_map import PARTS, HeapMap, MapRegion
+from gdbmem.linux.memory.pages import Ranges
+from gdbmem.model.ledger.heap_map import PARTS, HeapMap, MapRegion
 from gdbmem.report.ledger.heap_map import check_map_name, render_html, render_map, render_svg
 from tests.unit.heaps import make_heap
 

@@ -10,7 +10,7 @@ import pytest
 from gdbmem.engines.massif import MassifOptions, history_command, snapshot_command, valgrind_arguments
 from gdbmem.errors import UsageError
 from gdbmem.launch.program import Program
-from gdbmem.launch.valgrind import Order, Valgrind, history_pattern
+from gdbmem.launch.valgrind.valgrind import Order, Valgrind, history_pattern
 
 
 def test_the_defaults_hide_nothing_and_keep_threads_honest() -> None:
@@ -69,12 +69,12 @@ def test_options_that_would_break_the_launch_are_refused(option: str) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"threshold": "many"}, "no percentage"),
-        ({"threshold": "-1"}, "no percentage"),
-        ({"threshold": "101"}, "no percentage"),
-        ({"threshold": "nan"}, "no percentage"),
+        ({"threshold": "many"}, "not a percentage"),
+        ({"threshold": "-1"}, "not a percentage"),
+        ({"threshold": "101"}, "not a percentage"),
+        ({"threshold": "nan"}, "not a percentage"),
         ({"time_unit": "s"}, "unknown to massif"),
-        ({"massif_opts": ["depth=3"]}, "no option of valgrind's"),
+        ({"massif_opts": ["depth=3"]}, "not an option of valgrind's"),
     ],
 )
 def test_values_that_massif_would_refuse_are_refused_before_it_starts(

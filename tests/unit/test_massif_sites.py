@@ -12,9 +12,9 @@ from gdbmem.analysis.profiles.query import Query
 from gdbmem.analysis.profiles.ranking import rank
 from gdbmem.analysis.profiles.wrappers import find_wrappers
 from gdbmem.errors import InputError
-from gdbmem.formats.massif import UNKNOWN_SITE, FrameKey, read_massif, read_sites, read_totals
-from gdbmem.model.calltree import PRUNED, CallTree, Frame
-from gdbmem.model.snapshot import Snapshot
+from gdbmem.formats.valgrind.massif import UNKNOWN_SITE, FrameKey, read_massif, read_sites, read_totals
+from gdbmem.model.profiles.calltree import PRUNED, CallTree, Frame
+from gdbmem.model.profiles.snapshot import Snapshot
 from tests.unit.massif_files import HEADER, NAMES, TREE, capture, snapshot
 
 

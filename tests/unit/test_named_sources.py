@@ -46,7 +46,7 @@ def test_no_line_of_a_file_elsewhere_is_shown_and_that_is_said(
     words = {
         "show": ["show", profile.name],
         "diff": ["diff", "none.folded", profile.name],
-        "report": ["report", profile.name, "-o", "-"],
+        "report": ["report", profile.name, "-o", "-", "--embed-source"],
     }[command]
     text = said(words, capsys)
     assert "SECRET" not in text and "own" in text and "line" in text

@@ -34,7 +34,7 @@ def test_gperftools_dumps_by_itself_only_when_asked_to() -> None:
 def test_auto_chooses_when_the_program_is_known_and_takes_no_options() -> None:
     recipe = parse_recipe("program: x\nengine: auto\npoints: [{at: main, do: [snap, ledger]}]\n", "r.yaml")
     assert recipe.engine == "auto", "whether it can take a ledger is known at the launch"
-    with pytest.raises(InputError, match="'threshold' is no option of the engine auto"):
+    with pytest.raises(InputError, match="'threshold' is not an option of the engine auto"):
         parse_recipe(RECIPE.format("auto", "threshold", "1"), "r.yaml")
 
 
@@ -66,5 +66,5 @@ def test_a_recipe_says_the_same_words_as_the_command_line() -> None:
 def test_a_recipe_with_an_option_of_another_engine_is_a_problem_with_its_place(
     engine: str, option: str
 ) -> None:
-    with pytest.raises(InputError, match=f"r.yaml:3:.*'{option}' is no option of the engine {engine}"):
+    with pytest.raises(InputError, match=f"r.yaml:3:.*'{option}' is not an option of the engine {engine}"):
         parse_recipe(RECIPE.format(engine, option, "1KiB"), "r.yaml")

@@ -188,7 +188,9 @@ def test_a_path_cannot_command_the_terminal_through_an_error(tmp_path: Path) -> 
 
 def test_opening_parses_no_tree(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[int] = []
-    monkeypatch.setattr("gdbmem.formats.massif.parse_tree", lambda area, texts: parsed.append(area.start))
+    monkeypatch.setattr(
+        "gdbmem.formats.valgrind.massif.parse_tree", lambda area, texts: parsed.append(area.start)
+    )
     profile = open_profile(CAPTURES / "sqlite.massif.gz")
     assert parsed == []
     profile.tree(next(totals.index for totals in profile.snapshots if totals.has_tree))

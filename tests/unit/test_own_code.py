@@ -26,7 +26,7 @@ from gdbmem.analysis.profiles.query import Query
 from gdbmem.analysis.profiles.ranking import rank
 from gdbmem.analysis.profiles.wrappers import MANY_CALLERS, find_wrappers
 from gdbmem.cli.main import main
-from gdbmem.model.calltree import Frame, Frames
+from gdbmem.model.profiles.calltree import Frame, Frames
 from tests.unit.trees import at, snapshot, tree
 
 CAPTURES = Path(__file__).parent.parent / "captures"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.errors import InputError
-from gdbmem.model.calltree import CallTree
+from gdbmem.model.profiles.calltree import CallTree
 from tests.unit.stack_files import CAPTURES, capture, read, tree
 
 
@@ -119,7 +119,7 @@ def functions_of(text: str, margin: str) -> list[str]:
 
 
 def plain(name: str) -> str:
-    """Return *name* with its template arguments as heaptrack_print shows them: left out. Addresses are no names."""
+    """Return *name* with its template arguments as heaptrack_print shows them: left out. Addresses are not names."""
     name = "???" if name.startswith("0x") else name
     while re.search(r"<[^<>]*>", name):
         name = re.sub(r"<[^<>]*>", "\0", name)

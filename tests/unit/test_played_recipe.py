@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Optional
 
-from gdbmem.launch.messages import ActionResult, Hit
+from gdbmem.launch.conversation.messages import ActionResult, Hit
 from gdbmem.launch.unattended import Outcome, PlayedPoint, _Player
 from gdbmem.runs.run import Run
 

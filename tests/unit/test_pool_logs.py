@@ -15,7 +15,7 @@ from gdbmem.errors import InputError
 from gdbmem.formats.bfc.log import read_pool_log
 from gdbmem.formats.bfc.log_lines import parse_quantity
 from gdbmem.formats.bfc.memory_dump import read_memory_dump
-from gdbmem.model.bfc import FREE, IN_USE, Allocator
+from gdbmem.model.bfc.pools import FREE, IN_USE, Allocator
 from tests.unit.pool_logs import (
     BAR,
     MIB,
@@ -183,6 +183,7 @@ def test_a_log_cut_at_any_line_claims_no_more_than_it_shows(name: str) -> None:
                 assert (allocator.pool_bytes, allocator.in_use_bytes) == (POOL.size, POOL.in_use)
 
 
+@pytest.mark.slow
 def test_a_real_log_cut_at_each_byte_is_read() -> None:
     data = (CAPTURES / "tensorflow-2.21.log").read_bytes()
     whole = read_pool_log(data, "x").allocators

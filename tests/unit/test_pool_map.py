@@ -10,7 +10,7 @@ import pytest
 
 from gdbmem.api.pools import answer_failed, read_pools
 from gdbmem.cli.main import main
-from gdbmem.model.bfc import Allocator
+from gdbmem.model.bfc.pools import Allocator
 from gdbmem.report.bfc.pool_map import render_pools
 
 CAPTURES = Path(__file__).parents[1] / "captures" / "bfc"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.analysis.profiles.diff import diff_snapshots
-from gdbmem.model.calltree import Frame
+from gdbmem.model.profiles.calltree import Frame
 from gdbmem.report.profiles.export import encode
 from gdbmem.runs.run import Run
 from tests.unit.trees import snapshot, tree

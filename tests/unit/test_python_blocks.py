@@ -11,8 +11,8 @@ from gdbmem.allocators.cpython.arenas import PythonArenas, find_arenas
 from gdbmem.allocators.cpython.blocks import Unsure, live_blocks
 from gdbmem.allocators.cpython.strings import read_str
 from gdbmem.allocators.cpython.traces import Traceback, Traces
-from gdbmem.inspection.python_traces import TracedProcess
-from gdbmem.linux.maps import Mapping
+from gdbmem.inspection.python.python_traces import TracedProcess
+from gdbmem.linux.memory.maps import Mapping
 from gdbmem.model.memory import BytesMemory
 
 np = pytest.importorskip("numpy")

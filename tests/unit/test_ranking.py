@@ -9,8 +9,8 @@ import pytest
 from gdbmem.analysis.profiles.diff import diff_snapshots
 from gdbmem.analysis.profiles.query import GROUPINGS, Query
 from gdbmem.analysis.profiles.ranking import Ranking, rank
-from gdbmem.model.calltree import CallTree
-from gdbmem.model.diff import Diff
+from gdbmem.model.profiles.calltree import CallTree
+from gdbmem.model.profiles.diff import Diff
 from gdbmem.report.profiles.diff_json import diff_document
 from tests.unit.trees import PRUNED_NODE, at, snapshot, tree
 
@@ -193,7 +193,7 @@ def test_rows_and_the_rest_add_up_to_the_total_in_every_grouping(by: str, seed: 
 def test_json_has_the_paths_that_did_not_change_and_a_text_does_not() -> None:
     same, more = (at("same", "/src/a.cpp:1"), 600), at("more", "/src/a.cpp:2")
     found = diff(tree(1000, same, (more, 400)), tree(1400, same, (more, 800)))
-    paths = diff_document(found, Query())["paths"]
+    paths: Any = diff_document(found, Query())["paths"]
     assert [(row["change"], row["before_bytes"], row["delta_bytes"], row["percent"]) for row in paths] == [
         ("grew", 400, 400, 100.0),
         ("unchanged", 600, 0, 0.0),

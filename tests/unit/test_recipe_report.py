@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from gdbmem.errors import Notice
-from gdbmem.model.expectation import Expectation, ExpectationVerdict, Position
+from gdbmem.model.profiles.expectation import Expectation, ExpectationVerdict, Position
 from gdbmem.report.recipes.junit import junit_xml
 from gdbmem.report.recipes.recipe import PointOutcome, recipe_object, recipe_status, verdict_line
 

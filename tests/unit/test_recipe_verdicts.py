@@ -10,11 +10,11 @@ import pytest
 
 from gdbmem.api.recipe_verdicts import Diffs, KeptPairs, verdict_of
 from gdbmem.arguments import ArgumentParser
-from gdbmem.cli import launch
+from gdbmem.cli.commands import launch
 from gdbmem.cli.recipes import play
 from gdbmem.errors import Notice
 from gdbmem.launch.unattended import Outcome, PlayedPoint
-from gdbmem.model.expectation import Expectation, ExpectationVerdict, Position
+from gdbmem.model.profiles.expectation import Expectation, ExpectationVerdict, Position
 from gdbmem.report.recipes.junit import junit_xml
 from gdbmem.report.recipes.recipe import verdict_line
 from gdbmem.runs.run import Run
@@ -103,7 +103,7 @@ def test_ctrl_c_while_the_answer_is_printed_says_where_the_run_is(
     monkeypatch.setattr(play, "play_recipe", lambda *_, **__: played(tmp_path, "a", "m"))
     monkeypatch.setattr(play, "_print", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        play.run_recipe(args, None, command=[])
+        play.run_recipe(args, None, [], command=[])
     folder = tmp_path / "gdbmem.prog.1"
     assert capsys.readouterr().err.endswith(
         f"the run is kept in {folder}/; see more with  gdbmem show {folder}\n"

@@ -16,8 +16,8 @@ from gdbmem.analysis.profiles.diff import diff_snapshots
 from gdbmem.analysis.profiles.query import Query
 from gdbmem.analysis.profiles.timeline import columns_of
 from gdbmem.errors import Notice
-from gdbmem.model.calltree import CallTree
-from gdbmem.model.snapshot import Totals, peak_index, peak_tree_index
+from gdbmem.model.profiles.calltree import CallTree
+from gdbmem.model.profiles.snapshot import Totals, peak_index, peak_tree_index
 from gdbmem.report.console import make_console
 from gdbmem.report.profiles.diff_text import print_diff
 from gdbmem.report.profiles.profile_text import peak_sentence, print_sites, print_timeline

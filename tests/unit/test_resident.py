@@ -7,10 +7,10 @@ import os
 
 import pytest
 
-from gdbmem.linux.resident import PAGE_BYTES, ProcessMemory, Statm, parse_parts, parse_statm
-from gdbmem.linux.rollup import parse_rss
-from gdbmem.linux.statm_accuracy import Exactness, error_pages, fresh_pages
-from gdbmem.linux.threads import Activity, parse_syscall, ran_between
+from gdbmem.linux.memory.resident import PAGE_BYTES, ProcessMemory, Statm, parse_parts, parse_statm
+from gdbmem.linux.memory.rollup import parse_rss
+from gdbmem.linux.memory.statm_accuracy import Exactness, error_pages, fresh_pages
+from gdbmem.linux.process.threads import Activity, parse_syscall, ran_between
 
 SMAPS = b"""00400000-00452000 r-xp 00000000 08:02 173521      /usr/bin/a [heap] b
 Rss:                 128 kB

@@ -173,7 +173,7 @@ def test_any_other_text_is_a_name(name: str) -> None:
 
 
 def test_damaged_and_newer_runs_are_told_apart_from_no_run(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is no run folder"):
+    with pytest.raises(InputError, match="is not a run folder"):
         open_run(tmp_path)
     run = new_run(tmp_path)
     (run.folder / "run.json").write_text("{")

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.linux import processes
+from gdbmem.linux.memory.rollup import parse_rollup
 from gdbmem.linux.monitoring import cgroup
 from gdbmem.linux.monitoring.clock import clock_of, series_clock
 from gdbmem.linux.monitoring.exited_usage import ExitedUsage
 from gdbmem.linux.monitoring.process_events import Started
 from gdbmem.linux.monitoring.sampling import Counts, ProcessFiles, Stat, StatmSample, parse_stat
 from gdbmem.linux.monitoring.tree import Tree
-from gdbmem.linux.rollup import parse_rollup
-from gdbmem.model.series import TREE, SeriesFacts
+from gdbmem.linux.process import processes
+from gdbmem.model.series.series import TREE, SeriesFacts
 from gdbmem.monitoring.recorder import SamplingPlan, SeriesRecorder
 from gdbmem.report.series.plain_view import PlainView
 from gdbmem.series.store import Recording, SeriesWriter

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.model.series import TREE, ProcessSample, SeriesFacts, SeriesLine
+from gdbmem.model.series.series import TREE, ProcessSample, SeriesFacts, SeriesLine
 from gdbmem.series.filling import total_points
 from gdbmem.series.store import Recording, SeriesWriter
 from gdbmem.series.summary import summarize

@@ -15,6 +15,7 @@ from typing import Optional
 import pytest
 
 from gdbmem.analysis.series.comparison import Figures, compare, figures_of
+from gdbmem.analysis.series.verdict import judge
 from gdbmem.api.series_pictures import _MOST_CURVES, picture_of
 from gdbmem.api.series_verdicts import exit_status
 from gdbmem.cli.main import main
@@ -22,19 +23,22 @@ from gdbmem.cli.series.options import parse_fail_on
 from gdbmem.cli.series.reporting import next_commands
 from gdbmem.errors import InputError
 from gdbmem.linux.monitoring.tree import Look
-from gdbmem.linux.processes import stat_of
-from gdbmem.model.comparison import Comparison
-from gdbmem.model.series import TREE, Mark, ProcessSample, SeriesFacts, SeriesLine
-from gdbmem.model.series_summary import Component
-from gdbmem.model.verdict import Slope, Verdict
+from gdbmem.linux.process.processes import stat_of
+from gdbmem.model.series.comparison import Comparison
+from gdbmem.model.series.series import TREE, Mark, ProcessSample, SeriesFacts, SeriesLine
+from gdbmem.model.series.series_summary import Component
+from gdbmem.model.series.verdict import Slope, Verdict
 from gdbmem.report.console import columns_that_fit, make_console
+from gdbmem.report.page.page import Page, course_section, render
 from gdbmem.report.series.comparison import conclusion
+from gdbmem.report.series.keyboard import Keyboard
 from gdbmem.report.series.live import LiveView
 from gdbmem.report.series.series_json import write_series_csv, write_series_json
-from gdbmem.report.series.series_plot import Curve, Picture, html, svg
+from gdbmem.report.series.series_plot import Curve, Picture, svg
 from gdbmem.report.series.series_text import details, draw_course, print_summary, slope_text
 from gdbmem.series.store import Recording, SeriesWriter
 from gdbmem.series.summary import summarize
+from gdbmem.text import printable
 
 MIB = 1 << 20
 EVIL = "<script>alert(1)</script>\x1b[2J=cmd"
@@ -98,7 +102,8 @@ def picture() -> Picture:
 
 
 def test_strangers_names_are_text_in_svg_and_html() -> None:
-    page, drawing = html(picture()), svg(picture())
+    page = render(Page(printable(EVIL), sections=[course_section(picture())]))
+    drawing = svg(picture())
     for text in (page, drawing):
         assert "<script" not in text
         assert "\x1b" not in text
@@ -352,7 +357,7 @@ def test_the_key_and_the_sentences_of_a_picture_of_many_runs_stay_inside_it() ->
 @pytest.mark.parametrize("size", [(20, 5), (39, 30), (40, 10), (44, 12), (60, 7), (80, 24), (200, 60)])
 def test_what_is_drawn_while_it_runs_never_takes_more_than_the_terminal_has(size: tuple[int, int]) -> None:
     console = make_console(io.StringIO(), color=False)
-    view = LiveView(console, "a_server_with_a_long_name")
+    view = LiveView(console, "a_server_with_a_long_name", lambda: judge(range(9), [1000.0 * MIB] * 9))
     lines = [SeriesLine(n, 4_194_300 + n, 7, "a_worker_with_a_long_name", "", 0, 0.0) for n in range(1, 30)]
     for t in range(9):
         reading = ProcessSample(
@@ -360,14 +365,36 @@ def test_what_is_drawn_while_it_runs_never_takes_more_than_the_terminal_has(size
         )
         readings = [(line.number, reading) for line in lines] + [(TREE, reading)]
         view.show(Look(float(t), readings, lines if t == 0 else [], True, len(lines)))
-    console.width = size[0]
-    drawn = [
-        "".join(segment.text for segment in line).rstrip()
-        for line in console.render_lines(view.picture(*size), pad=False)
-    ]
+    drawn = view.picture(*size)
     assert len(drawn) < size[1]
     assert max(map(len, drawn)) <= size[0]
     assert not [row for row in drawn[1:] if re.search(r"\d(?:\.\d)?…", row)], "a number that is cut is none"
+
+
+def test_the_chart_says_what_the_verdict_is_so_far_and_sorts_as_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream = io.StringIO()
+    verdict = judge(range(120), [(100.0 + t) * MIB for t in range(120)])
+    view = LiveView(make_console(stream, color=False), "a_server", lambda: verdict)
+    monkeypatch.setattr(Keyboard, "read", lambda _: "s")
+    monkeypatch.setattr("gdbmem.report.series.live.in_foreground", lambda: True)
+    lines = [SeriesLine(n, 100 + n, 7, name, "", 0, 0.0) for n, name in enumerate(("small", "large"), 1)]
+    for t in range(120):
+        total = ProcessSample(pss_bytes=(100 + t) * MIB)
+        small = ProcessSample(rss_bytes=MIB, pss_bytes=3 * MIB, uss_bytes=9 * MIB)
+        large = ProcessSample(rss_bytes=8 * MIB, pss_bytes=5 * MIB, uss_bytes=4 * MIB)
+        readings = [(TREE, total), (1, small), (2, large)]
+        view.show(Look(float(t), readings, lines if t == 0 else [], True, 2))
+    order = []
+    for _ in range(4):
+        view.judge()
+        drawn = "\n".join(view.picture(80, 24))
+        assert "so far growing, +1.0 MiB/s (95 %:" in drawn
+        order.append("small" if drawn.index("small") < drawn.index("large") else "large")
+        view.key()
+    assert order == ["large", "large", "small", "small"]  # by RSS, PSS, USS and pid
+    assert "sort (by RSS)" in view.picture(80, 24)[-1]
 
 
 @pytest.mark.parametrize("words", [["'x", "--vs", "true"], ["", "--vs", "true"], ["true", "--vs", " "]])
@@ -421,7 +448,7 @@ def test_the_picture_has_a_panel_of_cpu_use_where_it_changes_and_none_where_it_d
     assert [panel.name for panel in alone.panels] == ["CPU, % of one"]
     percents = alone.panels[0].curves[0].values
     assert max(percents) == pytest.approx(75, abs=1) and min(percents) == pytest.approx(1, abs=1)
-    assert "CPU, % of one" in svg(alone) and "CPU, % of one" in html(alone)
+    assert "CPU, % of one" in svg(alone)
     assert not picture_of(recordings[1:], summaries[1:]).panels
     assert [len(panel.curves) for panel in picture_of(recordings, summaries).panels] == [2]
 
@@ -435,6 +462,31 @@ def test_what_triggers_did_is_in_the_picture_as_marks_and_sentences(tmp_path: Pa
     (tmp_path / "run.json").write_text(json.dumps({"triggers": [trigger]}))
     picture = picture_of([recording], [summarize(recording)])
     assert [(mark.t, mark.text.startswith("rss > 1MiB")) for mark in picture.marks] == [(12.0, True)]
-    drawn = html(picture)
+    drawn = svg(picture)
     assert "after 12.0 s, when rss &gt; 1MiB" in drawn and "in triggers/0001" in drawn
     assert "<script>" not in drawn
+
+
+def test_the_stretches_of_the_verdict_are_in_the_picture_and_on_the_page_with_the_values_of_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "gdbmem.monitor.1"
+    run.mkdir()
+    (run / "run.json").write_text("{}")
+    writer = SeriesWriter(run, SeriesFacts("a server", 0.2, 1.7e9, "boot", 0.0, 8 << 30, "the machine"))
+    line = SeriesLine(1, 999_999_999, 5, "a server", "a server", 0, 0.0)
+    for number in range(300):
+        size = 50 * MIB + max(number - 150, 0) * (MIB // 4) + number % 3 * 4096
+        reading = ProcessSample(rss_bytes=size, pss_bytes=size, threads=4)
+        writer.append(number / 5, [(1, reading), (TREE, reading)], [line] if number == 0 else [])
+    writer.close()
+    assert main(["monitor", "--json", str(run)]) == 0
+    regimes = json.loads(capsys.readouterr().out)["verdict"]["regimes"]
+    assert [one["kind"] for one in regimes][-1] == "growing" and len(regimes) > 1
+    page = tmp_path / "page.html"
+    assert main(["report", str(run), "-o", str(page)]) == 0
+    text = page.read_text()
+    assert text.count('class="regime"') == len(regimes)
+    for one in regimes:
+        assert f'data-value="{round(one["change_bytes"])}"' in text, "in the picture"
+        assert f'data-value="{one["change_bytes"]}"' in text, "in the table"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.errors import InputError
-from gdbmem.model.series import READING_FIELDS, TREE, Mark, ProcessSample, SeriesFacts, SeriesLine
+from gdbmem.model.series.series import READING_FIELDS, TREE, Mark, ProcessSample, SeriesFacts, SeriesLine
 from gdbmem.runs.run import DATABASE
 from gdbmem.series import store
 from gdbmem.series.store import (
@@ -270,7 +270,9 @@ def test_a_tree_without_readable_pss_is_judged_by_its_biggest_process(tmp_path: 
     summary = summarize(Recording(tmp_path))
     assert summary.metric == "rss_bytes"
     assert summary.peak_bytes == 90 * MIB
-    assert "no-pss" in [notice.slug for notice in summary.notices]
+    said = next(notice.message for notice in summary.notices if notice.slug == "no-pss")
+    tops = [str(one.pid) for one in (line(1), line(2)) if not one.parent]
+    assert said.endswith(f"sudo gdbmem monitor {' '.join(tops)}"), said
 
 
 def test_a_folder_without_a_series_is_said_so(tmp_path: Path) -> None:

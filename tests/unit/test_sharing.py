@@ -6,9 +6,9 @@ import mmap
 import os
 import threading
 
-from gdbmem.linux.resident import PAGE_BYTES, ProcessMemory
-from gdbmem.linux.sharing import Part, Sharing, divide
-from gdbmem.linux.threads import page_faults
+from gdbmem.linux.memory.resident import PAGE_BYTES, ProcessMemory
+from gdbmem.linux.memory.sharing import Part, Sharing, divide
+from gdbmem.linux.process.threads import page_faults
 
 PAGE = PAGE_BYTES
 

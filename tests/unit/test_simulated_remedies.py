@@ -9,16 +9,16 @@ from typing import Optional
 
 import pytest
 
-from gdbmem.allocators.glibc.arenas import ArenaState
-from gdbmem.allocators.glibc.caches import Caches
+from gdbmem.allocators.glibc.free_lists.caches import Caches
 from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
-from gdbmem.allocators.glibc.heap_tally import FASTBIN, FREE, LIVE, PAGE, TCACHE, HeapTally
-from gdbmem.allocators.glibc.layout import PARAMETERS, STATES, MallocLayout
-from gdbmem.allocators.glibc.locate import Found, Parameters
+from gdbmem.allocators.glibc.places.arenas import ArenaState
+from gdbmem.allocators.glibc.places.layout import PARAMETERS, STATES, MallocLayout
+from gdbmem.allocators.glibc.places.locate import Found, Parameters
+from gdbmem.allocators.glibc.walking.heap_tally import FASTBIN, FREE, LIVE, PAGE, TCACHE, HeapTally
 from gdbmem.analysis.ledger.remedies import simulate_remedies
-from gdbmem.linux.pages import Ranges
-from gdbmem.model.ledger import Entry, Ledger
-from gdbmem.model.remedies import (
+from gdbmem.linux.memory.pages import Ranges
+from gdbmem.model.ledger.ledger import Entry, Ledger
+from gdbmem.model.ledger.remedies import (
     AT_REST,
     TRIM,
     MeasuredRemedies,

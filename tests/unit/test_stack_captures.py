@@ -15,7 +15,7 @@ from gdbmem.cli.main import main
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.addresses import Binary
 from gdbmem.formats.opening import OpenOptions, open_profile
-from gdbmem.model.calltree import PRUNED, Frame
+from gdbmem.model.profiles.calltree import PRUNED, Frame
 from gdbmem.runs.operand import load_from_profile
 from tests.unit.stack_files import CAPTURES, capture, flat, read, tree
 

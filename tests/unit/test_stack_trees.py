@@ -12,10 +12,10 @@ import pytest
 from gdbmem.analysis.profiles.diff import as_growth, diff_snapshots
 from gdbmem.analysis.profiles.query import Query
 from gdbmem.analysis.profiles.ranking import rank
-from gdbmem.formats.jemalloc import read_jemalloc
+from gdbmem.formats.heap_profilers.jemalloc import read_jemalloc
 from gdbmem.formats.stacks import Content, Hidden, Stack, build_tree
-from gdbmem.model.calltree import CallTree, Frame
-from gdbmem.model.snapshot import Snapshot, Totals
+from gdbmem.model.profiles.calltree import CallTree, Frame
+from gdbmem.model.profiles.snapshot import Snapshot, Totals
 
 CAPTURES = Path(__file__).parents[1] / "captures" / "stacks"
 FUNCTIONS = 5

@@ -8,11 +8,14 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
+from gdbmem.analysis.profiles.query import Query
 from gdbmem.analysis.steps import GROUPINGS, sum_steps, total_bytes
-from gdbmem.model.step import LOCKED, SHARED, Step
+from gdbmem.model.steps.step import LOCKED, SHARED, Step
+from gdbmem.report.page.page import render
+from gdbmem.report.page.steps_page import steps_page
 from gdbmem.report.sparkline import sparkline, thinned
-from gdbmem.report.steps.steps import step_line, steps_json
-from gdbmem.report.steps.steps_plot import count_ticks, size_ticks, steps_html, steps_svg
+from gdbmem.report.steps.steps import reservations, step_line, steps_json, total_sentence
+from gdbmem.report.steps.steps_plot import count_ticks, size_ticks, steps_svg
 
 
 def step(
@@ -87,7 +90,8 @@ def test_a_line_says_that_its_number_is_not_exact() -> None:
 def test_a_strangers_name_can_move_no_cursor_and_no_markup() -> None:
     evil = step(1, 4096, file="/src/\x1b[2J<script>.c")._replace(note="\x1b]0;x\x07")
     assert "\x1b" not in step_line(evil, color=False)
-    assert "<script>" not in steps_svg([evil]) and "<script>" not in steps_html([evil], "<script>")
+    page = render(steps_page([evil], "<script>", Query()))
+    assert "<script>" not in steps_svg([evil]) and "<script>" not in page and "\x1b" not in page
 
 
 @pytest.mark.parametrize("steps", [STEPS, STEPS[:1], [step(1, 0)], STEPS * 5000])
@@ -133,9 +137,22 @@ def test_a_short_peak_among_very_many_steps_is_drawn() -> None:
 def test_a_line_of_which_nothing_is_known_is_not_called_unchanged() -> None:
     sums = json.loads(steps_json(STEPS, sum_steps(STEPS)))["sums"]
     assert [one["delta_bytes"] for one in sums if one["line"] == 4] == [None]
-    assert '<td class="n">?</td>' in steps_html(STEPS, "t") and "1 step of unknown size" in steps_html(
-        STEPS, "t"
-    )
+    page = render(steps_page(STEPS, "t", Query()))
+    assert '<td class="number none">?</td>' in page and "1 step of unknown size" in page
+
+
+def test_where_no_step_could_be_measured_no_sum_is_claimed_and_the_reason_is_the_true_one() -> None:
+    unread = step(4, None)._replace(exact=False, note="no glibc malloc was found")
+    left = step(5, None)._replace(ended="gdb follows process 7 now")
+    gone = step(6, None)
+    assert total_sentence([unread, left]) == "unknown change in 2 steps"
+    assert total_sentence([unread, step(1, 0)]) == "0 B in 2 steps"
+    assert reservations([unread, unread, left, gone]) == [
+        "2 steps of unknown size: no glibc malloc was found",
+        "1 step of unknown size: gdb follows process 7 now",
+        "1 step of unknown size: the process had gone",
+    ]
+    assert "not exact" not in step_line(unread, color=False)
 
 
 def test_a_chart_keeps_the_last_value() -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 
-from rich.console import Console
-
-from gdbmem.model.step import Step
+from gdbmem.model.steps.step import Step
+from gdbmem.report.console import Console
 from gdbmem.report.steps.steps_chart import print_chart
 
 KIB = 1024

@@ -13,7 +13,7 @@ import pytest
 
 from gdbmem.cli.main import main
 from gdbmem.errors import InputError
-from gdbmem.model.series import SeriesFacts
+from gdbmem.model.series.series import SeriesFacts
 from gdbmem.runs.distrust import check_own
 from gdbmem.runs.process_runs import run_for_process
 from gdbmem.runs.run import Run, open_run
@@ -107,7 +107,7 @@ def test_links_in_place_of_a_runs_own_files_are_not_followed(tmp_path: Path, sec
     assert other.read_text().count("\n") == 1
     (folder / "run.json").rename(tmp_path / "secret/run.json")
     (folder / "run.json").symlink_to(tmp_path / "secret/run.json")
-    with pytest.raises(InputError, match="is no run folder"):
+    with pytest.raises(InputError, match="is not a run folder"):
         open_run(folder)
 
 

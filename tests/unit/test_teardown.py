@@ -1,4 +1,4 @@
-"""A program's end is no part of its life."""
+"""A program's end is not part of its life."""
 
 from __future__ import annotations
 
@@ -39,3 +39,19 @@ def test_what_rises_to_the_end_is_kept_to_the_end() -> None:
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_a_program_of_few_samples_has_no_end_to_leave_out(count: int) -> None:
     assert without_teardown(LEVEL[:count]) == LEVEL[:count]
+
+
+@pytest.mark.parametrize("begins", [0.2, 1.1, 2.4, 3.6])
+def test_a_level_program_is_a_plateau_however_long_its_start_took(begins: float) -> None:
+    # 50 runs of one program on a busy machine: its interpreter was there after 0.3 to 3.6 of 12 seconds.
+    times = [0.2 * n for n in range(61)]
+    verdict = judge(times, [(0.9 if t < begins else 54.6) * MIB for t in times])
+    assert verdict.kind == "plateau", verdict.evidence
+    assert "+53.7 MiB" in verdict.evidence, "and how it came there is told"
+
+
+def test_what_comes_in_the_midst_or_onto_something_is_a_step() -> None:
+    times = [0.2 * n for n in range(61)]
+    late = judge(times, [(0.9 if t < 6 else 54.6) * MIB for t in times])
+    onto = judge(times, [(20 if t < 3 else 54.6) * MIB for t in times])
+    assert late.kind == onto.kind == "step"

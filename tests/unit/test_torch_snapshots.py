@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import mmap
 import pickle
 import random
 from pathlib import Path
@@ -12,10 +14,11 @@ import pytest
 
 from gdbmem.api.pools import answer_failed, read_pools
 from gdbmem.errors import GdbmemError, InputError
-from gdbmem.formats.bfc import torch_rows
+from gdbmem.formats.bfc import plain_pickle, torch_rows
 from gdbmem.formats.bfc.torch_snapshot import is_torch_snapshot, read_torch_profile, read_torch_snapshot
 from gdbmem.formats.opening import open_profile
-from gdbmem.model.torch_memory import TorchSnapshot
+from gdbmem.model.bfc.torch_memory import TorchSnapshot
+from tests.cover import cover
 from tests.unit.torch_snapshots import SHAPES, Shape, held, make_snapshot
 
 CAPTURES = Path(__file__).parents[1] / "captures" / "bfc"
@@ -44,7 +47,7 @@ def _agree(read: TorchSnapshot, made: dict[str, Any]) -> None:
     assert read.entries == sum(map(len, made["device_traces"]))
 
 
-@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+@pytest.mark.parametrize("protocol", cover([2, 3, 4, 5], lambda protocol: protocol in (2, 4)))
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 def test_every_block_of_both_of_pythons_picklers_is_read(shape: Shape, protocol: int) -> None:
     made = make_snapshot(shape)
@@ -67,6 +70,43 @@ def test_stacks_are_found_where_the_history_stands_before_the_segments() -> None
         entry["frames"] = block["frames"]  # the list itself, as torch shares it
     turned = {"device_traces": traces, "segments": made["segments"]}
     _agree(read_torch_snapshot(pickle.dumps(turned), "x"), turned)
+
+
+@pytest.mark.slow
+def test_snapshots_of_two_processes_in_one_file_keep_their_stacks() -> None:
+    first, second = (
+        pickle.loads(pickle.dumps(make_snapshot(Shape(segments=3, entries=20)))) for _ in range(2)
+    )
+    for segment in second["segments"]:
+        segment["device"] = 1
+        segment["frames"] = segment["blocks"][0]["frames"]  # as torch shares them
+    both = {
+        "segments": first["segments"] + second["segments"],
+        "device_traces": first["device_traces"] + second["device_traces"],
+    }
+    _agree(read_torch_snapshot(pickle.dumps(both), "x"), both)
+
+
+def test_texts_that_a_later_frame_shares_with_the_history_are_read() -> None:
+    made = make_snapshot(Shape(entries=400, segments=2))
+    for number, entry in enumerate(made["device_traces"][0]):
+        entry["compile_context"] = f"step{number}"
+    named = made["device_traces"][0][300]["compile_context"]
+    made["device_traces"][0][-1]["frames"] = [{"name": named, "filename": "/app/late.py", "line": 7}]
+    read = read_torch_snapshot(pickle.dumps(made), "x")
+    (frame,) = (read.frames[number] for number in read.stacks[read.refused[0].stack])
+    assert (frame.function, frame.file, frame.line) == ("step300", "/app/late.py", 7)
+
+
+@pytest.mark.slow
+def test_frames_that_are_not_shared_take_no_memory_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each stack has frames of its own: they don't count as single values once they were seen."""
+    made = json.loads(json.dumps(make_snapshot(Shape(entries=3000, segments=20))))
+    monkeypatch.setattr(plain_pickle, "_BUDGET_BYTES", 1 << 20)
+    monkeypatch.setattr(plain_pickle, "_STEP", 256)
+    data = pickle.dumps(made)
+    assert len(data) > 1 << 20
+    _agree(read_torch_snapshot(data, "x"), made)
 
 
 def test_the_shape_of_pytorch_2_0_tells_sizes_by_its_history() -> None:
@@ -169,6 +209,7 @@ def test_every_opcode_that_runs_code_is_refused(code: bytes) -> None:
     assert refused.value.slug == "pickle-refused"
 
 
+@pytest.mark.slow
 def test_a_million_lists_in_each_other_are_refused() -> None:
     deep = b"\x80\x02}X\x08\0\0\0segments" + b"]" * 1_000_000 + b"a" * 999_999 + b"s."
     with pytest.raises(InputError) as refused:
@@ -202,6 +243,7 @@ def test_a_segment_whose_blocks_do_not_fill_it_is_refused() -> None:
         read_torch_snapshot(pickle.dumps(made), "x")
 
 
+@pytest.mark.slow
 def test_a_snapshot_cut_anywhere_is_read_as_far_as_it_goes_and_says_so() -> None:
     data = pickle.dumps(make_snapshot(Shape(segments=2, entries=9)))
     whole = read_torch_snapshot(data, "x")
@@ -217,6 +259,7 @@ def test_a_snapshot_cut_anywhere_is_read_as_far_as_it_goes_and_says_so() -> None
             assert allocator.in_use_bytes <= whole.allocators[0].in_use_bytes
 
 
+@pytest.mark.slow
 def test_changed_bytes_are_read_or_refused_by_one_sentence() -> None:
     chance = random.Random(5)
     data = pickle.dumps(make_snapshot(Shape(segments=2, entries=30)))
@@ -265,3 +308,15 @@ def test_stacks_without_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_tracemallocs_pickle_is_not_taken_for_one() -> None:
     assert not is_torch_snapshot(pickle.dumps({"traces": [1]}))
+
+
+def test_what_was_read_of_a_large_file_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the memory that a 1 GB snapshot takes to be read the file's own pages would be the most."""
+    given: list[int] = []
+    monkeypatch.setattr(plain_pickle, "_FORGET_BYTES", 1 << 16)
+    monkeypatch.setattr(plain_pickle, "give_back", lambda data, start, end: given.append(end - start))
+    path = tmp_path / "long.pickle"
+    path.write_bytes(pickle.dumps(make_snapshot(Shape(segments=1, entries=9000))))
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        read_torch_snapshot(data, "x")
+        assert sum(given) > len(data) * 0.6 and max(given) < 4 << 16

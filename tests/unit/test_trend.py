@@ -14,7 +14,7 @@ from gdbmem.analysis.profiles.query import Query
 from gdbmem.analysis.profiles.ranking import rank
 from gdbmem.analysis.profiles.trend import TRENDS, change_of, judge
 from gdbmem.cli.main import main
-from gdbmem.model.diff import Diff
+from gdbmem.model.profiles.diff import Diff
 from gdbmem.report.profiles.headline import answer_diff
 from gdbmem.runs.run import Run
 from gdbmem.units import format_delta, format_size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gdbmem.formats.massif import read_massif
+from gdbmem.formats.valgrind.massif import read_massif
 from tests.unit.massif_files import capture
 from tests.unit.recutting import cut_again, judge
 

@@ -15,8 +15,8 @@ import pytest
 from gdbmem.analysis.series.pauses import find_pauses
 from gdbmem.analysis.series.statistics import thinned
 from gdbmem.analysis.series.verdict import judge
-from gdbmem.model.series import Mark
-from gdbmem.model.verdict import Verdict
+from gdbmem.model.series.series import Mark
+from gdbmem.model.series.verdict import Verdict
 from gdbmem.units import format_duration
 from tests.bar_series import make_bar
 from tests.series_set import KIB, MIB, Course, Labelled, make_set
@@ -176,6 +176,7 @@ def test_a_cache_that_has_been_level_for_a_third_of_the_time_is_a_plateau() -> N
         (1002, "leak in jumps, 120 s"),
         (1013, "JVM with a leak, 30 s"),
         (1020, "leak in jumps, 60 s"),
+        (12015, "JVM with a leak, 60 s"),
     ],
 )
 def test_a_leak_in_jumps_that_stands_still_as_it_did_before_is_no_level(seed: int, name: str) -> None:
@@ -411,6 +412,20 @@ def test_a_step_before_a_long_sleep_and_one_after_it_stand_where_they_were() -> 
     verdict = judge(times, [(50 if t < 9300 else 80) * float(MIB) for t in times])
     assert verdict.kind == "step"
     assert verdict.step_at == pytest.approx(9300, abs=25)
+
+
+def test_a_level_after_a_start_up_that_got_faster_is_not_left_open_for_its_last_sample() -> None:
+    # A Python program that fills 50 MB, on a busy machine: MiB every 0.2 s.
+    start = [7.94, 9.59, 10.5, 11.62, 13.0, 19.16, 42.24]
+    values = [size * MIB for size in [*start, *[60.98] * 61]]
+    verdict = judge([0.46 + 0.2 * n for n in range(len(values))], values)
+    assert verdict.kind == "plateau", verdict.evidence
+
+
+def test_a_floor_that_rises_in_two_steps_is_not_called_flat_by_leaving_out_its_start() -> None:
+    found = next(series for series in make_bar(8016) if series.name == "teeth, rising floor, 30 s")
+    verdict = judge(found.times, found.values)
+    assert (verdict.kind, verdict.floor) == ("sawtooth", "unclear"), verdict.evidence
 
 
 def test_growth_is_also_given_per_mark_when_there_are_marks() -> None:

@@ -9,7 +9,7 @@ from typing import Optional
 import pytest
 
 from gdbmem.analysis.ledger.block_types import class_of, name_types
-from gdbmem.model.block_types import BlockType, BlockTypes
+from gdbmem.model.ledger.block_types import BlockType, BlockTypes
 from gdbmem.model.memory import BytesMemory
 from gdbmem.report.console import make_console
 from gdbmem.report.ledger.block_types import print_types

@@ -12,7 +12,7 @@ from typing import Any, Optional
 import pytest
 
 from gdbmem.errors import ToolError
-from gdbmem.launch.messages import (
+from gdbmem.launch.conversation.messages import (
     ActionResult,
     AskInterrupts,
     AskPlan,
@@ -29,7 +29,7 @@ from gdbmem.launch.messages import (
     decode,
     encode,
 )
-from gdbmem.launch.protocol import Received, Wire
+from gdbmem.launch.conversation.protocol import Received, Wire
 
 
 @pytest.fixture

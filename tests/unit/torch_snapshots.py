@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ class Shape:
     expandable: bool = False
     addresses: bool = True  # of blocks: PyTorch 2.1 and later
     largest_unit: int = 1 << 20
+    unshared: bool = False  # each text and each frame is an object of its own, as in what was read from JSON
 
 
 SHAPES = {
@@ -36,6 +38,7 @@ SHAPES = {
     "a long history": Shape(7, entries=1500),
     "one segment": Shape(8, segments=1, entries=0),
     "nothing held": Shape(9, segments=0),
+    "frames of their own": Shape(11, unshared=True, pooled=0, entries=300),
     "PyTorch 2.0, without addresses": Shape(10, addresses=False),
 }
 
@@ -61,7 +64,8 @@ def make_snapshot(shape: Shape) -> dict[str, Any]:
     settings = {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:128", "max_split_size": 1 << 27,
                 "garbage_collection_threshold": 0.0, "expandable_segments": shape.expandable,
                 "roundup_power2_divisions": {"1": 0, "2": 0}}  # fmt: skip
-    return {"segments": segments, "device_traces": traces, "allocator_settings": settings}
+    made = {"segments": segments, "device_traces": traces, "allocator_settings": settings}
+    return json.loads(json.dumps(made)) if shape.unshared else made
 
 
 class _Stacks:
@@ -122,5 +126,6 @@ def _entry(chance: random.Random, stacks: _Stacks, number: int) -> dict[str, Any
     action = chance.choice(("alloc", "free_requested", "free_completed", "segment_alloc"))
     return {
         "action": action, "addr": 0x7F0000000000 + chance.randrange(1 << 33), "size": chance.randrange(1 << 26),
-        "stream": 0, "time_us": 1_700_000_000_000_000 + number, "compile_context": "N/A", "frames": stacks.new(),
+        "stream": 0, "time_us": 1_700_000_000_000_000 + number, "compile_context": b"N/A".decode(),
+        "frames": stacks.new(),
     }  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import multiprocessing
 import os
@@ -15,7 +16,9 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
-from typing import Optional
+from typing import Callable, Optional
+
+import psutil
 
 from tests.live.user import packages
 from tests.zoo.animals import ANIMALS
@@ -25,6 +28,7 @@ from tests.zoo.commands import COMMANDS
 from tests.zoo.table import markdown, run_animal, sentence, summary, verdict
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "ZOO.md"
+_interrupted: list[bool] = []  # of the process that runs a job
 _HEAD = """# The zoo
 
 Written by `scripts/zoo --keep`: every command that touches a process on every animal of `tests/zoo/`, and
@@ -41,18 +45,50 @@ def main() -> int:
     commands = [c.name for c in COMMANDS if _wanted(c.name, args.command) and _wanted(c.kind, args.kind)]
     begun = time.monotonic()
     cells: list[Cell] = []
-    with home_of_nobody(), ProcessPoolExecutor(args.jobs, multiprocessing.get_context("fork")) as pool:
-        for future in as_completed([pool.submit(run_animal, name, commands) for name in animals]):
+    with home_of_nobody(), jobs(args.jobs) as pool:
+        for future in as_completed([pool.submit(_animal, name, commands) for name in animals]):
             for cell in future.result():
                 cells.append(cell)
                 _say(cell, all_of_it=args.verbose)
+            if args.json:  # what has been found is kept, whatever becomes of the rest
+                Path(args.json).write_text(json.dumps([asdict(cell) for cell in cells], indent=1))
     seconds = time.monotonic() - begun
     print(f"\n{summary(cells)} in {seconds / 60:.1f} min")
-    if args.json:
-        Path(args.json).write_text(json.dumps([asdict(cell) for cell in cells], indent=1))
     if args.keep:
         RESULTS.write_text("\n".join([_HEAD, *markdown(cells, seconds)]) + "\n")
     return 1 if any(verdict(cell) == WRONG for cell in cells) else 0
+
+
+@contextlib.contextmanager
+def jobs(count: int) -> Iterator[ProcessPoolExecutor]:
+    """Yield a pool of *count* processes, which Ctrl-C ends in the midst of what they do; their own clean-up is done."""
+    # The terminal tells us alone, and we tell them once.
+    pool = ProcessPoolExecutor(count, multiprocessing.get_context("fork"), initializer=os.setpgrp)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with pool:
+            try:
+                yield pool
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                for worker in psutil.Process().children():
+                    worker.send_signal(signal.SIGINT)
+                raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def until_interrupted(job: Callable[[], list[Cell]]) -> list[Cell]:
+    """Return what *job* does; nothing where it is interrupted, nor afterwards in this process."""
+    try:
+        return [] if _interrupted else job()
+    except KeyboardInterrupt:
+        _interrupted.append(True)
+        return []
+
+
+def _animal(name: str, commands: list[str]) -> list[Cell]:
+    return until_interrupted(functools.partial(run_animal, name, commands))
 
 
 @contextlib.contextmanager
@@ -111,4 +147,7 @@ def _say(cell: Cell, *, all_of_it: bool) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -470,7 +470,7 @@ _DAMAGES = {
     "size-11": "a live block's size is below the least",
     "size-1a1": "a live block's size reaches over the next eight",
     "size-271": "a live block's size reaches over the next twelve",
-    "size-odd": "a live block's size is no multiple of 16",
+    "size-odd": "a live block's size is not a multiple of 16",
     "in-use-cleared": "a live block says that the one before it is free",
     "mmapped-flag": "a live block says that it was mapped by itself",
     "foreign-arena": "a live block says that another arena has it",

@@ -14,6 +14,7 @@ from tests.zoo.keeping import Report
 OK, UNKNOWN, REFUSED, WRONG, CANNOT = "ok", "unknown", "refused", "WRONG", "can't"
 KIB, MIB = 1 << 10, 1 << 20
 _SIZES = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": 1 << 30}
+PYTHON_OBJECTS = 5000  # that animal.py keeps
 # What no answer may hold: our own failures.
 BUGS = (
     "gdbmem failed at",
@@ -86,6 +87,25 @@ def refuses(pattern: str) -> Any:
         return Answer(REFUSED, found[0]) if found else Answer(OK, seen.text.strip().splitlines()[-1][:200])
 
     return check
+
+
+def nothing_there(seen: Seen) -> Answer:
+    """Check that a command says that no animal has what it looks for."""
+    return seen.refusal() if seen.status else Answer(WRONG, "it found what no animal has")
+
+
+def python_objects(seen: Seen) -> Answer:
+    """Compare a count of Python objects with those that the animal in Python keeps; any other one has none."""
+    document = seen.document()
+    if document is None:
+        return seen.refusal()
+    counts = {row["type"]: row["count"] for row in document["types"]}
+    kept = counts.get("bytearray", 0)
+    if seen.animal.name != "Python":
+        return Answer(WRONG, f"it counts {document['count']:,} Python objects in {seen.animal.about}")
+    return (
+        Answer(OK) if kept == PYTHON_OBJECTS else Answer(WRONG, f"{kept:,} of {PYTHON_OBJECTS:,} bytearrays")
+    )
 
 
 # -- ledgers -----------------------------------------------------------------------------------------------
@@ -230,6 +250,8 @@ def growth(seen: Seen) -> Answer:
     functions = {frame["function"] for path in document["paths"] for frame in path["frames"]}
     if LINES not in seen.animal.knows or any("tick" in (name or "") for name in functions):
         return Answer(OK)
+    if seen.animal.is_stopped and "recording ended: signal SIGSTOP" in seen.text:
+        return Answer(OK)  # of a stopped process gdb's own first `continue` ends so, too
     return Answer(
         WRONG, f"tick() asks for memory a hundred times a second; found were {sorted(map(str, functions))}"
     )
@@ -257,6 +279,21 @@ def snapshots(seen: Seen) -> Answer:
     if told and heap == 0:
         return Answer(UNKNOWN, told[0])
     return Answer(WRONG, f"snapshot a: {heap:,} bytes; it has {known:,}")
+
+
+def grown(seen: Seen) -> Answer:
+    """Check that each process's account adds up to what its resident set changed by."""
+    document = seen.document()
+    if document is None:
+        return seen.refusal()
+    for one in document["totals"]["accounts"]:
+        if one["after_bytes"] is None:
+            continue
+        delta = one["after_bytes"] - one["before_bytes"]
+        explained = one["grown_bytes"] + sum(part["bytes"] for part in one["unseen"])
+        if abs(delta - explained) > 4 * KIB:
+            return Answer(WRONG, f"grew by {delta}, and {explained} are accounted for")
+    return Answer(OK)
 
 
 def series(seen: Seen) -> Answer:

@@ -7,7 +7,7 @@ from itertools import compress
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.allocators.bfc.layout import NONE
-from gdbmem.model.bfc import FREE, GAP, IN_USE, Allocator, Region, Violation, bin_of
+from gdbmem.model.bfc.pools import FREE, GAP, IN_USE, Allocator, Region, Violation, bin_of
 
 if TYPE_CHECKING:
     from gdbmem.allocators.bfc.walk import RawPool

@@ -10,12 +10,12 @@ import math
 import struct
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Optional
 
 from gdbmem.errors import TargetError
-from gdbmem.model.bfc import BINS, ONNXRUNTIME, SMALLEST, TENSORFLOW, bin_floor
+from gdbmem.model.bfc.pools import BINS, ONNXRUNTIME, SMALLEST, TENSORFLOW, bin_floor
 from gdbmem.model.memory import Memory, MemoryUnreadable
+from gdbmem.records import dataclass, replace
 
 BEHIND_BINS = 1024  # bytes of an object that may hold what follows the bins
 _BEFORE_BINS = 256

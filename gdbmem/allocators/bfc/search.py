@@ -8,18 +8,19 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Callable, Optional
 
-from gdbmem.model.bfc import BINS, bin_floor
+from gdbmem.model.bfc.pools import BINS, bin_floor
 from gdbmem.model.memory import Memory, MemoryUnreadable
+from gdbmem.patterns import lazy_pattern
+from gdbmem.records import dataclass
 
 _LAST = struct.pack("<Q", bin_floor(BINS - 1))
 _PIECE = 32 << 20
 _FARTHEST = 512  # of the bins from the beginning of their object
 _STRIDES = range(16, 129, 8)
 _LONGEST_NAME = 512
-_NESTED = re.compile(r"N((?:\d+\w+?)+)E$")
+_NESTED = lazy_pattern(r"N((?:\d+\w+?)+)E$")
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Optional
 
@@ -27,7 +27,8 @@ from gdbmem.allocators.bfc.layout import (
     string_at,
 )
 from gdbmem.errors import Notice
-from gdbmem.model.bfc import (
+from gdbmem.model.bfc.pools import (
+    BINS,
     ONNXRUNTIME,
     SMALLEST,
     TENSORFLOW,
@@ -37,11 +38,14 @@ from gdbmem.model.bfc import (
     Options,
     Region,
     Violation,
+    bin_floor,
 )
 from gdbmem.model.memory import Memory
+from gdbmem.records import dataclass, replace
 from gdbmem.text import plural
 
 _MOST_HANDLE_BYTES = 16 << 20  # read to be checked: more takes the process longer than it is worth
+_SPARE_BYTES = 1 << 12  # so much may come before the process stands still
 _SIGN = 1 << 63
 
 
@@ -64,46 +68,95 @@ class RawPool:
     @property
     def lock_owner(self) -> Optional[int]:
         """The thread that holds the mutex; 0 where that isn't known, None where nobody does."""
-        layout = self.layout
-        if layout.mutex is None:
-            return None
-        word = self.word(layout.mutex)
-        if layout.mutex_kind == ABSL:
-            return 0 if word & 8 else None
-        if layout.mutex_kind == NSYNC:
-            return 0 if word & 1 else None
-        if layout.mutex_kind == PTHREAD:
-            return self.word(layout.mutex + 8) & 0xFFFFFFFF if word & 0xFFFFFFFF else None
+        return _lock_owner(self.layout, self.object)
+
+
+def is_busy(memory: Memory, address: int, layout: Layout) -> bool:
+    """Tell whether the mutex of the allocator at *address* is held."""
+    return _lock_owner(layout, memory.read(address, layout.size)) is not None
+
+
+def _lock_owner(layout: Layout, data: bytes) -> Optional[int]:
+    if layout.mutex is None:
         return None
+    first, second = struct.unpack_from("<QQ", data, layout.mutex)
+    if layout.mutex_kind == ABSL:
+        return 0 if first & 8 else None
+    if layout.mutex_kind == NSYNC:
+        return 0 if first & 1 else None
+    if layout.mutex_kind == PTHREAD:
+        return second & 0xFFFFFFFF if first & 0xFFFFFFFF else None
+    return None
 
 
-def capture(memory: Memory, address: int, layout: Layout) -> RawPool:
-    """Read all that the allocator at *address* says of itself; raises MemoryUnreadable."""
+class Buffers:
+    """Memory for what is read of an allocator, made before its process has to wait."""
+
+    def __init__(self, sizes: Iterable[int] = ()) -> None:
+        """Take *sizes*, the bytes that will be read, in the order of reading."""
+        self._made = deque(array("Q", bytes((size + size // 16 + _SPARE_BYTES) & -8)) for size in sizes)
+
+    @property
+    def bytes(self) -> int:
+        return sum(8 * len(one) for one in self._made)
+
+    def read(self, memory: Memory, address: int, size: int) -> array[int]:
+        """Return the words from *address* on, *size* bytes of them."""
+        count = size >> 3
+        words = self._made.popleft() if self._made else array("Q")
+        if len(words) < count:
+            words = array("Q", bytes(8 * count))
+        del words[count:]
+        if count:
+            memory.read_into(address, memoryview(words).cast("B"))
+        return words
+
+
+def prepare(memory: Memory, address: int, layout: Layout) -> Buffers:
+    """Return buffers for what capture() reads of the allocator at *address*, which may go on meanwhile."""
     data = memory.read(address, layout.size)
     begin, end = struct.unpack_from("<QQ", data, layout.regions)
     first, last = struct.unpack_from("<QQ", data, layout.chunks)
     if not begin <= end <= begin + MOST_BYTES or not first <= last <= first + MOST_BYTES:
-        raise LayoutUnknown(address, "what was an allocator", "its vectors don't end behind their beginning")
-    regions = _words(memory, begin, end - begin)
-    slots = _words(memory, first, last - first)
-    pointers = regions[layout.handles >> 3 :: layout.region_stride >> 3]
-    firsts = [read_words(memory, pointer, 8)[0] for pointer in pointers]
-    handles: list[Optional[array[int]]] = []
+        return Buffers()
+    rows = region_rows(Buffers().read(memory, begin, end - begin), layout.region_stride)
+    return Buffers([end - begin, last - first, *(wanted for wanted in _handle_bytes(rows) if wanted)])
+
+
+def _handle_bytes(rows: Iterable[tuple[int, int, int]]) -> Iterator[int]:
+    """Yield how many bytes of each region's handles are read; 0: they are too many."""
     left = _MOST_HANDLE_BYTES
-    for pointer, (_, size, _) in zip(pointers, region_rows(regions, layout.region_stride)):
+    for _, size, _ in rows:
         wanted = -(-size // SMALLEST) * 8
         left -= wanted
-        handles.append(_words(memory, pointer, wanted) if left >= 0 else None)
+        yield wanted if left >= 0 else 0
+
+
+def capture(memory: Memory, address: int, layout: Layout, buffers: Optional[Buffers] = None) -> RawPool:
+    """Read all that the allocator at *address* says of itself, into *buffers* where they are large enough.
+
+    Raises MemoryUnreadable, and LayoutUnknown where it is an allocator no more.
+    """
+    buffers = buffers or Buffers()
+    data = memory.read(address, layout.size)
+    floors = [struct.unpack_from("<Q", data, layout.bins + n * layout.bin_stride)[0] for n in range(BINS)]
+    if floors != [bin_floor(number) for number in range(BINS)]:
+        raise LayoutUnknown(address, "been an allocator", "its 21 bins are gone")
+    begin, end = struct.unpack_from("<QQ", data, layout.regions)
+    first, last = struct.unpack_from("<QQ", data, layout.chunks)
+    if not begin <= end <= begin + MOST_BYTES or not first <= last <= first + MOST_BYTES:
+        raise LayoutUnknown(address, "been an allocator", "its vectors don't end behind their beginning")
+    regions = buffers.read(memory, begin, end - begin)
+    slots = buffers.read(memory, first, last - first)
+    pointers = regions[layout.handles >> 3 :: layout.region_stride >> 3]
+    firsts = [read_words(memory, pointer, 8)[0] for pointer in pointers]
+    wanted = _handle_bytes(region_rows(regions, layout.region_stride))
+    handles = [
+        buffers.read(memory, pointer, size) if size else None for pointer, size in zip(pointers, wanted)
+    ]
     named = characters_at if layout.name_is_pointer else string_at
     name = named(memory, address + layout.name) if layout.name is not None else ""
     return RawPool(address, layout, data, regions, slots, firsts, handles, name)
-
-
-def _words(memory: Memory, address: int, size: int) -> array[int]:
-    words = array("Q")
-    if size:
-        words.frombytes(memory.read(address, size & -8))
-    return words
 
 
 def decode(raw: RawPool, source: str) -> Allocator:
@@ -189,7 +242,7 @@ def _columns(raw: RawPool, order: Sequence[int]) -> Chunks:
 
     ids = column(2, "q")
     bins = array("i", [(value & 0xFFFFFFFF ^ 0x80000000) - 0x80000000 for value in column(6)])
-    # A size that was asked for and is larger than a signed word holds is no size.
+    # A size that was asked for and is larger than a signed word holds is not a size.
     requested = array("q", [min(value, _SIGN - 1) for value in column(1)])
     return Chunks(
         address=column(3),

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from gdbmem.arrays import import_numpy
-from gdbmem.linux.maps import Mapping
-from gdbmem.linux.pages import Ranges
+from gdbmem.linux.memory.maps import Mapping
+from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.memory import Memory, MemoryUnreadable
+from gdbmem.records import dataclass, field
 
 POOL_HEADER_BYTES = 48
 GRANULE = 16  # a block's size is a multiple of this
@@ -59,10 +59,6 @@ class PythonArena:
     is_consistent: bool  # False: caught while it changed, or damaged
 
     @property
-    def first_pool(self) -> int:
-        return -(-self.address // self.pool_bytes) * self.pool_bytes
-
-    @property
     def size_bytes(self) -> int:
         return self.pool_bytes * POOLS_OF_ARENA[0]
 
@@ -77,10 +73,6 @@ class PythonArena:
     @property
     def live_bytes(self) -> int:
         return sum(pool.live * pool.block_bytes for pool in self.pools)
-
-    @property
-    def free_pools(self) -> int:
-        return sum(not pool.live for pool in self.pools) + self.untouched_pools
 
     def pieces(self) -> Iterator[ArenaPiece]:
         """Yield the arena in pieces: pools with live blocks, and the rest of it; neighbours are joined."""
@@ -136,7 +128,7 @@ class PythonArenas:
 
 
 @dataclass
-class _Table:
+class _ArenaTable:
     """Entries that were found at the same table's places."""
 
     start: int
@@ -145,7 +137,7 @@ class _Table:
 
 def find_arenas(memory: Memory, mappings: Iterable[Mapping]) -> PythonArenas:
     """Return the arenas of the process whose *memory* this is; none where it has no pymalloc."""
-    tables: dict[int, _Table] = {}
+    tables: dict[int, _ArenaTable] = {}
     known: list[tuple[int, int]] = []
     for mapping in sorted(mappings, key=lambda m: (m.name != "[heap]", m.size_bytes)):
         if not mapping.is_anonymous or "rw" not in mapping.permissions or mapping.name.startswith("[stack"):
@@ -158,7 +150,7 @@ def find_arenas(memory: Memory, mappings: Iterable[Mapping]) -> PythonArenas:
                 found = _confirmed(memory, address)
                 if found is not None:
                     table, number, entry, size = found
-                    tables.setdefault(table, _Table(table)).entries[number] = entry
+                    tables.setdefault(table, _ArenaTable(table)).entries[number] = entry
                     known.append((entry[0], entry[0] + size * POOLS_OF_ARENA[0]))
     return _read(memory, _current(tables.values()))
 
@@ -236,9 +228,9 @@ def _is_pool(header: tuple[int, ...], pool: int, pool_bytes: int) -> bool:
     )
 
 
-def _current(tables: Iterable[_Table]) -> list[_Table]:
+def _current(tables: Iterable[_ArenaTable]) -> list[_ArenaTable]:
     """Return the tables without those that realloc has left behind: their arenas are in a larger one, too."""
-    kept: list[_Table] = []
+    kept: list[_ArenaTable] = []
     taken: set[int] = set()
     for table in sorted(tables, key=lambda table: -len(table.entries)):
         arenas = {entry[0] for entry in table.entries.values()}
@@ -248,7 +240,7 @@ def _current(tables: Iterable[_Table]) -> list[_Table]:
     return sorted(kept, key=lambda table: table.start)
 
 
-def _read(memory: Memory, tables: Sequence[_Table]) -> PythonArenas:
+def _read(memory: Memory, tables: Sequence[_ArenaTable]) -> PythonArenas:
     arenas: dict[int, PythonArena] = {}
     unread = 0
     for table in tables:

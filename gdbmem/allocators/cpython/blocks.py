@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from gdbmem.allocators.cpython.arenas import POOL_HEADER_BYTES, PythonArena
 from gdbmem.arrays import import_numpy
 from gdbmem.model.memory import Memory, MemoryUnreadable
+from gdbmem.records import dataclass, replace
 
 _BATCH_BYTES = 1 << 26
 _MARK = 0xFDFDFDFDFDFDFD  # behind the letter of an allocator (Objects/obmalloc.c, PYMEM_FORBIDDENBYTE)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from gdbmem.allocators.cpython.arenas import PythonArena
 from gdbmem.allocators.cpython.blocks import Blocks
 from gdbmem.allocators.cpython.types import PythonType, Types
 from gdbmem.arrays import import_numpy
-from gdbmem.linux.maps import Mapping
-from gdbmem.linux.pages import Ranges
+from gdbmem.linux.memory.maps import Mapping
+from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.memory import Memory
+from gdbmem.records import dataclass, field
 
 _OFFSETS = (0, 16, 32)  # of an object in its block
 _MOST_REFERENCES = 1 << 32  # immortal objects included, in their low half
@@ -26,7 +26,7 @@ class TypeCounts:
     bytes: dict[PythonType, int] = field(default_factory=dict)
     unused_blocks: int = 0  # dead objects that the interpreter keeps for reuse
     unused_bytes: int = 0
-    other_blocks: int = 0  # that are no objects: tables of dicts, items of lists, buffers
+    other_blocks: int = 0  # that are not objects: tables of dicts, items of lists, buffers
     other_bytes: int = 0
 
 
@@ -36,8 +36,9 @@ class TypedBlocks:
 
     blocks: Blocks
     types: Sequence[PythonType]
-    kinds: Any  # int64: for each block the number of its type; -1: it is no object
+    kinds: Any  # int64: for each block the number of its type; -1: it is not an object
     dead: Any  # bool: an object that is kept to be used again
+    lead: Any  # int64, bytes of each block before what Python uses of it (PYTHONMALLOC=debug)
 
 
 class ObjectCounter:
@@ -60,7 +61,7 @@ class ObjectCounter:
             blocks = source.without_hooks()
             types = self._types_in(blocks)
             kinds, dead = _classify(blocks, types)
-            yield TypedBlocks(source, types, kinds, dead)
+            yield TypedBlocks(source, types, kinds, dead, (blocks.at - source.at) * 8)
 
     def count(self, sources: Iterable[Blocks]) -> TypeCounts:
         """Return the objects in the blocks of *sources*."""
@@ -88,7 +89,7 @@ def _is_count(references: Any) -> Any:
 
 
 def _classify(blocks: Blocks, types: Sequence[PythonType]) -> tuple[Any, Any]:
-    """Return the number of the type of each block, -1 where it is no object, and which objects are dead."""
+    """Return the number of the type of each block, -1 where it is not an object, and which objects are dead."""
     np = import_numpy()
     kinds = np.full(len(blocks.at), -1, np.int64)
     dead = np.zeros(len(blocks.at), bool)

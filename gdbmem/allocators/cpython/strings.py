@@ -13,19 +13,22 @@ _ENCODINGS = {1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}
 _LONGEST = 1 << 16
 
 
-def read_str(memory: Memory, address: int) -> str:
-    """Return the text of the str object at *address*; "" where none can be read there."""
+def read_str(memory: Memory, address: int, *, control: bool = False) -> str:
+    """Return the text of the str object at *address*; "" where none can be read there.
+
+    With *control* it may have characters that can't be printed: only where something else says that it is a str.
+    """
     try:
         _, _, length, _, state = _HEAD.unpack(memory.read(address, _HEAD.size))
         if not 0 < length <= _LONGEST:
             return ""
         kind = state >> 2 & 7
         for at in _ASCII_AT:
-            text = _text(memory, address + at, length, 1)
+            text = _text(memory, address + at, length, 1, control)
             if text and text.isascii():
                 return text
         for at in _COMPACT_AT:
-            text = _text(memory, address + at, length, kind if kind in _ENCODINGS else 1)
+            text = _text(memory, address + at, length, kind if kind in _ENCODINGS else 1, control)
             if text:
                 return text
     except MemoryUnreadable:
@@ -33,11 +36,12 @@ def read_str(memory: Memory, address: int) -> str:
     return ""
 
 
-def _text(memory: Memory, address: int, length: int, kind: int) -> str:
-    """Return *length* characters of *kind* bytes; "" unless they are printable and a zero follows them."""
+def _text(memory: Memory, address: int, length: int, kind: int, control: bool) -> str:
+    """Return *length* characters of *kind* bytes; "" unless a zero follows, and they are printable or *control*."""
     data = memory.read(address, (length + 1) * kind)
     try:
         text = data.decode(_ENCODINGS[kind])
     except UnicodeDecodeError:
         return ""
-    return text[:-1] if text.endswith("\0") and text[:-1].isprintable() else ""
+    text, end = text[:-1], text[-1:]
+    return text if end == "\0" and (text.isprintable() or (control and "\0" not in text)) else ""

@@ -7,15 +7,15 @@ where it has pointers to functions; one of traces by what its entries lead to (M
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from gdbmem.allocators.cpython.strings import read_str
 from gdbmem.allocators.gather import gather, gather_words
 from gdbmem.arrays import import_numpy
-from gdbmem.linux.maps import Mapping
-from gdbmem.linux.pages import Ranges
+from gdbmem.linux.memory.maps import Mapping
+from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.memory import Memory, MemoryUnreadable
+from gdbmem.records import dataclass, field
 
 _TABLE_WORDS = 10  # entries, buckets, their address, 4 functions, 2 that may be missing, 2 more
 _CODE_AT, _CODE_OR_NONE_AT = (3, 4, 5, 8, 9), (6, 7)
@@ -86,8 +86,12 @@ def read_traces(memory: Memory, mappings: Sequence[Mapping]) -> Traces:
     sums, tables, own = _Sums(), 0, 0
     readable = Ranges((m.start, m.end) for m in mappings if m.permissions.startswith("r"))
     for table in find_tables(memory, mappings):
-        own_of_table = table.buckets * 8 + table.entries * _ENTRY_BYTES
-        if not _holds_traces(memory, table, readable):
+        room = table.buckets * 8
+        own_of_table = room + table.entries * _ENTRY_BYTES
+        # Other data may look like a table, one of terabytes too.
+        if readable.within(table.first, table.first + room) < room or not _holds_traces(
+            memory, table, readable
+        ):
             continue
         tables += 1
         own += own_of_table + table.entries * 16

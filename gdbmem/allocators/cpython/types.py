@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Optional
 
 from gdbmem.model.memory import Memory, MemoryUnreadable
+from gdbmem.records import dataclass
 
 _WORD = 8
 _HEAD = struct.Struct("<8Q")  # refcount, type, size, name, basicsize, itemsize, …

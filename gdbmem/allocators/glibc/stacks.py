@@ -7,11 +7,12 @@ Source: glibc nptl/allocatestack.c, nptl/descr.h.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Optional
 
-from gdbmem.allocators.glibc.caches import Known, ThreadPointers
+from gdbmem.allocators.glibc.free_lists.caches import Known
+from gdbmem.allocators.glibc.thread_pointers import ThreadPointers
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory, words_at
+from gdbmem.records import dataclass
 
 _REACH = 0x1000  # of a list node from the thread pointer
 _PTHREAD = (
@@ -135,7 +136,7 @@ def _stack_field(memory: Memory, pointers: Sequence[int]) -> Optional[int]:
 def _stacks(
     memory: Memory, members: Sequence[int], field: Optional[int], pointers: dict[int, int]
 ) -> list[ThreadStack]:
-    """Return the stacks of a ring's members; none where one of them is no thread's descriptor."""
+    """Return the stacks of a ring's members; none where one of them is not a thread's descriptor."""
     if field is None:
         return []
     stacks = []

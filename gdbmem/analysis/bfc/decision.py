@@ -1,4 +1,4 @@
-"""What a BFC allocator would do with a request: fits, extends or fails, and why; by the pool as it is.
+"""The decision of a BFC allocator on a request, with its reasons: it fits, extends the pool or fails.
 
 The steps are those of the published design, in its order: best fit, extension with its back-off, merging of chunks that
 wait for the device, garbage collection of idle regions.
@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Optional
 
 from gdbmem.analysis.bfc.obstacles import smallest_obstacle
-from gdbmem.model.bfc import (
+from gdbmem.model.bfc.pools import (
     ALIGNMENT,
     DEVICE,
     EXTENDS,
@@ -37,6 +36,7 @@ from gdbmem.model.bfc import (
     Decision,
     rounded,
 )
+from gdbmem.records import dataclass, replace
 from gdbmem.text import plural
 from gdbmem.units import format_size
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import compress
 
 from gdbmem.analysis.bfc.decision import Request, decide
-from gdbmem.model.bfc import (
+from gdbmem.model.bfc.pools import (
     ALIGNMENT,
     DEVICE,
     EXTENDS,
@@ -29,6 +28,7 @@ from gdbmem.model.bfc import (
     Allocator,
     Decision,
 )
+from gdbmem.records import replace
 from gdbmem.text import plural
 from gdbmem.units import format_size
 

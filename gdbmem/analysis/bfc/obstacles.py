@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Optional
 
-from gdbmem.model.bfc import FREE, Allocator, Obstacle, Region
+from gdbmem.model.bfc.pools import FREE, Allocator, Obstacle, Region
 
 
 def smallest_obstacle(allocator: Allocator, need_bytes: int) -> Optional[Obstacle]:

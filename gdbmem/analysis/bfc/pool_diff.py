@@ -1,4 +1,4 @@
-"""Which sizes and owners of chunks came to a pool, and which went."""
+"""Changes of a pool between two moments: the chunks that came and went, by size and owner."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import compress
 
 from gdbmem.errors import UsageError
-from gdbmem.model.bfc import IN_USE, Allocator
-from gdbmem.model.pool_diff import PoolChange, PoolDiff
+from gdbmem.model.bfc.pool_diff import PoolChange, PoolDiff
+from gdbmem.model.bfc.pools import IN_USE, Allocator
 
 
 def compare_pools(

@@ -1,4 +1,4 @@
-"""What a pool would be under other settings: its chunks in use, allocated again in their old order.
+"""A pool under other settings: its chunks in use are allocated again in their old order.
 
 What was freed in between is not known, so that the result is the best case: nothing lies between the chunks.
 """
@@ -8,15 +8,15 @@ from __future__ import annotations
 from array import array
 from bisect import insort
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Optional
 
 from gdbmem.analysis.bfc.decision import DEFAULT_SPLIT_ABOVE, extension_bytes
 from gdbmem.errors import InputError, Notice, UsageError
-from gdbmem.model.bfc import (
+from gdbmem.model.bfc.pools import (
     FREE,
     IN_USE,
     SMALLEST,
+    TENSORFLOW,
     UNKNOWN,
     Allocator,
     Chunks,
@@ -26,10 +26,11 @@ from gdbmem.model.bfc import (
     bin_of,
     rounded,
 )
+from gdbmem.records import dataclass, replace
 from gdbmem.text import plural
 from gdbmem.units import format_size, parse_size
 
-_FIRST_REGION = 2 << 20  # of a pool that may grow
+_FIRST_REGION, _OLD_FIRST_REGION = 2 << 20, 1 << 20  # of a pool that may grow
 _GAP = 1 << 40  # between regions, which never adjoin
 
 
@@ -44,7 +45,7 @@ class WhatIf:
     def parse(cls, words: Sequence[str], device_bytes: Optional[int] = None) -> WhatIf:
         """Return the settings of ``allow_growth=on``, ``limit=SIZE``, ``fraction=F``; raises UsageError, InputError.
 
-        *device_bytes* is what a fraction is taken of.
+        *device_bytes* is the memory that fraction=F refers to.
         """
         found = cls()
         for word in words:
@@ -57,7 +58,7 @@ class WhatIf:
                 found = replace(found, limit_bytes=_share(text, device_bytes))
             else:
                 raise UsageError(
-                    f"'{word}' is no setting that can be tried",
+                    f"'{word}' is not a setting that can be tried",
                     hint="allow_growth=on, allow_growth=off, limit=SIZE or fraction=0.5",
                 )
         return found
@@ -69,7 +70,7 @@ def _share(text: str, device_bytes: Optional[int]) -> int:
     except ValueError:
         share = -1.0
     if not 0 < share <= 1:
-        raise UsageError(f"'{text}' is no fraction", hint="write it as in fraction=0.5")
+        raise UsageError(f"'{text}' is not a fraction", hint="write it as in fraction=0.5")
     if device_bytes is None:
         raise InputError(
             "a fraction is one of the device's memory, whose size isn't known here",
@@ -100,11 +101,21 @@ def replay(allocator: Allocator, settings: WhatIf) -> Allocator:
     return _Replay(allocator, limit, growth is not False).result()
 
 
+def _first_region(allocator: Allocator) -> int:
+    """Return how large the first region is of a pool that may grow: as it was here, or by the version."""
+    sizes = {region.size_bytes for region in allocator.regions}
+    known = [size for size in (_OLD_FIRST_REGION, _FIRST_REGION) if size in sizes]
+    if known:
+        return known[0]
+    has_options = allocator.kind == TENSORFLOW and allocator.options.allow_growth is not None  # from 2.11 on
+    return _FIRST_REGION if has_options else _OLD_FIRST_REGION
+
+
 class _Replay:
     """A fresh pool, into which the chunks in use are allocated one by one."""
 
     def __init__(self, allocator: Allocator, limit: int, growth: bool) -> None:
-        first = min(rounded(limit), _FIRST_REGION) if growth else rounded(limit)
+        first = min(rounded(limit), _first_region(allocator)) if growth else rounded(limit)
         options = replace(allocator.options, allow_growth=growth, next_region_bytes=first)
         split = allocator.options.split_above_bytes
         self._split_above = DEFAULT_SPLIT_ABOVE if split is None else split

@@ -1,4 +1,4 @@
-"""What PyTorch's caching allocator would do with a request, by the blocks of a snapshot.
+"""The decision of PyTorch's caching allocator on a request, by the blocks of a snapshot.
 
 Source: c10/cuda/CUDACachingAllocator.cpp: blocks of small (up to 1 MiB) and large requests, of each stream and of each
 private pool, never serve each other; what no free block can serve needs a new segment.
@@ -7,12 +7,11 @@ private pool, never serve each other; what no free block can serve needs a new s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import chain
 
 from gdbmem.analysis.bfc.decision import Request
 from gdbmem.analysis.bfc.obstacles import smallest_obstacle
-from gdbmem.model.bfc import (
+from gdbmem.model.bfc.pools import (
     EXTENDS,
     FAILS,
     FITS,
@@ -26,7 +25,8 @@ from gdbmem.model.bfc import (
     Decision,
     Region,
 )
-from gdbmem.model.torch_memory import EXPANDABLE, is_private, is_small
+from gdbmem.model.bfc.torch_memory import EXPANDABLE, is_private, is_small
+from gdbmem.records import replace
 from gdbmem.text import plural
 from gdbmem.units import format_size
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Callable, Optional
+
+from gdbmem.records import dataclass, field
 
 
 class Unsound(Exception):  # noqa: N818  (it is counted)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
 from gdbmem.analysis.containers.libcxx import READERS
@@ -22,6 +21,7 @@ from gdbmem.analysis.containers.variants import ONE_OF_READERS
 from gdbmem.errors import Notice
 from gdbmem.model.containers import Container, Survey
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
+from gdbmem.records import dataclass
 
 MOST_ELEMENTS = 1_000_000  # of one container that are looked into
 DEEPEST = 30  # pointers and containers from a variable to what is looked into
@@ -66,7 +66,7 @@ class Surveyor:
         self._unread_objects: dict[tuple[str, str], int] = {}
         self._unsound_objects: dict[tuple[str, str], int] = {}
         # What is to be looked into when all that is nearer to a variable has been: of several ways to an object
-        # the shortest names it, and the depth of lists and trees is no recursion.
+        # the shortest names it, and the depth of lists and trees is not a recursion.
         self._later: deque[tuple[Any, ...]] = deque()  # what is to be called, and its arguments
         self._paths: dict[str, str] = {}  # one string for each, not one for each object
         self._readers = {
@@ -326,7 +326,7 @@ class Surveyor:
             seen.add(node)
             node = self.words(node, 1)[0]
         if node in seen:
-            raise Unsound  # it leads back into itself: this is no list
+            raise Unsound  # it leads back into itself: this is not a list
         if node:
             self._cut.add(path)
         self.note(path, plan, len(seen), len(seen), len(seen) * plan.node_size, 0)

@@ -7,16 +7,16 @@ from typing import Optional
 
 from gdbmem.analysis.ledger.pinners import PinnerPaths, likely_site
 from gdbmem.errors import Notice
-from gdbmem.model import ledger as names
-from gdbmem.model.ledger import Ledger, SizeClass
-from gdbmem.model.remedies import TRIM, best_remedy
+from gdbmem.model.ledger import ledger as names
+from gdbmem.model.ledger.ledger import Ledger, SizeClass
+from gdbmem.model.ledger.remedies import TRIM, best_remedy
 from gdbmem.text import plural, printable
 from gdbmem.units import format_size
 
 # What makes every figure of the heap doubtful, and what makes some of them so.
 DAMAGES = ("heap-corrupt", "heap-changing")
 PARTIAL = ("malloc-unknown", "arena-locked", "tcache-unread", "heap-pieces-missing", "mmapped-chunks-differ")
-_WORTH = 0.1  # of the resident set: less is no advice
+_WORTH = 0.1  # of the resident set: less is not worth advice
 _WORTH_BYTES = 1 << 20
 _LAZY = "freed already (MADV_FREE): the kernel takes it when memory is short, and counts it as resident until then"
 
@@ -38,6 +38,7 @@ def answer_ledger(ledger: Ledger, paths: Optional[PinnerPaths] = None) -> str:
         or _in_vectors(ledger)
         or _unsure(ledger)
         or _in_python(ledger)
+        or _in_pools(ledger)
         or _stacks(ledger)
         or _largest(ledger)
     )
@@ -165,6 +166,17 @@ def _in_python(ledger: Ledger) -> str:
     )
 
 
+def _in_pools(ledger: Ledger) -> str:
+    """Return what is free in pools of BFC allocators, which give a region back when all of it is free, or never."""
+    kept = ledger.total_of(names.BFC, names.FREE_CHUNKS)
+    if not _matters(ledger, kept):
+        return ""
+    return (
+        f"{format_size(kept)} of it is free chunks of BFC pools, which keep them for later requests:"
+        " 'gdbmem bfc' shows where they are"
+    )
+
+
 def _stacks(ledger: Ledger) -> str:
     cached = ledger.total(names.STACK_CACHED)
     if not _matters(ledger, cached):
@@ -191,7 +203,9 @@ def _largest(ledger: Ledger) -> str:
     allocators = {entry.category for entry in ledger.entries if entry.category.startswith("allocator.")}
     if names.PYMALLOC in allocators:
         groups["Python's objects: 'gdbmem python objects' counts them by type"] = (names.PYMALLOC,)
-    for name in allocators - {names.PYMALLOC}:
+    if names.BFC in allocators:
+        groups["pools of BFC allocators: 'gdbmem bfc' says what is in them"] = (names.BFC,)
+    for name in allocators - {names.PYMALLOC, names.BFC}:
         groups[f"memory of {name[10:]}, and how much of that is free inside is not known"] = (name,)
     sums = {text: ledger.total(*categories) for text, categories in groups.items()}
     text = max(sums, key=lambda name: sums[name])

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import Callable, Optional
 
-from gdbmem.model.block_types import CLASS, UNKNOWN, BlockType
+from gdbmem.model.ledger.block_types import CLASS, UNKNOWN, BlockType
 from gdbmem.model.memory import Memory, MemoryUnreadable, words_at
+from gdbmem.patterns import lazy_pattern
 
 # What the Itanium C++ ABI lets the name of a class begin with.
-_CLASS_NAME = re.compile(rb"\*?((?:\d|N|S|Z|I)[A-Za-z0-9_.$]+)\0")
+_CLASS_NAME = lazy_pattern(rb"\*?((?:\d|N|S|Z|I)[A-Za-z0-9_.$]+)\0")
 _LONGEST = 4096
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Optional
 
-from gdbmem.allocators.glibc.heap_tally import FASTBIN, FREE, LIVE, TCACHE, HeapTally
-from gdbmem.linux.maps import Mapping
-from gdbmem.linux.pages import PAGE, Ranges
-from gdbmem.model.ledger import LAZILY_FREED, Share
+from gdbmem.allocators.glibc.walking.heap_tally import FASTBIN, FREE, LIVE, TCACHE, HeapTally
+from gdbmem.linux.memory.maps import Mapping
+from gdbmem.linux.memory.pages import PAGE, Ranges
+from gdbmem.model.ledger.ledger import LAZILY_FREED, Share
 
 Key = tuple[str, str]
 
@@ -76,6 +77,41 @@ class Division:
                     left -= part
                 self._add(number, rest, left)
             insort(self._taken, (low, high))
+
+    def claim_pieces(self, start: int, pieces: Iterable[tuple[int, Key]]) -> bool:
+        """Give what lies from *start* to each end of *pieces*, in order, to the key beside it.
+
+        Returns False, and gives nothing, where part of it is claimed already.
+        """
+        pieces = list(pieces)
+        end = pieces[-1][0] if pieces else start
+        if start >= end or self.free_parts(start, end) != [(start, end)]:
+            return False
+        self._divide(start, end, pieces, None)
+        insort(self._taken, (start, end))
+        return True
+
+    def move_pieces(self, start: int, pieces: Iterable[tuple[int, Key]], owner: Key) -> None:
+        """Give what lies from *start* to each end of *pieces* to the key beside it, out of what *owner* has."""
+        pieces = list(pieces)
+        if pieces and start < pieces[-1][0]:
+            self._divide(start, pieces[-1][0], pieces, owner)
+
+    def _divide(self, start: int, end: int, pieces: Sequence[tuple[int, Key]], owner: Optional[Key]) -> None:
+        at = 0
+        for number in self.mappings_in(start, end):
+            mapping, low = self.mappings[number], max(start, self.mappings[number].start)
+            while at < len(pieces) and low < mapping.end:
+                stop, key = pieces[at]
+                size = self.resident.within(low, min(stop, mapping.end))
+                if owner is not None:
+                    size = min(size, self.parts[number].get(owner, 0))
+                    self._add(number, owner, -size)
+                self._add(number, key, size)
+                low = min(stop, mapping.end)
+                if stop > mapping.end:
+                    break
+                at += 1
 
     def claim_tally(
         self, tally: HeapTally, end: int, releasable: Sequence[tuple[int, int]], keys: dict[str, Key]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
-from gdbmem.allocators.glibc.heap_tally import FASTBIN, FREE, LIVE, PAGE, TCACHE, HeapTally
-from gdbmem.linux.pages import Ranges
-from gdbmem.model.heap_map import HeapMap, MapRegion
+from gdbmem.allocators.glibc.walking.heap_tally import FASTBIN, FREE, LIVE, PAGE, TCACHE, HeapTally
+from gdbmem.linux.memory.pages import Ranges
+from gdbmem.model.ledger.heap_map import HeapMap, MapRegion
 from gdbmem.text import plural
 
 MOST_CELLS = 20_000

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping as MappingType
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, BinaryIO, Callable, Optional
+from typing import BinaryIO, Callable, Optional
 
 from gdbmem.allocators.cpython.arenas import PythonArenas
-from gdbmem.allocators.glibc.caches import ThreadPointers
 from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
-from gdbmem.allocators.glibc.heap_tally import FASTBIN, FREE, LIVE, TCACHE
 from gdbmem.allocators.glibc.stacks import ThreadStack
+from gdbmem.allocators.glibc.thread_pointers import ThreadPointers
+from gdbmem.allocators.glibc.walking.heap_tally import FASTBIN, FREE, LIVE, TCACHE
 from gdbmem.allocators.others import Recognised, owner_of
 from gdbmem.analysis.ledger.division import Division, Key
+from gdbmem.analysis.ledger.pools import claim_pools
 from gdbmem.analysis.ledger.remedies import simulate_remedies
 from gdbmem.errors import Notice
 from gdbmem.files import open_regular
-from gdbmem.linux.elf import Image
-from gdbmem.linux.maps import Mapping
-from gdbmem.linux.pages import Ranges
-from gdbmem.model import ledger as names
-from gdbmem.model.ledger import Arena, Entry, Heap, Ledger, SizeClass
+from gdbmem.linux.elf.headers import Image
+from gdbmem.linux.memory.maps import Mapping
+from gdbmem.linux.memory.pages import Ranges
+from gdbmem.model.bfc.pools import Allocator
+from gdbmem.model.ledger import ledger as names
+from gdbmem.model.ledger.ledger import Arena, Entry, Heap, LargePiece, Ledger, SizeClass
+from gdbmem.records import dataclass, field, replace
 from gdbmem.text import plural
 from gdbmem.units import format_size
 
@@ -42,6 +44,7 @@ class ProcessImage:
     heap: Optional[HeapReading] = None
     stacks: Sequence[ThreadStack] = ()
     others: Recognised = field(default_factory=Recognised)
+    pools: Sequence[Allocator] = ()  # of BFC allocators
     beside: MappingType[str, int] = field(default_factory=dict)
     notices: list[Notice] = field(default_factory=list)
     open: Callable[[str], BinaryIO] = open_regular  # a file that is loaded
@@ -52,26 +55,44 @@ def build_ledger(reading: ProcessImage, *, pause_seconds: Optional[float] = None
     return _LedgerBuilder(reading).build(pause_seconds)
 
 
+def resident_by_entry(reading: ProcessImage) -> MappingType[Key, int]:
+    """Return the bytes that each entry of the ledger of *reading* has, and nothing else of it."""
+    builder = _LedgerBuilder(reading)
+    builder.claim()
+    sums: dict[Key, int] = {}
+    for parts in builder.division.parts:
+        for key, size in parts.items():
+            sums[key] = sums.get(key, 0) + size
+    return sums
+
+
 class _LedgerBuilder:
     def __init__(self, reading: ProcessImage) -> None:
         self.reading = reading
         self.division = Division(reading.mappings, reading.resident)
         self.allocated: dict[Key, int] = {}
-        self.details: dict[Key, dict[str, Any]] = {}
+        self.details: dict[Key, dict[str, object]] = {}
         self.arenas: list[Arena] = []
         self.notices = list(reading.notices)
 
-    def build(self, pause_seconds: Optional[float]) -> Ledger:
+    def claim(self) -> None:
+        """Divide the resident bytes."""
         heap = self.reading.heap
         if heap is not None and heap.is_used:
             for arena in heap.arenas:
                 self._claim_arena(arena)
-            self._claim_mmapped(heap)
+        pooled = self._claim_pools()
+        if heap is not None and heap.is_used:
+            self._claim_mmapped(heap, pooled)
             self.notices += heap.notices
         self._claim_stacks()
         self._claim_images()
         self._claim_others()
         self._settle()
+
+    def build(self, pause_seconds: Optional[float]) -> Ledger:
+        self.claim()
+        heap = self.reading.heap
         entries = self._entries()
         used = heap if heap is not None and heap.is_used else None
         ledger = Ledger(
@@ -96,11 +117,8 @@ class _LedgerBuilder:
     # -- the heap -----------------------------------------------------------------------------------------
 
     def _claim_arena(self, arena: ArenaReading) -> None:
-        number = arena.state.number
-        label = f"arena {number}" if number else ""
-
         def key(category: str) -> Key:
-            return (names.in_arena(category), label) if number else (category, "")
+            return _arena_key(category, arena.state.number)
 
         keys = {
             "live": key(names.HEAP_LIVE),
@@ -163,11 +181,28 @@ class _LedgerBuilder:
     def _allocate(self, key: Key, size: int) -> None:
         self.allocated[key] = self.allocated.get(key, 0) + size
 
-    def _claim_mmapped(self, heap: HeapReading) -> None:
+    def _claim_pools(self) -> Ranges:
+        """Give pools what they have; return what of it malloc may have mapped."""
+        heap = self.reading.heap
+        arenas = [
+            (tally.start, tally.end, _arena_key(names.HEAP_LIVE, arena.state.number))
+            for arena in (heap.arenas if heap is not None and heap.is_used else ())
+            for tally in arena.tallies
+        ]
+        claims = claim_pools(self.division, self.reading.pools, arenas)
+        for key, size in claims.allocated.items():
+            self._allocate(key, size)
+        for key, size in claims.taken.items():
+            self._allocate(key, -size)
+        self.details.update(claims.details)
+        self.notices += claims.notices
+        return Ranges(claims.regions)
+
+    def _claim_mmapped(self, heap: HeapReading, pooled: Ranges) -> None:
         key = (names.HEAP_MMAPPED, "")
         for chunk in heap.mmapped:
             self.division.claim(chunk.start, chunk.end, key)
-            self._allocate(key, chunk.end - chunk.start)
+            self._allocate(key, chunk.end - chunk.start - pooled.within(chunk.start, chunk.end))
         if heap.mmapped:
             self.details[key] = {"blocks": len(heap.mmapped)}
 
@@ -198,12 +233,14 @@ class _LedgerBuilder:
     # -- everything else ----------------------------------------------------------------------------------
 
     def _claim_stacks(self) -> None:
+        stacks: dict[Key, int] = {}
         for stack in self.reading.stacks:
             key = (names.STACK_CACHED if stack.tid is None else names.STACK_THREAD, "")
             self.division.claim(stack.start, stack.end, key)
             self._allocate(key, stack.end - stack.start)
-            detail = self.details.setdefault(key, {"stacks": 0})
-            detail["stacks"] += 1
+            stacks[key] = stacks.get(key, 0) + 1
+        for key, count in stacks.items():
+            self.details.setdefault(key, {})["stacks"] = count
 
     def _claim_images(self) -> None:
         # Zeroed data (.bss) is an anonymous mapping beside the file's.
@@ -293,7 +330,7 @@ class _LedgerBuilder:
             entries.append(Entry(*key, sums[key], self.allocated.get(key), detail))
         return entries
 
-    def _threads(self) -> list[dict[str, Any]]:
+    def _threads(self) -> list[dict[str, object]]:
         heap = self.reading.heap
         arena_of = heap.caches.arena_of if heap is not None else {}
         numbers = {arena.address: arena.number for arena in self.arenas}
@@ -315,6 +352,10 @@ class _LedgerBuilder:
         return result
 
 
+def _arena_key(category: str, number: int) -> Key:
+    return (names.in_arena(category), f"arena {number}") if number else (category, "")
+
+
 def _python_changing(python: PythonArenas) -> Notice:
     doubtful = python.inconsistent + python.unread_arenas
     return Notice(
@@ -328,7 +369,7 @@ def _size_class(size: int, counts: Sequence[int], pinned: float) -> SizeClass:
     return SizeClass(size, counts[LIVE], counts[FREE], counts[TCACHE], counts[FASTBIN], round(pinned, 3))
 
 
-def _largest(pieces: list[tuple[int, Mapping]]) -> list[dict[str, Any]]:
+def _largest(pieces: list[tuple[int, Mapping]]) -> list[LargePiece]:
     by_name: dict[str, list[int]] = {}
     for size, mapping in pieces:
         name = mapping.name or f"{mapping.start:x}-{mapping.end:x}"
@@ -359,9 +400,10 @@ _ORDER = (
 
 
 _IN_PYTHON = (names.LIVE, names.HEADERS, names.FREE_IN_POOLS, names.FREE_POOLS)
+_IN_BFC = (names.LIVE, names.INTERNAL_WASTE, names.FREE_CHUNKS)
 
 
-def _order(key: Key) -> tuple[int, int, str, str]:
+def _order(key: Key) -> tuple[int, str, int, str, str]:
     category, label = key
     rank = next(
         (n for n, name in enumerate(_ORDER) if category == name or category.startswith(f"{name}.")), 99
@@ -369,4 +411,6 @@ def _order(key: Key) -> tuple[int, int, str, str]:
     number = int(label.rpartition(" ")[2]) if label.startswith("arena ") else 0
     if category == names.PYMALLOC:
         number = _IN_PYTHON.index(label)
-    return rank, number, category, label
+    if category == names.BFC:
+        number = _IN_BFC.index(label)
+    return rank, category if category.startswith("allocator.") else "", number, category, label

@@ -1,4 +1,4 @@
-"""Which call paths allocate blocks of the sizes that keep free pages from being returned.
+"""Call paths that allocate blocks of the sizes that keep free pages from being returned.
 
 The heap doesn't say who allocated a block, and no profiler can be in the process whose glibc heap is looked at:
 they bring their own malloc, or are valgrind. So the blocks are joined by size with a snapshot of another run at
@@ -9,16 +9,16 @@ bytes/blocks. Where the quotient isn't whole, the path allocates several sizes, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from gdbmem.analysis.profiles.diff import as_growth
-from gdbmem.analysis.profiles.query import Query
-from gdbmem.analysis.profiles.ranking import Row, rank
-from gdbmem.analysis.profiles.sites import describe_site
 from gdbmem.errors import InputError
-from gdbmem.model.ledger import Ledger, SizeClass
-from gdbmem.model.snapshot import Snapshot
+from gdbmem.model.ledger.ledger import Ledger, SizeClass
+from gdbmem.model.profiles.snapshot import Snapshot
+from gdbmem.records import dataclass
 from gdbmem.text import plural, printable
+
+if TYPE_CHECKING:
+    from gdbmem.analysis.profiles.ranking import Row
 
 MOST_SIZES = 10
 _ROUNDING = ("jemalloc",)  # formats whose sizes are the allocator's classes, not what was asked for
@@ -65,6 +65,10 @@ def join_paths(ledger: Ledger, snapshot: Snapshot, *, source_format: str) -> Pin
         )
     by_chunk: dict[int, list[SizedPath]] = {}
     mixed = [0, 0]
+    from gdbmem.analysis.profiles.diff import as_growth  # 20 ms, with ranking
+    from gdbmem.analysis.profiles.query import Query
+    from gdbmem.analysis.profiles.ranking import rank
+
     for row in rank(as_growth(snapshot), Query(by="path")).rows:
         size, blocks = row.amount.after_bytes, row.amount.delta_blocks or 0
         if blocks <= 0:
@@ -79,7 +83,7 @@ def join_paths(ledger: Ledger, snapshot: Snapshot, *, source_format: str) -> Pin
     pinning.sort(key=lambda size: -size.pinned_bytes)
     sizes = []
     for pinner in pinning[:MOST_SIZES]:
-        # A remainder of 16 bytes is no chunk of its own: it stays with the block.
+        # A remainder of 16 bytes is not a chunk of its own: it stays with the block.
         found = by_chunk.get(pinner.size_bytes) or by_chunk.get(pinner.size_bytes - 16, [])
         sizes.append(PinningSize(pinner, sorted(found, key=lambda path: -path.blocks)))
     return PinnerPaths(snapshot.source, sizes, *mixed)
@@ -95,6 +99,8 @@ def likely_site(joined: PinnerPaths, size_bytes: int) -> str:
         if one.size.size_bytes == size_bytes:
             for path in one.paths:
                 if path.row.site is not None:
+                    from gdbmem.analysis.profiles.sites import describe_site  # with ranking
+
                     name = describe_site(path.row.site)
                     sites[name] = sites.get(name, 0) + path.blocks
     if not sites:

@@ -8,13 +8,13 @@ Sources: glibc malloc/malloc.c (_int_free, systrim, malloc_trim), malloc/arena.c
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
-from gdbmem.allocators.glibc.heap_tally import FASTBIN, FREE, LIVE, PAGE, STATES, TCACHE, HeapTally
-from gdbmem.linux.pages import Ranges
-from gdbmem.model.ledger import Ledger
-from gdbmem.model.remedies import TRIM, Remedy
+from gdbmem.allocators.glibc.walking.heap_tally import FASTBIN, FREE, LIVE, PAGE, STATES, TCACHE, HeapTally
+from gdbmem.linux.memory.pages import Ranges
+from gdbmem.model.ledger.ledger import Ledger
+from gdbmem.model.ledger.remedies import TRIM, Remedy
+from gdbmem.records import dataclass
 
 THRESHOLD = 128 << 10  # glibc's first trim and mmap threshold; a set one stays what it is
 TOP_PAD = 128 << 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gdbmem.errors import Notice
-from gdbmem.model.vectors import FoundVector, FoundVectors
+from gdbmem.model.ledger.vectors import FoundVector, FoundVectors
 
 LISTED = 1000
 

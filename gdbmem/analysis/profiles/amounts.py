@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Optional
 
 from gdbmem.analysis.profiles.trend import Trend, change_of, judge
-from gdbmem.model.calltree import Frame
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Optional
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.model.calltree import PRUNED, ROOT, CallTree, Frame, Frames
-from gdbmem.model.diff import Diff, OutsideHeap, Side
-from gdbmem.model.snapshot import PAGE_BYTES, Snapshot, Totals
+from gdbmem.model.profiles.calltree import PRUNED, ROOT, CallTree, Frame, Frames
+from gdbmem.model.profiles.diff import Diff, OutsideHeap, Side
+from gdbmem.model.profiles.snapshot import PAGE_BYTES, Snapshot, Totals
+from gdbmem.patterns import lazy_pattern
+from gdbmem.records import dataclass, replace
 from gdbmem.text import printable
 from gdbmem.units import format_size
 
-_MINOR_VERSION = re.compile(r"(\.so\.[0-9]+)(?:\.[0-9]+)+$")
+_MINOR_VERSION = lazy_pattern(r"(\.so\.[0-9]+)(?:\.[0-9]+)+$")
 
 
 def diff_snapshots(before: Snapshot, after: Snapshot) -> Diff:

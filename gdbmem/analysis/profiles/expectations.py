@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from gdbmem.analysis.ledger.answer import DAMAGES, retained_bytes
 from gdbmem.analysis.profiles.query import matches
 from gdbmem.analysis.profiles.samples import is_met, of_one_process, samples_off, sampling_error
-from gdbmem.model.calltree import PRUNED, Frame
-from gdbmem.model.diff import Diff
-from gdbmem.model.expectation import BLOCKS, Expectation, ExpectationVerdict
-from gdbmem.model.ledger import Ledger
-from gdbmem.model.snapshot import HEAP_BYTES, memory_noun
+from gdbmem.model.ledger.ledger import Ledger
+from gdbmem.model.profiles.calltree import PRUNED, Frame
+from gdbmem.model.profiles.diff import Diff
+from gdbmem.model.profiles.expectation import BLOCKS, Expectation, ExpectationVerdict
+from gdbmem.model.profiles.snapshot import HEAP_BYTES, memory_noun
+from gdbmem.records import dataclass, replace
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_size
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Container, Sequence
-from itertools import compress
+from collections import defaultdict
+from collections.abc import Container, Iterable, Mapping, Sequence
+from itertools import compress, count
+from operator import sub
 from pathlib import PurePosixPath
-from typing import Any, Callable, Optional
+from typing import Optional
 
 from gdbmem.analysis.profiles.amounts import Amount, Row
 from gdbmem.analysis.profiles.own_code import INSTALLED, WRAPPER
 from gdbmem.analysis.profiles.paths import FOCUSED, IGNORED, KNOWN_PATH, walk
 from gdbmem.analysis.profiles.query import Query
 from gdbmem.analysis.profiles.trend import TRENDS
-from gdbmem.model.calltree import PRUNED, Frame, Frames
-from gdbmem.model.diff import Diff
+from gdbmem.model.profiles.calltree import PRUNED, Frame, Frames
+from gdbmem.model.profiles.diff import Diff
 
 UNMATCHED, KNOWN, LISTED = range(3)  # the first two are groups, too
 FIRST = LISTED  # group that is listed
@@ -22,8 +24,7 @@ FIRST = LISTED  # group that is listed
 
 def grouped(diff: Diff, query: Query) -> GroupedPaths:
     """Return the paths of *diff* grouped as *query* asks, made once: the answer and the rows mostly want the same."""
-    of_walk = (query.hide, query.mine, query.all_frames, query.focus, query.ignore, tuple(query.known))
-    key = ("paths", query.by, *of_walk)
+    key = ("paths", query.by, *query.of_walk)
     found = diff.memo.get(key)
     if found is None:
         found = diff.memo[key] = GroupedPaths(diff, query)
@@ -48,25 +49,36 @@ class GroupSums:
     def __len__(self) -> int:
         return self._count
 
-    def new(self) -> int:
-        if self._count == len(self.before):
-            self._make_room(max(64, self._count))
-        self._count += 1
-        return self._count - 1
-
-    def _make_room(self, groups: int) -> None:
+    def extend_to(self, count: int) -> None:
+        """Have *count* groups at least: new ones hold nothing."""
+        more = max(count - len(self.before), 0)
         for column in (self.before, self.after, self.blocks, self.paths):
-            column.frombytes(bytes(8 * groups))
+            column.frombytes(bytes(8 * more))
         for column in (self.heaviest, self.heaviest_change):
-            column.extend(array("q", [-1]) * groups)
+            column.extend(array("q", [-1]) * more)
+        self._count = max(count, self._count)
+
+    def add(
+        self, holders: Sequence[int], groups: Sequence[int], before: Sequence[int], after: Sequence[int]
+    ) -> None:
+        """Add the path that ends at each of *holders* to its group; *before* and *after* are bytes of all nodes."""
+        paths, befores, afters = self.paths, self.before, self.after
+        heaviest, most = self.heaviest, self.heaviest_change
+        for node, group in zip(holders, groups):
+            earlier, later = before[node], after[node]
+            paths[group] += 1
+            befores[group] += earlier
+            afters[group] += later
+            change = later - earlier if later > earlier else earlier - later
+            if change > most[group]:
+                heaviest[group], most[group] = node, change
+
+    def deltas(self) -> array[int]:
+        """Return by how many bytes each group changed."""
+        return array("q", map(sub, self.after, self.before))
 
     def delta(self, group: int) -> int:
         return self.after[group] - self.before[group]
-
-    def has_changed(self, group: int) -> bool:
-        if self.before[group] != self.after[group] or self.blocks[group]:
-            return True
-        return bool(self.course) and len(set(self.course.get(group, ()))) > 1
 
 
 class GroupedPaths:
@@ -78,47 +90,46 @@ class GroupedPaths:
         self.blocks = diff.own_delta_blocks
         self.walk = walk(diff, query)
         self.sums = GroupSums()
-        self._groups: dict[object, dict[object, int]] = {}  # by the two parts of their keys
         self._frames = Frames.of(diff.frames)
         self._changed: dict[tuple[bool, bool], Sequence[int]] = {}
-        self._of_site = array("q", [-1]) * (len(diff.frames) + 2)  # number of a site's frame → its group
-        for _ in range(FIRST):
-            self.sums.new()
-        self._add_up()
+        self.sums.extend_to(FIRST)
+        self._of_holders = self._add_up()  # the group of each path
         # Bytes of call sites of which nothing is listed: any row may have another of its own among them.
-        self._unlisted = 0
+        self.unlisted_bytes = 0
         if diff.has_addresses and query.by != "path":
             places = [n for n, frame in enumerate(diff.frame) if frame == PRUNED and not self.walk.site[n]]
-            self._unlisted = max(sum(diff.before[n] for n in places), sum(diff.after[n] for n in places))
-        if query.by == "path":
-            self._groups.clear()  # many, and wanted no more
+            self.unlisted_bytes = max(sum(diff.before[n] for n in places), sum(diff.after[n] for n in places))
 
-    def _add_up(self) -> None:
-        sums, diff = self.sums, self.diff
-        before, after, blocks = self.before, self.after, self.blocks
-        has_fates, has_more = (
-            bool(self.walk.marks),
-            bool(self.course or self.walk.wrappers or self.walk.origin or diff.variance is not None),
-        )
-        frame, site, of_site = diff.frame, self.walk.site, self._of_site
-        by_site = self._is_by_site
-        for node in self.holders():
-            fate = self.fate(node) if has_fates else LISTED
-            group = of_site[frame[site[node]]] if by_site else -1
-            if fate != LISTED:
-                group = fate
-            elif group < 0:
-                group = self.group_of(node)
-            earlier, later = before[node], after[node]
-            sums.paths[group] += 1
-            sums.before[group] += earlier
-            sums.after[group] += later
-            if blocks is not None:
-                sums.blocks[group] += blocks[node]
-            if abs(later - earlier) > sums.heaviest_change[group]:
-                sums.heaviest[group], sums.heaviest_change[group] = node, abs(later - earlier)
-            if has_more:
+    def _add_up(self) -> array[int]:
+        holders, diff, blocks = self.holders(), self.diff, self.blocks
+        groups = self._groups_of(holders)
+        self.sums.add(holders, groups, self.before, self.after)
+        if blocks is not None:
+            sums = self.sums.blocks
+            for node, group in zip(holders, groups):
+                sums[group] += blocks[node]
+        if self.course or self.walk.wrappers or self.walk.origin or diff.variance is not None:
+            for node, group in zip(holders, groups):
                 self._add_more(group, node)
+        return groups
+
+    def _groups_of(self, holders: Sequence[int]) -> array[int]:
+        """Return the group of the path that ends at each of *holders*."""
+        if not self.walk.marks:
+            return self._listed_groups(holders)
+        fates = [self.fate(node) for node in holders]
+        listed = iter(self._listed_groups([n for n, fate in zip(holders, fates) if fate == LISTED]))
+        return array("q", [next(listed) if fate == LISTED else fate for fate in fates])
+
+    def _listed_groups(self, holders: Sequence[int]) -> array[int]:
+        frame, site = self.diff.frame, self.walk.site
+        if self.query.by == "path":
+            return self._numbered(self._path_keys(holders))
+        nodes = map(site.__getitem__, holders) if self._is_by_site else map(self._site_node, holders)
+        numbers = array("q", map(frame.__getitem__, nodes))
+        distinct = list(dict.fromkeys(numbers))
+        of_site = dict(zip(distinct, self._numbered(self._site_keys(distinct))))
+        return array("q", map(of_site.__getitem__, numbers))
 
     def _add_more(self, group: int, node: int) -> None:
         sums, diff = self.sums, self.diff
@@ -137,28 +148,17 @@ class GroupedPaths:
         if diff.variance is not None:
             sums.variance[group] = sums.variance.get(group, 0.0) + diff.variance[node]
 
-    def group_of(self, node: int) -> int:
-        """Return the group of the path that ends at *node*, which is neither unmatched nor known."""
-        if self.query.by == "path":
-            return self._numbered(*self._path_key(node))
-        number = self.diff.frame[self._site_node(node)]
-        found = self._of_site[number]  # ROOT and PRUNED are the last two
-        if found < 0:
-            found = self._of_site[number] = self._numbered(*self._site_key(number))
+    def _numbered(self, keys: Iterable[object]) -> array[int]:
+        # A group for each key, in order of appearance.
+        index: defaultdict[object, int] = defaultdict(count(len(self.sums)).__next__)
+        found = array("q", map(index.__getitem__, keys))
+        self.sums.extend_to(len(self.sums) + len(index))
         return found
 
-    def _numbered(self, first: object, second: object) -> int:
-        groups = self._groups.get(first)
-        if groups is None:
-            groups = self._groups[first] = {}
-        found = groups.get(second)
-        if found is None:
-            found = groups[second] = self.sums.new()
-        return found
-
-    def holders_of(self, groups: Container[int]) -> Sequence[int]:
-        """Return the nodes at which the paths of *groups* end."""
-        return array("q", (node for node in self.holders() if self.group_of(node) in groups))
+    def paths_in(self, groups: Container[int]) -> tuple[Sequence[int], Mapping[int, int]]:
+        """Return the nodes at which the paths of *groups* end, and the group of each."""
+        found = {node: group for node, group in zip(self.holders(), self._of_holders) if group in groups}
+        return array("q", found), found
 
     def holders(self) -> Sequence[int]:
         # The nodes at which a path of its own ends.
@@ -183,17 +183,26 @@ class GroupedPaths:
         """Return the groups that changed, where *query* says so the others too, in its order; sorted once."""
         key = (query.by_blocks, query.unchanged)
         if key not in self._changed:
-            groups = range(FIRST, len(self.sums))
-            wanted = groups if query.unchanged else filter(self.sums.has_changed, groups)
-            self._changed[key] = array("q", sorted(wanted, key=self._order(by_blocks=query.by_blocks)))
+            self._changed[key] = self._find_changed(by_blocks=query.by_blocks, unchanged=query.unchanged)
         return self._changed[key]
 
-    def _order(self, *, by_blocks: bool) -> Callable[[int], Any]:
+    def _find_changed(self, *, by_blocks: bool, unchanged: bool) -> Sequence[int]:
         sums = self.sums
-        weight = sums.blocks.__getitem__ if by_blocks else sums.delta
-        if not sums.course:
-            return lambda group: -abs(weight(group))  # those that are alike stay in the order of the file
-        return lambda group: (TRENDS.index(self.amount(group).trend.kind), -abs(weight(group)))
+        deltas = sums.deltas()
+        groups: Iterable[int] = range(FIRST, len(sums))
+        if not unchanged:
+            course = sums.course
+            groups = (
+                n
+                for n in groups
+                if deltas[n] or sums.blocks[n] or (course and len(set(course.get(n, ()))) > 1)
+            )
+        # Those that are alike stay in the order of the file.
+        weights = [-abs(weight) for weight in (sums.blocks if by_blocks else deltas)]
+        found = array("q", sorted(groups, key=weights.__getitem__))
+        if sums.course:
+            found = array("q", sorted(found, key=lambda group: TRENDS.index(self.amount(group).trend.kind)))
+        return found
 
     def fate(self, node: int) -> int:
         marks = self.walk.marks[node]
@@ -201,31 +210,33 @@ class GroupedPaths:
             return UNMATCHED
         return KNOWN if marks & KNOWN_PATH else LISTED
 
-    def _path_key(self, node: int) -> tuple[object, object]:
+    def _path_keys(self, holders: Sequence[int]) -> Iterable[object]:
         if self.query.all_frames and self.query.hide is None:
-            return None, node
-        site = self._site_node(node)
+            return holders
         # Of a path whose frames are all folded the site is left, and so may be one of those inside others.
-        number = self.diff.frame[site]
-        return number if number >= 0 else None, self.walk.folded[node]
+        sites = map(self.diff.frame.__getitem__, map(self.walk.site.__getitem__, holders))
+        return zip((n if n >= 0 else None for n in sites), map(self.walk.folded.__getitem__, holders))
 
-    def _site_key(self, number: int) -> tuple[object, object]:
-        by = self.query.by
-        if number < 0:
-            return None, None
+    def _site_keys(self, numbers: Sequence[int]) -> Iterable[object]:
         frames = self._frames
-        function, file, line, place = (
-            frames.functions[number], frames.files[number], frames.lines[number], frames.objects[number],
-        )  # fmt: skip
+        if self.query.by == "line" and min(numbers, default=0) >= 0 and None not in frames.files:
+            return zip(map(frames.files.__getitem__, numbers), map(frames.lines.__getitem__, numbers))
+        return map(self._site_key, numbers)
+
+    def _site_key(self, number: int) -> Optional[tuple[object, ...]]:
+        if number < 0:
+            return None
+        by, frames = self.query.by, self._frames
+        function, file, place = frames.functions[number], frames.files[number], frames.objects[number]
         if by == "function":
-            return by, function or place
+            return (function or place,)
         if by == "size":
-            return by, line
+            return (frames.lines[number],)
         if by == "library":
-            return by, place and PurePosixPath(place).name
+            return (place and PurePosixPath(place).name,)
         if by == "file":
-            return by, file or place
-        return (file, line) if file is not None else (place, function)
+            return (file or place,)
+        return (file, frames.lines[number]) if file is not None else (place, function)
 
     @property
     def _is_by_site(self) -> bool:
@@ -289,9 +300,9 @@ class GroupedPaths:
         return node
 
     def _hidden_elsewhere(self, group: int) -> int:
-        if not self._unlisted or group < FIRST:
+        if not self.unlisted_bytes or group < FIRST:
             return 0
-        return self._unlisted if self._site_frame(self.sums.heaviest[group]) is not None else 0
+        return self.unlisted_bytes if self._site_frame(self.sums.heaviest[group]) is not None else 0
 
     def amount(self, group: int) -> Amount:
         sums = self.sums
@@ -325,7 +336,7 @@ class GroupedPaths:
             for origin, bound in sums.origins[group].items():
                 origins[origin] = max(origins.get(origin, 0), bound)
         courses = [sums.course[group] for group in groups if group in sums.course] if sums.course else ()
-        elsewhere = max(map(self._hidden_elsewhere, groups), default=0) if self._unlisted else 0
+        elsewhere = max(map(self._hidden_elsewhere, groups), default=0) if self.unlisted_bytes else 0
         variance = sum(sums.variance.get(group, 0.0) for group in groups) if sums.variance else 0.0
         return Amount(
             paths=len(groups) if count is None else count,

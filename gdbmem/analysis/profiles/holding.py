@@ -6,22 +6,22 @@ did that fits as well.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Optional
 
 from gdbmem.analysis.containers.growth import ContainerGrowth, growth
 from gdbmem.analysis.profiles.library import qualified_name
 from gdbmem.analysis.profiles.paths import Walk, walk
 from gdbmem.analysis.profiles.query import Query
-from gdbmem.model.calltree import Frame
 from gdbmem.model.containers import Survey
-from gdbmem.model.diff import Diff
 from gdbmem.model.holding import Holding
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.model.profiles.diff import Diff
+from gdbmem.patterns import lazy_pattern
+from gdbmem.records import dataclass, field
 
 _LEAST_BYTES = 256  # of a growth that its number alone tells from others
-_TEMPLATE = re.compile(r"std::(?:__\w+::)?(\w+)<([^,>]*)")
+_TEMPLATE = lazy_pattern(r"std::(?:__\w+::)?(\w+)<([^,>]*)")
 # What the library's own functions call the containers' insides.
 _INSIDES = {
     "map": "_Rb_tree", "set": "_Rb_tree", "multimap": "_Rb_tree", "multiset": "_Rb_tree",

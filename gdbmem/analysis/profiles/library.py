@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from gdbmem.model.calltree import Frame
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.patterns import lazy_pattern
 
+# Compiled when the first file with its folder is asked for: many profiles have names only.
 # Folders that only a C++ standard library's headers or sources, a compiler's or a libc's have.
-_LIBRARY_PATH = re.compile(
+_LIBRARY_PATH = (
     r"/include/(?:[\w.-]+/)?(?:c\+\+/(?:\d|v1/)|g\+\+-v\d)|/libstdc\+\+-v3/|/libcxx(?:abi)?/(?:include|src)/|/glibc-\d"
     r"|(?:^|/)vg_replace_malloc\.c$"
 )
@@ -18,31 +20,34 @@ _GLIBC_FOLDER = (
     r"(?:argp|csu|debug|dirent|dlfcn|elf|gmon|grp|iconv|inet|intl|io|libio|locale|login|malloc|math|misc|nptl|nss"
     r"|posix|pwd|resolv|rt|setjmp|signal|socket|stdio-common|stdlib|string|sunrpc|sysdeps|termios|time|wcsmbs|wctype)"
 )
-_LIBC_PATH = re.compile(
+_LIBC_PATH = (
     rf"(?:[\w-]+/)?\./(?:\w[\w-]*/)?(?:\.\./)?{_GLIBC_FOLDER}/"
     rf"|{_GLIBC_FOLDER}/(?:\.\./(?:{_GLIBC_FOLDER}|include)/|\./[\w.-]+$)"
 )
 # Base names that nobody but libstdc++, libc++ and glibc uses.
-_LIBRARY_NAME = re.compile(
-    r"(?:new_allocator|malloc_allocator|alloc_traits|allocated_ptr|hashtable_policy|shared_ptr_base"
-    r"|shared_ptr_atomic|basic_string|char_traits|ext_alloc_traits|std_function|std_thread|node_handle"
-    r"|allocate_at_least|uses_allocator(?:_args)?|stl_\w+|uninitialized_\w+)\.h"
-    r"|(?:vector|deque|list|basic_string|sstream|fstream|locale_classes|forward_list|regex\w*)\.tcc"
-    r"|new_op\w*\.cc|eh_alloc\.cc|vg_replace_malloc\.c"
-    r"|(?:rtld-malloc|dl-map-segments|libc_start_call_main|libioP)\.h|clone3?\.S"
-    r"|(?:dl-[\w-]+|rtld|libc-start|mmap64|iof(?:dopen|(?:open|write|read|puts|gets|close|flush)(?:64|_u)?)"
-    r"|io(?:puts|gets|getdelim|getline|popen|setvbuf|setbuffer)|iov\w*(?:printf|scanf)|filedoalloc|wfiledoalloc|fileops"
-    r"|nss_(?:module|action|action_parse|database|hash|readline|files_\w+)|getXXbyYY(?:_r)?"
-    r"|wfileops|genops|wgenops|memstream|wmemstream|allocatestack|pthread_create"
-    r"|setlocale|loadlocale|loadarchive|findlocale|l10nflist|explodename|bindtextdom|textdomain|tzfile|tzset|localealias|loadmsgcat|dcigettext)\.c"
+_LIBRARY_NAMES = frozenset(
+    """new_allocator.h malloc_allocator.h alloc_traits.h allocated_ptr.h hashtable_policy.h shared_ptr_base.h
+    shared_ptr_atomic.h basic_string.h char_traits.h ext_alloc_traits.h std_function.h std_thread.h node_handle.h
+    allocate_at_least.h uses_allocator.h uses_allocator_args.h vector.tcc deque.tcc list.tcc basic_string.tcc
+    sstream.tcc fstream.tcc locale_classes.tcc forward_list.tcc eh_alloc.cc vg_replace_malloc.c rtld-malloc.h
+    dl-map-segments.h libc_start_call_main.h libioP.h clone.S clone3.S rtld.c libc-start.c mmap64.c ioputs.c iogets.c
+    iogetdelim.c iogetline.c iopopen.c iosetvbuf.c iosetbuffer.c filedoalloc.c wfiledoalloc.c fileops.c nss_module.c
+    nss_action.c nss_action_parse.c nss_database.c nss_hash.c nss_readline.c getXXbyYY.c getXXbyYY_r.c wfileops.c
+    genops.c wgenops.c memstream.c wmemstream.c allocatestack.c pthread_create.c setlocale.c loadlocale.c
+    loadarchive.c findlocale.c l10nflist.c explodename.c bindtextdom.c textdomain.c tzfile.c tzset.c localealias.c
+    loadmsgcat.c dcigettext.c""".split()  # noqa: SIM905  (seventy lines less)
+)
+_LIBRARY_NAME = lazy_pattern(
+    r"(?:stl|uninitialized)_\w+\.h|regex\w*\.tcc|new_op\w*\.cc|(?:dl-[\w-]+|iov\w*(?:printf|scanf)|nss_files_\w+"
+    r"|iof(?:dopen|(?:open|write|read|puts|gets|close|flush)(?:64|_u)?))\.c"
 )
 # Base names that a user's project may have too: what the function is called decides.
-_SHARED_NAME = re.compile(
+_SHARED_NAME = lazy_pattern(
     r"(?:allocator|hashtable|shared_ptr|unique_ptr|unordered_map|unordered_set|move|atomic_base|forward_list"
     r"|sstream|invoke|construct_at|split_buffer)\.h|\w+"
 )
-_RESERVED_FUNCTION = re.compile(r"_[A-Z_]|(?:de)?allocate\b")
-_ALLOCATOR = re.compile(
+_RESERVED_FUNCTION = lazy_pattern(r"_[A-Z_]|(?:de)?allocate\b")
+_ALLOCATOR = lazy_pattern(
     r"(?:(?:__libc_|__interceptor_|je_|tc_|mi_|rpl_)?(?:malloc|calloc|realloc|reallocarray|memalign|aligned_alloc"
     r"|posix_memalign|valloc|pvalloc|strdup|strndup|wcsdup|vasprintf|asprintf|free|cfree)"
     r"|g_(?:try_)?(?:malloc|realloc|calloc)(?:0|_n|0_n)?|g_slice_(?:alloc|alloc0|copy)|g_aligned_alloc0?"
@@ -51,21 +56,25 @@ _ALLOCATOR = re.compile(
     re.DOTALL,
 )
 # What runs before main and before a thread's function, and what asks the kernel for pages.
-_SYSTEM = re.compile(
+_SYSTEM = lazy_pattern(
     r"(?:\(below main\)|_start|__libc_start_\w+|_dl_\w+|(?:__)?(?:mmap(?:64)?|mremap|s?brk)|sysmalloc\w*"
     r"|_int_(?:malloc|realloc|memalign|free|new_arena)|tcache_init|arena_get2|alloc_new_heap|__\w+_morecore)"
     r"(?:\.\w+)*(?:@.*)?"
 )
-_LIBRARY_OBJECT = re.compile(
+_LIBRARY_OBJECT = lazy_pattern(
     r"(?:.*/)?(?:(?:libstdc\+\+|libc\+\+|libc\+\+abi|libc|libpthread|libm|libdl|librt|libgcc_s|libjemalloc"
     r"|libtcmalloc\w*|libmimalloc\w*)(?:-\d[\d.]*)?\.so(?:\.[\d.]+)?"
     r"|ld(?:-[\w.-]+)?\.so(?:\.[\d.]+)?|ld-(?:musl|linux)[\w.-]*|vgpreload_[\w.-]+)"
 )
 _STANDARD_SPACES = ("std::", "__gnu_cxx::", "__cxxabiv1::", "boost::container::allocator")
 # Brackets nest; those of an operator's own name do not count, nor does the blank in "operator bool".
-_TOKENS = re.compile(r"operator(?:\(\)|\[\]|[^\w\s()\[]{1,3}\s?(?=[<(])|\s[^(<]+)|[<>(){} ]")
-_CLONE = re.compile(r"(?:\s\[[^\]]*\]|@+[\w.]+)+$")
-_QUALIFIERS = re.compile(r"(?<=\))(?:\s*(?:const|volatile|noexcept|&&?))+$")
+# Nor does one before the qualifiers of a function that another one stands in: "A::f() const::{lambda()#1}".
+_TOKENS = lazy_pattern(
+    r"operator(?:\(\)|\[\]|[^\w\s()\[]{1,3}\s?(?=[<(])|\s[^(<]+)"
+    r"|\s(?:const|volatile|noexcept|&&?)(?=::|\s)|[<>(){} ]"
+)
+_CLONE = lazy_pattern(r"(?:\s\[[^\]]*\]|@+[\w.]+)+$")
+_QUALIFIERS = lazy_pattern(r"(?<=\))(?:\s*(?:const|volatile|noexcept|&&?))+$")
 
 
 @lru_cache(maxsize=1 << 14)
@@ -85,8 +94,8 @@ def is_library(frame: Frame) -> bool:
     if file is None:
         return frame.object is None if function is None or frame.is_nameless else _is_standard(function)
     if "/" in file:
-        return _LIBRARY_PATH.search(file) is not None or _LIBC_PATH.match(file) is not None
-    if _LIBRARY_NAME.fullmatch(file):
+        return re.search(_LIBRARY_PATH, file) is not None or re.match(_LIBC_PATH, file) is not None
+    if file in _LIBRARY_NAMES or _LIBRARY_NAME.fullmatch(file):
         return True
     if function is None:
         return False

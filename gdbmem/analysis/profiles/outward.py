@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Optional
 
 from gdbmem.analysis.profiles.grouping import LISTED, GroupedPaths, grouped
 from gdbmem.analysis.profiles.query import Query
-from gdbmem.model.calltree import Frame
-from gdbmem.model.diff import Diff
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.model.profiles.diff import Diff
+from gdbmem.records import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,16 @@ class Outward:
     ]  # of each path: the node at which it ends, and the node that is next on its way
     _least: float  # bytes: what a call must weigh to be listed
 
-    def children(self) -> list[Outward]:
-        """Return the large calls that this one made, the largest first; made when asked for."""
+    @cached_property
+    def children(self) -> Sequence[Outward]:
+        """The large calls that this one made, the largest first; made when asked for."""
         diff, paths = self._paths.diff, self._paths
         before, after, frame = paths.before, paths.after, diff.frame
-        shown = [(end, paths.next_shown(end, node)) for end, node in self._at]
+        left_out = paths.walk.left_out
+        shown = [
+            (end, node if frame[node] >= 0 and not left_out[frame[node]] else paths.next_shown(end, node))
+            for end, node in self._at
+        ]
         weights: dict[int, int] = {}
         for end, node in shown:
             number = frame[node]

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Optional
 
 from gdbmem.analysis.profiles.library import is_library, qualified_name
-from gdbmem.model.calltree import Frame, Frames
+from gdbmem.model.profiles.calltree import Frame, Frames
+from gdbmem.patterns import lazy_pattern
+from gdbmem.records import dataclass
 
 # How well a frame does as the user's own of its path; the first with the highest rank is it. NOBODY has no frame.
 NOBODY, OTHER, NAMELESS, WRAPPER, INSTALLED, OWN = range(6)
@@ -44,7 +45,11 @@ INSTALLED_RULES: Sequence[Rule] = (
     ),
     Rule(
         "Python's library and packages",
-        file=r".*/(?:site|dist)-packages/|(?:/.*)?/lib(?:64)?/python3(?:\.\d+)?/|<frozen ",
+        file=r".*/(?:site|dist)-packages/|(?:/.*)?/lib(?:64)?/python3(?:\.\d+)?/|<frozen "
+        # CPython's own sources, which most builds name from their root
+        r"|(?:.*/Python-3[\w.]*/|\./)?(?:Objects/\w+|Python/\w+|Modules/(?:gcmodule|_\w+(?:/\w+)?)"
+        r"|Include/(?:\w+/)?\w+)\.[ch]",
+        object=r".*/bin/python3[.\d]*|.*/libpython3[.\w]*\.so[.\d]*",
     ),
     Rule("node_modules", file=r".*/node_modules/|node:"),
     Rule(
@@ -52,19 +57,14 @@ INSTALLED_RULES: Sequence[Rule] = (
         object=r"/(?:usr/(?:local/)?)?(?:s?bin|lib(?:32|64|x32|exec)?)/|.*/(?:site|dist)-packages/|.*/python3[.\d]*/lib-dynload/",
     ),
 )
-_FILE_RULES = [(re.compile(rule.file), rule) for rule in INSTALLED_RULES if rule.file]
-_OTHER_RULES = [
-    (re.compile(rule.object or "(?!)"), re.compile(rule.function or "(?!)"), rule)
-    for rule in INSTALLED_RULES
-    if rule.object or rule.function
-]
+_FILE_RULES = [(lazy_pattern(rule.file), rule) for rule in INSTALLED_RULES if rule.file]
 # Functions that bear an allocator's name allocate for their callers: Perl_safesysmalloc, xcalloc, av_mallocz.
-_WRAPPER_NAME = re.compile(
+_WRAPPER_NAME = lazy_pattern(
     r"(?:.*::)?\w*(?:malloc|calloc|realloc|memalign|strn?dup)_?(?:z|0|n|nn|raw|rawnn|array|zero|zeroed)?",
     re.IGNORECASE,
 )
 # Copying and moving whole objects, which the compiler writes for most classes: who has an object copied is the answer.
-_COPY = re.compile(
+_COPY = lazy_pattern(
     r"(?:.*::)?(?:operator=(?:\(.*)?"
     r"|(?P<name>\w+)(?:<.*>)?::(?P=name)\((?:[\w:]*::)?(?P=name)(?:<.*>)?(?: const)?&&?\))",
     re.DOTALL,
@@ -72,7 +72,7 @@ _COPY = re.compile(
 
 
 # In lower case: what no name has of which only the file or library decides, as of most of a big program's functions.
-_PECULIAR = re.compile(
+_PECULIAR = lazy_pattern(
     r"(?:alloc|memalign|dup|free|printf|slice|mmap|remap|brk|arena|heap|start|py|_[a-z_]|[^a-z0-9_\n]|^(?![a-z])).*",
     re.MULTILINE,
 )
@@ -123,7 +123,8 @@ def own_rank(frame: Frame) -> int:
 def own_frame(frames: Sequence[Frame]) -> int:
     """Return the index of the user's own innermost frame of a path (allocation site first).
 
-    The first of those with the highest rank; -1 for an empty path. `formats.massif.read_sites` follows the same rule.
+    The first of those with the highest rank; -1 for an empty path. `formats.valgrind.massif.read_sites` follows the
+    same rule.
     """
     best, best_rank = -1, -1
     for index, frame in enumerate(frames):
@@ -135,12 +136,22 @@ def own_frame(frames: Sequence[Frame]) -> int:
     return best
 
 
+@cache
+def _other_rules() -> list[tuple[re.Pattern[str], re.Pattern[str], Rule]]:
+    # Compiled when the first frame without a file is seen: 3 ms, which a small profile may not need.
+    return [
+        (re.compile(rule.object or "(?!)"), re.compile(rule.function or "(?!)"), rule)
+        for rule in INSTALLED_RULES
+        if rule.object or rule.function
+    ]
+
+
 def installed_rule(frame: Frame) -> Optional[Rule]:
     """Return the rule by which *frame* is installed code; None where it is the user's own."""
     if frame.file is not None:
         return next((rule for pattern, rule in _FILE_RULES if pattern.match(frame.file)), None)
     place, function = frame.object or "", frame.function or ""
-    return next((rule for o, f, rule in _OTHER_RULES if o.match(place) or f.match(function)), None)
+    return next((rule for o, f, rule in _other_rules() if o.match(place) or f.match(function)), None)
 
 
 def is_copy_name(function: str) -> bool:

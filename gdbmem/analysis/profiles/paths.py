@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from operator import or_
 from typing import Optional
@@ -12,8 +11,9 @@ from typing import Optional
 from gdbmem.analysis.profiles.own_code import INSTALLED, NAMELESS, NOBODY, OTHER, OWN, WRAPPER
 from gdbmem.analysis.profiles.query import Query, matches
 from gdbmem.analysis.profiles.wrappers import find_wrappers, ranks_of
-from gdbmem.model.calltree import PRUNED, SIZE_CLASS, Frame, Frames
-from gdbmem.model.diff import Diff
+from gdbmem.model.profiles.calltree import PRUNED, SIZE_CLASS, Frame, Frames
+from gdbmem.model.profiles.diff import Diff
+from gdbmem.records import dataclass
 
 FOCUSED, IGNORED, KNOWN_PATH = 1, 2, 4
 _UNSEEN = -2
@@ -60,7 +60,7 @@ class Walk:
 
 def walk(diff: Diff, query: Query) -> Walk:
     """Return the Walk of *diff* that *query* asks for, made once for all groupings."""
-    key = (query.hide, query.mine, query.all_frames, query.focus, query.ignore, tuple(query.known))
+    key = query.of_walk
     found = diff.memo.get(key)
     if found is None:
         found = diff.memo[key] = _walk(diff, query)
@@ -70,7 +70,7 @@ def walk(diff: Diff, query: Query) -> Walk:
 
 def _walk(diff: Diff, query: Query) -> Walk:
     hidden = _hidden(diff, query)
-    wrappers = frozenset(find_wrappers(diff))
+    wrappers = frozenset(find_wrappers(diff)) if query.wrappers is None else query.wrappers
     ranks = _ranks(diff, query, hidden, wrappers)
     # Installed code and wrappers are folded only beside code of the user's own: else they are all there is.
     folded = range(OTHER, (INSTALLED if OWN in ranks else OTHER) + 1)
@@ -126,7 +126,7 @@ def _sites(diff: Diff, quality: Sequence[int]) -> array[int]:
     for node, (parent, frame) in rows:
         above, best_above = site[parent], best[parent]
         if frame < 0:
-            if best_above < NAMELESS:  # a library's frame is no place to name for what is not listed
+            if best_above < NAMELESS:  # a library's frame is not a place to name for what is not listed
                 above, best_above = 0, NOBODY
         elif best_above != OWN and quality[frame] > best_above:
             above, best_above = node, quality[frame]

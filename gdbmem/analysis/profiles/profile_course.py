@@ -7,7 +7,7 @@ from typing import NamedTuple, Optional
 
 from gdbmem.analysis.profiles.timeline import columns_of
 from gdbmem.analysis.profiles.trend import AT_ONCE, SETTLED, STEADY, UNEVEN, judge
-from gdbmem.model.snapshot import Totals
+from gdbmem.model.profiles.snapshot import Totals
 
 GREW, JUMPED, LEVELLED, ROSE, SPIKE, FLAT = "grew", "at-once", "settled", "rose", "spike", "flat"
 

@@ -6,14 +6,14 @@ import argparse
 import re
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
 from gdbmem.arguments import value
 from gdbmem.errors import InputError, UsageError
 from gdbmem.files import read_small
-from gdbmem.model.calltree import Frame
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.records import dataclass
 from gdbmem.text import printable
 from gdbmem.units import parse_size
 
@@ -41,8 +41,16 @@ class Query:
     inverted: bool = False
     all_frames: bool = False
     known: Sequence[re.Pattern[str]] = ()
+    wrappers: Optional[frozenset[str]] = None  # functions that only allocate; None: found in the data
     source_folders: Sequence[str] = ()  # where to look for sources whose folder the profile does not tell
     source_roots: Optional[Sequence[str]] = None  # beneath which sources may be read; None: anywhere
+    embed_source: bool = False  # a page holds the lines around what it names, and says so
+
+    @property
+    def of_walk(self) -> tuple[object, ...]:
+        """The part of the query on which the paths' own properties depend, as a key."""
+        found = (self.hide, self.mine, self.all_frames, self.focus, self.ignore)
+        return (*found, tuple(self.known), self.wrappers)
 
     @property
     def filters(self) -> bool:
@@ -67,22 +75,27 @@ def add_query_options(parser: argparse.ArgumentParser, *, by: str = "path") -> N
         help="only rows of at least SIZE, as in 10KiB",
     )
     group.add_argument(
-        "--focus", metavar="REGEX", help="only paths with a frame 'function (file:line)' like it"
+        "--focus", metavar="REGEX", help="only paths with a frame 'function (file:line)' that matches"
     )
-    group.add_argument("--ignore", metavar="REGEX", help="leave out paths with a frame like it")
+    group.add_argument("--ignore", metavar="REGEX", help="leave out paths with a frame that matches")
     group.add_argument(
-        "--hide", metavar="REGEX", help="leave frames like it out of the paths; their bytes go to the callers"
+        "--hide",
+        metavar="REGEX",
+        help="leave matching frames out of the paths; their bytes go to the callers",
     )
     add_mine_option(group)
-    group.add_argument("--inverted", action="store_true", help="as a tree, from main outward")
+    group.add_argument("--inverted", action="store_true", help="print a tree, from main outward")
     group.add_argument(
         "--all-frames", action="store_true", help="show the allocator's and the C++ library's frames too"
     )
     group.add_argument(
-        "--known", metavar="FILE", help="paths that are known and accepted: a regex on each line, # comments"
+        "--known", metavar="FILE", help="paths that are known and accepted: one regex per line, # comments"
     )
     group.add_argument(
-        "--source", metavar="FOLDER", action="append", help="where to look for source files (may be repeated)"
+        "--source",
+        metavar="FOLDER",
+        action="append",
+        help="folder to search for source files (may be repeated)",
     )
 
 
@@ -139,7 +152,7 @@ def matches(pattern: re.Pattern[str], frame: Frame) -> bool:
 def read_known(path: str) -> list[re.Pattern[str]]:
     """Read the regexes of *path*, one a line; empty lines and lines that begin with ``#`` say nothing.
 
-    Raises InputError, with file and line, where one is no regex.
+    Raises InputError, with file and line, where one is not a regex.
     """
 
     def refuse(reason: str) -> InputError:
@@ -164,7 +177,7 @@ def parse_known(text: str, source: str) -> list[re.Pattern[str]]:
             patterns.append(_pattern(wanted))
         except re.error as error:
             raise InputError(
-                f"{printable(source)}:{number}: '{printable(wanted)}' is no regex: {error}",
+                f"{printable(source)}:{number}: '{printable(wanted)}' is not a regex: {error}",
                 slug="bad-known",
                 hint="write \\( for a parenthesis that is meant",
             ) from None
@@ -176,8 +189,8 @@ def add_mine_option(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--mine",
         metavar="REGEX",
-        help="frames like it, with their library, are your own code, whatever the rules of whose code is whose say;"
-        " --mine . turns them off",
+        help="matching frames, and their libraries, count as your own code, overriding the built-in rules;"
+        " --mine . turns the rules off",
     )
 
 
@@ -189,7 +202,7 @@ def compile_regex(regex: Optional[str], option: str) -> Optional[re.Pattern[str]
         return _pattern(regex)
     except re.error as error:
         raise UsageError(
-            f"{option} '{printable(regex)}' is no regex: {error}",
+            f"{option} '{printable(regex)}' is not a regex: {error}",
             slug="bad-regex",
             hint="write \\( for a parenthesis that is meant",
         ) from None
@@ -205,5 +218,7 @@ def _pattern(regex: str) -> re.Pattern[str]:
 
 def _read_count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise InputError(f"'{text}' is no number of rows", slug="bad-count", hint="write it as in --top 20")
+        raise InputError(
+            f"'{text}' is not a number of rows", slug="bad-count", hint="write it as in --top 20"
+        )
     return int(text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Union, overload
 
 from gdbmem.analysis.profiles.amounts import Amount, Row
@@ -11,7 +10,8 @@ from gdbmem.analysis.profiles.grouping import FIRST, KNOWN, UNMATCHED, GroupedPa
 from gdbmem.analysis.profiles.query import Query
 from gdbmem.errors import InputError
 from gdbmem.formats.sizes import no_block_sizes
-from gdbmem.model.diff import Diff
+from gdbmem.model.profiles.diff import Diff
+from gdbmem.records import dataclass, field, replace
 from gdbmem.text import printable
 
 __all__ = ["Amount", "Ranking", "Row", "Rows", "paths_of_lines", "rank"]
@@ -87,9 +87,9 @@ def rank(diff: Diff, query: Query) -> Ranking:
         raise no_block_sizes(diff.after_side.source)
     paths = grouped(diff, query)
     sums = paths.sums
-    changed = paths.changed(query)
+    changed, deltas = paths.changed(query), sums.deltas()
     least = query.min_bytes
-    big = [group for group in changed if abs(sums.delta(group)) >= least] if least else changed
+    big = [group for group in changed if abs(deltas[group]) >= least] if least else changed
     big = big[: query.top]
     return Ranking(
         rows=Rows(paths, big),
@@ -97,9 +97,9 @@ def rank(diff: Diff, query: Query) -> Ranking:
         unmatched=paths.amount(UNMATCHED),
         known=paths.amount(KNOWN),
         total=paths.total(),
-        delta_matched_bytes=sum(sums.after) - sum(sums.before) - sum(map(sums.delta, range(FIRST))),
+        delta_matched_bytes=sum(deltas[FIRST:]),
         outside=[(Amount(0, one.before_bytes, one.after_bytes), one.name) for one in diff.outside],
-        moved=sum(1 for group in changed if sums.before[group] != sums.after[group]),
+        moved=len(deltas) - FIRST - deltas[FIRST:].count(0),
         via_bytes=_sum_by_name(via for group, via in sums.via.items() if group >= FIRST),
         wrappers=paths.walk.wrappers,
     )
@@ -119,11 +119,9 @@ def paths_of_lines(
     """Return, for each row of *ranking*, which is by line, its *most* largest paths, and the others together."""
     lines = grouped(diff, replace(query, by="line"))
     wanted = {group: number for number, group in enumerate(ranking.rows.groups)}
-    by_path = GroupedPaths(diff, replace(query, by="path"), lines.holders_of(wanted))
+    holders, line_of = lines.paths_in(wanted)
+    by_path = GroupedPaths(diff, replace(query, by="path"), holders)
     found: list[list[int]] = [[] for _ in wanted]
-    sums = by_path.sums
     for group in by_path.changed(query):
-        number = wanted.get(lines.group_of(sums.heaviest[group]))
-        if number is not None:
-            found[number].append(group)
+        found[wanted[line_of[by_path.sums.heaviest[group]]]].append(group)
     return [(Rows(by_path, groups[:most]), by_path.together(groups[most:])) for groups in found]

@@ -1,4 +1,4 @@
-"""Whether the snapshots of a diff are of one program at all."""
+"""Checks that the snapshots of a diff are of one program."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Optional
 
 from gdbmem.analysis.profiles.library import is_library
 from gdbmem.errors import Notice
-from gdbmem.model.diff import Diff
+from gdbmem.model.profiles.diff import Diff
 from gdbmem.text import printable
 
 _Key = tuple[Optional[str], Optional[str]]  # function and library: lines move when a program is edited

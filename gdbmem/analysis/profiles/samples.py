@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Optional
 
-from gdbmem.model.diff import Diff
+from gdbmem.model.profiles.diff import Diff
+from gdbmem.records import replace
 from gdbmem.units import format_size
 
 STANDARD_ERRORS = 3  # so far from the estimate of samples the truth is once in 370 times

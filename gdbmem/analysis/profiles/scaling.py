@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import replace
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.model.calltree import CallTree
-from gdbmem.model.snapshot import Snapshot
+from gdbmem.model.profiles.calltree import CallTree
+from gdbmem.model.profiles.snapshot import Snapshot
+from gdbmem.records import replace
 from gdbmem.text import printable
 from gdbmem.units import format_size
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Optional, TypeVar, Union
 
 from gdbmem.analysis.profiles.library import qualified_name
 from gdbmem.analysis.profiles.own_code import OWN, own_rank
-from gdbmem.model.calltree import Frame
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.patterns import lazy_pattern
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ Key = TypeVar("Key")
 SiteKey = tuple[Optional[str], Optional[str], Optional[int], Optional[str]]  # as Frame.key
 
 _NAME_ROOM = 60
-_OPERATOR = re.compile(r"\boperator\b(?![^<]*::)")
-_STRING = re.compile(
+_OPERATOR = lazy_pattern(r"\boperator\b(?![^<]*::)")
+_STRING = lazy_pattern(
     r"std::(?:__cxx11::)?basic_string<char, std::char_traits<char>, std::allocator<char> ?>|std::__cxx11::string"
 )
 
@@ -94,7 +94,7 @@ def plain_strings(name: str) -> str:
 
 
 def _without_template_arguments(name: str, ellipsis: str) -> str:
-    # The brackets in "operator<" are no template's.
+    # The brackets in "operator<" are not a template's.
     operator = _OPERATOR.search(name)
     end = operator.start() if operator else len(name)
     depth, kept = 0, []

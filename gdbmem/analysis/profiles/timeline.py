@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Optional
 
-from gdbmem.model.snapshot import Totals
+from gdbmem.model.profiles.snapshot import Totals
+from gdbmem.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,15 @@ from typing import Optional
 
 from gdbmem.analysis.profiles.library import is_allocator
 from gdbmem.analysis.profiles.own_code import OTHER, WRAPPER, is_copy_name, own_ranks
-from gdbmem.model.calltree import Frames
-from gdbmem.model.diff import Diff
+from gdbmem.model.profiles.calltree import Frames
+from gdbmem.model.profiles.diff import Diff
+from gdbmem.patterns import lazy_pattern
 
 MANY_CALLERS = 8  # called by as many functions, one whose whole cost is allocation is a wrapper
 _CALLERS_OF_NAMED = 2  # the same where "alloc" is in its name
 _WHOLE = 0.9  # the least part of a function's bytes that it asks the allocator for itself
 _DEEPEST = 6  # wrappers of wrappers
-_NAMED = re.compile("alloc", re.IGNORECASE)
+_NAMED = lazy_pattern("alloc", re.IGNORECASE)
 
 
 def find_wrappers(diff: Diff) -> set[str]:
@@ -25,7 +26,7 @@ def find_wrappers(diff: Diff) -> set[str]:
     Those that bear an allocator's name; and those that ask an allocator or another wrapper for at least 90 % of
     their bytes, and are called by MANY_CALLERS functions, or by two where "alloc" is in their name.
     """
-    return _Search(diff).wrappers
+    return _WrapperSearch(diff).wrappers
 
 
 def ranks_of(diff: Diff) -> Sequence[int]:
@@ -37,7 +38,7 @@ def ranks_of(diff: Diff) -> Sequence[int]:
     return ranks
 
 
-class _Search:
+class _WrapperSearch:
     def __init__(self, diff: Diff) -> None:
         self.diff = diff
         self.ranks = ranks_of(diff)
@@ -59,13 +60,16 @@ class _Search:
 
     def _named(self) -> set[str]:
         # Those that bear an allocator's name.
+        if WRAPPER not in self.ranks:
+            return set()
         found = {f for f, rank in zip(self.functions, self.ranks) if rank == WRAPPER} - {None}
         return {function for function in found if function and not is_copy_name(function)}
 
     def _tops(self) -> list[int]:
         # The nodes that call an allocator itself.
         parent, frame = self.diff.parent, self.diff.frame
-        allocators = {number for number, rank in enumerate(self.ranks) if rank == OTHER}
+        others = enumerate(self.ranks) if OTHER in self.ranks else ()
+        allocators = {number for number, rank in others if rank == OTHER}
         allocators = {number for number in allocators if is_allocator(self.functions[number] or "")}
         is_inner = bytearray(len(frame))
         is_inner[0] = 1

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from statistics import mean, variance
 from typing import Optional
 
 from gdbmem.analysis.series.student import chance_of, critical
-from gdbmem.model.comparison import Difference
-from gdbmem.model.verdict import Slope
+from gdbmem.model.series.comparison import Difference
+from gdbmem.model.series.verdict import Slope
+from gdbmem.records import dataclass, replace
 
 _MANY = 1000.0  # degrees of freedom: Student's distribution is the normal one
 _ALPHA = 0.05  # how often runs of the same thing may seem to differ, in any row
@@ -46,7 +46,7 @@ def figures_of(
     page_faults: Optional[float] = None,
 ) -> Figures:
     """Return the figures of a series of *values*: its peak, its floor (the lowest twentieth), its middle."""
-    # The start of a program is no floor: every program begins small.
+    # The start of a program is not a floor: every program begins small.
     later = sorted(values[len(values) // 10 :]) or [0.0]
     return Figures(
         peak_bytes=max(values, default=0.0),

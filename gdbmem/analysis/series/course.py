@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from statistics import median
 from typing import NamedTuple, Optional
 
@@ -15,7 +14,8 @@ from gdbmem.analysis.series.onset import find_onset
 from gdbmem.analysis.series.pauses import find_pauses
 from gdbmem.analysis.series.regimes import Stretch, cut, merged
 from gdbmem.analysis.series.statistics import bins, theil_sen
-from gdbmem.model.verdict import Regime, Verdict
+from gdbmem.model.series.verdict import Regime, Verdict
+from gdbmem.records import replace
 from gdbmem.units import format_delta, format_duration, format_rate, format_size
 
 FEWEST_SAMPLES = 12
@@ -24,6 +24,7 @@ _SHORTEST = 0.12  # of the time: a shorter regime is too young to be judged
 _ENDS = (1.0, 0.85, 0.7, 0.5, 0.35)  # of the last regime: the parts that are judged, the first that tells
 _BORROWED = 3  # times its own length: for so long a level has to exclude growth that matters
 _STOPPED = 0.35  # of the rate before: what may still rise as fast has not been shown to have stopped
+_SLOWER, _FEWEST_BEFORE = 0.5, 5  # of the rate before: what comes to a level rises no faster
 _WIDE = 0.5  # of the time: growth in jumps has to go on for so long
 _ALIKE, _NEAR = (
     0.5,
@@ -34,7 +35,10 @@ _YOUNG_BYTES = 256 << 10  # and at least this
 _WANDERING = 3  # times the scatter of noise that wanders: so much may come of itself
 _RAMP = 0.4  # scatter, of its change: what is straighter is a ramp
 _SAME = 0.65  # of a slope: another one that is no different
-_WAITS = 2.5  # a level this much longer than any before it is no step of a staircase
+_WAITS = 2.5  # a level this much longer than any before it is not a step of a staircase
+_LAST_BINS = (
+    5  # whose median a level is called by: the very last one may be a spike, or the end of the program
+)
 
 
 class Course(NamedTuple):
@@ -98,13 +102,18 @@ def judge_course(times: Sequence[float], values: Sequence[float], metric: str) -
     now = course.since(last.begin)
     chain = _chain(course.stretches)
     # The end of a start-up may still be in the last regime: then a later part of it is judged.
+    level: Optional[FittedLine] = None
     for line in _ends(course, last):
         if line.is_trend and line.proves_change and _stands_out(course, line, course.stretches[:-1]):
             if slows_down(times, values, chain):
                 return _slowing(course, chain, now)
             return _trend(course, line)
         if line.is_level and _is_flatter(line, now):
-            return _growth_in_jumps(course, line) or _level(course, line)
+            level = level or line
+            if _hidden(course, line) <= line.worth:
+                return _growth_in_jumps(course, line) or _level(course, line)
+    if level is not None:
+        return _growth_in_jumps(course, level) or _level(course, level)
     slows = slows_down(times, values, chain)
     alike = _alike(course.stretches)
     if alike is not None and not slows:
@@ -191,7 +200,7 @@ def _stands_out(course: Course, now: FittedLine, before: Sequence[Stretch]) -> b
     if now.fit.likeness > _ALIKE and now.fit.residual > len(now.xs) * (_NEAR * now.change) ** 2:
         return False
     least = max(_YOUNG_BYTES, _YOUNG * median(now.ys))
-    # A ramp has corners, which are no noise.
+    # A ramp has corners, which are not noise.
     noisy = [s for s in before if s.scatter > _RAMP * abs(s.change)]
     scatter = max((s.scatter * (_WANDERING if s.wanders else 1) for s in noisy), default=0.0)
     return abs(now.change) > max(least, scatter)
@@ -267,6 +276,11 @@ def _growth_with_onset(course: Course) -> Optional[Verdict]:
 # -- a level, or nothing that can be told ---------------------------------------------------------------------
 
 
+def _hidden(course: Course, line: FittedLine) -> float:
+    """Return the growth, bytes, that *line* could hide: a short level says little about the time around it."""
+    return line.resolution * min(course.seconds, _BORROWED * line.span)
+
+
 def _level(course: Course, now: FittedLine) -> Verdict:
     span = format_duration(now.span)
     jumps = [number for number, s in enumerate(course.stretches) if s.jump]
@@ -274,8 +288,7 @@ def _level(course: Course, now: FittedLine) -> Verdict:
     lead = f"{history}, then " if history else ""
     if now.proves_change:
         return _unproven(course, lead, now)
-    # A short level says little about the time before it and after it.
-    hidden = now.resolution * min(course.seconds, _BORROWED * now.span)
+    hidden = _hidden(course, now)
     if hidden > now.worth:
         noise = f"{format_size(now.hidden)} of growth could hide in the noise of {span}"
         needs = now.span * ((hidden / now.worth) ** 2 - 1)
@@ -299,7 +312,7 @@ def _level(course: Course, now: FittedLine) -> Verdict:
     if step is not None:
         verdict = course.verdict("step", f"{step.words}; since then {shown}", now)
         return replace(verdict, step_bytes=step.size_bytes, step_at=step.at - course.times[0])
-    level = f"level at {format_size(now.ys[-1])} for "
+    level = f"level at {format_size(median(now.ys[-_LAST_BINS:]))} for "
     *earlier, latest = history.split(", ")
     if latest.startswith(level):
         lead = f"{', '.join(earlier)}, then " if earlier else ""
@@ -315,7 +328,7 @@ def _slowing(course: Course, chain: Sequence[Stretch], now: FittedLine) -> Verdi
     if abs(ending.to_come) > line.worth or line.hidden > line.worth:
         return _level(course, now)
     first = chain[0].begin
-    if first and _is_young(course, first):
+    if first and (_is_young(course, first) or _rises_as_before(course, first)):
         return _level(course, now)
     since = format_duration(course.times[first] - course.times[0])
     when = f"after the first {since}" if first else f"in {format_duration(course.seconds)}"
@@ -331,8 +344,20 @@ def _is_young(course: Course, begin: int) -> bool:
     return course.times[-1] - course.times[begin] < _WAITS * before.longest
 
 
+def _rises_as_before(course: Course, begin: int) -> bool:
+    """Tell whether it has risen since sample *begin* about as fast as before: the last of many jumps looks bent."""
+    first, end = course.times[begin], course.times[-1]
+    before = bisect_left(course.times, first - (end - first))
+    if begin - before < _FEWEST_BEFORE:
+        return False
+    middle = median(course.values[begin : begin + 5])
+    risen = median(course.values[-5:]) - middle
+    earlier = middle - median(course.values[before : before + 5])
+    return risen / (end - first) > _SLOWER * earlier / (first - course.times[before]) > 0
+
+
 def _rate_before(course: Course, now: FittedLine) -> float:
-    """Return how fast it rose, bytes per second, in as long a time before *now* or longer; a single step is no rate."""
+    """Return how fast it rose, bytes per second, in as long a time before *now* or longer (a single step has none)."""
     if len(course.stretches) < 3:
         return 0.0
     end, first = bisect_left(course.times, now.xs[0]), course.times[0]

@@ -8,9 +8,9 @@ from statistics import median
 from typing import NamedTuple
 
 from gdbmem.analysis.series.statistics import Z_95, Z_STRICT, Fit, bins, fit_line, t_critical, theil_sen
-from gdbmem.model.verdict import Slope
+from gdbmem.model.series.verdict import Slope
 
-PAGES_BYTES = 2 * 4096  # memory comes in pages: a change of two is no trend
+PAGES_BYTES = 2 * 4096  # memory comes in pages: a change of two is not a trend
 MOST_BINS = 60
 _LEAST_GROWTH_BYTES = 64 << 10  # over the whole window: less is nothing to act upon
 _WALKS = 0.75  # residuals this alike may be a random walk, through which a line means nothing
@@ -72,7 +72,7 @@ class FittedLine(NamedTuple):
 
     @property
     def explains_change(self) -> bool:
-        """Whether it is a line from first to last: most of a start-up's change, before less, is no trend's."""
+        """Whether it is a line from first to last: most of a start-up's change, before less, is not a trend's."""
         return abs(self.ys[-1] - self.ys[0]) <= _EXPLAINED * abs(self.change)
 
 

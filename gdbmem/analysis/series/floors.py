@@ -9,8 +9,8 @@ from typing import NamedTuple, Optional
 
 from gdbmem.analysis.series.sawtooth import Teeth
 from gdbmem.analysis.series.statistics import Z_95, Z_STRICT, fit_line, t_critical, theil_sen
-from gdbmem.model.series import Mark
-from gdbmem.model.verdict import Slope, Verdict
+from gdbmem.model.series.series import Mark
+from gdbmem.model.series.verdict import Slope, Verdict
 from gdbmem.text import plural
 from gdbmem.units import format_delta, format_duration, format_size
 
@@ -20,7 +20,8 @@ _FEWEST_FOR_RANKS = 6  # of fewer not even the best order is beyond chance
 _Z_RANKS = 2.75  # Mann and Kendall's test: one in three hundred
 _PHASES = 4  # from mark to mark
 _EXPLAINED = 0.5  # of the variance within the stretches between marks is left by what the phases explain
-_Z_NONE = 1.64  # in the order of what is left there is nothing
+_Z_ORDER = 1.96  # troughs in such an order are not called flat
+_Z_NONE = 1.15  # in the order of what is left there is nothing
 _LEAST_GROWTH_BYTES = 64 << 10
 _BEARABLE_BYTES = 1 << 20
 _WORTH = 0.03  # of the teeth's height
@@ -150,7 +151,8 @@ def judge_floor(
     denies_level = not slope.low <= 0 <= slope.high
     if worth and denies_level and _is_proven(xs, ys) and _goes_on(xs, ys):
         return Floor("rising" if rise > 0 else "falling", course, slope, resolution)
-    if denies_level:
+    rises_once = worth_a_step(ys, amplitude)
+    if denies_level or rises_once:
         words = f"{course} ({format_delta(rise)}), but not steadily enough to say that it goes on"
         return Floor("unclear", words, slope, resolution, span)
     not_excluded = max(resolution, slope.high, -slope.low)
@@ -165,6 +167,13 @@ def judge_floor(
     if hidden > _BEARABLE_BYTES:
         words += f"; {format_size(hidden)} of growth could hide in that"
     return Floor("flat", words, slope, not_excluded)
+
+
+def worth_a_step(ys: Sequence[float], amplitude: float) -> bool:
+    """Tell whether *ys* stand higher at the end than at the start in an order that chance seldom makes."""
+    half = len(ys) // 2
+    rise = median(ys[-half:]) - median(ys[:half])
+    return rise >= max(_LEAST_GROWTH_BYTES, _WORTH * amplitude) and mann_kendall(ys) > _Z_ORDER
 
 
 def mann_kendall(ys: Sequence[float]) -> float:

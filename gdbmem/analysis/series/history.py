@@ -7,10 +7,14 @@ from typing import NamedTuple, Optional
 
 from gdbmem.analysis.series.regimes import Stretch
 from gdbmem.analysis.series.statistics import Z_95, fit_line, t_critical
-from gdbmem.model.verdict import Regime, Slope
+from gdbmem.model.series.verdict import Regime, Slope
 from gdbmem.units import format_delta, format_duration, format_size
 
 _START = 0.1  # of the time: a step before that is how a program begins
+_LATE_START, _NEXT_TO_NOTHING = (
+    1 / 3,
+    1 / 8,
+)  # the same of one that has so little of its later level until then
 _MOST_TOLD = 3  # stretches that are told one by one
 _LEVEL_BYTES = 64 << 10  # a change below this, or below
 _LEVEL_SHARE = 0.02  # this share of the largest change, is none
@@ -35,7 +39,9 @@ def before_now(
     if not before:
         head = last.xs[0] < until - 0.3 * last.seconds
         return _grown(last.ys[-1] - last.ys[0], until - begin, "the first ") if head else ""
-    ends = [*(times[s.begin] for s in before[1:]), max(until, times[last.begin])]
+    # What came at once has its own moment, however much later the part begins that is judged.
+    end = times[last.begin] if last.jump else max(until, times[last.begin])
+    ends = [*(times[s.begin] for s in before[1:]), end]
     following = [*before[1:], last]
     if len(before) > _MOST_TOLD:
         level = _is_level(before[0], before) and not before[1].jump
@@ -88,7 +94,8 @@ def tell_step(stretches: Sequence[Stretch], times: Sequence[float]) -> Optional[
     before, after = steps[-1]
     begin = times[0]
     at = (times[after.begin - 1] + times[after.begin]) / 2
-    if at - begin < _START * (times[-1] - begin):
+    start = _LATE_START if before.level <= _NEXT_TO_NOTHING * after.level else _START
+    if at - begin < start * (times[-1] - begin):
         return None
     size = after.level - before.level
     levels = f"level before ({format_size(before.level)}) and after ({format_size(after.level)})"

@@ -8,7 +8,7 @@ from typing import NamedTuple, Optional
 
 from gdbmem.analysis.series.regimes import QUANTUM_BYTES, Stretch
 from gdbmem.analysis.series.statistics import Z_95, bins, fit_line, t_critical, theil_sen
-from gdbmem.model.verdict import Slope
+from gdbmem.model.series.verdict import Slope
 
 _TELLING = 6.0  # difference in log likelihood (twice) from which one curve is better than another
 _PROVEN = 10.0  # the same, before lines are believed rather than a curve
@@ -33,7 +33,7 @@ def slows_down(times: Sequence[float], values: Sequence[float], chain: Sequence[
 
 
 def _bends(last: Stretch) -> bool:
-    """Tell whether the last stretch itself becomes flatter: after one that was steeper that is no chance."""
+    """Tell whether the last stretch itself becomes flatter: after one that was steeper that is not chance."""
     size, middle = len(last.xs), last.xs[len(last.xs) // 2]
     if size < _FEWEST:
         return False

@@ -11,7 +11,7 @@ from gdbmem.analysis.series.statistics import isotonic, noise_of
 _LEAST_RISE_BYTES = 64 << 10
 _STANDS_OUT = 4.0  # times the noise, of which the medians have about half
 _AROUND = 2  # samples on either side that a median is of
-_USUAL, _OTHERS = 3.0, 2  # a pause is no exception where so many others have a third of its length
+_USUAL, _OTHERS = 3.0, 2  # a pause is not an exception where so many others have a third of its length
 
 
 class Pauses(NamedTuple):
@@ -28,7 +28,7 @@ class Pauses(NamedTuple):
 def find_pauses(times: Sequence[float], values: Sequence[float]) -> Pauses:
     """Return the longest usual pause, and the one at the end.
 
-    A single long pause, as between a start-up and one step, is no habit and does not count.
+    A single long pause, as between a start-up and one step, is not a habit and does not count.
     """
     rises = _rises(times, values)
     pauses = sorted((b - a for a, b in zip(rises, rises[1:])), reverse=True)

@@ -22,7 +22,7 @@ _LONG = 0.4  # of the series
 _AGAIN = 3  # times that the last one is cut anew
 _PENALTY = 18.0  # twice the log likelihood that one cut more has to gain
 QUANTUM_BYTES = 2048.0  # memory comes in pages: residuals below this mean nothing
-_TELLING_BINS, _ALIKE = 20, 0.4  # of so many bins likeness above this is no chance
+_TELLING_BINS, _ALIKE = 20, 0.4  # of so many bins likeness above this is not chance
 _JUMP_BYTES = 64 << 10
 _STANDS_OUT = 6.0  # times the noise: a jump
 

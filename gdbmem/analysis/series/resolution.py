@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Optional
 
-from gdbmem.model.verdict import Verdict
+from gdbmem.model.series.verdict import Verdict
 
 _LEAST_BYTES = 96 << 10  # over the whole time: less is not called growth
 _STRICT = 3.0  # what is called growing has to be so much larger than what is just seen

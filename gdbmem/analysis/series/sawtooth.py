@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import mean, median, pstdev
 from typing import Optional
 
 from gdbmem.analysis.series.statistics import fit_line, isotonic, noise_of, theil_sen
+from gdbmem.records import dataclass
 
 _FEWEST = 3
-_SHARE_OF_RANGE = 0.4  # a turn smaller than this share of the range is no tooth
+_SHARE_OF_RANGE = 0.4  # a turn smaller than this share of the range is not a tooth
 _IRREGULAR = 0.5  # standard deviation ÷ mean, of the periods and of the heights
 _FEWEST_A_TOOTH = 5  # samples: with fewer the shape is a matter of chance
 _ROUGH = 0.13  # how far from its line a tooth may be, as a share of its height
@@ -44,7 +44,7 @@ def find_teeth(times: Sequence[float], values: Sequence[float], *, regular: bool
     level = [v - slope * (t - times[0]) for t, v in zip(times, smooth)]
     noise = noise_of(values)
     peaks, troughs = _turns(level, _least_turn(level, noise))
-    # Where a program begins is no floor: a trough is what a fall has led to.
+    # Where a program begins is not a floor: a trough is what a fall has led to.
     troughs = [trough for trough in troughs if peaks and trough > peaks[0]]
     if len(peaks) < _FEWEST or len(troughs) < _FEWEST - 1:
         return None

@@ -97,7 +97,7 @@ def likeness_of(residuals: Sequence[float]) -> float:
 
 
 def bins(times: Sequence[float], values: Sequence[float], count: int) -> tuple[list[float], list[float]]:
-    """Return the medians of *count* equal stretches of time, of which long gaps are no part."""
+    """Return the medians of *count* equal stretches of time, of which long gaps are not part."""
     covered = _covered(times)
     span = covered[-1] or 1.0
     members: list[list[int]] = [[] for _ in range(count)]

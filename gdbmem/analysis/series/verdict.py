@@ -8,10 +8,8 @@ be denied by the interval of its slope.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Optional
 
 from gdbmem.analysis.series.course import FEWEST_SAMPLES, judge_course
@@ -27,13 +25,15 @@ from gdbmem.analysis.series.statistics import (
     thinned,
 )
 from gdbmem.analysis.series.suspensions import without_standstills
-from gdbmem.model.series import Mark
-from gdbmem.model.verdict import Regime, Slope, Verdict
+from gdbmem.model.series.series import Mark
+from gdbmem.model.series.verdict import Regime, Slope, Verdict
+from gdbmem.patterns import lazy_pattern
+from gdbmem.records import replace
 from gdbmem.text import plural
 from gdbmem.units import format_duration
 
 _SHARES_OF_START = (0.0, 0.15, 0.3)  # of the time, in which teeth aren't looked for
-_FIRST_OF_ALL = re.compile(r"^(\S+ \S+ in) the first (.*?)(?: of warm-up)?, then ")
+_FIRST_OF_ALL = lazy_pattern(r"^(\S+ \S+ in) the first (.*?)(?: of warm-up)?, then ")
 _ENDED = 2.5  # times the longest time from tooth to tooth without one: there are none any more
 
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 from gdbmem.api.runs import LEDGER, Run, growth, load_kept, load_kept_pair
 from gdbmem.exit_status import ExitStatus
+from gdbmem.report.console import Console
 from gdbmem.report.containers import containers
 from gdbmem.report.document import to_json
 from gdbmem.report.ledger import ledger_json, ledger_text
 from gdbmem.units import format_delta, format_size
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _MOST_ROWS = 20
 

@@ -1,15 +1,12 @@
-"""Which kind of saved result a name means: a heap snapshot, a ledger or a scan of containers."""
+"""Finds out which kind of saved result a name means: a heap snapshot, a ledger or a scan of containers."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Optional, Union
+from typing import Optional, Union
 
 from gdbmem.api.runs import CONTAINERS, LEDGER, Run, kind_of
-
-if TYPE_CHECKING:
-    pass
 
 
 def add_kind_options(parser: argparse.ArgumentParser) -> None:

@@ -22,7 +22,7 @@ def add_reading_options(parser: ArgumentParser) -> None:
     group.add_argument(
         "--format",
         metavar="NAME",
-        help=f"take files for this format: {', '.join(FORMATS)} (default: what is in them tells)",
+        help=f"read files as this format: {', '.join(FORMATS)} (default: determined from the content)",
     )
     group.add_argument(
         "--metric",
@@ -34,7 +34,7 @@ def add_reading_options(parser: ArgumentParser) -> None:
         "--binaries",
         metavar="FOLDER",
         action="append",
-        help="where to look for programs and libraries that are not where a profile says (may be repeated)",
+        help="folder to search for programs and libraries that are not at the path in the profile (may be repeated)",
     )
 
 

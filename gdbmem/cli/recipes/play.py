@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import shlex
 import sys
 import time
@@ -22,10 +21,11 @@ from gdbmem.launch.interactive import shown
 from gdbmem.launch.program import find_program
 from gdbmem.launch.unattended import Outcome, play_recipe
 from gdbmem.launch.whole_run import show_whole_run
-from gdbmem.model.expectation import ExpectationVerdict
+from gdbmem.model.profiles.expectation import ExpectationVerdict
 from gdbmem.recipes.abilities import check_engine
 from gdbmem.recipes.reader import load_recipe
 from gdbmem.recipes.recipe import Recipe
+from gdbmem.records import replace
 from gdbmem.report.console import make_console
 from gdbmem.report.containers import containers
 from gdbmem.report.containers.containers import print_container_growth
@@ -48,13 +48,19 @@ from gdbmem.text import printable
 if TYPE_CHECKING:
     import argparse
 
+    from gdbmem.runs.run import Run
+
 _MOST_PATHS = 10  # of containers that changed, as of call paths
 
 
 def run_recipe(
-    args: argparse.Namespace, program_arguments: Optional[list[str]], *, command: Sequence[str]
+    args: argparse.Namespace,
+    program_arguments: Optional[list[str]],
+    runs: list[Run],
+    *,
+    command: Sequence[str],
 ) -> int:
-    """Play the recipe that *args* name and report; return the exit status."""
+    """Play the recipe that *args* name and report; return the exit status. The run is added to *runs*."""
     recipe = load_recipe(args.recipe)
     query = Query(known=tuple(read_known(args.known)) if args.known else ())
     job = _job(args, recipe, program_arguments)
@@ -66,6 +72,7 @@ def run_recipe(
     try:
         with open_output(args.output, force=args.force) as stream, _junit(args) as junit:
             outcome = play_recipe(recipe, job, progress=progress, command=command)
+            runs.append(outcome.run)
             outcome.notices += [left_out] if left_out is not None else []
             result = compare_all(recipe, outcome, query)
             if result.verdicts and outcome.run.folder.is_dir():
@@ -95,8 +102,8 @@ def _without_snapshots(recipe: Recipe, engine: str) -> tuple[Recipe, Optional[No
     points = []
     for point in recipe.points:
         actions = tuple(action for action in point.actions if action.kind != "snap")
-        points += [dataclasses.replace(point, actions=actions)] if actions else []
-    rest = dataclasses.replace(recipe, points=tuple(points), diffs=(), expectations=())
+        points += [replace(point, actions=actions)] if actions else []
+    rest = replace(recipe, points=tuple(points), diffs=(), expectations=())
     if not recipe.diffs and not recipe.expectations:
         return rest, None
     text = f"{engine} takes no snapshots: what the recipe compares and expects is left out, and not judged"
@@ -117,7 +124,7 @@ def _job(args: argparse.Namespace, recipe: Recipe, program_arguments: Optional[l
         engine,
     )
     to_stdout = args.json or args.output == "-"
-    return dataclasses.replace(
+    return replace(
         job,
         environment={**recipe.env, **job.environment},
         stdin=job.stdin if job.stdin is not None else recipe.stdin,

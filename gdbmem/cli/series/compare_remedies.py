@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Optional
 from gdbmem.api.ledgers import MeasuredRun, find_program, trim_by_gdb
 from gdbmem.api.series import difference_of
 from gdbmem.errors import GdbmemError, UsageError
-from gdbmem.model.remedies import MeasuredRemedies, MeasuredRemedy, best_first, worth_bytes
+from gdbmem.model.ledger.remedies import MeasuredRemedies, MeasuredRemedy, best_first, worth_bytes
 from gdbmem.report.console import make_console
 from gdbmem.report.ledger.remedies import measured_json, print_measured
 from gdbmem.report.output import open_output
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
-    from gdbmem.model.ledger import Ledger
-    from gdbmem.model.remedies import Remedy
+    from gdbmem.model.ledger.ledger import Ledger
+    from gdbmem.model.ledger.remedies import Remedy
 
 
 def run_remedies(args: argparse.Namespace, words: Optional[Sequence[str]]) -> int:

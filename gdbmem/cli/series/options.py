@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gdbmem.errors import InputError, UsageError
-from gdbmem.model.verdict import KINDS
+from gdbmem.model.series.verdict import KINDS
 from gdbmem.text import printable
 from gdbmem.units import parse_size
-
-if TYPE_CHECKING:
-    pass
 
 
 def plot_kind(path: str) -> str:
@@ -29,7 +25,7 @@ def parse_fail_on(text: str) -> tuple[str, float]:
     kind, _, slope = text.partition(":")
     if kind not in KINDS:
         raise InputError(
-            f"'{printable(kind)}' is no verdict", slug="bad-fail-on", hint=f"one of {', '.join(KINDS)}"
+            f"'{printable(kind)}' is not a verdict", slug="bad-fail-on", hint=f"one of {', '.join(KINDS)}"
         )
     if not slope:
         return kind, 0.0
@@ -41,5 +37,7 @@ def parse_slope(text: str) -> float:
     size, slash, per = text.partition("/")
     units = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
     if not slash or per not in units or parse_size(size) <= 0:
-        raise InputError(f"'{printable(text)}' is no slope", slug="bad-fail-on", hint="write it as in 1MiB/h")
+        raise InputError(
+            f"'{printable(text)}' is not a slope", slug="bad-fail-on", hint="write it as in 1MiB/h"
+        )
     return parse_size(size) / units[per]

@@ -1,13 +1,13 @@
-"""Where the results of `gdbmem monitor` go; apart from the report, which is imported when there is one to write."""
+"""The files that `gdbmem monitor` writes its results to; the report is imported when there is one to write."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Optional, TextIO
 
+from gdbmem.records import dataclass
 from gdbmem.report.output import open_output
 
 

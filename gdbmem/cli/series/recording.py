@@ -26,9 +26,12 @@ def record(args: argparse.Namespace, words: Optional[Sequence[str]]) -> int:
         # Now, not before: a recording has no use for some MiB of code.
         from gdbmem.cli.series.reporting import report_recorded  # 20 ms
 
-        return report_recorded(
+        status = report_recorded(
             recorded.run.folder, args, outputs, status=recorded.status, program=recorded.program
         )
+    if recorded.grown is not None and not args.json and args.output is None:
+        print(f"\n{recorded.grown}", end="")
+    return status
 
 
 def record_by(args: argparse.Namespace, words: Optional[Sequence[str]]) -> Recorded:
@@ -37,7 +40,7 @@ def record_by(args: argparse.Namespace, words: Optional[Sequence[str]]) -> Recor
 
     @contextlib.contextmanager
     def open_view(name: str, folder: Path) -> Iterator[RecorderView]:
-        with _terminal_view(args, name, starts_program=bool(words)) as shown:
+        with _terminal_view(args, name, folder, starts_program=bool(words)) as shown:
             yield _served(shown, args, folder) if args.prometheus else shown
 
     return record_series(options, open_view, ["gdbmem", *sys.argv[1:]])
@@ -59,6 +62,7 @@ def _options(args: argparse.Namespace, words: Optional[Sequence[str]]) -> Record
         captures=_captures(args),
         mark=args.mark,
         triggers=list(zip(args.when, actions)),
+        grow=args.grow,
     )
 
 
@@ -71,7 +75,9 @@ def _served(view: RecorderView, args: argparse.Namespace, folder: Path) -> Recor
 
 
 @contextlib.contextmanager
-def _terminal_view(args: argparse.Namespace, name: str, *, starts_program: bool) -> Iterator[RecorderView]:
+def _terminal_view(
+    args: argparse.Namespace, name: str, folder: Path, *, starts_program: bool
+) -> Iterator[RecorderView]:
     # A program that prints to the same terminal would run into the chart.
     shared = starts_program and args.stdout is None and not _captures(args) and sys.stdout.isatty()
     draws = sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and _in_foreground()
@@ -87,7 +93,7 @@ def _terminal_view(args: argparse.Namespace, name: str, *, starts_program: bool)
     from gdbmem.report.series.live import LiveView  # 8 ms
 
     console = make_console(sys.stderr, color=False if args.no_color else None)
-    with LiveView(console, name) as view:
+    with LiveView(console, name, lambda: verdict_so_far(folder)) as view:
         yield view
 
 

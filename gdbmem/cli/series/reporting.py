@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Optional, TextIO
 
@@ -23,7 +22,8 @@ from gdbmem.api.series_verdicts import judged_status
 from gdbmem.cli.main import SUBCOMMANDS
 from gdbmem.cli.series.options import plot_kind
 from gdbmem.cli.series.outputs import Outputs, prepare_outputs
-from gdbmem.model.series_summary import SeriesSummary
+from gdbmem.model.series.series_summary import SeriesSummary
+from gdbmem.records import replace
 from gdbmem.report.console import make_console, print_sentence
 from gdbmem.report.series import series_plot
 from gdbmem.report.series.series_text import print_course, print_summary
@@ -73,12 +73,10 @@ def _report(
         replace(summary_of(recording), resolve_bytes_per_second=args.resolve) for recording in recordings
     ]
     if outputs.plot is not None:
-        picture = picture_of(recordings, summaries)
-        draw = series_plot.svg if plot_kind(args.plot) == "svg" else series_plot.html
-        outputs.plot.write(draw(picture))
+        outputs.plot.write(_drawn(recordings, summaries, plot_kind(args.plot)))
     several = (
         args.json and len(recordings) > 1
-    )  # then an array of documents: two after each other are no JSON
+    )  # then an array of documents: two after each other are not JSON
     outputs.text.write("[\n" * several)
     if args.json:
         from gdbmem.report.series.series_json import write_series_json  # 8 ms
@@ -99,6 +97,15 @@ def _report(
             _print(recording, summary, args, outputs.text, commands)
     outputs.text.write("]\n" * several)
     return judged_status(recordings, summaries, args.fail_on, status)
+
+
+def _drawn(recordings: Sequence[Recording], summaries: Sequence[SeriesSummary], kind: str) -> str:
+    if kind == "svg":
+        return series_plot.svg(picture_of(recordings, summaries))
+    from gdbmem.cli.series.page import recorded_page  # 30 ms, with the page's own
+    from gdbmem.report.page.page import render
+
+    return render(recorded_page(recordings, summaries))
 
 
 def _print(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterable
 
 import gdb
 
+from gdbmem.patterns import lazy_pattern
+
 # What a mangled name is made of: nothing in it can be taken for a command's option or a second word.
-_MANGLED = re.compile(r"[A-Za-z0-9_.$]+")
+_MANGLED = lazy_pattern(r"[A-Za-z0-9_.$]+")
 _PREFIX = "typeinfo name for "
 
 

@@ -10,8 +10,9 @@ from typing import Optional
 import gdb
 
 from gdbmem.debugger.function_blocks import function_blocks
+from gdbmem.patterns import lazy_pattern
 
-_SYMBOL = re.compile(r"(.+?)(?: \+ \d+)? in section \S+(?: of .*)?", re.DOTALL)
+_SYMBOL = lazy_pattern(r"(.+?)(?: \+ \d+)? in section \S+(?: of .*)?", re.DOTALL)
 
 # function, file, line, is it inlined
 Named = tuple[Optional[str], Optional[str], Optional[int], bool]

@@ -13,7 +13,7 @@ from gdbmem.debugger.ledger.here import core_path, local_pid
 from gdbmem.debugger.target import CORE, NATIVE, GdbMemory, target_kind
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import TargetError, UsageError
-from gdbmem.inspection.pools import read_core_pools, read_held_pools, read_pool_at
+from gdbmem.inspection.bfc.pools import read_core_pools, read_held_pools, read_pool_at
 from gdbmem.report.bfc.bfc_json import pools_json
 from gdbmem.report.bfc.bfc_text import print_pools
 from gdbmem.report.notices import print_notices
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import argparse
 
     from gdbmem.arguments import ArgumentParser
-    from gdbmem.inspection.pools import Pools
+    from gdbmem.inspection.bfc.pools import Pools
 
 
 class PoolsCommand(Command):

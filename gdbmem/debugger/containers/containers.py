@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Optional
 
 import gdb
@@ -18,17 +16,20 @@ from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.containers.heap_vectors import show_everywhere
 from gdbmem.debugger.containers.type_plans import Planner
 from gdbmem.debugger.language import speaking
-from gdbmem.debugger.ledger.saved import keep_survey, kept_survey
+from gdbmem.debugger.ledger.saved import keep_survey, kept_survey, saved_names
 from gdbmem.debugger.location import program_runs, real_pid
 from gdbmem.debugger.memwatch.gauges.heap import HeapReader
 from gdbmem.debugger.target import GdbMemory
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import GdbmemError, Notice, TargetError
-from gdbmem.linux.process import process_facts
-from gdbmem.linux.process_memory import ProcMemory
+from gdbmem.linux.memory.process_memory import ProcMemory
+from gdbmem.linux.process.process import process_facts
 from gdbmem.model.memory import Memory
+from gdbmem.patterns import lazy_pattern
+from gdbmem.records import replace
 from gdbmem.report.containers.containers import containers_json, print_container_growth, print_containers
 from gdbmem.report.output import open_output
+from gdbmem.runs.saved_results import CONTAINERS
 
 if TYPE_CHECKING:
     import argparse
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 _MOST_FRAMES = 100  # of each thread
 _MOST_NAMED = 3
-_ADDRESS = re.compile(r"\b(?:is|starts) at address (0x[0-9a-f]+)")  # in what `info line` says
+_ADDRESS = lazy_pattern(r"\b(?:is|starts) at address (0x[0-9a-f]+)")  # in what `info line` says
 _MOST_FILES = 5_000
 _SOURCES = (".cpp", ".cc", ".cxx", ".C", ".c++", ".cp", ".cu", ".CPP")
 
@@ -57,6 +58,9 @@ class ContainersCommand(Command):
         )
         parser.add_argument("expression", metavar="EXPR", nargs="*", help="only what EXPR holds")
         add_output_options(parser)
+
+    def saved_names(self) -> list[str]:
+        return saved_names(CONTAINERS)
 
     def run(self, args: argparse.Namespace) -> None:
         if args.everywhere:
@@ -248,7 +252,10 @@ def _symtabs() -> Iterator[gdb.Symtab]:
     # A quote would end the name in the command below.
     sources = [file for file in dict.fromkeys(files) if file.endswith(_SOURCES) and "'" not in file]
     if len(sources) > _MOST_FILES:
-        warn(f"only the global variables of the first {_MOST_FILES:,} source files were read")
+        warn(
+            f"only the global variables of the first {_MOST_FILES:,} source files were read",
+            slug="containers-cut",
+        )
     for file in sources[:_MOST_FILES]:
         try:
             # `info line`, for from gdb 16 on no breakpoint, and so no decode_line(), takes a line without code.

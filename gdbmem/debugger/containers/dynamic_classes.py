@@ -16,9 +16,10 @@ from typing import Optional
 import gdb
 
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
+from gdbmem.patterns import lazy_pattern
 
-_VTABLE = re.compile(r"^vtable for (.+) \+ (\d+) in section ", re.M)
-_ANY = re.compile(  # libc++ 15 and later put a tag after the name: __handle[abi:ne190107](
+_VTABLE = lazy_pattern(r"^vtable for (.+) \+ (\d+) in section ", re.M)
+_ANY = lazy_pattern(  # libc++ 15 and later put a tag after the name: __handle[abi:ne190107](
     r"^std::(?:__\w+::)?(?:any::_Manager|__any_imp::_)(\w+?)(?:Handler)?<(.+)>::\w+(?:\[abi:\w+\])*\(", re.M
 )
 _OUTSIDE = {"_external": True, "_internal": False, "Large": True, "Small": False}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import gdb
@@ -11,8 +10,9 @@ from gdbmem.debugger.ledger.here import read_ledger_here
 from gdbmem.debugger.selection import selection_kept
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import UsageError
-from gdbmem.inspection.block_questions import VECTORS, Looks
-from gdbmem.model.vectors import DATA, STACK, FoundVector
+from gdbmem.inspection.looks import VECTORS, Looks
+from gdbmem.model.ledger.vectors import DATA, STACK, FoundVector
+from gdbmem.patterns import lazy_pattern
 from gdbmem.report.ledger.vectors import print_vectors, vectors_json
 from gdbmem.report.output import open_output
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import argparse
 
 _MOST_FRAMES = 1000
-_SYMBOL = re.compile(r"^(.+?) in section ")
+_SYMBOL = lazy_pattern(r"^(.+?) in section ")
 
 
 def show_everywhere(args: argparse.Namespace) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, Optional
 
 import gdb
@@ -20,13 +18,15 @@ from gdbmem.debugger.containers.dynamic_classes import (
     virtual_bases,
 )
 from gdbmem.model.memory import Memory
+from gdbmem.patterns import lazy_pattern
+from gdbmem.records import replace
 
 # An inline namespace of libc++ (__1, or the vendor's own) or of libstdc++ may stand between.
-_STD = re.compile(r"^std::(__\w+::)?(\w+)(?:<|$)")
-_TUPLE_PART = re.compile(r"^std::(?:__\w+::)?(?:_Head_base|__tuple_leaf)<(\d+)")
+_STD = lazy_pattern(r"^std::(__\w+::)?(\w+)(?:<|$)")
+_TUPLE_PART = lazy_pattern(r"^std::(?:__\w+::)?(?:_Head_base|__tuple_leaf)<(\d+)")
 _TUPLE_VALUES = ("_M_head_impl", "__value_")
 # They own nothing, and may stand behind the last element.
-_ITERATOR = re.compile(
+_ITERATOR = lazy_pattern(
     r"^(?:__gnu_cxx|std)::(?:\w+::)*(?:_\w*_?(?:const_)?iterator(?:_base)?|__wrap_iter|__bounded_iter|reverse_iterator)<"
 )
 _TREES = {"map", "multimap", "set", "multiset"}
@@ -43,13 +43,13 @@ _FIRST_FIELDS = {
     "hash": ("_M_buckets", 0),
 }
 # Containers of other libraries, which lay their elements out in ways of their own.
-_UNREAD = re.compile(
+_UNREAD = lazy_pattern(
     r"^(absl::(\w+::)?(flat_hash_|node_hash_|btree_|InlinedVector|FixedArray|Cord$)"
     r"|boost::(container|unordered|intrusive|multi_index|multi_array|circular_buffer|unordered_\w+|\w+_array)\b"
     r"|folly::(F14|fb|small_vector|sorted_vector)|google::(dense|sparse)_hash|tbb::|robin_hood::|tsl::"
     r"|Q(Vector|List|Map|Hash|Set|String|ByteArray)\b|Eigen::(Matrix|Array)<)"
 )
-_UNREAD_VALUES = re.compile(
+_UNREAD_VALUES = lazy_pattern(
     r"^(absl::(\w+::)?StatusOr|boost::(optional|variant))<"
 )  # hold values in themselves
 _POINTER_DEPTH = 3  # plain pointers that are followed from a variable

@@ -10,8 +10,15 @@ from gdbmem.debugger.command import say, warn
 from gdbmem.debugger.native.attached import attach
 from gdbmem.debugger.session import session
 from gdbmem.errors import ToolError, sentence_of
-from gdbmem.launch.messages import AskAttached, AskNative, AskTarget, AttachedPlan, NativePlan, ValgrindTarget
-from gdbmem.launch.protocol import ATTACHED, NATIVE
+from gdbmem.launch.conversation.messages import (
+    AskAttached,
+    AskNative,
+    AskTarget,
+    AttachedPlan,
+    NativePlan,
+    ValgrindTarget,
+)
+from gdbmem.launch.conversation.protocol import ATTACHED, NATIVE
 
 
 def connect_program() -> None:

@@ -9,17 +9,18 @@ import signal
 import gdb
 
 from gdbmem.debugger.command import say, warn
-from gdbmem.debugger.ctrlc import ctrl_c
 from gdbmem.debugger.launched.connecting import connect_program, notice_end
 from gdbmem.debugger.location import program_runs, real_pid
 from gdbmem.debugger.native.attached import greeting
 from gdbmem.debugger.registry import LAUNCHED_COMMANDS, register
 from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots.snapshots import little_room, save_history
+from gdbmem.debugger.stopping.ctrlc import ctrl_c
+from gdbmem.debugger.stopping.quiet_stops import noticed
 from gdbmem.engines.engine import table
 from gdbmem.errors import GdbmemError, sentence_of
-from gdbmem.launch.messages import Done, Ready
-from gdbmem.launch.protocol import ATTACHED, NATIVE
+from gdbmem.launch.conversation.messages import Done, Ready
+from gdbmem.launch.conversation.protocol import ATTACHED, NATIVE
 from gdbmem.setup.gdb_call import gdb_call
 
 _WHAT_NEXT = {
@@ -63,6 +64,7 @@ def _add_hook(name: str, call: str) -> None:
     gdb.execute(f"define {name}\n{gdb_call('launched.launched', call)}\n{own}\nend")
 
 
+@noticed
 def _continuing(event: gdb.ContinueEvent) -> None:
     try:
         with contextlib.suppress(GdbmemError):  # the launcher has gone: the next prompt says so

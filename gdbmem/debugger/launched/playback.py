@@ -7,7 +7,6 @@ of its raised.
 from __future__ import annotations
 
 import signal
-from dataclasses import replace
 from typing import Optional
 
 import gdb
@@ -23,7 +22,7 @@ from gdbmem.debugger.snapshots.breakpoints import ActionBreakpoint, act_now
 from gdbmem.debugger.snapshots.snapshots import blind_spot, little_room, take_in_passing, take_snapshot
 from gdbmem.debugger.stops import signal_here
 from gdbmem.errors import GdbmemError, internal_error
-from gdbmem.launch.messages import (
+from gdbmem.launch.conversation.messages import (
     ActionResult,
     AskPlan,
     ConnectionLost,
@@ -40,6 +39,7 @@ from gdbmem.launch.messages import (
     Unresolved,
 )
 from gdbmem.recipes.recipe import Action, Point, recipe_from_plan
+from gdbmem.records import replace
 from gdbmem.report.containers.containers import answer_survey
 from gdbmem.runs.run import SnapshotRecord
 from gdbmem.runs.saved_results import CONTAINERS, LEDGER

@@ -9,7 +9,7 @@ from gdbmem.debugger.location import entry
 from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots.breakpoints import rearm_all
 from gdbmem.errors import TargetError, UsageError
-from gdbmem.launch.messages import AskTarget, ValgrindTarget
+from gdbmem.launch.conversation.messages import AskTarget, ValgrindTarget
 
 
 class _Restarting(Command):

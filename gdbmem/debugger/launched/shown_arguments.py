@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import gdb
 
-from gdbmem.launch.protocol import NEWLINE
+from gdbmem.launch.conversation.protocol import NEWLINE
 
 
 class ShownArguments:

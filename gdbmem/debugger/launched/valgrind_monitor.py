@@ -22,7 +22,7 @@ def monitor(command: str) -> str:
 
 
 def monitor_text(command: str) -> str:
-    """Return what monitor() does, also where names in it are no UTF-8."""
+    """Return what monitor() does, also where names in it are not UTF-8."""
     return _monitored(lambda: gdb_text(f"monitor {command}"))
 
 
@@ -41,7 +41,7 @@ def _monitored(ask: Callable[[], str]) -> str:
 
 
 def gdb_text(command: str) -> str:
-    """Return what gdb's *command* prints; bytes that are no UTF-8 are lone surrogates.
+    """Return what gdb's *command* prints; bytes that are not UTF-8 are lone surrogates.
 
     gdb's Python can't take them; gdb's `pipe` can.
     """

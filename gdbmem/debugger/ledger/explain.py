@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Optional, TextIO
 
 import gdb
@@ -10,26 +11,24 @@ from gdbmem.arguments import add_output_options, check_alone, check_views_apart
 from gdbmem.debugger.batch.demangle import class_names
 from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.ledger.here import core_path, read_ledger_here
-from gdbmem.debugger.ledger.malloc_calls import check_callable, mallinfo_of, read_mallinfo
-from gdbmem.debugger.ledger.malloc_info import write_malloc_info
-from gdbmem.debugger.ledger.saved import keep_ledger, kept_ledger
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import TargetError, UsageError
-from gdbmem.inspection.block_questions import Looks
-from gdbmem.inspection.pinner_paths import paths_of_pinners
+from gdbmem.inspection.looks import Looks
+from gdbmem.records import asdict
 from gdbmem.report.ledger.heap_map import check_map_name, open_picture, render_map
+from gdbmem.report.ledger.ledger_json import ledger_json
 from gdbmem.report.ledger.ledger_text import LedgerOptions
 from gdbmem.report.ledger.ledger_view import Beside, print_all, write_growth, write_json, write_remedies
-from gdbmem.report.ledger.mallinfo import mallinfo_json, print_mallinfo
 from gdbmem.report.output import open_output
-from gdbmem.symbols.address_names import GdbSymbols
+from gdbmem.runs.saved_results import LEDGER
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
     import argparse
 
+    from gdbmem.analysis.ledger.pinners import PinnerPaths
     from gdbmem.arguments import ArgumentParser
-    from gdbmem.model.ledger import Ledger
+    from gdbmem.model.ledger.ledger import Ledger
 
 
 class ExplainCommand(Command):
@@ -55,6 +54,7 @@ class ExplainCommand(Command):
         )
         parser.add_argument("--bins", action="store_true", help="malloc's lists of free blocks")
         parser.add_argument("--map", metavar="FILE", help="draw the heap into FILE, .html or .svg")
+        parser.add_argument("--html", metavar="FILE", help="make FILE, a page of it, too")
         parser.add_argument("--arena", metavar="N", type=int, help="show arena N")
         parser.add_argument(
             "--swapped",
@@ -72,20 +72,37 @@ class ExplainCommand(Command):
         )
         add_output_options(parser)
 
+    def saved_names(self) -> list[str]:
+        from gdbmem.debugger.ledger.saved import saved_names  # 60 ms
+
+        return saved_names(LEDGER)
+
     def run(self, args: argparse.Namespace) -> None:
         _check_together(args)
-        earlier = kept_ledger(args.since) if args.since is not None else None
+        if args.html is not None:
+            from gdbmem.debugger.pages import check_page  # 5 ms
+
+            check_page(args.html, force=args.force)
+        earlier = _earlier(args.since) if args.since is not None else None
         kind = check_map_name(args.map) if args.map is not None else ""
         with (
             open_output(args.output, force=args.force) as stream,
             open_picture(args.map, args.force) as picture,
         ):
             if args.malloc_info:
+                from gdbmem.debugger.ledger.malloc_info import write_malloc_info  # 20 ms
+
                 write_malloc_info(stream, as_json=args.json)
             elif args.mallinfo:
                 write_mallinfo(read_ledger_here(), stream, as_json=args.json)
             else:
                 _write_ledger(args, earlier, stream, picture, kind)
+
+
+def _earlier(name: str) -> Ledger:
+    from gdbmem.debugger.ledger.saved import kept_ledger  # 60 ms
+
+    return kept_ledger(name)
 
 
 def _check_together(args: argparse.Namespace) -> None:
@@ -98,6 +115,7 @@ def _check_together(args: argparse.Namespace) -> None:
         "paths",
         "types",
         "map",
+        "html",
         "arena",
         "remedies",
         "chunk",
@@ -116,9 +134,13 @@ def _write_ledger(
 ) -> None:
     """Read the ledger, keep it, draw it, and write it or what changed since *earlier*."""
     chunk_at = _address_of(args.chunk) if args.chunk is not None else None
-    looks = Looks.asked(chunk_at, types=args.types, map=args.map is not None, bins=args.bins)
+    looks = Looks.asked(
+        chunk_at, types=args.types, map=args.map is not None, map_if_any=args.html is not None, bins=args.bins
+    )
     ledger = read_ledger_here(looks, swapped=args.swapped)
     if args.save is not None:
+        from gdbmem.debugger.ledger.saved import keep_ledger  # 60 ms
+
         say(f"ledger kept as {keep_ledger(args.save, ledger).label}")
     beside = beside_of(ledger, looks, args.paths)
     if picture is not None and looks is not None and looks.map is not None:
@@ -133,6 +155,12 @@ def _write_ledger(
         write_json(ledger, beside, stream)
     else:
         print_all(ledger, beside, console_on(stream), LedgerOptions(args.sizes, args.pinners, args.arena))
+    if args.html is not None:
+        from gdbmem.debugger.pages import write_document_page  # 5 ms
+
+        drawn = asdict(looks.map) if looks is not None and looks.map is not None else None
+        stem = PurePath(ledger.program).name or "ledger"
+        write_document_page(ledger_json(ledger, heap_map=drawn), stem, args.html, force=args.force)
 
 
 def _address_of(text: str) -> int:
@@ -150,12 +178,19 @@ def _address_of(text: str) -> int:
 def beside_of(ledger: Ledger, looks: Optional[Looks], paths: Optional[str]) -> Beside:
     """Return what was found beside *ledger*; *paths* names a snapshot that tells who allocates the pinners."""
     return Beside(
-        paths=paths_of_pinners(paths, ledger, GdbSymbols(progress=warn)) if paths else None,
+        paths=_paths_of_pinners(paths, ledger) if paths else None,
         types=looks.types if looks is not None else None,
         chunk=looks.chunk if looks is not None else None,
         bins=looks.bins if looks is not None else None,
         class_names=class_names(looks.class_names()) if looks is not None else {},
     )
+
+
+def _paths_of_pinners(paths: str, ledger: Ledger) -> Optional[PinnerPaths]:
+    from gdbmem.inspection.pinner_paths import paths_of_pinners  # 60 ms: the readers of all formats
+    from gdbmem.symbols.address_names import GdbSymbols
+
+    return paths_of_pinners(paths, ledger, GdbSymbols(progress=warn))
 
 
 def write_mallinfo(ledger: Ledger, stream: TextIO, *, as_json: bool) -> None:
@@ -164,6 +199,9 @@ def write_mallinfo(ledger: Ledger, stream: TextIO, *, as_json: bool) -> None:
         raise TargetError(
             "a core can't run mallinfo2", slug="trim-refused", hint="'memexplain' says what the heap holds"
         )
+    from gdbmem.debugger.ledger.malloc_calls import check_callable, mallinfo_of, read_mallinfo  # 20 ms
+    from gdbmem.report.ledger.mallinfo import mallinfo_json, print_mallinfo
+
     check_callable(ledger, "mallinfo2")
     theirs = read_mallinfo()
     if as_json:

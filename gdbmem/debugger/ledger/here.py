@@ -9,26 +9,28 @@ from typing import TYPE_CHECKING, Optional
 
 import gdb
 
-from gdbmem.allocators.glibc.caches import ThreadPointers
+from gdbmem.allocators.glibc.thread_pointers import ThreadPointers
 from gdbmem.debugger.command import warn
 from gdbmem.debugger.location import program_runs, real_pid
 from gdbmem.debugger.selection import register, selection_kept, thread_pointer
 from gdbmem.errors import GdbmemError, TargetError
-from gdbmem.inspection.block_questions import Looks
+from gdbmem.inspection.interpreters import INTERPRETER
+from gdbmem.inspection.looks import Looks
 from gdbmem.inspection.pause import expected_hold, is_long, wait_text
 from gdbmem.inspection.process_maps import read_maps
-from gdbmem.inspection.read_process import explain_core, explain_stopped
-from gdbmem.inspection.worker import explain_for_gdb, look_for_gdb
-from gdbmem.linux.process import check_analysable, process_facts
-from gdbmem.linux.process_memory import ProcMemory
+from gdbmem.inspection.worker_requests import explain_for_gdb, look_for_gdb
+from gdbmem.linux.memory.process_memory import ProcMemory
+from gdbmem.linux.process.process import check_analysable, process_facts
+from gdbmem.patterns import lazy_pattern
 from gdbmem.units import format_size
 
 if TYPE_CHECKING:
-    from gdbmem.linux.process import ProcessFacts
-    from gdbmem.model.ledger import Ledger
+    from gdbmem.linux.process.process import ProcessFacts
+    from gdbmem.model.ledger.ledger import Ledger
 
 
-_CORE = re.compile(r"^Local core dump file:\n\s+.(.+)., file type ", re.M)
+_SMALL_BYTES = 256 << 10  # 10 ms of reading in plain Python; a worker takes 0.3 s of CPU to start
+_CORE = lazy_pattern(r"^Local core dump file:\n\s+.(.+)., file type ", re.M)
 
 
 def read_ledger_here(looks: Optional[Looks] = None, *, swapped: bool = False) -> Ledger:
@@ -39,6 +41,8 @@ def read_ledger_here(looks: Optional[Looks] = None, *, swapped: bool = False) ->
     """
     core = core_path()
     if core is not None:
+        from gdbmem.inspection.read_process import explain_core  # 60 ms
+
         of_core = explain_core(core, look=looks)
         of_core.check()
         return of_core
@@ -48,14 +52,26 @@ def read_ledger_here(looks: Optional[Looks] = None, *, swapped: bool = False) ->
     threads = threads_here()
     _announce(facts, len(threads))
     with ProcMemory(pid) as memory:
-        if looks is None:
+        if _is_small(facts):
+            ledger = None
+        elif looks is None:
             ledger = explain_for_gdb(pid, facts.name, memory.descriptor, threads, swapped=swapped)
         else:
             ledger = look_for_gdb(pid, facts.name, memory.descriptor, threads, looks, swapped=swapped)
         if ledger is None:
+            from gdbmem.inspection.read_process import explain_stopped  # 60 ms, which a worker spares gdb
+
             ledger = explain_stopped(pid, facts.name, memory, threads, look=looks, swapped=swapped)
     ledger.check()
     return ledger
+
+
+def _is_small(facts: ProcessFacts) -> bool:
+    """Return whether gdb's own Python reads the process sooner than a worker starts."""
+    # A Python that the user names is asked whatever the size.
+    if INTERPRETER in os.environ or not facts.anonymous_bytes:  # 0: a kernel that doesn't count them
+        return False
+    return facts.anonymous_bytes + facts.swap_bytes <= _SMALL_BYTES
 
 
 def _announce(facts: ProcessFacts, threads: int) -> None:

@@ -11,11 +11,11 @@ import gdb
 
 from gdbmem.analysis.ledger.answer import DAMAGES, doubt_of
 from gdbmem.debugger.native.inferior import program, signed
-from gdbmem.debugger.scheduler import scheduler_locking
+from gdbmem.debugger.stopping.scheduler import scheduler_locking
 from gdbmem.errors import TargetError
 
 if TYPE_CHECKING:
-    from gdbmem.model.ledger import Ledger
+    from gdbmem.model.ledger.ledger import Ledger
 
 # A thread that stands in one of these may hold what the call needs, or have half-changed a list.
 _IN_MALLOC = frozenset(

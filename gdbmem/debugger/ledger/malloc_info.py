@@ -7,7 +7,6 @@ in a page of ours, so that its own block is all it takes; the ledger is read whi
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Optional, TextIO
@@ -22,6 +21,7 @@ from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import TargetError
 from gdbmem.formats.malloc_info import parse_malloc_info
 from gdbmem.model.memory import MemoryUnreadable
+from gdbmem.patterns import lazy_pattern
 from gdbmem.report.ledger.malloc_info import malloc_info_json, print_malloc_info
 
 _FULLY_BUFFERED = 0  # _IOFBF
@@ -29,7 +29,7 @@ _CLOSE_ON_EXEC = 1  # MFD_CLOEXEC
 _BUFFER_BYTES = 8192
 _MOST_BYTES = 1 << 26
 # Whoever stands in one of these may hold the lock of libc's list of streams, or have half-changed it.
-_WITH_STREAMS = re.compile(
+_WITH_STREAMS = lazy_pattern(
     r"_IO_(?:new_)?(?:link_in|un_link|flush_all\w*|cleanup|unbuffer_all|list_\w+|fclose|fopen\w*|fdopen)"
     r"|(?:__)?(?:fopen|fdopen|fclose|fflush|fcloseall|popen|pclose|freopen|exit|fork|vfork)(?:64)?|__run_exit_handlers"
     r"|__libc_fork|open_memstream|fmemopen|fopencookie|tmpfile"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Optional
 
 from gdbmem.debugger.location import current_place, current_thread
 from gdbmem.debugger.session import session
 from gdbmem.debugger.stops import hits_here
 from gdbmem.inspection.saved_ledgers import load_ledger, load_survey, save_ledger, save_survey
+from gdbmem.runs.saved_results import kept_records
 
 if TYPE_CHECKING:
     from gdbmem.model.containers import Survey
-    from gdbmem.model.ledger import Ledger
+    from gdbmem.model.ledger.ledger import Ledger
     from gdbmem.runs.saved_results import Kept
 
 
@@ -25,13 +26,18 @@ def keep_survey(name: str, survey: Survey, *, hit: Optional[int] = None) -> Kept
     return save_survey(session.run_of("none"), name, survey, **_where(hit))
 
 
-def _where(hit: Optional[int]) -> dict[str, Any]:
+def _where(hit: Optional[int]) -> dict[str, object]:
     return {
         "place": current_place(),
         "thread": current_thread(),
         "hit": hit if hit is not None else hits_here(),
         "seconds": round(session.seconds, 3),
     }
+
+
+def saved_names(kind: str) -> list[str]:
+    """Return the names of what of *kind*, LEDGER or CONTAINERS, this gdb's run has."""
+    return [record.name for record in kept_records(session.run, kind)] if session.has_run else []
 
 
 def kept_ledger(text: str) -> Ledger:

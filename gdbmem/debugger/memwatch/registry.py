@@ -98,7 +98,7 @@ AUTO = Declared(
     names=("memwatch auto",),
     implementation="memwatch.commands.auto:AutoCommand",
     category=gdb.COMMAND_DATA,
-    completer=gdb.COMPLETE_NONE,
+    completer=None,
     text="""\
 Say at every stop what happened to memory since the one before, whatever moved the program.
 Usage: COMMAND on|off
@@ -126,6 +126,27 @@ path and thread; everything else runs at full speed. It ends where the program s
 
 Example:
   (gdb) COMMAND --above 1MiB --for 10s
+""",
+)
+
+GROW = Declared(
+    names=("memgrow",),
+    implementation="memwatch.commands.made_resident:GrowCommand",
+    category=gdb.COMMAND_RUNNING,
+    completer=gdb.COMPLETE_NONE,
+    text="""\
+Let the program run, and say which lines make its memory resident, by the kernel's samples of page faults.
+Usage: COMMAND [--for TIME] [--top N] [--profile FILE] [--json] [-o FILE] [--force]
+
+The line that first touches a page is charged for it, not the one that reserved it; what was given back again
+is taken off. The program runs at its own speed until it stops or ends: between two breakpoints, say.
+  --for TIME        stop after this long, as in 10s
+  --top N           list N lines (default 10)
+  --profile FILE    keep the recording: 'gdbmem show FILE', 'gdbmem diff', …
+
+Example:
+  (gdb) COMMAND --for 10s
+  resident growth: 64.0 MiB at process 4711 in 10 s; over 99 % of it from pool.c:32 (touch)
 """,
 )
 
@@ -220,4 +241,18 @@ Example:
 """,
 )
 
-MEMWATCH_COMMANDS = (MEMWATCH, STEP, UNTIL, AUTO, FUNCTION, GROWTH, LIMIT, REPORT, SAVE, PLOT, CLEAR, SOURCES)
+MEMWATCH_COMMANDS = (
+    MEMWATCH,
+    STEP,
+    UNTIL,
+    AUTO,
+    FUNCTION,
+    GROWTH,
+    GROW,
+    LIMIT,
+    REPORT,
+    SAVE,
+    PLOT,
+    CLEAR,
+    SOURCES,
+)

@@ -24,8 +24,8 @@ from gdbmem.engines.engine import Call, profilers
 from gdbmem.engines.gperftools import is_dump
 from gdbmem.engines.gperftools_table import complete
 from gdbmem.errors import TargetError
-from gdbmem.launch.messages import AttachedPlan, Collect, Done
-from gdbmem.linux.process import ended, process_facts
+from gdbmem.launch.conversation.messages import AttachedPlan, Collect, Done
+from gdbmem.linux.process.process import ended, process_facts
 
 _DELETED = " (deleted)"
 

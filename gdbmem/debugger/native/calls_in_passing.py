@@ -210,7 +210,10 @@ def _stop_noted(event: gdb.Event) -> None:
         if get_register(found.machine.counter) == found.start:
             found.undo()
             del _ends.threads[thread.ptid]
-            warn(f"thread {thread.num} stopped before its snapshot, which was not taken")
+            warn(
+                f"thread {thread.num} stopped before its snapshot, which was not taken",
+                slug="snapshot-missed",
+            )
     if selected is not None and selected.is_valid() and gdb.selected_thread() != selected:
         selected.switch()
 

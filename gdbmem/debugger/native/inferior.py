@@ -8,7 +8,6 @@ save and restore those registers themselves; gdb only has to set the general one
 from __future__ import annotations
 
 import errno
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Optional
@@ -22,8 +21,9 @@ from gdbmem.debugger.loaded_functions import address_of
 from gdbmem.engines.call_stubs import SAVED, CallMachine, machine_of
 from gdbmem.engines.engine import inside_hint
 from gdbmem.errors import TargetError
-from gdbmem.launch.call_lock import calling
+from gdbmem.launch.attached.call_lock import calling
 from gdbmem.linux.holding.seccomp import filter_count, may_end_for_a_call
+from gdbmem.patterns import lazy_pattern
 from gdbmem.units import format_size
 
 _TEXT_START, _TEXT_END = 512, 1 << 14  # of the texts that calls get; the instructions stand before them
@@ -32,7 +32,7 @@ _STACK_BYTES = 1 << 16  # for the call: the program's own may have no room, as a
 _CALLS = 15  # that have room for both in one piece of our memory, behind the instructions
 _MAP_BYTES = (_CALLS + 1) * _STATE_BYTES + _CALLS * _STACK_BYTES  # less than a huge page, all of it resident
 _WORD = (1 << 64) - 1
-_ALLOCATOR = re.compile(
+_ALLOCATOR = lazy_pattern(
     r"(?:je_|_rjem_|rjem_|tc_)?(?:malloc\w*|calloc|realloc\w*|free|cfree|sdallocx|\w*allocx|posix_memalign|memalign"
     r"|aligned_alloc|valloc|pvalloc|mallctl\w*)|operator (?:new|delete).*|tcmalloc::.*|(?:je|_rjem_je)_\w+"
 )
@@ -127,7 +127,7 @@ class StoppedProgram:
 
     @property
     def stub(self) -> int:
-        """Where the stub stands; 0 where this program has none yet."""
+        """The stub's address; 0 where this program has none yet."""
         return self._pieces[0] if self._pieces and self._owner == executions.here() else 0
 
     @property
@@ -348,7 +348,10 @@ def outside_allocator(library: str) -> Iterator[None]:
         selected.switch()
         frame.select()
     if busy:
-        warn(f"thread {busy[0]} stands inside {library}: all threads run on while the snapshot is taken")
+        warn(
+            f"thread {busy[0]} stands inside {library}: all threads run on while the snapshot is taken",
+            slug="threads-run-on",
+        )
     program.lets_others_run = bool(busy)
     with _locking("on"):
         yield

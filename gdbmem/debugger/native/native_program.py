@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Optional
 
-from gdbmem.launch.messages import AttachedPlan
+from gdbmem.launch.conversation.messages import AttachedPlan
+from gdbmem.records import dataclass, field
 
 
 @dataclass

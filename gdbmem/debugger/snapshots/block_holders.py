@@ -11,7 +11,7 @@ from gdbmem.debugger.launched.valgrind_monitor import gdb_text, monitor_text
 from gdbmem.debugger.terminal import console_on
 from gdbmem.engines import memcheck
 from gdbmem.errors import TargetError
-from gdbmem.formats.memcheck_answers import AddressOwner, MemcheckPointer, read_place, read_pointers
+from gdbmem.formats.valgrind.memcheck_answers import AddressOwner, MemcheckPointer, read_place, read_pointers
 from gdbmem.model.leaks import Block, BlockHolders, Holder
 from gdbmem.report.leaks.holders import holding_json, print_holding
 from gdbmem.report.output import open_output
@@ -40,7 +40,7 @@ def _address(text: str) -> int:
         return int(value)
     except (gdb.error, TypeError, ValueError):
         raise TargetError(
-            f"'{printable(text)}' is no address",
+            f"'{printable(text)}' is not an address",
             slug="no-address",
             hint="give a pointer of the program's, or a number: memleaks --holder 'node->next'",
         ) from None

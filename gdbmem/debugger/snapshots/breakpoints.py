@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Callable, Optional, Protocol
 import gdb
 
 from gdbmem.debugger.command import Command, say, warn
-from gdbmem.debugger.ctrlc import ctrl_c
 from gdbmem.debugger.native.snapshot import ready
 from gdbmem.debugger.session import require_snapshots, session
 from gdbmem.debugger.snapshots.return_breakpoints import Returns
 from gdbmem.debugger.snapshots.snapshots import blind_spot, take_in_passing, take_snapshot
+from gdbmem.debugger.stopping.ctrlc import ctrl_c
 from gdbmem.errors import GdbmemError, UsageError, internal_error
+from gdbmem.patterns import lazy_pattern
 from gdbmem.recipes.recipe import HitFilter
 from gdbmem.runs.run import SnapshotRecord, check_name
 from gdbmem.setup.gdb_call import gdb_call
@@ -199,12 +200,14 @@ class _Pace:
             rate = hits / max(seconds, 1e-6)
             warn(
                 f"{printable(location or '')} was hit {hits:,} times, {rate:,.0f} a second; "
-                f"{_WARN_HITS:,} hits would take {format_duration(_WARN_HITS / rate)}"
+                f"{_WARN_HITS:,} hits would take {format_duration(_WARN_HITS / rate)}",
+                slug="many-hits",
             )
         elif hits == _WARN_HITS:
             warn(
                 f"{printable(location or '')} was hit {hits:,} times; a breakpoint on a rarer line, or a "
-                "condition in the program itself, would save this time"
+                "condition in the program itself, would save this time",
+                slug="many-hits",
             )
 
 
@@ -232,19 +235,20 @@ def _warn_of_replaced(location: str) -> None:
     if session.native is None and location in _REPLACED:
         warn(
             f"valgrind runs a {location} of its own in the place of libc's, where this breakpoint is reached only "
-            "while the program loads (with --pages-as-heap always); one on a function that calls it would do"
+            "while the program loads (with --pages-as-heap always); one on a function that calls it would do",
+            slug="replaced-function",
         )
 
 
 # The options stand in front of the location, which is gdb's own language and kept as typed.
-_LEADING_OPTION = re.compile(
+_LEADING_OPTION = lazy_pattern(
     r"\s*(--(?:name|every|first)(?:=|\s+)(?:\"[^\"]*\"|'[^']*'|\S+)|--\w[\w-]*|-h)(?=\s|$)"
 )
-_CONDITION = re.compile(r"(?:^|\s)if\b\s*(.*)$", re.DOTALL)
+_CONDITION = lazy_pattern(r"(?:^|\s)if\b\s*(.*)$", re.DOTALL)
 
 
 class BreakCommand(Command):
-    """Take a heap snapshot whenever the program gets somewhere, and go on."""
+    """Take a heap snapshot each time the program reaches a location, and continue."""
 
     def words(self, argument: str) -> Sequence[str]:  # type: ignore[override]
         options, at = [], 0
@@ -256,7 +260,7 @@ class BreakCommand(Command):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--name", metavar="NAME", help="what to call the snapshots")
         parser.add_argument("--every", metavar="N", type=int, default=1, help="only each Nth hit")
-        parser.add_argument("--first", metavar="N", type=int, help="only so many snapshots")
+        parser.add_argument("--first", metavar="N", type=int, help="at most N snapshots")
         parser.add_argument("--after", action="store_true", help="when the function has returned")
         parser.add_argument("location", metavar="LOCATION", help="any gdb location, then: if CONDITION")
 

@@ -13,8 +13,8 @@ from gdbmem.debugger.snapshots.block_holders import show_holders
 from gdbmem.debugger.terminal import console_on
 from gdbmem.engines import memcheck
 from gdbmem.errors import TargetError, UsageError
-from gdbmem.formats.memcheck_answers import read_blocks
-from gdbmem.formats.memcheck_log import read_leak_search
+from gdbmem.formats.valgrind.memcheck_answers import read_blocks
+from gdbmem.formats.valgrind.memcheck_log import read_leak_search
 from gdbmem.model.leaks import LeakSearch
 from gdbmem.report.leaks.leaks import blocks_json, leaks_json, print_blocks, print_leaks
 from gdbmem.report.output import open_output

@@ -10,6 +10,7 @@ from gdbmem.analysis.profiles.query import add_query_options, query_from
 from gdbmem.arguments import add_output_options
 from gdbmem.debugger.command import Command, warn
 from gdbmem.debugger.location import program_runs
+from gdbmem.debugger.pages import check_page, write_page
 from gdbmem.debugger.session import (
     not_running,
     require_snapshots,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gdbmem.arguments import ArgumentParser
-    from gdbmem.model.snapshot import Snapshot
+    from gdbmem.model.profiles.snapshot import Snapshot
 
 
 def _records() -> Sequence[SnapshotRecord]:
@@ -82,11 +83,14 @@ class DiffCommand(Command):
             metavar="NAME",
             help="what to count, where the engine counts several: definitely-lost, …",
         )
+        parser.add_argument("--html", metavar="FILE", help="make FILE, a page of it, too")
         add_query_options(parser)
         add_output_options(parser)
 
     def run(self, args: argparse.Namespace) -> None:
         query = query_from(args)
+        if args.html is not None:
+            check_page(args.html, force=args.force)
         by_size = query.by == "size"
         chosen = self._chosen(args.snapshots)
         snapshots = [self._load(record, by_size=by_size, metric=args.metric) for record in chosen]
@@ -98,6 +102,16 @@ class DiffCommand(Command):
                 stream.write(diff_json(diff, query, notices=said, held=held))
             else:
                 print_diff(diff, query, console_on(stream), notices=said, held=held)
+        if args.html is not None:
+            self._write_page(chosen, args)
+
+    @staticmethod
+    def _write_page(chosen: Sequence[SnapshotRecord], args: argparse.Namespace) -> None:
+        folder = session.run.folder.absolute()
+        options = [("--mine", args.mine), ("--metric", args.metric)]
+        options += [("--known", str(Path(args.known).absolute()) if args.known else None)]
+        words = [word for name, value in options if value is not None for word in (name, value)]
+        write_page([f"{folder}:{one.name}" for one in chosen], args.html, force=args.force, options=words)
 
     def operands(self) -> list[str]:
         return [record.name for record in session.run.snapshots] if session.has_run else []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
@@ -13,10 +12,11 @@ from gdbmem.debugger.launched.valgrind_monitor import monitor, monitor_text
 from gdbmem.debugger.session import session
 from gdbmem.engines import memcheck
 from gdbmem.errors import InputError, TargetError, sentence_of
-from gdbmem.formats.memcheck_log import read_leak_search
 from gdbmem.formats.opening import open_profile
+from gdbmem.formats.valgrind.memcheck_log import read_leak_search
 from gdbmem.model.leaks import DEFINITELY, INDIRECTLY
-from gdbmem.model.snapshot import HEAP_BYTES
+from gdbmem.model.profiles.snapshot import HEAP_BYTES
+from gdbmem.records import dataclass, field
 from gdbmem.runs.operand import leaks_file
 from gdbmem.units import format_delta, format_size
 

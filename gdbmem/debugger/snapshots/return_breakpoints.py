@@ -7,8 +7,8 @@ from typing import Callable, Optional
 import gdb
 
 from gdbmem.debugger.command import warn
-from gdbmem.debugger.ctrlc import ctrl_c
 from gdbmem.debugger.execution import executions
+from gdbmem.debugger.stopping.ctrlc import ctrl_c
 from gdbmem.errors import GdbmemError, UsageError, internal_error, sentence_of
 
 
@@ -56,7 +56,8 @@ class Returns:
         if not self.left_calls:
             warn(
                 "a call was left by an exception or longjmp, so --after takes no snapshot of its return; "
-                "a breakpoint where the exception is caught would"
+                "a breakpoint where the exception is caught would",
+                slug="call-left",
             )
         self.left_calls += len(calls)
         self._pending = [call for call in self._pending if call not in calls]

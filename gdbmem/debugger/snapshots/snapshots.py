@@ -23,9 +23,9 @@ from gdbmem.debugger.stops import hits_here
 from gdbmem.engines import massif, memcheck
 from gdbmem.engines.engine import no_snapshots, valgrind_engine
 from gdbmem.errors import GdbmemError, InputError, TargetError
-from gdbmem.formats.massif import read_sites, read_totals, read_unit
-from gdbmem.linux.address_space import no_room
-from gdbmem.linux.under_valgrind import program_mapped_bytes
+from gdbmem.formats.valgrind.massif import read_sites, read_totals, read_unit
+from gdbmem.linux.memory.address_space import no_room
+from gdbmem.linux.memory.under_valgrind import program_mapped_bytes
 from gdbmem.runs.run import SnapshotRecord, check_name
 from gdbmem.units import format_size
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 import gdb
 
@@ -12,12 +12,9 @@ from gdbmem.debugger.session import (
     session,
 )
 from gdbmem.files import open_regular
-from gdbmem.model.snapshot import HEAP_BYTES, memory_noun
+from gdbmem.model.profiles.snapshot import HEAP_BYTES, memory_noun
 from gdbmem.runs.run import SnapshotRecord
 from gdbmem.units import format_delta, format_size
-
-if TYPE_CHECKING:
-    pass
 
 
 def summary_line(

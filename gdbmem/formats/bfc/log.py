@@ -8,19 +8,20 @@ from typing import Optional
 
 from gdbmem.errors import Notice
 from gdbmem.formats.bfc import log_lines
-from gdbmem.formats.bfc.log_dump import Amount, Dump
+from gdbmem.formats.bfc.log_dump import Dump, LoggedBytes
 from gdbmem.formats.bfc.onnxruntime_log import Arenas
 from gdbmem.formats.bfc.refusals import Refusals
-from gdbmem.formats.massif_tree import Data
-from gdbmem.model.bfc import ONNXRUNTIME, Allocator
-from gdbmem.model.pool_log import PoolLog
+from gdbmem.formats.spooling import Data
+from gdbmem.model.bfc.pool_log import PoolLog
+from gdbmem.model.bfc.pools import ONNXRUNTIME, Allocator
+from gdbmem.patterns import lazy_pattern
 from gdbmem.text import plural, printable
 
 _MOST_DUMPS = 1000
 _ALLOCATORS = b"bfc_a"  # in the prefix of an allocator's line
 _LONGEST = 4096  # bytes of a line that are looked at
 # Words of the lines that are looked at.
-_WORDS = re.compile(
+_WORDS = lazy_pattern(
     rb"bfc_a(?:llocator|rena)\.cc|InUse at|Free  ?at|Chunk at|Next region of"
     rb"|ran out of memory|BFCAllocator dump|in-use chunks:|^ ?Allocator:"
     rb"|memory_limit_:|Limit: |InUse: |MaxInUse: |NumAllocs: |MaxAllocSize: |requested by op|[*x_]{20}"
@@ -81,7 +82,7 @@ class _Reader:
         for _, dump in self._open:
             self._keep(dump)
         found = [dump.allocator(self._source) for dump in sorted(self._dumps, key=lambda dump: dump.line)]
-        allocators: Sequence[Allocator] = [*found, *self._arenas.allocators(has_dumps=bool(found))]
+        allocators: Sequence[Allocator] = [*found, *self._arenas.allocators()]
         return PoolLog(self._source, allocators, self._refusals.found(), self._notices())
 
     def _notices(self) -> list[Notice]:
@@ -172,7 +173,7 @@ class _Reader:
         dump = self._begin(number, thread)
         dump.name = name
         rounded = log_lines.ROUNDED.search(found["rest"])
-        dump.asked = Amount.read(rounded["size"] if rounded else found["size"])
+        dump.asked = LoggedBytes.read(rounded["size"] if rounded else found["size"])
         self._by(number, found, thread)
 
     def _by(self, number: int, found: re.Match[bytes], thread: Optional[bytes]) -> None:
@@ -211,24 +212,24 @@ class _Reader:
 
     def _sum(self, number: int, found: re.Match[bytes], thread: Optional[bytes]) -> None:
         dump = self._ended(number, thread)
-        dump.sum_in_use, dump.has_tail = Amount.read(found["size"]), True
+        dump.sum_in_use, dump.has_tail = LoggedBytes.read(found["size"]), True
 
     def _pool(self, number: int, found: re.Match[bytes], thread: Optional[bytes]) -> None:
         dump = self._ended(number, thread)
         dump.has_tail = True
         for name, text in found.groupdict().items():
             if text is not None and name != "request":
-                dump.amounts[name] = Amount.read(text)
+                dump.amounts[name] = LoggedBytes.read(text)
 
     def _growth(self, number: int, found: re.Match[bytes], thread: Optional[bytes]) -> None:
         dump = self._ended(number, thread)
         dump.allow_growth = found["on"] == b"enabled"
-        dump.amounts["next"] = Amount.read(found["next"])
+        dump.amounts["next"] = LoggedBytes.read(found["next"])
 
     def _stat(self, number: int, found: re.Match[bytes], thread: Optional[bytes]) -> None:
         dump = self._ended(number, thread)
         dump.has_tail = dump.has_tail or bool(dump.size)
-        dump.amounts.setdefault(_text(found["name"]), Amount.read(found["value"]))
+        dump.amounts.setdefault(_text(found["name"]), LoggedBytes.read(found["value"]))
 
     def _bar(self, number: int, found: re.Match[bytes], thread: Optional[bytes]) -> None:
         dump = self._ended(number, thread)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Optional
 
 from gdbmem.errors import Notice
 from gdbmem.formats.bfc import log_lines
 from gdbmem.formats.bfc.log_lines import parse_quantity
-from gdbmem.model.bfc import (
+from gdbmem.model.bfc.pools import (
     FREE,
     GAP,
     IN_USE,
@@ -24,6 +23,7 @@ from gdbmem.model.bfc import (
     Options,
     Region,
 )
+from gdbmem.records import dataclass, field
 from gdbmem.text import plural, printable
 from gdbmem.units import format_size
 
@@ -33,16 +33,16 @@ _LARGEST = 1 << 62
 
 
 @dataclass(frozen=True)
-class Amount:
+class LoggedBytes:
     """Bytes that a log tells; rounding may have moved them by *error_bytes*."""
 
     size_bytes: int
     error_bytes: int = 0
 
     @staticmethod
-    def read(text: bytes) -> Amount:
+    def read(text: bytes) -> LoggedBytes:
         size, error = parse_quantity(text)
-        return Amount(min(size, 1 << 63), error)
+        return LoggedBytes(min(size, 1 << 63), error)
 
     def agrees(self, other_bytes: int) -> bool:
         return abs(self.size_bytes - other_bytes) <= self.error_bytes
@@ -50,13 +50,13 @@ class Amount:
 
 @dataclass
 class Dump:
-    """What has been read of one dump."""
+    """The part of one dump that has been read."""
 
     line: int  # where it begins
     name: str = ""
     kind: str = TENSORFLOW
     has_head: bool = False  # what stands before the first chunk was seen
-    asked: Optional[Amount] = None
+    asked: Optional[LoggedBytes] = None
     asked_by: str = ""
     address: array[int] = field(default_factory=lambda: array("Q"))
     size: array[int] = field(default_factory=lambda: array("Q"))
@@ -72,8 +72,8 @@ class Dump:
     is_region_full: bool = False
     has_tail: bool = False  # what stands behind the last chunk was seen
     has_damage: bool = False  # lines that contradict each other
-    sum_in_use: Optional[Amount] = None
-    amounts: dict[str, Amount] = field(
+    sum_in_use: Optional[LoggedBytes] = None
+    amounts: dict[str, LoggedBytes] = field(
         default_factory=dict
     )  # of the lines behind: pool, limit, available, next, …
     allow_growth: Optional[bool] = None
@@ -230,7 +230,7 @@ class Dump:
             return None
         return in_use if in_use is not None and peak.agrees(in_use) else peak.size_bytes
 
-    def _notices(self, in_use: int, told: Optional[Amount], source: str) -> Sequence[Notice]:
+    def _notices(self, in_use: int, told: Optional[LoggedBytes], source: str) -> Sequence[Notice]:
         where = f"the dump at {printable(source)}, line {self.line}"
         if not self.size:
             text = f"{where} has no chunks: TF_CPP_MIN_LOG_LEVEL above 0 keeps its lines from the log"

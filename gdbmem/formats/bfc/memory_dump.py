@@ -10,9 +10,9 @@ from functools import lru_cache
 from typing import Any
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.formats.massif_tree import Data
 from gdbmem.formats.protobuf_schema import message_class
-from gdbmem.model.bfc import FREE, IN_USE, TENSORFLOW, UNKNOWN, Allocator, Chunks, Counters, Region
+from gdbmem.formats.spooling import Data
+from gdbmem.model.bfc.pools import FREE, IN_USE, TENSORFLOW, UNKNOWN, Allocator, Chunks, Counters, Region
 from gdbmem.text import printable
 
 _MESSAGES = {
@@ -128,7 +128,7 @@ def _regions(chunks: Chunks, source: str) -> list[Region]:
 
 def _damaged(source: str, why: str) -> InputError:
     return InputError(
-        f"{printable(source)} is no whole memory dump of TensorFlow's: {printable(why[:200])}",
+        f"{printable(source)} is not a whole memory dump of TensorFlow's: {printable(why[:200])}",
         slug="memory-dump-damaged",
         hint="TF_BFC_MEMORY_DUMP=PREFIX writes one for each allocation that fails",
     )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Optional
 
 from gdbmem.errors import Notice
 from gdbmem.formats.bfc import log_lines
-from gdbmem.model.bfc import ONNXRUNTIME, UNKNOWN, Allocator, Chunks, Counters, Options, Region
+from gdbmem.model.bfc.pools import ONNXRUNTIME, UNKNOWN, Allocator, Chunks, Counters, Options, Region
+from gdbmem.records import dataclass, field
 from gdbmem.text import plural, printable
 
 _AS_REQUESTED = 1  # kSameAsRequested
@@ -99,7 +99,7 @@ class Arenas:
             else self._arenas.setdefault(f"{name} {len(self._arenas)}", _Arena(number, name))
         )
 
-    def allocators(self, *, has_dumps: bool) -> Sequence[Allocator]:
+    def allocators(self) -> Sequence[Allocator]:
         """Return the arenas that have a region, or that a request failed in; without chunks."""
         return [
             self._allocator(arena)

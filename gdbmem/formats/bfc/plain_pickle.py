@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Callable, Union
 
 from gdbmem.errors import InputError
-from gdbmem.formats.massif_tree import Data
+from gdbmem.formats.spooling import Data
 from gdbmem.text import printable
 from gdbmem.units import format_size
 
@@ -25,23 +25,25 @@ _FORGET_BYTES = 64 << 20  # of a mapped file, so often what was read is given ba
 
 
 class PlainList(list[object]):
-    """A list, with how deep it nests, and a number that its reader may give it."""
+    """A list, with how deep it nests, as which number it is memoized, and a number that its reader may give it."""
 
-    __slots__ = ("level", "number")
+    __slots__ = ("level", "memo", "number")
 
     def __init__(self) -> None:
         self.level = 0
+        self.memo = -1
         self.number = -1
 
 
 class PlainDict(dict[object, object]):
-    """A dictionary, with how deep it nests, a number that its reader may give it, and where its pickle begins."""
+    """A dictionary, with how deep it nests, as which number it is memoized, and where its pickle begins."""
 
-    __slots__ = ("level", "number", "start")
+    __slots__ = ("level", "memo", "number", "start")
 
     def __init__(self, start: int) -> None:
         self.level = 0
-        self.number = -1
+        self.memo = -1
+        self.number = -1  # its reader may give it one
         self.start = start
 
 
@@ -59,7 +61,8 @@ class Cut(Exception):  # noqa: N818  (what it says is the condition)
 class PickleMachine:
     """Reads one pickle into PlainDict, PlainList and values; a reader overrides filled() and empty_dict().
 
-    Memory is bounded: what has been filled may be emptied by filled(), and more than 512 MiB of the rest is refused.
+    Memory is bounded: filled() may put something smaller in a dictionary's place, and more than 512 MiB of the rest is
+    refused.
     """
 
     def __init__(self, data: Data, source: str) -> None:
@@ -69,15 +72,18 @@ class PickleMachine:
         self.outer: list[list[object]] = []  # stacks below the marks
         self.memo: dict[int, object] = {}
         self.memoized = 0  # how often a value was memoized without a number
+        self.frame_end = 0  # where what the last opcode FRAME announced ends
         self.has_skipped = False  # a memo that is missing may be one that was skipped
         self.is_cut = False
-        self._budget = _BUDGET_BYTES
+        self.budget = _BUDGET_BYTES
+        self._given_back = 0  # bytes of a mapped file
         self._ended = False
 
     # --- for readers
 
-    def filled(self, found: PlainDict, end: int) -> None:
-        """Take *found*, whose pairs are all there now; its pickle ends before *end*."""
+    def filled(self, found: PlainDict, end: int) -> object:
+        """Return what stands for *found*, whose pairs are all there now, from here on; its pickle ends before *end*."""
+        return found
 
     def run(self) -> object:
         """Return what the pickle holds; where it is cut, what stands before, and set `is_cut`."""
@@ -95,7 +101,7 @@ class PickleMachine:
     def damaged(self, at: int, why: str) -> InputError:
         """Return the error for the byte *at*."""
         return InputError(
-            f"{printable(self.source)} is no sound pickle: {why} at byte {at}",
+            f"{printable(self.source)} is not a sound pickle: {why} at byte {at}",
             slug="pickle-damaged",
             hint="was it copied whole?",
         )
@@ -111,7 +117,7 @@ class PickleMachine:
 
     def _run(self) -> None:
         data, handlers = self.data, _HANDLERS
-        at, end, given_back = 0, len(self.data), 0
+        at, end = 0, len(self.data)
         while not self._ended:
             for _ in range(_STEP):
                 if at >= end:
@@ -122,15 +128,19 @@ class PickleMachine:
                 at = handler(self, at + 1)
                 if self._ended:
                     return
-            if self._budget < 0 or len(self.stack) > _MOST_PENDING:
-                raise InputError(
-                    f"{printable(self.source)} makes more than {format_size(_BUDGET_BYTES)} of single values",
-                    slug="pickle-too-big",
-                    hint="is it a snapshot of torch.cuda.memory's? record fewer max_entries",
-                )
-            if isinstance(data, mmap.mmap) and at - given_back > _FORGET_BYTES:
-                give_back(data, given_back, at)
-                given_back = at
+            self.look_at_memory(at)
+
+    def look_at_memory(self, at: int) -> None:
+        """Refuse what takes too much, and give back the pages of the file before *at*."""
+        if self.budget < 0 or len(self.stack) > _MOST_PENDING:
+            raise InputError(
+                f"{printable(self.source)} makes more than {format_size(_BUDGET_BYTES)} of single values",
+                slug="pickle-too-big",
+                hint="is it a snapshot of torch.cuda.memory's? record fewer max_entries",
+            )
+        if isinstance(self.data, mmap.mmap) and at - self._given_back > _FORGET_BYTES:
+            give_back(self.data, self._given_back, at)
+            self._given_back = at
 
     def _close_all(self) -> None:
         """Close what a cut has left open, each container with what it had got."""
@@ -171,12 +181,12 @@ class PickleMachine:
     # --- containers; each handler takes the place behind its opcode, and returns that of the next
 
     def empty_list(self, at: int) -> int:
-        self._budget -= 96
+        self.budget -= 96
         self.stack.append(PlainList())
         return at
 
     def empty_dict(self, at: int) -> int:
-        self._budget -= 104
+        self.budget -= 104
         self.stack.append(PlainDict(at - 1))
         return at
 
@@ -205,9 +215,9 @@ class PickleMachine:
 
     def _extend(self, container: object, items: Sequence[object], at: int) -> None:
         if not isinstance(container, PlainList):
-            raise self.damaged(at, "it appends to what is no list,")
+            raise self.damaged(at, "it appends to what is not a list,")
         self._deepen(container, items, at)
-        self._budget -= 8 * len(items)
+        self.budget -= 8 * len(items)
         container.extend(items)
 
     def setitems(self, at: int) -> int:
@@ -224,14 +234,14 @@ class PickleMachine:
 
     def _set(self, container: object, items: Sequence[object], at: int) -> None:
         if not isinstance(container, PlainDict):
-            raise self.damaged(at, "it sets an item of what is no dictionary,")
+            raise self.damaged(at, "it sets an item of what is not a dictionary,")
         self._deepen(container, items[1::2], at)
-        self._budget -= 64 * len(items)
+        self.budget -= 64 * len(items)
         for key, value in zip(items[::2], items[1::2]):
             if not isinstance(key, (str, int)):
                 raise self.damaged(at, "a key is neither text nor a number")
             container[key] = value
-        self.filled(container, at)
+        self.stack[-1] = self.filled(container, at)
 
     def _deepen(self, container: Union[PlainList, PlainDict], items: Sequence[object], at: int) -> None:
         level = container.level
@@ -260,7 +270,7 @@ class PickleMachine:
         return self._tuple(items, at)
 
     def _tuple(self, items: Sequence[object], at: int) -> int:
-        self._budget -= 48 + 8 * len(items)
+        self.budget -= 48 + 8 * len(items)
         # No tuple of a snapshot holds containers: what is in them is left out, so that none nests in another.
         self.stack.append(tuple(None if isinstance(item, (list, dict, tuple)) else item for item in items))
         return at
@@ -274,8 +284,18 @@ class PickleMachine:
 
     def remember(self, number: int, at: int) -> None:
         """Memoize the value on top as *number*."""
-        self._budget -= 100
-        self.memo[number] = self._top(at)
+        self.budget -= 100
+        top = self.memo[number] = self._top(at)
+        if isinstance(top, (PlainList, PlainDict)):
+            top.memo = number
+
+    def forget(self, value: Union[PlainList, PlainDict]) -> None:
+        """Take *value* out of the memo: recall() returns MISSING from now on."""
+        if value.memo >= 0:
+            self.has_skipped = True
+            self.memo.pop(value.memo, None)
+            self.budget += 100
+            value.memo = -1
 
     def _top(self, at: int) -> object:
         if not self.stack:
@@ -289,16 +309,20 @@ class PickleMachine:
     # --- values
 
     def text(self, at: int, size: int) -> int:
-        self._budget -= 60 + size
+        self.budget -= 60 + size
         self.stack.append(self.take(at, size).decode("utf-8", "surrogateescape"))
         return at + size
 
     def number(self, at: int, size: int) -> int:
         if size > _LONGEST_NUMBER:
             raise self.damaged(at, f"a number of {size} bytes")
-        self._budget -= 36
+        self.budget -= 36
         self.stack.append(int.from_bytes(self.take(at, size), "little", signed=True))
         return at + size
+
+    def frame(self, at: int) -> int:
+        self.frame_end = at + 8 + int.from_bytes(self.take(at, 8), "little")
+        return at + 8
 
     def stop(self, at: int) -> int:
         if self.outer:
@@ -385,7 +409,7 @@ def _float(machine: PickleMachine, at: int) -> int:
 
 _HANDLERS: dict[int, Handler] = {
     0x80: _skip(1),  # PROTO
-    0x95: _skip(8),  # FRAME
+    0x95: PickleMachine.frame,
     ord("}"): lambda machine, at: machine.empty_dict(at),
     ord("]"): PickleMachine.empty_list,
     ord("("): PickleMachine.mark,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Optional
 
 from gdbmem.formats.bfc import log_lines
-from gdbmem.formats.bfc.log_dump import Amount
-from gdbmem.model.pool_log import Refusal
+from gdbmem.formats.bfc.log_dump import LoggedBytes
+from gdbmem.model.bfc.pool_log import Refusal
+from gdbmem.records import replace
 
 _MOST = 1000
 _LONGEST = 600
@@ -28,10 +28,10 @@ class Refusals:
         if b"CUDA_ERROR_OUT_OF_MEMORY" in body or b"cu" in body or b"CUDA" in body:
             found = log_lines.DEVICE.match(body)
             if found is not None and (found["bytes"] or found["size"]):
-                size = int(found["bytes"]) if found["bytes"] else Amount.read(found["size"]).size_bytes
+                size = int(found["bytes"]) if found["bytes"] else LoggedBytes.read(found["size"]).size_bytes
             found = found or log_lines.TORCH.match(body)
             if found is not None and size is None and "asked" in found.groupdict():
-                size = Amount.read(found["asked"]).size_bytes
+                size = LoggedBytes.read(found["asked"]).size_bytes
             found = found or log_lines.CONTEXT.match(body)
         if found is None:
             return False

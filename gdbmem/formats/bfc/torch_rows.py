@@ -6,18 +6,20 @@ import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Optional, Union, overload
 
 from gdbmem.errors import InputError
 from gdbmem.formats.bfc.plain_pickle import MISSING, PickleMachine, PlainDict, PlainList
-from gdbmem.formats.bfc.row_patterns import RowPattern, RowPatterns, atom, references, shape_of, split_list
-from gdbmem.formats.massif_tree import Data
+from gdbmem.formats.bfc.row_patterns import FRAME, MEMO, RowPattern, RowPatterns, atom, list_memo, text_of
+from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import DEEPEST
-from gdbmem.model.bfc import FREE, IN_USE, PENDING
-from gdbmem.model.calltree import Frame
+from gdbmem.model.bfc.pools import FREE, IN_USE, PENDING
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.records import dataclass, field
 from gdbmem.text import printable
 
+BLOCK, ENTRY = "block", "entry"  # kinds of rows
+_NEEDED = ("address", "size", "requested_size", "state")  # of a block
 NO_STACK = 0  # the number of the stack without frames
 STATES = {
     "active_allocated": IN_USE,
@@ -26,6 +28,8 @@ STATES = {
     "inactive": FREE,
 }
 _MOST_FRAMES = 1 << 25  # of all stacks together
+_LONGEST_ROW = 1 << 14  # bytes of one that a pattern is made of
+_ROWS = 1 << 12  # between two looks at the memory that is used
 _CACHED_COUNTS = 1 << 16
 _CACHED_BYTES = 64 << 20  # of pickled stacks
 
@@ -114,51 +118,93 @@ class SnapshotMachine(PickleMachine):
         self._counts: dict[bytes, int] = {}  # pickled → the number
         self._states: dict[bytes, int] = {}
         self._frame_numbers: dict[Frame, int] = {}
-        self._by_pickled: dict[bytes, int] = {}  # a pickled stack → its number
+        self._by_pickled: dict[
+            bytes, tuple[int, int]
+        ] = {}  # a pickled stack → its number, and what it memoizes
         self._cached_bytes = 0
+        self._known: dict[bytes, int] = {}  # an item of a list of frames → the frame
+        self._item_memos: dict[
+            bytes, int
+        ] = {}  # the same → values that it memoizes without a number; none of references
         # Lists that were matched, not made: under which number they are memoized, and the stack that they are.
         self._list_memos, self._list_stacks = array("Q"), array("i")
 
     # --- rows that match a pattern
 
     def empty_dict(self, at: int) -> int:
-        pattern = self._patterns.compiled
-        found = pattern.match(self.data, at - 1) if pattern is not None else None
-        if pattern is None or found is None:
+        pattern, shapes, data = self._patterns.compiled, self._patterns.by_group, self.data
+        if pattern is None:
             return super().empty_dict(at)
-        first, shapes = len(self.blocks.size), self._patterns.by_group
-        is_block = shapes[found.lastindex or 0].kind == "block"
-        while found is not None:
+        first, rows, place, kind = len(self.blocks.size), 0, at - 1, ""
+        while True:
+            found = pattern.match(data, place)
+            end = found.end() if found is not None else 0
+            if found is None:
+                found, end = self._match_across(pattern, place)
+            if found is None:
+                break
             group = found.lastindex or 0
             shape = shapes[group]
-            if (shape.kind == "block") != is_block:
+            if shape.kind != (kind or shape.kind):
                 break
-            if is_block:
-                self._match_block(found, group, shape)
-            else:
-                self.entries += 1
-                if self._with_history and "frames" in shape.groups:
-                    self._stack_of(found[group + shape.groups["frames"]], shape, at)
+            if shape.groups and not self._take(found, group, shape, place):
+                break
+            kind, place = shape.kind, end
             self.memoized += shape.memoized
-            at = found.end()
-            found = pattern.match(self.data, at)
+            rows += 1
+            if rows % _ROWS == 0:
+                self.look_at_memory(place)
+        if not rows:
+            return super().empty_dict(at)
+        self.look_at_memory(place)  # Python's pickler writes 1,000 rows at once
         self.has_skipped = True
-        self.stack.append(BlockSpan(first, len(self.blocks.size) - first) if is_block else _SKIPPED)
-        return at
+        self.entries += rows if kind == ENTRY else 0
+        self.stack.append(_SKIPPED if kind == ENTRY else BlockSpan(first, len(self.blocks.size) - first))
+        return place
 
-    def _match_block(self, found: re.Match[bytes], group: int, shape: RowPattern) -> None:
-        at, offsets, known = found.start(), shape.groups, self._counts
-        size_text, requested_text = found.group(group + offsets["size"], group + offsets["requested_size"])
-        size, requested = known.get(size_text), known.get(requested_text)
-        address = atom(found[group + offsets["address"]])[0]
-        if address is None or address < 0:
+    def _match_across(self, pattern: re.Pattern[bytes], place: int) -> tuple[Optional[re.Match[bytes]], int]:
+        """Match the row at *place* if it goes on in the next of the pieces in which Python's pickler writes.
+
+        Return also where it ends. A piece has 64 KiB, and its length before it.
+        """
+        data, left = self.data, self.frame_end - place
+        if not 0 < left < _LONGEST_ROW or data[self.frame_end : self.frame_end + 1] != b"\x95":
+            return None, 0
+        behind = self.frame_end + 9
+        found = pattern.match(data[place : self.frame_end] + data[behind : behind + _LONGEST_ROW])
+        if found is None or found.end() <= left:
+            return None, 0
+        self.frame_end = behind + int.from_bytes(data[behind - 8 : behind], "little")
+        return found, place + found.end() + 9
+
+    def _take(self, found: re.Match[bytes], group: int, shape: RowPattern, at: int) -> bool:
+        """Take the row *found*, whose groups begin behind *group*; return False where its frames aren't known yet."""
+        offset = shape.groups.get("frames")
+        frames = b"" if offset is None else found[group + offset]
+        if shape.kind == ENTRY and not self._with_history:
+            items = self._patterns.items(frames) if frames else ()
+            stack = None if self._path(items, at) is None else (NO_STACK, self._memos(items))
+        else:
+            after = shape.groups.get(MEMO + "frames")
+            stack = self._stack_of(frames, shape, b"" if after is None else found[group + after], at)
+        if stack is None:
+            return False
+        if shape.kind == BLOCK:
+            self._add_matched([found[group + shape.groups[key]] for key in _NEEDED], stack[0], at)
+        self.memoized += stack[1]
+        return True
+
+    def _add_matched(self, pickled: Sequence[bytes], stack: int, at: int) -> None:
+        address, size, requested, state = pickled
+        place, known = atom(address)[0], self._counts
+        if place is None or place < 0:
             raise self.damaged(at, "an address is none")
         columns = self.blocks
-        columns.address.append(address)
-        columns.size.append(self._count_of(size_text, at) if size is None else size)
-        columns.requested.append(self._count_of(requested_text, at) if requested is None else requested)
-        columns.state.append(self._state_of(found[group + offsets["state"]], at))
-        columns.stack.append(self._stack_of(found[group + offsets["frames"]], shape, at))
+        columns.address.append(place)
+        columns.size.append(known[size] if size in known else self._count_of(size, at))
+        columns.requested.append(known[requested] if requested in known else self._count_of(requested, at))
+        columns.state.append(self._state_of(state, at))
+        columns.stack.append(stack)
         columns.is_listed.append(0)
 
     def _count_of(self, pickled: bytes, at: int) -> int:
@@ -170,37 +216,74 @@ class SnapshotMachine(PickleMachine):
     def _state_of(self, pickled: bytes, at: int) -> int:
         state = self._states.get(pickled)
         if state is None:
-            reference = atom(pickled)[1]
-            state = self._states[pickled] = self._state(
-                None if reference is None else self.recall(reference, at), at
-            )
+            state = self._states[pickled] = self._state(self._value_of(pickled, at), at)
         return state
 
     def _state(self, name: object, at: int) -> int:
+        if name is MISSING and not self._with_history:
+            raise NeedsHistory
         state = STATES.get(name) if isinstance(name, str) else None
         if state is None:
             raise self.damaged(at, f"a block is in a state '{printable(str(name)[:40])}'")
         return state
 
-    def _stack_of(self, pickled: bytes, shape: RowPattern, at: int) -> int:
-        """Return the stack of a row's pickled frames: a reference, or a list of references, which is memoized."""
+    def _value_of(self, pickled: bytes, at: int) -> object:
+        number, reference = atom(pickled)
+        if reference is not None:
+            return self.recall(reference, at)
+        return text_of(pickled) if number is None else number
+
+    def _stack_of(
+        self, pickled: bytes, shape: RowPattern, after: bytes, at: int
+    ) -> Optional[tuple[int, int]]:
+        """Return the stack of a row's pickled frames, and how many values they memoize; None where one isn't known yet.
+
+        *after* is the opcode that memoizes them afterwards.
+        """
         if pickled[:1] != b"]":
-            _, reference = atom(pickled)
-            return self.stack_of(self.recall(reference, at), at) if reference is not None else NO_STACK
-        memo, items = split_list(pickled)
-        number = self._by_pickled.get(items)
-        if number is None:
-            number = self._number([self._frame(self.recall(one, at), at) for one in references(items)])
+            _, reference = atom(pickled) if pickled else (None, None)
+            return (NO_STACK if reference is None else self.stack_of(self.recall(reference, at), at)), 0
+        memo = list_memo(pickled)
+        items = pickled[1 + len(memo) :]
+        stack = self._by_pickled.get(items)
+        if stack is None:
+            single = self._patterns.items(pickled)
+            path = self._path(single, at)
+            if path is None:
+                return None
+            stack = self._number(path), self._memos(single) if shape.has_frames else 0
             self._cached_bytes += len(items)
             if self._cached_bytes < _CACHED_BYTES:
-                self._by_pickled[items] = number
-        if memo:
-            place = self.memoized + shape.memo_of_list["frames"]
-            place = place if memo == b"\x94" else int.from_bytes(memo[1:], "little")
-            if not self._list_memos or place > self._list_memos[-1]:
-                self._list_memos.append(place)
-                self._list_stacks.append(number)
-        return number
+                self._by_pickled[items] = stack
+        place = self.memoized + shape.memo_of_list["frames"]
+        if memo or after:
+            self._keep_list(
+                place if memo == b"\x94" else int.from_bytes((memo or after)[1:], "little"), stack[0]
+            )
+        return stack
+
+    def _memos(self, items: Sequence[bytes]) -> int:
+        """Return how many values the items of a list of frames memoize without a number."""
+        return sum([self._item_memos.get(item, 0) for item in items])
+
+    def _path(self, items: Sequence[bytes], at: int) -> Optional[Sequence[int]]:
+        """Return the frames that the items of a pickled list are; None where one isn't known yet."""
+        known = self._known
+        path = [known.get(item, -1) for item in items]
+        if -1 in path:
+            for index, item in enumerate(items):
+                if path[index] < 0:
+                    _, reference = atom(item)
+                    if reference is None:
+                        return None
+                    path[index] = known[item] = self._frame(self.recall(reference, at), at)
+        return path
+
+    def _keep_list(self, memo: int, stack: int) -> None:
+        """Note that the list memoized as *memo* is *stack*."""
+        if not self._list_memos or memo > self._list_memos[-1]:
+            self._list_memos.append(memo)
+            self._list_stacks.append(stack)
 
     def recall(self, number: int, at: int) -> object:
         found = super().recall(number, at)
@@ -210,20 +293,45 @@ class SnapshotMachine(PickleMachine):
                 return KnownStack(self._list_stacks[known])
         return found
 
+    def remember(self, number: int, at: int) -> None:
+        if isinstance(self._top(at), (BlockSpan, SkippedRows)):
+            self.has_skipped = True
+        else:
+            super().remember(number, at)
+
     # --- rows that were made opcode by opcode
 
-    def filled(self, found: PlainDict, end: int) -> None:
+    def filled(self, found: PlainDict, end: int) -> object:
         if "state" in found and "size" in found:
-            self._take_block(found, end)
-        elif "action" in found:
-            self.entries += 1
-            self._learn("entry", found, end, ("frames",) if self._with_history else ())
-            if found["action"] != "oom":
-                found.clear()
-            elif not isinstance(found.get("frames"), int):
-                found["frames"] = self.stack_of(found.get("frames"), end)
+            return self._take_block(found, end)
+        if "action" in found:
+            return self._take_entry(found, end)
+        if "filename" in found and "name" in found and not self._with_history:
+            self._learn_frame(found, end)
+        return found
 
-    def _take_block(self, found: PlainDict, at: int) -> None:
+    def _take_entry(self, found: PlainDict, end: int) -> object:
+        self.entries += 1
+        self._learn(ENTRY, found, end, ("frames",) if self._with_history and "frames" in found else ())
+        frames = found.get("frames")
+        if found["action"] == "oom":
+            if not isinstance(frames, int):
+                found["frames"] = self.stack_of(frames, end)
+            return found
+        if self._with_history:
+            self.stack_of(frames, end)
+        elif isinstance(frames, PlainList):
+            self._drop(frames)
+        self._drop(found)
+        return _SKIPPED
+
+    def _drop(self, found: Union[PlainDict, PlainList]) -> None:
+        """Forget *found*, whose rows have been taken."""
+        self.forget(found)
+        self.budget += 104 + 128 * len(found) if isinstance(found, PlainDict) else 96 + 8 * len(found)
+        found.clear()
+
+    def _take_block(self, found: PlainDict, at: int) -> object:
         if found.number >= 0:
             raise self.damaged(at, "a block is described twice")
         values, frames = dict(found), found.get("frames")
@@ -233,17 +341,31 @@ class SnapshotMachine(PickleMachine):
             values.setdefault("requested_size", history[0].get("real_size"))
         found.number = len(self.blocks.size)
         self._add_block(values, self.stack_of(frames, at), at)
-        self._learn("block", found, at, ("address", "size", "requested_size", "state", "frames"))
-        found.clear()
+        self._learn(BLOCK, found, at, (*_NEEDED, "frames"))
+        self._drop(found)
+        return BlockSpan(found.number, 1)
+
+    def _learn_frame(self, found: PlainDict, end: int) -> None:
+        """Know the frame *found* again where the same bytes stand in a list that a pattern matches."""
+        pickled = bytes(self.data[found.start : min(end, found.start + _LONGEST_ROW)])
+        if pickled in self._known or MISSING in (found["name"], found["filename"]):
+            return
+        shape = self._patterns.shape_of(FRAME, pickled, self._key_of, (), with_texts=True)
+        if shape is not None:
+            self.budget -= 250 + len(pickled)
+            self._known[pickled] = self._frame(found, end)
+            self._item_memos[pickled] = shape.memoized
+            self._patterns.add(shape)
 
     def _learn(self, kind: str, found: PlainDict, end: int, wanted: Sequence[str]) -> None:
         """Make a pattern of *found*, by which the next ones like it are matched."""
-        if found.get("action") == "oom" or "history" in found or end - found.start > 1 << 14:
+        if found.get("action") == "oom" or "history" in found or end - found.start > _LONGEST_ROW:
             return
         behind = self.data[end : end + 1]
         end += {b"q": 2, b"r": 5}.get(bytes(behind), 0)
-        shape = shape_of(kind, bytes(self.data[found.start : end]), self._key_of, wanted, ("action",))
-        if shape is not None and (kind == "entry" or len(shape.groups) == len(wanted)):
+        pickled, texts = bytes(self.data[found.start : end]), not self._with_history
+        shape = self._patterns.shape_of(kind, pickled, self._key_of, wanted, with_texts=texts)
+        if shape is not None and shape.groups.keys() >= set(wanted):
             self._patterns.add(shape)
 
     def _key_of(self, pickled: bytes) -> Optional[str]:
@@ -277,6 +399,10 @@ class SnapshotMachine(PickleMachine):
             return NO_STACK
         if value.number < 0:
             value.number = self._number([self._frame(one, at) for one in value])
+            memo = value.memo
+            self._drop(value)
+            if memo >= 0:
+                self._keep_list(memo, value.number)
         return value.number
 
     def _number(self, path: Sequence[int]) -> int:
@@ -290,9 +416,11 @@ class SnapshotMachine(PickleMachine):
         if not isinstance(value, PlainDict):
             if value is MISSING and not self._with_history:
                 raise NeedsHistory
-            raise self.damaged(at, "a frame is no dictionary")
+            raise self.damaged(at, "a frame is not a dictionary")
         if value.number < 0:
             name, file, line = value.get("name"), value.get("filename"), value.get("line")
+            if MISSING in (name, file) and not self._with_history:
+                raise NeedsHistory
             frame = Frame(
                 name if isinstance(name, str) and name not in ("", "??") else None,
                 file if isinstance(file, str) and file not in ("", "??") else None,

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Optional
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.bfc.plain_pickle import PlainDict, PlainList
 from gdbmem.formats.bfc.torch_rows import NO_STACK, BlockSpan, NeedsHistory, SnapshotMachine
-from gdbmem.formats.massif_tree import Data
+from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import IN_USE as IN_USE_METRIC
 from gdbmem.formats.stacks import Content, Singles, Stack, StackProfile, choose_metric
-from gdbmem.model.bfc import IN_USE, PYTORCH, Allocator, Chunks, Counters, Options, Region
-from gdbmem.model.calltree import Frame
-from gdbmem.model.torch_memory import (
+from gdbmem.model.bfc.pools import IN_USE, PYTORCH, Allocator, Chunks, Counters, Options, Region
+from gdbmem.model.bfc.torch_memory import (
     EXPANDABLE,
     LARGE,
     PRIVATE,
@@ -25,6 +23,9 @@ from gdbmem.model.torch_memory import (
     TorchSegment,
     TorchSnapshot,
 )
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.patterns import lazy_pattern
+from gdbmem.records import dataclass
 from gdbmem.text import plural, printable
 from gdbmem.units import format_size
 
@@ -35,7 +36,7 @@ _MOST_SETTINGS = 64
 _MOST_REFUSED = 10_000
 
 
-_START = re.compile(rb"\x80[\x02-\x05].{0,400}?(?:segments|device_traces|total_size)", re.DOTALL)
+_START = lazy_pattern(rb"\x80[\x02-\x05].{0,400}?(?:segments|device_traces|total_size)", re.DOTALL)
 
 
 def is_torch_snapshot(data: Data) -> bool:
@@ -97,6 +98,7 @@ class _Reading:
         self._machine = machine
         self._source = source
         self._notices: list[Notice] = []
+        self._is_own = bytearray()  # of each frame, as far as was asked: whether it is Python's outside torch
         self._unlisted = 0  # segments that lack their parts
         self._end = len(machine.data)
 
@@ -108,7 +110,7 @@ class _Reading:
         )  # the list alone: memory_snapshot()
         if not isinstance(segments, PlainList):
             raise InputError(
-                f"{printable(self._source)} holds no segments, so it is no snapshot of torch.cuda.memory's",
+                f"{printable(self._source)} holds no segments, so it is not a snapshot of torch.cuda.memory's",
                 slug="torch-snapshot-damaged",
                 hint="torch.cuda.memory._dump_snapshot(FILE) writes one",
             )
@@ -141,7 +143,7 @@ class _Reading:
 
     def _row(self, found: object) -> Iterator[_Row]:
         if not isinstance(found, PlainDict):
-            raise self._damaged("a segment is no dictionary")
+            raise self._damaged("a segment is not a dictionary")
         blocks, size, address = found.get("blocks"), found.get("total_size"), found.get("address")
         if not isinstance(blocks, PlainList) or size is None or address is None:
             self._unlisted += 1
@@ -167,10 +169,8 @@ class _Reading:
         yield _Row(segment, spans)
 
     def _span(self, found: object) -> BlockSpan:
-        if isinstance(found, PlainDict) and found.number >= 0:
-            found = BlockSpan(found.number, 1)
         if not isinstance(found, BlockSpan):
-            raise self._damaged("a block is no dictionary of one")
+            raise self._damaged("a block is not a dictionary of one")
         listed = self._machine.blocks.is_listed
         if any(listed[found.first : found.first + found.count]):
             raise self._damaged("it lists a block twice")
@@ -265,10 +265,12 @@ class _Reading:
 
     def _owner(self, stack: int) -> str:
         """Return who allocated by *stack*: the innermost line of Python outside torch, else the innermost of all."""
-        frames = [self._machine.frames[number] for number in self._machine.stacks[stack]]
-        frame = next(iter([*_own(frames), *frames]), None)
-        if frame is None:
+        frames, path = self._machine.frames, self._machine.stacks[stack]
+        if not path:
             return ""
+        while len(self._is_own) < len(frames):
+            self._is_own.append(_is_own(frames[len(self._is_own)]))
+        frame = frames[next((number for number in path if self._is_own[number]), path[0])]
         place = f"{frame.file}:{frame.line}" if frame.line is not None else frame.file or ""
         return f"{frame.function or '?'} ({place})" if place else frame.function or ""
 
@@ -288,17 +290,15 @@ class _Reading:
 
     def _damaged(self, why: str) -> InputError:
         return InputError(
-            f"{printable(self._source)} is no sound snapshot of torch.cuda.memory's: {why}",
+            f"{printable(self._source)} is not a sound snapshot of torch.cuda.memory's: {why}",
             slug="torch-snapshot-damaged",
             hint="was it changed by hand?",
         )
 
 
-def _own(frames: Iterable[Frame]) -> Iterator[Frame]:
-    for frame in frames:
-        file = frame.file or ""
-        if file.endswith(".py") and "/torch/" not in file and not file.startswith("<"):
-            yield frame
+def _is_own(frame: Frame) -> bool:
+    file = frame.file or ""
+    return file.endswith(".py") and "/torch/" not in file and not file.startswith("<")
 
 
 def _label(segment: TorchSegment) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Optional
 
-from gdbmem.linux.living import memory_folder
-from gdbmem.linux.maps import Mapping
+from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.monitoring.cgroup import cgroup_of, read_cgroup
-from gdbmem.linux.process import ProcessFacts
+from gdbmem.linux.process.living import memory_folder
+from gdbmem.linux.process.process import ProcessFacts
 
 _WATCHED = {"um", "uw", "ui"}  # smaps' flags of memory whose faults a userfaultfd gets
 _DEVICE_WRITES = ("/[aio]", "[io_uring]", "/dev/infiniband/", "/dev/vfio/")  # who reads so has one mapped

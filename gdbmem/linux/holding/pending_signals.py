@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import platform
 import signal
 from pathlib import Path
+from typing import Optional
 
 from gdbmem.linux.holding.ptrace import ptrace
 
 _GETSIGINFO = 0x4202
-_SI_USER = 0  # sent by kill()
+_SI_QUEUE = -1  # sent by sigqueue()
 
 
 def pending_signals(pid: int) -> set[signal.Signals]:
@@ -28,19 +28,28 @@ def pending_signals(pid: int) -> set[signal.Signals]:
     return {number for number in signal.Signals if mask >> (number - 1) & 1}
 
 
-def threads_it_waits_for(pid: int, number: signal.Signals) -> list[int]:
-    """Return the threads of *pid* that *number* waits for: all of them where it waits for the process."""
-    found = []
-    for task in Path(f"/proc/{pid}/task").glob("*"):
-        with contextlib.suppress(OSError):
-            text = (task / "status").read_text(errors="replace")
-            if (_mask(text, "SigPnd") | _mask(text, "ShdPnd")) >> (number - 1) & 1:
-                found.append(int(task.name))
-    return found
+def waits_for_process(pid: int, number: signal.Signals) -> bool:
+    """Tell whether *number* waits for *pid* as a whole, so that any thread may take it."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text(errors="replace")
+    except OSError:
+        return False
+    return bool(_mask(text, "ShdPnd") >> (number - 1) & 1)
 
 
-def was_stopped_by_us(tid: int, number: signal.Signals) -> bool:
-    """Tell whether thread *tid*, which this thread traces and holds, stands where a *number* of our own stopped it.
+def send_marked(pid: int, number: signal.Signals, mark: int) -> None:
+    """Send *number* to process *pid*, so that `stop_mark` finds the *mark* (31 bits) with the thread that takes it.
+
+    Raises OSError.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.sigqueue(ctypes.c_int(pid), ctypes.c_int(number), ctypes.c_void_p(mark)):
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+
+
+def stop_mark(tid: int, number: signal.Signals) -> Optional[int]:
+    """Return the mark of the signal *number* that thread *tid*, which this thread traces, stands at; else None.
 
     Source: Linux, ptrace(2), PTRACE_GETSIGINFO; siginfo_t of a 64-bit machine.
     """
@@ -48,10 +57,9 @@ def was_stopped_by_us(tid: int, number: signal.Signals) -> bool:
     try:
         ptrace(_GETSIGINFO, tid, 0, ctypes.addressof(information))
     except OSError:
-        return False
-    number_found, _, code, _, sender = information[:5]
-    # To a process with a PID namespace of its own a sender outside of it is 0.
-    return number_found == number and code == _SI_USER and sender in (0, os.getpid())
+        return None
+    number_found, _, code, _, _, _, mark = information[:7]
+    return mark if number_found == number and code == _SI_QUEUE else None
 
 
 def _mask(status: str, field: str, default: int = 0) -> int:

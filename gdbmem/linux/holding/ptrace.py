@@ -8,20 +8,20 @@ import os
 import platform
 import time
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional
 
 from gdbmem.errors import TargetError
-from gdbmem.linux.living import text_of, thread_lives
-from gdbmem.linux.process import ended, process_facts, thread_ids, traced
-from gdbmem.linux.rights import AS_ROOT, asker
-from gdbmem.linux.threads import parse_syscall
+from gdbmem.linux.process.living import text_of, thread_lives
+from gdbmem.linux.process.process import ended, process_facts, thread_ids, traced
+from gdbmem.linux.process.rights import AS_ROOT, asker
+from gdbmem.linux.process.threads import parse_syscall
+from gdbmem.records import dataclass, field
 
 SEIZE, INTERRUPT, DETACH = 0x4206, 0x4207, 17
 GETREGSET, SETREGSET = 0x4204, 0x4205
 _NT_PRSTATUS, _NT_ARM_TLS, _NT_ARM_SYSTEM_CALL = 1, 0x401, 0x404
-_MOST_WORDS = 64  # of a register set
+_MOST_WORDS, _MOST_BYTES = 64, 1 << 15  # of a register set
 _PEEK, _SVC, _NO_CALL = 1, 0xD4000001, 0xFFFFFFFF  # aarch64's `svc #0`; -1 for the kernel
 _WALL = 0x40000000
 _EVENT_STOP = 128
@@ -69,6 +69,7 @@ class HeldThread:
     first_argument: Optional[int] = (
         None  # of a call that our stop broke off, where its result takes that place
     )
+    is_made_again: bool = False  # a system call that came back with EINTR because of our stop
 
 
 _libc: Optional[ctypes.CDLL] = None
@@ -96,9 +97,22 @@ def get_registers(tid: int, kind: int = _NT_PRSTATUS) -> list[int]:
     return list(buffer[: vector.length // 8])
 
 
+def get_register_bytes(tid: int, kind: int) -> bytes:
+    """Return a register set of a stopped thread that is longer, or not of words."""
+    buffer = (ctypes.c_char * _MOST_BYTES)()
+    vector = _Vector(ctypes.addressof(buffer), ctypes.sizeof(buffer))
+    ptrace(GETREGSET, tid, kind, ctypes.addressof(vector))
+    return buffer.raw[: vector.length]
+
+
 def set_registers(tid: int, values: list[int], kind: int = _NT_PRSTATUS) -> None:
     """Write a register set of a stopped thread, as get_registers() returned it."""
-    buffer = (ctypes.c_uint64 * len(values))(*values)
+    set_register_bytes(tid, bytes((ctypes.c_uint64 * len(values))(*values)), kind)
+
+
+def set_register_bytes(tid: int, data: bytes, kind: int) -> None:
+    """Write a register set of a stopped thread, as get_register_bytes() returned it."""
+    buffer = (ctypes.c_char * len(data)).from_buffer_copy(data)
     vector = _Vector(ctypes.addressof(buffer), ctypes.sizeof(buffer))
     ptrace(SETREGSET, tid, kind, ctypes.addressof(vector))
 
@@ -225,47 +239,57 @@ class Freeze:
                 held.thread_pointer = get_registers(held.tid, _NT_ARM_TLS)[0]
             if known.original is None and values[known.result] == _EINTR:
                 held.first_argument = _first_argument(held, known, self.pid)
+            if not held.signal:
+                held.is_made_again = _make_again(held, known, self.pid)
         except OSError:
             return  # died meanwhile
+
+    def release_others(self, tid: int) -> None:
+        """Let every thread but *tid* go on."""
+        _let_go([held for held in self.threads.values() if held.tid != tid], self.pid)
+        self.threads = {tid: self.threads[tid]}
 
     def release(self) -> None:
         """Let every thread go on; harmless when called again."""
         threads, self.threads = self.threads, {}
-        for held in threads.values():
-            try:
-                if not held.signal:
-                    _make_again(held, self.pid)
-                ptrace(DETACH, held.tid, 0, held.signal)
-            except OSError:
-                continue  # it was killed meanwhile
+        _let_go(threads.values(), self.pid)
         if threads:
             self.pause_seconds = time.monotonic() - self.started
 
 
-def _make_again(held: HeldThread, pid: int) -> None:
-    """Have the thread make a system call again that came back with EINTR only because of our stop.
+def _let_go(threads: Iterable[HeldThread], pid: int) -> None:
+    for held in threads:
+        try:
+            if held.is_made_again and (held.signal or _pending(pid, held.tid)):
+                set_registers(held.tid, held.registers)  # the EINTR is that signal's
+            ptrace(DETACH, held.tid, 0, held.signal)
+        except OSError:
+            continue  # it was killed meanwhile
 
-    Some calls (epoll_wait, semop, …) return EINTR after any stop; with a signal pending it is that signal's.
+
+def _make_again(held: HeldThread, known: PtraceMachine, pid: int) -> bool:
+    """Have the thread make a system call again that came back with EINTR only because of our stop; tell whether so.
+
+    Some calls (epoll_wait, semop, …) return EINTR after any stop; with a signal pending it is that signal's. That is
+    done at once, since we may be killed while we hold it.
     """
-    known = machine()
-    if known is None or not held.registers or held.registers[known.result] != _EINTR:
-        return
-    if _pending(pid, held.tid):
-        return
+    if held.registers[known.result] != _EINTR or _pending(pid, held.tid):
+        return False
     values = list(held.registers)
     if known.original is None:
         if held.first_argument is None:
-            return
+            return False
         values[known.result] = held.first_argument
         values[known.program_counter] -= 4  # the length of `svc`
     else:
         number = values[known.original]
         if number >= 1 << 63:
-            return
+            return False
         values[known.result] = number
         values[known.program_counter] -= 2  # the length of `syscall`
         values[known.original] = (1 << 64) - 1
     set_registers(held.tid, values)
+    return True
 
 
 def _first_argument(held: HeldThread, known: PtraceMachine, pid: int) -> Optional[int]:

@@ -25,6 +25,11 @@ def filter_count(thread: int) -> int:
     return int(_status(thread).get("Seccomp_filters", 0))
 
 
+def has_shadow_stack(thread: int) -> bool:
+    """Tell whether the processor compares the return addresses of *thread* with copies of its own (x86-64)."""
+    return "shstk" in _status(thread).get("x86_Thread_features", "").split()
+
+
 def _has_our_filters(thread: int, fields: dict[str, str]) -> bool:
     """Tell whether the filters of *thread* are the very ones of this process.
 

@@ -1,4 +1,4 @@
-"""What the seccomp filters of a thread answer to the system calls of a memory allocator and its profiler.
+"""Answers of a thread's seccomp filters to the system calls of a memory allocator and its profiler.
 
 A container's filter has most calls fail that it doesn't know, and kills for none of these: the thread can then be made
 to make them. Its programs are read by ptrace, and run here with the number of a call and unknown arguments.
@@ -17,7 +17,7 @@ from typing import Optional
 from gdbmem.errors import TargetError
 from gdbmem.linux.holding.ptrace import Freeze, ptrace
 from gdbmem.linux.holding.seccomp import filter_count, may_end_for_a_call
-from gdbmem.linux.process import thread_ids
+from gdbmem.linux.process.process import thread_ids
 
 _GET_FILTER = 0x420C  # wants CAP_SYS_ADMIN, and a tracer without filters
 _ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}

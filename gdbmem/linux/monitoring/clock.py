@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Callable
 
 if TYPE_CHECKING:
-    from gdbmem.model.series import SeriesFacts
+    from gdbmem.model.series.series import SeriesFacts
 
 
 def series_clock(boot_seconds: float) -> Callable[[], float]:

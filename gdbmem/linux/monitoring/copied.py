@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from dataclasses import dataclass, field
 from typing import Optional
 
 from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone, Stat
-from gdbmem.model.series import ProcessSample
+from gdbmem.model.series.series import ProcessSample
+from gdbmem.records import dataclass, field
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _ENOUGH_FAULTS = 32  # between two reads, to say how much of a page each has copied
@@ -40,7 +40,7 @@ class _Copier:
     is_read: bool = False
     stays: bool = False  # it was seen not to have executed another program
     left: bool = (
-        False  # it has; its faults are no copies any more, but its parent's count of them has them too
+        False  # it has; its faults are not copies any more, but its parent's count of them has them too
     )
 
     @property

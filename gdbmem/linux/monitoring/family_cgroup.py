@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Optional
 
 from gdbmem.linux.monitoring.cgroup import cgroup_of, cgroup_reading, tightest_over
-from gdbmem.linux.processes import stat_of
+from gdbmem.linux.process.processes import stat_of
+from gdbmem.patterns import lazy_pattern
 
 _NAME = "gdbmem."
 _DELEGATED = ("user.delegate", "trusted.delegate")  # set by systemd, the second one by root's
 _LIMITS = ("memory.max", "memory.high", "memory.swap.max", "cpu.max", "pids.max")  # "max" where there is none
 _HELD = {
-    1: re.compile(rb"^total_(?:rss|shmem) (\d+)$", re.M),
-    2: re.compile(rb"^(?:anon|shmem) (\d+)$", re.M),
+    1: lazy_pattern(rb"^total_(?:rss|shmem) (\d+)$", re.M),
+    2: lazy_pattern(rb"^(?:anon|shmem) (\d+)$", re.M),
 }
 
 

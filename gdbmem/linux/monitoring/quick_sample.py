@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Callable, NamedTuple, Optional
 
-from gdbmem.model.series import TREE, ProcessSample
+from gdbmem.model.series.series import TREE, ProcessSample
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _WORDS_IN_STATM = 7

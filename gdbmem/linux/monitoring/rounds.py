@@ -1,4 +1,4 @@
-"""Whether what was read of several processes, one after the other, is of one family."""
+"""Checks that processes that were read one after the other were one family all the time."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 
 from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone, Stat
-from gdbmem.linux.processes import stat_of
-from gdbmem.model.series import ProcessSample
+from gdbmem.linux.process.processes import stat_of
+from gdbmem.model.series.series import ProcessSample
 
 _PAUSE_SECONDS = 0.001
 _LEAST_BYTES, _LEAST_SHARE = 1 << 20, 0.05  # a total may be off by this, or by this share of it

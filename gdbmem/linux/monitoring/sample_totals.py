@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from gdbmem.linux.monitoring.sampling import ProcessFiles, Stat
-from gdbmem.model.series import ProcessSample
+from gdbmem.model.series.series import ProcessSample
 
 _EACH_TIME = ("threads",)
 _SUMMED = (
@@ -19,7 +19,9 @@ _SHARED = ("pss_bytes", "uss_bytes", "private_dirty_bytes", "shared_dirty_bytes"
 def quick_reading(files: ProcessFiles, stat: Stat, threads_started: int) -> ProcessSample:
     """Return what costs little to read; raises ProcessGone."""
     statm = files.statm()
-    has_memory = statm.rss_bytes > 0  # a process that is just ending has given it back: that is no size of it
+    has_memory = (
+        statm.rss_bytes > 0
+    )  # a process that is just ending has given it back: that is not a size of it
     return ProcessSample(
         rss_bytes=statm.rss_bytes if has_memory else None,
         shared_bytes=statm.shared_bytes if has_memory else None,

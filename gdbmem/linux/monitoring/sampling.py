@@ -9,16 +9,16 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
-from gdbmem.linux.living import living_thread
+from gdbmem.linux.process.living import living_thread
 
 if TYPE_CHECKING:
-    from gdbmem.linux.rollup import Rollup
+    from gdbmem.linux.memory.rollup import Rollup
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-class ProcessGone(Exception):  # noqa: N818  (processes end; that is no error)
+class ProcessGone(Exception):  # noqa: N818  (processes end; that is not an error)
     """The process has ended, or is a zombie with no memory left: none of its threads lives."""
 
 
@@ -114,6 +114,13 @@ class ProcessFiles:
             self._look_through_living()
         return stat
 
+    def last_stat(self) -> Optional[Stat]:
+        """Read stat of a process that has ended; None where its parent has waited for it already."""
+        try:
+            return parse_stat(self._read(self._stat))
+        except ProcessGone:
+            return None
+
     def _look_through_living(self) -> None:
         """Read what the main thread shows no more through one that lives; raises ProcessGone where none does.
 
@@ -151,7 +158,7 @@ class ProcessFiles:
         It is opened anew each time: its descriptor would stay with the memory from before an exec.
         """
         # Where only RSS is read, neither this nor maps below is: 1 ms of CPU each.
-        from gdbmem.linux.rollup import parse_rollup  # 3 ms
+        from gdbmem.linux.memory.rollup import parse_rollup  # 3 ms
 
         data = self._read_file("smaps_rollup")
         if not data:
@@ -169,7 +176,7 @@ class ProcessFiles:
 
     def named_mappings(self) -> dict[str, tuple[int, int]]:
         """Return the resident bytes of [heap] and [stack], and those by PSS; raises as rollup() does."""
-        from gdbmem.linux.maps import parse_smaps  # 3 ms
+        from gdbmem.linux.memory.maps import parse_smaps  # 3 ms
 
         found: dict[str, tuple[int, int]] = {}
         for mapping in parse_smaps(self._read_file("smaps")):

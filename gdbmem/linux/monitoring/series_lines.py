@@ -1,13 +1,13 @@
-"""Which process draws which line of a series: a worker that died leaves its line to the next one of its name."""
+"""Assigns processes to the lines of a series: a worker that died leaves its line to the next of its name."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from dataclasses import replace
 from typing import Optional
 
 from gdbmem.linux.monitoring.sampling import Stat
-from gdbmem.model.series import SeriesLine
+from gdbmem.model.series.series import SeriesLine
+from gdbmem.records import replace
 
 
 class SeriesLines:

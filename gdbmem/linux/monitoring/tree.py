@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Callable, Optional
+from typing import Callable, Optional
 
 from gdbmem.linux.monitoring.copied import CopiedPages
 from gdbmem.linux.monitoring.exited_usage import ExitedUsage
@@ -18,8 +17,9 @@ from gdbmem.linux.monitoring.sample_totals import Shares, quick_reading, total_o
 from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone, Stat
 from gdbmem.linux.monitoring.series_lines import SeriesLines
 from gdbmem.linux.monitoring.surroundings import Surroundings
-from gdbmem.linux.processes import descendants, parents, stat_of
-from gdbmem.model.series import TREE, ProcessSample, SeriesLine
+from gdbmem.linux.process.processes import descendants, parents, stat_of
+from gdbmem.model.series.series import TREE, ProcessSample, SeriesLine
+from gdbmem.records import dataclass
 
 _FIND_EVERY_SECONDS = 1.0  # processes by name, user or cgroup are looked for this often
 _MAPPINGS_EVERY = 4  # one sweep in so many reads all mappings too: that costs several times as much
@@ -105,7 +105,7 @@ class Tree:
         self.sweeps = 0
         self._round_began = 0.0
         self._round_held: Optional[int] = None  # by the family, in the midst of it
-        self.torn = 0  # rounds whose PSS is no total
+        self.torn = 0  # rounds whose PSS is not a total
         self.denied = 0  # processes whose PSS may not be read
         self.events_lost = False
         self._lists_children = True
@@ -150,7 +150,7 @@ class Tree:
             readings = [(pid, r._replace(gpu_bytes=around.gpu.get(pid))) for pid, r in readings]
         cgroup = self._surroundings.read_cgroup() if last_words else around.cgroup if around else {}
         found = [(self._processes[pid].line.number, reading) for pid, reading in readings]
-        if found or cgroup:
+        if found or cgroup or last_words:
             total = total_of([reading for _, reading in found], self._shares, sweep=sweep, is_torn=is_torn)
             found.append((TREE, total._replace(family_bytes=self._round_held, **self._counters(), **cgroup)))
         changed = self._lines.take_changed()
@@ -214,7 +214,7 @@ class Tree:
         """The descriptor that becomes readable at new processes; None: call has_grown() each time."""
         return self._events
 
-    def _counters(self) -> dict[str, Any]:
+    def _counters(self) -> dict[str, Optional[int]]:
         counts = self._tally.total((pid, process.stat) for pid, process in self._processes.items())
         started = sum(process.threads_started for process in self._processes.values())
         copied, copiers = self._copied.total()
@@ -351,6 +351,7 @@ class Tree:
 
     def _bury(self, pid: int, t: float) -> None:
         process = self._processes.pop(pid)
+        process.stat = process.files.last_stat() or process.stat
         process.files.close()
         self._copied.died(pid)
         self._ending.add(pid, process.stat)

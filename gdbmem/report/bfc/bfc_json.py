@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Optional
 
 from gdbmem.analysis.bfc.explanation import decision_sentence, headline
 from gdbmem.errors import Notice
-from gdbmem.model.bfc import FREE, IN_USE, Allocator, Decision, Region
+from gdbmem.model.bfc.pools import FREE, IN_USE, Allocator, Decision, Region
+from gdbmem.records import asdict
 from gdbmem.report.document import Document, head, to_json
 
 STATES = ("free", "in_use", "pending")
@@ -88,6 +88,7 @@ def _region(allocator: Allocator, region: Region) -> Document:
     return {
         "address": region.address,
         "size_bytes": region.size_bytes,
+        **({"label": region.label} if region.label else {}),
         "chunks": [chunk_document(allocator, index) for index in region.indices],
     }
 
@@ -102,6 +103,8 @@ def chunk_document(allocator: Allocator, index: int) -> Document:
         "requested_bytes": chunks.requested_of(index),
         "in_use": state == IN_USE,
     }
+    if chunks.allocation_id is not None and state == IN_USE:
+        found["id"] = chunks.allocation_id[index]
     if state not in (FREE, IN_USE):
         found["state"] = STATES[state]
     if chunks.owner_of(index):

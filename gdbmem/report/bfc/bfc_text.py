@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import compress
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 from gdbmem.analysis.bfc.explanation import NO_LIMIT, headline, largest_waste
-from gdbmem.model.bfc import FREE, IN_USE, PYTORCH, Allocator, Decision, Options
+from gdbmem.model.bfc.pools import FREE, IN_USE, PYTORCH, Allocator, Decision, Options
+from gdbmem.records import dataclass
 from gdbmem.report import drawing
-from gdbmem.report.console import print_sentence, print_table
+from gdbmem.report.console import Console, print_sentence
 from gdbmem.report.notices import print_notices
 from gdbmem.text import plural, printable
 from gdbmem.units import format_size
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _BAR_COLUMNS = 64
 _MOST_ROWS = 20
@@ -25,7 +22,7 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class PoolView:
-    """What is printed of each pool."""
+    """The parts that are printed of each pool."""
 
     chunks: bool = False  # a row for each chunk
     state: str = ALL  # "free", "used": of those rows
@@ -59,7 +56,7 @@ def print_pool(allocator: Allocator, decision: Optional[Decision], view: PoolVie
         for advice in decision.advice:
             print_sentence(console, f"  {'would help' if advice.is_tried else 'may help'}: {advice.text}")
     console.print()
-    print_table(console, _sums(allocator))
+    console.print(_sums(allocator))
     print_notices(allocator.notices, console)
     for violation in allocator.violations:
         print_sentence(console, f"{violation.text} ({violation.rule})", label="violated: ")
@@ -67,7 +64,7 @@ def print_pool(allocator: Allocator, decision: Optional[Decision], view: PoolVie
         console.print()
         _print_regions(allocator, console)
         console.print()
-        print_table(console, _bins(allocator))
+        console.print(_bins(allocator))
     if view.chunks:
         console.print()
         _print_chunks(allocator, view, console)
@@ -89,7 +86,7 @@ def _print_obstacle(allocator: Allocator, decision: Decision, console: Console) 
 
 
 def _sums(allocator: Allocator) -> drawing.Table:
-    table = drawing.Table(box=None, show_header=False, pad_edge=False)
+    table = drawing.Table(show_header=False)
     table.add_column("", no_wrap=True)
     table.add_column("", justify="right", no_wrap=True)
     table.add_column("", overflow="fold")
@@ -184,7 +181,7 @@ def region_bar(allocator: Allocator, first: int, count: int, start: int, size_by
 
 
 def _bins(allocator: Allocator) -> drawing.Table:
-    table = drawing.Table(box=None, pad_edge=False)
+    table = drawing.Table()
     for title in ("chunks of", "in use", "", "free", " "):
         table.add_column(title, justify="right", no_wrap=True)
     for one in allocator.bins():
@@ -198,7 +195,7 @@ def _bins(allocator: Allocator) -> drawing.Table:
 
 def _print_chunks(allocator: Allocator, view: PoolView, console: Console) -> None:
     chosen = list(chosen_chunks(allocator, view))
-    table = drawing.Table(box=None, pad_edge=False)
+    table = drawing.Table()
     table.add_column("chunk", no_wrap=True)
     for title in ("size", "requested"):
         table.add_column(title, justify="right", no_wrap=True)
@@ -215,7 +212,7 @@ def _print_chunks(allocator: Allocator, view: PoolView, console: Console) -> Non
             state,
         )
         table.add_row(*row, printable(allocator.chunks.owner_of(index)))
-    print_table(console, table)
+    console.print(table)
     if len(chosen) > view.top:
         console.print(f"and {plural(len(chosen) - view.top, 'more chunk')} (--top N)")
 

@@ -1,24 +1,21 @@
-"""What became of pools, as text and as JSON (``kind=bfc-diff``)."""
+"""Changes of pools, as text and as JSON (``kind=bfc-diff``)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 from gdbmem.analysis.bfc.explanation import pool_sentence
 from gdbmem.errors import Notice
-from gdbmem.model.bfc import Allocator
-from gdbmem.model.pool_diff import PoolChange, PoolDiff
+from gdbmem.model.bfc.pool_diff import PoolChange, PoolDiff
+from gdbmem.model.bfc.pools import Allocator
+from gdbmem.records import asdict
 from gdbmem.report import drawing
-from gdbmem.report.console import print_sentence, print_table
+from gdbmem.report.console import Console, print_sentence
 from gdbmem.report.document import Document, head, to_json
 from gdbmem.report.notices import print_notices
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_size
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 def answer_of(diff: PoolDiff) -> str:
@@ -52,16 +49,17 @@ def print_pool_diffs(
         print_sentence(console, f"  before: {pool_sentence(diff.before)}")
         print_sentence(console, f"  after:  {pool_sentence(diff.after)}")
         if diff.is_complete:
-            _print_changes("size of chunks in use", diff.sizes, console, top)
-            _print_changes("owner", diff.owners, console, top)
+            print_changes("size of chunks in use", diff.sizes, console, top)
+            print_changes("owner", diff.owners, console, top)
         print_notices([*diff.before.notices, *diff.after.notices], console)
     print_notices(notices, console)
 
 
-def _print_changes(title: str, changes: Sequence[PoolChange], console: Console, top: int) -> None:
+def print_changes(title: str, changes: Sequence[PoolChange], console: Console, top: int) -> None:
+    """Print the largest *top* of *changes* as a table, under an empty line; nothing where there are none."""
     if not changes:
         return
-    table = drawing.Table(box=None, pad_edge=False)
+    table = drawing.Table()
     for heading in ("change", "before", "after"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column(title, overflow="fold")
@@ -71,7 +69,7 @@ def _print_changes(title: str, changes: Sequence[PoolChange], console: Console, 
             format_delta(one.delta_bytes), plural(one.before, "chunk"), plural(one.after, "chunk"), name
         )
     console.print()
-    print_table(console, table)
+    console.print(table)
     if len(changes) > top:
         console.print(f"and {plural(len(changes) - top, 'more row')} (--top N)")
 
@@ -82,12 +80,13 @@ def pool_diffs_json(diffs: Sequence[PoolDiff], notices: Sequence[Notice]) -> str
     document: Document = {
         **head("bfc-diff", every),
         "answer": answer_of(diffs[0]) if diffs else None,
-        "pools": [_document(diff) for diff in diffs],
+        "pools": [diff_document(diff) for diff in diffs],
     }
     return to_json(document)
 
 
-def _document(diff: PoolDiff) -> Document:
+def diff_document(diff: PoolDiff) -> Document:
+    """Return what became of one pool."""
     return {
         "name": diff.after.name,
         "before": _side(diff.before),

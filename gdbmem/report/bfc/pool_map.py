@@ -8,7 +8,7 @@ from typing import Optional
 
 from gdbmem.analysis.bfc.explanation import headline
 from gdbmem.errors import UsageError
-from gdbmem.model.bfc import FREE, IN_USE, PENDING, Allocator, Decision, Region
+from gdbmem.model.bfc.pools import FREE, IN_USE, PENDING, Allocator, Decision, Region
 from gdbmem.text import plural, printable
 from gdbmem.units import format_size
 

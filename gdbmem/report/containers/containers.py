@@ -3,36 +3,34 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 from gdbmem.analysis.containers.growth import ContainerGrowth, growth
 from gdbmem.errors import InputError, Notice
 from gdbmem.model.containers import Container, Survey, Uncounted
+from gdbmem.patterns import lazy_pattern
 from gdbmem.report import drawing
+from gdbmem.report.console import Console
 from gdbmem.report.document import FORMAT_VERSION, Document, head, to_json
 from gdbmem.report.notices import print_notices
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_size
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 _NOISE = (
     (
-        re.compile(r"std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> ?>"),
+        lazy_pattern(r"std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> ?>"),
         "std::string",
     ),
     (
-        re.compile(
+        lazy_pattern(
             r"std::(__\w+)::basic_string<char, std::\1::char_traits<char>, std::\1::allocator<char> ?>"
         ),
         "std::string",
     ),
-    (re.compile(r"std::__\w+::"), "std::"),
+    (lazy_pattern(r"std::__\w+::"), "std::"),
 )
-_DEFAULTS = re.compile(r", std::(allocator|less|hash|equal_to|default_delete)<")
+_DEFAULTS = lazy_pattern(r", std::(allocator|less|hash|equal_to|default_delete)<")
 
 
 def containers_json(survey: Survey, before: Optional[Survey] = None) -> str:
@@ -225,7 +223,7 @@ def short_type(name: str) -> str:
 
 
 def _table(*columns: str) -> drawing.Table:
-    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = drawing.Table(header_style="dim")
     for name in columns:
         table.add_column(
             name, justify="left" if name == "what" else "right", overflow="fold", no_wrap=name != "what"

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from gdbmem.analysis.profiles.own_code import own_frame
 from gdbmem.analysis.profiles.sites import describe_site
-from gdbmem.model.calltree import Frame
 from gdbmem.model.leaks import Block, BlockHolders, Holder
-from gdbmem.report.console import print_sentence
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.report.console import Console, print_sentence
 from gdbmem.report.document import Document, head, to_json
 from gdbmem.text import printable
 from gdbmem.units import format_size
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 def print_holding(holding: BlockHolders, console: Console) -> None:

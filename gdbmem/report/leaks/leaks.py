@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from gdbmem.analysis.leaks import lost_bytes, ranked
 from gdbmem.analysis.profiles.own_code import own_frame
 from gdbmem.analysis.profiles.sites import describe_site
 from gdbmem.model.leaks import DEFINITELY, INDIRECTLY, KINDS, POSSIBLY, Block, LeakRecord, LeakSearch
 from gdbmem.report import drawing
-from gdbmem.report.console import print_sentence, print_table
+from gdbmem.report.console import Console, print_sentence
 from gdbmem.report.document import Document, head, to_json
 from gdbmem.report.profiles.path_text import path_text
 from gdbmem.report.source import SourceLines
 from gdbmem.text import plural
 from gdbmem.units import format_delta, format_size
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _SHORT = {DEFINITELY: "lost", INDIRECTLY: "indirectly", POSSIBLY: "possibly"}
 
@@ -55,7 +51,7 @@ def leak_answer(search: LeakSearch) -> str:
 
 
 def _print_records(records: Sequence[LeakRecord], console: Console) -> None:
-    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = drawing.Table(header_style="dim")
     for title in ("record", "bytes", "change", "blocks"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("kind", no_wrap=True)
@@ -73,7 +69,7 @@ def _print_records(records: Sequence[LeakRecord], console: Console) -> None:
             drawing.Text(f"{_SHORT.get(record.kind, record.kind)}{chr(10) + 'with it' if with_it else ''}"),
             path_text(record.frames, sources),
         )
-    print_table(console, table)
+    console.print(table)
 
 
 def _sums(search: LeakSearch) -> str:

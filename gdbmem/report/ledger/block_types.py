@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from gdbmem.analysis.profiles.sites import plain_strings
-from gdbmem.model.block_types import CLASS, LIST, TREE, UNKNOWN, VECTOR, BlockType, BlockTypes
+from gdbmem.model.ledger.block_types import CLASS, LIST, TREE, UNKNOWN, VECTOR, BlockType, BlockTypes
 from gdbmem.report import drawing
+from gdbmem.report.console import Console
 from gdbmem.report.document import Document
 from gdbmem.text import plural, printable
 from gdbmem.units import format_size
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _MOST = 20
 _KINDS = {
@@ -43,7 +40,7 @@ def print_types(found: BlockTypes, names: Mapping[str, str], console: Console) -
     if not found.types:
         console.print("\nThere is no live block whose type could be told.")
         return
-    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = drawing.Table(header_style="dim")
     for title in ("live", "blocks", "keep back"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("what", overflow="fold")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from gdbmem.analysis.profiles.sites import plain_strings
-from gdbmem.model.chunks import (
+from gdbmem.model.ledger.chunks import (
     BROKEN,
     FASTBIN,
     IN_USE,
@@ -20,14 +18,12 @@ from gdbmem.model.chunks import (
     FreeList,
     FreeLists,
 )
+from gdbmem.records import asdict
 from gdbmem.report import drawing
-from gdbmem.report.console import print_sentence
+from gdbmem.report.console import Console, print_sentence
 from gdbmem.report.document import Document
 from gdbmem.text import plural, printable
 from gdbmem.units import format_size
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _FLAGS = ((1, "PREV_INUSE"), (2, "IS_MMAPPED"), (4, "NON_MAIN_ARENA"))
 _A_LINE = 16  # bytes
@@ -141,7 +137,7 @@ def _state(chunk: Chunk) -> str:
 
 
 def _neighbours(view: ChunkView, names: Mapping[str, str]) -> drawing.Table:
-    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = drawing.Table(header_style="dim")
     table.add_column("")
     table.add_column("block", no_wrap=True)
     table.add_column("memory", no_wrap=True)
@@ -204,9 +200,7 @@ def _print_lists(title: str, lists: Sequence[FreeList], console: Console) -> Non
     console.print(drawing.Text(title, "bold"), soft_wrap=True)
     if not lists:
         return
-    table = drawing.Table(
-        box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", show_header=True
-    )
+    table = drawing.Table(header_style="dim")
     for name in ("blocks", "bytes", "sizes"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("list", no_wrap=True)

@@ -9,7 +9,7 @@ from html import escape
 from typing import Optional, TextIO
 
 from gdbmem.errors import UsageError
-from gdbmem.model.heap_map import PARTS, HeapMap
+from gdbmem.model.ledger.heap_map import PARTS, HeapMap
 from gdbmem.report.ledger.heap_map_page import PAGE, SCRIPT
 from gdbmem.report.output import open_output
 from gdbmem.text import printable
@@ -72,7 +72,7 @@ def render_svg(heap: HeapMap, title: str) -> str:
         for n, part in enumerate(PARTS)
     )
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_COLUMNS * _SIDE} {top}"'
+        f'<svg class="heap" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_COLUMNS * _SIDE} {top}"'
         ' font-family="sans-serif" font-size="12">'
         f'<text x="0" y="16" font-weight="bold">{escape(_title(heap, title))}</text>{legend}{"".join(parts)}</svg>\n'
     )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any, Optional
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.model.ledger import Arena, Entry, Heap, Ledger, Share, SizeClass
-from gdbmem.model.remedies import Remedy
+from gdbmem.model.ledger.heap_map import PARTS, HeapMap, MapRegion
+from gdbmem.model.ledger.ledger import Arena, Entry, Heap, Ledger, Share, SizeClass
+from gdbmem.model.ledger.remedies import Remedy
+from gdbmem.records import asdict, fields
 from gdbmem.report.document import FORMAT_VERSION, Document, head, to_json
 from gdbmem.text import printable
 
@@ -79,50 +80,115 @@ def read_ledger(text: str, name: str) -> Ledger:
         document = json.loads(text)
         if document["kind"] != "ledger" or document["format_version"] > FORMAT_VERSION:
             raise ValueError
-        return _ledger(document)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError(
-            f"{printable(name)} holds no ledger that this gdbmem can read",
-            slug="bad-ledger",
-            hint="write one with 'gdbmem explain PID --json -o FILE'",
-        ) from error
+        ledger = _ledger(document)
+        ledger.check()
+        return ledger
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _unreadable(name) from error
+
+
+def _unreadable(name: str) -> InputError:
+    return InputError(
+        f"{printable(name)} holds no ledger that this gdbmem can read",
+        slug="bad-ledger",
+        hint="write one with 'gdbmem explain PID --json -o FILE'",
+    )
+
+
+def read_heap_map(text: str, name: str) -> Optional[HeapMap]:
+    """Return the map beside the ledger in the document *text*; None where there is none. Raises InputError."""
+    try:
+        found = json.loads(text).get("heap_map")
+        if found is None:
+            return None
+        regions = [_region(region) for region in found["regions"]]
+        if _is(int, found["cell_bytes"]) <= 0:
+            raise ValueError
+        return HeapMap(found["cell_bytes"], regions)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _unreadable(name) from error
+
+
+def _region(values: Mapping[str, Any]) -> MapRegion:
+    cells = values["cells"]
+    if any(len(cell) != len(PARTS) or any(_is(int, size) < 0 for size in cell) for cell in cells):
+        raise ValueError
+    start, end = (_is(int, values[name]) for name in ("start", "end"))
+    return MapRegion(_is(str, values["name"]), start, end, _is(list, cells))
 
 
 def _ledger(document: Mapping[str, Any]) -> Ledger:
     heap = document["heap"]
     return Ledger(
-        program=document["program"],
-        pid=document["pid"],
-        rss_bytes=document["rss_bytes"],
-        entries=[
-            Entry(e["category"], e["label"], e["resident_bytes"], e["allocated_bytes"], e["detail"])
-            for e in document["entries"]
-        ],
-        shares=[
-            Share(
-                m["start"],
-                m["end"],
-                m["name"],
-                m["rss_bytes"],
-                {(part["category"], part["label"]): part["bytes"] for part in m["parts"]},
-            )
-            for m in document["mappings"]
-        ],
-        releasable_bytes=document["releasable_bytes"],
+        program=_is(str, document["program"]),
+        pid=_is(int, document["pid"], or_none=True),
+        rss_bytes=_is(int, document["rss_bytes"]),
+        entries=[_entry(entry) for entry in document["entries"]],
+        shares=[_share(mapping) for mapping in document["mappings"]],
+        releasable_bytes=_is(int, document["releasable_bytes"], or_none=True),
         threads=document["threads"],
         heap=None if heap is None else _heap(heap),
-        beside=document["beside"],
-        pause_seconds=document["pause_seconds"],
-        notices=[Notice(n["slug"], n["message"]) for n in document["warnings"]],
-        remedies=tuple(Remedy(**remedy) for remedy in document.get("remedies", ())),
+        beside={_is(str, name): _is(int, size) for name, size in document["beside"].items()},
+        pause_seconds=_is((int, float), document["pause_seconds"], or_none=True),
+        notices=[_notice(notice) for notice in document["warnings"]],
+        remedies=tuple(_checked(Remedy, remedy) for remedy in document.get("remedies", ())),
     )
+
+
+def _is(kind: Any, value: Any, *, or_none: bool = False) -> Any:
+    if isinstance(value, bool) or not (isinstance(value, kind) or (or_none and value is None)):
+        raise ValueError
+    if isinstance(value, (int, float)) and not abs(value) < 1 << 64:
+        raise ValueError
+    return value
+
+
+def _notice(values: Mapping[str, Any]) -> Notice:
+    notice = Notice(values["slug"], values["message"])
+    _is(str, notice.slug), _is(str, notice.message)
+    return notice
+
+
+def _entry(values: Mapping[str, Any]) -> Entry:
+    detail = dict(values["detail"])
+    for name in ("blocks", "stacks", "top_bytes"):
+        _is(int, detail.get(name, 0), or_none=True)
+    for piece in detail.get("largest", ()):
+        _is(str, piece["name"]), _is(int, piece["resident_bytes"]), _is(int, piece.get("mapped_bytes", 0))
+    for pool in detail.get("pools", ()):
+        _is(str, pool["name"], or_none=True)
+    allocated = _is(int, values["allocated_bytes"], or_none=True)
+    return Entry(
+        _is(str, values["category"]), _is(str, values["label"]), _is(int, values["resident_bytes"]), allocated, detail
+    )  # fmt: skip
+
+
+def _share(values: Mapping[str, Any]) -> Share:
+    parts = {
+        (_is(str, part["category"]), _is(str, part["label"])): _is(int, part["bytes"])
+        for part in values["parts"]
+    }
+    start, end, rss = (_is(int, values[name]) for name in ("start", "end", "rss_bytes"))
+    return Share(start, end, _is(str, values["name"]), rss, parts)
+
+
+_SIMPLE = {"int": int, "str": str, "float": (int, float), "Optional[int]": int, "Sequence[int]": list}
+
+
+def _checked(kind: Any, values: Mapping[str, Any]) -> Any:
+    """Return *values* as a *kind*, a data class; those of simple types are checked."""
+    made = kind(**values)
+    for field in fields(kind):
+        if field.type in _SIMPLE:
+            _is(_SIMPLE[str(field.type)], getattr(made, field.name), or_none="Optional" in str(field.type))
+    return made
 
 
 def _heap(values: Mapping[str, Any]) -> Heap:
     changed = dict(values)
-    changed["arenas"] = [Arena(**arena) for arena in values["arenas"]]
-    changed["sizes"] = [SizeClass(**size) for size in values["sizes"]]
-    return Heap(**changed)
+    changed["arenas"] = [_checked(Arena, arena) for arena in values["arenas"]]
+    changed["sizes"] = [_checked(SizeClass, size) for size in values["sizes"]]
+    return _checked(Heap, changed)  # type: ignore[no-any-return]
 
 
 def growth_json(before: Ledger, after: Ledger) -> str:

@@ -3,34 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Optional
 
 from gdbmem.analysis.ledger.answer import DAMAGES, answer_ledger, doubt_of
 from gdbmem.analysis.ledger.pinners import PinnerPaths
 from gdbmem.errors import InputError
-from gdbmem.model.ledger import (
+from gdbmem.model.ledger.ledger import (
+    BFC,
+    FREE_CHUNKS,
     FREE_IN_POOLS,
     FREE_POOLS,
     HEADERS,
     HEAP_PINNED,
+    INTERNAL_WASTE,
     LIVE,
     PYMALLOC,
     SHARED,
     UNUSED_IN_VECTORS,
     Arena,
     Entry,
+    LargePiece,
     Ledger,
     SizeClass,
     in_arena,
 )
+from gdbmem.records import dataclass
 from gdbmem.report import drawing
+from gdbmem.report.console import Console
 from gdbmem.report.notices import print_notices
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_duration, format_size
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _MEANING = {
     "heap.live": "live blocks",
@@ -50,7 +52,7 @@ _MEANING = {
     "anonymous.named": "named by the program",
     "anonymous.other": "anonymous memory that nobody claims",
 }
-_MOST_NAMES = 3  # of shared memory
+_MOST_NAMES = 3  # of shared memory, and of pools
 # Where the heap contradicts itself.
 _MEANING_IN_DOUBT = {
     "free.releasable": "marked as free",
@@ -72,10 +74,13 @@ class LedgerOptions:
     arena: Optional[int] = None
 
 
+_WHOLE = LedgerOptions()
+
+
 def print_ledger(
     ledger: Ledger,
     console: Console,
-    view: LedgerOptions = LedgerOptions(),
+    view: LedgerOptions = _WHOLE,
     paths: Optional[PinnerPaths] = None,
 ) -> None:
     """Print *ledger*, the sentence that answers first; *paths* tell who allocates the blocks that pin.
@@ -101,7 +106,7 @@ def print_ledger(
 
 
 def _new_table(*columns: str) -> drawing.Table:
-    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = drawing.Table(header_style="dim")
     for name in columns:
         left = name in ("what", "entry", "threads")
         wraps = name in ("what", "threads")
@@ -120,19 +125,19 @@ def _print_table(table: drawing.Table, console: Console) -> None:
 def _entries(ledger: Ledger) -> drawing.Table:
     table = _new_table("resident", "share", "entry", "what")
     is_sound = doubt_of(ledger, DAMAGES) is None
-    for entry in _folded(ledger):
+    for entry in folded_entries(ledger):
         share = 100 * entry.resident_bytes / ledger.rss_bytes if ledger.rss_bytes else 0.0
         table.add_row(
             format_size(entry.resident_bytes),
             f"{share:.1f} %",
             entry.category,
-            printable(_what(entry, is_sound=is_sound)),
+            printable(what_holds(entry, is_sound=is_sound)),
         )
     table.add_row(format_size(ledger.rss_bytes), "100.0 %", "total", "")
     return table
 
 
-def _folded(ledger: Ledger) -> Sequence[Entry]:
+def folded_entries(ledger: Ledger) -> Sequence[Entry]:
     """Return the entries, those of many arenas added up by category."""
     arenas = {entry.label for entry in ledger.entries if entry.category.startswith("arena.")}
     if len(arenas) <= _MOST_ARENAS:
@@ -158,11 +163,18 @@ def _folded(ledger: Ledger) -> Sequence[Entry]:
     return result[:at] + folded + result[at:]
 
 
-_OF_PYTHON = {
-    LIVE: "Python's small objects and their tables: live blocks",
-    HEADERS: "pymalloc's headers, and rests of its pools",
-    FREE_IN_POOLS: "freed by Python, in pools that live blocks share",
-    FREE_POOLS: "freed by Python, in arenas that other pools keep",
+_PARTS = {
+    PYMALLOC: {
+        LIVE: "Python's small objects and their tables: live blocks",
+        HEADERS: "pymalloc's headers, and rests of its pools",
+        FREE_IN_POOLS: "freed by Python, in pools that live blocks share",
+        FREE_POOLS: "freed by Python, in arenas that other pools keep",
+    },
+    BFC: {
+        LIVE: "pools of TensorFlow, XLA or onnxruntime: in use, as asked for",
+        INTERNAL_WASTE: "rests of chunks in use that nobody asked for",
+        FREE_CHUNKS: "free chunks, which the pools keep for later requests",
+    },
 }
 
 
@@ -172,15 +184,15 @@ def _meaning(category: str) -> str:
     return _MEANING.get(category.replace("arena.", "heap.", 1), "")
 
 
-def _what(entry: Entry, *, is_sound: bool) -> str:
+def what_holds(entry: Entry, *, is_sound: bool) -> str:
+    """Return what *entry* is in words, unescaped; *is_sound*: nothing in the heap contradicts itself."""
     known = (
         _meaning(entry.category)
         if is_sound
         else _MEANING_IN_DOUBT.get(entry.category.partition(".")[2], _meaning(entry.category))
     )
-    if entry.category == PYMALLOC:
-        known = _OF_PYTHON.get(entry.label, known)
-    parts = [entry.label] if entry.label and entry.category != PYMALLOC else []
+    known = _PARTS.get(entry.category, {}).get(entry.label, known)
+    parts = [entry.label] if entry.label and entry.category not in _PARTS else []
     blocks = entry.detail.get("blocks")
     if blocks is not None:
         known = known.replace("live blocks", plural(blocks, "live block")).replace(
@@ -190,6 +202,9 @@ def _what(entry: Entry, *, is_sound: bool) -> str:
     if stacks is not None:
         known = f"{known} ({stacks:,})"
     parts.append(known)
+    names = [pool["name"] for pool in entry.detail.get("pools", ()) if pool["name"]]
+    if names:
+        parts.append(", ".join(names[:_MOST_NAMES]) + (", …" if len(names) > _MOST_NAMES else ""))
     untouched = (entry.allocated_bytes or 0) - entry.resident_bytes
     if untouched > 64 << 10 and not entry.category.endswith("cached"):
         parts.append(f"{format_size(entry.allocated_bytes or 0)} allocated, not all of it resident")
@@ -201,12 +216,18 @@ def _what(entry: Entry, *, is_sound: bool) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def _named(piece: dict[str, Any]) -> str:
+def _named(piece: LargePiece) -> str:
     return f"{piece['name']} {format_size(piece['resident_bytes'])}"
 
 
 def _print_beside(ledger: Ledger, console: Console) -> None:
-    beside = [
+    for sentence in beside(ledger):
+        console.print(sentence)
+
+
+def beside(ledger: Ledger) -> list[str]:
+    """Return what is not part of the resident set, and for how long the process was held, as sentences."""
+    parts = [
         f"{text} {format_size(ledger.beside[name])}"
         for name, text in (
             ("page_tables", "page tables"),
@@ -221,10 +242,10 @@ def _print_beside(ledger: Ledger, console: Console) -> None:
         )
         if ledger.beside.get(name, 0) > (_LEAST_UNUSED if name == UNUSED_IN_VECTORS else 0)
     ]
-    if beside:
-        console.print(f"Beside it: {', '.join(beside)}")
+    found = [f"Beside it: {', '.join(parts)}"] if parts else []
     if ledger.pause_seconds is not None:
-        console.print(f"The process was held still for {format_duration(ledger.pause_seconds)}.")
+        found.append(f"The process was held still for {format_duration(ledger.pause_seconds)}.")
+    return found
 
 
 def _has_blocks(ledger: Ledger) -> bool:
@@ -234,7 +255,7 @@ def _has_blocks(ledger: Ledger) -> bool:
 def _print_sizes(ledger: Ledger, console: Console) -> None:
     sizes = ledger.heap.sizes if ledger.heap is not None else ()
     table = _new_table("block size", "live", "bytes", "free", "bytes", "tcache", "fastbin", "keep back")
-    for size in sorted(sizes, key=_weight, reverse=True)[:_MOST_SIZES]:
+    for size in heaviest(sizes):
         table.add_row(
             f"{size.size_bytes - 8:,}",
             f"{size.live:,}",
@@ -247,6 +268,11 @@ def _print_sizes(ledger: Ledger, console: Console) -> None:
         )
     console.print(f"\nBlocks by size (usable bytes){_of_many(len(sizes), 'hold')}", soft_wrap=True)
     console.print(table)
+
+
+def heaviest(sizes: Sequence[SizeClass]) -> Sequence[SizeClass]:
+    """Return those of *sizes* that hold most, live and free, the first twenty."""
+    return sorted(sizes, key=_weight, reverse=True)[:_MOST_SIZES]
 
 
 def _weight(size: SizeClass) -> int:
@@ -313,7 +339,7 @@ def _print_arena(arena: Arena, console: Console) -> None:
 
 
 def _print_unclaimed(ledger: Ledger, console: Console) -> None:
-    others: list[dict[str, Any]] = [
+    others: list[LargePiece] = [
         piece
         for entry in ledger.entries
         if entry.category == "anonymous.other"
@@ -330,15 +356,7 @@ def _print_unclaimed(ledger: Ledger, console: Console) -> None:
 def print_growth(before: Ledger, after: Ledger, console: Console, names: tuple[str, str]) -> None:
     """Print what became of each entry between two ledgers, the largest change first."""
     rows = growth(before, after)
-    delta = after.rss_bytes - before.rss_bytes
-    change = format_delta(delta) if delta else "unchanged"
-    sentence = f"resident set {change} from {printable(names[0])} to {printable(names[1])}"
-    if rows:
-        entry, most = rows[0][0], rows[0][2] - rows[0][1]
-        sentence += (
-            f"; most in {entry[0]}{f' ({printable(entry[1])})' if entry[1] else ''}: {format_delta(most)}"
-        )
-    console.print(drawing.Text(sentence, "bold"), soft_wrap=True)
+    console.print(drawing.Text(growth_sentence(before, after, names), "bold"), soft_wrap=True)
     table = _new_table("change", "before", "after", "entry", "what")
     for (category, label), old, new in rows:
         style = "red" if new > old else "green"
@@ -347,12 +365,30 @@ def print_growth(before: Ledger, after: Ledger, console: Console, names: tuple[s
             format_size(old),
             format_size(new),
             category,
-            printable("; ".join(part for part in (label, _meaning(category)) if part)),
+            printable(what_grew(category, label)),
         )
     if rows:
         console.print()
         _print_table(table, console)
     print_notices([*before.notices, *after.notices], console)
+
+
+def growth_sentence(before: Ledger, after: Ledger, names: tuple[str, str]) -> str:
+    """Return by how much the resident set changed, and where most of that is."""
+    rows = growth(before, after)
+    delta = after.rss_bytes - before.rss_bytes
+    change = format_delta(delta) if delta else "unchanged"
+    sentence = f"resident set {change} from {printable(names[0])} to {printable(names[1])}"
+    if not rows:
+        return sentence
+    (category, label), old, new = rows[0]
+    of = f" ({printable(label)})" if label else ""
+    return f"{sentence}; most in {category}{of}: {format_delta(new - old)}"
+
+
+def what_grew(category: str, label: str) -> str:
+    """Return what an entry of this *category* and *label* is in words, unescaped."""
+    return "; ".join(part for part in (label, _meaning(category)) if part)
 
 
 def growth(before: Ledger, after: Ledger) -> list[tuple[tuple[str, str], int, int]]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Callable, Optional, TextIO
+from typing import Callable, Optional, TextIO
 
 from gdbmem.analysis.ledger.answer import DAMAGES
 from gdbmem.analysis.ledger.pinners import PinnerPaths
-from gdbmem.model.block_types import BlockTypes
-from gdbmem.model.chunks import ChunkView, FreeLists
-from gdbmem.model.ledger import Ledger
+from gdbmem.model.ledger.block_types import BlockTypes
+from gdbmem.model.ledger.chunks import ChunkView, FreeLists
+from gdbmem.model.ledger.ledger import Ledger
+from gdbmem.records import dataclass, field
+from gdbmem.report.console import Console
 from gdbmem.report.ledger.block_types import print_types, types_document
 from gdbmem.report.ledger.chunks import bins_document, chunk_document, print_bins, print_chunk
 from gdbmem.report.ledger.ledger_json import growth_json, ledger_json
@@ -18,9 +19,6 @@ from gdbmem.report.ledger.ledger_text import LedgerOptions, print_growth, print_
 from gdbmem.report.ledger.pinners import pinners_document, print_pinner_paths
 from gdbmem.report.ledger.remedies import print_remedies, remedies_json
 from gdbmem.report.notices import print_notices
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class Beside:
 
 def write_json(ledger: Ledger, beside: Beside, stream: TextIO) -> None:
     """Write *ledger* as ``kind=ledger``, with a key for each thing that was asked for beside it."""
-    more: dict[str, Any] = {}
+    more: dict[str, object] = {}
     if beside.paths is not None:
         more["pinner_paths"] = pinners_document(beside.paths)
     if beside.types is not None:

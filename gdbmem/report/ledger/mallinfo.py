@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from gdbmem.errors import Notice
 from gdbmem.report import drawing
+from gdbmem.report.console import Console
 from gdbmem.report.document import head, to_json
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _MEANING = {
     "arena": "bytes from the system, without those mapped one by one",
@@ -33,7 +30,7 @@ def mallinfo_json(theirs: Mapping[str, int], ours: Mapping[str, int], notices: S
 
 def print_mallinfo(theirs: Mapping[str, int], ours: Mapping[str, int], console: Console) -> None:
     """Print both, line by line."""
-    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = drawing.Table(header_style="dim")
     table.add_column("mallinfo2", justify="right")
     table.add_column("gdbmem", justify="right")
     table.add_column("", no_wrap=True)

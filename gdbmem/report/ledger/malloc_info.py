@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from gdbmem.formats.malloc_info import MallocInfo, MallocInfoSums
-from gdbmem.model.ledger import Arena, Ledger
+from gdbmem.model.ledger.ledger import Arena, Ledger
+from gdbmem.records import replace
 from gdbmem.report import drawing
+from gdbmem.report.console import Console
 from gdbmem.report.document import Document, head, to_json
 from gdbmem.report.notices import print_notices
 from gdbmem.text import plural
 from gdbmem.units import format_size
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _COLUMNS = ("fastbins", "other free", "from system")
 _FLAGS = 7  # the lowest bits of a block's size
@@ -79,7 +76,7 @@ def print_malloc_info(theirs: MallocInfo, ledger: Ledger, stream_bytes: int, con
     """Print both, a line for each arena and a line that says why they differ, where they do."""
     heap = ledger.heap
     assert heap is not None
-    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = drawing.Table(header_style="dim")
     table.add_column("arena", no_wrap=True)
     for name in _COLUMNS:
         table.add_column(name, justify="right", no_wrap=True)

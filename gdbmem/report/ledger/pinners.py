@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gdbmem.analysis.ledger.pinners import PinnerPaths, SizedPath
 from gdbmem.analysis.profiles.sites import describe_site
 from gdbmem.report import drawing
+from gdbmem.report.console import Console
 from gdbmem.report.document import Document
 from gdbmem.text import plural, printable
 from gdbmem.units import format_size
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _PATHS = 3  # of each size
 
@@ -48,7 +44,7 @@ def print_pinner_paths(joined: PinnerPaths, console: Console) -> None:
     if not joined.sizes:
         console.print("\nNo live block keeps free pages from being returned.")
         return
-    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = drawing.Table(header_style="dim")
     for name in ("keep back", "live here", "of bytes", "allocated there"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("each of bytes, by", overflow="fold")

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from gdbmem.analysis.ledger.answer import answer_ledger, retained_bytes
 from gdbmem.errors import Notice
-from gdbmem.model.ledger import Ledger
-from gdbmem.model.remedies import MeasuredRemedies, MeasuredRemedy, Remedy
+from gdbmem.model.ledger.ledger import Ledger
+from gdbmem.model.ledger.remedies import MeasuredRemedies, MeasuredRemedy, Remedy
+from gdbmem.records import asdict
 from gdbmem.report import drawing
-from gdbmem.report.console import print_sentence
+from gdbmem.report.console import Console, print_sentence
 from gdbmem.report.document import head, to_json
 from gdbmem.report.notices import print_notices
 from gdbmem.text import plural, printable
 from gdbmem.units import format_size
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 _COST = 16  # columns, with the blanks between
 
@@ -47,7 +42,7 @@ def print_remedies(ledger: Ledger, console: Console) -> None:
         print_sentence(console, "\nNothing can be simulated where glibc's malloc was not read.")
         print_notices(ledger.notices, console)
         return
-    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = drawing.Table(header_style="dim")
     rows = [(gain_text(remedy), remedy.setting, remedy.cost) for remedy in ledger.remedies]
     gain, setting = (max(len(row[column]) for row in rows) for column in (0, 1))
     # A size in two lines is hard to read: what is broken first is the cost.
@@ -110,7 +105,7 @@ def print_measured(ledger: Ledger, measured: MeasuredRemedies, console: Console)
     """Print what each remedy gave back beside its prediction, and which gave back most."""
     print_sentence(console, conclusion(ledger, measured), "bold")
     if measured.remedies:
-        table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+        table = drawing.Table(header_style="dim")
         for name in ("gave back", "95 % interval", "predicted", "remedy", "what it costs"):
             table.add_column(name, overflow="fold", no_wrap=name == "remedy")
         for row in measured.remedies:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from gdbmem.model.vectors import FoundVector, FoundVectors
+from gdbmem.model.ledger.vectors import FoundVector, FoundVectors
 from gdbmem.report import drawing
+from gdbmem.report.console import Console
 from gdbmem.report.document import head, to_json
 from gdbmem.report.notices import print_notices
 from gdbmem.text import plural, printable
 from gdbmem.units import format_size
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _PLACES = {"heap": "in a block of the heap", "data": "a global or static variable", "stack": "on a stack"}
 
@@ -49,7 +46,7 @@ def print_vectors(found: FoundVectors, owners: Mapping[int, str], console: Conso
     console.print(drawing.Text(_answer(found), "bold"), soft_wrap=True)
     if not found.count:
         return
-    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = drawing.Table(header_style="dim")
     for name in ("unused", "used", "capacity", "at"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("its pointers stand", overflow="fold")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
 
 from gdbmem.analysis.profiles.query import Query
 from gdbmem.analysis.profiles.ranking import rank
 from gdbmem.errors import Notice
-from gdbmem.model.diff import Diff, Side
 from gdbmem.model.holding import Holding
-from gdbmem.report.document import Document, head, rows, to_json
+from gdbmem.model.profiles.diff import Diff, Side
+from gdbmem.records import asdict, replace
+from gdbmem.report.document import Document, head, to_json
 from gdbmem.report.profiles.headline import answer_diff, answer_snapshot
 from gdbmem.report.profiles.holdings import holdings_document
 from gdbmem.report.profiles.own_code import unused_known
+from gdbmem.report.profiles.ranking_json import rows
 from gdbmem.text import printable
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from gdbmem.analysis.profiles.query import DEFAULT_TOP, Query
 from gdbmem.analysis.profiles.ranking import rank
 from gdbmem.errors import Notice
-from gdbmem.model.diff import Diff
 from gdbmem.model.holding import Holding
-from gdbmem.report.console import print_sentence, print_table
+from gdbmem.model.profiles.diff import Diff
+from gdbmem.records import replace
+from gdbmem.report.console import Console, print_sentence
 from gdbmem.report.notices import print_notices
 from gdbmem.report.profiles.headline import answer_diff
 from gdbmem.report.profiles.holdings import print_holdings
@@ -19,9 +18,6 @@ from gdbmem.report.profiles.own_code import own_code_notices, unused_known
 from gdbmem.report.profiles.ranking_table import RowLayout, rows_table
 from gdbmem.report.profiles.tree import inverted_table
 from gdbmem.report.source import SourceLines
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 def print_diff(
@@ -51,9 +47,7 @@ def print_diff(
             is_relative=diff.is_relative,
         )
         console.print()
-        print_table(
-            console, inverted_table(ranking, layout) if query.inverted else rows_table(ranking, layout)
-        )
+        console.print(inverted_table(ranking, layout) if query.inverted else rows_table(ranking, layout))
     print_holdings(held, console)
     said = [*own_code_notices(ranking), *unused_known(diff, query), *notices, *diff.notices]
     print_notices([*said, *sources.notices()], console)

@@ -11,10 +11,10 @@ from typing import Callable, NamedTuple, Optional
 
 from gdbmem.analysis.profiles.query import Query
 from gdbmem.errors import InputError
-from gdbmem.formats.pprof_schema import profile_message
-from gdbmem.model.calltree import PRUNED, Frame
-from gdbmem.model.diff import Diff
-from gdbmem.model.snapshot import ALLOCATED_BYTES
+from gdbmem.formats.heap_profilers.pprof_schema import profile_message
+from gdbmem.model.profiles.calltree import PRUNED, Frame
+from gdbmem.model.profiles.diff import Diff
+from gdbmem.model.profiles.snapshot import ALLOCATED_BYTES
 from gdbmem.report.profiles.diff_json import diff_json
 from gdbmem.text import printable
 

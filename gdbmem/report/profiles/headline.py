@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import takewhile
 from pathlib import PurePosixPath
 from typing import Optional
@@ -11,9 +10,10 @@ from gdbmem.analysis.profiles.query import Query
 from gdbmem.analysis.profiles.ranking import Amount, Ranking, Row, rank
 from gdbmem.analysis.profiles.sites import describe_site
 from gdbmem.analysis.profiles.trend import STEADY, WENT_BACK
-from gdbmem.model.calltree import Frame
-from gdbmem.model.diff import Diff
-from gdbmem.model.snapshot import holds, memory_noun
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.model.profiles.diff import Diff
+from gdbmem.model.profiles.snapshot import holds, memory_noun
+from gdbmem.records import replace
 from gdbmem.report.naming import full_function, share
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_size
@@ -23,7 +23,7 @@ _MOST_NAMED = 3
 _TREND_WORDS = {WENT_BACK: "most went back"}
 _OUTSIDE_NOUNS = {"the allocator's own": "the allocator's own bytes"}
 _NAMED_AS_GROUPED = ("function", "file", "library")  # what --by says, the headline names
-_SPREAD = 0.05  # a line with less than this share is no answer
+_SPREAD = 0.05  # a line with less than this share is not an answer
 
 
 def answer_diff(diff: Diff, query: Query) -> str:
@@ -101,7 +101,7 @@ def _heap_change(diff: Diff, query: Query, ranking: Ranking) -> str:
 
 def _trend(ranking: Ranking) -> str:
     steady = list(takewhile(lambda row: row.amount.trend.kind == STEADY, ranking.rows))  # they come first
-    # What a threshold leaves is no place, and grows with the total that the threshold is a part of.
+    # What a threshold leaves is not a place, and grows with the total that the threshold is a part of.
     steady = [row for row in steady if row.site is not None] or steady
     if not steady:
         grown = list(ranking.rows.deltas())

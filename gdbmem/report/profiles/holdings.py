@@ -1,4 +1,4 @@
-"""Which containers hold what grew, below a diff and in its JSON."""
+"""Containers that hold what grew, below a diff and in its JSON."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 
 from gdbmem.analysis.profiles.sites import describe_site
 from gdbmem.model.holding import Holding
-from gdbmem.report.console import print_sentence
+from gdbmem.report.console import Console, print_sentence
 from gdbmem.report.containers.containers import short_type
 from gdbmem.text import printable
 from gdbmem.units import format_delta
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from gdbmem.report.document import Document
 
 _MOST_SHOWN = 10

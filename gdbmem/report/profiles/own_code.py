@@ -1,4 +1,4 @@
-"""Which rules of whose code is whose decided over a ranking's rows, and how to turn them off."""
+"""The rules of whose code is whose that decided over a ranking's rows, and how to turn them off."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from gdbmem.analysis.profiles.query import Query, matches
 from gdbmem.analysis.profiles.ranking import Ranking
 from gdbmem.analysis.profiles.sites import function_name
 from gdbmem.errors import Notice
-from gdbmem.model.calltree import Frame
-from gdbmem.model.diff import Diff
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.model.profiles.diff import Diff
 from gdbmem.text import plural, printable
 
 _MOST_NAMED = 4

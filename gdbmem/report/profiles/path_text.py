@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gdbmem.analysis.profiles.own_code import OTHER, own_frame, own_rank
-from gdbmem.model.calltree import Frame
+from gdbmem.model.profiles.calltree import Frame
 from gdbmem.report import drawing
 from gdbmem.report.naming import Places, full_function
 
@@ -27,7 +27,7 @@ def path_text(frames: Sequence[Frame], sources: SourceLines) -> drawing.Text:
             line = sources.line(frame.file, frame.line)
             if line is not None and frame.file is not None:
                 text.append("\n    ")
-                text.append_text(sources.highlighted(frame.file, line))
+                text.append(sources.highlighted(frame.file, line))
         else:
             text.append(f"\n  {places.place(frame)}  {full_function(frame)}", "dim")
     return text

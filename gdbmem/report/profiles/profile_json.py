@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Optional
 
 from gdbmem.analysis.profiles.diff import as_growth
 from gdbmem.analysis.profiles.profile_course import course_of
 from gdbmem.analysis.profiles.query import Query
 from gdbmem.analysis.profiles.ranking import rank
-from gdbmem.model.snapshot import Profile, Snapshot, Totals
-from gdbmem.report.document import Document, head, rows, to_json
+from gdbmem.model.profiles.snapshot import Profile, Snapshot, Totals
+from gdbmem.records import replace
+from gdbmem.report.document import Document, head, to_json
+from gdbmem.report.profiles.ranking_json import rows
 
 
 def profile_json(

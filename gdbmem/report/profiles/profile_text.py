@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
 from gdbmem.analysis.profiles.diff import as_growth
 from gdbmem.analysis.profiles.profile_course import FLAT, GREW, JUMPED, LEVELLED, ROSE, SPIKE, course_of
 from gdbmem.analysis.profiles.query import DEFAULT_TOP, Query
 from gdbmem.analysis.profiles.ranking import rank
-from gdbmem.model.snapshot import Profile, Snapshot, Totals
-from gdbmem.report.console import print_sentence, print_table
+from gdbmem.model.profiles.snapshot import Profile, Snapshot, Totals
+from gdbmem.records import replace
+from gdbmem.report.console import Console, print_sentence
 from gdbmem.report.naming import share
 from gdbmem.report.notices import print_notices
 from gdbmem.report.profiles.headline import answer_snapshot
@@ -21,9 +19,6 @@ from gdbmem.report.profiles.tree import inverted_table
 from gdbmem.report.source import SourceLines
 from gdbmem.text import plural, printable
 from gdbmem.units import format_size
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 def print_timeline(profile: Profile, console: Console) -> None:
@@ -114,5 +109,5 @@ def print_sites(
     sources = SourceLines(query.source_folders, query.source_roots)
     layout = RowLayout(console, query, sources, is_change=False, known_from=known_from)
     console.print()
-    print_table(console, inverted_table(ranking, layout) if query.inverted else rows_table(ranking, layout))
+    console.print(inverted_table(ranking, layout) if query.inverted else rows_table(ranking, layout))
     print_notices([*own_code_notices(ranking), *sources.notices()], console)

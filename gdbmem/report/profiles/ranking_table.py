@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Optional, Union
@@ -12,9 +11,10 @@ from gdbmem.analysis.profiles.query import Query
 from gdbmem.analysis.profiles.ranking import Amount, Ranking, Row
 from gdbmem.analysis.profiles.sites import function_name
 from gdbmem.analysis.profiles.trend import APPEARED, STEADY, UNCHANGED, VANISHED
-from gdbmem.model.calltree import Frame
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.records import dataclass
 from gdbmem.report import drawing
-from gdbmem.report.console import Glyphs, glyphs_for
+from gdbmem.report.console import Console, Glyphs, glyphs_for
 from gdbmem.report.naming import Places, full_function, full_place, unlisted_callers, unlisted_site
 from gdbmem.report.profiles.headline import trend_word
 from gdbmem.report.profiles.stacked import Stacked
@@ -24,8 +24,6 @@ from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_size
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     Rows = Union[drawing.Table, Stacked]
 
 _CALLERS_FIRST, _CALLERS_LAST = 5, 2
@@ -54,8 +52,8 @@ class RowLayout:
 
     def source_text(self, file: str, line: str) -> drawing.Text:
         """Return *line* of *file*, highlighted where there are colours: finding out how takes time."""
-        plain = self.console.no_color or self.console.color_system is None
-        return drawing.Text(line, no_wrap=True) if plain else self.sources.highlighted(file, line)
+        is_colored = self.console.has_colors
+        return self.sources.highlighted(file, line) if is_colored else drawing.Text(line, no_wrap=True)
 
     @property
     def shows_before_and_after(self) -> bool:
@@ -82,7 +80,7 @@ def new_table(ranking: Ranking, layout: RowLayout) -> tuple[Rows, Drawing]:
 
 
 def _columns(titles: Sequence[str]) -> drawing.Table:
-    table = drawing.Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim")
+    table = drawing.Table(header_style="dim")
     for title in titles:
         table.add_column(title, justify="left" if title == "course" else "right", no_wrap=True)
     table.add_column("where", overflow="fold")

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Optional, Protocol, Union
+from typing import Optional, Protocol, Union
 
-from gdbmem.model.snapshot import HEAP_BYTES, PAGE_BYTES
+from gdbmem.model.profiles.snapshot import HEAP_BYTES, PAGE_BYTES
 from gdbmem.report import drawing
-from gdbmem.report.console import print_table
+from gdbmem.report.console import Console
 from gdbmem.report.profiles.stacked import Stacked
 from gdbmem.text import printable
 from gdbmem.units import format_delta, format_duration, format_size
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _NARROW = 64  # columns; in fewer names and places would be broken
 
@@ -71,7 +68,7 @@ def print_kept(records: Sequence[KeptRecord], console: Console, *, after_others:
 def _print_kept(
     records: Sequence[KeptRecord], title: str, columns: tuple[str, str], console: Console
 ) -> None:
-    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = drawing.Table(header_style="dim")
     table.add_column(title, overflow="fold")
     for name in (columns[0], "change", columns[1], "after", "hit"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -90,7 +87,7 @@ def _print_kept(
             drawing.Text(_where(record)),
         )
         former = total if total is not None else former
-    print_table(console, table)
+    console.print(table)
 
 
 def print_snapshots(records: Sequence[Record], console: Console, *, unit: str = HEAP_BYTES) -> None:
@@ -117,7 +114,7 @@ def print_snapshots(records: Sequence[Record], console: Console, *, unit: str = 
         )
         if size_bytes is not None:
             formers[process] = size_bytes
-    print_table(console, table)
+    console.print(table)
 
 
 def _program(records: Sequence[Record]) -> Optional[int]:
@@ -126,7 +123,7 @@ def _program(records: Sequence[Record]) -> Optional[int]:
 
 
 def _columns(titles: Sequence[str]) -> drawing.Table:
-    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = drawing.Table(header_style="dim")
     table.add_column(titles[0], overflow="fold")
     for title in titles[1:]:
         table.add_column(title, justify="right", no_wrap=True)

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from gdbmem.report import drawing
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType
 
 _INDENT = 2
 _GAP = "  "
 
 
 class Stacked:
-    """Takes rows as rich's Table does: cells of numbers, then what they are of."""
+    """Takes rows as a Table does: cells of numbers, then what they are of."""
 
     def __init__(self, titles: Sequence[str]) -> None:
         self._titles = titles
@@ -27,13 +23,15 @@ class Stacked:
         found = [_named(cell, title) for title, cell in zip(self._titles, numbers) if cell.plain.strip()]
         self._rows.append((found, where))
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+    def lines(self, width: int) -> Iterator[drawing.Text]:
+        """Yield the rows in lines of at most *width* columns, as far as their numbers allow."""
         for numbers, where in self._rows:
-            if "\n" not in where.plain and _width([*numbers, where]) <= options.max_width:
-                yield from _lines([*numbers, where], options.max_width)
+            if "\n" not in where.plain and _width([*numbers, where]) <= width:
+                yield from _lines([*numbers, where], width)
             else:
-                yield from _lines(numbers, options.max_width)
-                yield drawing.Padding(where, (0, 0, 0, _INDENT))
+                yield from _lines(numbers, width)
+                for line in where.wrapped(self.room(width)):
+                    yield drawing.Text.assemble(" " * _INDENT, line)
 
     @staticmethod
     def room(width: int) -> int:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gdbmem.analysis.profiles.timeline import Column, columns_of
-from gdbmem.model.snapshot import Profile
+from gdbmem.model.profiles.snapshot import Profile
 from gdbmem.report import drawing
-from gdbmem.report.console import Glyphs, glyphs_for
+from gdbmem.report.console import Console, Glyphs, glyphs_for
 from gdbmem.units import format_duration, format_size
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _HEIGHT = 8
 _WIDEST = 100

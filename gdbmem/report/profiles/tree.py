@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.analysis.profiles.ranking import Amount, Ranking, Row
-from gdbmem.model.calltree import Frame
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.records import dataclass, field
 from gdbmem.report.profiles.ranking_table import Drawing, RowLayout, add_other_rows, new_table, row_cells
 from gdbmem.report.profiles.stacked import Stacked
 
@@ -69,10 +69,8 @@ def _add_branches(table: Rows, drawing: Drawing, root: Branch, ranking: Ranking,
             cells = row_cells(sum_amounts(call.amounts), ranking, layout)
             where = drawing.branch(call.frame, call.rows, indent=indent)
             if hidden and number == _ENDS + hidden:
-                where = (
-                    drawing.plain(f"{' ' * indent}{layout.glyphs.ellipsis} {hidden:,} more calls\n", "dim")
-                    + where
-                )
+                more = f"{' ' * indent}{layout.glyphs.ellipsis} {hidden:,} more calls\n"
+                where = drawing.plain(more, "dim").append(where)
             table.add_row(*cells, where)
         depth += len(run)
         stack += [(child, depth) for child in reversed(list(run[-1].children.values()))]

@@ -5,24 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gdbmem.model.python import ArenaUse
-from gdbmem.report.console import print_sentence, print_table
+from gdbmem.report.console import Console, print_sentence
 from gdbmem.report.notices import print_notices
 from gdbmem.report.python.objects_text import new_table
 from gdbmem.text import plural, printable
 from gdbmem.units import format_duration, format_size
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+    from gdbmem.report.drawing import Table
 
 
 def print_arenas(use: ArenaUse, console: Console, *, top: int) -> None:
     """Print how full the arenas are, and the *top* types that keep the emptiest."""
     print_sentence(console, _answer(use), "bold")
     console.print()
-    print_table(console, _parts(use))
+    console.print(_parts(use))
     console.print()
-    print_table(console, _fill(use))
+    console.print(_fill(use))
     if use.keepers:
         console.print()
         print_sentence(
@@ -31,7 +30,7 @@ def print_arenas(use: ArenaUse, console: Console, *, top: int) -> None:
                 "%", " %"
             ),
         )
-        print_table(console, _keepers(use, top))
+        console.print(_keepers(use, top))
     if use.pause_seconds is not None:
         console.print(f"The process was held still for {format_duration(use.pause_seconds)}.")
     print_notices(use.notices, console)
@@ -55,8 +54,7 @@ def _answer(use: ArenaUse) -> str:
 
 
 def _parts(use: ArenaUse) -> Table:
-    table = new_table("bytes", "share", "resident", "type")
-    table.columns[-1].header = "what"
+    table = new_table("bytes", "share", "resident", last="what")
     rows = (
         (use.live_bytes, "live", f"live, in {plural(use.live_blocks, 'block')}"),
         (use.free_in_pools_bytes, "free in pools", "free, in pools with live blocks"),
@@ -71,8 +69,7 @@ def _parts(use: ArenaUse) -> Table:
 
 
 def _fill(use: ArenaUse) -> Table:
-    table = new_table("arenas", "bytes", "live", "blocks", "type")
-    table.columns[-1].header = "of which is live"
+    table = new_table("arenas", "bytes", "live", "blocks", last="of which is live")
     least = 0.0
     for one in use.fill:
         if one.arenas:
@@ -89,7 +86,7 @@ def _fill(use: ArenaUse) -> Table:
 
 
 def _keepers(use: ArenaUse, top: int) -> Table:
-    table = new_table("blocks", "bytes", "type")
+    table = new_table("blocks", "bytes")
     for one in use.keepers[:top]:
         name = printable(one.type) if one.type else "no objects: tables of dicts, items of lists, buffers, …"
         table.add_row(f"{one.count:,}", format_size(one.bytes), name)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gdbmem.model.python import PythonCopies
-from gdbmem.report.console import print_sentence, print_table
+from gdbmem.report.console import Console, print_sentence
 from gdbmem.report.notices import print_notices
 from gdbmem.report.python.objects_text import new_table
 from gdbmem.text import plural, printable
 from gdbmem.units import format_duration, format_size
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+    from gdbmem.report.drawing import Table
 
 _NAMED, _MOST_NAMED = 0.1, 3  # of what was copied a type holds that is named in the answer
 _PLACES = {
@@ -28,12 +27,12 @@ def print_copies(copies: PythonCopies, console: Console, *, top: int) -> None:
     """Print what the workers have copied, where that lies, and the *top* types on the copied pages."""
     print_sentence(console, _answer(copies), "bold")
     console.print()
-    print_table(console, _places(copies))
+    console.print(_places(copies))
     if copies.types:
         console.print()
-        print_table(console, _types(copies, top))
+        console.print(_types(copies, top))
     console.print()
-    print_table(console, _workers(copies, top))
+    console.print(_workers(copies, top))
     if copies.pause_seconds is not None:
         console.print(f"The process was held still for {format_duration(copies.pause_seconds)}.")
     print_notices(copies.notices, console)
@@ -63,8 +62,7 @@ def _answer(copies: PythonCopies) -> str:
 
 
 def _places(copies: PythonCopies) -> Table:
-    table = new_table("copied", "share", "type")
-    table.columns[-1].header = "where"
+    table = new_table("copied", "share", last="where")
     for name, size in sorted(copies.places.items(), key=lambda item: -item[1]):
         share = 100 * size / copies.copied_bytes if copies.copied_bytes else 0.0
         table.add_row(format_size(size), f"{share:.1f} %", _PLACES[name])
@@ -73,7 +71,7 @@ def _places(copies: PythonCopies) -> Table:
 
 
 def _types(copies: PythonCopies, top: int) -> Table:
-    table = new_table("copied", "pages", "type")
+    table = new_table("copied", "pages")
     for one in copies.types[:top]:
         table.add_row(format_size(one.copied_bytes), f"{one.pages:,}", printable(one.type))
     rest = copies.types[top:]
@@ -86,8 +84,7 @@ def _types(copies: PythonCopies, top: int) -> Table:
 
 
 def _workers(copies: PythonCopies, top: int) -> Table:
-    table = new_table("copied", "still shared", "type")
-    table.columns[-1].header = "process"
+    table = new_table("copied", "still shared", last="process")
     for one in sorted(copies.workers, key=lambda one: -one.copied_bytes)[:top]:
         table.add_row(format_size(one.copied_bytes), format_size(one.shared_bytes), str(one.pid))
     if len(copies.workers) > top:

@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from gdbmem.analysis.python_objects import Change, changes
 from gdbmem.model.python import PythonObjects, TypeUse
 from gdbmem.report import drawing
-from gdbmem.report.console import print_sentence, print_table
+from gdbmem.report.console import Console, print_sentence
 from gdbmem.report.notices import print_notices
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_duration, format_size
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 def print_objects(objects: PythonObjects, console: Console, *, top: int) -> None:
     """Print the *top* largest types of *objects* and what is allocated beside them."""
-    print_sentence(console, _answer(objects), "bold")
+    print_sentence(console, objects_answer(objects), "bold")
     console.print()
-    print_table(console, _types(objects, top))
+    console.print(_types(objects, top))
     console.print()
-    print_sentence(
-        console,
-        f"Beside them: {_blocks(objects.others)} of tables and buffers that are no objects (of dicts, lists, …),"
-        f" {_blocks(objects.unused)} of dead objects that Python keeps for reuse.",
-    )
+    print_sentence(console, beside_objects(objects))
     if objects.pause_seconds is not None:
         console.print(f"The process was held still for {format_duration(objects.pause_seconds)}.")
     print_notices(objects.notices, console)
 
 
-def _answer(objects: PythonObjects) -> str:
+def beside_objects(objects: PythonObjects) -> str:
+    """Return what is allocated beside live objects, as a sentence."""
+    return (
+        f"Beside them: {_blocks(objects.others)} of tables and buffers that are not objects (of dicts, lists, …),"
+        f" {_blocks(objects.unused)} of dead objects that Python keeps for reuse."
+    )
+
+
+def objects_answer(objects: PythonObjects) -> str:
+    """Return how much the objects hold, and of which type most are."""
     if not objects.types:
         return "no live Python objects were found"
     largest = objects.types[0]
@@ -48,7 +49,7 @@ def _blocks(use: TypeUse) -> str:
 
 
 def _types(objects: PythonObjects, top: int) -> drawing.Table:
-    table = new_table("objects", "bytes", "share", "mean", "type")
+    table = new_table("objects", "bytes", "share", "mean")
     for one in objects.types[:top]:
         share = 100 * one.bytes / objects.bytes
         mean = format_size(round(one.bytes / one.count))
@@ -67,12 +68,12 @@ def _types(objects: PythonObjects, top: int) -> drawing.Table:
     return table
 
 
-def new_table(*columns: str) -> drawing.Table:
-    """Return a table of *columns*, numbers to the right and types to the left."""
-    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name in columns:
-        left = name == "type"
-        table.add_column(name, justify="left" if left else "right", overflow="fold", no_wrap=not left)
+def new_table(*numbers: str, last: str = "type") -> drawing.Table:
+    """Return a table with columns of *numbers*, and the column of words *last*."""
+    table = drawing.Table(header_style="dim")
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column(last)
     return table
 
 
@@ -81,16 +82,20 @@ def print_growth(
 ) -> None:
     """Print which types have grown and shrunk from *before*, which came from *name*, to *after*."""
     rows = changes(before, after)
+    print_sentence(console, growth_answer(before, after, name), "bold")
+    if rows:
+        console.print()
+        console.print(_growth(rows, top))
+    print_notices([*before.notices, *after.notices], console)
+
+
+def growth_answer(before: PythonObjects, after: PythonObjects, name: str) -> str:
+    """Return what came and went since *before*, which came from *name*, and most of which type."""
+    rows = changes(before, after)
     delta, objects = after.bytes - before.bytes, after.count - before.count
     change = f"{format_delta(delta)}, {objects:+,} objects" if delta or objects else "unchanged"
     sentence = f"Python's objects since {printable(name)}: {change}"
-    if rows:
-        sentence += f"; most in {printable(rows[0].type)}: {_change(rows[0])}"
-    print_sentence(console, sentence, "bold")
-    if rows:
-        console.print()
-        print_table(console, _growth(rows, top))
-    print_notices([*before.notices, *after.notices], console)
+    return f"{sentence}; most in {printable(rows[0].type)}: {_change(rows[0])}" if rows else sentence
 
 
 def _change(row: Change) -> str:
@@ -98,7 +103,7 @@ def _change(row: Change) -> str:
 
 
 def _growth(rows: Sequence[Change], top: int) -> drawing.Table:
-    table = new_table("change", "objects", "before", "after", "type")
+    table = new_table("change", "objects", "before", "after")
     for row in rows[:top]:
         style = "red" if row.delta_bytes > 0 else "green"
         table.add_row(

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Callable
 
 from gdbmem.analysis.python_objects import changes
 from gdbmem.errors import InputError
 from gdbmem.files import read_small
-from gdbmem.model.python import ArenaUse, PythonCopies, PythonObjects, TypeUse
+from gdbmem.model.python import (
+    ArenaUse,
+    PythonCopies,
+    PythonHolders,
+    PythonObjects,
+    PythonStacks,
+    PythonThread,
+    TypeUse,
+)
+from gdbmem.records import asdict
 from gdbmem.report.document import Document, head, to_json
 from gdbmem.text import printable
 
@@ -55,6 +63,16 @@ def growth_json(before: PythonObjects, after: PythonObjects) -> str:
     return to_json(document)
 
 
+def holders_json(holders: PythonHolders) -> str:
+    """Return *holders* as ``kind=python-holders``; sizes are bytes, steps run from the root to the objects."""
+    fields = asdict(holders)
+    del fields["notices"]
+    fields["other_paths"] = _without_type(holders.other_paths)
+    fields["unreached"] = _without_type(holders.unreached)
+    document: Document = {**head("python-holders", holders.notices), **fields}
+    return to_json(document)
+
+
 def arenas_json(use: ArenaUse) -> str:
     """Return *use* as ``kind=python-arenas``; sizes are bytes."""
     fields = asdict(use)
@@ -74,6 +92,40 @@ def copies_json(copies: PythonCopies) -> str:
     del fields["notices"]
     document: Document = {**head("python-cow", copies.notices), **fields}
     return to_json(document)
+
+
+def stacks_json(stacks: PythonStacks) -> str:
+    """Return *stacks* as ``kind=python-stack``; frames run from the innermost outward."""
+    document: Document = {
+        **head("python-stack", stacks.notices),
+        "program": stacks.program,
+        "pid": stacks.pid,
+        "pause_seconds": stacks.pause_seconds,
+        "native_threads": stacks.native_threads,
+        "threads": [_thread(one) for one in stacks.threads],
+    }
+    return to_json(document)
+
+
+def _thread(thread: PythonThread) -> Document:
+    return {
+        "tid": thread.tid,
+        "name": thread.name or None,
+        "interpreter": thread.interpreter,
+        "system_call": thread.system_call,
+        "whole": thread.is_whole,
+        "frames": [
+            {
+                "function": one.function or None,
+                "file": one.file or None,
+                "line": one.line,
+                "object": None,
+                "inlined": False,
+                "entry": one.is_entry,
+            }
+            for one in thread.frames
+        ],
+    }
 
 
 def _without_type(use: TypeUse) -> Document:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
-from gdbmem.model.expectation import BLOCKS, Expectation, ExpectationVerdict
+from gdbmem.model.profiles.expectation import BLOCKS, Expectation, ExpectationVerdict
+from gdbmem.patterns import lazy_pattern
 
 # XML 1.0 allows no other characters, not even escaped.
-_ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_ILLEGAL = lazy_pattern("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit_xml(suite: str, verdicts: Sequence[ExpectationVerdict], *, seconds: float = 0.0) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from gdbmem.errors import Notice
 from gdbmem.exit_status import ExitStatus
-from gdbmem.model.expectation import ExpectationVerdict
+from gdbmem.model.profiles.expectation import ExpectationVerdict
+from gdbmem.records import dataclass
 
 FORMAT_VERSION = 1
 
@@ -32,7 +32,7 @@ def recipe_object(
     *,
     ledger_diffs: Sequence[Mapping[str, Any]] = (),
     container_diffs: Sequence[Mapping[str, Any]] = (),
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the JSON object of a recipe that was run.
 
     *diffs* are objects of kind=diff, *ledger_diffs* of kind=ledger-growth, *container_diffs* of
@@ -72,7 +72,7 @@ def recipe_status(verdicts: Sequence[ExpectationVerdict]) -> int:
     return ExitStatus.NOT_JUDGED if any(verdict.met is None for verdict in verdicts) else ExitStatus.DONE
 
 
-def verdict_object(verdict: ExpectationVerdict) -> dict[str, Any]:
+def verdict_object(verdict: ExpectationVerdict) -> dict[str, object]:
     """Return the JSON object of one verdict."""
     expectation = verdict.expectation
     return {

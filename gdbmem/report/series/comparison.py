@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from gdbmem.model.comparison import Comparison, Difference
-from gdbmem.model.verdict import Verdict
+from gdbmem.errors import InputError
+from gdbmem.model.series.comparison import Comparison, Difference
+from gdbmem.model.series.verdict import Verdict
 from gdbmem.report import drawing
-from gdbmem.report.console import columns_that_fit, print_sentence, print_table
-from gdbmem.report.document import head, to_json
+from gdbmem.report.console import Console, columns_that_fit, print_sentence
+from gdbmem.report.document import FORMAT_VERSION, head, to_json
 from gdbmem.report.series.series_json import verdict_json
 from gdbmem.report.series.series_text import headline
 from gdbmem.text import printable
 from gdbmem.units import format_delta, format_rate, format_rates, format_size
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-_TOGETHER = "the intervals are for all rows together: by chance one comparison in twenty differs"
+TOGETHER = "the intervals are for all rows together: by chance one in twenty comparisons differs"
 
 Judged = Sequence[tuple[str, Verdict]]  # run's name, its verdict
 
@@ -30,18 +30,18 @@ def print_comparison(comparison: Comparison, judged: Judged, console: Console) -
     headings = ["", "first", "second", "difference", "interval", ""]
     rows = [_cells(row) for row in comparison.differences]
     shown = columns_that_fit([headings, *rows], console.width, give_up=(4, 1, 2))
-    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = drawing.Table()
     for column in shown:
         table.add_column(headings[column], justify="right" if column else "left", no_wrap=True)
     for cells in rows:
         table.add_row(*(drawing.Text(cells[column]) for column in shown))
     console.print()
-    print_table(console, table)
+    console.print(table)
     console.print()
     if any(row.low is not None for row in comparison.differences):
         print_sentence(
             console,
-            "the intervals are for all rows together: by chance one in twenty comparisons differs",
+            TOGETHER,
             "dim",
         )
     print_sentence(console, conclusion(comparison), "bold")
@@ -50,16 +50,17 @@ def print_comparison(comparison: Comparison, judged: Judged, console: Console) -
 def _cells(row: Difference) -> list[str]:
     shown = "" if row.low is None else "differs" if row.is_shown else "not shown"
     return [
-        _name(row),
-        _amount(row.first, row),
-        _amount(row.second, row),
-        _change(row.value, row),
-        _interval(row),
+        metric_name(row),
+        amount_text(row.first, row),
+        amount_text(row.second, row),
+        change_text(row.value, row),
+        " to ".join(interval_text(row)),
         shown,
     ]
 
 
-def _name(row: Difference) -> str:
+def metric_name(row: Difference) -> str:
+    """Return what *row* counts."""
     return row.metric + ("/s" if row.unit == "1/s" else "")
 
 
@@ -67,7 +68,9 @@ def conclusion(comparison: Comparison) -> str:
     """Return the sentence that sums the comparison up."""
     shown = [row for row in comparison.differences if row.is_shown]
     if shown:
-        return "they differ: " + ", ".join(f"{_name(row)} {_change(row.value, row)}" for row in shown)
+        return "they differ: " + ", ".join(
+            f"{metric_name(row)} {change_text(row.value, row)}" for row in shown
+        )
     if all(row.low is None for row in comparison.differences if row.metric != "slope"):
         return (
             "no difference in slope that these runs can show; one run on either side has no spread for the rest: "
@@ -97,7 +100,8 @@ def comparison_json(comparison: Comparison, judged: Judged) -> str:
     )  # fmt: skip
 
 
-def _amount(value: float, row: Difference) -> str:
+def amount_text(value: float, row: Difference) -> str:
+    """Return *value* in the unit of *row*."""
     if row.unit == "B":
         return format_size(value)
     if row.unit == "s":
@@ -105,7 +109,8 @@ def _amount(value: float, row: Difference) -> str:
     return format_rate(value) if row.unit == "B/s" else f"{value:,.0f}"
 
 
-def _change(value: float, row: Difference) -> str:
+def change_text(value: float, row: Difference) -> str:
+    """Return *value* in the unit of *row*, with its sign."""
     if row.unit == "B":
         return format_delta(value)
     if row.unit == "s":
@@ -113,9 +118,47 @@ def _change(value: float, row: Difference) -> str:
     return format_rate(value) if row.unit == "B/s" else f"{value:+,.0f}"
 
 
-def _interval(row: Difference) -> str:
+def interval_text(row: Difference) -> Sequence[str]:
+    """Return the two ends of the interval of *row*; nothing where it has none."""
     if row.low is None or row.high is None:
-        return ""
+        return ()
     if row.unit == "B/s":
-        return " to ".join(format_rates(row.low, row.high))
-    return f"{_change(row.low, row)} to {_change(row.high, row)}"
+        return tuple(format_rates(row.low, row.high))
+    return change_text(row.low, row), change_text(row.high, row)
+
+
+def read_comparison(text: str, name: str) -> tuple[Comparison, Sequence[tuple[str, str]]]:
+    """Return the comparison that comparison_json() wrote, and each run with its verdict; raises InputError."""
+    try:
+        document = json.loads(text)
+        if document["kind"] != "comparison" or document["format_version"] > FORMAT_VERSION:
+            raise ValueError
+        differences = [_difference(row) for row in document["differences"]]
+        runs = [
+            (str(run["run"]), f"{run['verdict']['kind']}: {run['verdict']['evidence']}")
+            for run in document["runs"]
+        ]
+        first, second = (list(map(str, document[side])) for side in ("first", "second"))
+        if not first or not second:
+            raise ValueError
+        return Comparison(first, second, differences), runs
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        raise InputError(
+            f"{printable(name)} holds no comparison that this gdbmem can read",
+            slug="bad-comparison",
+            hint="'gdbmem compare --json -o FILE' writes one",
+        ) from error
+
+
+def _difference(row: Mapping[str, Any]) -> Difference:
+    first, second, value = (_finite(row[name]) for name in ("first", "second", "value"))
+    low, high, chance = (
+        None if row[name] is None else _finite(row[name]) for name in ("low", "high", "chance")
+    )
+    return Difference(str(row["metric"]), str(row["unit"]), first, second, value, low, high, chance)
+
+
+def _finite(value: Any) -> float:
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise ValueError
+    return value  # type: ignore[no-any-return]

@@ -11,7 +11,7 @@ import time
 import tty
 from typing import Optional
 
-from gdbmem.linux.terminal_modes import TerminalModes
+from gdbmem.linux.process.terminal_modes import TerminalModes
 
 _NOT_OURS_SECONDS = 0.05  # before it is asked again who may read what was typed for somebody else
 

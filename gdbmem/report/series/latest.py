@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gdbmem.linux.monitoring.tree import Look
-from gdbmem.model.series import TREE, ProcessSample, SeriesLine
+from gdbmem.model.series.series import TREE, ProcessSample, SeriesLine
 
 _SWEPT = (
     "pss_bytes", "uss_bytes", "swap_bytes", "anonymous_bytes", "file_bytes", "shmem_bytes", "private_dirty_bytes",

@@ -5,34 +5,70 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import Any, Optional
+from collections.abc import Sequence
+from typing import IO, Callable, Optional
 
 from gdbmem.analysis.series.statistics import thinned
 from gdbmem.linux.monitoring.tree import Look
-from gdbmem.model.series import TREE, Mark, ProcessSample, SeriesLine
-from gdbmem.report import drawing
-from gdbmem.report.console import columns_that_fit
+from gdbmem.model.series.series import TREE, Mark, ProcessSample, SeriesLine
+from gdbmem.model.series.verdict import Verdict
+from gdbmem.report.console import Console, columns_that_fit
+from gdbmem.report.drawing import Table, Text
 from gdbmem.report.series.keyboard import Keyboard, in_foreground
 from gdbmem.report.series.latest import Latest
 from gdbmem.report.series.plain_view import describe
-from gdbmem.report.series.series_text import draw_course
+from gdbmem.report.series.series_text import draw_course, headline
 from gdbmem.text import printable
-from gdbmem.units import format_duration, format_size
+from gdbmem.units import format_duration, format_rates, format_size
 
 _KEEP_POINTS = 2000
-_KEYS = {"q": "quit", "m": "mark", "p": "pause", " ": "pause", "\x03": "quit"}
+_KEYS = {"q": "quit", "m": "mark", "p": "pause", " ": "pause", "s": "sort", "\x03": "quit"}
+_SORTS = ("RSS", "PSS", "USS", "pid")
+_JUDGE_SECONDS, _JUDGE_SHARE = 2.0, 0.01  # at most so often, and 1 % of a CPU
 
 
 _NARROWEST, _LOWEST_CHART = 40, 6  # characters
+_HIDE_CURSOR, _SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
+_ERASE_LINE, _ERASE_BELOW = (
+    "\x1b[K",
+    "\x1b[J",
+)  # from the cursor on
+
+
+class _ScreenArea:
+    """Lines at the end of a terminal, drawn anew in place; they are gone when it is left."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+        self._drawn = 0  # lines
+
+    def draw(self, lines: Sequence[str]) -> None:
+        """Draw *lines* in place of those that were drawn last; none may be wider than the terminal."""
+        # Behind a line that fills its row the cursor may still stand on its last letter.
+        drawn = "".join([f"{_ERASE_LINE}{line}\n" for line in lines])
+        self._file.write(f"{_HIDE_CURSOR}{self._up()}{drawn}{_ERASE_BELOW}")
+        self._file.flush()
+        self._drawn = len(lines)
+
+    def erase(self) -> None:
+        """Take away what was drawn, and show the cursor again."""
+        self._file.write(f"{self._up()}{_ERASE_BELOW}{_SHOW_CURSOR}")
+        self._file.flush()
+        self._drawn = 0
+
+    def _up(self) -> str:
+        return f"\r\x1b[{self._drawn}A" if self._drawn else "\r"
 
 
 class LiveView:
-    """A chart and a table that follow the tree; keys: q quit, m mark, p pause."""
+    """A chart and a table that follow the tree; keys: q quit, m mark, p pause, s sort."""
 
     shows_glances = True  # each is a point of the chart
 
-    def __init__(self, console: drawing.Console, title: str) -> None:
+    def __init__(self, console: Console, title: str, judge: Callable[[], Verdict]) -> None:
+        """Draw on *console*; *judge* returns the verdict on what was recorded so far."""
         self._console = console
+        self._judge = judge
         self._title = printable(title)
         self._points: dict[str, list[tuple[float, float]]] = {"pss_bytes": [], "rss_bytes": []}
         self._latest = Latest()
@@ -40,17 +76,18 @@ class LiveView:
         self._paused = False
         self._notes: list[str] = []
         self._drawn = 0.0
+        self._sort = _SORTS[0]
+        self._verdict, self._judge_next = "", 0.0
         self._look: Optional[Look] = None
         self._keyboard = Keyboard()
-        self._live = drawing.Live(console=console, auto_refresh=False, transient=True, screen=False)
+        self._area = _ScreenArea(console.file)
 
     def __enter__(self) -> LiveView:
         self._keyboard.__enter__()
-        self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._live.stop()
+        self._area.erase()
         self._keyboard.__exit__()
 
     def show(self, look: Look) -> None:
@@ -69,36 +106,61 @@ class LiveView:
 
     def _draw(self) -> None:
         self._drawn = time.monotonic()
+        if self._drawn >= self._judge_next:
+            self.judge()
         if not in_foreground():
             return  # somebody else's words stand there now
         self._keyboard.keep()
         # The terminal may have been resized since.
-        size = os.get_terminal_size(sys.stderr.fileno()) if sys.stderr.isatty() else self._console.size
-        self._console.width, self._console.height = size
-        self._live.update(self.picture(*size), refresh=True)
+        console = self._console
+        if sys.stderr.isatty():
+            console.width, console.height = os.get_terminal_size(sys.stderr.fileno())
+        self._area.draw(self.picture(console.width, console.height))
 
-    def picture(self, width: int, height: int) -> drawing.Group:
-        """Return what fits into *width* by *height* characters."""
-        parts: list[Any] = [_one_line(self._status(), width, "bold")]
+    def picture(self, width: int, height: int) -> list[str]:
+        """Return lines that fit into *width* by *height* characters."""
+        shown = self._console.shown
+        lines = [shown(_one_line(self._status(), width, "bold"))]
+        if height > 2 and self._verdict:
+            lines.append(shown(_one_line(self._verdict, width, "")))
         alive = sum(line.gone is None for line in self._latest.lines.values())
         rows = min(max(height // 3, 4), 10, alive + 2)  # the chart has what the table doesn't need
-        if (
-            width >= _NARROWEST and height > rows + 2
+        if width >= _NARROWEST and height > rows + 1 + len(
+            lines
         ):  # else what doesn't fit would scroll away, picture by picture
-            chart = self._chart(width, height - rows - 4)
-            parts += [drawing.Text.from_ansi(chart, no_wrap=True)] if chart else []
-            parts += [self._table(rows - 1, width), _one_line(self._footer(), width, "dim")]
-        return drawing.Group(*parts)
+            chart = self._chart(width, height - rows - 3 - len(lines))
+            lines += chart.split("\n") if chart else []
+            lines += map(shown, self._table(rows - 1, width).lines(width))
+            lines.append(shown(_one_line(self._footer(), width, "dim")))
+        return lines
+
+    def _course(self) -> list[tuple[float, float]]:
+        return self._points["pss_bytes"] if len(self._latest.lines) > 1 else self._points["rss_bytes"]
+
+    def judge(self) -> None:
+        """Put the verdict on what was recorded so far into words, with its slope."""
+        began = time.process_time()
+        verdict = self._judge()
+        rate = ""
+        if verdict.slope is not None and verdict.kind != "inconclusive":
+            floor = "floor " if verdict.kind == "sawtooth" else ""
+            slope, low, high = format_rates(verdict.slope.value, verdict.slope.low, verdict.slope.high)
+            rate = f", {floor}{slope} (95 %: {low} to {high})"
+        elif verdict.needs_seconds:
+            rate = f", another {format_duration(verdict.needs_seconds)} may settle it"
+        self._verdict = f"so far {headline(verdict)}{rate}"
+        cost = time.process_time() - began
+        self._judge_next = time.monotonic() + max(_JUDGE_SECONDS, cost / _JUDGE_SHARE)
 
     def _chart(self, width: int, height: int) -> str:
-        points = self._points["pss_bytes"] if len(self._latest.lines) > 1 else self._points["rss_bytes"]
+        points = self._course()
         if len(points) < 2 or height < _LOWEST_CHART:
             return ""
         times, values = zip(*points)
-        return draw_course(times, values, width, height, marks=self._marks, color=not self._console.no_color)
+        return draw_course(times, values, width, height, marks=self._marks, color=self._console.has_colors)
 
     def _footer(self) -> str:
-        return "   ".join(["q quit   m mark   p pause", *self._notes[-1:]])
+        return "   ".join([f"q quit   m mark   p pause   s sort (by {self._sort})", *self._notes[-1:]])
 
     def _status(self) -> str:
         look = self._look
@@ -107,20 +169,30 @@ class LiveView:
         paused = "PAUSED  " if self._paused else ""  # first: the end of the line may be cut off
         return f"{paused}{self._title}  {format_duration(look.t)}  {describe(total, look.alive)}"
 
-    def _table(self, rows: int, width: int) -> Any:
+    def _table(self, rows: int, width: int) -> Table:
         headings = ["process", "pid", "RSS", "PSS", "USS", "threads"]
         alive = [line for line in self._latest.lines.values() if line.gone is None]
-        alive.sort(key=lambda line: -(self._latest.readings.get(line.number, ProcessSample()).rss_bytes or 0))
+        alive.sort(key=self._rank)
         cells = [self._cells(line) for line in alive[:rows]]
         shown = columns_that_fit([headings, *cells], width, give_up=(5, 4, 1, 2), shortest=8)
-        table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        table = Table()
         table.add_column(headings[0])  # the only one that may be made narrower
         for column in shown[1:]:
             table.add_column(headings[column], justify="right", no_wrap=True)
         for row in cells:
-            name = drawing.Text(row[0], no_wrap=True, overflow="ellipsis")
-            table.add_row(name, *(drawing.Text(row[column]) for column in shown[1:]))
+            name = Text(row[0], no_wrap=True, overflow="ellipsis")
+            table.add_row(name, *(Text(row[column]) for column in shown[1:]))
         return table
+
+    def _rank(self, line: SeriesLine) -> float:
+        reading = self._latest.readings.get(line.number, ProcessSample())
+        sizes = {
+            "RSS": reading.rss_bytes,
+            "PSS": reading.pss_bytes,
+            "USS": reading.uss_bytes,
+            "pid": -line.pid,
+        }
+        return -(sizes[self._sort] or 0)
 
     def _cells(self, line: SeriesLine) -> list[str]:
         reading = self._latest.readings.get(line.number, ProcessSample())
@@ -131,6 +203,7 @@ class LiveView:
     def note(self, text: str) -> None:
         """Show a note below the table, and keep it above the final report."""
         self._notes.append(printable(text))
+        self._area.erase()
         self._console.print(f"gdbmem: {printable(text)}")
 
     def marked(self, mark: Mark) -> None:
@@ -149,11 +222,14 @@ class LiveView:
         wish = _KEYS.get(typed, "" if typed else "quit")
         if wish == "pause":
             self._paused = not self._paused
+        if wish == "sort":
+            self._sort = _SORTS[(_SORTS.index(self._sort) + 1) % len(_SORTS)]
+        if wish in ("pause", "sort"):
             self._draw()
         return wish
 
 
-def _one_line(text: str, width: int, style: str) -> drawing.Text:
-    line = drawing.Text(text, style=style)
+def _one_line(text: str, width: int, style: str) -> Text:
+    line = Text(text, style=style)
     line.truncate(width, overflow="ellipsis")
     return line

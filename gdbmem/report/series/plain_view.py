@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Optional, TextIO
 
 from gdbmem.linux.monitoring.tree import Look
-from gdbmem.model.series import TREE, Mark, ProcessSample
+from gdbmem.model.series.series import TREE, Mark, ProcessSample
 from gdbmem.text import plural, printable
 from gdbmem.units import format_duration, format_size
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from gdbmem.errors import InputError, MissingToolError
-from gdbmem.model.series import READING_FIELDS, TREE
-from gdbmem.model.verdict import KINDS, Verdict
+from gdbmem.model.series.series import READING_FIELDS, TREE
+from gdbmem.model.series.verdict import KINDS, Verdict
 from gdbmem.report.series.latest import Latest
 from gdbmem.report.series.watching import View, WatchedView
 from gdbmem.text import printable

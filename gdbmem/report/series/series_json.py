@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, Optional, TextIO
 
 from gdbmem.analysis.series.resolution import seconds_to_resolve
-from gdbmem.model.series import READING_FIELDS, TREE, Mark, Sample, SeriesLine
-from gdbmem.model.series_summary import SeriesSummary
-from gdbmem.model.verdict import Regime, Slope, Verdict
+from gdbmem.model.series.series import READING_FIELDS, TREE, Mark, Sample, SeriesLine
+from gdbmem.model.series.series_summary import SeriesSummary
+from gdbmem.model.series.verdict import Regime, Slope, Verdict
+from gdbmem.records import asdict
 from gdbmem.report.document import Document, head
 
 
@@ -77,7 +77,7 @@ def _document(
     }
 
 
-def _resolve(summary: SeriesSummary) -> Optional[dict[str, Any]]:
+def _resolve(summary: SeriesSummary) -> Optional[dict[str, object]]:
     slope = summary.resolve_bytes_per_second
     if slope is None:
         return None
@@ -109,7 +109,7 @@ def verdict_json(verdict: Verdict) -> Document:
     }
 
 
-def _regime(regime: Regime) -> dict[str, Any]:
+def _regime(regime: Regime) -> dict[str, object]:
     slope = regime.slope
     return {
         "from": regime.begin,
@@ -122,7 +122,7 @@ def _regime(regime: Regime) -> dict[str, Any]:
     }
 
 
-def _slope(slope: Optional[Slope]) -> Optional[dict[str, Any]]:
+def _slope(slope: Optional[Slope]) -> Optional[dict[str, object]]:
     return None if slope is None else {"value": slope.value, "low": slope.low, "high": slope.high}
 
 

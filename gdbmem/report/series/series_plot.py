@@ -1,19 +1,20 @@
-"""Memory over time as one picture: SVG, or an HTML page that holds it; nothing is fetched."""
+"""Memory over time as one picture, in SVG."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from html import escape
-from textwrap import wrap
 from typing import Optional
 
-from gdbmem.model.series import Mark
+from gdbmem.model.series.series import Mark
+from gdbmem.model.series.verdict import Regime
+from gdbmem.records import dataclass
+from gdbmem.report.drawing import Text
 from gdbmem.report.profiles.timeline_chart import format_time
 from gdbmem.text import printable
-from gdbmem.units import format_duration, format_size
+from gdbmem.units import format_delta, format_duration, format_rate, format_size
 
 _WIDTH, _HEIGHT = 960, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 90, 20, 56, 70
@@ -24,6 +25,10 @@ _LABEL, _LETTER = 24, 6  # a mark's name: letters, and about how wide each is
 _COLORS = (
     "#1f5fbf", "#c2452d", "#2e8b57", "#8a4fbf", "#b8860b", "#20808d", "#8c564b", "#555555", "#d7609e", "#93a31c",
 )  # fmt: skip
+_BANDS = {  # told apart by colour-blind readers, and named
+    "growing": "#e0813a", "shrinking": "#2171b5", "plateau": "#7d8b99", "sawtooth": "#8a4fbf", "step": "#c2452d",
+    "inconclusive": "#ffffff",
+}  # fmt: skip
 _TIME_STEPS = (
     0.1,
     0.2,
@@ -87,13 +92,16 @@ class Picture:
     origin: str = ""  # where and when it was recorded
     panels: Sequence[Panel] = ()
     time_unit: str = "s"  # of the time axis, as a profile has it: s, ms, i (instructions), B (allocated)
+    regimes: Sequence[Regime] = ()  # of the verdict, in order of time
 
 
 def svg(picture: Picture) -> str:
     """Return *picture* as SVG."""
     key, rows = _key(picture.curves)
     down = _ROW * (rows - 1)
-    sentences = [line for sentence in picture.sentences for line in wrap(printable(sentence), _LINE)]
+    sentences = [
+        line.plain for sentence in picture.sentences for line in Text(printable(sentence)).wrapped(_LINE)
+    ]
     below = _PANEL_HEIGHT * len(picture.panels)
     height = _HEIGHT + down + below + _ROW * len(sentences)
     parts = [
@@ -114,7 +122,7 @@ def svg(picture: Picture) -> str:
 
 def _plot(picture: Picture) -> list[str]:
     span_t = _span(picture)
-    top = _nice(max((max(c.values) for c in picture.curves if c.values), default=1.0))
+    top = round_up(max((max(c.values) for c in picture.curves if c.values), default=1.0))
     plot_w, plot_h = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
 
     def x(t: float) -> float:
@@ -123,9 +131,30 @@ def _plot(picture: Picture) -> list[str]:
     def y(v: float) -> float:
         return _TOP + (1 - v / top) * plot_h
 
-    parts = _axes(x, y, span_t, top, picture.time_unit)
+    parts = _bands(picture.regimes, x, span_t, plot_h)
+    parts += _axes(x, y, span_t, top, picture.time_unit)
     parts += _marks(picture.marks, x, span_t, plot_h)
     return parts + _lines(picture.curves, x, y, picture.gap_seconds)
+
+
+def _bands(regimes: Sequence[Regime], x: Scale, span_t: float, plot_h: float) -> list[str]:
+    """Return the stretches in which the series did one thing, each with what that is at its upper end."""
+    parts = []
+    for regime in regimes:
+        begin, end = (min(max(t, 0.0), span_t) for t in (regime.begin, regime.end))
+        left, width = x(begin), max(x(end) - x(begin), 1.0)
+        change = round(regime.change_bytes)
+        rate = f", {format_rate(regime.slope.value)}" if regime.slope is not None else ""
+        title = f"{regime.kind} from {_time(begin)} to {_time(end)}: {format_delta(change)}{rate}"
+        label = regime.kind if width > _LETTER * len(regime.kind) + 8 else ""
+        parts.append(
+            f'<g class="regime"><title>{escape(title)}</title>'
+            f'<rect x="{left:.1f}" y="{_TOP}" width="{width:.1f}" height="{plot_h}" '
+            f'fill="{_BANDS[regime.kind]}" fill-opacity="0.16" data-value="{change}"/>'
+            f'<line x1="{left:.1f}" x2="{left:.1f}" y1="{_TOP}" y2="{_TOP + plot_h}" stroke="#bbbbbb"/>'
+            f'<text x="{left + 4:.1f}" y="{_TOP + 24}" fill="#555555" font-size="10">{label}</text></g>'
+        )
+    return parts
 
 
 def _span(picture: Picture) -> float:
@@ -171,18 +200,6 @@ def _panel(picture: Picture, number: int) -> list[str]:
 def _whole_step(value: float) -> int:
     power: float = 10.0 ** math.floor(math.log10(max(value, 1)))
     return int(next(factor * power for factor in (1, 2, 5, 10) if factor * power >= value))
-
-
-def html(picture: Picture) -> str:
-    """Return *picture* as one page that needs nothing else."""
-    policy = "default-src 'none'; style-src 'unsafe-inline'"
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        f"<title>{_text(picture.title)}</title>"
-        "<style>body{margin:2em;font-family:sans-serif}svg{max-width:100%;height:auto}</style></head>\n"
-        f"<body>\n{svg(picture)}</body></html>\n"
-    )
 
 
 def _marks(marks: Sequence[Mark], x: Scale, span_t: float, plot_h: float) -> list[str]:
@@ -243,7 +260,7 @@ def _time_step(span: float, time_unit: str) -> float:
     if time_unit == "s":
         return _round_step(span, 10)
     if time_unit == "B":
-        return _nice(span / 5)
+        return round_up(span / 5)
     power: float = 10.0 ** math.floor(math.log10(max(span / 5, 1)))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= span / 5)
 
@@ -285,7 +302,7 @@ def _is_any_between(begin: float, end: float, moments: Sequence[float]) -> bool:
     return place < len(moments) and moments[place] < end
 
 
-def _nice(value: float) -> float:
+def round_up(value: float) -> float:
     """Return a round number of bytes from *value* up, a multiple of five of something."""
     power: int = 1024 ** int(math.log(max(value, 1), 1024))
     for factor in (1, 2, 2.5, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000, 1024):

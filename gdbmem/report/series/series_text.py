@@ -5,21 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 from gdbmem.analysis.series.resolution import seconds_to_resolve
-from gdbmem.model.series import Mark
-from gdbmem.model.series_summary import CgroupSummary, LineSummary, SeriesSummary, Spike
-from gdbmem.model.verdict import Slope, Verdict
+from gdbmem.model.series.series import Mark
+from gdbmem.model.series.series_summary import CgroupSummary, LineSummary, SeriesSummary, Spike
+from gdbmem.model.series.verdict import Slope, Verdict
 from gdbmem.report import drawing
-from gdbmem.report.console import columns_that_fit, glyphs_for, print_sentence, print_table
+from gdbmem.report.console import Console, columns_that_fit, glyphs_for, print_sentence
 from gdbmem.report.notices import print_notices
 from gdbmem.report.series.series_plot import time_ticks
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_duration, format_rate, format_rates, format_size
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _MOST_ROWS = 12
 _MOST_SPIKES = 3
@@ -203,7 +200,7 @@ def _print_lines(lines: Sequence[LineSummary], console: Console) -> None:
     )
     rows = [_cells(row) for row in ranked[:_MOST_ROWS]]
     shown = columns_that_fit([headings, *rows], console.width, give_up=(7, 6, 2, 4, 1), shortest=8)
-    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = drawing.Table()
     table.add_column(headings[0])  # the only one that may be made narrower: a number that is cut is none
     for column in shown[1:]:
         table.add_column(headings[column], justify="right", no_wrap=True)
@@ -211,7 +208,7 @@ def _print_lines(lines: Sequence[LineSummary], console: Console) -> None:
         first = drawing.Text(cells[0], no_wrap=True, overflow="ellipsis")
         table.add_row(first, *(drawing.Text(cells[column]) for column in shown[1:]))
     console.print()
-    print_table(console, table)
+    console.print(table)
     if len(lines) > len(rows):
         print_sentence(console, f"{glyphs_for(console).ellipsis} and {_left_out(lines, len(rows))}", "dim")
     console.print()
@@ -253,11 +250,8 @@ def print_course(
     # All of a terminal's width, and of its height what the report doesn't need.
     height = min(max(console.height - _ROWS_OF_REPORT, _LOWEST), _HIGHEST) if console.is_terminal else _LOWEST
     width = console.width if console.is_terminal else min(console.width, 100)
-    console.print(
-        drawing.Text.from_ansi(
-            draw_course(times, values, width, height, marks=marks, color=not console.no_color)
-        )
-    )
+    drawn = draw_course(times, values, width, height, marks=marks, color=console.has_colors)
+    console.file.write(f"{drawn}\n")
 
 
 def draw_course(

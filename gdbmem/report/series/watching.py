@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Callable, Optional, Protocol
 
 from gdbmem.linux.monitoring.tree import Look
-from gdbmem.model.series import Mark
+from gdbmem.model.series.series import Mark
 
 
 class View(Protocol):
@@ -36,7 +36,7 @@ class WatchedView:
 
     @property
     def shows_glances(self) -> bool:
-        """Whether anybody wants them."""
+        """Whether anybody wants glances."""
         return self._glances or self._view.shows_glances
 
     def note(self, text: str) -> None:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from gdbmem.model.function_profile import FunctionProfile, LineProfile
+from gdbmem.model.steps.function_profile import FunctionProfile, LineProfile
 from gdbmem.report import drawing
+from gdbmem.report.console import Console
 from gdbmem.report.document import head, to_json
 from gdbmem.report.steps.steps import noun
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_size
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from gdbmem.report.source import SourceLines
 
 _FURTHEST_GAP = 12  # lines without code that are shown between two with code
@@ -26,10 +25,10 @@ def print_function(profile: FunctionProfile, console: Console, sources: SourceLi
     heading = f"{profile.function}  {name}  {plural(profile.calls, 'call')}"
     console.print(drawing.Text(printable(heading), "bold"))
     # The source takes what the numbers leave.
-    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", expand=True)
+    table = drawing.Table(header_style="dim")
     for title in ("line", "hits", noun(profile.source), "per hit", "total after"):
         table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("source", no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column("source", no_wrap=True, overflow="ellipsis")
     for number, line in _rows(profile):
         table.add_row(str(number), *_cells(line), _source(profile, number, sources))
     console.print(table)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gdbmem.model.growth import KernelRequests
+from gdbmem.model.steps.growth import KernelRequests
 from gdbmem.report import drawing
-from gdbmem.report.console import print_sentence
+from gdbmem.report.console import Console, print_sentence
 from gdbmem.report.document import head, to_json
 from gdbmem.report.profiles.path_text import path_text
 from gdbmem.text import plural
 from gdbmem.units import format_delta, format_duration
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from gdbmem.report.source import SourceLines
 
 _TELLING = 50  # requests; with fewer, starting and ending weigh more than they do
@@ -22,7 +20,7 @@ _TELLING = 50  # requests; with fewer, starting and ending weigh more than they 
 
 def print_growth(growth: KernelRequests, console: Console, sources: SourceLines, *, top: int) -> None:
     """Print the *top* paths of *growth*, each at the user's own line, and what recording cost."""
-    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = drawing.Table(header_style="dim")
     for title in ("mapped", "resident", "calls"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("by", no_wrap=True)
@@ -45,6 +43,8 @@ def summary(growth: KernelRequests) -> list[str]:
     """Return what was recorded in all, and what it cost."""
     mapped, resident = format_delta(growth.mapped_bytes), format_delta(growth.resident_bytes)
     lines = [f"{mapped} mapped, {resident} resident since the first of {plural(growth.events, 'request')}"]
+    if not growth.events:
+        lines = ["no request was seen; by how much the process grew without one is not known"]
     if growth.unseen_mapped_bytes:
         lines.append(
             f"{format_delta(growth.unseen_mapped_bytes)} of it mapped by no request that was seen: "

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Optional
 
 from gdbmem.analysis.step_changes import StepChange, known_bytes
 from gdbmem.analysis.steps import StepSum
 from gdbmem.errors import InputError
+from gdbmem.files import JsonObject
+from gdbmem.records import fields
 from gdbmem.report import drawing
-from gdbmem.report.console import print_sentence
+from gdbmem.report.console import Console, print_sentence
 from gdbmem.report.document import FORMAT_VERSION, head, to_json
 from gdbmem.report.steps.steps import place_of_sum
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from gdbmem.report.source import SourceLines
 
 _TEXTS = ("function", "file")
@@ -39,7 +38,7 @@ def read_recording(text: str, name: str) -> tuple[list[StepSum], str]:
         sums = [_sum_of(one) for one in document["sums"]]
         steps = document["steps"]
         return sums, str(steps[-1]["source"]) if steps else ""
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise InputError(
             f"{printable(name)} holds no steps that this gdbmem can read",
             slug="bad-steps",
@@ -47,7 +46,7 @@ def read_recording(text: str, name: str) -> tuple[list[StepSum], str]:
         ) from error
 
 
-def _sum_of(document: dict[str, Any]) -> StepSum:
+def _sum_of(document: JsonObject) -> StepSum:
     values = {field.name: document[field.name] for field in fields(StepSum)}
     for name, value in values.items():
         expected = str if name in _TEXTS else int
@@ -78,7 +77,7 @@ def print_changes(
     print_sentence(console, sentence, "bold")
     if not rows:
         return
-    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = drawing.Table(header_style="dim")
     for title in ("difference", "before", "now", "steps before", "now"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("where", overflow="fold")

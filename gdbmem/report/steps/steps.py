@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.analysis.steps import total_bytes
-from gdbmem.model.step import SHARED, Step
+from gdbmem.model.steps.step import SHARED, Step
+from gdbmem.records import asdict
 from gdbmem.report import drawing
+from gdbmem.report.console import Console
 from gdbmem.report.document import head, to_json
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from gdbmem.analysis.steps import StepSum
     from gdbmem.report.source import SourceLines
 
@@ -68,7 +68,7 @@ def _remarks(step: Step) -> list[str]:
     if step.lock == SHARED:
         part = "" if step.others_bytes is None else f", whose part is {format_delta(step.others_bytes)}"
         remarks.append(f"shared with {threads_text(step.shared_threads)}{part}")
-    if not step.exact:
+    if not step.exact and step.delta_bytes is not None:
         where = "" if noun(step.source) == "heap" else " on this kernel"
         remarks.append(f"source {step.source}, not exact{where}")
     elif noun(step.source) == "heap":
@@ -118,7 +118,7 @@ def print_sums(
     by: str = "line",
 ) -> None:
     """Print one row for each of *sums* (some of them, perhaps) and the total over *steps*."""
-    table = drawing.Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = drawing.Table(header_style="dim")
     others = any(one.others_bytes for one in sums)
     heaps = any(one.heap_bytes is not None for one in sums) and noun(steps[-1].source) != "heap"
     titles = [noun(steps[-1].source), *(["others"] if others else []), *(["malloc"] if heaps else [])]
@@ -135,22 +135,31 @@ def print_sums(
         )
         table.add_row(*cells, f"{one.hits:,}", place_of_sum(one, sources))
     console.print(table)
-    console.print(drawing.Text(_total(steps), "bold"))
-    unknown = sum(one.unknown_hits for one in sums)
-    if unknown:
-        console.print(drawing.Text(f"{plural(unknown, 'step')} of unknown size: the process had gone", "dim"))
-    doubtful = sum(step.is_doubtful for step in steps)
-    if doubtful:
-        console.print(
-            drawing.Text(f"~ {plural(doubtful, 'step')} that other threads may have had a part in", "dim")
-        )
-    for text in _inexact(steps):
+    console.print(drawing.Text(total_sentence(steps), "bold"))
+    for text in reservations(steps):
         console.print(drawing.Text(text, "dim"))
 
 
-def _total(steps: Sequence[Step]) -> str:
+def reservations(steps: Sequence[Step]) -> list[str]:
+    """Return what is not known, doubtful or inexact in *steps*, a sentence each."""
+    found = []
+    reasons = Counter(
+        step.ended or step.note or "the process had gone" for step in steps if step.delta_bytes is None
+    )
+    for reason, count in reasons.items():
+        found.append(f"{plural(count, 'step')} of unknown size: {printable(reason)}")
+    doubtful = sum(step.is_doubtful for step in steps)
+    if doubtful:
+        found.append(f"~ {plural(doubtful, 'step')} that other threads may have had a part in")
+    return found + _inexact(steps)
+
+
+def total_sentence(steps: Sequence[Step]) -> str:
+    """Return the sum of *steps*."""
     doubt = sum(step.is_doubtful for step in steps)
-    text = f"{_doubt(doubt > 0)}{format_delta(total_bytes(steps))} in {plural(len(steps), 'step')}"
+    known = any(step.delta_bytes is not None for step in steps)
+    size = _doubt(doubt > 0) + format_delta(total_bytes(steps)) if known else "unknown change"
+    text = f"{size} in {plural(len(steps), 'step')}"
     others = sum(step.others_bytes or 0 for step in steps)
     if others:
         text += f"; other threads changed it by {format_delta(others)} meanwhile"
@@ -186,7 +195,7 @@ def place_of_sum(one: StepSum, sources: SourceLines) -> drawing.Text:
     line = sources.line(one.file, one.line)
     if line is not None and one.file is not None:
         text.append("\n    ")
-        text.append_text(sources.highlighted(one.file, line))
+        text.append(sources.highlighted(one.file, line))
     return text
 
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from gdbmem.model.step import Step
-from gdbmem.report.console import glyphs_for
+from gdbmem.model.steps.step import Step
+from gdbmem.report.console import Console, glyphs_for
 from gdbmem.report.sparkline import thinned
 from gdbmem.report.steps.steps import noun
 from gdbmem.report.steps.steps_plot import totals
 from gdbmem.text import plural
 from gdbmem.units import format_delta
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _ROWS, _WIDEST = 8, 100
 

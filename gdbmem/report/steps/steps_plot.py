@@ -1,15 +1,15 @@
-"""Memory over the steps as a picture: SVG alone, or in an HTML page that works offline."""
+"""Memory over the steps as a picture, in SVG."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from html import escape
 
-from gdbmem.analysis.steps import StepSum, sum_steps
-from gdbmem.model.step import SHARED, Step
+from gdbmem.analysis.steps import sum_steps
+from gdbmem.model.steps.step import SHARED, Step
 from gdbmem.report.steps.steps import noun, place
 from gdbmem.text import plural
-from gdbmem.units import format_delta, format_size
+from gdbmem.units import format_delta
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 960, 360, 90, 20, 34, 130
 _MARKED = 6
@@ -133,48 +133,3 @@ def _shared(steps: Sequence[Step], x: _Scale) -> list[str]:
         f'<rect x="{x(n) - 0.75:.1f}" y="{_HEIGHT + 1}" width="1.5" height="5" fill="#e67e22"/>'
         for n in shared[:: max(len(shared) // 1000, 1)]
     ]
-
-
-_STYLE = (
-    "body{font-family:sans-serif;margin:2em auto;padding:0 1em;max-width:60em}"
-    "svg{max-width:100%;height:auto}table{border-collapse:collapse}"
-    "td,th{padding:.1em .8em .1em 0;text-align:left;vertical-align:top;overflow-wrap:anywhere}"
-    ".n{text-align:right;white-space:nowrap;overflow-wrap:normal}"
-)
-
-
-def steps_html(steps: Sequence[Step], title: str) -> str:
-    """Return a page with the drawing and a table of the lines; no script, nothing from elsewhere."""
-    sums = sum_steps(steps)
-    others = any(one.others_bytes for one in sums)
-    numbers = [noun(steps[-1].source), *(["others"] if others else []), "steps"]
-    heads = "".join(f'<th class="n">{name}</th>' for name in numbers)
-    rows = "".join(_html_row(one, others=others) for one in sums)
-    unknown = sum(one.unknown_hits for one in sums)
-    peak = format_size(max(totals(steps)))
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>"
-        f"<h1>{escape(title)}</h1><p>{plural(len(steps), 'step')}, at most {peak} above the start"
-        f"{_unknown(unknown)}.</p>"
-        f"{steps_svg(steps)}<table><tr>{heads}<th>line</th><th>function</th></tr>{rows}</table></body></html>\n"
-    )
-
-
-def _unknown(steps: int) -> str:
-    return f"; {plural(steps, 'step')} of unknown size" if steps else ""
-
-
-def _html_row(one: StepSum, *, others: bool) -> str:
-    mark = "~" if one.doubtful_hits else ""
-    cells = [
-        "?" if one.is_unknown else mark + format_delta(one.delta_bytes),
-        *([format_delta(one.others_bytes)] if others else []),
-        f"{one.hits:,}",
-    ]
-    line = f"{escape(one.file or 'no source known')}{f':{one.line}' if one.line else ''}"
-    return (
-        "<tr>"
-        + "".join(f'<td class="n">{cell}</td>' for cell in cells)
-        + f"<td>{line}</td><td>{escape(one.function or '')}</td></tr>"
-    )

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import signal
 import struct
 import sys
+import threading
 import time
 
+LATER = 5
 READY, PID, TICKS, SIGNALS, LAST, BLOCKED, ORDER = 0, 1, 2, 3, 4, 8, 10
+
+
+def go_on() -> None:
+    """Load a library, fork and start a thread, as animal.c does."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    ctypes.CDLL("libm.so.6")
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        sys.exit("the child has failed")
+    signal.signal(signal.SIGCHLD, before)
+    thread = threading.Thread(target=int)
+    thread.start()
+    thread.join()
 
 
 def main() -> int:
@@ -34,6 +52,9 @@ def main() -> int:
         ticks += 1
         kept[ticks % len(kept)][0] = 1
         write(TICKS, ticks)
+        if struct.unpack_from("<Q", page, ORDER * 8)[0] == LATER:
+            go_on()
+            write(ORDER, 0)
         time.sleep(0.01)
     return 7
 

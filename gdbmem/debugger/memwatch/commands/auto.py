@@ -12,12 +12,13 @@ from gdbmem.debugger.location import real_pid
 from gdbmem.debugger.memwatch.commands.showing import print_step
 from gdbmem.debugger.memwatch.driving.stop_recorder import has_commands, recorder, selected_thread
 from gdbmem.debugger.memwatch.gauges.account import accounts
-from gdbmem.debugger.scheduler import locking
+from gdbmem.debugger.stopping.quiet_stops import noticed
+from gdbmem.debugger.stopping.scheduler import locking
 from gdbmem.debugger.target import NATIVE, target_kind
 from gdbmem.errors import GdbmemError, UsageError
-from gdbmem.linux.sharing import Part, divide
-from gdbmem.linux.threads import Activity, activities, page_faults, ran_between
-from gdbmem.model.step import FREE, LOCKED, SHARED, Step
+from gdbmem.linux.memory.sharing import Part, divide
+from gdbmem.linux.process.threads import Activity, activities, page_faults, ran_between
+from gdbmem.model.steps.step import FREE, LOCKED, SHARED, Step
 
 if TYPE_CHECKING:
     import argparse
@@ -74,6 +75,7 @@ class Auto:
         elif listens and not listen:
             gdb.events.stop.disconnect(self._on_stop)
 
+    @noticed
     def _on_stop(self, event: gdb.Event) -> None:
         if recorder.driving:
             return  # a memwatch command keeps this account itself
@@ -192,6 +194,9 @@ class AutoCommand(Command):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("state", metavar="on|off", nargs="?", default="")
+
+    def operands(self) -> list[str]:
+        return ["on", "off"]
 
     def run(self, args: argparse.Namespace) -> None:
         if args.state not in ("on", "off", ""):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from typing import TYPE_CHECKING, Optional, TextIO
 
@@ -12,15 +11,16 @@ from gdbmem.analysis.steps import GROUPINGS, sum_steps
 from gdbmem.arguments import add_output_options
 from gdbmem.debugger.command import Command, say
 from gdbmem.debugger.memwatch.commands.auto import auto
-from gdbmem.debugger.memwatch.commands.saving import report_since
 from gdbmem.debugger.memwatch.commands.settings import LOCKS, SOURCES, patience, setting
 from gdbmem.debugger.memwatch.commands.showing import show_steps, source_lines
 from gdbmem.debugger.memwatch.commands.sources import describe_sources
 from gdbmem.debugger.memwatch.driving.stepping import Orders, Stepper
+from gdbmem.debugger.memwatch.driving.stop_recorder import require_live_thread
 from gdbmem.debugger.memwatch.gauges.account import accounts
 from gdbmem.debugger.memwatch.registry import MEMWATCH_COMMANDS
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import TargetError, UsageError
+from gdbmem.patterns import lazy_pattern
 from gdbmem.report.output import open_output
 from gdbmem.report.steps.steps import print_sums, steps_json
 
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 
 _MOST_STEPS = 10_000_000
 # The options stand around gdb's own argument, which is kept as typed.
-LEADING_OPTION = re.compile(
-    r"\s*(--(?:lock|source|timeout|output|calls|every|above|for|until|top)(?:=|\s+)(?:\"[^\"]*\"|'[^']*'|\S+)|-o\s+(?:\"[^\"]*\"|'[^']*'|\S+)"
+LEADING_OPTION = lazy_pattern(
+    r"\s*(--(?:lock|source|timeout|output|calls|every|above|for|until|top|profile)(?:=|\s+)(?:\"[^\"]*\"|'[^']*'|\S+)|-o\s+(?:\"[^\"]*\"|'[^']*'|\S+)"
     r"|--\w[\w-]*|-h)(?=\s|$)"
 )
-_LATER_OPTIONS = re.compile(r"\s(?=--[a-z]|-o\s)")
+_LATER_OPTIONS = lazy_pattern(r"\s(?=--[a-z]|-o\s)")
 
 
 class MemwatchCommand(Command):
-    """`memwatch` alone, or with a word that is no command."""
+    """`memwatch` alone, or with a word that is not a command."""
 
     def words(self, argument: str) -> list[str]:
         return ["--", argument] if argument.strip() else []
@@ -88,6 +88,7 @@ class Driving(Command):
 
     def run(self, args: argparse.Namespace) -> None:
         refuse_non_stop()
+        require_live_thread()
         with open_output(args.output, force=args.force) as stream:
             try:
                 self.act(args, stream)
@@ -151,10 +152,10 @@ def _count(text: str) -> int:
         count = int(gdb.parse_and_eval(text))
     except gdb.error as error:
         raise UsageError(
-            f"'{text}' is no number of steps ({error})", hint="as in: memwatch next 20"
+            f"'{text}' is not a number of steps ({error})", hint="as in: memwatch next 20"
         ) from None
     if not 1 <= count <= _MOST_STEPS:
-        raise UsageError(f"{count} is no number of steps", hint=f"a number from 1 to {_MOST_STEPS:,}")
+        raise UsageError(f"{count} is not a number of steps", hint=f"a number from 1 to {_MOST_STEPS:,}")
     return count
 
 
@@ -205,10 +206,17 @@ class ReportCommand(Command):
         )
         add_output_options(parser)
 
+    def saved_names(self) -> list[str]:
+        from gdbmem.debugger.memwatch.commands.saving import saved_names  # 40 ms
+
+        return saved_names()
+
     def run(self, args: argparse.Namespace) -> None:
         check_top(args.top)
         steps = accounts.recorded().steps
         if args.since is not None:
+            from gdbmem.debugger.memwatch.commands.saving import report_since  # 40 ms
+
             report_since(args, steps)
             return
         sums = sum_steps(steps, args.by)[: args.top]

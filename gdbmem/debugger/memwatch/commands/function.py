@@ -25,7 +25,7 @@ from gdbmem.debugger.memwatch.gauges.line_tally import LineTally
 from gdbmem.debugger.target import NATIVE, target_kind
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import GdbmemError, UsageError
-from gdbmem.linux.sharing import Sharing
+from gdbmem.linux.memory.sharing import Sharing
 from gdbmem.report.steps.function import function_json, print_function
 from gdbmem.text import plural, printable
 from gdbmem.units import format_duration, parse_duration
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import argparse
 
     from gdbmem.arguments import ArgumentParser
-    from gdbmem.model.function_profile import FunctionProfile
+    from gdbmem.model.steps.function_profile import FunctionProfile
 
 
 class _Watch(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types

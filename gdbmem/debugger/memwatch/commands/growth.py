@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Optional, TextIO
 import gdb
 
 from gdbmem.debugger.command import warn
-from gdbmem.debugger.interrupting import without_announcement
 from gdbmem.debugger.location import real_pid
 from gdbmem.debugger.memwatch.commands.command import Driving
 from gdbmem.debugger.memwatch.commands.showing import source_lines
@@ -19,7 +18,7 @@ from gdbmem.debugger.memwatch.driving.call_path import described, newest_frames
 from gdbmem.debugger.memwatch.driving.capture import Capture
 from gdbmem.debugger.memwatch.driving.memory_syscalls import (
     Key,
-    Request,
+    PendingCall,
     Requests,
     expected_bytes,
     released_span,
@@ -27,13 +26,14 @@ from gdbmem.debugger.memwatch.driving.memory_syscalls import (
 from gdbmem.debugger.memwatch.driving.releases import is_alone
 from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
 from gdbmem.debugger.memwatch.driving.watchdog import Alarm
+from gdbmem.debugger.stopping.interrupting import without_announcement
 from gdbmem.debugger.target import CORE, NATIVE, NOTHING, REMOTE, VALGRIND, target_kind
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import TargetError
-from gdbmem.linux.resident import ProcessMemory
-from gdbmem.linux.sharing import Sharing
-from gdbmem.model.calltree import Frame
-from gdbmem.model.growth import GrowthPath, KernelRequests
+from gdbmem.linux.memory.resident import ProcessMemory
+from gdbmem.linux.memory.sharing import Sharing
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.model.steps.growth import GrowthPath, KernelRequests
 from gdbmem.report.steps.growth import growth_json, print_growth
 from gdbmem.text import printable
 from gdbmem.units import parse_duration, parse_size
@@ -53,7 +53,7 @@ _NUMBERS = {
 }  # fmt: skip
 
 
-class _Sums:
+class _CallSums:
     """The sum of the calls along one path."""
 
     __slots__ = ("calls", "is_exact", "mapped", "resident", "unsettled")
@@ -71,7 +71,7 @@ class RequestLog:
         self.mapped_bytes = self.unseen_bytes = 0
         self._memory = memory
         self._above = above_bytes
-        self._sums: dict[Key, _Sums] = {}
+        self._sums: dict[Key, _CallSums] = {}
         self._frames: dict[tuple[int, ...], list[Frame]] = {}
         self._requests = Requests()
         self.resident_bytes = 0
@@ -101,7 +101,9 @@ class RequestLog:
         key = (call, number, tuple(frame.pc() for frame in frames))
         if key[2] not in self._frames:
             self._frames[key[2]] = [described(frame) for frame in frames]
-        self._requests.add(number, Request(key, expected_bytes(call, frames[0], self._memory.pid, raw=raw)))
+        self._requests.add(
+            number, PendingCall(key, expected_bytes(call, frames[0], self._memory.pid, raw=raw))
+        )
         self._latest[tid] = key
         span = released_span(call, frames[0], self._memory.pid, raw=raw)
         if span is not None:
@@ -132,7 +134,7 @@ class RequestLog:
             if self._above:
                 self.left_out += 1
                 continue
-            sums = self._sums.setdefault(key, _Sums())
+            sums = self._sums.setdefault(key, _CallSums())
             sums.calls += 1
             sums.unsettled += 1
 
@@ -152,7 +154,7 @@ class RequestLog:
             if abs(mapped) < self._above:
                 self.left_out += 1
                 continue
-            sums = self._sums.setdefault(key, _Sums())
+            sums = self._sums.setdefault(key, _CallSums())
             sums.calls += 1
             sums.mapped += mapped
 

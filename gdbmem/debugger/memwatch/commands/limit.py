@@ -15,7 +15,7 @@ from gdbmem.debugger.memwatch.driving.watchdog import Alarm
 from gdbmem.debugger.memwatch.gauges.account import accounts
 from gdbmem.debugger.memwatch.gauges.gauge import make_gauge
 from gdbmem.errors import UsageError
-from gdbmem.linux.threads import minor_faults
+from gdbmem.linux.process.threads import faults_by_thread, page_faults
 from gdbmem.text import printable
 from gdbmem.units import format_size, parse_size
 
@@ -36,22 +36,28 @@ class _Guard:
         self._gauge = gauge
         self._limit = limit_bytes
         self._looks = 0
-        self._faults = minor_faults(pid)
+        self._faults = faults_by_thread(pid)
+        self._all_faults = page_faults(pid) or 0  # those of threads that have ended, too
         self.passed_bytes: Optional[int] = None
-        self.grower: Optional[int] = None  # a tid
+        self.grower: Optional[int] = None  # a tid; None: one that has ended
 
     def is_past(self) -> bool:
         size_bytes = self._gauge.read()
         if size_bytes is not None and size_bytes > self._limit:
             self.passed_bytes = size_bytes
-            now = minor_faults(self._pid)
-            gained = {tid: count - self._faults.get(tid, 0) for tid, count in now.items()}
-            self.grower = max(gained, key=lambda tid: gained[tid], default=None)
+            self.grower = self._who_grew()
             return True
         self._looks += 1
         if self._looks % _FAULTS_EVERY == 0:
-            self._faults = minor_faults(self._pid)
+            self._faults, self._all_faults = faults_by_thread(self._pid), page_faults(self._pid) or 0
         return False
+
+    def _who_grew(self) -> Optional[int]:
+        now, all_faults = faults_by_thread(self._pid), page_faults(self._pid) or 0
+        gained = {tid: count - self._faults.get(tid, 0) for tid, count in now.items()}
+        by_ended = all_faults - self._all_faults - sum(gained.values())
+        most = max(gained, key=lambda tid: gained[tid], default=None)
+        return most if most is not None and gained[most] > max(by_ended, 0) else None
 
 
 class LimitCommand(Driving):
@@ -92,12 +98,15 @@ class LimitCommand(Driving):
 
     @staticmethod
     def _say_where(guard: _Guard, limit: int, size_bytes: Optional[int]) -> None:
+        over = format_size((size_bytes or guard.passed_bytes or limit) - limit)
+        passed = f"The resident set passed {format_size(limit)} in"
         grower = next((t for t in gdb.selected_inferior().threads() if t.ptid[1] == guard.grower), None)
-        if grower is not None and grower.num != gdb.selected_thread().num:
+        if grower is None:
+            say(f"{passed} a thread that has ended since; the program was stopped {over} above.")
+            return
+        if grower.num != gdb.selected_thread().num:
             gdb.execute(f"thread {grower.num}")  # which prints where that one stands
-        over = (size_bytes or guard.passed_bytes or limit) - limit
-        thread = f"thread {gdb.selected_thread().num}" if gdb.selected_thread() is not None else "a thread"
         say(
-            f"The resident set passed {format_size(limit)} in {thread}, {own_place() or 'somewhere'}; "
-            f"it was stopped {format_size(over)} above (sampled every millisecond)."
+            f"{passed} thread {grower.num}, {own_place() or 'somewhere'}; "
+            f"it was stopped {over} above (sampled every millisecond)."
         )

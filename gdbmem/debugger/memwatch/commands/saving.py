@@ -14,6 +14,7 @@ from gdbmem.analysis.steps import sum_steps
 from gdbmem.debugger.command import Command, say
 from gdbmem.debugger.memwatch.commands.showing import source_lines
 from gdbmem.debugger.memwatch.gauges.account import accounts
+from gdbmem.debugger.pages import check_page, write_document_page
 from gdbmem.debugger.session import session
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import UsageError
@@ -21,17 +22,17 @@ from gdbmem.report.output import open_output
 from gdbmem.report.steps.step_changes import answer_changes, changes_json, print_changes, read_recording
 from gdbmem.report.steps.steps import noun, steps_json
 from gdbmem.report.steps.steps_chart import print_chart
-from gdbmem.report.steps.steps_plot import steps_html, steps_svg
+from gdbmem.report.steps.steps_plot import steps_svg
 from gdbmem.runs.run import check_name
 from gdbmem.runs.saved_results import file_text
 from gdbmem.text import plural, printable
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from gdbmem.arguments import ArgumentParser
-    from gdbmem.model.step import Step
+    from gdbmem.model.steps.step import Step
 
 _FOLDER = "steps"
 
@@ -78,16 +79,27 @@ def report_since(args: argparse.Namespace, steps: Sequence[Step]) -> None:
 
 def _saved(text: str) -> tuple[str, str]:
     """Return the JSON of the steps saved last under the name *text*, else of the file *text*; and what to call it."""
+    for name, found in _all_saved():
+        if name == text:
+            return found, text
+    return file_text(Path(text)), text
+
+
+def saved_names() -> list[str]:
+    """Return the names of the steps that were saved in this gdb's run."""
+    return sorted({name for name, _ in _all_saved()})
+
+
+def _all_saved() -> Iterator[tuple[str, str]]:
+    """Yield name and JSON of the steps that were saved in this gdb's run, the last first."""
     folder = session.folder / _FOLDER if session.has_run else None
     files = sorted(folder.glob("[0-9]*.json"), reverse=True) if folder is not None and folder.is_dir() else []
     for path in files:
         found = file_text(path)
         try:
-            if json.loads(found).get("name") == text:
-                return found, text
-        except (ValueError, AttributeError):
+            yield str(json.loads(found)["name"]), found
+        except (ValueError, KeyError, TypeError):
             continue
-    return file_text(Path(text)), text
 
 
 class PlotCommand(Command):
@@ -105,13 +117,16 @@ class PlotCommand(Command):
         suffix = Path(args.file).suffix.lower()
         if suffix not in (".svg", ".html", ".htm"):
             raise UsageError(
-                f"{printable(args.file)} is no picture that can be drawn", hint="FILE.svg or FILE.html"
+                f"{printable(args.file)} is not a picture that can be drawn", hint="FILE.svg or FILE.html"
             )
         program = Path(gdb.current_progspace().filename or "the program").name
+        if suffix != ".svg":
+            check_page(args.file, force=args.force)
+            title = f"memwatch of {program}"
+            write_document_page(steps_json(steps), "steps", args.file, force=args.force, title=title)
+            return
         with open_output(args.file, force=args.force) as stream:
-            stream.write(
-                steps_svg(steps) if suffix == ".svg" else steps_html(steps, f"memwatch of {program}")
-            )
+            stream.write(steps_svg(steps))
         say(f"{plural(len(steps), 'step')} drawn in {args.file}")
 
     @staticmethod

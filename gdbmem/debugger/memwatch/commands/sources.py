@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gdbmem.debugger.memwatch.gauges.account import accounts
 from gdbmem.debugger.target import NATIVE, NOTHING, VALGRIND, target_kind
 from gdbmem.errors import GdbmemError
-from gdbmem.linux.statm_accuracy import known_exactness
+from gdbmem.linux.memory.statm_accuracy import known_exactness
 from gdbmem.text import plural
 
 

@@ -10,7 +10,7 @@ from gdbmem.analysis.steps import sum_steps
 from gdbmem.debugger.memwatch.commands.auto import auto
 from gdbmem.debugger.memwatch.gauges.account import accounts
 from gdbmem.errors import GdbmemError
-from gdbmem.model.step import Step
+from gdbmem.model.steps.step import Step
 from gdbmem.report.sparkline import sparkline
 from gdbmem.report.steps.steps import noun, place
 from gdbmem.report.steps.steps_plot import totals

@@ -8,7 +8,7 @@ import gdb
 
 from gdbmem.analysis.profiles.own_code import own_frame
 from gdbmem.debugger.location import current_place, frame_place
-from gdbmem.model.calltree import Frame
+from gdbmem.model.profiles.calltree import Frame
 
 _DEEPEST = 48
 

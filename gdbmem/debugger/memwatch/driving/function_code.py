@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
 import gdb
 
 from gdbmem.debugger.function_blocks import BlockKey, block_key, function_blocks, inlined_entries
+from gdbmem.patterns import lazy_pattern
 
 # x86: jumps and loop; ARM: branches. The address is that of a direct one. Calls are stepped over at full speed by gdb.
-_BRANCH = re.compile(
+_BRANCH = lazy_pattern(
     r"^(?:bnd |notrack )*(j\w+|loop\w*|b(?:\.\w+)?|cbn?z|tbn?z|br)(?![\w.])"
     r"(?:\S*\s+(?:[\w#]+,\s*)*0x([0-9a-f]+)(?: <.*>)?(?:\s*//.*)?$)?"
 )
-_CALL = re.compile(r"^(?:bnd |notrack )*(?:call\w*|blr?)\b")
-_RETURN = re.compile(r"^(?:bnd |repz )*(?:ret\w*|eret|hlt|ud2)\b")
-_REPEATED = re.compile(r"^(?:rep\w*|repz|repnz) ")
+_CALL = lazy_pattern(r"^(?:bnd |notrack )*(?:call\w*|blr?)\b")
+_RETURN = lazy_pattern(r"^(?:bnd |repz )*(?:ret\w*|eret|hlt|ud2)\b")
+_REPEATED = lazy_pattern(r"^(?:rep\w*|repz|repnz) ")
 _ALWAYS = ("jmp", "jmpq", "b", "br")  # branches after which the next instruction isn't reached
 _WIDEST_ROW = 1 << 16  # bytes that are disassembled at once
 
@@ -66,7 +66,7 @@ class FunctionCode:
     """One function, without those inlined into it; reads what it is asked for and keeps it."""
 
     def __init__(self, architecture: gdb.Architecture, block: gdb.Block) -> None:
-        self.block = block
+        self.entry = int(block.function.value().address)
         self._key = block_key(block)
         self._architecture = architecture
         self._spots: dict[int, Optional[Spot]] = {}
@@ -103,10 +103,7 @@ class FunctionCode:
     def statements(self) -> list[tuple[int, SourceLine]]:
         """Return where the statements of the function's own lines begin."""
         if self._own_statements is None:
-            spots = [
-                (address, self.spot(address))
-                for address in self.sweep(int(self.block.function.value().address))
-            ]
+            spots = [(address, self.spot(address)) for address in self.sweep(self.entry)]
             self._own_statements = [
                 (address, spot.line)
                 for address, spot in spots

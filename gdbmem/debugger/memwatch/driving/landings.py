@@ -1,4 +1,4 @@
-"""Where a program goes on after an exception or longjmp has left the functions below."""
+"""Finds where a program continues after an exception or longjmp has left functions."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import _thread
-import re
 import threading
 import time
 from pathlib import PurePath
@@ -11,20 +10,21 @@ from typing import NamedTuple, Optional
 
 import gdb
 
-from gdbmem.debugger.interrupting import Interrupter
+from gdbmem.debugger.stopping.interrupting import Interrupter
 from gdbmem.debugger.target import NATIVE, target_kind
 from gdbmem.debugger.threads import start_soon
-from gdbmem.linux.threads import Blocked, ThreadEye, can_see_calls, own_tid, thread_count
+from gdbmem.linux.process.threads import Blocked, ThreadEye, can_see_calls, own_tid, thread_count
+from gdbmem.patterns import lazy_pattern
 from gdbmem.text import printable
 
 _POLL_SECONDS = 0.02
 _ASLEEP_SECONDS = 0.03
 _SPUN_SECONDS = 0.1
-_INNER = re.compile(r"^_*(?:GI_+)?(?:libc_|new_)?")
+_INNER = lazy_pattern(r"^_*(?:GI_+)?(?:libc_|new_)?")
 
 
 class Wait(NamedTuple):
-    """Why a step was interrupted."""
+    """The reason for which a step was interrupted."""
 
     blocked: Optional[Blocked]  # None: it ran for longer than the timeout
     seconds: float

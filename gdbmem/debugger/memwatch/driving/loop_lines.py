@@ -111,7 +111,8 @@ def find_ends(code: FunctionCode, start: int, line: SourceLine, *, enters: bool)
 def _never_passed(code: FunctionCode, exits: AbstractSet[int]) -> int:
     own = [address for address in exits if (spot := code.spot(address)) is not None and spot.is_own]
     # Where an inlined function begins, a stop of `until` is in that one, and a stop of `next` before it.
-    return max(own, default=code.block.start)
+    # Not where the block starts: a function's parts that are seldom run may lie before its first instruction.
+    return max(own, default=code.entry)
 
 
 def _goes_on(spot: Optional[Spot], line: SourceLine, *, enters: bool) -> Optional[bool]:

@@ -1,4 +1,4 @@
-"""Which of several threads' requests for memory has been granted: told from what each asked for."""
+"""Finds which of several threads' requests for memory was granted, by what each asked for."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import NamedTuple, Optional
 
 import gdb
 
-from gdbmem.linux.living import memory_folder
-from gdbmem.linux.resident import PAGE_BYTES
+from gdbmem.linux.memory.resident import PAGE_BYTES
+from gdbmem.linux.process.living import memory_folder
 
 Key = tuple[str, int, tuple[int, ...]]  # call, thread, addresses of the path
 
@@ -31,7 +31,7 @@ class Granted(NamedTuple):
     unseen_bytes: int = 0
 
 
-class Request(NamedTuple):
+class PendingCall(NamedTuple):
     """A thread's call that was about to be made."""
 
     key: Key
@@ -106,9 +106,9 @@ class Requests:
     """At most one request of each thread that may not have been granted yet."""
 
     def __init__(self) -> None:
-        self._pending: dict[int, Request] = {}
+        self._pending: dict[int, PendingCall] = {}
 
-    def add(self, thread: int, request: Request) -> None:
+    def add(self, thread: int, request: PendingCall) -> None:
         self._pending[thread] = request
 
     def granted(self, change_bytes: int, thread: Optional[int]) -> Granted:

@@ -9,8 +9,8 @@ from typing import Optional
 import gdb
 
 from gdbmem.debugger.memwatch.driving.memory_syscalls import released_span
-from gdbmem.linux.resident import ProcessMemory
-from gdbmem.linux.sharing import Sharing
+from gdbmem.linux.memory.resident import ProcessMemory
+from gdbmem.linux.memory.sharing import Sharing
 
 _CALLS = ("munmap", "madvise", "mremap", "brk")
 

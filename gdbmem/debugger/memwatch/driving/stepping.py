@@ -5,14 +5,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import AbstractSet, NamedTuple, Optional
 
 import gdb
 
 from gdbmem.debugger.command import warn
-from gdbmem.debugger.ctrlc import interruptible
-from gdbmem.debugger.interrupting import Interrupter, remote_blocks_interrupts, without_pages
 from gdbmem.debugger.location import real_pid
 from gdbmem.debugger.memwatch.driving.capture import Capture
 from gdbmem.debugger.memwatch.driving.fast_steps import Odd, Place, StopPlaces, Strides
@@ -22,12 +19,15 @@ from gdbmem.debugger.memwatch.driving.releases import Releases, is_alone
 from gdbmem.debugger.memwatch.driving.stop_recorder import Stop, recorder, selected_thread
 from gdbmem.debugger.memwatch.gauges.account import Account, accounts
 from gdbmem.debugger.memwatch.gauges.gauge import Detail
-from gdbmem.debugger.scheduler import scheduler_locking, set_locking
+from gdbmem.debugger.stopping.ctrlc import interruptible
+from gdbmem.debugger.stopping.interrupting import Interrupter, remote_blocks_interrupts, without_pages
+from gdbmem.debugger.stopping.scheduler import scheduler_locking, set_locking
 from gdbmem.debugger.target import REMOTE, VALGRIND, target_kind
 from gdbmem.errors import TargetError
-from gdbmem.linux.sharing import Part, Sharing
-from gdbmem.linux.threads import activities, has_run, is_ending, ran_between
-from gdbmem.model.step import FREE, LOCKED, SHARED, Step
+from gdbmem.linux.memory.sharing import Part, Sharing
+from gdbmem.linux.process.threads import activities, has_run, is_ending, ran_between
+from gdbmem.model.steps.step import FREE, LOCKED, SHARED, Step
+from gdbmem.records import dataclass
 
 LINE_COMMANDS = ("step", "next", "stepi", "nexti")
 _RESUMABLE = ("step", "next")  # after a wait: run out of the call that waited, then step the rest of the line
@@ -429,7 +429,10 @@ class Stepper:
                 slug="not-interruptible",
                 hint=f"'memwatch {self.orders.command} --lock off'",
             )
-        warn(f"the other threads were not locked: {why}; Ctrl-C does not reach it either")
+        warn(
+            f"the other threads were not locked: {why}; Ctrl-C does not reach it either",
+            slug="not-interruptible",
+        )
         return "off"
 
     def _see_new_threads(self, start: Here, progress: Progress) -> None:

@@ -9,6 +9,8 @@ from typing import AbstractSet, Callable, NamedTuple, Optional
 import gdb
 
 from gdbmem.debugger.memwatch.driving.locking import Wait
+from gdbmem.debugger.stopping.quiet_stops import noticed
+from gdbmem.errors import TargetError
 
 Read = Callable[[], Optional[int]]
 
@@ -93,7 +95,9 @@ class StopRecorder:
             return Stop(None, self._followed() or self._exited, announced=True)
         event = self._event
         if event is None:  # gdb didn't run it: it said why
-            return Stop(self._read(), "not moved", None)
+            return Stop(
+                self._read(), "not moved" if selected_thread() is not None else "its thread has ended"
+            )
         if self._waits and self._stops == 1:
             self.reading = self._read()
         if wait is not None:
@@ -133,6 +137,7 @@ class StopRecorder:
         now = gdb.selected_inferior()
         return f"gdb follows process {now.pid} now" if now.num != self._inferior and now.pid else ""
 
+    @noticed
     def _on_stop(self, event: gdb.Event) -> None:
         self._stops += 1
         if self._stops == 1:
@@ -168,6 +173,16 @@ def selected_thread() -> Optional[gdb.InferiorThread]:
         return gdb.selected_thread()
     except SystemError:
         return None
+
+
+def require_live_thread() -> None:
+    """Raise TargetError where the program runs and the thread that was selected in it has ended."""
+    if gdb.selected_inferior().pid and selected_thread() is None:
+        raise TargetError(
+            "the thread that was selected has ended",
+            slug="thread-ended",
+            hint="'info threads' lists those that live, and 'thread NUMBER' selects one",
+        )
 
 
 def _kind(breakpoint_: gdb.Breakpoint) -> str:

@@ -8,9 +8,9 @@ from typing import Callable, Optional
 
 import gdb
 
-from gdbmem.debugger.ctrlc import interruptible
-from gdbmem.debugger.interrupting import Interrupter, without_announcement
 from gdbmem.debugger.memwatch.driving.capture import Capture
+from gdbmem.debugger.stopping.ctrlc import interruptible
+from gdbmem.debugger.stopping.interrupting import Interrupter, without_announcement
 from gdbmem.debugger.threads import start_thread
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import NamedTuple, Optional
@@ -13,11 +12,12 @@ from gdbmem.debugger.command import warn
 from gdbmem.debugger.function_blocks import function_blocks
 from gdbmem.debugger.memwatch.driving.function_code import FunctionCode, Spot
 from gdbmem.errors import TargetError
+from gdbmem.patterns import lazy_pattern
 from gdbmem.text import plural, printable
 
 _NAMED_CALLS = 3  # in a message
 # What g++ and clang call it: "tick(tick()::_Z4tickv.Frame*) [clone .actor]", "tick() [clone .resume]"; not a cold part
-_BODY = re.compile(r"\.(?:actor|resume)\]? in section ")
+_BODY = lazy_pattern(r"\.(?:actor|resume)\]? in section ")
 
 
 class LineStart(NamedTuple):
@@ -73,16 +73,23 @@ def find_place(location: str) -> WatchedPlace:
     body = next((one for one in real if _is_coroutine_body(one)), None)
     if body is not None:
         warn(
-            f"{printable(location)} is a coroutine: its body is watched, and each time it is resumed is a call"
+            f"{printable(location)} is a coroutine: its body is watched, and each time it is resumed is a call",
+            slug="coroutine",
         )
         return _read(body)
     block = real[0]
     others = {str(one.function) for one in real} - {str(block.function)}
     if others:
-        warn(f"{printable(location)} is several functions; this is {printable(block.function.print_name)}")
+        warn(
+            f"{printable(location)} is several functions; this is {printable(block.function.print_name)}",
+            slug="several-functions",
+        )
     if inlined_into:
         names = ", ".join(sorted(inlined_into))
-        warn(f"calls of {printable(location)} that are inlined are not seen: those in {printable(names)}")
+        warn(
+            f"calls of {printable(location)} that are inlined are not seen: those in {printable(names)}",
+            slug="inlined-calls",
+        )
     return _read(block)
 
 

@@ -14,13 +14,14 @@ from gdbmem.debugger.location import real_pid
 from gdbmem.debugger.memwatch.gauges.heap import PATIENT_CHUNKS, HeapReader
 from gdbmem.debugger.target import CORE, NOTHING, REMOTE, VALGRIND, target_kind, valgrind_tool
 from gdbmem.errors import TargetError, UsageError
-from gdbmem.linux.resident import PAGE_BYTES, ProcessMemory, Statm, parse_statm
-from gdbmem.linux.rollup import parse_rss
-from gdbmem.linux.statm_accuracy import known_exactness
+from gdbmem.linux.memory.resident import PAGE_BYTES, ProcessMemory, Statm, parse_statm
+from gdbmem.linux.memory.rollup import parse_rss
+from gdbmem.linux.memory.statm_accuracy import known_exactness
+from gdbmem.patterns import lazy_pattern
 
 SOURCES = ("auto", "statm", "smaps", "pagemap", "heap")
 UNCOUNTED = "too many free blocks to count: this is what malloc took from the kernel"
-_MASSIF_BYTES = re.compile(rb"^mem_heap_B=(\d+)$", re.M)
+_MASSIF_BYTES = lazy_pattern(rb"^mem_heap_B=(\d+)$", re.M)
 
 
 class Detail(NamedTuple):
@@ -47,7 +48,7 @@ class Gauge:
         self.most_chunks = max(MOST_CHUNKS, PATIENT_CHUNKS // readings)
 
     def read(self) -> Optional[int]:
-        """Return the bytes now; None when the process has gone."""
+        """Return the bytes now; None when they can't be read: the process has gone, or `note` says why."""
         raise NotImplementedError
 
     def now(self) -> Optional[int]:
@@ -101,6 +102,7 @@ class HeapGauge(Gauge):
         """Return a number whose differences are the bytes gained."""
         found = self._found(self.most_chunks)
         if found is None:
+            self.note = self.heap.problem
             return None
         gained, counted = (
             (found.bytes or found.taken_bytes, True) if self._last is None else found.since(self._last)

@@ -9,15 +9,15 @@ from typing import NamedTuple, Optional, Union
 import gdb
 
 from gdbmem.allocators.glibc.in_use import GlibcHeap, InUse, tcache_offset
-from gdbmem.allocators.glibc.layout import LibcFacts, Struct
-from gdbmem.allocators.glibc.locate import locate
+from gdbmem.allocators.glibc.places.layout import LibcFacts, Struct
+from gdbmem.allocators.glibc.places.locate import locate
 from gdbmem.allocators.others import replacement_among
 from gdbmem.debugger.selection import selection_kept, thread_pointer
 from gdbmem.debugger.target import GdbMemory
 from gdbmem.errors import TargetError
-from gdbmem.linux.living import memory_folder
-from gdbmem.linux.maps import Mapping, parse_smaps
-from gdbmem.linux.process_memory import ProcMemory
+from gdbmem.linux.memory.maps import Mapping, parse_smaps
+from gdbmem.linux.memory.process_memory import ProcMemory
+from gdbmem.linux.process.living import memory_folder
 
 _MOST_DATA = 1 << 20
 PATIENT_CHUNKS = 2_000_000  # free chunks that are walked for one command at the prompt, in about a second

@@ -7,8 +7,8 @@ from typing import Optional
 import gdb
 
 from gdbmem.debugger.memwatch.driving.watched_function import LineStart, WatchedPlace
-from gdbmem.linux.sharing import Sharing
-from gdbmem.model.function_profile import FunctionProfile, LineProfile
+from gdbmem.linux.memory.sharing import Sharing
+from gdbmem.model.steps.function_profile import FunctionProfile, LineProfile
 
 _MOST_FRAMES = 1000  # that are looked at for calls under way
 
@@ -49,6 +49,7 @@ class LineTally:
         self._hits: dict[int, list[int]] = {
             line: [0, 0, 0] for _, line, _ in place.lines
         }  # hits, bytes, shared
+        self._at_start = {None, *(line for address, line, _ in place.lines if address == place.start)}
         self._totals: dict[int, int] = {}
         self._first: Optional[int] = None  # what the process held at the first event
 
@@ -74,6 +75,10 @@ class LineTally:
         """A call begins; return where it will return to, None for one that is left out."""
         thread = self._thread()
         stack = register("sp")
+        last = thread.activations[-1] if thread.activations else None
+        if last is not None and last.stack == stack and last.line in self._at_start:
+            # The step from here was put off by a signal's handler: the same call passes a second time.
+            return last.back
         # No two live calls begin at the same place of the stack.
         self._drop_abandoned(thread, stack + 1)
         if not thread.activations:

@@ -1,0 +1,257 @@
+"""`gdbmem grow`: what it costs the program and us, and how soon it names the line, beside profilers of the heap."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import resource
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.racing import Row
+from gdbmem.api.growth import _Binaries, _call_paths
+from gdbmem.monitoring.fault_recording import FaultRecorder, FaultRecording
+
+TITLE = "grow: page faults while a program runs"
+_PAIRS = 20
+_GROW = [sys.executable, "-m", "gdbmem.cli.main", "grow"]
+_LINE = "keep"  # the function whose line makes the program bigger
+
+# Repeats what its first word says until a line comes, and prints the CPU seconds that each line's share took.
+_STORM = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#define SIZE (8ul << 20)
+static double cpu(void) {
+    struct rusage now;
+    getrusage(RUSAGE_SELF, &now);
+    return now.ru_utime.tv_sec + now.ru_stime.tv_sec + 1e-6 * (now.ru_utime.tv_usec + now.ru_stime.tv_usec);
+}
+static void touch(char *pool, long pause) {
+    for (size_t at = 0; at < SIZE; at += 4096) {
+        pool[at] = 1;
+        for (volatile long n = 0; n < pause; n++) {}
+    }
+    madvise(pool, SIZE, MADV_DONTNEED);
+}
+static void allocate(void) {
+    char *blocks[64];
+    for (int n = 0; n < 64; n++) memset(blocks[n] = malloc(200000), 1, 200000);
+    for (int n = 0; n < 64; n++) free(blocks[n]);
+}
+int main(int count, char **words) {
+    char line[16];
+    char *pool = mmap(0, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    madvise(pool, SIZE, MADV_NOHUGEPAGE);
+    setvbuf(stdout, 0, _IONBF, 0);
+    puts("ready");
+    while (fgets(line, sizeof line, stdin)) {
+        double before = cpu();
+        for (int round = atoi(words[2]); round > 0; round--)
+            strcmp(words[1], "allocate") ? touch(pool, count > 3 ? atol(words[3]) : 0) : allocate();
+        printf("%f\n", cpu() - before);
+    }
+}
+"""
+_LEAK = r"""
+#include <stdlib.h>
+#include <string.h>
+static char *kept[1000000];
+__attribute__((noinline)) void keep(int n) { memset(kept[n] = malloc(300), 1, 300); }
+__attribute__((noinline)) void come_and_go(void) { char *block = malloc(5000); memset(block, 1, 5000); free(block); }
+int main(void) {
+    for (int n = 0; n < 400000; n++) { keep(n); for (int k = 0; k < 8; k++) come_and_go(); }
+    return kept[9][0] - 1;
+}
+"""
+
+
+def race() -> Sequence[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        storm = _compiled(_STORM, Path(folder) / "storm")
+        rows = [_overhead(storm, "an allocation storm", "allocate", "60")]
+        rows.append(_overhead(storm, "nothing but page faults", "touch", "25"))
+        rows += _our_cost(storm)
+        rows += _answers(_compiled(_LEAK, Path(folder) / "leak"), Path(folder))
+    return rows
+
+
+def _compiled(source: str, target: Path) -> Path:
+    subprocess.run(
+        ["gcc", "-g", "-O2", "-x", "c", "-", "-o", str(target)], input=source, text=True, check=True
+    )
+    return target
+
+
+class _Storm:
+    """A program that does its share of work for each line that it gets."""
+
+    def __init__(self, *words: object) -> None:
+        self.program = subprocess.Popen(
+            list(map(str, words)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._answer()
+
+    def _answer(self) -> str:
+        assert self.program.stdout is not None
+        return self.program.stdout.readline()
+
+    def begin(self, shares: int = 1) -> None:
+        assert self.program.stdin is not None
+        self.program.stdin.write("\n" * shares)
+        self.program.stdin.flush()
+
+    def share(self) -> float:
+        """Return the CPU seconds of one share of work."""
+        self.begin()
+        return float(self._answer())
+
+    def close(self) -> None:
+        self.program.kill()
+        self.program.communicate()
+
+
+@contextlib.contextmanager
+def _recorded(pid: int) -> Iterator[None]:
+    """Have a child record process *pid*, as `gdbmem grow` does until it is interrupted."""
+    ready, begun = os.pipe()
+    child = os.fork()
+    if not child:
+        FaultRecorder(say=lambda _: os.close(begun)).record([pid], seconds=math.inf).close()
+        os._exit(0)
+    os.close(begun)
+    os.read(ready, 1)
+    os.close(ready)
+    yield
+    os.kill(child, signal.SIGINT)
+    os.waitpid(child, 0)
+
+
+def _overhead(storm: Path, what: str, *words: str) -> Row:
+    """Return how many times the CPU time of *words* is what it was, pair by pair."""
+    program = _Storm(storm, *words)
+    ours, peer = [], []
+    for number in range(_PAIRS):
+        if number % 2:
+            peer.append(_second_share(program))
+        with _recorded(program.program.pid):
+            ours.append(_second_share(program))
+        if not number % 2:
+            peer.append(_second_share(program))
+    program.close()
+    ratios = sorted(a / b for a, b in zip(ours, peer))
+    low, high = _interval(ratios)
+    value = statistics.median(ratios)
+    bar = f"at most 3 % more ({value - 1:+.1%}; 95 % interval {low - 1:+.1%} to {high - 1:+.1%}, {_PAIRS} pairs)"
+    name = f"CPU time of {what}, recorded / not"
+    return Row(name, statistics.median(ours), statistics.median(peer), bar, 1.03, value=value)
+
+
+def _second_share(program: _Storm) -> float:
+    """Return the CPU seconds of a share of work behind another one, in which the period has found its rate."""
+    program.share()
+    return program.share()
+
+
+def _interval(ordered: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % interval of the median by ranks."""
+    half = 0.98 * math.sqrt(len(ordered))
+    middle = (len(ordered) - 1) / 2
+    return ordered[max(math.floor(middle - half), 0)], ordered[
+        min(math.ceil(middle + half), len(ordered) - 1)
+    ]
+
+
+def _our_cost(storm: Path) -> list[Row]:
+    """Return our CPU time while about 10,000 faults a second are recorded, and that of finding the call paths."""
+    pause = 1000
+    while True:  # as many turns of an empty loop between two faults as it takes here
+        program = _Storm(storm, "touch", "10", pause)
+        rate = 10 * 2048 / program.share()
+        program.close()
+        if rate < 12_000:
+            break
+        pause = round(pause * rate / 10_000)
+    program = _Storm(storm, "touch", "100000", pause)
+    program.begin()
+    before, began = time.process_time(), time.monotonic()
+    recording = FaultRecorder().record([program.program.pid], seconds=10.0)
+    share = (time.process_time() - before) / (time.monotonic() - began)
+    program.close()
+    rate, samples = recording.faults / recording.seconds, recording.samples
+    unwinding = _unwinding(recording)
+    recording.close()
+    ours = f"our CPU time while {rate:,.0f} faults a second are recorded, each second"
+    paths = f"CPU time of finding the call paths of {samples:,} samples, for each 10,000"
+    return [
+        Row(ours, share, 1.0, f"at most 2 % ({share:.1%})", 0.02, value=share),
+        Row(paths, unwinding, 0.0, "at most 1 s", 1.0, value=unwinding),
+    ]
+
+
+def _unwinding(recording: FaultRecording) -> float:
+    before = time.process_time()
+    with _Binaries(recording) as binaries:
+        found = _call_paths(recording, binaries)
+    return (time.process_time() - before) / max(len(found), 1) * 10_000
+
+
+# -- peers ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Tool:
+    """A way to the line that leaks: commands one after the other, the last one's output has the answer."""
+
+    name: str
+    commands: Sequence[Sequence[str]]
+    answer: str  # a pattern that the output of one that names the line matches
+
+
+def _answers(leak: Path, folder: Path) -> Iterator[Row]:
+    """Yield, for each tool, the CPU time from the start of a program that leaks until its line is named."""
+    alone = statistics.median(_cpu([[str(leak)]], folder)[0] for _ in range(3))
+    for tool in _tools(leak):
+        if shutil.which(tool.commands[0][0]) is None:
+            print(f"bench: {tool.name} is missing", file=sys.stderr)
+            continue
+        runs = [_cpu(tool.commands, folder) for _ in range(3)]
+        named = all(re.search(tool.answer, text, re.S) for _, text in runs)
+        answer = "names the line" if named else "does not name the line"
+        name = f"a leak of 400,000 blocks with {tool.name}, which {answer} / the program alone"
+        yield Row(name, statistics.median(seconds for seconds, _ in runs), alone)
+
+
+def _tools(leak: Path) -> Iterator[_Tool]:
+    yield _Tool("`gdbmem grow`", [[*_GROW, "--", str(leak)]], rf"\({_LINE}\)")
+    heaptrack = ["heaptrack", "--output", "leak", str(leak)]
+    yield _Tool(
+        "heaptrack",
+        [heaptrack, ["sh", "-c", "heaptrack_print -l -f leak.* && rm leak.*"]],
+        rf"MEMORY LEAKS.{{0,600}}{_LINE}",
+    )
+    massif = ["valgrind", "-q", "--tool=massif", "--massif-out-file=leak.massif", str(leak)]
+    yield _Tool("massif", [massif, ["ms_print", "leak.massif"]], rf"->9\d\.\d+% [^\n]*{_LINE}")
+
+
+def _cpu(commands: Sequence[Sequence[str]], folder: Path) -> tuple[float, str]:
+    """Return the CPU seconds of *commands*, all their processes together, and the last one's output."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    text = ""
+    for words in commands:
+        text = subprocess.run(words, capture_output=True, text=True, check=True, cwd=folder).stdout
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, text

@@ -1,0 +1,266 @@
+"""References between the blocks of a Python process: every word of a block, or of a root, that leads to another block.
+
+Which words of an object are references only its type's code knows; a word that is an object's address is taken for one.
+Left out are those that don't keep anything: an object's type, the collector's links, weak references, the characters
+of strings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from gdbmem.allocators.cpython.nodes import NO_OBJECT, Nodes
+from gdbmem.allocators.cpython.types import PythonType, Types
+from gdbmem.allocators.cpython.used_parts import UsedParts, used_parts
+from gdbmem.arrays import import_numpy
+from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
+from gdbmem.records import dataclass, field
+
+_LEAVES = frozenset({"str", "bytes", "int", "float", "complex", "bool"})  # nothing in them is a reference
+_INLINE_VALUES, _HAS_GC = 1 << 2, 1 << 14  # flags of a type
+_MANY = 1 << 40
+_WEAK_LIST_AT, _BASE_AT = 208, 256  # in a type
+_WEAK_TYPES = ("weakref", "weakproxy", "weakcallableproxy")
+_WEAK_WORDS = (2, 5, 6)  # of a weak reference: what it refers to, and its neighbours in a list
+_MOST_BASES = 64
+_RUN = 1 << 25  # bytes that are read at once
+_APART = 1 << 16  # between two blocks that are read together
+_LARGE = 1 << 20  # a block without an object of this size is looked at in samples first
+_SAMPLES, _SAMPLE = 64, 1 << 12
+_MOST_REFERENCES = 150_000_000  # 600 MB
+_LOW_BITS = 7
+
+
+@dataclass(frozen=True)
+class Root:
+    """Memory beside the blocks that holds references: variables of a library, a stack, a frame."""
+
+    label: str
+    areas: Sequence[tuple[int, int]]
+
+
+@dataclass
+class References:
+    """The references, by what holds them: nodes by their numbers, then roots."""
+
+    first: Any = None  # int64: where those of each holder begin in *to*; one more for the end
+    to: Any = None  # int32: numbers of nodes
+    unread_bytes: int = 0
+    unsearched_bytes: int = 0  # beyond the limit
+    sampled_bytes: int = 0  # in large blocks that hold no reference as far as samples tell
+
+    def of(self, holder: int) -> Any:
+        """Return the nodes that *holder* refers to."""
+        return self.to[int(self.first[holder]) : int(self.first[holder + 1])]
+
+
+@dataclass
+class _Rules:
+    """Which words of objects count, by the number of their type; words count from the object."""
+
+    leaf: Any
+    has_gc: Any
+    is_weak: Any
+    weak_list: Any  # word of the list of an object's weak references; 0: it has none
+    basic_words: Any  # of an object without its items; very many where values may follow
+    item_bytes: Any
+
+
+def _rules(memory: Memory, types: Sequence[PythonType]) -> _Rules:
+    np = import_numpy()
+    return _Rules(
+        np.array([one.name in _LEAVES for one in types], bool),
+        np.array([bool(one.flags & _HAS_GC) for one in types], bool),
+        np.array([_is_weak(memory, one) for one in types], bool),
+        np.array([_weak_list(memory, one) for one in types], np.int64),
+        np.array([_MANY if one.flags & _INLINE_VALUES else one.basic_bytes // 8 for one in types], np.int64),
+        np.array([one.item_bytes for one in types], np.int64),
+    )
+
+
+def bases(memory: Memory, address: int) -> Iterator[int]:
+    """Yield the type at *address* and the types that it derives from, by the first base of each."""
+    for _ in range(_MOST_BASES):
+        if not address:
+            return
+        yield address
+        try:
+            address = word_at(memory, address + _BASE_AT)
+        except MemoryUnreadable:
+            return
+
+
+def _is_weak(memory: Memory, kind: PythonType) -> bool:
+    types = Types(memory)
+    named = (types.at(one) for one in bases(memory, kind.address))
+    return any(
+        one is not None and one.name.rpartition(".")[2].lower().startswith(_WEAK_TYPES) for one in named
+    )
+
+
+def _weak_list(memory: Memory, kind: PythonType) -> int:
+    try:
+        at = int.from_bytes(memory.read(kind.address + _WEAK_LIST_AT, 8), "little", signed=True)
+    except MemoryUnreadable:
+        return 0
+    return at // 8 if -64 <= at < 1 << 16 else 0
+
+
+@dataclass
+class _ReferenceSearch:
+    """Finds the references piece by piece."""
+
+    memory: Memory
+    nodes: Nodes
+    rules: _Rules
+    low: int
+    high: int
+    counts: Any  # of each holder's references
+    used: UsedParts
+    found: list[Any] = field(default_factory=list)
+    total: int = 0
+    result: References = field(default_factory=References)
+
+    def look(self, words: Any, base: int, part: slice) -> None:
+        """Add what *words*, read at *base*, hold in the nodes of *part*."""
+        np = import_numpy()
+        starts = self.nodes.starts[part]
+        places = np.flatnonzero((words >= self.low) & (words < self.high))
+        addresses = base + places * 8
+        number = np.searchsorted(starts, addresses, "right") - 1
+        inside = number >= 0
+        number = np.maximum(number, 0)
+        inside &= addresses < starts[number] + self.used.end[part][number]
+        inside &= addresses >= starts[number] + self.used.begin[part][number]
+        places, addresses, number = places[inside], addresses[inside], number[inside] + part.start
+        counts = self._is_reference(words[places], addresses, number)
+        counts &= self._is_inside(words, base, addresses, number)
+        self._add(words[places[counts]].astype(np.int64), number[counts])
+
+    def _is_reference(self, words: Any, addresses: Any, number: Any) -> Any:
+        """Tell which of *words*, at *addresses* in the nodes *number*, may be references that keep something."""
+        np = import_numpy()
+        kinds = self.nodes.kinds[number]
+        word = (addresses - self.nodes.objects[number]) // 8
+        aligned = words & _LOW_BITS == 0
+        if not len(self.rules.leaf):
+            return aligned
+        one = np.maximum(kinds, 0)  # of a type
+        kept = ~self.rules.leaf[one] & (word != 1) & (aligned | (word < 0))
+        kept &= ~(self.rules.has_gc[one] & ((word == -1) | (word == -2)))
+        kept &= (word != self.rules.weak_list[one]) | (self.rules.weak_list[one] == 0)
+        kept &= ~(self.rules.is_weak[one] & np.isin(word, _WEAK_WORDS))
+        return np.where(kinds >= 0, kept, aligned & (kinds == NO_OBJECT))
+
+    def _is_inside(self, words: Any, base: int, addresses: Any, number: Any) -> Any:
+        """Tell which of *addresses* lie in an object itself, and not in what its block has left behind it."""
+        np = import_numpy()
+        if not len(self.rules.leaf):
+            return np.ones(len(number), bool)
+        kinds = self.nodes.kinds[number]
+        one = np.maximum(kinds, 0)
+        size_at = (self.nodes.objects[number] + 16 - base) // 8
+        there = (size_at >= 0) & (size_at < len(words))
+        count = np.where(there, words[np.where(there, size_at, 0)].astype(np.int64), _MANY)
+        items = np.where(self.rules.item_bytes[one] > 0, np.minimum(np.abs(count), _MANY), 0)
+        end = self.rules.basic_words[one] * 8 + items * self.rules.item_bytes[one]
+        return (kinds < 0) | (addresses - self.nodes.objects[number] < end)
+
+    def _add(self, words: Any, holders: Any) -> None:
+        """Add the references *words* of *holders*, which are in order."""
+        np = import_numpy()
+        to = self.nodes.find(words & ~_LOW_BITS)
+        known = (to >= 0) & (to != holders)
+        self.found.append(to[known].astype(np.int32))
+        self.total += len(self.found[-1])
+        if len(self.found[-1]):
+            low, high = int(holders[0]), int(holders[-1]) + 1
+            self.counts[low:high] += np.bincount(holders[known] - low, minlength=high - low)
+
+    def look_at_root(self, number: int, root: Root) -> None:
+        """Add what *root*, the holder *number*, refers to."""
+        np = import_numpy()
+        for start, end in root.areas:
+            for words, _ in _words(self.memory, start, end, self.result):
+                places = np.flatnonzero((words >= self.low) & (words < self.high))
+                self._add(words[places].astype(np.int64), np.full(len(places), number))
+
+    def is_full(self) -> bool:
+        return self.total >= _MOST_REFERENCES
+
+
+def find_references(memory: Memory, nodes: Nodes, roots: Sequence[Root]) -> References:
+    """Return all references of *nodes* and *roots*."""
+    np = import_numpy()
+    low = int(nodes.starts[0]) if len(nodes) else 0
+    high = int(nodes.starts[-1] + nodes.sizes[-1]) if len(nodes) else 0
+    counts = np.zeros(len(nodes) + len(roots), np.int64)
+    used = used_parts(memory, nodes)
+    search = _ReferenceSearch(memory, nodes, _rules(memory, nodes.types), low, high, counts, used)
+    for part in _runs(nodes):
+        size = int(nodes.starts[part][-1] + nodes.sizes[part][-1] - nodes.starts[part][0])
+        if search.is_full():
+            search.result.unsearched_bytes += size
+        elif not _is_data(search, part):
+            start = int(nodes.starts[part.start])
+            for words, base in _words(memory, start, start + size, search.result):
+                search.look(words, base, part)
+    for number, root in enumerate(roots, len(nodes)):
+        search.look_at_root(number, root)
+    search.result.first = np.append(0, np.cumsum(counts))
+    search.result.to = np.concatenate(search.found) if search.found else np.zeros(0, np.int32)
+    return search.result
+
+
+def _runs(nodes: Nodes) -> Iterator[slice]:
+    """Yield nodes that are read together; a large one alone."""
+    np = import_numpy()
+    ends = nodes.starts + nodes.sizes
+    alone = nodes.sizes >= _LARGE
+    cut = (nodes.starts[1:] - ends[:-1] > _APART) | alone[1:] | alone[:-1]
+    borders = [0, *(np.flatnonzero(cut) + 1).tolist(), len(nodes)]
+    for first, last in zip(borders, borders[1:]):
+        while first < last:
+            stop = min(int(np.searchsorted(nodes.starts, nodes.starts[first] + _RUN)), last)
+            stop = max(stop, first + 1)
+            yield slice(first, stop)
+            first = stop
+
+
+def _words(memory: Memory, start: int, end: int, result: References) -> Iterator[tuple[Any, int]]:
+    """Yield the words from *start* to *end* a piece at a time; what can't be read is counted in *result*."""
+    np = import_numpy()
+    step = _RUN
+    while start + 8 <= end:
+        size = min(step, end - start) // 8 * 8
+        try:
+            data = memory.read(start, size)
+        except MemoryUnreadable:
+            if step > _SAMPLE:
+                step = _SAMPLE
+                continue
+            result.unread_bytes += size
+            start += size
+            continue
+        yield np.frombuffer(data, np.uint64), start
+        start += size
+
+
+def _is_data(search: _ReferenceSearch, part: slice) -> bool:
+    """Tell of a large block without an object whether samples of it hold no reference to any object."""
+    np = import_numpy()
+    nodes = search.nodes
+    size = int(nodes.sizes[part.start])
+    if part.stop - part.start > 1 or size < _LARGE or nodes.kinds[part.start] != NO_OBJECT:
+        return False
+    start = int(nodes.starts[part.start])
+    for number in range(_SAMPLES):
+        at = start + (size - _SAMPLE) * number // _SAMPLES // 8 * 8
+        for words, _ in _words(search.memory, at, at + _SAMPLE, References()):
+            likely = words[(words >= search.low) & (words < search.high)].astype(np.int64)
+            to = nodes.find(likely)
+            if (nodes.kinds[to[to >= 0]] >= 0).any():
+                return False
+    search.result.sampled_bytes += size
+    return True

@@ -1,0 +1,1 @@
+"""Questions about single blocks of a heap."""

@@ -1,0 +1,245 @@
+"""The types of live blocks by their first words: an object's class, or a node of a tree or list.
+
+An object of a class with virtual functions begins with a pointer to its vtable. A node of a std::map or std::set is
+one whose parent points back to it, a node of a std::list one whose neighbours do; whatever else is linked in the
+same way counts as such too. In numpy where it is there, else in plain Python, with the same result.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gdbmem.allocators.glibc.blocks.chunks import HEADER, UNIT, ChunkTable
+from gdbmem.allocators.glibc.walking import lockstep
+from gdbmem.allocators.glibc.walking.heap_tally import FREE, PAGE, STATES, HeapTally
+from gdbmem.model.ledger.block_types import LIST, TREE, UNKNOWN, VECTOR
+from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
+from gdbmem.records import dataclass, field
+
+if TYPE_CHECKING:
+    from gdbmem.allocators.glibc.places.mmapped import MmappedChunk
+
+_BLOCK = 1 << 24
+_TREE_CHUNK, _TREE_USABLE = 48, 32
+_HIGHEST = 1 << 47
+
+Key = tuple[str, int]  # kind; the vtable's address for an object ("class"), else 0
+Ranges = Sequence[tuple[int, int]]
+
+
+@dataclass
+class TypeSums:
+    """Blocks, bytes and pinned bytes by key."""
+
+    blocks: dict[Key, int] = field(default_factory=dict)
+    bytes: dict[Key, int] = field(default_factory=dict)
+    pinned: dict[Key, float] = field(default_factory=dict)
+
+    def add(self, key: Key, blocks: int, size: int, pinned: float) -> None:
+        self.blocks[key] = self.blocks.get(key, 0) + blocks
+        self.bytes[key] = self.bytes.get(key, 0) + size
+        self.pinned[key] = self.pinned.get(key, 0.0) + pinned
+
+
+def sort_blocks(
+    memory: Memory,
+    tables: Sequence[tuple[ChunkTable, HeapTally]],
+    mmapped: Sequence[MmappedChunk],
+    vectors: Sequence[int],
+    files: Ranges,
+    *,
+    pure: bool = False,
+) -> TypeSums:
+    """Return the live blocks by what they hold.
+
+    *vectors* are the addresses of vectors' elements, *files* the mapped files, where vtables are.
+    """
+    sums = TypeSums()
+    known = sorted(vectors)
+    for table, tally in tables:
+        if pure or not lockstep.available():
+            _plain(memory, table, tally, frozenset(known), sorted(files), sums)
+        else:
+            _quick(memory, table, tally, known, sorted(files), sums)
+    windows = WindowedMemory(memory)
+    for chunk in mmapped:
+        user = chunk.start + HEADER
+        if user in vectors:
+            key: Key = (VECTOR, 0)
+        else:
+            word = _word(windows, user)
+            key = ("class", word) if _within(sorted(files), word) else (UNKNOWN, 0)
+        sums.add(key, 1, chunk.end - user, 0.0)
+    return sums
+
+
+def _within(ranges: Ranges, address: int) -> bool:
+    at = bisect_right(ranges, (address, _HIGHEST)) - 1
+    return at >= 0 and ranges[at][0] <= address < ranges[at][1]
+
+
+def _word(windows: WindowedMemory, address: int) -> int:
+    if address % 8 or not 0 < address < _HIGHEST:
+        return 0
+    try:
+        return windows.word(address)
+    except MemoryUnreadable:
+        return 0
+
+
+def _plain(
+    memory: Memory,
+    table: ChunkTable,
+    tally: HeapTally,
+    vectors: frozenset[int],
+    files: Ranges,
+    sums: TypeSums,
+) -> None:
+    windows = WindowedMemory(memory)
+    for number in range(len(table)):
+        if not table.live[number]:
+            continue
+        start, end = table.bounds(number)
+        user = start + HEADER
+        word = _word(windows, user)
+        if _within(files, word):
+            key: Key = ("class", word)
+        elif user in vectors:
+            key = (VECTOR, 0)
+        elif end - start >= _TREE_CHUNK and _is_tree_node(windows, user):
+            key = (TREE, 0)
+        elif _is_list_node(windows, user):
+            key = (LIST, 0)
+        else:
+            key = (UNKNOWN, 0)
+        pages = {(start - tally.base) // PAGE, (end - 1 - tally.base) // PAGE}
+        share = sum(tally.shared_free(page) for page in pages)
+        sums.add(key, 1, end - start - 8, share)
+
+
+def _is_tree_node(windows: WindowedMemory, user: int) -> bool:
+    first, second, third, fourth = (_word(windows, user + 8 * n) for n in range(4))
+    if first & 0xFFFFFFFF <= 1 and second:  # libstdc++: colour, parent, left, right
+        return user in (_word(windows, second + 16), _word(windows, second + 24), _word(windows, second + 8))
+    if third and fourth & 0xFF <= 1:  # libc++: left, right, parent, colour
+        return user in (_word(windows, third), _word(windows, third + 8))
+    return False
+
+
+def _is_list_node(windows: WindowedMemory, user: int) -> bool:
+    following, before = _word(windows, user), _word(windows, user + 8)
+    return bool(following and before) and (
+        _word(windows, following + 8) == user and _word(windows, before) == user
+    )
+
+
+def _quick(
+    memory: Memory, table: ChunkTable, tally: HeapTally, vectors: Sequence[int], files: Ranges, sums: TypeSums
+) -> None:
+    import numpy as np  # 110 ms
+
+    free = np.frombuffer(tally.pages, dtype=np.uint16)[FREE::STATES]
+    sharing = np.frombuffer(tally.headers, dtype=np.uint16) + np.frombuffer(tally.reached, dtype=np.uint8)
+    each = free / np.maximum(sharing, 1)
+    known = np.array(vectors, dtype=np.int64)
+    low = np.array([start for start, _ in files], dtype=np.int64)
+    high = np.array([end for _, end in files], dtype=np.int64)
+    for start, size, words in _pieces(np, memory, table):
+        user = start + HEADER
+        kind = np.zeros(len(start), dtype=np.int8)
+        if len(low):
+            at = np.searchsorted(low, words[0], side="right") - 1
+            kind[(at >= 0) & (words[0] < high[np.maximum(at, 0)])] = 1
+        kind[(kind == 0) & np.isin(user, known)] = 2
+        rest = np.flatnonzero(kind == 0)
+        tree = rest[_tree_nodes(np, memory, user[rest], size[rest], words[:, rest])]
+        kind[tree] = 3
+        rest = np.flatnonzero(kind == 0)
+        kind[rest[_list_nodes(np, memory, user[rest], words[:, rest])]] = 4
+        first, last = (start - tally.base) // PAGE, (start + size - 1 - tally.base) // PAGE
+        share = each[first] + np.where(last > first, each[last], 0)
+        for number, name in ((0, UNKNOWN), (2, VECTOR), (3, TREE), (4, LIST)):
+            mine = kind == number
+            if mine.any():
+                sums.add((name, 0), int(mine.sum()), int((size[mine] - 8).sum()), float(share[mine].sum()))
+        mine = np.flatnonzero(kind == 1)
+        values, group = np.unique(words[0][mine], return_inverse=True)
+        blocks = np.bincount(group)
+        held = np.bincount(group, weights=size[mine] - 8)
+        pinned = np.bincount(group, weights=share[mine])
+        for value, *figures in zip(values.tolist(), blocks.tolist(), held.tolist(), pinned.tolist()):
+            sums.add(("class", value), int(figures[0]), int(figures[1]), float(figures[2]))
+
+
+def _pieces(np: Any, memory: Memory, table: ChunkTable) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield addresses and sizes of live chunks, and the first four words of each as rows."""
+    units = np.asarray(table.units)
+    ends = np.append(units[1:], np.uint32((table.end - table.start) // UNIT))
+    live = np.flatnonzero(np.asarray(table.live))
+    begins = units[live]
+    at = 0
+    while at < len(live):
+        base = table.start + UNIT * int(begins[at])
+        last = int(np.searchsorted(begins, units.dtype.type((base - table.start + _BLOCK) // UNIT)))
+        mine = live[at:last]
+        start = table.start + UNIT * units[mine].astype(np.int64)
+        size = UNIT * (ends[mine].astype(np.int64) - units[mine])
+        # Behind the last chunk stands another's header, so that four words can be read of each.
+        words = np.frombuffer(memory.read(base, int(start[-1]) + 48 - base), dtype=np.int64)
+        number = (start + HEADER - base) // 8
+        yield start, size, np.stack([words[number + n] for n in range(4)])
+        at = last
+
+
+def _tree_nodes(np: Any, memory: Memory, user: Any, size: Any, words: Any) -> Any:
+    large = size >= _TREE_CHUNK
+    result = np.zeros(len(user), dtype=bool)
+    ours = np.flatnonzero(large & (words[0] & 0xFFFFFFFF <= 1) & _pointers(words[1]))
+    parent, self = words[1][ours], user[ours]
+    back = np.zeros(len(ours), dtype=bool)
+    for offset in (8, 16, 24):
+        back |= _gather(np, memory, parent + offset) == self
+    result[ours] = back
+    tried = np.zeros(len(user), dtype=bool)
+    tried[np.flatnonzero((words[0] & 0xFFFFFFFF <= 1) & (words[1] != 0))] = True
+    others = np.flatnonzero(large & ~tried & _pointers(words[2]) & (words[3] & 0xFF <= 1))
+    parent, self = words[2][others], user[others]
+    result[others] = (_gather(np, memory, parent) == self) | (_gather(np, memory, parent + 8) == self)
+    return result
+
+
+def _list_nodes(np: Any, memory: Memory, user: Any, words: Any) -> Any:
+    result = np.zeros(len(user), dtype=bool)
+    linked = np.flatnonzero(_pointers(words[0]) & _pointers(words[1]))
+    linked = linked[_gather(np, memory, words[0][linked] + 8) == user[linked]]
+    result[linked] = _gather(np, memory, words[1][linked]) == user[linked]
+    return result
+
+
+def _pointers(words: Any) -> Any:
+    return (words > 0) & (words < _HIGHEST) & (words & 7 == 0)
+
+
+def _gather(np: Any, memory: Memory, addresses: Any) -> Any:
+    """Return the word at each of *addresses*, 0 where it can't be read: each window is read once."""
+    result = np.zeros(len(addresses), dtype=np.int64)
+    order = np.argsort(addresses, kind="stable")
+    ordered = addresses[order]
+    at = 0
+    while at < len(ordered):
+        window = int(ordered[at]) // WindowedMemory.WINDOW
+        last = int(np.searchsorted(ordered, (window + 1) * WindowedMemory.WINDOW))
+        mine = ordered[at:last]
+        first, end = int(mine[0]), int(mine[-1]) + 8
+        try:
+            words = np.frombuffer(memory.read(first, end - first), dtype=np.int64)
+            result[order[at:last]] = words[(mine - first) // 8]
+        except MemoryUnreadable:
+            windows = WindowedMemory(memory)
+            for number, address in zip(order[at:last].tolist(), mine.tolist()):
+                word = _word(windows, address)
+                result[number] = word - (1 << 64) if word >> 63 else word
+        at = last
+    return result

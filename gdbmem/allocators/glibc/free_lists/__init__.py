@@ -1,0 +1,1 @@
+"""Malloc's lists of free chunks, and contradictions in them."""

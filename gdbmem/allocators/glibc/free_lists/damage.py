@@ -1,0 +1,139 @@
+"""Contradictions in a heap: which chunk is the first that can't be as it is, and what stands beside it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Optional
+
+from gdbmem.allocators.glibc.free_lists.bins import BINS, bins_at, follow_bins
+from gdbmem.allocators.glibc.places.layout import ALIGNMENT, MIN_CHUNK, PREV_INUSE
+from gdbmem.allocators.glibc.walking.heap_tally import FASTBIN
+from gdbmem.allocators.glibc.walking.link_sums import link_difference
+from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory, word_at, words_at
+from gdbmem.records import dataclass
+
+if TYPE_CHECKING:
+    from gdbmem.allocators.glibc.free_lists.caches import Caches
+    from gdbmem.allocators.glibc.heap import ArenaReading
+    from gdbmem.allocators.glibc.places.locate import Found
+
+_MASK = (1 << 64) - 1
+_HOPS = 32
+_SEARCHED = 1 << 20  # bytes behind a broken size in which sound chunks are looked for
+
+
+@dataclass(frozen=True)
+class Damage:
+    """One contradiction."""
+
+    address: int
+    arena: int
+    what: str
+
+
+def check_lists(memory: Memory, found: Found, arena: ArenaReading) -> list[Damage]:
+    """Return where the bins of *arena* and its free chunks, all of which were walked, contradict each other."""
+    state = arena.state
+    if state.is_unused:
+        return []
+    first = bins_at(found, state.address)
+    try:
+        heads = words_at(memory, first, 2 * BINS)
+    except MemoryUnreadable:
+        return [Damage(first, state.number, f"the bins of arena {state.number} can't be read")]
+    total = sum(tally.link_sum for tally in arena.tallies)
+    for number in range(BINS):
+        forward, backward = heads[2 * number : 2 * number + 2]
+        total += link_difference(first + 16 * number - 16, forward, backward)
+    if total & _MASK == 0:
+        return []
+    followed = follow_bins(WindowedMemory(memory), arena, first, heads)
+    broken = [Damage(one.fault_at, state.number, one.fault) for one in followed if one.fault]
+    what = f"free blocks of arena {state.number} and its lists of free blocks contradict each other"
+    return broken or [Damage(state.address, state.number, what)]
+
+
+def check_fastbins(memory: Memory, arena: ArenaReading, caches: Caches) -> list[Damage]:
+    """Return which fastbins of *arena* hold blocks of other sizes than theirs; all its chunks were walked.
+
+    Long lists are followed without a look at the sizes.
+    """
+    number = arena.state.number
+    if any(of == number for of, _ in caches.fastbin_faults):
+        return []
+    difference: Counter[int] = Counter()  # size → blocks that its list lacks
+    for tally in arena.tallies:
+        difference.update({size: states[FASTBIN] for size, states in tally.sizes.items() if states[FASTBIN]})
+    lists = {
+        MIN_CHUNK + ALIGNMENT * n: count for (of, n), count in caches.fastbin_counts.items() if of == number
+    }
+    difference.subtract(lists)
+    odd = [size for size, lacking in difference.items() if lacking]
+    if not odd:
+        return []
+    for tally in arena.tallies:
+        trail = caches.cached.trails.get(tally.start)
+        mine = caches.cached.between(tally.start, tally.end).fastbins
+        sizes = [size for size, count in lists.items() if count]
+        chunk = trail.first_of_other_size(memory, mine, sizes) if trail else None
+        if chunk is not None:
+            where = f"the block at 0x{chunk:x}, with the size word 0x{word_at(memory, chunk + 8):x},"
+            return [Damage(chunk, number, f"{where} is in a fastbin for blocks of another size")]
+    what = f"a fastbin of arena {number} holds blocks of another size than its {min(odd) - 8:,} bytes"
+    return [Damage(arena.state.address, number, what)]
+
+
+def is_fencepost(memory: Memory, address: int, end: int, *, in_further_arena: bool) -> bool:
+    """Tell whether malloc closed a piece of heap with the 16 bytes at *address*, or something wrote that size there.
+
+    Source: glibc malloc/malloc.c, sysmalloc.
+    """
+    if in_further_arena:
+        return end - 48 <= address < end
+    try:
+        following = word_at(memory, address + 24)
+    except MemoryUnreadable:
+        return address + 16 == end
+    # Two of them end where the break did, or a third where the room was for it.
+    return following in (16, 17) and any((address + size) % 4096 == 0 for size in (32, 48))
+
+
+@dataclass(frozen=True)
+class Break:
+    """A size that leads nowhere."""
+
+    address: int  # of the chunk whose size word was overwritten
+    sound: Optional[int]  # where sound chunks begin again
+
+
+def find_break(memory: Memory, before: int, stopped_at: int, limit: int) -> Break:
+    """Return which size word is wrong: that of the chunk at *stopped_at*, or of the one *before* that led there.
+
+    Where sound chunks begin inside of the one before, its size is too large.
+    """
+    address = before + MIN_CHUNK
+    stop = min(stopped_at + _SEARCHED, limit)
+    windows = WindowedMemory(memory)
+    while address < stop:
+        if address != stopped_at and _leads_on(windows, address, limit):
+            return Break(before if address < stopped_at else stopped_at, address)
+        address += 16
+    return Break(stopped_at, None)
+
+
+def _leads_on(windows: WindowedMemory, address: int, limit: int) -> bool:
+    """Tell whether chunks follow each other from *address* on."""
+    sizes: set[int] = set()
+    for _ in range(_HOPS):
+        if address == limit:
+            return True
+        try:
+            word = windows.word(address + 8)
+        except MemoryUnreadable:
+            return False
+        size = word & ~7
+        if size < MIN_CHUNK or word & 10 or address + size > limit or (not word & PREV_INUSE and not sizes):
+            return False
+        sizes.add(size)
+        address += size
+    return True

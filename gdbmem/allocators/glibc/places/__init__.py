@@ -1,0 +1,1 @@
+"""Finding malloc's data in a process: arenas, regions, layouts."""

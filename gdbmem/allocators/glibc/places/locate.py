@@ -1,0 +1,262 @@
+"""Finding glibc's malloc in a process: main_arena and mp_, by symbol or by what they look like."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Optional
+
+from gdbmem.allocators.glibc.places.layout import (
+    CHUNK_HEADER,
+    MIN_CHUNK,
+    PARAMETERS,
+    PREV_INUSE,
+    STATES,
+    LibcFacts,
+    MallocLayout,
+    Struct,
+)
+from gdbmem.linux.memory.maps import Mapping
+from gdbmem.model.memory import Memory, MemoryUnreadable, word_at, words_at
+from gdbmem.records import dataclass
+
+_BINS = 127  # pairs of pointers in malloc_state.bins
+_MOST_ODD = 2  # bins that a thread in malloc may have left half changed
+_HEAP_STEP, _HEAP_INFO = 1 << 20, 0x100  # further arenas stand at the begin of a heap, behind its description
+_MOST_ARENAS = 100_000
+_FIRST_CHUNKS = 16
+HEAP_MAX = 64 << 20  # heaps of further arenas are aligned to this
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where malloc's variables are in this process."""
+
+    main_arena: int
+    layout: MallocLayout
+    parameters: Optional[int]  # address of mp_
+    source: str  # "debug information" or "layouts"
+
+
+def locate(
+    memory: Memory, mappings: Sequence[Mapping], data: Sequence[tuple[int, int]], bias: int, facts: LibcFacts
+) -> Optional[Found]:
+    """Return where malloc's state is; None where there is none that agrees with the heap.
+
+    *data* are the writable ranges of the object that malloc is part of, loaded at *bias*.
+    """
+    if facts.layout is not None and "main_arena" in facts.symbols:
+        state = bias + facts.symbols["main_arena"]
+        if state_is_sound(memory, mappings, state, facts.layout.state):
+            mp = bias + facts.symbols["mp_"] if "mp_" in facts.symbols else None
+            return Found(state, facts.layout, mp, "debug information")
+    for start, end in data:
+        for state, struct in _candidates(memory, start, end):
+            if state_is_sound(memory, mappings, state, struct):
+                return _with_parameters(memory, mappings, state, struct, data)
+    return None
+
+
+def state_is_sound(memory: Memory, mappings: Sequence[Mapping], state: int, struct: Struct) -> bool:
+    """Tell whether a malloc_state at *state* agrees with itself and with the heap."""
+    try:
+        raw = memory.read(state, struct.size)
+    except MemoryUnreadable:
+        return False
+
+    def word(offset: int) -> int:
+        return int.from_bytes(raw[offset : offset + 8], "little")
+
+    bins = state + struct["bins"]
+    top, system, most = word(struct["top"]), word(struct["system_mem"]), word(struct["max_system_mem"])
+    if system > most or most >> 48 or not _comes_round(memory, state, word(struct["next"]), struct["next"]):
+        return False
+    for number in range(_BINS):
+        own = bins + 16 * number - 16
+        forward, backward = word(struct["bins"] + 16 * number), word(struct["bins"] + 16 * number + 8)
+        if (forward == own) != (backward == own) and forward and backward:
+            return False
+    if top in (0, bins - 16):
+        return system == 0
+    home = next((m for m in mappings if m.start <= top < m.end), None)
+    if home is None or top % 16 or "w" not in home.permissions:
+        return False
+    try:
+        size = word_at(memory, top + 8) & ~7
+    except MemoryUnreadable:
+        return False
+    return size >= 16 and top + size <= _end_of_run(mappings, home) and system > 0
+
+
+def _comes_round(memory: Memory, state: int, following: int, offset: int) -> bool:
+    """Whether the ring of arenas leads back: what tells one release's layout from another's best."""
+    for _ in range(_MOST_ARENAS):
+        if following == state:
+            return True
+        if not following or following % 8:
+            return False
+        try:
+            following = word_at(memory, following + offset)
+        except MemoryUnreadable:
+            return False
+    return False
+
+
+def _end_of_run(mappings: Sequence[Mapping], home: Mapping) -> int:
+    """Return where the memory that begins with *home* ends: mappings that touch count as one."""
+    end = home.end
+    for mapping in mappings:
+        if mapping.start == end and mapping.is_anonymous:
+            end = mapping.end
+    return end
+
+
+def _candidates(memory: Memory, start: int, end: int) -> Iterator[tuple[int, Struct]]:
+    """Yield where a main arena may be: its word `next` points to itself, or to an arena at the begin of a heap."""
+    try:
+        words = memoryview(memory.read(start, (end - start) & -8)).cast("Q")
+    except MemoryUnreadable:
+        return
+    own = {struct["next"]: struct for _, struct in STATES}
+    for index, word in enumerate(words):
+        if not word or word & 7:
+            continue
+        address = start + 8 * index
+        if address - word in own:
+            chosen = [own[address - word]]
+        elif word & (_HEAP_STEP - 1) < _HEAP_INFO and not word & 15:
+            chosen = list(own.values())
+        else:
+            continue
+        for struct in chosen:
+            state = address - struct["next"]
+            if state >= start and _has_bins(memory, state, struct):
+                yield state, struct
+
+
+def _has_bins(memory: Memory, state: int, struct: Struct) -> bool:
+    """Tell whether the bins of a malloc_state at *state* are rings, all but those that are being changed."""
+    first = state + struct["bins"]
+    try:
+        heads = words_at(memory, first, 2 * _BINS)
+    except MemoryUnreadable:
+        return False
+    odd = 0
+    for number in range(_BINS):
+        head = first + 16 * number - 16
+        forward, backward = heads[2 * number], heads[2 * number + 1]
+        if forward == backward == head:
+            continue
+        try:
+            odd += word_at(memory, forward + 24) != head or word_at(memory, backward + 16) != head
+        except MemoryUnreadable:
+            return False
+        if odd > _MOST_ODD:
+            return False
+    return True
+
+
+def _with_parameters(
+    memory: Memory, mappings: Sequence[Mapping], state: int, struct: Struct, data: Sequence[tuple[int, int]]
+) -> Found:
+    heap = next((m for m in mappings if m.name == "[heap]"), None)
+    if heap is not None:
+        for start, end in data:
+            for address, parameters in _parameter_candidates(memory, start, end, heap):
+                return Found(state, MallocLayout(struct, parameters), address, "layouts")
+    return Found(state, MallocLayout(struct, PARAMETERS[0][1]), None, "layouts")
+
+
+def _parameter_candidates(
+    memory: Memory, start: int, end: int, heap: Mapping
+) -> Iterator[tuple[int, Struct]]:
+    try:
+        words = memoryview(memory.read(start, (end - start) & -8)).cast("Q")
+    except MemoryUnreadable:
+        return
+    for index, value in enumerate(words):
+        # sbrk_base: where the heap begins, or later when something else took the first bytes, as a static
+        # program's thread-local variables do.
+        if not heap.start <= value < heap.end or not _begins(memory, value, heap):
+            continue
+        for _, struct in PARAMETERS:
+            address = start + 8 * index - struct["sbrk_base"]
+            if address >= start and _parameters_are_sound(memory, address, struct):
+                yield address, struct
+
+
+def _begins(memory: Memory, address: int, heap: Mapping) -> bool:
+    """Tell whether the chunks of *heap* may begin at *address*: the first few have sizes that can be."""
+    chunk = (address + 15) & ~15
+    try:
+        word = word_at(memory, chunk + 8)
+        if not word & PREV_INUSE:
+            return False
+        for _ in range(_FIRST_CHUNKS):
+            size = word & ~7
+            if size < MIN_CHUNK or size & 8 or chunk + size > heap.end:
+                return False
+            chunk += size
+            if chunk + CHUNK_HEADER > heap.end:
+                break
+            word = word_at(memory, chunk + 8)
+    except MemoryUnreadable:
+        return False
+    return True
+
+
+def _parameters_are_sound(memory: Memory, address: int, struct: Struct) -> bool:
+    try:
+        raw = memory.read(address, struct.size)
+    except MemoryUnreadable:
+        return False
+
+    def number(field: str, size: int = 8) -> int:
+        return int.from_bytes(raw[struct[field] : struct[field] + size], "little")
+
+    return (
+        number("n_mmaps", 4) <= number("max_n_mmaps", 4) <= max(number("n_mmaps_max", 4), 1)
+        and number("mmapped_mem") <= number("max_mmapped_mem")
+        and number("mmapped_mem") % 4096 == 0
+        and (number("n_mmaps", 4) == 0) == (number("mmapped_mem") == 0)
+        and number("arena_test") <= 1 << 16
+        and number("mmap_threshold") <= 1 << 40
+        and number("n_mmaps_max", 4) >= 16
+    )
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The figures of mp_ that the ledger needs; bytes where not a count."""
+
+    mmapped_chunks: int
+    mmapped_bytes: int
+    sbrk_base: int
+    thp_page: int
+    huge_page: int
+    trim_threshold: int
+    top_pad: int
+    mmap_threshold: int
+
+
+def read_parameters(memory: Memory, found: Found) -> Optional[Parameters]:
+    """Return mp_'s figures; None where it wasn't found."""
+    if found.parameters is None:
+        return None
+    struct = found.layout.parameters
+    raw = memory.read(found.parameters, struct.size)
+
+    def number(field: str, size: int = 8) -> int:
+        if field not in struct:
+            return 0
+        return int.from_bytes(raw[struct[field] : struct[field] + size], "little")
+
+    return Parameters(
+        number("n_mmaps", 4),
+        number("mmapped_mem"),
+        number("sbrk_base"),
+        number("thp_pagesize"),
+        number("hp_pagesize"),
+        number("trim_threshold"),
+        number("top_pad"),
+        number("mmap_threshold"),
+    )

@@ -1,0 +1,83 @@
+"""Chunks that malloc took straight from mmap. No list leads to them: they are recognised by their header."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gdbmem.allocators.glibc.places.layout import CHUNK_HEADER, IS_MMAPPED
+from gdbmem.model.memory import Memory, MemoryUnreadable
+from gdbmem.records import dataclass
+
+PAGE = 4096
+# Where the header of a block with an alignment of its own may be on its first page.
+_OFFSETS = (0, 16, 48, 112, 240, 496, 1008, 2032, 4080)
+
+
+@dataclass(frozen=True)
+class MmappedChunk:
+    """One such chunk: its pages, and the size that malloc counts."""
+
+    start: int
+    end: int
+
+
+def find_mmapped(
+    memory: Memory, areas: Sequence[tuple[int, int]], count: int, total_bytes: int
+) -> list[MmappedChunk]:
+    """Return the mmapped chunks in *areas* (unclaimed anonymous memory), *count* of *total_bytes* by mp_.
+
+    The search ends when the count is reached; what is found beyond it would be a false likeness.
+    """
+    found: list[MmappedChunk] = []
+    held = 0
+    for start, end in areas:
+        address = start
+        while address < end and (len(found) < count or held < total_bytes):
+            chunk = _chunk_at(memory, address, end)
+            if chunk is None:
+                address = _next_candidate(memory, address + PAGE, end)
+                continue
+            found.append(chunk)
+            held += chunk.end - chunk.start
+            address = chunk.end
+    return found
+
+
+def _chunk_at(memory: Memory, page: int, end: int) -> MmappedChunk | None:
+    try:
+        words = memoryview(memory.read(page, PAGE)).cast("Q")
+    except MemoryUnreadable:
+        return None
+    for offset in _OFFSETS:
+        before, size = words[offset >> 3], words[(offset >> 3) + 1]
+        if size & 7 != IS_MMAPPED or before != offset:
+            continue
+        # What lies before an aligned block belongs to its pages too. Since glibc 2.43 the size leaves the
+        # chunk's own header out.
+        for header in (0, CHUNK_HEADER):
+            stop = page + before + (size & ~7) + header
+            if stop % PAGE == 0 and page + offset + 32 <= stop <= end:
+                return MmappedChunk(page, stop)
+    return None
+
+
+def _next_candidate(memory: Memory, address: int, end: int) -> int:
+    """Return the next page that may begin with a chunk: its second word is a size with the mmap flag."""
+    step = 1 << 22
+    while address < end:
+        size = min(step, end - address)
+        try:
+            words = memoryview(memory.read(address, size)).cast("Q")
+        except MemoryUnreadable:
+            return address
+        per_page = PAGE // 8
+        for page in range(len(words) // per_page):
+            at = page * per_page
+            if words[at + 1] & 7 == IS_MMAPPED and words[at] == 0:
+                return address + page * PAGE
+            if any(
+                words[at + (o >> 3)] == o and words[at + (o >> 3) + 1] & 7 == IS_MMAPPED for o in _OFFSETS[1:]
+            ):
+                return address + page * PAGE
+        address += size
+    return end

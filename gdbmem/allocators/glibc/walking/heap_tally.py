@@ -1,0 +1,161 @@
+"""The sums of a walk over one heap region: chunks by size and state, and bytes on each page."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from gdbmem.linux.memory.pages import PAGE as KERNEL_PAGE
+from gdbmem.records import dataclass, field
+
+if TYPE_CHECKING:
+    from gdbmem.allocators.glibc.walking.trails import Trail
+
+PAGE = 4096  # what is added up by itself; the kernel's pages may be larger
+LIVE, FREE, TCACHE, FASTBIN = range(4)
+STATES = 4
+HEADER = 8  # bytes of a live chunk that malloc keeps for itself
+# malloc_trim leaves the first bytes of a free chunk alone: sizeof (struct malloc_chunk).
+TRIM_KEEPS = 48
+_MOST_ODD = 64
+
+ENDED, FENCEPOST, CORRUPT = "ended", "fencepost", "corrupt"
+
+
+def why_stopped(head: int) -> str:
+    """Return why no chunk begins at the size word *head*, which is too small for one.
+
+    A fencepost closes a piece of heap that could not grow: 16 bytes, then 16 or 0 bytes in use. Its own flag says
+    whether the chunk before it is in use, and the rest of the piece, which malloc frees there, need not be.
+    """
+    return FENCEPOST if head & ~7 == 16 or head & ~6 == 1 else CORRUPT
+
+
+@dataclass(frozen=True)
+class Cached:
+    """Chunks that look in use but are not: addresses, sorted, of those in tcaches and in fastbins."""
+
+    tcache: Sequence[int] = field(default_factory=lambda: array("Q"))
+    fastbins: Sequence[int] = field(default_factory=lambda: array("Q"))
+    trails: dict[int, Trail] = field(default_factory=dict)  # start of a region → its chunks, walked already
+
+    def __len__(self) -> int:
+        return len(self.tcache) + len(self.fastbins)
+
+    def between(self, start: int, end: int) -> Cached:
+        return Cached(_slice(self.tcache, start, end), _slice(self.fastbins, start, end), self.trails)
+
+
+def _slice(addresses: Sequence[int], start: int, end: int) -> Sequence[int]:
+    return addresses[bisect_left(addresses, start) : bisect_left(addresses, end)]
+
+
+@dataclass
+class HeapTally:
+    """The sums of one region; `walk` and `lockstep` fill it, and must agree to the byte."""
+
+    start: int
+    end: int
+    pages: array[int] = field(init=False)  # 4 figures a page: bytes of each state
+    headers: array[int] = field(init=False)  # a page: live chunks that begin on it
+    reached: bytearray = field(init=False)  # a page: whether a live chunk from before reaches into it
+    chunks: list[int] = field(default_factory=lambda: [0] * STATES)
+    bytes: list[int] = field(default_factory=lambda: [0] * STATES)
+    sizes: dict[int, list[int]] = field(default_factory=dict)  # size → chunks of each state
+    pinned: dict[int, float] = field(default_factory=dict)  # size of live chunks → free bytes beside them
+    runs: list[tuple[int, int]] = field(default_factory=list)  # neighbouring free chunks, pages among them
+    pending: int = 0  # start of the free run that the walk is in; 0: in none
+    last: int = 0  # the chunk before the one where the walk ended
+    stopped_at: int = 0
+    stopped_why: str = ""
+    beside_end: list[int] = field(
+        default_factory=list
+    )  # sizes of live chunks on the page where the walk ended
+    strays: int = 0  # cached chunks that the walk did not come by
+    in_further_arena: bool = False
+    odd: dict[int, str] = field(default_factory=dict)  # chunk → what of it contradicts its neighbours
+    link_sum: int = 0  # over the links of free chunks: see `linksums`
+
+    def __post_init__(self) -> None:
+        self.base = self.start & -PAGE
+        count = -(-(self.end - self.base) // PAGE)
+        self.pages = array("H", bytes(2 * STATES * count))
+        self.headers = array("H", bytes(2 * count))
+        self.reached = bytearray(count)
+
+    def note_odd(self, address: int, why: str) -> None:
+        """Keep that the chunk at *address* contradicts its neighbours; the first ones, not all of a million."""
+        if len(self.odd) < _MOST_ODD:
+            self.odd.setdefault(address, why)
+
+    @property
+    def page_count(self) -> int:
+        return len(self.headers)
+
+    def add_range(self, state: int, start: int, end: int) -> None:
+        """Add the bytes ``[start, end)`` to the pages, whole pages in one go."""
+        first, last = (start - self.base) // PAGE, (end - 1 - self.base) // PAGE
+        pages = self.pages
+        if first == last:
+            pages[STATES * first + state] += end - start
+            return
+        pages[STATES * first + state] += self.base + PAGE * (first + 1) - start
+        pages[STATES * last + state] += end - (self.base + PAGE * last)
+        if last - first > 1:
+            middle = slice(STATES * (first + 1) + state, STATES * last, STATES)
+            pages[middle] = array("H", [PAGE]) * (last - first - 1)
+
+    def shared_free(self, page: int) -> float:
+        """Return the free bytes on *page* that each live chunk on it keeps from being returned."""
+        sharing = self.headers[page] + self.reached[page]
+        return self.pages[STATES * page + FREE] / sharing if sharing else 0.0
+
+    def end_run(self, end: int) -> None:
+        """The free run that began at `pending` ends at *end*: kept when pages fit inside it."""
+        if self.pending and has_pages(self.pending, end):
+            self.runs.append((self.pending, end))
+        self.pending = 0
+
+    def add_top(self, top: int, end: int) -> None:
+        """Add the top chunk, and join the free run below it."""
+        beside = min((top | (PAGE - 1)) + 1, end) - top
+        for size in self.beside_end:
+            self.pinned[size] = self.pinned.get(size, 0.0) + beside / len(self.beside_end)
+        self.chunks[FREE] += 1
+        self.bytes[FREE] += end - top
+        self.sizes.setdefault(end - top, [0] * STATES)[FREE] += 1
+        self.add_range(FREE, top, end)
+        self.pending = 0
+
+    def sums(self, ranges: Iterable[tuple[int, int]]) -> tuple[list[int], int]:
+        """Return the bytes of each state, and the live headers, on the pages of *ranges*.
+
+        A range that begins or ends inside a page counts that page; the caller gives whole pages.
+        """
+        totals = [0] * STATES
+        headers = 0
+        for start, end in ranges:
+            first = max((start - self.base) // PAGE, 0)
+            last = min(-(-(end - self.base) // PAGE), self.page_count)
+            if last <= first:
+                continue
+            for state in range(STATES):
+                totals[state] += sum(self.pages[STATES * first + state : STATES * last : STATES])
+            headers += sum(self.headers[first:last])
+        return totals, headers
+
+
+def has_pages(start: int, end: int) -> bool:
+    """Whether malloc_trim would find a whole page in the free run ``[start, end)``."""
+    low, high = trim_range(start, end)
+    return high > low
+
+
+def trim_range(start: int, end: int) -> tuple[int, int]:
+    """Return the pages that malloc_trim gives back of a free chunk ``[start, end)``.
+
+    Source: glibc malloc/malloc.c, mtrim.
+    """
+    return (start + TRIM_KEEPS + KERNEL_PAGE - 1) & -KERNEL_PAGE, end & -KERNEL_PAGE

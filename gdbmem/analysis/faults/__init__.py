@@ -1,0 +1,1 @@
+"""Page faults beside what is resident: who made a process grow."""

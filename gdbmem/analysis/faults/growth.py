@@ -1,0 +1,297 @@
+"""Net growth by call path: of the pages that were made resident, those that still are and were not before."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Optional
+
+from gdbmem.linux.faults.readings import Reading
+from gdbmem.linux.memory.pages import PAGE
+from gdbmem.model.faults import (
+    FILES,
+    INHERITED,
+    KERNEL_MODE,
+    LATER,
+    REST,
+    FaultAccount,
+    FaultStack,
+    Unseen,
+)
+from gdbmem.records import dataclass
+
+_BLOCK_BYTES = 1 << 20
+_SAMPLES_A_BLOCK = 64
+_DOUBT = 3.0  # standard errors
+_TOLERANCE = 1.1
+
+
+class WeighedFault(NamedTuple):
+    """One sampled fault."""
+
+    time: int
+    pid: int
+    tid: int
+    address: int
+    page_bytes: int
+    weight: float
+    path: int
+
+
+@dataclass(frozen=True)
+class Span:
+    """The resident memory of a process at the two ends of a recording."""
+
+    before: Reading
+    after: Optional[Reading]  # the last one
+    is_root: bool = True  # not born of another one in the recording
+
+    peak_bytes: Optional[int] = None  # resident, of a process that has ended
+
+    @property
+    def most_bytes(self) -> int:
+        """Return what was resident at the end, or when it was most."""
+        return max(self.peak_bytes or 0, self.after.rss_bytes if self.after is not None else 0)
+
+    @property
+    def last(self) -> int:
+        """Return when its memory was read last (CLOCK_MONOTONIC, ns); 0: never."""
+        return self.after.time if self.after is not None else 0
+
+    @property
+    def until(self) -> int:
+        """Return when that reading was complete."""
+        return max(self.after.until, self.after.time) if self.after is not None else 0
+
+
+@dataclass
+class _PathSums:
+    seen: float = 0.0
+    grown: float = 0.0
+    samples: int = 0
+    seen_variance: float = 0.0
+    grown_variance: float = 0.0
+
+
+def by_process(samples: Sequence[WeighedFault]) -> Mapping[int, Sequence[int]]:
+    """Return the numbers of the samples of each process."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for number, one in enumerate(samples):
+        found[one.pid].append(number)
+    return found
+
+
+def shared_out(faults: Sequence[WeighedFault], counted: Mapping[int, int]) -> list[WeighedFault]:
+    """Return *faults* with the weights of the processes in *counted* as their own counts are to each other.
+
+    *counted* is how many faults processes had by the kernel's count; it has some that no event counts, so that only
+    the proportion is taken from it.
+    """
+    weights: dict[int, float] = defaultdict(float)
+    for one in faults:
+        if counted.get(one.pid):
+            weights[one.pid] += one.weight
+    every = sum(counted[pid] for pid in weights)
+    factors = {
+        pid: counted[pid] / every * sum(weights.values()) / weight
+        for pid, weight in weights.items()
+        if weight
+    }
+    return [one._replace(weight=one.weight * factors.get(one.pid, 1.0)) for one in faults]
+
+
+def grown_bytes(
+    samples: Sequence[WeighedFault], spans: Mapping[int, Span], began: Mapping[int, int]
+) -> list[float]:
+    """Return, for each of *samples*, how many bytes of those that it stands for have come to stay.
+
+    *began* is when the memory of a process was new. What came behind the last reading of a process is taken to stay,
+    and so is what came while that was taken, and is not in it: its place was read before.
+    """
+    grown = [0.0] * len(samples)
+    for pid, numbers in by_process(samples).items():
+        span = spans.get(pid)
+        if span is None:
+            continue
+        first, last = began.get(pid, 0), span.last
+        counted = [number for number in numbers if first <= samples[number].time <= span.until]
+        for number in counted:
+            grown[number] = _still_resident(samples[number], span)
+        later = [number for number in numbers if samples[number].time > last and not grown[number]]
+        _without_repeats(samples, counted, span, grown)
+        if span.is_root:
+            _calibrate(samples, counted, span, grown)
+        for number in later if span.is_root else ():
+            grown[number] = samples[number].weight * (samples[number].page_bytes or PAGE)
+        if span.peak_bytes and sum(grown[n] for n in numbers) > span.most_bytes - span.before.rss_bytes:
+            _scale(grown, numbers, float(span.most_bytes - span.before.rss_bytes))
+    return grown
+
+
+def with_huge_pages(
+    faults: Sequence[WeighedFault], grown: list[float], spans: Mapping[int, Span]
+) -> list[WeighedFault]:
+    """Return *faults*, those of huge pages standing for as many as there are; *grown* is changed as well.
+
+    They are few beside those of small pages, and each is worth hundreds: sampling misses or repeats them by chance.
+    Small pages that the kernel has made one huge page of are not among them.
+    """
+    changed = list(faults)
+    for pid, numbers in by_process(faults).items():
+        span = spans.get(pid)
+        if span is None or span.after is None:
+            continue
+        huge = span.after.huge
+        counted = [n for n in numbers if faults[n].page_bytes > PAGE and grown[n]]
+        sampled = sum(grown[n] for n in counted)
+        joined = sum(
+            grown[n]
+            for n in numbers
+            if faults[n].page_bytes <= PAGE and huge.within(faults[n].address, faults[n].address + 1)
+        )
+        there = max(huge.size_bytes - span.before.huge.size_bytes - joined, 0.0)
+        for n in counted if there else ():
+            changed[n] = faults[n]._replace(weight=faults[n].weight * there / sampled)
+            grown[n] *= there / sampled
+    return changed
+
+
+def _still_resident(one: WeighedFault, span: Span) -> float:
+    assert span.after is not None
+    size = one.page_bytes or PAGE
+    start = one.address // size * size
+    now = span.after.within(start, start + size)
+    before = span.before.within(start, start + size)
+    return one.weight * max(now - before, 0)
+
+
+def _without_repeats(
+    samples: Sequence[WeighedFault], numbers: Sequence[int], span: Span, grown: list[float]
+) -> None:
+    """Charge a page that left and came again to the latest fault.
+
+    Where the faults stand for clearly more than has become resident, the latest ones in each block of addresses are
+    charged until what became resident there is reached.
+    """
+    if span.after is None:
+        return
+    size = _block_bytes(samples, numbers)
+    blocks: dict[int, list[int]] = defaultdict(list)
+    for number in numbers:
+        if grown[number]:
+            blocks[samples[number].address // size].append(number)
+    rooms = {block: _room(span, block * size, (block + 1) * size) for block in blocks}
+    every = [number for members in blocks.values() for number in members]
+    whole = max(float(span.most_bytes - span.before.rss_bytes), sum(rooms.values()))
+    if _exceeds(samples, every, grown, whole):
+        for block, members in blocks.items():
+            room = rooms[block]
+            if not _exceeds(samples, members, grown, room):
+                continue
+            for number in sorted(members, key=lambda n: samples[n].time, reverse=True):
+                grown[number] = min(grown[number], room)
+                room -= grown[number]
+    elif sum(grown[number] for number in every) <= whole:
+        return
+    # However few the samples are: no more than that can have come to stay.
+    _scale(grown, every, whole)
+
+
+def _scale(grown: list[float], numbers: Sequence[int], whole: float) -> None:
+    left = sum(grown[number] for number in numbers)
+    for number in numbers if left else ():
+        grown[number] *= whole / left
+
+
+def _calibrate(
+    samples: Sequence[WeighedFault], numbers: Sequence[int], span: Span, grown: list[float]
+) -> None:
+    """Scale growth of anonymous memory to what has become resident of it, which is exact.
+
+    Only where the two differ by no more than sampling does by chance: else something else is at work, to be reported.
+    """
+    if span.after is None or span.after.huge.size_bytes or span.before.huge.size_bytes:
+        return
+    after, before = span.after.anonymous, span.before.anonymous
+    exact = after.size_bytes - sum(before.within(start, end) for start, end in after.items)
+    members = [n for n in numbers if grown[n] and after.within(samples[n].address, samples[n].address + 1)]
+    estimate = sum(grown[n] for n in members)
+    if estimate and abs(estimate - exact) <= _DOUBT * _doubt(samples, members, grown):
+        for number in members:
+            grown[number] *= exact / estimate
+
+
+def _doubt(samples: Sequence[WeighedFault], members: Sequence[int], grown: Sequence[float]) -> float:
+    """Return the standard error of what *members* are charged with."""
+    return math.sqrt(sum(grown[n] ** 2 * (1 - 1 / max(samples[n].weight, 1.0)) for n in members))
+
+
+def _room(span: Span, start: int, end: int) -> float:
+    assert span.after is not None
+    return max(float(span.after.within(start, end) - span.before.within(start, end)), 0.0)
+
+
+def _exceeds(
+    samples: Sequence[WeighedFault], members: Sequence[int], grown: Sequence[float], room: float
+) -> bool:
+    """Tell whether *members* are charged with clearly more than *room*."""
+    doubt = _doubt(samples, members, grown)
+    return sum(grown[n] for n in members) > room * _TOLERANCE + _DOUBT * doubt
+
+
+def _block_bytes(samples: Sequence[WeighedFault], numbers: Sequence[int]) -> int:
+    """Return a size of blocks in which there are many samples, whatever each of them stands for."""
+    largest = max((samples[n].weight * (samples[n].page_bytes or PAGE) for n in numbers), default=0.0)
+    return 1 << int(max(_BLOCK_BYTES, _SAMPLES_A_BLOCK * largest)).bit_length()
+
+
+def stacks_of(samples: Sequence[WeighedFault], grown: Sequence[float]) -> list[FaultStack]:
+    """Return the sums of *samples* by thread and path."""
+    sums: dict[tuple[int, int, int], _PathSums] = defaultdict(_PathSums)
+    for one, stays in zip(samples, grown):
+        entry = sums[one.path, one.pid, one.tid]
+        weight = one.weight
+        size = one.page_bytes or PAGE
+        left_out = max(1.0 - 1.0 / weight, 0.0) if weight > 1 else 0.0
+        entry.seen += weight * size
+        entry.grown += stays
+        entry.samples += 1
+        entry.seen_variance += (weight * size) ** 2 * left_out
+        entry.grown_variance += (stays) ** 2 * left_out
+    return [
+        FaultStack(path, pid, tid, one.seen, one.grown, one.samples, one.seen_variance, one.grown_variance)
+        for (path, pid, tid), one in sums.items()
+    ]
+
+
+def account(
+    name: str, pid: int, mine: Sequence[tuple[WeighedFault, float]], span: Span, *, kernel_faults: Optional[int]
+) -> FaultAccount:  # fmt: skip
+    """Return the resident set of process *pid* beside its faults.
+
+    *mine* are its samples and how many bytes of each have come to stay. *kernel_faults* is how many faults it had in
+    kernel mode, where those are not sampled; None: they are, or it is not known.
+    """
+    seen = sum(one.weight * (one.page_bytes or PAGE) for one, _ in mine)
+    stays = sum(stay for _, stay in mine)
+    before, after = span.before, span.after
+    if after is None:
+        return FaultAccount(pid, name, before.rss_bytes, None, seen, stays)
+    later = 0.0 if span.peak_bytes else sum(stay for one, stay in mine if one.time > after.time)
+    of_files = sum(stay for one, stay in mine if after.files.within(one.address, one.address + 1))
+    rest = span.most_bytes - before.rss_bytes - stays + later
+    parts = {
+        INHERITED: 0 if span.is_root else after.shared_bytes,
+        FILES: round(after.file_bytes - before.file_bytes - of_files) if span.is_root else 0,
+        KERNEL_MODE: (kernel_faults or 0) * PAGE,
+    }
+    unseen = [Unseen(LATER, -round(later))] if later else []
+    for kind, size in parts.items():
+        # None of them can explain more than there is to explain.
+        size = max(min(size, round(rest)), 0)
+        if size:
+            unseen.append(Unseen(kind, size))
+            rest -= size
+    unseen.append(Unseen(REST, round(rest)))
+    return FaultAccount(pid, name, before.rss_bytes, span.most_bytes, seen, stays, unseen)

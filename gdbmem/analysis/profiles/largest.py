@@ -1,0 +1,118 @@
+"""A diff of very many paths with the smallest of them as one, for what can't draw them all."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from itertools import compress
+from typing import Optional
+
+from gdbmem.analysis.profiles.grouping import KNOWN, GroupedPaths, grouped
+from gdbmem.analysis.profiles.query import Query
+from gdbmem.model.profiles.calltree import PRUNED, ROOT, Frame, Frames
+from gdbmem.model.profiles.diff import Diff
+from gdbmem.records import dataclass, replace
+from gdbmem.units import format_size
+
+MOST_PATHS = 30_000  # so many are kept apart whatever they hold
+LEAST_SHARE = 1e-5  # of all: whoever holds as much is kept apart, too
+
+
+@dataclass(frozen=True)
+class LargePaths:
+    """A diff, and how many paths of it are one at the end of it."""
+
+    diff: Diff
+    merged: int = 0
+    largest_bytes: int = 0  # none of these holds more at any of the snapshots
+
+
+def large_paths(
+    diff: Diff, query: Query, most: int = MOST_PATHS, least_share: float = LEAST_SHARE
+) -> LargePaths:
+    """Return *diff* with the paths as one that are not among the *most* largest and hold less than *least_share*.
+
+    A path is as large as it is at its largest snapshot. What *query* knows and what a file leaves out stay as they are.
+    """
+    paths = grouped(diff, replace(query, by="line"))
+    ends = paths.holders()
+    if len(ends) <= most:
+        return LargePaths(diff)
+    columns = [[column[end] for end in ends] for column in paths.course or (paths.before, paths.after)]
+    sizes = array("q", map(max, *columns))
+    total = max(column[0] for column in (*diff.course, diff.before, diff.after))
+    order = sorted(range(len(ends)), key=sizes.__getitem__, reverse=True)
+    while most < len(order) and sizes[order[most]] >= least_share * total:
+        most += 1
+    small = set(array("q", [ends[at] for at in order[most:]]))
+    small -= {
+        end for end in small if diff.frame[end] == PRUNED or (paths.walk.marks and paths.fate(end) == KNOWN)
+    }
+    if len(small) < 2:
+        return LargePaths(diff)
+    largest = max(compress(sizes, map(small.__contains__, ends)))
+    kept = array("q", [end for end in ends if end not in small])
+    return LargePaths(_Merging(diff, query, kept, sorted(small)).diff(largest), len(small), largest)
+
+
+class _Merging:
+    # The nodes of some paths of a diff, and one for all its others.
+    def __init__(self, diff: Diff, query: Query, kept: Sequence[int], small: Sequence[int]) -> None:
+        self._diff, self._query, self._kept, self._small = diff, query, kept, small
+        is_kept = bytearray(len(diff))
+        is_kept[0] = 1
+        for end in kept:
+            node = end
+            while not is_kept[node]:
+                is_kept[node] = 1
+                node = diff.parent[node]
+        self._nodes = array("q", compress(range(len(diff)), is_kept))
+        self._place = dict(zip(self._nodes, range(len(self._nodes))))
+        self._parent = array("q", [-1, *(self._place[diff.parent[node]] for node in self._nodes[1:]), 0])
+
+    def diff(self, largest_bytes: int) -> Diff:
+        diff, nodes = self._diff, self._nodes
+        numbers = dict.fromkeys(diff.frame[node] for node in nodes if diff.frame[node] >= 0)
+        frames = Frames.of([*(diff.frames[n] for n in numbers), self._frame(largest_bytes)])
+        number_of = {**dict(zip(numbers, range(len(numbers)))), ROOT: ROOT, PRUNED: PRUNED}
+        return replace(
+            diff,
+            frames=frames,
+            parent=self._parent,
+            frame=array("q", [*(number_of[diff.frame[node]] for node in nodes), len(numbers)]),
+            before=self._inclusive(diff.own_before),
+            after=self._inclusive(diff.own_after),
+            uncertain=array("q", [*(diff.uncertain[node] for node in nodes), self._uncertain()]),
+            before_blocks=self._blocks(diff.before_blocks),
+            after_blocks=self._blocks(diff.after_blocks),
+            variance=self._variance(),
+            course=tuple(map(self._inclusive, diff.own_course)),
+            ends=array("q", [*(self._place[end] for end in self._kept), len(nodes)]),
+        )
+
+    def _frame(self, largest_bytes: int) -> Frame:
+        return Frame(f"{len(self._small):,} smaller paths, each of at most {format_size(largest_bytes)}")
+
+    def _inclusive(self, own: Sequence[int]) -> array[int]:
+        column = array("q", bytes(8 * len(self._parent)))
+        for end in self._kept:
+            column[self._place[end]] = own[end]
+        column[-1] = sum(map(own.__getitem__, self._small))
+        for node in range(len(column) - 1, 0, -1):
+            column[self._parent[node]] += column[node]
+        return column
+
+    def _blocks(self, column: Optional[Sequence[int]]) -> Optional[Sequence[int]]:
+        return None if column is None else self._inclusive(self._diff.own(column))
+
+    def _variance(self) -> Optional[Sequence[float]]:
+        variance = self._diff.variance
+        if variance is None:
+            return None
+        return array("d", [*(variance[n] for n in self._nodes), sum(variance[n] for n in self._small)])
+
+    def _uncertain(self) -> int:
+        if not any(self._diff.uncertain):
+            return 0
+        paths = GroupedPaths(self._diff, replace(self._query, by="line"), self._small)
+        return sum(sum(origins.values()) for origins in paths.sums.origins.values())

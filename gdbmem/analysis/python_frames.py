@@ -1,0 +1,70 @@
+"""Python frames between the native ones of the same thread at the same moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.model.python import PythonCall
+
+_LOOP = "_PyEval_EvalFrameDefault"  # the interpreter's loop, in all versions since 3.6
+_INTERFACE = ("_Py", "Py", "vectorcall", "cfunction_", "method_vectorcall", "object_vacall")
+INTERPRETER = "interpreter"  # the object of a frame that stands for several of the interpreter's own
+
+
+def interleave(native: Sequence[Frame], calls: Sequence[PythonCall], *, fold: bool = True) -> list[Frame]:
+    """Return the frames of one thread, innermost first: Python frames in place of the interpreter's loop.
+
+    Each native frame of the loop stands for one Python frame that C called and those that it called in the loop
+    itself. With *fold* the interpreter's other frames become one, which names the function that Python called.
+    Python frames that no loop was found for come last, so that none is lost.
+    """
+    left = list(calls)
+    found: list[Frame] = []
+    own: list[Frame] = []  # of the interpreter, not yet folded
+    for frame in native:
+        if is_loop(frame):
+            found += _folded(own)
+            own = []
+            entered = list(_through_entry(left))
+            del left[: len(entered)]
+            found += [as_frame(call) for call in entered] or [frame]
+        elif fold and is_interpreters(frame):
+            own.append(frame)
+        else:
+            found += [*_folded(own), frame]
+            own = []
+    return [*found, *_folded(own), *(as_frame(call) for call in left)]
+
+
+def is_loop(frame: Frame) -> bool:
+    """Tell whether *frame* is the interpreter's loop; a part that the compiler moved away is that, too."""
+    return frame.function is not None and frame.function.partition(".")[0] == _LOOP and not frame.inlined
+
+
+def is_interpreters(frame: Frame) -> bool:
+    """Tell whether *frame* lies in the file of the interpreter itself."""
+    name = PurePath(frame.object or "").name
+    return name.startswith(("libpython", "python")) and not name.endswith(".py")
+
+
+def _through_entry(calls: Sequence[PythonCall]) -> Iterator[PythonCall]:
+    for call in calls:
+        yield call
+        if call.is_entry:
+            return
+
+
+def as_frame(call: PythonCall) -> Frame:
+    return Frame(call.function or None, call.file or None, call.line)
+
+
+def _folded(frames: Sequence[Frame]) -> list[Frame]:
+    if len(frames) < 2:
+        return list(frames)
+    count = f"{len(frames)} frames of the interpreter"
+    names = [one.function for one in frames if one.function]
+    # What Python calls says more than the interface that it is called through.
+    name = next((one for one in names if not one.startswith(_INTERFACE)), names[0] if names else None)
+    return [Frame(f"{name} … ({count})" if name else count, None, None, INTERPRETER)]

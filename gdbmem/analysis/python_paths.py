@@ -1,0 +1,182 @@
+"""Paths to Python objects, put together where they are alike: the same root, then the same types in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Optional
+
+from gdbmem.allocators.cpython.nodes import Nodes
+from gdbmem.allocators.cpython.reach import Reach
+from gdbmem.arrays import import_numpy
+from gdbmem.records import dataclass, field
+
+_NESTED = 4  # containers in containers are told apart up to here
+_NO_SPACE, _OWNER, _NAMES = 0, 1, 2  # of names: a module or a class, and its dict
+
+
+@dataclass
+class PathStep:
+    """Objects that are reached alike; what is not an object belongs to the step before."""
+
+    before: Optional[int]  # number of the step that leads here
+    node: int  # the first of them; beyond the nodes: a root
+    kind: int  # number of their type; -1: a root
+    space: int = _NO_SPACE
+    count: int = 0
+    repeats: bool = False  # some are reached through others of the same type
+    is_named: bool = False  # what follows a module's or class's dict is a step of its own
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """Numbers of the types whose objects are told apart by name, of dicts, and of all containers."""
+
+    spaces: frozenset[int]  # modules and classes
+    dicts: frozenset[int]
+    containers: frozenset[int]
+
+
+class Paths:
+    """The paths to *targets*, as a tree of steps."""
+
+    def __init__(self, nodes: Nodes, reach: Reach, kinds: Kinds, targets: Any) -> None:
+        np = import_numpy()
+        self._nodes, self._reach, self._kinds = nodes, reach, kinds
+        self.steps: list[PathStep] = []
+        self._known: dict[tuple[int, int], int] = {}
+        self.step_of = np.full(len(reach.parent), -1, np.int32)
+        for group, singly in reach.in_order(reach.ancestors(targets)):
+            if singly:
+                for node in group.tolist():
+                    self._place_one(node)
+            else:
+                self._place(group)
+
+    def _place(self, group: Any) -> None:
+        """Give each node of *group* its step; their parents have theirs."""
+        np = import_numpy()
+        parents = self._reach.parent[group]
+        before = np.where(parents >= 0, self.step_of[np.maximum(parents, 0)], -1).astype(np.int64)
+        kinds = self._kinds_of(group).astype(np.int64)
+        key = (before + 1 << 32) + kinds + 2
+        _, at, number, count = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
+        order = np.argsort(number, kind="stable")
+        ends = np.cumsum(count)
+        for first, end, one in zip((ends - count).tolist(), ends.tolist(), at.tolist()):
+            members = group[order[first:end]]
+            if self._is_told_apart(int(before[one]), int(kinds[one])):
+                for node in members.tolist():
+                    self._place_one(node)
+                continue
+            step = self._step(int(members[0]), int(before[one]), int(kinds[one]))
+            self.step_of[members] = step
+            self.steps[step].count += len(members) if kinds[one] >= 0 else 0
+
+    def _kinds_of(self, group: Any) -> Any:
+        np = import_numpy()
+        inside = group < len(self._nodes)
+        return np.where(inside, self._nodes.kinds[np.where(inside, group, 0)], -1)
+
+    def _place_one(self, node: int) -> None:
+        parent = int(self._reach.parent[node])
+        kind = int(self._nodes.kinds[node]) if node < len(self._nodes) else -1
+        step = self._step(node, int(self.step_of[parent]) if parent >= 0 else -1, kind)
+        self.step_of[node] = step
+        self.steps[step].count += kind >= 0
+
+    def _is_told_apart(self, before: int, kind: int) -> bool:
+        if before < 0:
+            return True
+        return kind >= 0 and (kind in self._kinds.spaces or self.steps[before].space == _NAMES)
+
+    def _step(self, node: int, before: int, kind: int) -> int:
+        """Return the step of *node*, which the step *before* leads to; a new one where there is none yet."""
+        if self._is_told_apart(before, kind):
+            space = _OWNER if kind in self._kinds.spaces else _NO_SPACE
+            return self._new(PathStep(None if before < 0 else before, node, kind, space, is_named=True))
+        if kind < 0:
+            return before
+        key = (before, kind)
+        if key not in self._known:
+            alike = [one for one in self.way(before) if self._is_alike(one, kind)]
+            if len(alike) >= (_NESTED if kind in self._kinds.containers else 2):
+                self.steps[alike[0]].repeats = True
+                self._known[key] = alike[0]
+            else:
+                names = self.steps[before].space == _OWNER and kind in self._kinds.dicts
+                self._known[key] = self._new(PathStep(before, node, kind, _NAMES if names else _NO_SPACE))
+        return self._known[key]
+
+    def _is_alike(self, step: int, kind: int) -> bool:
+        return self.steps[step].kind == kind and self.steps[step].space == _NO_SPACE
+
+    def _new(self, step: PathStep) -> int:
+        self.steps.append(step)
+        return len(self.steps) - 1
+
+    def way(self, step: int) -> Iterator[int]:
+        """Yield *step* and those that lead to it, the root last."""
+        at: Optional[int] = step
+        while at is not None:
+            yield at
+            at = self.steps[at].before
+
+    def is_dict_of_names(self, step: int) -> bool:
+        return self.steps[step].space == _NAMES
+
+
+@dataclass
+class PathSums:
+    """Objects and bytes by the step that they have."""
+
+    objects: dict[int, int] = field(default_factory=dict)
+    bytes: dict[int, int] = field(default_factory=dict)
+    beyond: dict[int, int] = field(
+        default_factory=dict
+    )  # in blocks that are not objects and that they lead to
+
+
+def sum_paths(nodes: Nodes, reach: Reach, paths: Paths, targets: Any) -> PathSums:
+    """Return the objects, their bytes, and those of what hangs on them by their steps."""
+    np = import_numpy()
+    sums = PathSums()
+    reached = targets[paths.step_of[targets] >= 0]
+    steps, number = np.unique(paths.step_of[reached], return_inverse=True)
+    counts = np.bincount(number, minlength=len(steps))
+    sizes = np.bincount(number, nodes.sizes[reached], len(steps))
+    is_target = np.zeros(len(reach.parent), bool)
+    is_target[reached] = True
+    others = np.flatnonzero((nodes.kinds == -1) & (reach.owner[: len(nodes)] >= 0))
+    others = others[is_target[reach.owner[others]]]
+    owners = np.searchsorted(steps, paths.step_of[reach.owner[others]])
+    beyond = np.bincount(owners, nodes.sizes[others], len(steps))
+    for at, step in enumerate(steps.tolist()):
+        sums.objects[step], sums.bytes[step] = int(counts[at]), int(sizes[at])
+        sums.beyond[step] = int(beyond[at])
+    return sums
+
+
+def direct_holders(nodes: Nodes, reach: Reach, first: Any, to: Any, targets: Any) -> dict[int, Sequence[int]]:
+    """Return the references to *targets* by the type of what holds them, and how many such holders there are.
+
+    -1 is what belongs to no object. *first* and *to* are the references.
+    """
+    np = import_numpy()
+    is_target = np.zeros(len(nodes), bool)
+    is_target[targets] = True
+    owners = []
+    piece = 1 << 24
+    for start in range(0, len(to), piece):
+        places = np.flatnonzero(is_target[to[start : start + piece]]) + start
+        holders = np.searchsorted(first, places, "right") - 1
+        inside = np.minimum(holders, len(nodes) - 1)
+        is_object = (holders < len(nodes)) & (nodes.kinds[inside] >= 0)
+        owners.append(np.where(is_object, holders, reach.owner[holders]))
+    every = np.concatenate(owners) if owners else np.zeros(0, np.int64)
+    distinct, counts = np.unique(every, return_counts=True)
+    kinds = np.where(distinct >= 0, nodes.kinds[np.maximum(distinct, 0)], -1) if len(nodes) else distinct
+    found: dict[int, Sequence[int]] = {}
+    for kind in np.unique(kinds).tolist():
+        alike = kinds == kind
+        found[kind] = int(counts[alike].sum()), int((alike & (distinct >= 0)).sum())
+    return found

@@ -1,0 +1,371 @@
+"""Which lines make a process's memory resident: recorded by sampling its page faults. No code runs in it."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+from gdbmem.analysis.faults.growth import (
+    Span,
+    WeighedFault,
+    account,
+    by_process,
+    grown_bytes,
+    shared_out,
+    stacks_of,
+    with_huge_pages,
+)
+from gdbmem.analysis.faults.held import GrownPage, held_now, together
+from gdbmem.analysis.ledger.ledger import ProcessImage
+from gdbmem.analysis.profiles.own_code import own_frame
+from gdbmem.errors import Notice, TargetError
+from gdbmem.formats.addresses import Binary
+from gdbmem.formats.faults import encode_faults, faults_profile
+from gdbmem.formats.stacks import StackProfile
+from gdbmem.inspection.live_process import explain_process
+from gdbmem.linux.faults.readings import Reading
+from gdbmem.linux.files.target_files import TargetFiles, may_be_opened
+from gdbmem.linux.memory.pages import PAGE
+from gdbmem.model.faults import FaultStack, FaultTotals, SiteHoldings
+from gdbmem.model.memory import Memory
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.monitoring.fault_recording import FaultRecorder, FaultRecording, Watched
+from gdbmem.records import asdict, dataclass, replace
+from gdbmem.symbols.address_names import GdbSymbols
+from gdbmem.symbols.unwinding.call_paths import CallPaths, Place, Samples
+from gdbmem.symbols.unwinding.cfi import UnwindTable, can_unwind
+from gdbmem.symbols.unwinding.jit_maps import jit_names
+from gdbmem.symbols.unwinding.naming import name_places
+from gdbmem.text import plural, printable
+
+__all__ = ["RecordedGrowth", "record_growth", "record_program_growth"]
+
+Progress = Callable[[str], None]
+_MOST_IMAGES = 8  # processes that are inspected at the end
+_MOST_SITES = 5  # lines of which it is told what their memory holds
+
+
+@dataclass(frozen=True)
+class RecordedGrowth:
+    """A recording with names; its two profiles are the growth, and the memory that was made resident."""
+
+    document: Mapping[str, Any]  # as formats.faults keeps it
+    totals: FaultTotals
+    source: str
+    status: Optional[int]  # of the program that was started for it
+    notices: Sequence[Notice] = ()  # about the recording itself
+    held: Sequence[
+        SiteHoldings
+    ] = ()  # what the memory of the lines that grew most holds; asked for with ledger=True
+
+    def profile(self, metric: Optional[str] = None) -> StackProfile:
+        """Return it as a profile, as the readers of files make one."""
+        profile = faults_profile(self.document, self.source, metric)
+        profile.notices += self.notices
+        return profile
+
+    def encoded(self) -> bytes:
+        """Return it as a file that `show`, `diff`, `report` and `export` read."""
+        return encode_faults(self.document)
+
+
+def record_growth(
+    pids: Sequence[int],
+    *,
+    seconds: float = math.inf,
+    period: int = 0,
+    ledger: bool = False,
+    progress: Optional[Progress] = None,
+) -> RecordedGrowth:
+    """Record what makes memory resident in *pids*, and in what they start, until *seconds* are over or SIGINT comes.
+
+    *period*: a sample each so many faults; 0: as many as are needed. With *ledger* the processes are inspected at the
+    end, as explain() does it. Raises TargetError where the kernel refuses.
+    """
+    say = progress or (lambda text: None)
+    images = _Images(wanted=ledger, say=say)
+    recording = FaultRecorder(period=period, say=say, at_end=images.take).record(pids, seconds=seconds)
+    source = f"process {', '.join(map(str, pids))}"
+    return _named(recording, source, say, images)
+
+
+def record_program_growth(
+    words: Sequence[str],
+    *,
+    seconds: float = math.inf,
+    period: int = 0,
+    stdout: Optional[str] = None,
+    ledger: bool = False,
+    progress: Optional[Progress] = None,
+) -> RecordedGrowth:
+    """Start a program and record what makes memory resident in it until it ends; after *seconds* it is ended."""
+    say = progress or (lambda text: None)
+    images = _Images(wanted=ledger, say=say)
+    recorder = FaultRecorder(period=period, say=say, at_end=images.take)
+    recording = recorder.record_program(words, seconds=seconds, stdout=stdout)
+    return _named(recording, Path(words[0]).name, say, images)
+
+
+class _Images:
+    """Images of the processes, read at the end of the recording if that is wanted."""
+
+    def __init__(self, *, wanted: bool, say: Progress) -> None:
+        self._wanted, self._say = wanted, say
+        self.images: dict[int, ProcessImage] = {}
+        self.notices: list[Notice] = []
+
+    def take(self, pids: Sequence[int]) -> None:
+        """Read processes *pids*, a moment after the recording ended."""
+        if not self._wanted:
+            return
+        for pid in pids[:_MOST_IMAGES]:
+            try:
+                explain_process(pid, look=self._keep, say=self._say)
+            except TargetError as error:
+                text = f"what the memory of process {pid} holds is not known: {error.message}"
+                self.notices.append(Notice("faults-unexplained", text))
+        if len(pids) > _MOST_IMAGES or not pids:
+            left = plural(len(pids) - _MOST_IMAGES, "further process", "further processes")
+            what = left if pids else "the process, which has ended,"
+            self.notices.append(Notice("faults-unexplained", f"what the memory of {what} holds is not known"))
+
+    def _keep(self, image: ProcessImage, memory: Memory) -> None:
+        if image.pid is not None:
+            self.images[image.pid] = image
+
+
+def _named(recording: FaultRecording, source: str, say: Progress, images: _Images) -> RecordedGrowth:
+    try:
+        with _Binaries(recording) as binaries:
+            samples = _call_paths(recording, binaries)
+            totals, rows, grown = _sums(recording, samples, _rows(samples))
+            stacks = stacks_of(rows, grown)
+            used = sorted({number for one in stacks for number in samples.paths[one.path]})
+            places = [samples.places[number] for number in used]
+            jit = _jit(samples, used)
+            chains, said = name_places(places, GdbSymbols(progress=say), binaries.may_open, jit)
+    finally:
+        recording.close()
+    notices = [*said, *_unopened(places, binaries), *_notices(recording), *images.notices]
+    named = dict(zip(used, chains))
+    held = _held(images.images, samples, named, rows, grown)
+    document = _document(recording, samples, stacks, named, totals)
+    return RecordedGrowth(document, totals, source, recording.status, notices, held)
+
+
+def _held(
+    images: Mapping[int, ProcessImage],
+    samples: Samples,
+    named: Mapping[int, Sequence[Frame]],
+    rows: Sequence[WeighedFault],
+    grown: Sequence[float],
+) -> list[SiteHoldings]:
+    """Return what the memory of the lines that grew most holds in the processes that *images* were read of."""
+    pages: dict[Frame, dict[int, list[GrownPage]]] = {}
+    sites: dict[int, Frame] = {}
+    for row, size in zip(rows, grown):
+        if size and row.pid in images:
+            if row.path not in sites:
+                frames = [frame for number in samples.paths[row.path] for frame in named[number]]
+                sites[row.path] = frames[own_frame(frames)] if frames else Frame()
+            of_site = pages.setdefault(sites[row.path], {})
+            of_site.setdefault(row.pid, []).append(GrownPage(row.address, row.page_bytes or PAGE, size))
+    found = []
+    for site, by_pid in pages.items():
+        every = [page for members in by_pid.values() for page in members]
+        found.append((sum(page.bytes for page in every), len(every), site, by_pid))
+    return [
+        SiteHoldings(site, size, count, together(held_now(images[pid], mine) for pid, mine in by_pid.items()))
+        for size, count, site, by_pid in sorted(found, key=lambda one: -one[0])[:_MOST_SITES]
+    ]
+
+
+class _Binaries:
+    """The programs and libraries of what was recorded, opened with the rights of the process where they may be."""
+
+    def __init__(self, recording: FaultRecording) -> None:
+        alive = next((one.pid for one in recording.watched.values() if not one.has_ended), None)
+        self._files = TargetFiles(alive)
+        self._ours = all(one.uid == os.geteuid() for one in recording.watched.values())
+
+    def __enter__(self) -> _Binaries:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._files.__exit__(*exc)
+
+    def may_open(self, binary: Binary) -> bool:
+        """Tell whether the file can be opened by its name with our rights."""
+        if self._files.is_elsewhere or binary.was_deleted:
+            return False
+        return self._ours or may_be_opened(binary.path)
+
+    def table(self, binary: Binary) -> Optional[UnwindTable]:
+        """Return the unwind table of *binary*; None where it has none, or is another file by now."""
+        if not binary.path.startswith("/") or binary.was_deleted or not can_unwind():
+            return None
+        try:
+            if not self._ours and self._files.rights is None and not may_be_opened(binary.path):
+                return None
+            with self._files.open(binary.path) as stream:
+
+                def read(offset: int, size: int) -> bytes:
+                    stream.seek(offset)
+                    return stream.read(size)
+
+                return UnwindTable(read)
+        except (OSError, ValueError, OverflowError):
+            return None
+
+
+def _call_paths(recording: FaultRecording, binaries: _Binaries) -> Samples:
+    paths = CallPaths(recording.layout, recording.periods, binaries.table)
+    try:
+        for one in recording.watched.values():
+            if one.maps:
+                paths.start_with(one.pid, one.maps)
+        for turn in recording.records():
+            paths.add(turn)
+        return paths.finish()
+    finally:
+        paths.close()
+
+
+def _rows(samples: Samples) -> list[WeighedFault]:
+    columns = (
+        samples.time, samples.pid, samples.tid, samples.address, samples.page_bytes, samples.weight, samples.path,
+    )  # fmt: skip
+    return [WeighedFault(*row) for row in zip(*columns)]
+
+
+def _sums(
+    recording: FaultRecording, samples: Samples, rows: Sequence[WeighedFault]
+) -> tuple[FaultTotals, Sequence[WeighedFault], Sequence[float]]:
+    """Return the totals, the samples as they weigh in the end, and how many bytes of each have come to stay."""
+    spans = {
+        pid: Span(_before(one, samples), one.after, one.is_root, one.peak_bytes)
+        for pid, one in recording.watched.items()
+    }
+    weight = sum(samples.weight)
+    scale = recording.faults / weight if weight else 1.0
+    rows = [row._replace(weight=row.weight * scale) for row in rows]
+    if recording.sees_kernel_mode:
+        rows = shared_out(rows, _counted(recording))
+    grown = grown_bytes(rows, spans, samples.began)
+    rows = with_huge_pages(rows, grown, spans)
+    numbers = by_process(rows)
+    accounts = []
+    for pid, one in recording.watched.items():
+        mine = [(rows[number], grown[number]) for number in numbers.get(pid, ())]
+        kernel = _kernel_faults(recording, one, sampled=sum(row.weight for row, _ in mine))
+        found = account(one.name, pid, mine, spans[pid], kernel_faults=kernel)
+        accounts.append(replace(found, ended_seconds_after=_ended_after(one)))
+    used = [period for changes in recording.periods.values() for _, period in changes] or [1]
+    totals = FaultTotals(
+        recording.seconds, recording.faults, recording.samples, recording.lost, min(used), max(used),
+        recording.sees_kernel_mode, samples.broken, accounts,
+    )  # fmt: skip
+    return totals, rows, grown
+
+
+def _before(one: Watched, samples: Samples) -> Reading:
+    # What was resident before an exec is gone with it.
+    return Reading(one.before.time) if one.pid in samples.began else one.before
+
+
+def _counted(recording: FaultRecording) -> Mapping[int, int]:
+    """Return the kernel's own count of the faults of each process that was there to the end."""
+    return {
+        pid: one.faults_after - one.faults_before
+        for pid, one in recording.watched.items()
+        if one.faults_after is not None
+    }
+
+
+def _ended_after(one: Watched) -> Optional[float]:
+    if not one.has_ended or one.after is None:
+        return None
+    return max(one.ended - one.after.time, 0) / 1e9
+
+
+def _kernel_faults(recording: FaultRecording, one: Watched, *, sampled: float) -> Optional[int]:
+    if recording.sees_kernel_mode or one.faults_after is None:
+        return None
+    return max(round(one.faults_after - one.faults_before - sampled), 0)
+
+
+def _jit(samples: Samples, used: Sequence[int]) -> Mapping[tuple[int, int], str]:
+    wanted: dict[int, list[int]] = {}
+    for number in used:
+        place = samples.places[number]
+        if place.binary is None:
+            wanted.setdefault(place.pid, []).append(place.offset)
+    return {
+        (pid, address): name
+        for pid, addresses in wanted.items()
+        for address, name in jit_names(pid, addresses).items()
+    }
+
+
+def _unopened(places: Sequence[Place], binaries: _Binaries) -> list[Notice]:
+    """Return a notice where files were left unopened, as gdb would read them with our rights."""
+    files = {one.binary for one in places if one.binary is not None and one.binary.path.startswith("/")}
+    left = sorted(one.path for one in files if not binaries.may_open(one))
+    if not left:
+        return []
+    more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+    why = "deleted, in a container or changeable by another user"
+    text = f"{printable(left[0])}{more}, {why}, was not opened for names"
+    return [Notice("faults-unopened", f"{text}: record as the process's user, inside the container")]
+
+
+def _notices(recording: FaultRecording) -> list[Notice]:
+    notices = []
+    if not can_unwind():
+        text = "elfutils' libdw is not installed: callers are found only in code that keeps frame pointers"
+        notices.append(Notice("faults-no-libdw", f"{text} (on Debian: apt install libdw1)"))
+    if recording.unkept:
+        notices.append(
+            Notice(
+                "faults-disk", f"{recording.unkept:,} turns of samples were dropped: they fill 2 GiB already"
+            )
+        )
+    return notices
+
+
+def _document(
+    recording: FaultRecording,
+    samples: Samples,
+    stacks: Sequence[FaultStack],
+    chains: Mapping[int, Sequence[Frame]],
+    totals: FaultTotals,
+) -> Mapping[str, Any]:
+    table: dict[Frame, int] = {}
+    rows = []
+    for one in stacks:
+        frames = [frame for number in samples.paths[one.path] for frame in chains[number]]
+        numbers = [table.setdefault(frame, len(table)) for frame in frames]
+        rows.append(
+            {
+                "frames": numbers,
+                "pid": one.pid,
+                "tid": one.tid,
+                "seen_bytes": one.seen_bytes,
+                "grown_bytes": one.grown_bytes,
+                "samples": one.samples,
+                "seen_variance": one.seen_variance,
+                "grown_variance": one.grown_variance,
+            }
+        )
+    return {
+        "command": recording.program,
+        "seconds": recording.seconds,
+        "is_sampled": totals.longest_period > 1 or totals.lost_samples > 0,
+        "totals": asdict(totals),
+        "threads": {str(tid): name for tid, name in samples.thread_names.items()},
+        "frames": [list(frame) for frame in table],
+        "stacks": rows,
+    }

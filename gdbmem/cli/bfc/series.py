@@ -1,0 +1,103 @@
+"""Pools of a live process over time: `gdbmem bfc PID --every TIME`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Sequence
+from typing import Optional
+
+from gdbmem.api.pool_questions import answers, asked, chosen
+from gdbmem.api.pools import Pools, compare_pools, follow_pools
+from gdbmem.arguments import check_alone
+from gdbmem.cli.process_operand import checked_pid
+from gdbmem.cli.progress import say
+from gdbmem.errors import Notice, UsageError
+from gdbmem.model.bfc.pool_series import PoolSample, PoolSeries, sample_of
+from gdbmem.records import dataclass, field
+from gdbmem.report.bfc.pool_series import print_sample, print_series_end, print_series_head, series_json
+from gdbmem.report.console import Console, make_console
+from gdbmem.report.output import open_output
+
+_SHORTEST_SECONDS = 0.01  # between two walks, for each of which the process waits
+_OTHERS = ("map", "chunks", "state", "min", "owner", "what_if")
+
+
+def run_series(args: argparse.Namespace) -> int:
+    """Walk the pools of a process until the time is up, it ends, or Ctrl-C; print what became of them."""
+    pid = checked_pid(args.target, core=None, command="bfc")
+    check_alone(args, "every", _OTHERS)
+    if pid is None or args.operands:
+        raise UsageError(
+            "a process is walked again and again, and nothing else", hint="gdbmem bfc PID --every 2s"
+        )
+    if args.every < _SHORTEST_SECONDS:
+        raise UsageError("--every takes 10 ms and more: the process waits for each walk", hint="--every 2s")
+    request = asked(args)
+    with open_output(args.output, force=args.force) as stream:
+        console = None if args.json else make_console(stream)
+        series = _followed(args, pid, console)
+        if console is None:
+            stream.write(series_json(series, request.bytes if request else None))
+        else:
+            print_series_end(series, console, top=20 if args.top is None else args.top)
+    return 0
+
+
+@dataclass
+class _FollowedPools:
+    """The pools as they were seen so far."""
+
+    args: argparse.Namespace
+    console: Optional[Console]  # None where nothing is printed before the end
+    walks: list[Pools] = field(default_factory=list)  # the first, and the last
+    samples: list[PoolSample] = field(default_factory=list)
+    count: int = 0
+    longest_pause_seconds: float = 0.0
+    notices: Sequence[Notice] = ()
+
+    def add(self, seconds: float, pools: Pools) -> None:
+        """Add one walk, and print its rows; one without pools has notices only."""
+        if not pools.allocators:
+            self.notices = pools.notices
+            return
+        allocators = chosen(pools.allocators, self.args)
+        decisions = answers(allocators, asked(self.args))
+        rows = [sample_of(one, seconds, decision) for one, decision in zip(allocators, decisions)]
+        if self.console is not None:
+            if not self.walks:
+                print_series_head(self.console)
+            for row in rows:
+                print_sample(row, self.console, named=len(rows) > 1)
+            self.console.file.flush()
+        self.samples += rows
+        self.walks[1:] = [pools]
+        self.count += 1
+        self.longest_pause_seconds = max(self.longest_pause_seconds, pools.pause_seconds or 0.0)
+
+    def series(self) -> PoolSeries:
+        """Return the whole; raises KeyboardInterrupt where there was no walk."""
+        if not self.walks:
+            raise KeyboardInterrupt
+        first, last = self.walks[0], self.walks[-1]
+        before, after = chosen(first.allocators, self.args), chosen(last.allocators, self.args)
+        notices = [*_notices(first, last), *self.notices]
+        diffs = compare_pools(before, after)
+        return PoolSeries(
+            after[0].source, self.samples, diffs, self.count, self.longest_pause_seconds, notices
+        )
+
+
+def _followed(args: argparse.Namespace, pid: int, console: Optional[Console]) -> PoolSeries:
+    course = _FollowedPools(args, console)
+    with contextlib.suppress(KeyboardInterrupt):  # the way to end it
+        for seconds, pools in follow_pools(pid, args.every, args.duration, say):
+            course.add(seconds, pools)
+    return course.series()
+
+
+def _notices(first: Pools, last: Pools) -> Sequence[Notice]:
+    every = [*first.notices, *last.notices]
+    for pools in (first, last):
+        every += [notice for one in pools.allocators for notice in one.notices]
+    return list(dict.fromkeys(every))

@@ -1,0 +1,192 @@
+"""Compare recordings: peak, floor, slope, threads, with confidence intervals.
+
+  gdbmem compare gdbmem.server.100 gdbmem.server.200
+  gdbmem compare OLD1 OLD2 OLD3 --vs NEW1 NEW2 NEW3
+  gdbmem compare --runs 3 -- './omp 8 4' --vs './omp 4 4'     runs them in turn, records, compares
+  gdbmem compare --remedies -- ./omp 8 4                      what malloc's settings give back
+
+A command behind '--' is one quoted word; no shell reads it. Status 4: --fail-on holds for a second run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Optional, TextIO
+
+from gdbmem.api.profiles import current_folder, spool_operands
+from gdbmem.api.series import Recording, compare_recordings, recorded, summary_of
+from gdbmem.api.series_pictures import picture_of
+from gdbmem.api.series_verdicts import judged_status
+from gdbmem.arguments import ArgumentParser, add_output_options, split_program, value
+from gdbmem.cli.main import parser_of
+from gdbmem.cli.series.options import parse_fail_on, plot_kind
+from gdbmem.cli.series.page import compared_page
+from gdbmem.cli.series.recording import record_by
+from gdbmem.errors import UsageError
+from gdbmem.report.console import make_console
+from gdbmem.report.output import open_output
+from gdbmem.report.page.page import render
+from gdbmem.report.series.comparison import comparison_json, print_comparison
+from gdbmem.report.series.series_plot import svg
+from gdbmem.text import printable
+from gdbmem.units import parse_duration
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `gdbmem compare`."""
+    parser.usage = "%(prog)s [OPTIONS] RUN… [--vs RUN…]\n       %(prog)s [OPTIONS] -- COMMAND --vs COMMAND\n"
+    parser.usage += "       %(prog)s [OPTIONS] --remedies -- PROGRAM [ARGS]"
+    parser.add_argument(
+        "first", metavar="RUN", nargs="*", help="runs; without --vs the first is compared with the others"
+    )
+    parser.add_argument("--vs", dest="second", metavar="RUN", nargs="+", help="the runs of the second group")
+    parser.add_argument(
+        "--runs", type=int, metavar="N", help="how often to run each command (default: 3, with --remedies 5)"
+    )
+    parser.add_argument(
+        "--remedies",
+        action="store_true",
+        help="run PROGRAM with and without each malloc setting that may return memory, and measure its resident"
+        " set when it has been idle for a second or ends; with --for after TIME",
+    )
+    parser.add_argument(
+        "--interval",
+        metavar="TIME",
+        type=value(parse_duration, "duration"),
+        default=0.1,
+        help="between two samples (default: 100ms)",
+    )
+    parser.add_argument(
+        "--for",
+        dest="duration",
+        metavar="TIME",
+        type=value(parse_duration, "duration"),
+        help="end each run after TIME",
+    )
+    parser.add_argument(
+        "--plot",
+        metavar="FILE",
+        help="draw the runs in one chart into FILE.svg, or make FILE.html, a page with all of it",
+    )
+    parser.add_argument(
+        "--fail-on",
+        metavar="VERDICT[:SLOPE]",
+        type=value(parse_fail_on, "verdict"),
+        help="exit 4 if a run of the second group has this verdict, else with its program's status if that failed",
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="print no progress on the standard error")
+    parser.add_argument("--no-color", action="store_true", help="no colours (as NO_COLOR does)")
+    add_output_options(parser)
+
+
+def run(argv: Sequence[str], parser: ArgumentParser) -> int:
+    """Record if need be, compare, print."""
+    own, commands = split_program(argv)
+    args = parser.parse_args(own)
+    if args.runs is None:
+        args.runs = 5 if args.remedies else 3
+    if args.runs < 1:
+        raise UsageError("--runs has to be at least 1")
+    if args.remedies:
+        from gdbmem.cli.series.compare_remedies import run_remedies  # 40 ms
+
+        return run_remedies(args, commands)
+    if args.plot:
+        plot_kind(args.plot)
+    args.first = spool_operands(args.first)
+    args.second = args.second and spool_operands(args.second)
+    with contextlib.ExitStack() as stack:
+        stream = stack.enter_context(open_output(args.output, force=args.force))
+        plot = stack.enter_context(open_output(args.plot, force=args.force)) if args.plot else None
+        first, second = _given(args) if commands is None else _record(args, commands)
+
+        folders = stack.enter_context(recorded([*first, *second]))
+        return _compare(folders[: len(first)], folders[len(first) :], args, stream, plot)
+
+
+def _given(args: argparse.Namespace) -> tuple[list[Path], list[Path]]:
+    first = [Path(operand) for operand in args.first]
+    if args.second is not None and first:
+        return first, [Path(operand) for operand in args.second]
+    if len(first) < 2:
+        raise UsageError("two runs at least are compared", hint="gdbmem compare RUN1 RUN2")
+    return first[:1], first[1:]
+
+
+def _record(args: argparse.Namespace, words: list[str]) -> tuple[list[Path], list[Path]]:
+    if len(words) != 3 or words[1] != "--vs" or args.first or args.second:
+        raise UsageError(
+            "two commands are compared, each as one quoted word",
+            hint="gdbmem compare --runs 3 -- './program 8' --vs './program 4'",
+        )
+    commands = [_words_of(words[0]), _words_of(words[2])]
+    folders: tuple[list[Path], list[Path]] = ([], [])
+    parser = parser_of("monitor")
+    for number in range(args.runs):
+        # In turn, and who goes first alternates: a slow drift of the machine hits both alike.
+        for which in (0, 1) if number % 2 == 0 else (1, 0):
+            options = ["--quiet", "--interval", f"{args.interval}s", "--stdout", "/dev/null"]
+            options += ["--for", f"{args.duration}s"] if args.duration else []
+            folder = _fresh(current_folder() / f"gdbmem.compare.{'ab'[which]}{number + 1}")
+            monitor = parser.parse_args([*options, "--run", str(folder)])
+            recorded = record_by(monitor, commands[which])
+            if recorded.status and not args.duration:
+                print(
+                    f"gdbmem: {printable(words[2 * which])} ended with status {recorded.status}",
+                    file=sys.stderr,
+                )
+            if not args.quiet:
+                print(f"{folder.name}: {printable(words[2 * which])}", file=sys.stderr)
+            folders[which].append(folder)
+    return folders
+
+
+def _words_of(command: str) -> list[str]:
+    try:
+        found = shlex.split(command)
+    except ValueError as error:
+        raise UsageError(
+            f"'{printable(command)}' can't be split into words: {error}",
+            hint="see to its quotes and backslashes",
+        ) from None
+    if not found:
+        raise UsageError("a command to compare is empty", hint="-- './program 8' --vs './program 4'")
+    return found
+
+
+def _fresh(folder: Path) -> Path:
+    number, wanted = 1, folder
+    while folder.exists():
+        number += 1
+        folder = wanted.with_name(f"{wanted.name}.{number}")
+    return folder
+
+
+def _compare(
+    first: Sequence[Path],
+    second: Sequence[Path],
+    args: argparse.Namespace,
+    stream: TextIO,
+    plot: Optional[TextIO],
+) -> int:
+    recordings = [Recording(folder) for folder in (*first, *second)]
+    summaries = [summary_of(recording) for recording in recordings]
+    cut = len(first)
+    comparison = compare_recordings(recordings, summaries, first=cut)
+    judged = [(recording.folder.name, summary.verdict) for recording, summary in zip(recordings, summaries)]
+    if plot is not None and plot_kind(args.plot) == "svg":
+        plot.write(svg(picture_of(recordings, summaries, first_group=cut)))
+    elif plot is not None:
+        plot.write(render(compared_page(recordings, summaries, first=cut)))
+    if args.json:
+        stream.write(comparison_json(comparison, judged))
+    else:
+        print_comparison(comparison, judged, make_console(stream, color=False if args.no_color else None))
+    return judged_status(recordings[cut:], summaries[cut:], args.fail_on, 0)

@@ -1,0 +1,155 @@
+"""Compare two heap snapshots: which call paths grew, and at which source line.
+
+A and B are profiles (FILE, FILE:NUMBER, FILE:peak) of massif, gperftools, jemalloc, DHAT, heaptrack, pprof
+and others, or snapshots of a run (RUN:NAME, as 'gdbmem show RUN' lists them). A run alone
+compares its last two snapshots. Of three or more, oldest first, the report tells which paths grow steadily, and
+which did only once; --series takes all snapshots of a run, of a name that was hit often, or of a file.
+
+  gdbmem diff gdbmem.decoder.4711:loaded gdbmem.decoder.4711:reset
+  gdbmem diff before.massif after.massif --by line --min 10KiB
+  gdbmem diff server.*.heap
+  gdbmem diff --series gdbmem.decoder.4711:reset
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gdbmem.analysis.profiles.query import Query, add_query_options, query_from
+from gdbmem.api.limits import STANDARD_ERRORS, judge_growth
+from gdbmem.api.profiles import DiffSide, Run, find_operand, read_last_two, read_series, spool_operands
+from gdbmem.api.profiles import diff as diff_of
+from gdbmem.api.runs import containers_holding, is_of_one_run
+from gdbmem.arguments import ArgumentParser, add_output_options, value
+from gdbmem.cli.profiles.kinds import add_kind_options, kept_kind
+from gdbmem.cli.profiles.reading import add_reading_options, collector_paused, read_options_from, source_roots
+from gdbmem.errors import GdbmemError, UsageError
+from gdbmem.exit_status import ExitStatus
+from gdbmem.model.profiles.diff import Diff
+from gdbmem.records import replace
+from gdbmem.report.console import make_console
+from gdbmem.report.output import open_output
+from gdbmem.report.profiles.diff_json import diff_json
+from gdbmem.report.profiles.diff_text import print_diff
+from gdbmem.text import printable
+from gdbmem.units import format_delta, format_size, parse_size
+
+if TYPE_CHECKING:
+    from gdbmem.model.holding import Holding
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare what `gdbmem diff` takes."""
+    parser.usage = "gdbmem diff [OPTIONS] A [B …]"
+    parser.add_argument(
+        "operands", metavar="A B", nargs="+", help="FILE, FILE:NUMBER, FILE:peak, RUN:NAME or RUN"
+    )
+    add_kind_options(parser)
+    parser.add_argument(
+        "--series", action="store_true", help="A is a run, RUN:NAME or a file: follow all its snapshots"
+    )
+    add_query_options(parser)
+    parser.add_argument(
+        "--fail-on",
+        type=value(parse_size, "SIZE"),
+        metavar="SIZE",
+        help="exit 4 if growth exceeds SIZE, 125 if sampling error makes that undecidable; --known paths are excluded",
+    )
+    group = parser.add_argument_group("how to compare")
+    group.add_argument(
+        "--compare",
+        action="store_true",
+        help="print each change in percent of its earlier size, or as new or gone",
+    )
+    group.add_argument(
+        "--normalize",
+        action="store_true",
+        help="scale all snapshots to the total of the last, to compare shares",
+    )
+    add_reading_options(parser)
+    add_output_options(parser)
+    parser.add_argument("--no-color", action="store_true", help="no colours (as NO_COLOR does)")
+
+
+def run(argv: Sequence[str], parser: ArgumentParser) -> int:
+    """Compare, print, and judge where --fail-on asks for it."""
+    arguments = parser.parse_args(argv)
+    query = replace(query_from(arguments), source_roots=source_roots())
+    if arguments.series and len(arguments.operands) > 1:
+        raise UsageError("--series takes one run, RUN:NAME or file", hint="leave --series out")
+    if arguments.normalize and (query.by_blocks or arguments.fail_on is not None):
+        other = "blocks cannot be counted" if query.by_blocks else "--fail-on has nothing to judge"
+        raise UsageError(f"--normalize makes all sides equally large: {other}", hint="leave one of them out")
+    try:
+        arguments.operands = spool_operands(arguments.operands)
+        place, name = find_operand(arguments.operands[0])
+        kind = kept_kind(arguments, place, name)
+        if kind:
+            return _compare_kept(kind, arguments)
+        diff = _report(arguments, query)
+    except GdbmemError as error:
+        if arguments.fail_on is None:
+            raise
+        print(f"gdbmem: not judged: {printable(error.sentence)}", file=sys.stderr)
+        return ExitStatus.NOT_JUDGED
+    if arguments.fail_on is None:
+        return 0
+    return _judge(diff, query, arguments)
+
+
+def _compare_kept(kind: str, arguments: argparse.Namespace) -> int:
+    from gdbmem.cli.profiles.kept import diff_kept, judge_kept  # 5 ms
+
+    with open_output(arguments.output, force=arguments.force) as stream:
+        console = make_console(stream, color=False if arguments.no_color else None)
+        grown = diff_kept(kind, arguments.operands, arguments, console)
+    return 0 if arguments.fail_on is None else judge_kept(kind, grown, arguments.fail_on)
+
+
+def _report(arguments: argparse.Namespace, query: Query) -> Diff:
+    with collector_paused(), open_output(arguments.output, force=arguments.force) as stream:
+        diff = _diff(arguments)
+        held: Sequence[Holding] = ()
+        if not arguments.series and not arguments.normalize:
+            held = containers_holding(arguments.operands, diff, query)
+        if arguments.json:
+            stream.write(diff_json(diff, query, held=held))
+        else:
+            console = make_console(stream, color=False if arguments.no_color else None)
+            print_diff(diff, query, console, known_from=arguments.known or "", held=held)
+    return diff
+
+
+def _diff(arguments: argparse.Namespace) -> Diff:
+    operands, options = arguments.operands, read_options_from(arguments)
+    sides: Sequence[DiffSide] = operands
+    if arguments.series:
+        sides = read_series(operands[0], options)
+    elif len(operands) == 1:
+        place, selector = find_operand(operands[0])
+        if not isinstance(place, Run) or selector is not None:
+            raise UsageError("gdbmem diff needs a second snapshot", hint="gdbmem diff A B, or a run alone")
+        sides = read_last_two(place, options)
+    return diff_of(*sides, options=options, normalize=arguments.normalize)
+
+
+def _judge(diff: Diff, query: Query, arguments: argparse.Namespace) -> int:
+    limit_bytes = arguments.fail_on
+    found = judge_growth(diff, query, limit_bytes, one_process=is_of_one_run(arguments.operands))
+    if found.met:
+        return 0
+    grown = found.grown_bytes
+    text = f"it grew by {format_size(grown)}" if grown > 0 else f"it changed by {format_delta(grown)}"
+    text += f", {format_delta(found.outside_bytes)} of it outside the heap" if found.outside_bytes else ""
+    text += f", give or take {format_size(found.hidden_bytes)}" if found.hidden_bytes else ""
+    if found.sampling_bytes:
+        text += f", and samples may be {format_size(found.sampling_bytes)} off ({STANDARD_ERRORS} standard errors)"
+    more = (
+        "; sample more often (MALLOC_CONF's lg_prof_sample, Go's MemProfileRate)" if found.met is None else ""
+    )
+    verdict = "not judged" if found.met is None else "not met"
+    print(f"gdbmem: {verdict}: {text}; --fail-on allows {format_size(limit_bytes)}{more}", file=sys.stderr)
+    return ExitStatus.NOT_JUDGED if found.met is None else ExitStatus.NOT_MET

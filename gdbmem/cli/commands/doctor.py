@@ -1,0 +1,73 @@
+"""Check that everything gdbmem needs is installed: one line per check, with what to type if something is missing.
+
+Lines marked 'missing' stop 'gdbmem launch --massif'; those marked '-' only the commands that they name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gdbmem.arguments import ArgumentParser, add_output_options
+from gdbmem.exit_status import ExitStatus
+from gdbmem.report.output import open_output
+from gdbmem.text import printable
+
+if TYPE_CHECKING:
+    from gdbmem.launch.doctor_checks import Check
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    add_output_options(parser)
+    parser.epilog = "exit status: 0 all that is needed is here, 3 a tool is missing, 1 something else is"
+
+
+def run(argv: Sequence[str], parser: ArgumentParser) -> int:
+    args = parser.parse_args(argv)
+
+    from gdbmem.launch.doctor_checks import check_all  # 50 ms, of which --help has no use
+
+    with open_output(args.output, force=args.force) as stream:
+        checks = check_all()
+        if args.json:
+            json.dump(_as_object(checks), stream, indent=1)
+            stream.write("\n")
+        else:
+            stream.writelines(_line(check) for check in checks)
+    return _status(checks)
+
+
+def _status(checks: Sequence[Check]) -> int:
+    failed = [check for check in checks if check.needed and not check.ok]
+    if any(check.is_tool for check in failed):
+        return ExitStatus.MISSING_TOOL
+    return ExitStatus.ERROR if failed else ExitStatus.DONE
+
+
+def _as_object(checks: Sequence[Check]) -> dict[str, object]:
+    return {
+        "format_version": 1,
+        "kind": "doctor",
+        "warnings": [],
+        "checks": [
+            {
+                "name": check.name,
+                "ok": check.ok,
+                "needed": check.needed,
+                "found": check.found,
+                "without": check.without or None,
+                "mend": check.mend or None,
+            }
+            for check in checks
+        ],
+    }
+
+
+def _line(check: Check) -> str:
+    if check.ok:
+        return f"{'ok':<8} {check.name:<18} {printable(check.found)}\n"
+    word = "missing" if check.needed else "-"
+    without = f"; without it {check.without}" if check.without else ""
+    mend = f"; {printable(check.mend)}" if check.mend else ""
+    return f"{word:<8} {check.name:<18} {printable(check.found)}{without}{mend}\n"

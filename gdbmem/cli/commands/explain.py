@@ -1,0 +1,213 @@
+"""Show where a process's resident memory is, and what would return it: a ledger that adds up to RSS.
+
+The process is paused while it is copied, and the copy is analysed; if it cannot be copied, it is paused while it is
+read. It then continues unchanged; a pause of more than 50 ms is announced in advance.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Optional, TextIO
+
+from gdbmem.api.ledgers import (
+    Looks,
+    class_names,
+    explain,
+    explain_core,
+    explain_idle,
+    pinner_paths,
+    place_to_save,
+    read_ledger,
+    save_ledger,
+)
+from gdbmem.arguments import ArgumentParser, add_output_options, check_views_apart, read_address, value
+from gdbmem.cli.process_operand import add_ways_to_read, checked_pid, unwind_when_ended
+from gdbmem.cli.progress import say
+from gdbmem.errors import UsageError
+from gdbmem.report.console import make_console
+from gdbmem.report.ledger.heap_map import check_map_name, open_picture, render_map
+from gdbmem.report.ledger.idle import idle_json, print_idle
+from gdbmem.report.ledger.ledger_text import LedgerOptions
+from gdbmem.report.ledger.ledger_view import Beside, print_all, write_growth, write_json, write_remedies
+from gdbmem.report.output import open_output
+from gdbmem.text import printable
+from gdbmem.units import parse_duration
+
+if TYPE_CHECKING:
+    import argparse
+
+    from gdbmem.api.profiles import Run
+    from gdbmem.model.ledger.ledger import Ledger
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.usage = "%(prog)s [OPTIONS] PID\n       %(prog)s [OPTIONS] --core CORE [PROGRAM]"
+    add_ways_to_read(parser)
+    _add_questions(parser)
+    parser.add_argument(
+        "--save", metavar="RUN:NAME", help="keep this ledger under NAME in RUN, the folder of a run"
+    )
+    parser.add_argument(
+        "--since",
+        metavar="FILE|RUN:NAME",
+        help="what changed since the ledger in FILE (--json -o FILE wrote it), or that RUN keeps as NAME",
+    )
+    add_output_options(parser)
+    parser.epilog = (
+        "examples:\n"
+        "  gdbmem explain 4711\n"
+        "  gdbmem explain --core core.4711 ./server\n"
+        "  gdbmem explain 4711 --json -o before.json; gdbmem explain 4711 --since before.json\n"
+    )
+
+
+def _add_questions(parser: ArgumentParser) -> None:
+    """Add what may be asked beside the ledger."""
+    parser.add_argument("--sizes", action="store_true", help="list live and free blocks by size")
+    parser.add_argument("--pinners", action="store_true", help="the live blocks that pin free pages, by size")
+    parser.add_argument(
+        "--paths",
+        metavar="RUN:NAME",
+        help="the call paths that allocate blocks of these sizes, from a snapshot of another run (gperftools)",
+    )
+    parser.add_argument(
+        "--types", action="store_true", help="live blocks by C++ class, and nodes of maps, lists, vectors"
+    )
+    parser.add_argument(
+        "--chunk",
+        metavar="ADDRESS",
+        help="the block of malloc that ADDRESS lies in, its neighbours, and what points to it",
+    )
+    parser.add_argument(
+        "--bins", action="store_true", help="malloc's lists of free blocks, and whether they are intact"
+    )
+    parser.add_argument("--map", metavar="FILE", help="draw the heap into FILE: .html (zoomable) or .svg")
+    parser.add_argument(
+        "--html",
+        metavar="FILE",
+        help="make FILE, a page of it with a map of the heap (as 'gdbmem report PID'), too",
+    )
+    parser.add_argument("--arena", metavar="N", type=int, help="show arena N")
+    parser.add_argument(
+        "--idle",
+        metavar="TIME",
+        type=value(parse_duration, "duration"),
+        help="what is resident and not touched for TIME (10min): clears the accessed bits of its pages, waits,"
+        " and lays what was not touched beside the ledger",
+    )
+    parser.add_argument(
+        "--remedies",
+        action="store_true",
+        help="what each of malloc's settings would give back, and what it costs",
+    )
+
+
+def run(argv: Sequence[str], parser: ArgumentParser) -> int:
+    args = parser.parse_args(argv)
+    pid = checked_pid(args.target, core=args.core, command="explain")
+    if args.core is not None and (args.fork is not None or args.swapped):
+        raise UsageError("a core is a copy already", hint="leave out --fork, --hold and --swapped")
+    check_views_apart(args)
+    if args.idle is not None:
+        return _run_idle(args, pid)
+    chunk_at = read_address(args.chunk) if args.chunk is not None else None
+    unwind_when_ended()
+    earlier = _earlier(args.since) if args.since is not None else None
+    kept_in = _place_to_save(args.save) if args.save is not None else None
+    kind = check_map_name(args.map) if args.map is not None else ""
+    with (
+        open_output(args.output, force=args.force) as stream,
+        open_picture(args.map, args.force) as picture,
+        open_picture(args.html, args.force) as page,
+    ):
+        looks = Looks.asked(
+            chunk_at,
+            types=args.types,
+            map=args.map is not None,
+            map_if_any=args.html is not None,
+            bins=args.bins,
+        )
+        ledger = _explain(args, pid, looks)
+        beside = _beside(ledger, looks, args.paths)
+        if picture is not None and looks is not None and looks.map is not None:
+            picture.write(render_map(looks.map, ledger.program, kind))
+        if page is not None:
+            _write_page(ledger, looks, page)
+        if kept_in is not None:
+            _save(*kept_in, ledger)
+        if earlier is not None:
+            write_growth(earlier, ledger, (args.since, "now"), stream, make_console, as_json=args.json)
+        elif args.remedies:
+            write_remedies(ledger, stream, make_console, as_json=args.json)
+        elif args.json:
+            write_json(ledger, beside, stream)
+        else:
+            print_all(
+                ledger, beside, make_console(stream), LedgerOptions(args.sizes, args.pinners, args.arena)
+            )
+    return 0
+
+
+def _run_idle(args: argparse.Namespace, pid: Optional[int]) -> int:
+    others = (
+        "sizes",
+        "pinners",
+        "paths",
+        "types",
+        "chunk",
+        "bins",
+        "map",
+        "html",
+        "remedies",
+        "save",
+        "since",
+        "swapped",
+    )
+    given = next((name for name in others if getattr(args, name)), None)
+    if pid is None or given or args.arena is not None or args.fork is not None:
+        what = f"--{given}" if given else "--core, --arena, --fork or --hold"
+        raise UsageError(f"--idle doesn't go with {what}", hint="gdbmem explain --idle 10min PID")
+    with open_output(args.output, force=args.force) as stream:
+        idle = explain_idle(pid, args.idle, progress=say)
+        if args.json:
+            stream.write(idle_json(idle, pid))
+        else:
+            print_idle(idle, f"process {pid}", make_console(stream))
+    return 0
+
+
+def _write_page(ledger: Ledger, looks: Optional[Looks], stream: TextIO) -> None:
+    from gdbmem.report.page.ledger_page import ledger_page  # 30 ms, for --html alone
+    from gdbmem.report.page.page import render
+
+    stream.write(render(ledger_page(ledger, looks.map if looks is not None else None)))
+
+
+def _explain(args: argparse.Namespace, pid: Optional[int], looks: Optional[Looks]) -> Ledger:
+    if pid is not None:
+        return explain(pid, copy=args.fork, swapped=args.swapped, progress=say, look=looks)
+    return explain_core(args.core, args.target, look=looks)
+
+
+def _beside(ledger: Ledger, looks: Optional[Looks], paths: Optional[str]) -> Beside:
+    return Beside(
+        paths=pinner_paths(paths, ledger) if paths else None,
+        types=looks.types if looks is not None else None,
+        chunk=looks.chunk if looks is not None else None,
+        bins=looks.bins if looks is not None else None,
+        class_names=class_names(looks.class_names()) if looks is not None else {},
+    )
+
+
+def _earlier(text: str) -> Ledger:
+    return read_ledger(text)
+
+
+def _place_to_save(text: str) -> tuple[Run, str]:
+    return place_to_save(text)
+
+
+def _save(run: Run, name: str, ledger: Ledger) -> None:
+    label = save_ledger(run, name, ledger).label
+    print(f"gdbmem: ledger kept as {printable(run.folder.name)}:{printable(label)}", file=sys.stderr)

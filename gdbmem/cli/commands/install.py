@@ -1,0 +1,96 @@
+"""Make 'source gdbmem' work in gdb, from any folder.
+
+Installs the packages that gdbmem needs into a private folder for gdb's own Python, adds the folder of the
+file 'gdbmem' to gdb's search path in your gdbinit (the change is shown; every other byte is kept), and
+tests it in gdb. Running it again is harmless; 'gdbmem uninstall' reverts it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from gdbmem.arguments import ArgumentParser
+from gdbmem.errors import ToolError
+from gdbmem.setup import gdbinit
+from gdbmem.setup.gdb_packages import fill_private_folder, is_current, packages_in
+from gdbmem.setup.gdb_python import (
+    GdbPython,
+    find_gdb,
+    gdb_python,
+    loader_file,
+    private_folder,
+    run_python_in_gdb,
+)
+from gdbmem.text import printable
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--auto-load", action="store_true", help="also load gdbmem whenever gdb starts")
+    parser.add_argument("--dry-run", action="store_true", help="show what would change, and change nothing")
+    parser.add_argument(
+        "--gdbinit", metavar="FILE", help="the gdbinit to change (default: the one that gdb reads)"
+    )
+    parser.add_argument("--gdb", metavar="GDB", help="the gdb to install for (default: $GDBMEM_GDB, or gdb)")
+    parser.epilog = "example:\n  gdbmem install --dry-run"
+
+
+def run(argv: Sequence[str], parser: ArgumentParser) -> int:
+    args = parser.parse_args(argv)
+    found = gdb_python(find_gdb(args.gdb))
+    print(f"gdb {printable(found.version)} ({printable(found.gdb)}) with Python {_dotted(found.python)}")
+    path = Path(args.gdbinit) if args.gdbinit else gdbinit.users_gdbinit(found.version)
+    before = gdbinit.read(path)
+    block = gdbinit.block(loader_file().parent, auto_load=args.auto_load)
+    after = gdbinit.with_block(before, block, new_file=not path.exists())
+    _packages(found, args)
+    if before == after:
+        print(f"{printable(str(path))}: nothing to change")
+    else:
+        print(gdbinit.difference(path, before, after), end="")
+    if args.dry_run:
+        print("nothing was changed (--dry-run)")
+        return 0
+    if before != after:
+        gdbinit.write(path, after)
+    _try(found, path, auto_load=args.auto_load, is_default=args.gdbinit is None)
+    print("'source gdbmem' works in gdb, from any folder; then 'help gdbmem' lists the commands")
+    return 0
+
+
+def _packages(found: GdbPython, args: argparse.Namespace) -> None:
+    folder = private_folder(found.python)
+    shown = printable(str(folder))
+    if is_current(found):
+        print(f"{shown}: nothing to change")
+    elif args.dry_run:
+        print(f"{shown}: would be filled with pygments")
+    else:
+        fill_private_folder(found)
+        packages = ", ".join(f"{name} {version}" for name, version in sorted(packages_in(folder).items()))
+        print(f"{shown}: filled with {printable(packages)}")
+
+
+def _try(found: GdbPython, path: Path, *, auto_load: bool, is_default: bool) -> None:
+    # In a folder that holds a folder of that name, as a checkout does: gdb must not stumble over it.
+    before: tuple[str, ...] = () if is_default else ("-nx", "-x", str(path.resolve()))
+    if not auto_load:
+        before += ("-ex", "source gdbmem")
+    code = "import sys, gdbmem, pygments; print('gdbmem-works' if 'gdbmem.debugger' in sys.modules else '')"
+    with tempfile.TemporaryDirectory(prefix="gdbmem-") as elsewhere:
+        (Path(elsewhere) / "gdbmem").mkdir()
+        output, complaint = run_python_in_gdb(found.gdb, code, before=before, folder=elsewhere)
+    if "gdbmem-works" not in output:
+        raise ToolError(
+            f"{printable(os.fspath(path))} was changed, but 'source gdbmem' fails in gdb:"
+            f" {printable(complaint) or 'it says nothing'}",
+            slug="install-check",
+            hint="see whether the rest of that file stops gdb, or type 'gdbmem uninstall'",
+        )
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"

@@ -1,0 +1,203 @@
+"""Read a Python process from outside: objects by type, arenas, tracemalloc's traces, stacks, what forked workers copy.
+
+No code runs in the process and none of its memory is written, except to start and stop tracemalloc. The process is
+paused while it is copied, and the copy is read; if it cannot be copied, it is paused while it is read. CPython 3.8 to
+3.14, with or without symbols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gdbmem.arguments import ArgumentParser, add_output_options
+from gdbmem.cli.process_operand import add_ways_to_read, checked_pid, unwind_when_ended
+from gdbmem.cli.progress import say
+from gdbmem.cli.python.lines import add_lines, run_lines
+from gdbmem.errors import UsageError
+from gdbmem.report.console import make_console
+from gdbmem.report.output import open_output
+
+if TYPE_CHECKING:
+    import argparse
+
+    _Actions = argparse._SubParsersAction[ArgumentParser]
+
+_TOP = 20
+_LONGEST_WAIT = 86400
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    actions = parser.add_subparsers(
+        dest="action", required=True, metavar="objects|arenas|traces|stack|cow|start|stop|lines"
+    )
+    readers = [_add_objects(actions), _add_traces(actions), *_add_without_options(actions)]
+    _add_changes(actions)
+    add_lines(actions)
+    for action in readers:
+        action.usage = "%(prog)s [OPTIONS] PID\n       %(prog)s [OPTIONS] --core CORE [PROGRAM]"
+        add_ways_to_read(action)
+        if not action.prog.endswith(" stack"):
+            action.add_argument(
+                "--top", metavar="N", type=int, default=_TOP, help=f"list the N largest (default {_TOP})"
+            )
+        add_output_options(action)
+
+
+def _add_objects(actions: _Actions) -> ArgumentParser:
+    objects = actions.add_parser(
+        "objects",
+        help="count its live objects by type",
+        description="Count the live objects of a Python process by type, those in malloc's blocks included.",
+        epilog=(
+            "examples:\n  gdbmem python objects 4711\n"
+            "  gdbmem python objects --holders Node 4711\n"
+            "  gdbmem python objects 4711 --json -o before.json; gdbmem python objects 4711 --since before.json\n"
+        ),
+    )
+    what = objects.add_mutually_exclusive_group()
+    what.add_argument(
+        "--holders",
+        metavar="TYPE",
+        help="what refers to the objects of TYPE: paths of references from modules, frames and variables",
+    )
+    what.add_argument(
+        "--since", metavar="FILE", help="what came and went since FILE, which --json -o FILE wrote"
+    )
+    return objects
+
+
+def _add_traces(actions: _Actions) -> ArgumentParser:
+    traces = actions.add_parser(
+        "traces",
+        help="the lines that allocated the live memory, from tracemalloc's own tables",
+        description="Read what tracemalloc has recorded (the process may have been started with PYTHONTRACEMALLOC=1).",
+        epilog=(
+            "examples:\n  gdbmem python traces 4711\n"
+            "  gdbmem python traces 4711 --profile a.pb.gz; sleep 60; gdbmem python traces 4711 --profile b.pb.gz\n"
+            "  gdbmem diff a.pb.gz b.pb.gz\n"
+        ),
+    )
+    traces.add_argument(
+        "--profile",
+        metavar="FILE",
+        help="write the traces into FILE (pprof), which show, diff, report and export read",
+    )
+    return traces
+
+
+def _add_without_options(actions: _Actions) -> tuple[ArgumentParser, ...]:
+    """Add the actions that read and take no option of their own."""
+    arenas = actions.add_parser(
+        "arenas",
+        help="how full its arenas are, and which types keep them",
+        description="Tell how full the arenas of Python's allocator are, and which types keep the emptiest.",
+        epilog="example:\n  gdbmem python arenas 4711\n",
+    )
+    stack = actions.add_parser(
+        "stack",
+        help="the Python frames of each thread",
+        description=(
+            "Show the Python frames of each thread, with file and line, the innermost first. The process is held for"
+            " some milliseconds. In gdb, 'mempython stack' shows the native frames between them."
+        ),
+        epilog="example:\n  gdbmem python stack 4711\n",
+    )
+    copies = actions.add_parser(
+        "cow",
+        help="memory that its forked workers have copied, by type",
+        description=(
+            "Tell how much of a Python process's memory the processes that it has forked (a DataLoader's workers, say)"
+            " have copied by writing to it, and objects of which types lie on those pages."
+        ),
+        epilog="example:\n  gdbmem python cow 4711\n",
+    )
+    return arenas, stack, copies
+
+
+def _add_changes(actions: _Actions) -> None:
+    """Add the actions that run code in the process."""
+    start = actions.add_parser(
+        "start",
+        help="start tracemalloc in it (runs code there)",
+        description=(
+            "Start tracemalloc in a Python process that runs: a few lines of ours run in its main thread, between two"
+            " instructions of Python. What was allocated before stays unknown. Tracing costs time and memory until"
+            " 'gdbmem python stop PID'."
+        ),
+        epilog="example:\n  gdbmem python start --frames 5 4711; sleep 60; gdbmem python traces 4711\n",
+    )
+    start.add_argument(
+        "--frames", metavar="N", type=int, default=1, help="keep N frames of each traceback (default 1)"
+    )
+    stop = actions.add_parser(
+        "stop",
+        help="stop tracemalloc in it (runs code there)",
+        description="Stop tracemalloc in a Python process, and have it forget its traces.",
+        epilog="example:\n  gdbmem python stop 4711\n",
+    )
+    for action in (start, stop):
+        action.usage = "%(prog)s [OPTIONS] PID"
+        action.add_argument("target", metavar="PID", nargs="?", help="the process")
+        action.add_argument(
+            "--wait",
+            metavar="SECONDS",
+            type=float,
+            default=10.0,
+            help="wait so long for its main thread, then take the code back (default 10)",
+        )
+        add_output_options(action)
+
+
+def run(argv: Sequence[str], parser: ArgumentParser) -> int:
+    args = parser.parse_args(argv)
+    if args.action == "lines":
+        return run_lines(args)
+    if args.action in ("start", "stop"):
+        return _change(args)
+    if getattr(args, "top", 1) < 1:
+        raise UsageError("--top takes a number of lines from 1 on")
+    pid = checked_pid(args.target, core=args.core, command=f"python {args.action}")
+    if args.core is not None and (args.fork is not None or args.swapped):
+        raise UsageError("a core is a copy already", hint="leave out --fork, --hold and --swapped")
+    unwind_when_ended()
+
+    from gdbmem.api.python import Target  # 100 ms, of which --help has no use
+    from gdbmem.api.python_reports import WRITERS, ReportWords
+
+    with open_output(args.output, force=args.force) as stream:
+        target = Target(
+            pid, core=args.core, program=args.target if args.core else None, copy=args.fork,
+            swapped=args.swapped, progress=say,
+        )  # fmt: skip
+        wanted = ReportWords(
+            json=args.json, top=getattr(args, "top", _TOP), since=getattr(args, "since", None),
+            profile=getattr(args, "profile", None), force=args.force, holders=getattr(args, "holders", None),
+        )  # fmt: skip
+        WRITERS[args.action](target, wanted, stream, make_console(stream))
+    return 0
+
+
+def _change(args: argparse.Namespace) -> int:
+    """Start or stop tracemalloc."""
+    from gdbmem.api.python_code import LONGEST_TRACEBACK, start_tracing, stop_tracing  # 40 ms
+    from gdbmem.report.python.tracing_text import change_json, print_change
+
+    frames = getattr(args, "frames", 1)
+    if not 1 <= frames <= LONGEST_TRACEBACK:
+        raise UsageError(f"--frames takes a number from 1 to {LONGEST_TRACEBACK}")
+    if not 0 < args.wait <= _LONGEST_WAIT:
+        raise UsageError(f"--wait takes seconds, up to {_LONGEST_WAIT}")
+    pid = checked_pid(args.target, core=None, command=f"python {args.action}")
+    assert pid is not None
+    unwind_when_ended()
+    with open_output(args.output, force=args.force) as stream:
+        if args.action == "start":
+            change = start_tracing(pid, frames=frames, wait_seconds=args.wait)
+        else:
+            change = stop_tracing(pid, wait_seconds=args.wait)
+        if args.json:
+            stream.write(change_json(change))
+        else:
+            print_change(change, make_console(stream))
+    return 0

@@ -1,0 +1,116 @@
+"""Check recipes without running anything: every problem with its line and column.
+
+A recipe (YAML) names a program, points in its code, what to record there and what to expect;
+'gdbmem launch --recipe FILE' runs it. docs/recipes.md describes each key.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Optional, TypedDict
+
+from gdbmem.arguments import ArgumentParser, add_output_options
+from gdbmem.engines.engine import options_of
+from gdbmem.errors import GdbmemError, InputError
+from gdbmem.launch.engine_choice import AUTO
+from gdbmem.launch.program import find_program
+from gdbmem.recipes.reader import load_recipe
+from gdbmem.recipes.yaml_text import RecipeError
+from gdbmem.report.output import open_output
+from gdbmem.text import plural, printable
+
+if TYPE_CHECKING:
+    from gdbmem.recipes.recipe import Recipe
+
+
+class ProblemFound(TypedDict):
+    """A problem in a recipe, at a line and column from 1; None of a file that could not be read."""
+
+    line: Optional[int]
+    column: Optional[int]
+    message: str
+    hint: Optional[str]
+
+
+class CheckedRecipe(TypedDict):
+    """The outcome of checking one file."""
+
+    file: str
+    ok: bool
+    problems: list[ProblemFound]
+    summary: str
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="check")
+    check = actions.add_parser(
+        "check",
+        help="read recipes and report their problems",
+        description="Read recipes and report every problem; nothing is run.",
+        epilog="example:\n  gdbmem recipe check leak.yaml\n\nexit status: 0 all are sound, 1 one is not",
+    )
+    check.add_argument("files", nargs="+", metavar="FILE", help="a recipe")
+    add_output_options(check)
+
+
+def run(argv: Sequence[str], parser: ArgumentParser) -> int:
+    args = parser.parse_args(argv)
+    with open_output(args.output, force=args.force) as stream:
+        checked = [_check(file) for file in args.files]
+        if args.json:
+            json.dump(_as_object(checked), stream, indent=1)
+            stream.write("\n")
+        else:
+            stream.writelines(_line(file) for file in checked if file["ok"])
+    if not args.json:
+        sys.stdout.flush()
+        sys.stderr.writelines(_line(file) for file in checked if not file["ok"])
+    return 0 if all(file["ok"] for file in checked) else 1
+
+
+def _check(file: str) -> CheckedRecipe:
+    problems: list[ProblemFound] = []
+    summary = ""
+    try:
+        recipe = load_recipe(file)
+        if recipe.engine != AUTO:  # which has no options of its own
+            options_of(recipe.engine, recipe.options)
+        summary = f"{plural(len(recipe.points), 'point')}, {plural(len(recipe.expectations), 'expectation')}"
+        summary += _missing_program(recipe)
+    except RecipeError as error:
+        problems += [
+            {"line": p.position.line, "column": p.position.column, "message": p.message, "hint": p.hint}
+            for p in error.problems
+        ]
+    except InputError as error:
+        problems.append({"line": None, "column": None, "message": error.message, "hint": error.hint})
+    return {"file": file, "ok": not problems, "problems": problems, "summary": summary}
+
+
+def _missing_program(recipe: Recipe) -> str:
+    """Return what to say of a program that isn't there: it may be built later, so that this is not a problem yet."""
+    try:
+        find_program(recipe.program, folder=recipe.folder)
+    except GdbmemError as error:
+        return f"; as yet {printable(error.message)}"
+    return ""
+
+
+def _as_object(checked: Sequence[CheckedRecipe]) -> dict[str, object]:
+    files = [{key: value for key, value in file.items() if key != "summary"} for file in checked]
+    return {"format_version": 1, "kind": "recipe-check", "warnings": [], "files": files}
+
+
+def _line(file: CheckedRecipe) -> str:
+    name = printable(file["file"])
+    if file["ok"]:
+        return f"{name}: ok ({file['summary']})\n"
+    lines = []
+    for problem in file["problems"]:
+        # Without a line the file could not be read, and the message names it.
+        place = f"{name}:{problem['line']}:{problem['column']}: " if problem["line"] else ""
+        hint = f"; {problem['hint']}" if problem["hint"] else ""
+        lines.append(f"{place}{problem['message']}{hint}\n")
+    return "".join(lines)

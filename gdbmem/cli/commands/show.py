@@ -1,0 +1,151 @@
+"""Show a heap profile or a run: its timeline, its peak, and the lines that hold the memory.
+
+gdbmem show massif.out.4711                 the timeline, and where the memory is at the peak
+gdbmem show massif.out.4711 --snapshot 12   … at snapshot 12
+gdbmem show gdbmem.decoder.4711             the snapshots of a run
+gdbmem show mprofile_20260101.dat           memory over time, of mprof, psrecord, a CSV, Prometheus: with a verdict
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Optional, TextIO, Union
+
+from gdbmem.analysis.profiles.query import Query, add_query_options, query_from
+from gdbmem.api.profiles import (
+    PEAK,
+    Run,
+    diff,
+    difference_in_file,
+    find_operand,
+    has_series,
+    load_from_profile,
+    open_profile,
+    series_tool,
+    spool_operands,
+)
+from gdbmem.arguments import ArgumentParser, add_output_options
+from gdbmem.cli.profiles.kinds import add_kind_options
+from gdbmem.cli.profiles.reading import add_reading_options, collector_paused, read_options_from, source_roots
+from gdbmem.errors import UsageError
+from gdbmem.records import replace
+from gdbmem.report.console import Console, make_console
+from gdbmem.report.notices import print_notices
+from gdbmem.report.output import open_output
+from gdbmem.report.profiles.profile_text import print_sites, print_timeline
+from gdbmem.text import printable
+
+if TYPE_CHECKING:
+    from gdbmem.model.profiles.diff import Diff
+    from gdbmem.model.profiles.snapshot import Profile
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare what `gdbmem show` takes."""
+    parser.add_argument("operand", metavar="FILE|RUN", help="a profile, a run folder, or RUN:NAME")
+    parser.add_argument(
+        "--snapshot", metavar="N|NAME|peak", help="whose call tree (default: the peak's; of a run: the last)"
+    )
+    add_kind_options(parser)
+    parser.add_argument("--base", metavar="FILE|RUN:NAME", help="subtract this: as 'gdbmem diff BASE FILE'")
+    add_query_options(parser, by="line")
+    add_reading_options(parser)
+    add_output_options(parser)
+    parser.add_argument("--no-color", action="store_true", help="no colours (as NO_COLOR does)")
+
+
+def run(argv: Sequence[str], parser: ArgumentParser) -> int:
+    """Read and print."""
+    arguments = parser.parse_args(argv)
+    query = replace(query_from(arguments), source_roots=source_roots())
+    options = read_options_from(arguments)
+    with collector_paused(), open_output(arguments.output, force=arguments.force) as stream:
+        given = [arguments.operand] if arguments.base is None else [arguments.operand, arguments.base]
+        arguments.operand, *rest = spool_operands(given)
+        arguments.base = rest[0] if rest else None
+        place, selector = find_operand(arguments.operand)
+        if selector is not None and arguments.snapshot is not None:
+            raise UsageError(
+                f"'{printable(selector)}' and --snapshot both name a snapshot", hint="leave one of them out"
+            )
+        wanted = arguments.snapshot if selector is None else selector
+        if arguments.base is not None:
+            named = arguments.operand if arguments.snapshot is None else f"{arguments.operand}:{wanted}"
+            _write_difference(diff(arguments.base, named, options=options), query, arguments, stream)
+            return 0
+        if _shows_series(place, wanted, arguments, stream):
+            return 0
+        if isinstance(place, Run):
+            from gdbmem.cli.profiles.showing_runs import show_run  # 4 ms, for runs only
+
+            show_run(place, wanted, query, options, arguments, stream)
+        else:
+            profile = open_profile(place, options)
+            difference = difference_in_file(profile)
+            if difference is not None:
+                _write_difference(difference, query, arguments, stream)
+            else:
+                _show_profile(profile, wanted, query, arguments, stream)
+    return 0
+
+
+def _shows_series(
+    place: Union[Path, Run], wanted: Optional[str], arguments: argparse.Namespace, stream: TextIO
+) -> bool:
+    """Print what is a recording of memory over time; return False for anything else."""
+    if wanted is not None:
+        return False
+    if isinstance(place, Run):
+        if place.snapshots or not has_series(place.folder):
+            return False
+        place = place.folder
+    else:
+        if series_tool(place) is None:
+            return False
+
+    from gdbmem.api.series import recorded  # 10 ms, as the next: for series only
+    from gdbmem.cli.series.reporting import show_series  # 20 ms
+
+    with recorded([place]) as (folder,):
+        show_series(folder, arguments, stream)
+    return True
+
+
+def _write_difference(diff: Diff, query: Query, arguments: argparse.Namespace, stream: TextIO) -> None:
+    from gdbmem.report.profiles.diff_json import diff_json  # 1 ms
+    from gdbmem.report.profiles.diff_text import print_diff  # 2 ms
+
+    if arguments.json:
+        stream.write(diff_json(diff, query))
+    else:
+        print_diff(diff, query, _console(arguments, stream), known_from=arguments.known or "")
+
+
+def _show_profile(
+    profile: Profile, wanted: Optional[str], query: Query, arguments: argparse.Namespace, stream: TextIO
+) -> None:
+    snapshot = None
+    if wanted is not None or profile.peak_tree_index is not None:
+        snapshot = load_from_profile(profile, wanted or "peak").snapshot
+    if arguments.json:
+        from gdbmem.report.profiles.profile_json import profile_json  # 4 ms, with json
+
+        stream.write(profile_json(profile, query, snapshot=snapshot))
+        return
+    console = _console(arguments, stream)
+    if len(profile.snapshots) > 1 or snapshot is None:
+        print_timeline(profile, console)
+    if snapshot is not None:
+        if len(profile.snapshots) > 1:
+            console.print()
+        moment = f"snapshot {snapshot.totals.index}" if len(profile.snapshots) > 1 else snapshot.source
+        moment = f"the peak of {moment}" if snapshot.totals.name == PEAK else moment
+        print_sites(snapshot, query, console, moment=moment, known_from=arguments.known or "")
+    if len(profile.snapshots) == 1 and snapshot is not None:
+        print_notices(profile.notices, console)
+
+
+def _console(arguments: argparse.Namespace, stream: TextIO) -> Console:
+    return make_console(stream, color=False if arguments.no_color else None)

@@ -1,0 +1,85 @@
+"""Take one heap snapshot of a running process, without an interactive debugger.
+
+The process is paused while the snapshot is taken, and the length of the pause is printed. All snapshots of one process
+go into one run folder, so that they can be compared. The process needs a heap profiler: gperftools' tcmalloc, jemalloc
+with prof:true in its MALLOC_CONF, or valgrind's massif or memcheck.
+
+  gdbmem snap 4711 before
+  gdbmem snap 4711 after
+  gdbmem diff gdbmem.server.4711
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gdbmem.arguments import ArgumentParser, add_output_options
+from gdbmem.cli.commands.attach import add_process_arguments, check_pid
+from gdbmem.cli.progress import say
+from gdbmem.launch.attached.attached import find_target, take_one
+from gdbmem.launch.interactive import shown
+from gdbmem.report.output import open_output
+from gdbmem.report.profiles.snap_json import snap_json
+from gdbmem.runs.run import check_name
+from gdbmem.setup.gdb_python import find_gdb
+from gdbmem.text import printable
+from gdbmem.units import format_delta, format_size
+
+if TYPE_CHECKING:
+    from gdbmem.launch.attached.attached import TakenSnapshot
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `gdbmem snap`."""
+    add_process_arguments(parser)
+    parser.add_argument("name", metavar="NAME", nargs="?", help="name of the snapshot (default: its number)")
+    add_output_options(parser)
+
+
+def run(argv: Sequence[str], parser: ArgumentParser) -> int:
+    args = parser.parse_mixed(argv)
+
+    if args.name is not None:
+        check_name(args.name)
+    with open_output(args.output, force=args.force) as stream:
+        taken = take_one(
+            find_target(check_pid(args)),
+            args.name,
+            gdb=find_gdb(args.gdb),
+            folder=Path(args.run) if args.run else None,
+            command=["gdbmem", "snap", *argv],
+            say=say,
+        )
+        for note in taken.notes:
+            say(printable(note))
+        if args.json:
+            stream.write(snap_json(taken.record, taken.run.folder, taken.pause_seconds, taken.notes))
+        else:
+            stream.write(_line(taken) + "\n")
+            _say_next(taken)
+    return 0
+
+
+def _line(taken: TakenSnapshot) -> str:
+    record, before = taken.record, taken.before
+    text = f"snapshot {printable(record.label)}: "
+    if record.heap_bytes is None:
+        text += f"kept in {printable(record.file)}"
+    else:
+        text += f"heap {format_size(record.heap_bytes)}"
+        if before is not None and before.heap_bytes is not None:
+            delta = format_delta(record.heap_bytes - before.heap_bytes)
+            text += f", {delta} since {printable(before.label)}"
+    return f"{text}; the process stood still for {taken.pause_seconds:.2f} s"
+
+
+def _say_next(taken: TakenSnapshot) -> None:
+    folder = printable(shlex.quote(shown(taken.run.folder)))
+    if taken.before is None:
+        print(f"gdbmem: kept in {folder}/; see it with  gdbmem show {folder}", file=sys.stderr)
+    else:
+        print(f"gdbmem: kept in {folder}/; compare the last two with  gdbmem diff {folder}", file=sys.stderr)

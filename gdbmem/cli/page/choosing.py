@@ -1,0 +1,77 @@
+"""Choosing the page of `gdbmem report` and `gdbmem serve` by what the operands are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from gdbmem.analysis.profiles.query import Query
+from gdbmem.api.profiles import ReadOptions, Run, find_operand
+from gdbmem.api.runs import kind_of
+from gdbmem.cli.process_operand import is_process, unwind_when_ended
+from gdbmem.cli.profiles.pages import make_page
+from gdbmem.cli.progress import say
+from gdbmem.errors import InputError
+from gdbmem.report.page.page import Page
+from gdbmem.report.page.saved_documents import CORE, kind_of_file
+from gdbmem.text import printable
+
+
+def page_of(operands: Sequence[str], query: Query, options: ReadOptions) -> Page:
+    """Return the page of *operands*: a process, a core, files that --json wrote, or runs and profiles.
+
+    Raises GdbmemError where one can't be read, or they can't be set beside each other.
+    """
+    if len(operands) == 1 and is_process(operands[0]):
+        from gdbmem.cli.page.documents import process_page  # 200 ms, as below: what is not a profile
+
+        unwind_when_ended()
+        return process_page(int(operands[0]), say)
+    kinds = [_kind(one) for one in operands]
+    if not any(kinds):
+        return _profiles_or_pools(operands, query, options)
+    if len(set(kinds)) > 1 or (kinds[0] == CORE and len(kinds) > 1):
+        raise InputError(
+            "these can't be set beside each other: "
+            + ", ".join(f"{printable(one)} ({kind or 'a profile'})" for one, kind in zip(operands, kinds)),
+            slug="unlike-operands",
+            hint="name files of one kind, or one alone",
+        )
+    return _page_of_kind(kinds[0], operands, query)
+
+
+def _page_of_kind(kind: str, operands: Sequence[str], query: Query) -> Page:
+    from gdbmem.cli.page.documents import PAGES, core_page  # 200 ms
+
+    if kind == CORE:
+        return core_page(Path(operands[0]))
+    make = PAGES.get(kind)
+    if make is None:
+        raise InputError(
+            f"{printable(operands[0])} is a document of the kind '{kind}', of which there is no page",
+            slug="no-report",
+            hint=f"there are pages of runs, of profiles, and of documents of the kinds {', '.join(PAGES)}",
+        )
+    return make(operands, query)
+
+
+def _profiles_or_pools(operands: Sequence[str], query: Query, options: ReadOptions) -> Page:
+    """Return the page of runs and profiles; of a file that is none, of the pools of memory that it tells of."""
+    try:
+        return make_page(operands, query, options)
+    except InputError as error:
+        if error.slug != "format-unreadable" or len(operands) > 1:
+            raise
+        from gdbmem.cli.page.documents import pools_of_files  # 200 ms
+
+        try:
+            return pools_of_files(operands, query)
+        except InputError:
+            raise error from None
+
+
+def _kind(operand: str) -> str:
+    place, name = find_operand(operand)
+    if isinstance(place, Run):
+        return kind_of(place, name) if name is not None else ""
+    return kind_of_file(place) if name is None else ""

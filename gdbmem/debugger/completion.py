@@ -1,0 +1,80 @@
+"""Completion by Tab of the options and operands of gdbmem's gdb commands, as their parsers declare them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Optional, Union
+
+import gdb
+
+if TYPE_CHECKING:
+    import argparse
+
+    from gdbmem.debugger.command import Command
+
+# A command of gdb's own that takes such operands.
+_LIKE = {gdb.COMPLETE_LOCATION: "break", gdb.COMPLETE_EXPRESSION: "print", gdb.COMPLETE_FILENAME: "file"}
+# What gdb completes for an option, by the word that stands for its argument in --help.
+_BY_METAVAR = {
+    "FILE": gdb.COMPLETE_FILENAME,
+    "FOLDER": gdb.COMPLETE_FILENAME,
+    "LOCATION": gdb.COMPLETE_LOCATION,
+    "ADDRESS": gdb.COMPLETE_EXPRESSION,
+}
+
+
+def completions(
+    command: Command, text: str, word: Optional[str], completer: Optional[int] = None
+) -> Union[list[str], int]:
+    """Return what may stand for *word*, the part behind gdb's last word break of what was typed, *text*.
+
+    *completer* is gdb's for the command's operands, which completes them itself where no option stands before.
+    """
+    *before, typed = text.split(" ")
+    if before and (action := _option(command, before[-1])) is not None:
+        known = _arguments(command, action, typed)
+    elif typed.startswith("--") and "=" in typed:
+        name, _, begun = typed.partition("=")
+        action = _option(command, name)
+        known = [f"{name}={one}" for one in _arguments(command, action, begun)] if action is not None else []
+    elif typed.startswith("-"):
+        known = [name for name in command.parser()._option_string_actions if name.startswith("--")]
+    elif completer is None:
+        known = _words(command.operands())
+    elif not any(one.startswith("-") for one in before):
+        return completer
+    else:
+        known = _by_gdb(typed, completer)
+    # gdb breaks words at a dash or a hash too, and wants what follows from there.
+    return [
+        one[len(typed) - len(word or "") :] for one in known if one.startswith(typed) and one.isprintable()
+    ]
+
+
+def _option(command: Command, name: str) -> Optional[argparse.Action]:
+    """Return the option *name* if it takes an argument."""
+    found = command.parser()._option_string_actions.get(name)
+    return found if found is not None and found.nargs != 0 else None
+
+
+def _arguments(command: Command, option: argparse.Action, typed: str) -> list[str]:
+    """Return what *option* may be given where *typed* is its beginning."""
+    if option.choices is not None:
+        return [str(choice) for choice in option.choices]
+    names = _words(command.saved_names()) if option.dest == "since" else []
+    completer = _BY_METAVAR.get(str(option.metavar))
+    return names if completer is None else [*names, *_by_gdb(typed, completer)]
+
+
+def _by_gdb(typed: str, completer: int) -> list[str]:
+    """Return what gdb itself completes *typed* to, in a command of its own that takes such operands."""
+    like = _LIKE.get(completer)
+    if like is None:
+        return []
+    lines = str(gdb.execute(f"complete {like} {typed}", to_string=True)).splitlines()
+    found = [line[len(like) + 1 :] for line in lines]
+    return _words(found) if completer == gdb.COMPLETE_FILENAME else found
+
+
+def _words(names: list[str]) -> list[str]:
+    """Return the *names* that are one word: others would have to be typed in quotes."""
+    return [name for name in names if " " not in name]

@@ -1,0 +1,146 @@
+"""`memgrow`: the program runs on, and the kernel samples which lines make its memory resident.
+
+The recording is made by a `gdbmem grow` in the command's own interpreter, beside gdb; the program runs at its own
+speed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+import gdb
+
+from gdbmem.debugger.command import warn
+from gdbmem.debugger.memwatch.commands.command import Driving
+from gdbmem.debugger.memwatch.commands.growth import native_pid
+from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
+from gdbmem.debugger.memwatch.driving.watchdog import Alarm
+from gdbmem.errors import ToolError, UsageError
+from gdbmem.inspection.interpreters import interpreters
+from gdbmem.text import printable
+from gdbmem.units import parse_duration
+
+if TYPE_CHECKING:
+    import argparse
+
+    from gdbmem.arguments import ArgumentParser
+
+_BEGUN = "gdbmem: recording "
+_SECONDS = 600.0  # for naming what was recorded
+_PACKAGE = Path(__file__).resolve().parents[4]
+
+
+class GrowCommand(Driving):
+    """Run on, record, print."""
+
+    has_source = False
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("--for", dest="duration", metavar="TIME", help="stop after this long")
+        parser.add_argument("--top", metavar="N", type=int, default=10, help="list N lines")
+        parser.add_argument("--profile", metavar="FILE", help="keep the recording in FILE")
+
+    def act(self, args: argparse.Namespace, stream: TextIO) -> None:
+        if args.argument:
+            raise UsageError(
+                f"'{printable(args.argument)}' is not an option of memgrow", hint="see 'help memgrow'"
+            )
+        if args.top < 1:
+            raise UsageError("--top takes a number of lines from 1 on")
+        pid = native_pid("memgrow")
+        seconds = parse_duration(args.duration) if args.duration else math.inf
+        with _recording(pid, _options(args)) as tool:
+            end = time.monotonic() + seconds
+            with (
+                recorder.recording(lambda: None),
+                Alarm(pid, lambda: time.monotonic() >= end, every_seconds=0.01) as alarm,
+            ):
+                recorder.arm()
+                gdb.execute("continue")
+                stop = recorder.stop(wait=None, ours=set(), thread=None)
+            stream.write(_result(tool))
+        if alarm.by_user:
+            warn("recording ended: interrupted (Ctrl-C)")
+        elif stop.ended and not alarm.stopped:
+            warn(f"recording ended: {printable(stop.ended)}")
+
+
+def _options(args: argparse.Namespace) -> Sequence[str]:
+    words = ["--top", str(args.top), *(["--json"] if args.json else [])]
+    if args.profile is not None:
+        words += ["--profile", str(Path(args.profile).absolute()), *(["--force"] if args.force else [])]
+    return words
+
+
+@contextlib.contextmanager
+def _recording(pid: int, options: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    """Yield a `gdbmem grow` that has begun to record process *pid*."""
+    python = next(iter(interpreters()), None)
+    if python is None:
+        raise ToolError(
+            "memgrow needs the Python that gdbmem was installed into, and that is not found",
+            slug="python-worker-missing",
+            hint="name it: GDBMEM_PYTHON=/path/to/python",
+        )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environment["PYTHONPATH"] = str(_PACKAGE)
+    tool = subprocess.Popen(
+        [str(python), "-s", "-m", "gdbmem.cli.main", "grow", *options, str(pid)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="surrogateescape",
+        env=environment,
+        start_new_session=True,  # Ctrl-C is for gdb
+    )
+    try:
+        _wait_until_begun(tool)
+        yield tool
+    finally:
+        with contextlib.suppress(OSError):
+            tool.kill()
+        for pipe in (tool.stdout, tool.stderr):
+            if pipe is not None:
+                pipe.close()
+        tool.wait()
+
+
+def _wait_until_begun(tool: subprocess.Popen[str]) -> None:
+    assert tool.stderr is not None
+    said = ""
+    for line in tool.stderr:
+        if line.startswith(_BEGUN):
+            return
+        said = line
+    raise _refused(said)
+
+
+def _result(tool: subprocess.Popen[str]) -> str:
+    with contextlib.suppress(OSError):
+        tool.send_signal(signal.SIGINT)
+    try:
+        output, said = tool.communicate(timeout=_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise _refused("") from None
+    if not output:
+        raise _refused(said.strip().rpartition("\n")[2])
+    return output
+
+
+def _refused(said: str) -> ToolError:
+    reason = said.strip().removeprefix("gdbmem: ") or "it ended without a word"
+    return ToolError(
+        f"page faults could not be recorded: {printable(reason)}",
+        slug="memgrow-failed",
+        hint="try it in a shell: gdbmem grow PID",
+    )

@@ -1,0 +1,1 @@
+"""mempython: the Python process or core that gdb holds."""

@@ -1,0 +1,120 @@
+"""mempython: objects, arenas, traces and stacks of the Python process or core that gdb holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Optional
+
+import gdb
+
+from gdbmem.api.python_reports import ReportWords
+from gdbmem.arguments import add_output_options
+from gdbmem.debugger.command import Command
+from gdbmem.debugger.ledger.here import core_path, local_pid, threads_here
+from gdbmem.debugger.location import program_file
+from gdbmem.debugger.python.stacks import stacks_here
+from gdbmem.debugger.terminal import console_on
+from gdbmem.errors import ToolError, UsageError
+from gdbmem.inspection.worker_requests import answers_of_workers, stopped_request
+from gdbmem.linux.memory.process_memory import ProcMemory
+from gdbmem.linux.process.process import check_analysable
+from gdbmem.records import asdict
+from gdbmem.report.output import open_output
+from gdbmem.report.python.mixed_stacks import mixed_json, print_mixed
+
+if TYPE_CHECKING:
+    import argparse
+    from typing import TextIO
+
+    from gdbmem.arguments import ArgumentParser
+    from gdbmem.report.console import Console
+
+_WORKER = "gdbmem.api.python_worker"
+_STACK, _OBJECTS, _TRACES = "stack", "objects", "traces"
+_ACTIONS = (_STACK, _OBJECTS, "arenas", _TRACES)
+
+
+class PythonCommand(Command):
+    """Read, and print."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("action", choices=_ACTIONS, metavar="|".join(_ACTIONS), help="what to show")
+        parser.add_argument("--all", action="store_true", help="of all threads")
+        parser.add_argument("--native", action="store_true", help="the interpreter's own frames one by one")
+        parser.add_argument("--holders", metavar="TYPE", help="what refers to the objects of TYPE")
+        parser.add_argument("--since", metavar="FILE", help="what came and went since FILE")
+        parser.add_argument("--profile", metavar="FILE", help="write the traces into FILE (pprof)")
+        parser.add_argument("--top", metavar="N", type=int, default=20, help="list N rows (default 20)")
+        parser.add_argument("--swapped", action="store_true", help="read what is swapped out")
+        add_output_options(parser)
+
+    def run(self, args: argparse.Namespace) -> None:
+        _check(args)
+        with open_output(args.output, force=args.force) as stream:
+            if args.action == _STACK:
+                stacks = stacks_here(every=args.all, fold=not args.native, swapped=args.swapped)
+                if args.json:
+                    stream.write(mixed_json(stacks))
+                else:
+                    print_mixed(stacks, console_on(stream))
+            else:
+                _write_by_worker(args, stream, console_on(stream))
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Raise UsageError for an option that this action has no use for."""
+    if args.top < 1:
+        raise UsageError("--top takes a number of lines from 1 on")
+    belongs = {
+        "all": _STACK, "native": _STACK, "holders": _OBJECTS, "since": _OBJECTS, "profile": _TRACES,
+    }  # fmt: skip
+    if args.holders and args.since:
+        raise UsageError("--holders and --since are two questions: type one of them")
+    for name, action in belongs.items():
+        if getattr(args, name) and args.action != action:
+            raise UsageError(f"--{name} belongs to 'mempython {action}'")
+
+
+def _write_by_worker(args: argparse.Namespace, stream: TextIO, console: Console) -> None:
+    wanted = ReportWords(
+        json=args.json,
+        top=args.top,
+        since=_absolute(args.since),
+        profile=_absolute(args.profile),
+        force=args.force,
+        holders=args.holders,
+    )
+    request: dict[str, object] = {
+        "action": args.action, "wanted": asdict(wanted), "width": console.width, "color": console.has_colors,
+        "swapped": args.swapped, "core": None,
+    }  # fmt: skip
+    core = core_path()
+    if core is not None:
+        request.update(core=str(core.absolute()), program=_program())
+        stream.write(_answer(request, None))
+        return
+    pid = local_pid()
+    name = check_analysable(pid, may_be_traced=True).name
+    with ProcMemory(pid) as memory:
+        request.update(stopped_request(pid, name, memory.descriptor, threads_here()))
+        stream.write(_answer(request, memory.descriptor))
+
+
+def _absolute(name: Optional[str]) -> Optional[str]:
+    """Return *name* for a worker, which works in another folder."""
+    return None if name is None else str(Path(name).absolute())
+
+
+def _program() -> Optional[str]:
+    return gdb.current_progspace().filename and str(Path(program_file()).absolute())
+
+
+def _answer(request: dict[str, object], descriptor: Optional[int]) -> str:
+    for answer in answers_of_workers(request, descriptor, _WORKER):
+        return str(json.loads(answer)["text"])
+    raise ToolError(
+        "this needs the Python of the gdbmem command, with numpy, and none was found",
+        slug="python-worker-missing",
+        hint="install gdbmem with pip, or name its Python with the environment variable GDBMEM_PYTHON",
+    )

@@ -1,0 +1,1 @@
+"""Stopping the running program, and gdb's handling of signals."""

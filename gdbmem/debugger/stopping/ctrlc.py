@@ -1,0 +1,391 @@
+"""Ctrl-C that doesn't stop the program by gdb's own way: noticed here, and made good.
+
+gdb's way is a SIGINT to the program: a native one may block it, or take it by itself. And under valgrind gdb takes an
+interrupt only while the program runs, but `next` over inlined code steps one instruction at a time, for minutes: the
+program runs for microseconds between two of valgrind's answers.
+
+gdb makes a SIGINT to a process of this machine of it, which waits for ever in one that blocks SIGINT, and is taken by
+one that waits for it (sigwait, signalfd). So SIGINT is blocked in gdb's own thread from when such a process goes on
+until it stops. It is pending meanwhile, where every thread of gdb's sees it.
+
+A thread of gdb's notices it. It interrupts native programs; all else is done by gdb's own thread, between two events of
+the program. It watches in a gdb that the launcher started, and in any other one while a command of ours drives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, Optional
+
+import gdb
+
+from gdbmem.debugger.command import say, warn
+from gdbmem.debugger.location import current_place
+from gdbmem.debugger.session import session
+from gdbmem.debugger.stopping.interrupting import Interrupter
+from gdbmem.debugger.stopping.quiet_stops import noticed
+from gdbmem.debugger.stopping.signal_handling import stops_at
+from gdbmem.debugger.target import NATIVE, VGDB_PID, target_kind
+from gdbmem.debugger.threads import start_thread
+from gdbmem.errors import ToolError
+from gdbmem.launch.conversation.messages import (
+    AskInterrupts,
+    AskTarget,
+    Done,
+    Hear,
+    Interrupts,
+    ValgrindTarget,
+)
+from gdbmem.launch.conversation.protocol import ENVIRONMENT, Wire
+from gdbmem.linux.holding.pending_signals import pending_signals, reaches
+
+_KEY = (signal.SIGINT,)
+_LOOK_SECONDS = 0.1
+_LOOKS = 2
+_GRACE_SECONDS = 0.4  # for gdb's own way
+_PATIENCE_SECONDS = 0.4  # for ours
+_VALGRINDS_PATIENCE_SECONDS = 2.0
+
+
+class _Deafness:
+    """Whether gdb hears Ctrl-C; it hears it again at each stop and each prompt."""
+
+    def __init__(self) -> None:
+        self.is_on = self._listens = False
+
+    def begin(self) -> None:
+        """Keep Ctrl-C from gdb until the program stops."""
+        if self.is_on:
+            return
+        if not self._listens:
+            gdb.events.stop.connect(lambda event: self.end())
+            gdb.events.exited.connect(lambda event: self.end())
+            gdb.events.before_prompt.connect(self.end)
+            self._listens = True
+        self.is_on = True
+        signal.pthread_sigmask(signal.SIG_BLOCK, _KEY)
+
+    def take(self) -> bool:
+        """Tell, once, whether Ctrl-C was pressed and gdb hasn't heard it; any thread may ask."""
+        return self.is_on and signal.sigtimedwait(_KEY, 0) is not None
+
+    def end(self) -> None:
+        """Let gdb hear again, but not what was pressed meanwhile."""
+        if self.is_on:
+            self.take()
+            self.is_on = False
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _KEY)
+
+
+_deafness = _Deafness()
+
+
+class _LostSignal:
+    """A SIGINT of the terminal's own that waits for the program, which blocks it."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        # One that waits already is an earlier one.
+        self._waited = signal.SIGINT in pending_signals(pid)
+        self._looks = 0
+
+    def is_there(self) -> bool:
+        """Tell, once, whether it waited at two looks in a row."""
+        waits = signal.SIGINT in pending_signals(self._pid)
+        if self._waited:
+            self._waited = waits
+            return False
+        self._looks = self._looks + 1 if waits else 0
+        return self._looks == _LOOKS
+
+
+class _Running:
+    """The program, from when it was let go until the prompt is back."""
+
+    def __init__(self, interrupter: Optional[Interrupter]) -> None:
+        """*interrupter* is that of the command which drives, if one of ours does."""
+        self.pid = int(gdb.selected_inferior().pid)
+        self.under_valgrind = self.pid == VGDB_PID
+        self.native = not self.under_valgrind and target_kind() == NATIVE
+        # The user may want the program to have it.
+        self.wanted = self.under_valgrind or interrupter is not None or (self.native and stops_at("SIGINT"))
+        self.interrupter = interrupter
+        self._lost = _LostSignal(self.pid) if self.native else None
+        self.rest()
+
+    def rest(self) -> None:
+        """It has stopped: what was pressed before has had its effect."""
+        self._since: Optional[float] = None
+        self._grace = _GRACE_SECONDS
+        self.acted = False
+        self.over = False
+
+    @property
+    def is_pressed(self) -> bool:
+        """Whether Ctrl-C was pressed since it was let go."""
+        return self._since is not None
+
+    def is_due(self, now: float, *, pressed: bool) -> bool:
+        """Tell whether Ctrl-C was pressed, and hasn't brought the prompt back; *pressed* is the launcher's word."""
+        if _deafness.take():
+            self.note(now, gdb_has_heard=False)
+        elif pressed or (self._lost is not None and self._lost.is_there()):
+            self.note(now, gdb_has_heard=True)
+        return self._since is not None and not self.acted and now - self._since >= self._grace
+
+    def note(self, now: float, *, gdb_has_heard: bool) -> None:
+        """Ctrl-C was pressed; *gdb_has_heard* it, or the program itself, too."""
+        if self._since is not None:
+            return
+        self._since = now
+        if not self.native:
+            return
+        works = reaches(self.pid, signal.SIGINT)
+        if not gdb_has_heard and self.interrupter is None and works:
+            os.kill(self.pid, signal.SIGINT)  # as gdb does
+        elif not gdb_has_heard or not works:
+            self._grace = 0.0
+
+    def is_overdue(self, now: float) -> bool:
+        """Tell, once, whether our own way hasn't helped either."""
+        patience = _PATIENCE_SECONDS if self.native else _VALGRINDS_PATIENCE_SECONDS
+        if self._since is None or not self.acted or now - self._since < self._grace + patience:
+            return False
+        self._since, self.acted = None, False
+        return True
+
+
+class CtrlC:
+    """Watches over the keyboard's interrupt whenever the program runs."""
+
+    def __init__(self) -> None:
+        self._running: Optional[_Running] = None
+        self._runs = threading.Event()
+        self._thread: Optional[threading.Thread] = None
+        self._wire: Optional[Wire] = None
+        self._presses = 0  # as the launcher has counted them
+        self._was_pressed = False  # and the program stopped, since the prompt
+        self._insists = False  # the next stop is to end what gdb does
+        self._runs_for_call = False
+        self._stack = contextlib.ExitStack()  # to undo at the prompt
+        self._commands: list[Interrupter] = []  # of commands that drive
+        self._interrupter: Optional[Interrupter] = None
+        self._quitter: Any = None
+
+    @contextlib.contextmanager
+    def by(self, interrupter: Interrupter) -> Iterator[None]:
+        """Have Ctrl-C stop the program by *interrupter*, which is ready, until the `with` ends at a stop."""
+        self._commands.append(interrupter)
+        self._running = None
+        if not session.launched:
+            gdb.events.cont.connect(self._on_cont)
+        try:
+            yield
+        finally:
+            self._commands.remove(interrupter)
+            self._rest()
+            self._running = None
+            if not session.launched:
+                gdb.events.cont.disconnect(self._on_cont)
+
+    def on_continue(self, presses: Optional[int]) -> None:
+        """The program goes on; Ctrl-C had been pressed *presses* times, as the launcher counts."""
+        if self._running is None:
+            self._running = _Running(self._commands[-1] if self._commands else None)
+            self._presses = max(self._presses, presses or 0)
+            if self._running.native and session.launched:
+                session.ask(Hear(self._running.pid), Done)
+            if self._thread is None:
+                self._start()
+        if self._running.native and self._running.wanted:
+            _deafness.begin()
+            # A loop of gdb's (`while`) goes on though Ctrl-C has stopped the program: it is to end, too.
+            self._insists = self._was_pressed and not self._commands
+            if self._insists:
+                self._running.note(time.monotonic(), gdb_has_heard=False)
+        self._running.over = False
+        self._runs.set()
+
+    def on_call(self, presses: Optional[int]) -> None:
+        """gdb makes the program do a call, at a stop or while it evaluates a breakpoint's condition."""
+        self._runs_for_call = not _deafness.is_on
+        self.on_continue(presses)
+
+    def on_call_over(self) -> None:
+        """The call has returned."""
+        if self._runs_for_call:
+            self._runs_for_call = False
+            self._rest()
+            _deafness.end()
+
+    def interrupted(self) -> bool:
+        """Tell, at a stop that need not be one, whether Ctrl-C was pressed since the program went on."""
+        if not session.interrupted():
+            return False
+        _deafness.take()  # it has its effect by what asks here
+        return True
+
+    def on_prompt(self) -> None:
+        """gdb is about to read the keyboard."""
+        self._rest()
+        under_valgrind = self._running is not None and self._running.under_valgrind
+        self._running, self._was_pressed, self._insists = None, False, False
+        self._stack.close()
+        if self._interrupter is not None and self._interrupter.stopped:
+            say(
+                "The program blocks SIGINT, or takes it by itself, so that gdbmem has stopped it; it gets no SIGSTOP."
+            )
+        self._interrupter = None
+        if self._quitter is not None and self._quitter.take():
+            gdb.invalidate_cached_frames()  # it ended gdb's unwinding: gdb holds frames with nothing above them
+            if under_valgrind:
+                say(
+                    f"Stopped in the middle of a step, in {current_place() or 'the program'}: under valgrind gdb steps"
+                    " through inlined code one instruction at a time; 'tbreak LINE' and 'continue' do not."
+                )
+
+    def _start(self) -> None:
+        gdb.events.stop.connect(self._on_stop)
+        if session.launched:
+            self._wire = Wire.connect(os.environ[ENVIRONMENT])
+        self._thread = start_thread(self._watch, "gdbmem-ctrl-c")
+
+    @noticed
+    def _on_cont(self, event: gdb.ContinueEvent) -> None:
+        self.on_continue(None)
+
+    @noticed
+    def _on_stop(self, event: gdb.Event) -> None:
+        running = self._running
+        # It came too late to stop the program; under valgrind gdb may have lost it at the end of a step.
+        if running is not None and (_deafness.take() or running.is_pressed):
+            self._was_pressed = True
+            if running.interrupter is not None:
+                running.interrupter.by_user = True  # it ends the command
+        if self._insists:
+            self._quitter = self._quitter or _make_quitter()
+            self._quitter.arm(at_once=True)
+        self._rest()
+
+    def _rest(self) -> None:
+        self._runs.clear()
+        if self._running is not None:
+            self._was_pressed = self._was_pressed or self._running.is_pressed
+            self._running.rest()
+            self._running.over = True
+
+    # -- on the thread that watches -----------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        with contextlib.suppress(ToolError, OSError):  # the launcher has gone: the next prompt says so
+            while self._runs.wait():
+                time.sleep(_LOOK_SECONDS)
+                running = self._running
+                if running is not None and not running.over and running.wanted:
+                    self._look(running)
+
+    def _look(self, running: _Running) -> None:
+        before, now = self._presses, time.monotonic()
+        if self._wire is not None:
+            self._presses = self._wire.ask(AskInterrupts(), Interrupts).count
+        if running.is_due(now, pressed=self._presses > before):
+            running.acted = True
+            if running.native and running.interrupter is not None:
+                running.interrupter.by_user = True
+                running.interrupter.interrupt()
+            else:
+                gdb.post_event(functools.partial(self._act, running))
+        elif running.is_overdue(now):
+            gdb.post_event(functools.partial(self._say_why_not, running))
+
+    # -- on gdb's own -------------------------------------------------------------------------------------
+
+    def _act(self, running: _Running) -> None:
+        if running is not self._running or running.over:
+            return  # the program has stopped since, and may have gone on for another command
+        if running.native:
+            thread = gdb.selected_thread()
+            # During a call gdb takes it for stopped.
+            if thread is not None and (thread.is_running() or self._runs_for_call):
+                if self._interrupter is None:
+                    self._interrupter = self._stack.enter_context(Interrupter(running.pid).ready())
+                self._interrupter.interrupt()
+        elif running.under_valgrind:
+            self._quitter = self._quitter or _make_quitter()
+            self._quitter.arm()
+
+    def _say_why_not(self, running: _Running) -> None:
+        if running is not self._running or running.over:
+            return
+        if running.native:
+            warn(
+                f"process {running.pid} was asked to stop and has not yet: it waits in the kernel, where nothing"
+                " reaches it; the prompt comes as soon as that call is over",
+                slug="stop-awaited",
+            )
+        else:
+            pid = session.ask(AskTarget(), ValgrindTarget).pid
+            warn(
+                f"valgrind has not answered yet; 'kill {pid}' in another shell ends the program, its profile saved",
+                slug="stop-awaited",
+            )
+
+
+@contextlib.contextmanager
+def interruptible(interrupter: Interrupter) -> Iterator[None]:
+    """Have *interrupter* ready, and stop the program at Ctrl-C, until the `with` ends at a stop."""
+    with interrupter.ready(), ctrl_c.by(interrupter):
+        yield
+
+
+def _make_quitter() -> Any:
+    import gdb.unwinder  # 1 ms
+
+    class Quitter(gdb.unwinder.Unwinder):  # type: ignore[misc]  # gdb's module has no types
+        """Ends a step of gdb's from inside: it asks all unwinders for the frame after each instruction.
+
+        KeyboardInterrupt raised there is what gdb makes of a Ctrl-C that it sees itself.
+        """
+
+        _MOST_AT_A_STOP, _SECONDS = 40, 0.1  # an ordinary stop asks less often, and then comes the prompt
+
+        def __init__(self) -> None:
+            super().__init__("gdbmem-ctrl-c")
+            self._calls, self._began, self._fired, self._at_once = 0, 0.0, False, False
+            self.enabled = False
+
+        def arm(self, *, at_once: bool = False) -> None:
+            self._at_once = at_once
+            if not self.enabled:
+                gdb.unwinder.register_unwinder(None, self, replace=True)
+                self._calls, self._began, self.enabled = 0, time.monotonic(), True
+
+        def take(self) -> bool:
+            """Disarm; tell whether it has ended a step."""
+            if self.enabled or self._fired:
+                self.enabled = False
+                gdb.frame_unwinders.remove(self)
+            fired, self._fired = self._fired, False
+            return fired
+
+        def __call__(self, pending_frame: Any) -> None:
+            self._calls += 1
+            if (
+                self.enabled
+                and (self._at_once or self._calls > self._MOST_AT_A_STOP)
+                and (self._at_once or time.monotonic() - self._began > self._SECONDS)
+            ):
+                self.enabled, self._fired = False, True
+                raise KeyboardInterrupt
+
+    return Quitter()
+
+
+ctrl_c = CtrlC()

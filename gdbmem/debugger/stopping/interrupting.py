@@ -1,0 +1,217 @@
+"""Stopping the running program from any thread of gdb's, without giving the program a signal.
+
+gdb's own way is SIGINT: lost in a program that blocks it, taken by one that waits for it (sigwait, signalfd), and
+stopped at, passed on or ignored as the user's `handle SIGINT` says. SIGSTOP can't be blocked, waited for or
+handled. A traced thread that is about to take one stops for gdb first, and `queue-signal 0` there discards it: the
+program never gets it. So gdb itself stops a thread beside the one that it reports.
+
+gdb takes a SIGSTOP that comes while it stops threads itself for one of its own. So gdb's own thread sends ours, between
+two events of the program, and goes on when a thread has stopped for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Callable, Optional
+
+import gdb
+
+from gdbmem.debugger.memwatch.driving.capture import Capture
+from gdbmem.debugger.stopping.quiet_stops import is_quiet, quietly
+from gdbmem.debugger.stopping.scheduler import scheduler_locking
+from gdbmem.debugger.stopping.signal_handling import stopping_at
+from gdbmem.debugger.stopping.stop_signal import stop_signal
+from gdbmem.linux.holding.pending_signals import blocks, send_marked, stop_mark, waits_for_process
+from gdbmem.linux.process.process import thread_ids
+from gdbmem.patterns import lazy_pattern
+
+_MOST_TRIES = 5
+_TAKEN_SECONDS, _POLL_SECONDS = 0.02, 0.0002  # a thread takes it at once, unless the kernel keeps it busy
+_ANNOUNCEMENT = lazy_pattern(
+    r"\n?^(?:Program|Thread .*) received signal SIGSTOP, Stopped \(signal\)\.\n", re.M
+)
+_marks = itertools.count(1)
+
+
+class Interrupter:
+    """Stops the program that the selected inferior runs."""
+
+    def __init__(self, pid: Optional[int], *, at_first: Callable[[], None] = lambda: None) -> None:
+        """*pid* is the process, where it is one of this machine and gdb itself traces it; else None.
+
+        *at_first* is called before the program is interrupted.
+        """
+        self.pid = pid
+        self.by_user = False  # Ctrl-C was the reason
+        self._at_first = at_first
+        # gdb's remote protocol knows one interrupt, which gdbserver makes a SIGINT of.
+        self._name = "SIGSTOP" if pid is not None else "SIGINT"
+        self._asked = self._sent = self._open = self._handled = False
+        self._mark = 0  # of the one that was sent last
+        self.stopped = False  # the latest interrupt did stop the program
+
+    @contextlib.contextmanager
+    def ready(self) -> Iterator[Interrupter]:
+        """Let `interrupt` stop the program, whatever `handle` said, until the `with` ends at a stop."""
+        gdb.events.stop.connect(self._on_stop)
+        self._open = True
+        try:
+            with stopping_at(self._name) if self.pid is None else contextlib.nullcontext():
+                yield self
+        finally:
+            self._open = False
+            try:
+                self._take_back()
+            finally:
+                gdb.events.stop.disconnect(self._on_stop)
+
+    def interrupt(self) -> None:
+        """Stop the program; call it from any thread."""
+        if self._asked or not self._open:
+            return  # the same stop answers both; or the command has ended
+        if self.pid is not None:
+            self._asked = True
+            gdb.post_event(self._send)
+            return
+        self._at_first()
+        self._sent = True
+        if hasattr(gdb, "interrupt"):
+            gdb.interrupt()
+        else:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def _send(self) -> None:
+        # gdb gets here when it waits for the program, also when that is another command's, or a step of settle()'s.
+        if not self._asked or not self._open or self._sent or self.pid is None or is_quiet():
+            return
+        self._at_first()
+        if not self._handled:
+            self._handled = True
+            stop_signal.stop()
+        self._mark = next(_marks)
+        with contextlib.suppress(ProcessLookupError):
+            send_stop(self.pid, self._mark)
+            self._sent = True
+            self._wait_until_taken(self.pid)
+
+    def _wait_until_taken(self, pid: int) -> None:
+        deadline = time.monotonic() + _TAKEN_SECONDS
+        while self._holder(pid) is None and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+
+    def settle(self) -> bool:
+        """At a stop: take back an interrupt that came too late, for the next. Return False where it may still come."""
+        self._take_back()
+        came = self.stopped or not self._sent
+        self.stopped = False
+        if self._asked and self.pid is not None:  # while it was taken back
+            gdb.post_event(self._send)
+        return came
+
+    def _take_back(self) -> None:
+        self._asked = False
+        if self.pid is None:
+            return
+        owes = False
+        if self._sent and gdb.selected_inferior().pid == self.pid:
+            with _key_waiting(), quietly(), scheduler_locking("on"), Capture():
+                owes = not self._stop_for_it(self.pid)
+        self._sent = False
+        if self._handled:
+            self._handled = False
+            stop_signal.rest()
+        if owes:
+            stop_signal.owe(self.pid)
+
+    def _stop_for_it(self, pid: int) -> bool:
+        """Have the thread that is to stop for a late one do it; tell whether it was found."""
+        selected = gdb.selected_thread()
+        for _ in range(_MOST_TRIES):
+            thread = self._late_thread(pid)
+            if thread is None:
+                break
+            # It takes a signal that waits, or that gdb holds for it, before it executes anything.
+            thread.switch()
+            gdb.execute("stepi", to_string=True)
+            if not self._sent:
+                break
+        if selected is not None and selected.is_valid():
+            selected.switch()
+        return not self._sent
+
+    def _late_thread(self, pid: int) -> Optional[gdb.InferiorThread]:
+        holder = self._holder(pid)  # gdb keeps that for later; or took it for its own, which still waits
+        if holder is not None:
+            return next((one for one in gdb.selected_inferior().threads() if one.ptid[1] == holder), None)
+        return gdb.selected_thread() if waits_for_process(pid, signal.SIGSTOP) else None
+
+    def _holder(self, pid: int) -> Optional[int]:
+        """Return the thread that stands where the last one sent stopped it."""
+        return next((tid for tid in thread_ids(pid) if stop_mark(tid, signal.SIGSTOP) == self._mark), None)
+
+    def _on_stop(self, event: gdb.Event) -> None:
+        if not self._sent or getattr(event, "stop_signal", None) != self._name:
+            return
+        gdb.execute("queue-signal 0", to_string=True)
+        self.stopped = self.stopped or not is_quiet()
+        if self.pid is not None and stop_signal.is_owed and not self._is_at_ours():
+            stop_signal.came()  # ours is still to come
+        else:
+            self._sent = self._asked = False
+
+    def _is_at_ours(self) -> bool:
+        thread = gdb.selected_thread()
+        return thread is not None and stop_mark(thread.ptid[1], signal.SIGSTOP) == self._mark
+
+
+def send_stop(pid: int, mark: int) -> None:
+    """Send *pid* a SIGSTOP that the thread which takes it is known by."""
+    send_marked(pid, signal.SIGSTOP, mark)
+
+
+@contextlib.contextmanager
+def _key_waiting() -> Iterator[None]:
+    """Have Ctrl-C wait until the `with` ends."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def remote_blocks_interrupts() -> bool:
+    """Tell whether the selected thread, behind gdbserver, blocks SIGINT; False where that can't be read."""
+    pid, tid = gdb.selected_thread().ptid[:2]
+    with tempfile.TemporaryDirectory(prefix="gdbmem-", dir="/tmp") as folder:
+        answer = Path(folder) / "status"  # `remote get` takes no blank in a name
+        try:
+            gdb.execute(f"remote get /proc/{pid}/task/{tid or pid}/status {answer}", to_string=True)
+            return blocks(answer.read_text(errors="replace"), signal.SIGINT)
+        except (gdb.error, OSError):
+            return False
+
+
+def without_announcement(said: str) -> str:
+    """Return what gdb *said* about a stop without the line that names the interrupt's signal."""
+    return _ANNOUNCEMENT.sub("", said)
+
+
+@contextlib.contextmanager
+def without_pages() -> Iterator[None]:
+    """Have gdb never ask for a key after a page of words: nobody reads them in the middle of a command of ours."""
+    if not gdb.parameter("pagination"):
+        yield
+        return
+    gdb.execute("set pagination off")
+    try:
+        yield
+    finally:
+        gdb.execute("set pagination on")

@@ -1,0 +1,41 @@
+"""Steps and stops that gdbmem makes for itself, of which the commands that follow the program's stops hear nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import Any, Callable
+
+
+class _Quiet:
+    is_on = False
+
+
+_quiet = _Quiet()
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Have no handler that is `noticed` called until the `with` ends."""
+    before, _quiet.is_on = _quiet.is_on, True
+    try:
+        yield
+    finally:
+        _quiet.is_on = before
+
+
+def noticed(handler: Callable[..., None]) -> Callable[..., None]:
+    """Return a handler of gdb's events that calls *handler*, but for what is done quietly."""
+
+    @functools.wraps(handler)
+    def handle(*arguments: Any) -> None:
+        if not _quiet.is_on:
+            handler(*arguments)
+
+    return handle
+
+
+def is_quiet() -> bool:
+    """Tell whether the present stop is one of those that nothing hears of."""
+    return _quiet.is_on

@@ -1,0 +1,90 @@
+"""gdb's handling of SIGSTOP while one of gdbmem's is on its way.
+
+gdb stops threads by SIGSTOPs, too, and takes one of ours for its own where both come at once. Its own, which is left
+over, it then takes for one from elsewhere, and may keep it for a thread until that goes on. Which thread it is, nothing
+tells: all those that gdb stopped look alike. So gdb discards SIGSTOP until each of them has gone on.
+"""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import gdb
+
+from gdbmem.debugger.stopping.signal_handling import Handling, handle, handling
+from gdbmem.linux.process.threads import switch_counts
+
+NAME = "SIGSTOP"
+_STOPPING = Handling(stop=True, print=True, passed=False)
+_DISCARDED = Handling(stop=False, print=False, passed=False)
+
+
+class StopSignal:
+    """gdb's settings for SIGSTOP; one object per gdb."""
+
+    def __init__(self) -> None:
+        self._users: Optional[Handling] = None  # while ours is another one
+        self._ours = _STOPPING
+        self._senders = 0
+        self._pid = 0
+        # Of each thread that gdb may keep one for: how often it has given up its processor.
+        self._switches: dict[int, int] = {}
+
+    @property
+    def is_owed(self) -> bool:
+        """Whether gdb keeps one for a thread."""
+        return bool(self._switches)
+
+    def stop(self) -> None:
+        """Have gdb stop at one, until `rest`."""
+        self._senders += 1
+        self._set()
+
+    def rest(self) -> None:
+        """The one for which `stop` was called has stopped the program, or can't any more."""
+        self._senders -= 1
+        self._set()
+
+    def owe(self, pid: int) -> None:
+        """Have gdb discard one for any thread of *pid*, all of which stand still; that which it reports has none."""
+        selected = gdb.selected_thread()
+        reported = selected.ptid[1] if selected is not None else 0
+        others = {tid: count for tid, count in switch_counts(pid).items() if tid != reported}
+        if others and not self._switches:
+            gdb.events.stop.connect(self._look)
+            gdb.events.exited.connect(self._forget)
+        self._pid, self._switches = pid, others
+        self._set()
+
+    def came(self) -> None:
+        """gdb has reported the one that it kept."""
+        self._keep({})
+
+    def _look(self, event: gdb.Event) -> None:
+        # A thread that gdb keeps an event for does not go on before that is reported.
+        now = switch_counts(self._pid)
+        self._keep({tid: count for tid, count in self._switches.items() if now.get(tid) == count})
+
+    def _forget(self, event: gdb.Event) -> None:
+        self._keep({})
+
+    def _keep(self, switches: dict[int, int]) -> None:
+        if self._switches and not switches:
+            gdb.events.stop.disconnect(self._look)
+            gdb.events.exited.disconnect(self._forget)
+        self._switches = switches
+        self._set()
+
+    def _set(self) -> None:
+        if not self._senders and not self._switches:
+            if self._users is not None and handling(NAME) == self._ours:  # nobody has typed another one
+                handle(NAME, self._users.words())
+            self._users = None
+            return
+        if self._users is None:
+            self._users = handling(NAME)
+        self._ours = _STOPPING if self._senders else _DISCARDED
+        handle(NAME, self._ours.words())
+
+
+stop_signal = StopSignal()

@@ -1,0 +1,137 @@
+"""Recordings of page faults, as `gdbmem grow --profile FILE` keeps them: JSON, with names in place of addresses."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional
+
+from gdbmem.errors import InputError, Notice
+from gdbmem.formats.spooling import Data
+from gdbmem.formats.stacks import (
+    GROWN,
+    MADE_RESIDENT,
+    Content,
+    Singles,
+    Stack,
+    StackProfile,
+    check_count,
+    choose_metric,
+    total_of,
+)
+from gdbmem.model.faults import FaultAccount, FaultTotals, Unseen
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.text import printable
+
+VERSION = 1
+METRICS = (GROWN, MADE_RESIDENT)
+_SIZES = {GROWN: "grown_bytes", MADE_RESIDENT: "seen_bytes"}
+_ERRORS = {GROWN: "grown_variance", MADE_RESIDENT: "seen_variance"}
+_START = '{"gdbmem_faults":'
+
+
+def encode_faults(document: Mapping[str, Any]) -> bytes:
+    """Return *document* (frames, stacks, command, notices, …) as it is kept in a file."""
+    text = json.dumps({"version": VERSION, **document}, ensure_ascii=True, separators=(",", ":"))
+    return f"{_START}{text}}}\n".encode("ascii")
+
+
+def read_faults(data: Data, source: str, metric: Optional[str]) -> StackProfile:
+    """Read *data*; raises InputError where it is damaged."""
+    try:
+        document = json.loads(bytes(data))["gdbmem_faults"]
+        if document["version"] != VERSION:
+            raise InputError(
+                f"{printable(source)} is of version {printable(str(document['version']))}, not {VERSION}",
+                slug="faults-version",
+                hint="read it with the gdbmem that wrote it",
+            )
+        return faults_profile(document, source, metric)
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError, AttributeError, OverflowError):
+        raise InputError(
+            f"{printable(source)} is damaged: it is not a recording of page faults, or was cut",
+            slug="faults-damaged",
+            hint="record anew: gdbmem grow PID --profile FILE",
+        ) from None
+
+
+def faults_profile(document: Mapping[str, Any], source: str, metric: Optional[str] = None) -> StackProfile:
+    """Return *document*, as encode_faults() takes it, as a profile."""
+    chosen = choose_metric(metric, METRICS, source)
+    frames = [_frame(row) for row in document["frames"]]
+    stacks = [_stack(row, chosen, len(frames), source) for row in document["stacks"]]
+    stacks = [one for one in stacks if one.bytes]
+    sampled = bool(document["is_sampled"])
+    return StackProfile(
+        source=source,
+        source_format="faults",
+        metric=chosen,
+        metrics=METRICS,
+        total_bytes=total_of(stacks),
+        load=lambda profile: Content(stacks, Singles(frames), has_blocks=False, is_sampled=sampled),
+        notices=_notices(document["totals"]),
+        command=str(document["command"]),
+        time=float(document["seconds"]),
+        faults=_totals(document["totals"]),
+    )
+
+
+def _totals(values: Mapping[str, Any]) -> FaultTotals:
+    accounts = [_account(one) for one in values["accounts"]]
+    counts = ("faults", "samples", "lost_samples", "shortest_period", "longest_period", "broken_paths")
+    return FaultTotals(
+        seconds=_finite(values["seconds"]),
+        sees_kernel_mode=bool(values["sees_kernel_mode"]),
+        accounts=accounts,
+        **{name: int(_finite(values[name])) for name in counts},
+    )
+
+
+def _account(values: Mapping[str, Any]) -> FaultAccount:
+    after, ended = values["after_bytes"], values["ended_seconds_after"]
+    return FaultAccount(
+        pid=int(_finite(values["pid"])),
+        name=str(values["name"]),
+        before_bytes=int(_finite(values["before_bytes"])),
+        after_bytes=None if after is None else int(_finite(after)),
+        seen_bytes=_finite(values["seen_bytes"]),
+        grown_bytes=_finite(values["grown_bytes"]),
+        unseen=[Unseen(str(one["kind"]), int(_finite(one["bytes"]))) for one in values["unseen"]],
+        ended_seconds_after=None if ended is None else _finite(ended),
+    )
+
+
+def _finite(value: Any) -> float:
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise ValueError
+    return value  # type: ignore[no-any-return]
+
+
+def _frame(row: Sequence[Any]) -> Frame:
+    function, file, line, place, inlined = row
+    if not all(one is None or isinstance(one, str) for one in (function, file, place)):
+        raise TypeError
+    return Frame(function, file, None if line is None else int(line), place, bool(inlined))
+
+
+def _stack(row: Mapping[str, Any], metric: str, frames: int, source: str) -> Stack:
+    path = [int(number) for number in row["frames"]]
+    if any(not 0 <= number < frames for number in path):
+        raise IndexError
+    size = check_count(round(row[_SIZES[metric]]), source)
+    return Stack(path, size, 0, max(float(row[_ERRORS[metric]]), 0.0))
+
+
+def _notices(totals: Mapping[str, Any]) -> list[Notice]:
+    notices = []
+    lost = int(totals["lost_samples"])
+    if lost:
+        text = f"{lost:,} of {lost + int(totals['samples']):,} samples found no room in the kernel's buffers"
+        notices.append(
+            Notice("faults-lost", f"{text}: those taken in the same moment stand for their faults too")
+        )
+    if not totals["sees_kernel_mode"]:
+        text = "faults in kernel mode (read() into fresh memory, for one) are counted, but not attributed to lines"
+        notices.append(Notice("faults-user-mode", f"{text}: that takes root, or CAP_PERFMON"))
+    return notices

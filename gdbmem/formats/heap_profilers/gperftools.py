@@ -1,0 +1,289 @@
+"""gperftools' legacy text, and the heap profiles of Go and others that took it over.
+
+The first line counts everything, then one line a stack: blocks and bytes in use, and in brackets since the
+start; last the process's memory map. gperftools 2.10 cuts the whole at 1 MiB without a word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable, Sequence
+from typing import NamedTuple, Optional
+
+from gdbmem.errors import InputError, Notice
+from gdbmem.formats.addresses import MemoryMap, Symbols, frames_of, parse_maps, wanted_of
+from gdbmem.formats.heap_profilers.sampling import unsample
+from gdbmem.formats.spooling import Data
+from gdbmem.formats.stacks import (
+    ALLOCATED,
+    DEEPEST,
+    IN_USE,
+    Content,
+    Hidden,
+    Numbers,
+    Stack,
+    StackProfile,
+    bad_line,
+    check_count,
+    choose_metric,
+    total_of,
+)
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.patterns import lazy_pattern
+from gdbmem.records import dataclass, field
+from gdbmem.text import printable
+
+TRUNCATED = "profile-truncated"
+
+_NUMBERS = rb"\s*(-?[0-9]{1,25}): *(-?[0-9]{1,25}) *\[ *(-?[0-9]{1,25}): *(-?[0-9]{1,25}) *\] *@"
+_HEADER = lazy_pattern(
+    rb"heap profile:" + _NUMBERS + rb" *(heap[_a-z0-9]*|growthz?|fragmentationz?)/?([0-9]{0,18}) *"
+)
+_ROW = lazy_pattern(_NUMBERS)
+_EXPECTED = "'BLOCKS: BYTES [BLOCKS: BYTES] @ ADDRESSES' or the memory map"
+_MAP_START = (b"MAPPED_LIBRARIES:", b"--- Memory map: ---")
+# Go writes its own symbols behind each stack, and its memory statistics at the end.
+_GO_FRAME = lazy_pattern(rb"#\t0x([0-9a-f]{1,16})\t(.+?)(?:\+0x[0-9a-f]+)?\t+(.*?)(?::(\d{1,9}))?\s*")
+_SYMBOL_ADDRESS = lazy_pattern(r"<[0-9a-f]{8,16}>$")  # of the symbol itself, which nm told
+_SYMBOL = lazy_pattern(rb"0x([0-9a-f]{1,16}) (.*)")
+
+
+class _StackRow(NamedTuple):
+    addresses: tuple[int, ...]  # numbers in _Text.words
+    in_use: tuple[int, int]  # blocks, bytes
+    allocated: tuple[int, int]
+
+
+@dataclass
+class _GperftoolsText:
+    # Everything that is in the file, as it stands there.
+    kind: str
+    rate: int
+    header: tuple[int, int, int, int]
+    rows: list[_StackRow] = field(default_factory=list)
+    words: Numbers = field(default_factory=Numbers)
+    maps: list[bytes] = field(default_factory=list)
+    has_maps: bool = False
+    named: dict[int, list[Frame]] = field(default_factory=dict)
+    is_go: bool = False  # and names what it wants to show itself
+    cut_at: Optional[int] = None  # the number of the last line, which is not whole
+
+
+def read_gperftools(
+    data: Data, source: str, metric: Optional[str], symbols: Optional[Symbols]
+) -> StackProfile:
+    """Read *data*; raises InputError for a line that is none of the format's."""
+    text = _parse(bytes(data), source)
+    chosen = choose_metric(metric, (IN_USE, ALLOCATED), source)
+    stacks, addresses = _stacks(text, chosen)
+    listed = total_of(stacks)
+    hidden, notices = _hidden(text, chosen, source)
+    return StackProfile(
+        source=source,
+        source_format="gperftools",
+        metric=chosen,
+        metrics=(IN_USE, ALLOCATED),
+        total_bytes=listed + (hidden.bytes if hidden else 0),
+        load=lambda profile: _load(profile, text, stacks, addresses, hidden, symbols),
+        wanted=lambda: wanted_of(_unnamed(text, addresses), parse_maps(text.maps)),
+        notices=notices,
+    )
+
+
+def _parse(data: bytes, source: str) -> _GperftoolsText:
+    named, start, skipped = _symbol_section(data)
+    lines = data[start:].split(b"\n")
+    match = _HEADER.fullmatch(lines[0].rstrip())
+    if match is None:
+        if len(lines) == 1:
+            raise InputError(f"{printable(source)} was cut in its first line", slug=TRUNCATED)
+        raise bad_line(source, skipped + 1, lines[0], "'heap profile: BLOCKS: BYTES [BLOCKS: BYTES] @ KIND'")
+    kind, period = match[5].decode(), int(match[6] or 0)
+    counts = [check_count(int(match[n]), source, skipped + 1) for n in range(1, 5)]
+    # Go writes twice its rate; the others the rate itself.
+    rate = {"heap": period // 2, "heap_v2": period, "heapz_v2": period}.get(kind, 0)
+    text = _GperftoolsText(kind, rate, (counts[0], counts[1], counts[2], counts[3]), named=named)
+    _parse_rows(text, lines, skipped, source)
+    _drop_cut_row(text)
+    return text
+
+
+def _drop_cut_row(text: _GperftoolsText) -> None:
+    # Where gperftools runs out of room it may leave the last stack short of its outer frames.
+    listed = sum(row.allocated[1] for row in text.rows)
+    if text.kind == "heapprofile" and text.rows and listed < text.header[3]:
+        text.rows.pop()
+
+
+def _symbol_section(data: bytes) -> tuple[dict[int, list[Frame]], int, int]:
+    if not data.startswith(b"--- symbol"):
+        return {}, 0, 0
+    start = data.find(b"heap profile: ")
+    start = len(data) if start < 0 else start
+    return symbol_section(data[:start]), start, data.count(b"\n", 0, start)
+
+
+def symbol_section(data: bytes) -> dict[int, list[Frame]]:
+    """Return the frames of each address that `pprof --raw` names in front: ``0xADDRESS outer--inner``."""
+    named = {}
+    for line in data.split(b"\n"):
+        match = _SYMBOL.fullmatch(line.rstrip())
+        if match:
+            names = match[2].decode("utf-8", "surrogateescape").split("--")
+            chain = [Frame(_SYMBOL_ADDRESS.sub("", name), inlined=True) for name in reversed(names)]
+            chain[-1] = chain[-1]._replace(inlined=False)
+            named[int(match[1], 16)] = chain
+    return named
+
+
+def _parse_rows(text: _GperftoolsText, lines: Sequence[bytes], skipped: int, source: str) -> None:
+    last = len(lines) - 1
+    for at in range(1, len(lines)):
+        line = lines[at]
+        match = _ROW.match(line)
+        if match is not None and at < last:
+            text.rows.append(_row(match, line, text.words, source, skipped + at + 1))
+        elif not line.strip() and at < last:
+            continue
+        elif line.rstrip() in _MAP_START:
+            text.maps, text.has_maps = list(lines[at + 1 :]), True
+            return
+        elif at == last:
+            text.cut_at = skipped + at + (1 if line else 0)
+        elif line.startswith(b"#"):
+            _go_comment(text, line)
+        else:
+            raise bad_line(source, skipped + at + 1, line, _EXPECTED)
+
+
+def _row(match: re.Match[bytes], line: bytes, words: Numbers, source: str, number: int) -> _StackRow:
+    counts = [check_count(int(count), source, number) for count in match.groups()]
+    try:
+        addresses = tuple(map(words.__getitem__, line[match.end() :].split()))
+    except ValueError:
+        raise bad_line(source, number, line, _EXPECTED) from None
+    if len(addresses) > DEEPEST:
+        raise InputError(
+            f"{printable(source)}:{number}: a stack of {len(addresses)} frames", slug="stack-too-deep"
+        )
+    return _StackRow(addresses, (counts[0], counts[1]), (counts[2], counts[3]))
+
+
+def _go_comment(text: _GperftoolsText, line: bytes) -> None:
+    text.has_maps = text.has_maps or line.startswith(b"# runtime.MemStats")  # what Go ends with instead
+    match = _GO_FRAME.fullmatch(line)
+    if match is None:
+        return
+    text.is_go = True
+    function, file = (match[n].decode("utf-8", "surrogateescape") for n in (2, 3))
+    frame = Frame(function=function, file=file or None, line=int(match[4]) if match[4] else None)
+    # It names the call, one before the return address that the stack has.
+    chain = text.named.setdefault(int(match[1], 16) + 1, [])
+    # An address is explained at each of its stacks; inlined calls have it in several lines of one.
+    if frame not in chain:
+        chain.append(frame)
+
+
+def _stacks(text: _GperftoolsText, metric: str) -> tuple[list[Stack], list[int]]:
+    rows = [(row.addresses, *(row.in_use if metric == IN_USE else row.allocated)) for row in text.rows]
+    stacks = []
+    numbers = [int(word, 16) for word in text.words]
+    unnamed = {n for n, address in enumerate(numbers) if text.is_go and _named(text, address) is None}
+    for addresses, blocks, size in _alike(rows) if text.rate > 1 else rows:
+        if blocks == 0 and size == 0:
+            continue
+        estimate = unsample(blocks, size, text.rate)
+        path = _within(addresses, unnamed)
+        stacks.append(Stack(path, estimate.bytes, estimate.blocks, estimate.variance))
+    return stacks, numbers
+
+
+def _within(path: Sequence[int], unnamed: Container[int]) -> Sequence[int]:
+    # Go names neither its own allocator, at one end, nor goexit at the other.
+    listed = [at for at, number in enumerate(path) if number not in unnamed]
+    return path[listed[0] : listed[-1] + 1] if listed else path
+
+
+def _alike(rows: Sequence[tuple[Sequence[int], int, int]]) -> Iterable[tuple[Sequence[int], int, int]]:
+    """Return *rows* (addresses, blocks, bytes), those of one stack and one size of blocks as one.
+
+    tcmalloc writes a row for each sample, whose estimate would be rounded for itself.
+    """
+    sums: dict[tuple[tuple[int, ...], float], tuple[int, int]] = {}
+    for addresses, blocks, size in rows:
+        key = tuple(addresses), size / blocks if blocks else 0.0
+        known = sums.get(key, (0, 0))
+        sums[key] = known[0] + blocks, known[1] + size
+    return ((addresses, *counts) for (addresses, _), counts in sums.items())
+
+
+def _hidden(text: _GperftoolsText, metric: str, source: str) -> tuple[Optional[Hidden], list[Notice]]:
+    at = (0, 1) if metric == IN_USE else (2, 3)
+    rows = [row.in_use if metric == IN_USE else row.allocated for row in text.rows]
+    missing = text.header[at[1]] - sum(size for _, size in rows)
+    exact = text.rate <= 1
+    if missing < 0 and exact:
+        raise InputError(
+            f"the stacks of {printable(source)} hold {-missing} bytes more than its first line counts",
+            slug="totals-differ",
+            hint="the file is damaged, or two were joined",
+        )
+    if not (missing > 0 and exact) and text.cut_at is None and text.has_maps:
+        return None, []
+    return _cut(text, missing if exact else 0, sum(blocks for blocks, _ in rows), at, source)
+
+
+def _cut(
+    text: _GperftoolsText, missing: int, listed_blocks: int, at: tuple[int, int], source: str
+) -> tuple[Optional[Hidden], list[Notice]]:
+    blocks, size = (text.header[n] for n in at)
+    notices = []
+    name = printable(source)
+    if missing > 0:
+        text_of = (
+            f"{name} was cut: {100 * missing / size:.1f} % of its bytes and {blocks - listed_blocks:,} of"
+        )
+        notices.append(
+            Notice(
+                TRUNCATED,
+                f"{text_of} its {blocks:,} blocks are in no stack (gperftools 2.10 writes 1 MiB at most)",
+            )
+        )
+    elif text.cut_at is not None and not text.has_maps:
+        notices.append(Notice(TRUNCATED, f"{name} was cut at line {text.cut_at}, its memory map is missing"))
+    # Rows stand in the order of all bytes ever allocated: none behind the last one holds more.
+    largest = text.rows[-1].allocated[1] if text.rows and text.kind == "heapprofile" else 0
+    if text.rows and any(row.allocated[1] < largest for row in text.rows):
+        largest = 0  # later gperftools write them in no order
+    hidden = Hidden(missing, largest, max(blocks - listed_blocks, 0)) if missing > 0 else None
+    return hidden, notices
+
+
+def _unnamed(text: _GperftoolsText, addresses: Sequence[int]) -> list[int]:
+    return [address for address in addresses if _named(text, address) is None]
+
+
+def _named(text: _GperftoolsText, address: int) -> Optional[Sequence[Frame]]:
+    # Some name what is called, one before the return address that the stack has.
+    return text.named.get(address) or text.named.get(address - 1)
+
+
+def _load(
+    profile: StackProfile,
+    text: _GperftoolsText,
+    stacks: Sequence[Stack],
+    addresses: Sequence[int],
+    hidden: Optional[Hidden],
+    symbols: Optional[Symbols],
+) -> Content:
+    unnamed = _unnamed(text, addresses)
+    memory_map: MemoryMap = parse_maps(text.maps)
+    chains, notices = frames_of(unnamed, memory_map, symbols, profile.source)
+    found = dict(zip(unnamed, chains))
+    profile.notices += [notice for notice in notices if notice not in profile.notices]
+    return Content(
+        stacks=stacks,
+        chains=[_named(text, address) or found[address] for address in addresses],
+        is_sampled=text.rate > 1,
+        hidden=hidden,
+    )

@@ -1,0 +1,175 @@
+"""speedscope's JSON, in which many tools write profiles: those that count bytes, by samples or by events.
+
+Source: https://www.speedscope.app/file-format-schema.json.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Optional
+
+from gdbmem.errors import InputError, Notice
+from gdbmem.files import JsonObject
+from gdbmem.formats.spooling import Data
+from gdbmem.formats.stacks import (
+    DEEPEST,
+    IN_USE,
+    Content,
+    Singles,
+    Stack,
+    StackProfile,
+    check_count,
+    choose_metric,
+    total_of,
+)
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.text import printable
+
+_BYTES = "bytes"  # of the units that the format has
+_MOST_FRAMES = 1 << 24  # of all stacks together that events make: they may be the square of the file
+
+
+def read_speedscope(data: Data, source: str, metric: Optional[str]) -> StackProfile:
+    """Read *data*: the profile that is active, or the first one, of those that count bytes. Raises InputError."""
+    import json  # 1 ms
+
+    try:
+        found = json.loads(bytes(data))
+    except (ValueError, RecursionError, OverflowError) as error:
+        reason = str(error) if isinstance(error, ValueError) else "it nests without end"
+        raise InputError(
+            f"{printable(source)} is not complete JSON: {printable(reason)}",
+            slug="json-damaged",
+            hint="was it cut when it was written, or copied?",
+        ) from None
+    try:
+        return _profile(found, source, metric)
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
+        raise InputError(
+            f"{printable(source)} is not as speedscope's files are: {type(error).__name__} at {printable(str(error))}",
+            slug="json-damaged",
+            hint="was the file edited?",
+        ) from None
+
+
+def _profile(found: JsonObject, source: str, metric: Optional[str]) -> StackProfile:
+    frames = [_frame(entry) for entry in found["shared"]["frames"]]
+    profiles, active = _of_bytes(found["profiles"], found.get("activeProfileIndex"), source)
+    metrics = [active, *(name for name in profiles if name != active)]
+    chosen = choose_metric(metric, metrics, source)
+    sums: dict[tuple[int, ...], int] = {}
+    for path, size in _weighed(profiles[chosen], source):
+        _check_path(path, len(frames), source)
+        sums[path] = sums.get(path, 0) + size
+    stacks, taken = _sides(sums, source)
+    return StackProfile(
+        source=source,
+        source_format="speedscope",
+        metric=chosen,
+        metrics=metrics,
+        total_bytes=total_of(stacks) - total_of(taken),
+        load=lambda profile: Content(stacks, Singles(frames), has_blocks=False, taken=taken),
+        notices=_others(chosen, metrics, source) if metric is None else [],
+        is_difference=bool(taken),
+    )
+
+
+def _of_bytes(
+    profiles: Sequence[JsonObject], active: object, source: str
+) -> tuple[dict[str, JsonObject], str]:
+    """Return the profiles that count bytes by what --metric calls them, and the one that is shown at first."""
+    numbers = [number for number, profile in enumerate(profiles) if profile["unit"] == _BYTES]
+    if not numbers:
+        units = printable(", ".join(sorted({str(profile["unit"]) for profile in profiles}))) or "nothing"
+        raise InputError(
+            f"{printable(source)} counts {units}, not bytes: it is not a memory profile",
+            slug="no-such-metric",
+            hint="of speedscope's files those can be read whose unit is 'bytes'",
+        )
+    if len(numbers) == 1:
+        return {IN_USE: profiles[numbers[0]]}, IN_USE
+    names: dict[int, str] = {}
+    for number in numbers:
+        name = str(profiles[number].get("name", ""))
+        names[number] = name if name and name not in names.values() else f"{name}#{number}"
+    first = active if isinstance(active, int) and active in names else numbers[0]
+    return {name: profiles[number] for number, name in names.items()}, names[first]
+
+
+def _others(chosen: str, metrics: Sequence[str], source: str) -> list[Notice]:
+    if len(metrics) < 2:
+        return []
+    text = (
+        f"{printable(source)} holds {len(metrics)} profiles of bytes, as of several threads; this is"
+        f" '{printable(chosen)}', --metric NAME chooses another"
+    )
+    return [Notice("other-profiles", text)]
+
+
+def _check_path(path: Sequence[object], frames: int, source: str) -> None:
+    if len(path) > DEEPEST:
+        raise InputError(f"{printable(source)} holds a stack of {len(path)} frames", slug="stack-too-deep")
+    if any(not isinstance(n, int) or not 0 <= n < frames for n in path):
+        raise InputError(
+            f"{printable(source)} names a frame outside its table",
+            slug="index-out-of-range",
+            hint="was the file edited?",
+        )
+
+
+def _frame(entry: JsonObject) -> Frame:
+    name, file, line = entry["name"], entry.get("file"), entry.get("line")
+    if not isinstance(name, str) or not (file is None or isinstance(file, str)):
+        raise TypeError("a frame's name or file")
+    number = line if isinstance(line, int) and line > 0 else None
+    return Frame(None if name in ("", "???") else name, file or None, number if file else None)
+
+
+def _weighed(profile: JsonObject, source: str) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Yield the path of each sample or stretch of events, allocation site first, with its bytes."""
+    if profile["type"] == "sampled":
+        samples, weights = profile["samples"], profile["weights"]
+        if len(samples) != len(weights):
+            raise ValueError(f"{len(samples)} samples with {len(weights)} weights")
+        for sample, weight in zip(samples, weights):
+            yield tuple(reversed(sample)), _number(weight)
+    elif profile["type"] == "evented":
+        yield from _between_events(profile, source)
+    else:
+        raise ValueError(f"a profile of type {profile['type']}")
+
+
+def _between_events(profile: JsonObject, source: str) -> Iterator[tuple[tuple[int, ...], int]]:
+    stack: list[int] = []
+    at, frames = _number(profile["startValue"]), 0
+    for event in profile["events"]:
+        moment = _number(event["at"])
+        if moment < at:
+            raise ValueError("an event before the one that stands before it")
+        if moment > at:
+            frames += len(stack)
+            if frames > _MOST_FRAMES or len(stack) > DEEPEST:
+                raise InputError(
+                    f"{printable(source)} holds stacks of more than {_MOST_FRAMES:,} frames together",
+                    slug="stack-too-deep",
+                )
+            yield tuple(reversed(stack)), moment - at
+        at = moment
+        if event["type"] == "O":
+            stack.append(event["frame"])
+        elif event["type"] != "C" or not stack or stack.pop() != event["frame"]:
+            raise ValueError("an event that closes another frame than the last one opened")
+
+
+def _number(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise TypeError("a number of bytes")
+    return round(value)
+
+
+def _sides(sums: dict[tuple[int, ...], int], source: str) -> tuple[list[Stack], list[Stack]]:
+    """Return what is there, and what went away: a difference of two profiles counts that below zero."""
+    stacks = [Stack(path, check_count(size, source)) for path, size in sums.items() if size > 0]
+    taken = [Stack(path, check_count(-size, source)) for path, size in sums.items() if size < 0]
+    return stacks, taken

@@ -1,0 +1,1 @@
+"""Files that valgrind's tools write: massif, memcheck, DHAT, execution trees."""

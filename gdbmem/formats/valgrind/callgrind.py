@@ -1,0 +1,247 @@
+"""callgrind's format as valgrind's execution trees have it: one chain of calls for each stack.
+
+massif and memcheck write it (--xtree-memory, --xtree-leak, monitor xtmemory and xtleak). Files of callgrind
+itself count instructions, not memory, and are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Optional
+
+from gdbmem.errors import InputError, Notice
+from gdbmem.formats.spooling import Data
+from gdbmem.formats.stacks import (
+    ALLOCATED,
+    DEEPEST,
+    FREED,
+    IN_USE,
+    Content,
+    Stack,
+    StackProfile,
+    bad_line,
+    check_count,
+    choose_metric,
+)
+from gdbmem.model.leaks import DEFINITELY, INDIRECTLY, POSSIBLY, REACHABLE, SUPPRESSED
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.patterns import lazy_pattern
+from gdbmem.records import dataclass, field
+from gdbmem.text import printable
+
+TRUNCATED = "profile-truncated"
+
+# Event of bytes → (metric, event of blocks). The first that a file has is its default. DB is what DIB is a part of, and
+# IB the same blocks once more where they were allocated: definitely lost is the difference, as memcheck's sums say it.
+_EVENTS = {
+    "curB": (IN_USE, "curBk"),
+    "totB": (ALLOCATED, "totBk"),
+    "totFdB": (FREED, "totFdBk"),
+    "DB": (DEFINITELY, "DBk"),
+    "PB": (POSSIBLY, "PBk"),
+    "IB": (INDIRECTLY, "IBk"),
+    "DIB": ("definitely-indirectly-lost", "DIBk"),
+    "RB": (REACHABLE, "RBk"),
+    "SB": (SUPPRESSED, "SBk"),
+}
+_LEAKS = ("D", "P", "I", "DI", "R", "S")
+_NAME = lazy_pattern(rb"(cfi|cfl|cfn|fl|fn|fi|fe|ob|cob)=(?:\((\d{1,9})\) ?)?(.*)")
+_COST = lazy_pattern(rb"(\+|-|\*)?(0x[0-9a-f]+|[0-9]*)((?: +[0-9]{1,25})*) *")
+_UNKNOWN = ("???", "UnknownFn???", "UnknownFile???", "")
+
+
+class _CostColumn(NamedTuple):
+    # Where a metric stands: bytes are the sum of some numbers less that of others.
+    plus: tuple[int, ...]
+    less: tuple[int, ...]
+    blocks: Optional[int]
+    is_change: bool = False  # since the last search; what became less is no more of it
+
+    def bytes_of(self, costs: Sequence[int]) -> int:
+        found = sum(map(costs.__getitem__, self.plus)) - sum(map(costs.__getitem__, self.less))
+        return max(found, 0) if self.is_change else found
+
+    def stack(self, path: Sequence[int], costs: Sequence[int], source: str) -> Stack:
+        size = check_count(self.bytes_of(costs), source)
+        return Stack(path, size, costs[self.blocks] if self.blocks is not None else 0)
+
+
+@dataclass
+class _CallgrindText:
+    events: list[str] = field(default_factory=list)
+    totals: Optional[list[int]] = None
+    command: str = ""
+    creator: str = ""
+    frames: dict[Frame, int] = field(default_factory=dict)
+    stacks: list[tuple[tuple[int, ...], list[int]]] = field(default_factory=list)
+    cut_at: Optional[int] = None
+
+
+def read_callgrind(data: Data, source: str, metric: Optional[str]) -> StackProfile:
+    """Read *data*; raises InputError for a file that counts no memory, or a line that is none of the format's."""
+    text = _CallgrindReader(bytes(data).split(b"\n"), source).read()
+    columns = _columns(text.events)
+    if not text.creator.startswith("xtree") or not columns:
+        what = ", ".join(text.events[:4]) or "nothing"
+        raise InputError(
+            f"{printable(source)} is a callgrind profile that counts {printable(what)}, not memory",
+            slug="no-memory-counts",
+            hint="give one of valgrind's execution trees: --xtree-memory=full, or monitor xtmemory",
+        )
+    chosen = choose_metric(metric, list(columns), source)
+    column = columns[chosen]
+    found = (column.stack(path, costs, source) for path, costs in text.stacks)
+    stacks = [stack for stack in found if stack.bytes or stack.blocks]
+    total = sum(stack.bytes for stack in stacks)
+    return StackProfile(
+        source=source,
+        source_format="callgrind",
+        metric=chosen,
+        metrics=list(columns),
+        total_bytes=total,
+        load=lambda profile: Content(
+            stacks, [(frame,) for frame in text.frames], has_blocks=column.blocks is not None
+        ),
+        command=text.command,
+        notices=_notices(text, {*column.plus, *column.less}, source),
+    )
+
+
+def _columns(events: Sequence[str]) -> dict[str, _CostColumn]:
+    """Return where the bytes and blocks of each metric stand."""
+    at = {event: index for index, event in enumerate(events)}
+
+    def column(event: str, blocks: str, opposite: str = "") -> _CostColumn:
+        plus, less = [event], [opposite] if opposite else []
+        if event.lstrip("id") == "DB":
+            less.append(event[:-1] + "IB")
+            plus += [opposite[:-1] + "IB"] if opposite else []
+        where = [tuple(at[name] for name in names if name in at) for names in (plus, less)]
+        return _CostColumn(where[0], where[1], at.get(blocks), is_change=bool(opposite))
+
+    found = {metric: column(event, blocks) for event, (metric, blocks) in _EVENTS.items() if event in at}
+    for letters in _LEAKS:  # what became more or less since the last leak search
+        metric = _EVENTS[f"{letters}B"][0]
+        for sign, other, word in (("i", "d", "increased"), ("d", "i", "decreased")):
+            event = f"{sign}{letters}B"
+            if event in at:
+                opposite = f"{other}{letters}B" if letters == "D" else ""
+                found[f"{word}-{metric}"] = column(event, f"{event}k", opposite)
+    return found
+
+
+def _notices(text: _CallgrindText, columns: Iterable[int], source: str) -> list[Notice]:
+    name = printable(source)
+    if text.totals is None:
+        return [
+            Notice(TRUNCATED, f"{name} was cut at line {text.cut_at}: it lacks its totals, and maybe stacks")
+        ]
+    for at in columns:
+        total = sum(costs[at] for _, costs in text.stacks)
+        if text.totals[at] != total:
+            raise InputError(
+                f"the stacks of {name} hold {total} bytes, its totals say {text.totals[at]}",
+                slug="totals-differ",
+                hint="the file is damaged, or two were joined",
+            )
+    return []
+
+
+class _CallgrindReader:
+    def __init__(self, lines: Sequence[bytes], source: str) -> None:
+        self.lines = lines
+        self.source = source
+        self.text = _CallgrindText()
+        self._names: tuple[dict[int, str], dict[int, str], dict[int, str]] = ({}, {}, {})
+        self._file = self._function = ""
+        self._line = 0
+        self._chain: list[int] = []
+        self._in_call = False
+
+    def read(self) -> _CallgrindText:
+        last = len(self.lines) - 1
+        for at, raw in enumerate(self.lines):
+            line = raw.rstrip(b"\r")
+            if at == last:
+                if line or self.text.totals is None:
+                    self.text.cut_at = at + 1
+                break
+            if line[:1].isdigit() or line[:1] in (b"+", b"-", b"*"):
+                self._cost(line, at + 1)
+            elif not self._name(line, at + 1):
+                self._header(line, at + 1)
+        if not self.text.events:
+            raise InputError(f"{printable(self.source)} was cut in its header", slug=TRUNCATED)
+        return self.text
+
+    def _header(self, line: bytes, number: int) -> None:
+        if not line or line.startswith(b"#"):
+            return
+        key, colon, rest = line.partition(b":")
+        value = rest.strip().decode("utf-8", "surrogateescape")
+        if line.startswith(b"calls="):
+            self._in_call = True
+        elif not colon or not re.fullmatch(rb"[a-z]+", key):
+            raise bad_line(self.source, number, line, "a header, a name, a cost or a call")
+        elif key == b"events":
+            self.text.events = value.split()
+        elif key == b"cmd":
+            self.text.command = value
+        elif key == b"creator":
+            self.text.creator = value
+        elif key in (b"totals", b"summary"):
+            self.text.totals = self._costs(rest, number)
+
+    def _name(self, line: bytes, number: int) -> bool:
+        match = _NAME.fullmatch(line)
+        if match is None:
+            return False
+        key = match[1]
+        names = self._names[0 if key in (b"fn", b"cfn") else 2 if key in (b"ob", b"cob") else 1]
+        text = match[3].decode("utf-8", "surrogateescape")
+        if match[2] is not None:
+            index = int(match[2])
+            if text:
+                names[index] = text
+            elif index not in names:
+                raise bad_line(self.source, number, line, "a name that was given before")
+            text = names[index]
+        if key in (b"fl", b"fi", b"fe"):
+            self._file = text
+        elif key == b"fn":
+            self._function = text
+        return True
+
+    def _cost(self, line: bytes, number: int) -> None:
+        match = _COST.fullmatch(line)
+        if match is None:
+            raise bad_line(self.source, number, line, "'LINE COSTS'")
+        if self._in_call:  # what the called function costs: it comes again where that function is
+            self._in_call = False
+            return
+        position = int(match[2], 16 if match[2].startswith(b"0x") else 10) if match[2] else 0
+        relative = {b"+": self._line + position, b"-": self._line - position, b"*": self._line}
+        self._line = relative.get(match[1], position) if match[1] else position
+        self._chain.append(self._frame())
+        if len(self._chain) > DEEPEST:
+            raise InputError(f"{printable(self.source)}:{number}: a stack without end", slug="stack-too-deep")
+        if match[3].strip():
+            costs = self._costs(match[3], number)
+            self.text.stacks.append((tuple(reversed(self._chain)), costs))
+            self._chain.clear()
+
+    def _costs(self, text: bytes, number: int) -> list[int]:
+        words = text.split()
+        if not all(word.isdigit() for word in words):
+            raise bad_line(self.source, number, text, "whole numbers")
+        costs = [check_count(int(word), self.source, number) for word in words]
+        if len(costs) > len(self.text.events):
+            raise bad_line(self.source, number, text, f"{len(self.text.events)} costs")
+        return costs + [0] * (len(self.text.events) - len(costs))
+
+    def _frame(self) -> int:
+        function = None if self._function in _UNKNOWN else self._function
+        file = None if self._file in _UNKNOWN else self._file
+        frame = Frame(function, file, self._line or None if file else None)
+        return self.text.frames.setdefault(frame, len(self.text.frames))

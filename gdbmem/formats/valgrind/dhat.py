@@ -1,0 +1,117 @@
+"""Valgrind's DHAT, versions 1 (valgrind 3.15 and 3.16) and 2 of its JSON: a whole run, each stack at its end, at
+the peak, and in all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Optional
+
+from gdbmem.errors import InputError
+from gdbmem.files import JsonObject
+from gdbmem.formats.spooling import Data
+from gdbmem.formats.stacks import (
+    ALLOCATED,
+    DEEPEST,
+    IN_USE,
+    OWN_PEAK,
+    Content,
+    Stack,
+    StackProfile,
+    by_metric,
+    check_count,
+    choose_metric,
+    total_of,
+)
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.model.profiles.snapshot import PEAK
+from gdbmem.patterns import lazy_pattern
+from gdbmem.text import printable
+
+_KEYS = {PEAK: ("gb", "gbk"), IN_USE: ("eb", "ebk"), ALLOCATED: ("tb", "tbk"), OWN_PEAK: ("mb", "mbk")}
+_KEYS_1 = {**_KEYS, IN_USE: ("fb", "fbk")}
+# valgrind's own malloc stands at the top of each stack; no other tool's files have it.
+_OWN = lazy_pattern(r"\(in (?:.*/)?vgpreload_[\w.-]+\)$|/vg_replace_malloc\.c:[0-9]+\)$")
+_FRAME = lazy_pattern(r"(?:(0x[0-9A-Fa-f]+): )?(?:(.*) \((?:in (.*)|(.*):(\d{1,9}))\)|(.*))", re.DOTALL)
+
+
+def read_dhat(data: Data, source: str, metric: Optional[str]) -> StackProfile:
+    """Read *data*; raises InputError where it is cut (JSON has no readable half) or of another mode."""
+    import json  # 1 ms
+
+    try:
+        found = json.loads(bytes(data))
+    except (ValueError, RecursionError, OverflowError) as error:
+        reason = str(error) if isinstance(error, ValueError) else "it nests without end"
+        raise InputError(
+            f"{printable(source)} is not complete JSON: {printable(reason)}",
+            slug="json-damaged",
+            hint="DHAT writes its file when the program ends, unless that is killed with SIGKILL",
+        ) from None
+    try:
+        return _profile(found, source, metric)
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
+        raise InputError(
+            f"{printable(source)} is not what DHAT writes: {type(error).__name__} at {printable(str(error))}",
+            slug="json-damaged",
+            hint="was the file edited?",
+        ) from None
+
+
+def _profile(found: JsonObject, source: str, metric: Optional[str]) -> StackProfile:
+    version = found["dhatFileVersion"]
+    mode = "heap" if version == 1 else found["mode"]
+    if version not in (1, 2) or mode not in ("heap", "rust-heap"):
+        raise InputError(
+            f"{printable(source)} is of version {printable(str(version))}, mode {printable(str(mode))} of DHAT",
+            slug="format-unreadable",
+            hint="versions 1 and 2 of its heap mode are what can be read",
+        )
+    points, known = (found["aps"], _KEYS_1) if version == 1 else (found["pps"], _KEYS)
+    table = [str(text) for text in found["ftbl"]]
+    keys = {name: pair for name, pair in known.items() if all(pair[0] in point for point in points)}
+    chosen = choose_metric(metric, by_metric(keys), source)
+    own = [_OWN.search(text) is not None for text in table]
+    stacks = [_stack(point, keys[chosen], own, source) for point in points]
+    stacks = [stack for stack in stacks if stack.bytes or stack.blocks]
+    return StackProfile(
+        source=source,
+        source_format="dhat",
+        metric=chosen,
+        metrics=by_metric(keys),
+        total_bytes=total_of(stacks),
+        load=lambda profile: Content(stacks, _chains(table)),
+        command=str(found.get("cmd", "")),
+    )
+
+
+def _stack(point: JsonObject, keys: tuple[str, str], own: Sequence[bool], source: str) -> Stack:
+    frames = len(own)
+    size, blocks, path = int(point[keys[0]]), int(point[keys[1]]), tuple(point["fs"])
+    if len(path) > DEEPEST:
+        raise InputError(f"{printable(source)} holds a stack of {len(path)} frames", slug="stack-too-deep")
+    if any(not isinstance(n, int) or not 0 <= n < frames for n in path):
+        raise InputError(
+            f"{printable(source)} names a frame outside its table",
+            slug="index-out-of-range",
+            hint="was the file edited?",
+        )
+    if len(path) > 1 and own[path[0]]:
+        path = path[1:]
+    return Stack(path, check_count(size, source), check_count(blocks, source))
+
+
+def _chains(table: Sequence[str]) -> list[tuple[Frame, ...]]:
+    return [() if text == "[root]" else (_frame(text),) for text in table]
+
+
+def _frame(text: str) -> Frame:
+    match = _FRAME.fullmatch(text)
+    assert match is not None  # the last branch takes anything
+    address, function, place, file, line, alone = match.groups()
+    # Nameless calls are told apart by where they are, which under valgrind is the same in each run.
+    name = address if (alone or function) == "???" else alone or function
+    if place is not None:
+        return Frame(name, object=None if place == "???" else place)
+    return Frame(name) if file is None else Frame(None if name == address else name, file, int(line))

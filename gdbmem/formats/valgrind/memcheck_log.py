@@ -1,0 +1,248 @@
+"""memcheck's leak searches, from its log or through gdb: loss records with their stacks, and the sums."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Optional
+
+from gdbmem.errors import InputError, Notice
+from gdbmem.formats.spooling import Data
+from gdbmem.formats.stacks import (
+    DEEPEST,
+    Content,
+    Hidden,
+    Stack,
+    StackProfile,
+    check_count,
+    choose_metric,
+    total_of,
+)
+from gdbmem.formats.valgrind.massif_tree import UnknownTextError, read_node_text
+from gdbmem.model.leaks import (
+    DEFINITELY,
+    INDIRECTLY,
+    KINDS,
+    LOST,
+    POSSIBLY,
+    REACHABLE,
+    SUPPRESSED,
+    LeakRecord,
+    LeakSearch,
+    Sum,
+)
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.patterns import lazy_pattern
+from gdbmem.text import printable
+
+TRUNCATED = "profile-truncated"
+
+_KINDS = {
+    "definitely lost": DEFINITELY,
+    "indirectly lost": INDIRECTLY,
+    "possibly lost": POSSIBLY,
+    "still reachable": REACHABLE,
+    "suppressed": SUPPRESSED,
+}
+_COUNT = r"([0-9,]{1,26})(?: \(([-+][0-9,]{1,26})\))?"  # and by how much it has changed
+_KIND = "|".join(_KINDS)
+_PREFIX = lazy_pattern(r"(?:==|--)[0-9]+(?:==|--)(?: |$)")
+_RECORD = lazy_pattern(
+    rf"{_COUNT}(?: \({_COUNT} direct, {_COUNT} indirect\))? bytes in {_COUNT} blocks"
+    rf" are ({_KIND}) in loss record ([0-9,]{{1,26}}) of [0-9,]{{1,26}}"
+)
+_SUM = lazy_pattern(rf" +({_KIND}): {_COUNT} bytes in {_COUNT} blocks")
+_FRAME = lazy_pattern(r" +(?:at|by) (0x[0-9A-F]+: .*)")
+_COMMAND = lazy_pattern(r"Command: (.*)")
+_NO_BLOCK = lazy_pattern(r"All heap blocks were freed -- no leaks are possible\.?")
+# valgrind's own malloc stands at the top of each stack; the execution trees leave it out.
+_OWN = lazy_pattern(r"(?:.*/)?vgpreload_[\w.-]+|.*/vg_replace_malloc\.c")
+
+
+def read_memcheck_log(data: Data, source: str, metric: Optional[str]) -> StackProfile:
+    """Read the last leak search in *data*; raises InputError where there is none, or a line of it is damaged."""
+    return profile_of(read_leak_search(bytes(data), source), source, metric)
+
+
+def profile_of(search: LeakSearch, source: str, metric: Optional[str]) -> StackProfile:
+    """Return the records of one kind as a profile; raises InputError where *search* has none, and no sums."""
+    held = {record.kind for record in search.records}
+    if not held and not any(kind in search.sums for kind in LOST):
+        raise _no_leak_search(source)
+    counted = {kind for kind, found in search.sums.items() if kind in LOST or found.bytes}
+    metrics = [kind for kind in KINDS if kind in held or kind in counted]
+    chosen = choose_metric(metric, metrics, source)
+    numbers: dict[Frame, int] = {}
+    stacks = [
+        Stack(
+            tuple(numbers.setdefault(frame, len(numbers)) for frame in record.frames),
+            record.bytes,
+            record.blocks,
+        )
+        for record in search.records
+        if record.kind == chosen
+    ]
+    hidden = _unlisted(search, chosen, stacks)
+    total = total_of(stacks) + hidden.bytes
+    return StackProfile(
+        source=source,
+        source_format="memcheck",
+        metric=chosen,
+        metrics=metrics,
+        total_bytes=total,
+        load=lambda profile: Content(stacks, [(frame,) for frame in numbers], hidden=hidden),
+        command=search.command,
+        notices=[*search.notices, *_notices(hidden, chosen, total, source)],
+    )
+
+
+def _unlisted(search: LeakSearch, kind: str, stacks: Sequence[Stack]) -> Hidden:
+    """Return the bytes of *kind* that the sums count and no record lists, as with --leak-check=summary."""
+    if kind not in search.sums:
+        return Hidden(0)
+    counted, listed = search.sums[kind], total_of(stacks)
+    blocks = sum(stack.blocks for stack in stacks)
+    return Hidden(max(0, counted.bytes - listed), blocks=max(0, counted.blocks - blocks))
+
+
+def _notices(hidden: Hidden, kind: str, total: int, source: str) -> list[Notice]:
+    if not hidden.bytes:
+        return []
+    text = f"{printable(source)} lists {total - hidden.bytes} of the {total} bytes that are {kind}"
+    return [Notice(TRUNCATED, f"{text}: the places of the others are unknown (--leak-check=full lists them)")]
+
+
+def read_leak_search(data: bytes, source: str = "memcheck's answer") -> LeakSearch:
+    """Return the last leak search that *data* tells of. Raises InputError.
+
+    A record's bytes are its own: what it only points to is in records of its own.
+    """
+    return _LossReader(data, source).read()
+
+
+class _LossReader:
+    def __init__(self, data: bytes, source: str) -> None:
+        self._lines = data.decode("utf-8", "surrogateescape").split("\n")
+        self._source = source
+        self._records: list[LeakRecord] = []
+        self._sums: dict[str, Sum] = {}
+        self._command = ""
+        self._stack: Optional[LeakStack] = None  # of the last record, while it is read
+
+    def read(self) -> LeakSearch:
+        for number, line in self._words():
+            self._take(line, number)
+        notices = []
+        if not self._sums:
+            if not self._records:
+                raise _no_leak_search(self._source)
+            text = f"{printable(self._source)} ends within a leak search: records may be missing, and it has no sums"
+            notices.append(Notice(TRUNCATED, text))
+        return LeakSearch(self._records, self._sums, command=self._command, notices=notices)
+
+    def _words(self) -> Iterator[tuple[int, str]]:
+        for number, line in enumerate(self._lines, start=1):
+            line = line.rstrip("\r")
+            prefix = _PREFIX.match(line)
+            # To gdb some lines come without valgrind's mark.
+            yield number, line[prefix.end() :] if prefix else line
+
+    def _take(self, line: str, number: int) -> None:
+        frame = _FRAME.fullmatch(line)
+        if frame is not None:
+            if self._stack is not None:
+                self._add_frame(frame[1], number)
+            return
+        self._stack = None
+        record, total, command = _RECORD.fullmatch(line), _SUM.fullmatch(line), _COMMAND.fullmatch(line)
+        if record is not None:
+            self._add_record(record, number)
+        elif total is not None:
+            self._sums[_KINDS[total[1]]] = Sum(self._count(total[2], number), self._count(total[4], number))
+        elif command is not None:
+            self._command = command[1]
+        elif _NO_BLOCK.fullmatch(line):
+            self._records, self._sums = [], dict.fromkeys(KINDS, Sum(0, 0))
+        elif " in loss record " in line:
+            raise self._bad(number, line)
+
+    def _add_record(self, match: re.Match[str], number: int) -> None:
+        if self._sums:  # of the search before
+            self._records, self._sums = [], {}
+        self._stack = LeakStack(self._source, number)
+        self._records.append(_record(match, self._source, number)._replace(frames=self._stack.frames))
+
+    def _add_frame(self, text: str, number: int) -> None:
+        assert self._stack is not None
+        try:
+            entry = read_node_text(text.encode("utf-8", "surrogateescape"))
+        except UnknownTextError:
+            raise self._bad(number, text) from None
+        self._stack.add(entry.frame, entry.address)
+
+    def _count(self, text: str, number: int) -> int:
+        return _count(text, self._source, number)
+
+    def _bad(self, number: int, line: str) -> InputError:
+        return InputError(
+            f"{printable(self._source)}:{number}: expected a loss record, found '{printable(line[:60])}'",
+            slug="unknown-line",
+            hint="was the file edited, or is it of another format?",
+        )
+
+
+class LeakStack:
+    """The frames of one loss record, from the allocation outward, without valgrind's own malloc."""
+
+    def __init__(self, source: str, line: Optional[int] = None) -> None:
+        self.frames: list[Frame] = []
+        self._address = 0  # of the last frame
+        self._where = printable(source) if line is None else f"{printable(source)}:{line}"
+
+    def add(self, frame: Optional[Frame], address: int) -> None:
+        """Append *frame*; the same *address* twice is one call, whose first function was inlined."""
+        before, self._address = self._address, address
+        if frame is None or (not self.frames and _is_own(frame)):
+            return
+        if self.frames and address == before and self.frames[-1] != frame:
+            self.frames[-1] = self.frames[-1]._replace(inlined=True)
+        self.frames.append(frame)
+        if len(self.frames) > DEEPEST:
+            raise InputError(f"{self._where}: a stack without end", slug="stack-too-deep")
+
+
+def read_record(text: str, source: str) -> Optional[LeakRecord]:
+    """Return what the first line of a loss record says, without its stack; None: it is no such line."""
+    match = _RECORD.fullmatch(text)
+    return None if match is None else _record(match, source)
+
+
+def _record(match: re.Match[str], source: str, line: Optional[int] = None) -> LeakRecord:
+    total, delta, direct, direct_delta, indirect, _, blocks, more_blocks, kind, at = match.groups()
+    delta = direct_delta if direct is not None else delta
+    return LeakRecord(
+        number=_count(at, source, line),
+        kind=_KINDS[kind],
+        bytes=_count(direct or total, source, line),
+        blocks=_count(blocks, source, line),
+        frames=(),
+        indirect_bytes=_count(indirect or "0", source, line),
+        delta_bytes=None if delta is None else int(delta.replace(",", "")),
+        delta_blocks=None if more_blocks is None else int(more_blocks.replace(",", "")),
+    )
+
+
+def _count(text: str, source: str, line: Optional[int]) -> int:
+    return check_count(int(text.replace(",", "")), source, line)
+
+
+def _no_leak_search(source: str) -> InputError:
+    return InputError(
+        f"{printable(source)} tells of no leak search",
+        slug="no-leak-search",
+        hint="memcheck makes one with --leak-check=full, or when 'memleaks' asks it",
+    )
+
+
+def _is_own(frame: Frame) -> bool:
+    return _OWN.fullmatch(frame.object or frame.file or "") is not None

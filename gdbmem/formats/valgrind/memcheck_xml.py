@@ -1,0 +1,149 @@
+"""The leak records that memcheck writes with --xml=yes.
+
+Source: valgrind, docs/internals/xml-output-protocol4.txt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Optional
+
+from gdbmem.errors import InputError, Notice
+from gdbmem.formats.spooling import Data
+from gdbmem.formats.stacks import StackProfile
+from gdbmem.formats.valgrind.memcheck_log import TRUNCATED, LeakStack, profile_of, read_record
+from gdbmem.model.leaks import DEFINITELY, POSSIBLY, LeakRecord, LeakSearch, Sum
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.text import printable
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
+_STEP_BYTES = 1 << 16
+_KINDS = {"definite": DEFINITELY, "possible": POSSIBLY}  # of which memcheck lists all records by default
+
+
+def read_memcheck_xml(data: Data, source: str, metric: Optional[str]) -> StackProfile:
+    """Read the last leak search in *data*; raises InputError where there is none, or a record of it is damaged.
+
+    Of a file that was cut, what stands before the cut is read.
+    """
+    reader = _ErrorReader(source)
+    for element in _elements(data, source, reader.notices):
+        reader.take(element)
+        if element.tag != "status":
+            element.clear()
+    return profile_of(reader.search(), source, metric)
+
+
+def _elements(data: Data, source: str, notices: list[Notice]) -> Iterator[Element]:
+    """Yield the children of the root, each when it is whole."""
+    from xml.etree.ElementTree import ParseError, XMLPullParser  # 3 ms
+
+    parser: Any = XMLPullParser(("start", "end"))  # its type hints differ from release to release
+    depth, at = 0, 0
+    try:
+        while at < len(data):
+            piece = data[at : at + _STEP_BYTES]
+            if b"<!" in piece.replace(b"<!--", b""):
+                raise _damaged(source, "it declares a document type, which valgrind never does")
+            parser.feed(piece)
+            at += _STEP_BYTES
+            for event, element in parser.read_events():
+                depth += 1 if event == "start" else -1
+                if event == "end" and depth == 1:
+                    yield element
+        parser.close()
+    except ParseError as error:
+        text = f"{printable(source)} ends, or is damaged, at line {error.position[0]}: loss records may be missing"
+        notices.append(Notice(TRUNCATED, text))
+
+
+class _ErrorReader:
+    def __init__(self, source: str) -> None:
+        self.notices: list[Notice] = []
+        self._source = source
+        self._records: list[LeakRecord] = []
+        self._command = ""
+        self._listed: list[str] = []  # the kinds of which all records stand in the file
+        self._is_finished = False
+
+    def take(self, element: Element) -> None:
+        if element.tag == "protocoltool" and element.text != "memcheck":
+            raise InputError(
+                f"{printable(self._source)} is of valgrind's {printable(element.text or '?')}, which finds no leaks",
+                slug="no-leak-search",
+                hint="memcheck does: valgrind --leak-check=full --xml=yes --xml-file=FILE",
+            )
+        if element.tag == "args":
+            given = [(one.text or "").strip() for one in element.iterfind("argv/*")]
+            self._command = " ".join(given)
+            self._listed = _listed([one.text or "" for one in element.iterfind("vargv/arg")])
+        elif element.tag == "status":
+            self._is_finished = element.findtext("state") == "FINISHED"
+        elif element.tag == "suppcounts" and len(element):
+            self._listed = []  # a suppressed leak is not a record, and which errors were suppressed isn't told
+        elif element.tag == "error" and (element.findtext("kind") or "").startswith("Leak_"):
+            self._add(element)
+
+    def _add(self, element: Element) -> None:
+        record = read_record(element.findtext("xwhat/text") or "", self._source)
+        if record is None:
+            raise _damaged(self._source, "a leak has no text of memcheck's")
+        if self._records and record.number <= self._records[-1].number:
+            self._records = []  # of the search before
+        stack = LeakStack(self._source)
+        for frame in element.iterfind("stack[1]/frame"):
+            address = int(_address(frame, self._source), 16)
+            stack.add(_frame(frame, address), address)
+        self._records.append(record._replace(frames=stack.frames))
+
+    def search(self) -> LeakSearch:
+        sums = {}
+        # The XML has no sums. That nothing was lost is known only where memcheck was asked to list all, and did.
+        if self._is_finished and not self.notices:
+            for kind in self._listed:
+                of_kind = [record for record in self._records if record.kind == kind]
+                sums[kind] = Sum(sum(r.bytes for r in of_kind), sum(r.blocks for r in of_kind))
+        return LeakSearch(self._records, sums, command=self._command, notices=self.notices)
+
+
+def _listed(options: list[str]) -> list[str]:
+    """Return the kinds of leaks that valgrind's *options* have it list, as far as no record means no leak."""
+    given = dict(option.partition("=")[::2] for option in options)
+    if given.get("--leak-check") not in ("full", "yes"):
+        return []
+    words = given.get("--show-leak-kinds", "definite,possible").split(",")
+    listed = [kind for word, kind in _KINDS.items() if word in words or words == ["all"]]
+    if given.get("--show-possibly-lost") == "no":
+        listed = [kind for kind in listed if kind != POSSIBLY]
+    return listed
+
+
+def _address(frame: Element, source: str) -> str:
+    text = frame.findtext("ip") or ""
+    digits = text[2:]
+    if not text.startswith("0x") or not 0 < len(digits) <= 16 or not digits.isalnum() or not digits.isascii():
+        raise _damaged(source, "a frame of a leak has no address")
+    try:
+        int(digits, 16)
+    except ValueError:
+        raise _damaged(source, "a frame of a leak has no address") from None
+    return digits
+
+
+def _frame(frame: Element, address: int) -> Frame:
+    function, file, line = frame.findtext("fn"), frame.findtext("file"), frame.findtext("line") or ""
+    if file is not None:
+        path = str(PurePosixPath(frame.findtext("dir") or "", file))
+        return Frame(function, path, int(line) if line.isdecimal() and len(line) < 10 and int(line) else None)
+    return Frame(function or f"0x{address:X}", object=frame.findtext("obj"))
+
+
+def _damaged(source: str, reason: str) -> InputError:
+    return InputError(
+        f"{printable(source)} is not what memcheck writes: {reason}",
+        slug="xml-damaged",
+        hint="was the file edited?",
+    )

@@ -1,0 +1,69 @@
+"""Calls that valgrind had no names for, ``0x39161B`` in a program: named through gdb where its symbols are here."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+
+from gdbmem.errors import Notice
+from gdbmem.formats.addresses import Symbols, written
+from gdbmem.model.profiles.calltree import CallTree, Frame, Frames
+from gdbmem.records import replace
+
+
+def with_names(tree: CallTree, symbols: Symbols, source: str) -> tuple[CallTree, Sequence[Notice]]:
+    """Return *tree* of the file *source* with what *symbols* names, and what must be said.
+
+    A call with others inlined around it becomes as many nodes.
+    """
+    places = _nameless(Frames.of(tree.frames))
+    wanted: dict[str, set[int]] = {}
+    for path, address in places.values():
+        wanted.setdefault(path, set()).add(address)
+    if not wanted:
+        return tree, ()
+    found, notices = symbols.frames_under_valgrind(wanted, recorded=written(source))
+    chains = {number: found[place] for number, place in places.items() if place in found}
+    return (_expanded(tree, chains) if chains else tree), notices
+
+
+def _nameless(frames: Frames) -> dict[int, tuple[str, int]]:
+    """Return the file and the address of each frame that has nothing else."""
+    places = {}
+    for number in [number for number, file in enumerate(frames.files) if file is None]:
+        function, path = frames.functions[number], frames.objects[number]
+        if function is not None and function.startswith("0x") and path is not None and path.startswith("/"):
+            places[number] = path, int(function, 16)
+    return places
+
+
+def _expanded(tree: CallTree, chains: Mapping[int, Sequence[Frame]]) -> CallTree:
+    numbers: dict[Frame, int] = {}
+    of_frame = [
+        [numbers.setdefault(one, len(numbers)) for one in chains.get(number, (frame,))]
+        for number, frame in enumerate(tree.frames)
+    ]
+    parent, column, last = array("q"), array("q"), array("q")  # the last node that each one has become
+    origin = array("q")
+    for node, (above, frame) in enumerate(zip(tree.parent, tree.frame)):
+        for at, number in enumerate(of_frame[frame] if frame >= 0 else [frame]):
+            parent.append(len(parent) - 1 if at else last[above] if node else -1)
+            column.append(number)
+            origin.append(node)
+        last.append(len(parent) - 1)
+    variance = None
+    if tree.variance is not None:
+        variance = [0.0] * len(parent)
+        for node, place in enumerate(last):
+            variance[place] = tree.variance[node]
+    return replace(
+        tree,
+        frames=tuple(numbers),
+        parent=parent,
+        frame=column,
+        bytes=array("q", map(tree.bytes.__getitem__, origin)),
+        blocks=None if tree.blocks is None else array("q", map(tree.blocks.__getitem__, origin)),
+        address=None if tree.address is None else array("Q", map(tree.address.__getitem__, origin)),
+        variance=variance,
+        ends=None,  # two siblings may have got one name
+    )

@@ -1,0 +1,1 @@
+"""Reading the pools of BFC allocators from processes and files."""

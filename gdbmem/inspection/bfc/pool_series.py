@@ -1,0 +1,49 @@
+"""The pools of a live process, walked again and again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Optional
+
+from gdbmem.errors import Notice, TargetError
+from gdbmem.inspection.bfc.pools import Pools, ProcessPools, Say
+from gdbmem.linux.process.process import has_ended
+
+
+def follow_pools(
+    pid: int, every_seconds: float, for_seconds: Optional[float], say: Say = lambda _: None
+) -> Iterator[tuple[float, Pools]]:
+    """Yield when, in seconds since the first walk, and what the pools of process *pid* were; each walk holds it for ms.
+
+    Ends after *for_seconds*, with the process, or when it has no pools any more, which the last walk says then. Pools
+    that come later are found when one of those known has gone.
+    *say* is told before the process waits longer. Raises TargetError where it can't be read, or has no pool at first.
+    """
+    known = ProcessPools(pid, say)
+    begun: Optional[float] = None
+    number = 0
+    try:
+        while True:
+            try:
+                pools = known.read()
+            except TargetError:
+                if begun is None:
+                    raise
+                try:
+                    known, old = ProcessPools(pid, say), known
+                    old.close()
+                    pools = known.read()
+                except TargetError as error:
+                    if not has_ended(pid):
+                        yield time.monotonic() - begun, Pools((), [Notice(error.slug, error.message)])
+                    return
+            now = time.monotonic()
+            begun = now if begun is None else begun
+            yield now - begun, pools
+            number += 1
+            if for_seconds is not None and number * every_seconds > for_seconds:
+                return
+            time.sleep(max(0.0, begun + number * every_seconds - time.monotonic()))
+    finally:
+        known.close()

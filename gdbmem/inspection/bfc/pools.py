@@ -1,0 +1,253 @@
+"""BFC allocators of a live process, or in a core: found while the process runs, read in a pause of milliseconds."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Callable, Optional
+
+from gdbmem.allocators.bfc.layout import Layout, LayoutUnknown, calibrate
+from gdbmem.allocators.bfc.search import FoundObject, find_objects
+from gdbmem.allocators.bfc.walk import Buffers, RawPool, capture, decode, is_busy, prepare
+from gdbmem.errors import Notice, TargetError
+from gdbmem.inspection.pause import is_long, wait_text
+from gdbmem.inspection.process_maps import read_maps, read_smaps
+from gdbmem.linux.elf.headers import images
+from gdbmem.linux.files.target_files import TargetFiles
+from gdbmem.linux.holding.ptrace import Freeze
+from gdbmem.linux.memory.maps import Mapping
+from gdbmem.linux.memory.pages import resident_ranges
+from gdbmem.linux.memory.process_memory import CarefulMemory, ProcMemory, absent_pages
+from gdbmem.linux.process.process import check_analysable, ended, has_ended
+from gdbmem.model.bfc.pools import Allocator
+from gdbmem.model.memory import Memory, MemoryUnreadable
+from gdbmem.records import dataclass, field
+from gdbmem.symbols.vtables import VtableSymbols
+from gdbmem.text import printable
+from gdbmem.units import format_size
+
+_TRIES = 20  # until nobody is in the midst of an allocation
+_BREATH_SECONDS = 0.002
+_HOLD_SECONDS = 0.005  # to stop and to let go
+_BYTES_A_SECOND = 2 << 30  # measured in a virtual machine: 3 GiB
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Pools:
+    """The allocators of one process, or core, at one moment."""
+
+    allocators: Sequence[Allocator]
+    notices: Sequence[Notice] = ()
+    pause_seconds: Optional[float] = None
+
+
+@dataclass
+class _Known:
+    """Objects that were recognised, and what was found but could not be."""
+
+    objects: list[tuple[FoundObject, Layout]] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
+
+
+def read_pools(pid: int, say: Say = lambda _: None) -> Pools:
+    """Return the allocators of process *pid*, which waits some milliseconds for it; *say* is told before it is longer.
+
+    Raises TargetError where it can't be read, or has none.
+    """
+    with ProcessPools(pid, say) as pools:
+        return pools.read()
+
+
+class ProcessPools:
+    """The allocators of a live process, found once, to be read as often as wanted."""
+
+    def __init__(self, pid: int, say: Say = lambda _: None) -> None:
+        """Find them while the process runs; raises TargetError where it can't be read, or has none.
+
+        *say* is told once, before the process waits longer than people notice.
+        """
+        facts = check_analysable(pid)
+        self._pid, self._say = pid, say
+        self._source = f"process {pid} ({printable(facts.name)})"
+        self._opened = ProcMemory(pid)
+        try:
+            with TargetFiles(pid) as files, _death_told(pid):
+                mappings = read_smaps(pid) if facts.swap_bytes else read_maps(pid)
+                self._memory: Memory = self._opened
+                if facts.swap_bytes:  # it would come back into memory by being read
+                    absent = absent_pages(pid, mappings, swapped=False)
+                    self._memory = CarefulMemory(self._opened, mappings, absent)
+                areas = resident_ranges(pid, _writable(mappings))[0].items
+                names = VtableSymbols(images(self._memory, mappings), files.open)
+                self._known = _recognise(self._memory, areas, mappings, names.name)
+            if not self._known.objects:
+                raise _none(self._source, self._known)
+        except BaseException:
+            self.close()
+            raise
+
+    def read(self) -> Pools:
+        """Return them as they are now; raises TargetError where the process has ended, or one of them."""
+        with _death_told(self._pid):
+            raw, seconds = self._hold()
+        return Pools([decode(one, self._source) for one in raw], self._known.notices, seconds)
+
+    def _hold(self) -> tuple[list[RawPool], float]:
+        """Read the bytes of all allocators while the process stands still, if possible while none is being changed."""
+        memory, objects = self._memory, [(found.address, layout) for found, layout in self._known.objects]
+        for number in range(_TRIES):
+            buffers = [_prepared(memory, address, layout) for address, layout in objects]
+            self._announce(sum(one.bytes for one in buffers))
+            with Freeze(self._pid) as freeze, self._opened.held(self._pid):
+                is_last = number == _TRIES - 1
+                if is_last or not any(is_busy(memory, address, layout) for address, layout in objects):
+                    raw = [capture(memory, *one, buffer) for one, buffer in zip(objects, buffers)]
+                    break
+            time.sleep(_BREATH_SECONDS)
+        return raw, freeze.pause_seconds
+
+    def _announce(self, size: int) -> None:
+        expected = _HOLD_SECONDS + size / _BYTES_A_SECOND
+        if is_long(expected):
+            self._say(
+                f"{self._source} waits {wait_text(expected)} now, while {format_size(size)} are read of it"
+            )
+            self._say = lambda _: None
+
+    def close(self) -> None:
+        self._opened.close()
+
+    def __enter__(self) -> ProcessPools:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+@contextlib.contextmanager
+def _death_told(pid: int) -> Iterator[None]:
+    """Say that the process has ended where that is why it can't be read."""
+    try:
+        yield
+    except TargetError as error:
+        if error.slug not in ("no-such-process", "process-zombie") and has_ended(pid):
+            raise ended(pid) from error
+        raise
+
+
+def read_core_pools(path: Path, program: Optional[Path] = None) -> Pools:
+    """Return the allocators in the core file at *path*; raises InputError, and TargetError where it has none."""
+    from gdbmem.linux.elf.corefile import CoreFile  # live processes need none of it
+
+    core = CoreFile(path, program)
+    mappings = core.mappings()
+    source = f"core {printable(path.name)} ({printable(core.program)})"
+    names = VtableSymbols(images(core, mappings))
+    written = [piece for area in _writable(mappings) for piece in core.written.overlaps(*area)]
+    return read_stopped_pools(core, written, mappings, source, names.name)
+
+
+def read_held_pools(pid: int) -> Pools:
+    """Return the allocators of process *pid*, which somebody else (gdb) holds still."""
+    facts = check_analysable(pid, may_be_traced=True)
+    with ProcMemory(pid) as opened, TargetFiles(pid) as files:
+        mappings = read_smaps(pid)
+        memory = CarefulMemory(opened, mappings, absent_pages(pid, mappings, swapped=False))
+        areas = resident_ranges(pid, _writable(mappings))[0].items
+        names = VtableSymbols(images(memory, mappings), files.open)
+        return read_stopped_pools(
+            memory, areas, mappings, f"process {pid} ({printable(facts.name)})", names.name
+        )
+
+
+def read_pool_at(memory: Memory, address: int, class_name: str, source: str) -> Pools:
+    """Return the allocator at *address* of what stands still; raises TargetError where none is there."""
+    return Pools([decode(capture(memory, address, calibrate(memory, address, class_name)), source)])
+
+
+def read_stopped_pools(
+    memory: Memory,
+    areas: Iterable[tuple[int, int]],
+    mappings: Sequence[Mapping],
+    source: str,
+    vtable_name: Callable[[int], str] = lambda address: "",
+) -> Pools:
+    """Return the allocators in *areas* of what stands still already; raises TargetError where none is there."""
+    known = _recognise(memory, areas, mappings, vtable_name, tries=1)
+    found = []
+    for one, layout in known.objects:
+        try:
+            found.append(decode(capture(memory, one.address, layout), source))
+        except (LayoutUnknown, MemoryUnreadable) as error:
+            known.notices.append(Notice("bfc-layout-unknown", error.message))
+    if not found:
+        raise _none(source, known)
+    return Pools(found, known.notices)
+
+
+def _writable(mappings: Sequence[Mapping]) -> list[tuple[int, int]]:
+    return [
+        (m.start, m.end)
+        for m in mappings
+        if m.permissions[:2] == "rw" and (m.is_anonymous or m.is_file) and not m.name.startswith("[stack")
+    ]
+
+
+def _recognise(
+    memory: Memory,
+    areas: Iterable[tuple[int, int]],
+    mappings: Sequence[Mapping],
+    vtable_name: Callable[[int], str],
+    tries: int = _TRIES,
+) -> _Known:
+    """Return the allocators in *areas*. A process that runs wants some *tries*: the first may see half of a change."""
+    files = sorted((m.start, m.end) for m in mappings if m.is_file)
+    starts = [start for start, _ in files]
+
+    def in_file(address: int) -> bool:
+        at = bisect_right(starts, address) - 1
+        return at >= 0 and address < files[at][1]
+
+    known = _Known()
+    for found in find_objects(memory, areas, in_file, vtable_name):
+        try:
+            known.objects.append((found, _calibrated(memory, found, tries)))
+        except LayoutUnknown as error:
+            known.notices.append(Notice(error.slug, error.message))
+        except MemoryUnreadable:
+            continue  # freed meanwhile
+    return known
+
+
+def _calibrated(memory: Memory, found: FoundObject, tries: int) -> Layout:
+    for _ in range(tries - 1):
+        try:
+            return calibrate(memory, found.address, found.class_name)
+        except (LayoutUnknown, MemoryUnreadable):
+            time.sleep(_BREATH_SECONDS)
+    return calibrate(memory, found.address, found.class_name)
+
+
+def _prepared(memory: Memory, address: int, layout: Layout) -> Buffers:
+    try:
+        return prepare(memory, address, layout)
+    except MemoryUnreadable:  # it is being moved: capture() will tell
+        return Buffers()
+
+
+def _none(source: str, known: _Known) -> TargetError:
+    if known.notices:
+        return TargetError(
+            f"{source} has no BFC allocator that gdbmem can read: {known.notices[0].message}",
+            slug="bfc-layout-unknown",
+            hint="please report the version of the library",
+        )
+    return TargetError(
+        f"{source} has no BFC allocator",
+        slug="bfc-none",
+        hint="TensorFlow makes one for a GPU, or with TF_CPU_ALLOCATOR_USE_BFC=true; onnxruntime for a session",
+    )

@@ -1,0 +1,49 @@
+"""Waiting for a process with its accessed bits cleared: what it has not touched at the end."""
+
+from __future__ import annotations
+
+import time
+from typing import Callable
+
+from gdbmem.analysis.ledger.idle import idle_memory
+from gdbmem.inspection.live_process import explain_process
+from gdbmem.linux.memory.accessed import clear_accessed, read_accessed
+from gdbmem.linux.process.process import check_analysable, ended, has_ended
+from gdbmem.model.ledger.idle import IdleMemory
+from gdbmem.text import printable
+from gdbmem.units import format_duration
+
+_LOOK_SECONDS = 0.5  # whether the process is still there
+
+
+def read_idle(pid: int, seconds: float, *, say: Callable[[str], None]) -> IdleMemory:
+    """Clear the accessed bits of process *pid*, wait *seconds* or until Ctrl-C, and return what was not touched.
+
+    The ledger that says what lies where is made afterwards, as reading memory touches it. Raises TargetError.
+    """
+    facts = check_analysable(pid)
+    name = printable(facts.name)
+    say(
+        f"the accessed bits of process {pid} ({name}) are cleared, by which the kernel chooses what to swap out;"
+        f" waiting for {format_duration(seconds)}, Ctrl-C ends that before"
+    )
+    clear_accessed(pid)
+    waited = _wait(pid, seconds)
+    accessed = read_accessed(pid)
+    return idle_memory(explain_process(pid, say=say), accessed, waited)
+
+
+def _wait(pid: int, seconds: float) -> float:
+    """Wait so long, or until Ctrl-C; return for how long it was."""
+    began = time.monotonic()
+    try:
+        while True:
+            left = began + seconds - time.monotonic()
+            if left <= 0:
+                break
+            time.sleep(min(left, _LOOK_SECONDS))
+            if has_ended(pid):
+                raise ended(pid)
+    except KeyboardInterrupt:
+        pass
+    return time.monotonic() - began

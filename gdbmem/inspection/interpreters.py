@@ -1,0 +1,29 @@
+"""The Pythons in which gdb has the `gdbmem` command's own packages."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+INTERPRETER = "GDBMEM_PYTHON"  # the variable that names one
+
+
+def interpreters() -> Iterator[Path]:
+    """Yield the Pythons that may have numpy: $GDBMEM_PYTHON alone if set, else the command's own."""
+    named = os.environ.get(INTERPRETER)
+    if named is not None:
+        if named:
+            yield Path(named).absolute()  # it is started in another folder
+        return
+    package = Path(__file__).resolve().parent.parent
+    # A checkout's environment; an installed package's prefix (PREFIX/lib/python3.x/site-packages/gdbmem).
+    candidates = [
+        package.parent / ".venv/bin/python",
+        *(folder / "bin/python3" for folder in list(package.parents)[3:4]),
+    ]
+    script = shutil.which("gdbmem")
+    if script:
+        candidates.append(Path(script).resolve().with_name("python3"))
+    yield from (path for path in dict.fromkeys(candidates) if path.exists())

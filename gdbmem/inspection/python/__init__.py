@@ -1,0 +1,1 @@
+"""Reading Python's memory and stacks in a process or a core."""

@@ -1,0 +1,222 @@
+"""Questions about Python's memory to a process that is inspected, to its copy, or to a core."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Optional
+
+from gdbmem.allocators.cpython.arenas import PythonArena, PythonArenas
+from gdbmem.allocators.cpython.blocks import Blocks, Unsure, live_blocks
+from gdbmem.allocators.cpython.large_blocks import large_blocks
+from gdbmem.allocators.cpython.objects import ObjectCounter, TypeCounts
+from gdbmem.analysis.ledger.ledger import ProcessImage
+from gdbmem.errors import Notice, TargetError
+from gdbmem.linux.memory.maps import Mapping
+from gdbmem.model.ledger.ledger import FREE_IN_POOLS, FREE_POOLS, HEADERS, LIVE, PYMALLOC, Ledger
+from gdbmem.model.memory import Memory
+from gdbmem.model.python import ArenaUse, BlockClass, FillClass, PythonObjects, TypeUse
+from gdbmem.patterns import lazy_pattern
+from gdbmem.records import dataclass, field
+from gdbmem.text import plural
+
+_FILL = (0.01, 0.1, 0.25, 0.5, 0.75, 1.0)
+_SPARSE = 0.25  # an arena no fuller than this is one of which a user asks what keeps it
+_FREE_THREADED = lazy_pattern(r"/(lib)?python3\.\d+t(\.so[.\d]*)?$")
+_PYPY = lazy_pattern(r"/(lib)?pypy[^/]*$")
+
+
+def check_python(mappings: Sequence[Mapping]) -> None:
+    """Raise TargetError where another kind of Python runs than the one whose memory is known."""
+    files = {mapping.name.removesuffix(" (deleted)") for mapping in mappings if mapping.is_file}
+    if any(_PYPY.search(name) for name in files):
+        raise TargetError(
+            "this is PyPy, whose objects gdbmem can't read",
+            slug="python-unknown",
+            hint="only CPython's are known",
+        )
+    if any(_FREE_THREADED.search(name) for name in files):
+        raise free_threaded()
+    if not any("python" in name for name in files):
+        raise TargetError(
+            "no Python is loaded in this process",
+            slug="python-unknown",
+            hint="'gdbmem explain PID' shows its resident set",
+        )
+
+
+def free_threaded() -> TargetError:
+    return TargetError(
+        "this Python is a free-threaded build, which keeps its objects in mimalloc: gdbmem can't read them",
+        slug="python-unknown",
+        hint="'gdbmem explain PID' shows its resident set",
+    )
+
+
+@dataclass
+class CountObjects:
+    """The question which objects there are; call it with what was read of the process."""
+
+    unsure: Unsure = field(default_factory=Unsure)
+    counts: Optional[TypeCounts] = None
+    large: bool = False
+
+    def __call__(self, reading: ProcessImage, memory: Memory) -> None:
+        check_python(reading.mappings)
+        arenas = reading.others.python.arenas
+        self.large = reading.heap is not None and reading.heap.is_used and not reading.others.replacement
+        if not arenas and not self.large:
+            raise _no_arenas()
+        counter = ObjectCounter(memory, reading.mappings, arenas)
+        self.counts = counter.count(self._blocks(reading, memory))
+
+    def _blocks(self, reading: ProcessImage, memory: Memory) -> Iterator[Blocks]:
+        arenas = reading.others.python.arenas
+        yield from live_blocks(memory, arenas, self.unsure)
+        if self.large and reading.heap is not None:
+            yield from large_blocks(memory, reading.heap, every=not arenas)
+
+    def result(self, ledger: Ledger) -> PythonObjects:
+        """Return the answer; *ledger* is that of the same process at the same moment."""
+        counts = self.counts
+        assert counts is not None, "the question was not asked"
+        return PythonObjects(
+            ledger.program,
+            ledger.pid,
+            _types(counts),
+            TypeUse("", counts.unused_blocks, counts.unused_bytes),
+            TypeUse("", counts.other_blocks, counts.other_bytes),
+            uncounted_blocks=self.unsure.blocks,
+            large=self.large,
+            pause_seconds=ledger.pause_seconds,
+            notices=[*_about_python(ledger), *self._notices()],
+        )
+
+    def _notices(self) -> list[Notice]:
+        notices = []
+        if self.unsure.blocks:
+            text = (
+                f"{plural(self.unsure.blocks, 'block')} in {plural(self.unsure.pools, 'pool')} are not counted:"
+                " these contradict themselves, as in the midst of an allocation"
+            )
+            notices.append(Notice("python-changing", text))
+        if not self.large:
+            text = (
+                "objects of more than 512 bytes are not counted: Python has them from malloc, which is not"
+                " glibc's here, or could not be read"
+            )
+            notices.append(Notice("python-large-unread", text))
+        return notices
+
+
+@dataclass
+class DescribeArenas:
+    """The question what keeps Python's arenas; call it with what was read of the process."""
+
+    arenas: PythonArenas = field(default_factory=PythonArenas)
+    sparse: Optional[TypeCounts] = None
+
+    def __call__(self, reading: ProcessImage, memory: Memory) -> None:
+        check_python(reading.mappings)
+        self.arenas = reading.others.python
+        if not self.arenas.arenas:
+            raise _no_arenas()
+        few = [arena for arena in self.arenas.arenas if _share(arena) <= _SPARSE]
+        counter = ObjectCounter(memory, reading.mappings, self.arenas.arenas)
+        self.sparse = counter.count(live_blocks(memory, few, Unsure()))
+
+    def result(self, ledger: Ledger) -> ArenaUse:
+        """Return the answer; *ledger* is that of the same process at the same moment."""
+        arenas, sparse = self.arenas.arenas, self.sparse
+        assert sparse is not None, "the question was not asked"
+        live = self.arenas.live_bytes
+        pieces = [piece for arena in arenas for piece in arena.pieces()]
+        headers = sum(piece.header_bytes for piece in pieces)
+        held = sum(piece.end - piece.start for piece in pieces if piece.is_held)
+        whole = sum(piece.end - piece.start for piece in pieces)
+        keepers = [
+            *_types(sparse),
+            TypeUse("", sparse.other_blocks + sparse.unused_blocks, sparse.other_bytes + sparse.unused_bytes),
+        ]
+        use = ArenaUse(
+            ledger.program,
+            ledger.pid,
+            arenas=len(arenas),
+            arena_bytes=arenas[0].size_bytes,
+            pool_bytes=arenas[0].pool_bytes,
+            interpreters=self.arenas.interpreters,
+            live_blocks=self.arenas.live_blocks,
+            live_bytes=live,
+            header_bytes=headers,
+            free_in_pools_bytes=held - live - headers,
+            free_pools_bytes=whole - held,
+            resident={
+                label: ledger.total_of(PYMALLOC, label)
+                for label in (LIVE, HEADERS, FREE_IN_POOLS, FREE_POOLS)
+            },
+            classes=_classes(arenas),
+            fill=_fill(arenas),
+            keepers=[one for one in keepers if one.count],
+            keeper_share=_SPARSE,
+            pause_seconds=ledger.pause_seconds,
+            notices=_about_python(ledger),
+        )
+        use.check()
+        return use
+
+
+def _no_arenas() -> TargetError:
+    return TargetError(
+        "no arena of Python's pymalloc was found in this process",
+        slug="python-no-arenas",
+        hint="was it started with PYTHONMALLOC=malloc, or has Python not been initialised yet?",
+    )
+
+
+def _about_python(ledger: Ledger) -> list[Notice]:
+    return [notice for notice in ledger.notices if notice.slug.startswith("python-")]
+
+
+def _types(counts: TypeCounts) -> list[TypeUse]:
+    """Return the types with objects, those of one name together, the largest first."""
+    sums: dict[str, list[int]] = {}
+    for kind, count in counts.blocks.items():
+        both = sums.setdefault(kind.name, [0, 0])
+        both[0] += count
+        both[1] += counts.bytes[kind]
+    rows = [TypeUse(name, count, size) for name, (count, size) in sums.items()]
+    return sorted(rows, key=lambda row: (-row.bytes, row.type))
+
+
+def _share(arena: PythonArena) -> float:
+    return arena.live_bytes / arena.size_bytes
+
+
+def _fill(arenas: Sequence[PythonArena]) -> list[FillClass]:
+    """Return the arenas by how full they are."""
+    classes = []
+    left = list(arenas)
+    for most in _FILL:
+        these = [arena for arena in left if _share(arena) <= most]
+        left = [arena for arena in left if _share(arena) > most]
+        classes.append(
+            FillClass(
+                most,
+                len(these),
+                sum(arena.size_bytes for arena in these),
+                sum(arena.live_bytes for arena in these),
+                sum(arena.live_blocks for arena in these),
+            )
+        )
+    return classes
+
+
+def _classes(arenas: Sequence[PythonArena]) -> list[BlockClass]:
+    sums: dict[int, list[int]] = {}
+    for arena in arenas:
+        for pool in arena.pools:
+            if pool.live:
+                row = sums.setdefault(pool.block_bytes, [0, 0, 0])
+                row[0] += 1
+                row[1] += pool.live
+                row[2] += pool.capacity(arena.pool_bytes)
+    return [BlockClass(size, *sums[size]) for size in sorted(sums)]

@@ -1,0 +1,103 @@
+"""The records of tracemalloc in a process or a core, read without running anything there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Optional
+
+from gdbmem.allocators.cpython.traces import Traces, read_traces
+from gdbmem.errors import TargetError
+from gdbmem.inspection.process_maps import read_smaps
+from gdbmem.inspection.python.python_questions import check_python
+from gdbmem.inspection.still_process import Moment, Say, Subject, ask_process
+from gdbmem.linux.elf.corefile import CoreFile
+from gdbmem.linux.holding.ptrace import HeldThread
+from gdbmem.linux.memory.process_memory import CarefulMemory, absent_pages
+from gdbmem.linux.process.process import process_facts
+from gdbmem.model.memory import Memory
+from gdbmem.records import dataclass
+
+
+@dataclass(frozen=True)
+class TracedProcess:
+    """The traces of a Python process, and what of it they don't cover."""
+
+    program: str
+    pid: Optional[int]
+    traces: Traces
+    rss_bytes: Optional[int]  # at the same moment; None for a core
+    pause_seconds: Optional[float] = None
+
+    @property
+    def untraced_bytes(self) -> Optional[int]:
+        """Return what is resident and neither traced nor tracemalloc's own; None where that is not known.
+
+        Traced blocks that are not resident (swapped out, never touched) may be more than all that is.
+        """
+        if self.rss_bytes is None:
+            return None
+        untraced = self.rss_bytes - self.traces.bytes - self.traces.own_bytes
+        return untraced if untraced >= 0 else None
+
+
+@dataclass(frozen=True)
+class _TracemallocTables:
+    """The question what tracemalloc's tables hold."""
+
+    subject: Subject
+    swapped: bool
+
+    def of_process(self, memory: Memory, threads: Sequence[HeldThread]) -> tuple[Traces, int]:
+        mappings = self.subject.mappings
+        absent = absent_pages(self.subject.pid, mappings, swapped=self.swapped)
+        careful = CarefulMemory(memory, mappings, absent)
+        return read_traces(careful, mappings), _rss(self.subject)
+
+    def of_copy(self, moment: Moment, memory: Memory) -> tuple[Traces, int]:
+        return read_traces(memory, moment.mappings), _rss(self.subject)
+
+
+def _rss(subject: Subject) -> int:
+    return sum(mapping.rss_bytes for mapping in subject.mappings)
+
+
+def traces_of_process(
+    pid: int, *, fork: Optional[bool] = None, swapped: bool = False, say: Say = lambda _: None
+) -> TracedProcess:
+    """Return the traces of live process *pid*; *fork*, *say* and errors as for `ask_process`."""
+    name = process_facts(pid).name
+
+    def prepare(subject: Subject) -> _TracemallocTables:
+        check_python(subject.mappings)
+        return _TracemallocTables(subject, swapped)
+
+    (traces, rss), pause = ask_process(pid, prepare, fork=fork, say=say)
+    return _checked(TracedProcess(name, pid, traces, rss, pause))
+
+
+def traces_of_stopped(pid: int, memory: Memory, *, swapped: bool = False) -> TracedProcess:
+    """Return the traces of process *pid*, which somebody else (gdb) holds still. Raises TargetError."""
+    mappings = read_smaps(pid)
+    check_python(mappings)
+    careful = CarefulMemory(memory, mappings, absent_pages(pid, mappings, swapped=swapped))
+    rss = sum(mapping.rss_bytes for mapping in mappings)
+    return _checked(TracedProcess(process_facts(pid).name, pid, read_traces(careful, mappings), rss))
+
+
+def traces_of_core(path: Path, program: Optional[Path] = None) -> TracedProcess:
+    """Return the traces in core file *path*. Raises InputError where that is none, or of another program."""
+    core = CoreFile(path, program)
+    mappings = core.mappings()
+    check_python(mappings)
+    return _checked(TracedProcess(core.program, None, read_traces(core, mappings), None))
+
+
+def _checked(result: TracedProcess) -> TracedProcess:
+    if not result.traces.tables:
+        raise TargetError(
+            "tracemalloc has traced nothing in this process, or its tables were not recognised",
+            slug="python-no-traces",
+            hint="start it with PYTHONTRACEMALLOC=1 (or more, for deeper tracebacks) or 'python -X tracemalloc'",
+        )
+    return result

@@ -1,0 +1,133 @@
+"""Asking the `gdbmem` command's own interpreter for what takes gdb's long: gdb's side of `worker.py`.
+
+Without such an interpreter gdb does the same work itself, slower.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Optional
+
+from gdbmem.errors import GdbmemError, InputError, TargetError, ToolError
+from gdbmem.files import NEUTRAL_FOLDER
+from gdbmem.inspection.interpreters import interpreters
+from gdbmem.records import asdict
+from gdbmem.report.ledger.ledger_json import read_ledger
+
+if TYPE_CHECKING:
+    from gdbmem.allocators.glibc.thread_pointers import ThreadPointers
+    from gdbmem.inspection.looks import Looks
+    from gdbmem.model.ledger.ledger import Ledger
+
+_SECONDS = 3600.0
+_REFUSED = 3  # its status with a message; 1 is that of an uncaught exception, such as a missing numpy
+
+
+def explain_for_gdb(
+    pid: int, name: str, descriptor: int, threads: Sequence[ThreadPointers], *, swapped: bool = False
+) -> Optional[Ledger]:
+    """Return the ledger of stopped process *pid*, made by a worker; None where there is none to be had."""
+    for answer in answers_of_workers(
+        {**stopped_request(pid, name, descriptor, threads), "swapped": swapped}, descriptor
+    ):
+        try:
+            return read_ledger(answer, "the worker's answer")
+        except InputError:
+            continue
+    return None
+
+
+def look_for_gdb(
+    pid: int,
+    name: str,
+    descriptor: int,
+    threads: Sequence[ThreadPointers],
+    looks: Looks,
+    *,
+    swapped: bool = False,
+) -> Optional[Ledger]:
+    """Return the ledger, and fill *looks*, likewise."""
+    request = {**stopped_request(pid, name, descriptor, threads), "looks": looks.order(), "swapped": swapped}
+    for answer in answers_of_workers(request, descriptor):
+        try:
+            document = json.loads(answer)
+            ledger = read_ledger(document["ledger"], "the worker's answer")
+            looks.fill(document["looks"])
+        except (InputError, ValueError, KeyError, TypeError):
+            continue
+        return ledger
+    return None
+
+
+def stopped_request(
+    pid: int, name: str, descriptor: int, threads: Sequence[ThreadPointers]
+) -> dict[str, object]:
+    """Return a stopped process as JSON values."""
+    return {
+        "pid": pid,
+        "name": name,
+        "descriptor": descriptor,
+        "threads": [list(asdict(thread).values()) for thread in threads],
+    }
+
+
+def answers_of_workers(
+    request: Mapping[str, object], descriptor: Optional[int], module: str = "gdbmem.inspection.worker"
+) -> Iterator[str]:
+    """Yield the answers of the workers that are to be had; raises GdbmemError for a message, or a killed one."""
+    for python in interpreters():
+        done = _run(python, module, request, descriptor)
+        if done is not None and done.returncode < 0:
+            raise _killed(-done.returncode)
+        if done is None or done.returncode not in (0, _REFUSED):
+            continue  # no numpy there, or another gdbmem
+        if done.returncode == _REFUSED:
+            failure = json.loads(done.stdout)
+            raise TargetError(failure["message"], slug=failure["slug"], hint=failure["hint"])
+        yield done.stdout
+
+
+def _killed(number: int) -> GdbmemError:
+    # gdb doesn't read the heap itself then: what the OOM killer ends there would be gdb, with the process in its hands.
+
+    return ToolError(
+        f"the process that reads the heap for gdb was ended by {signal.Signals(number).name}",
+        slug="worker-killed",
+        hint="type the command again; is there memory left?",
+    )
+
+
+def _run(
+    python: Path, module: str, request: Mapping[str, object], descriptor: Optional[int]
+) -> Optional[subprocess.CompletedProcess[str]]:
+    package = Path(__file__).resolve().parent.parent.parent
+    # gdb's Python may have settings of its own in the environment; this package is the one to use.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environment["PYTHONPATH"] = str(package)
+    try:
+        return subprocess.run(
+            [str(python), "-s", "-m", module],
+            input=json.dumps(request),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            errors="surrogateescape",
+            pass_fds=() if descriptor is None else (descriptor,),
+            env=environment,
+            cwd=NEUTRAL_FOLDER,
+            timeout=_SECONDS,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def refuse(error: GdbmemError) -> int:
+    """Write *error* as a worker's answer; return the worker's status."""
+    json.dump({"message": error.message, "slug": error.slug, "hint": error.hint}, sys.stdout)
+    return _REFUSED

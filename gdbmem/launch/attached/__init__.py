@@ -1,0 +1,1 @@
+"""Attaching gdb to a process that runs already, and releasing it."""

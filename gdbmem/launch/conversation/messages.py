@@ -1,0 +1,349 @@
+"""The messages between gdb and its launcher: frozen data, and their form as JSON objects.
+
+A question names its answer's class in its docstring. What gdb tells has no answer.
+"""
+
+from __future__ import annotations
+
+import functools
+import typing
+from collections.abc import Mapping
+from typing import Any, Optional
+
+from gdbmem.errors import GdbmemError, ToolError
+from gdbmem.records import asdict, dataclass, is_dataclass
+from gdbmem.text import printable
+
+
+@dataclass(frozen=True)
+class Message:
+    """Anything that one end sends to the other; its class's name is its kind."""
+
+
+# -- gdb's questions --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AskTarget(Message):
+    """Which valgrind waits for gdb? Answered by ValgrindTarget."""
+
+
+@dataclass(frozen=True)
+class Restart(Message):
+    """End valgrind and start a fresh one, with other *arguments* if not None. Answered by ValgrindTarget."""
+
+    arguments: Optional[tuple[str, ...]] = None
+
+
+@dataclass(frozen=True)
+class AskFate(Message):
+    """Ask for the fate of the program, which gdb saw exit (*exited*) or not. Answered by Fate."""
+
+    exited: bool = False
+
+
+@dataclass(frozen=True)
+class Ready(Message):
+    """gdb has loaded: Ctrl-C is its own from here on. Answered by Done."""
+
+
+@dataclass(frozen=True)
+class Hear(Message):
+    """Listen for Ctrl-C in the process group of *pid*. Answered by Done."""
+
+    pid: int
+
+
+@dataclass(frozen=True)
+class AskInterrupts(Message):
+    """How often was Ctrl-C pressed? Answered by Interrupts."""
+
+
+@dataclass(frozen=True)
+class GiveKeyboard(Message):
+    """The program runs, so that what is typed is for it, or has stopped. Answered by Done."""
+
+    running: bool
+
+
+@dataclass(frozen=True)
+class AskPlan(Message):
+    """Which recipe is to be played? Answered by Plan."""
+
+
+@dataclass(frozen=True)
+class AskNative(Message):
+    """How does gdb start the program natively? Answered by NativePlan."""
+
+
+@dataclass(frozen=True)
+class AskAttached(Message):
+    """Which process is to be attached? Answered by AttachedPlan."""
+
+
+@dataclass(frozen=True)
+class Collect(Message):
+    """Copy the dump at *path*, as the process sees it, to *file* in the run folder. Answered by Done."""
+
+    path: str
+    file: str
+
+
+# -- the launcher's answers -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Done(Message):
+    """It has been done."""
+
+
+@dataclass(frozen=True)
+class Refused(Message):
+    """It can't be done: the parts of a GdbmemError."""
+
+    sentence: str
+    slug: str
+    hint: str
+
+    @classmethod
+    def of(cls, error: GdbmemError) -> Refused:
+        return cls(error.message, error.slug, error.hint)
+
+
+@dataclass(frozen=True)
+class ValgrindTarget(Message):
+    """A valgrind that waits for gdb; *vgdb* is the command that connects to it."""
+
+    pid: int
+    vgdb: tuple[str, ...]
+    own_terminal: bool = False
+
+
+@dataclass(frozen=True)
+class Fate(Message):
+    """The end of the program, or the one that took its place.
+
+    *status* as a shell shows it, *sentence* for the user or "". *next* is a path to the program that took its
+    place (exec) and waits for gdb under the same valgrind.
+    """
+
+    status: Optional[int] = None
+    sentence: str = ""
+    next: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Interrupts(Message):
+    """The number of times that Ctrl-C was pressed since the launch."""
+
+    count: int
+
+
+@dataclass(frozen=True)
+class RecipePlan(Message):
+    """A recipe in the form of `Recipe.to_plan()`."""
+
+    plan: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class NativePlan(Message):
+    """How gdb starts a program by itself.
+
+    *began*: seconds since 1970. *wrapper* and *streams* are a shell's words; *library* is what is preloaded, or "".
+    *prefix*: how the names of the engine's own dumps begin. *folder*: the program's current folder; None: gdb's.
+    """
+
+    engine: str
+    began: float
+    wrapper: str
+    prefix: str
+    library: str
+    folder: Optional[str]
+    streams: str
+
+
+@dataclass(frozen=True)
+class AttachedPlan(Message):
+    """A process that ran already, and how gdb comes to it.
+
+    *valgrind*: set where it runs under valgrind; gdb traces it otherwise. *there*: a folder that the process can write
+    to. *sysroot* and *program*: where gdb finds the process's files, if not by their paths. *calls*: the file whose
+    lock gdb holds during a call. *prefix*: how the names of a profiler's dumps begin. *harmless*: its threads whose
+    seccomp filters let them be made to call something, as "TID:FILTERS".
+    """
+
+    pid: int
+    valgrind: Optional[ValgrindTarget]
+    is_stopped: bool
+    there: str
+    sysroot: Optional[str]
+    program: Optional[str]
+    calls: Optional[str]
+    prefix: str
+    harmless: tuple[str, ...] = ()
+
+
+# -- what gdb tells ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RecipeStarted(Message):
+    """The program of a recipe runs."""
+
+
+@dataclass(frozen=True)
+class ActionResult(Message):
+    """The outcome of one action at a point's hit; *error* is set where it failed.
+
+    *label*: the name of the snapshot, ledger or container scan. *heap_bytes*: None where it is not a snapshot, or
+    unknown. *warning*: why a snapshot may have seen too little. *room*: why the program's own calls may fail.
+    """
+
+    action: str
+    argument: str
+    text: str = ""
+    label: Optional[str] = None
+    heap_bytes: Optional[int] = None
+    warning: Optional[str] = None
+    error: Optional[str] = None
+    room: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Hit(Message):
+    """The recipe's point *point* was hit as asked, for the *hit*-th time."""
+
+    point: int
+    hit: int
+    place: Optional[str]
+    thread: Optional[int]
+    results: tuple[ActionResult, ...]
+
+
+@dataclass(frozen=True)
+class Unresolved(Message):
+    """The program has no such location."""
+
+    point: int
+    sentence: str
+
+
+@dataclass(frozen=True)
+class PointFailed(Message):
+    """A point was left out from here on."""
+
+    point: int
+    sentence: str
+
+
+@dataclass(frozen=True)
+class PointReport(Message):
+    """A point's counts at the program's end: *hits* in all, *recorded* ones, calls *left* without a return."""
+
+    point: int
+    hits: int
+    recorded: int
+    pending: bool
+    left: int
+
+
+@dataclass(frozen=True)
+class Stopped(Message):
+    """A signal stopped the program."""
+
+    sentence: str
+    place: Optional[str]
+
+
+@dataclass(frozen=True)
+class ConnectionLost(Message):
+    """gdb lost the program."""
+
+
+@dataclass(frozen=True)
+class Finished(Message):
+    """The recipe was played to its end."""
+
+    fate: Fate
+
+
+@dataclass(frozen=True)
+class SnapTaken(Message):
+    """A snapshot of an attached process is in the run, under *label*."""
+
+    label: str
+    pause_seconds: float
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Failed(Message):
+    """gdb could not do its work: the parts of a GdbmemError."""
+
+    sentence: str
+    slug: str = "internal"
+    hint: str = ""
+
+
+# -- as JSON ----------------------------------------------------------------------------------------------
+
+
+def encode(message: Message) -> dict[str, object]:
+    """Return *message* as a JSON object."""
+    return {"kind": type(message).__name__, **asdict(message)}
+
+
+def decode(kind: object, fields: Mapping[str, Any]) -> Message:
+    """Return the message of *kind*; raises ToolError where the kind or a field isn't known, is missing or wrong."""
+    found = next((one for one in Message.__subclasses__() if one.__name__ == kind), None)
+    if found is None:
+        raise _unknown(f"a message '{printable(str(kind))}'")
+    message: Message = _build(found, fields)
+    return message
+
+
+@functools.cache
+def _types(kind: type[Message]) -> dict[str, object]:
+    return typing.get_type_hints(kind)
+
+
+def _build(kind: Any, fields: object) -> Any:
+    if not isinstance(fields, Mapping):
+        raise _unknown(f"{kind.__name__} without fields")
+    types = _types(kind)
+    unknown = fields.keys() - types.keys()
+    if unknown:
+        raise _unknown(f"{kind.__name__} with '{printable(min(unknown))}'")
+    try:
+        return kind(**{name: _value(types[name], value) for name, value in fields.items()})
+    except TypeError:
+        raise _unknown(f"{kind.__name__} without all of its fields") from None
+
+
+def _value(kind: Any, value: Any) -> Any:
+    """Return *value*, as JSON has it, as the type *kind* of a field."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Union:
+        return None if value is None else _value(arguments[0], value)
+    if origin is tuple:
+        return tuple(_value(arguments[0], one) for one in _checked(list, value))
+    if origin is not None:
+        return _checked(dict, value)
+    if is_dataclass(kind):
+        return _build(kind, value)
+    return _checked((int, float) if kind is float else kind, value)
+
+
+def _checked(kind: Any, value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise _unknown(f"{printable(repr(value))[:60]} where {kind} is expected")
+    return value
+
+
+def _unknown(what: str) -> ToolError:
+    return ToolError(
+        f"gdb and its launcher don't understand each other: {what}",
+        slug="launcher",
+        hint="are two versions of gdbmem mixed? 'gdbmem doctor' tells",
+    )

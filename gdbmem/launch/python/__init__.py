@@ -1,0 +1,1 @@
+"""Running Python code in a Python process."""

@@ -1,0 +1,253 @@
+"""Placing code before the main thread of a Python process: PEP 768 by hand, or a pending call.
+
+PEP 768 (Python/remote_debugging.c): the path of a script is written into the main thread's state, then a flag, then a
+bit that has the interpreter look there. Before 3.14 a stopped thread is made to call Py_AddPendingCall, which takes no
+memory and only notes what is to be called; what it notes is a few instructions of ours (python_instructions.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path, PurePath
+from typing import BinaryIO, Optional
+
+from gdbmem.allocators.cpython.debug_offsets import RemoteDebugging
+from gdbmem.allocators.cpython.frames import FrameReader
+from gdbmem.allocators.cpython.recursion import CallDepth
+from gdbmem.errors import TargetError
+from gdbmem.launch.python.python_instructions import (
+    TOO_DEEP,
+    InterpreterFunctions,
+    instructions,
+    noting_call,
+)
+from gdbmem.linux.elf.headers import images
+from gdbmem.linux.files.target_files import TargetFiles
+from gdbmem.linux.holding.injected_calls import calling, is_taking_signals, maps_of_thread
+from gdbmem.linux.holding.keeper import spared_for_want_of_memory
+from gdbmem.linux.holding.ptrace import Freeze
+from gdbmem.linux.holding.returning_thread import CallSites, ReturningThread, find_call_sites
+from gdbmem.linux.memory.maps import Mapping
+from gdbmem.linux.memory.process_memory import WritableMemory
+from gdbmem.model.memory import word_at
+from gdbmem.symbols.elf_files import symbol_values
+
+_NEEDED = ("Py_AddPendingCall", "PyRun_SimpleString", "PyThreadState_Get", "Py_GetRecursionLimit")
+_STOP_BIT = 1 << 5  # _PY_EVAL_PLEASE_STOP_BIT
+_INTERPRETER_AT = 16  # in a thread's state
+_PAGE = 4096
+_NOTING, _RESULT, _TEXT = 2048, _PAGE + 8, _PAGE + 16  # in the two pages; the second one begins with the flag
+_READ_WRITE, _READ_EXECUTE, _PRIVATE_ANONYMOUS = 3, 5, 0x22
+_TRIES, _BREATH_SECONDS = 5, 0.01
+_FAILED = (1 << 64) - 4096  # results from here on are errors
+
+
+def refused(pid: int, why: str) -> TargetError:
+    return TargetError(
+        f"no code can be run in process {pid}: {why}",
+        slug="python-code-refused",
+        hint="start the program with PYTHONTRACEMALLOC=1 instead",
+    )
+
+
+class RemoteScript:
+    """A script that the main thread has been asked to run, by PEP 768."""
+
+    seconds_for_result = 2.0  # it counts as run when it begins
+
+    def __init__(self, memory: WritableMemory, pending: int, breaker: int) -> None:
+        self._memory, self._pending, self._breaker = memory, pending, breaker
+
+    @classmethod
+    def place(
+        cls, pid: int, memory: WritableMemory, reader: FrameReader, folder: Path, source: str
+    ) -> RemoteScript:
+        """Write *source* into *folder*, and its path into the process. Raises TargetError where it refuses that."""
+        offsets = reader.debug_offsets
+        assert offsets is not None and offsets.remote is not None
+        remote = offsets.remote
+        interpreter = reader.main_interpreter(memory)
+        enabled = struct.unpack("<i", memory.read(interpreter + remote.enabled, 4))[0]
+        if enabled != 1:
+            raise refused(
+                pid,
+                "remote debugging is switched off in it (PYTHON_DISABLE_REMOTE_DEBUG, or as it was built)",
+            )
+        if offsets.threads_main is None:
+            raise refused(pid, "its interpreter doesn't say which thread is the main one")
+        thread = word_at(memory, interpreter + offsets.threads_main)
+        if word_at(memory, thread + _INTERPRETER_AT) != interpreter:
+            raise refused(pid, "what its interpreter says of its main thread doesn't agree with that thread")
+        script = _script(folder, source)
+        path = os.fsencode(script) + b"\0"
+        if len(path) > remote.path_bytes:
+            raise refused(pid, f"the path {script} is too long")
+        return cls._written(pid, memory, thread, remote, path)
+
+    @classmethod
+    def _written(
+        cls, pid: int, memory: WritableMemory, thread: int, remote: RemoteDebugging, path: bytes
+    ) -> RemoteScript:
+        support = thread + remote.support
+        if memory.read(support + remote.pending_call, 4) != bytes(4):
+            raise refused(pid, "another debugger has a script waiting in it")
+        memory.write(support + remote.script_path, path)
+        memory.write(support + remote.pending_call, struct.pack("<i", 1))
+        placed = cls(memory, support + remote.pending_call, thread + remote.eval_breaker)
+        placed._ask()
+        return placed
+
+    def _ask(self) -> None:
+        breaker = word_at(self._memory, self._breaker)
+        if not breaker & _STOP_BIT:
+            self._memory.write(self._breaker, struct.pack("<Q", breaker | _STOP_BIT))
+
+    def has_run(self) -> bool:
+        if self._memory.read(self._pending, 4) == bytes(4):
+            return True
+        self._ask()  # the bit may have been lost: the interpreter changes the others of that word
+        return False
+
+    def was_too_deep(self) -> bool:
+        return False  # the interpreter looks itself, and has no state in which that were fatal
+
+    def withdraw(self) -> bool:
+        if self._memory.read(self._pending, 4) == bytes(4):
+            return False
+        self._memory.write(self._pending, bytes(4))
+        return True
+
+    def clean_up(self) -> None:
+        """Nothing was taken."""
+
+
+def _script(folder: Path, source: str) -> Path:
+    script = folder / "script.py"
+    script.write_text(source, "ascii")
+    script.chmod(0o644)
+    return script
+
+
+class NotedCall:
+    """A call that the main thread has been asked to make, in two pages of ours: instructions, and the source text."""
+
+    seconds_for_result = 0.05  # it counts as run when it has ended
+
+    def __init__(
+        self, pid: int, memory: WritableMemory, sites: Optional[CallSites], pages: int, pause_seconds: float
+    ) -> None:
+        self._pid, self._memory, self._sites, self._pages = pid, memory, sites, pages
+        self.pause_seconds = pause_seconds
+
+    @classmethod
+    def place(
+        cls, pid: int, memory: WritableMemory, reader: FrameReader, mappings: Sequence[Mapping], source: str
+    ) -> NotedCall:
+        """Have a thread of the process note the call. Raises TargetError where that can't be."""
+        functions, depth = _functions(pid, memory, mappings), reader.call_depth(memory)
+        if depth is None:
+            raise refused(pid, "how deep its threads are in calls can't be told")
+        text = source.encode("ascii") + b"\0"
+        sites = find_call_sites(pid, memory, mappings)
+        pause = 0.0
+        for number in range(_TRIES):
+            if number:
+                time.sleep(_BREATH_SECONDS)
+            with spared_for_want_of_memory(), Freeze(pid) as freeze:
+                pages = (
+                    0 if is_taking_signals(freeze) else _placed(freeze, memory, sites, functions, depth, text)
+                )
+            pause += freeze.pause_seconds
+            if pages:
+                return cls(pid, memory, sites, pages, pause)
+        raise refused(pid, "its list of pending calls is full, or held by a thread that doesn't go on")
+
+    def has_run(self) -> bool:
+        return self._memory.read(self._pages + _PAGE, 1) != b"\0"
+
+    def was_too_deep(self) -> bool:
+        return self._memory.read(self._pages + _PAGE, 1)[0] == TOO_DEEP
+
+    def withdraw(self) -> bool:
+        """Empty the text: the call is still made, and does nothing."""
+        if self.has_run():
+            return False
+        self._memory.write(self._pages + _TEXT, b"\0")
+        return True
+
+    def clean_up(self) -> None:
+        """Unmap the two pages, unless a thread still stands in them."""
+        for _ in range(_TRIES):
+            with spared_for_want_of_memory(), Freeze(self._pid) as freeze:
+                inside = any(
+                    self._pages <= one.program_counter < self._pages + 2 * _PAGE
+                    for one in freeze.threads.values()
+                )
+                if self.has_run() and not inside and not is_taking_signals(freeze):
+                    with _calling(freeze, self._sites) as caller:
+                        caller.system_call(caller.calls.munmap, self._pages, 2 * _PAGE)
+                    return
+            time.sleep(_BREATH_SECONDS)
+
+
+def _functions(pid: int, memory: WritableMemory, mappings: Sequence[Mapping]) -> InterpreterFunctions:
+    """Return the addresses of the functions of the interpreter that are needed."""
+    if os.uname().machine != "x86_64":
+        raise refused(pid, "before CPython 3.14 that is done on x86-64 only")
+    with TargetFiles(pid) as files:
+        for image in sorted(
+            images(memory, mappings), key=lambda one: "python" not in PurePath(one.name).name
+        ):
+            opened = _opener(files, image.name)
+            found = symbol_values(opened, _NEEDED)
+            if len(found) == len(_NEEDED):
+                return InterpreterFunctions(*(image.bias + found[name] for name in _NEEDED))
+    raise refused(pid, f"its interpreter does not export {', '.join(_NEEDED)}")
+
+
+def _opener(files: TargetFiles, name: str) -> Callable[[], BinaryIO]:
+    return lambda: files.open(name)
+
+
+@contextlib.contextmanager
+def _calling(freeze: Freeze, sites: Optional[CallSites]) -> Iterator[ReturningThread]:
+    with calling(freeze, maps_of_thread(freeze.pid), sites, refused) as caller:
+        assert isinstance(caller, ReturningThread)  # on other machines this is not begun
+        yield caller
+
+
+def _placed(
+    freeze: Freeze,
+    memory: WritableMemory,
+    sites: Optional[CallSites],
+    functions: InterpreterFunctions,
+    depth: CallDepth,
+    text: bytes,
+) -> int:
+    """Map two pages, fill them, and have the call noted; return the pages, 0 where that has to be tried again."""
+    if _TEXT + len(text) > 2 * _PAGE:
+        raise ValueError("the text is longer than a page")
+    with _calling(freeze, sites) as caller:
+        arguments = (0, 2 * _PAGE, _READ_WRITE, _PRIVATE_ANONYMOUS, (1 << 64) - 1, 0)
+        pages = caller.system_call(caller.calls.mmap, *arguments)
+        if pages >= _FAILED:
+            raise refused(freeze.pid, os.strerror((1 << 64) - pages))
+        memory.write(pages, instructions(functions, depth, pages + _PAGE))
+        noted = noting_call(functions.add_pending_call, (pages, pages + _TEXT), pages + _RESULT)
+        memory.write(pages + _NOTING, noted)
+        memory.write(pages + _TEXT, text)
+        if caller.system_call(caller.calls.mprotect, pages, _PAGE, _READ_EXECUTE):
+            caller.system_call(caller.calls.munmap, pages, 2 * _PAGE)
+            raise refused(freeze.pid, "it may have no memory with instructions of ours")
+        if not caller.function(pages + _NOTING, lambda: freeze.release_others(caller.tid)):
+            return 0  # it may have been noted already
+        if memory.read(pages + _RESULT, 5) == b"\0\0\0\0\1":
+            return pages
+        caller.system_call(
+            caller.calls.munmap, pages, 2 * _PAGE
+        )  # the list is full: nothing refers to the pages
+        return 0

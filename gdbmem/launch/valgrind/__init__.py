@@ -1,0 +1,1 @@
+"""Valgrind as a child or as a process that runs already."""

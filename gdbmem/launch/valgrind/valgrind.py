@@ -1,0 +1,352 @@
+"""Valgrind as a child: its command line, how one connects to it, and what its log says."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Optional
+
+from gdbmem.engines import massif
+from gdbmem.engines.engine import valgrind_engine
+from gdbmem.errors import MissingToolError, Notice
+from gdbmem.launch.child import Child
+from gdbmem.launch.program import Program
+from gdbmem.launch.terminal import OwnTerminal
+from gdbmem.linux.process.living import memory_folder
+from gdbmem.patterns import lazy_pattern
+from gdbmem.records import dataclass
+from gdbmem.text import printable
+
+_FIFO = lazy_pattern(r"-from-vgdb-to-(\d+)-by-(.*)-on-(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Valgrind:
+    """An installed valgrind."""
+
+    path: str
+    vgdb: str
+
+
+def find_valgrind() -> Valgrind:
+    """Return the installed valgrind; raises MissingToolError with what to install."""
+    path, vgdb = shutil.which("valgrind"), shutil.which("vgdb")
+    if path is None or vgdb is None:
+        missing = "valgrind" if path is None else "vgdb, valgrind's bridge to gdb,"
+        raise MissingToolError(
+            f"{missing} is not installed",
+            slug="no-valgrind",
+            hint="install the valgrind package of your distribution ('gdbmem doctor' names the command)",
+        )
+    return Valgrind(path, vgdb)
+
+
+def own_settings() -> list[str]:
+    """Return valgrind's options for this user: $VALGRIND_OPTS and ~/.valgrindrc, never ./.valgrindrc.
+
+    The current folder may be anybody's. Later options win, as valgrind has it.
+    """
+    try:
+        written = (Path.home() / ".valgrindrc").read_text(errors="surrogateescape")
+    except (OSError, RuntimeError):  # RuntimeError: this user has no home
+        written = ""
+    return ["--command-line-only=yes", *written.split(), *os.environ.get("VALGRIND_OPTS", "").split()]
+
+
+@dataclass(frozen=True)
+class Order:
+    """One program to be run under valgrind."""
+
+    valgrind: Valgrind
+    tool_arguments: Sequence[str]  # the engine's: --tool, its options
+    program: Program
+    arguments: Sequence[str]
+    environment: Mapping[str, str]
+    run: Path  # the run folder
+    runtime: Path  # the runtime folder
+    engine: str = massif.NAME
+    folder: Optional[Path] = None  # the program's current folder; None: ours
+    serial: int = 1  # of this start in the run; valgrind's pid may repeat, this doesn't
+
+    @property
+    def prefix(self) -> str:
+        return str(self.runtime / f"vgdb{self.serial}")
+
+    def argv(self) -> list[str]:
+        """Return valgrind's whole command line."""
+        # Files of forked and traced children carry their own pid; %p is the only % that is not doubled.
+        log = f"{_percent(self.run)}/valgrind.{self.serial}.%p.log"
+        return [
+            self.valgrind.path,
+            # It looks for Ctrl-C by itself so often, in blocks of code; vgdb, which can have it look at once, can't
+            # where the main thread has ended. At 5000, the default, that takes seconds in a program that mostly sleeps.
+            "--vgdb-poll=500",
+            *own_settings(),
+            *self.tool_arguments,
+            "--vgdb=yes",
+            # Not --vgdb-error=0: that one makes valgrind deaf to SIGTERM once gdb has gone.
+            "--vgdb-stop-at=startup",
+            f"--vgdb-prefix={self.prefix}",
+            f"--log-file={log}",
+            str(self.program.path),
+            *self.arguments,
+        ]
+
+
+def _percent(path: Path) -> str:
+    return str(path).replace("%", "%%")
+
+
+def history_pattern(run: Path, serial: int, engine: str = massif.NAME) -> Path:
+    """Return what to give a tool as its out file: one a process, whatever the folder is called."""
+    return Path(_percent(run)) / f"{engine}.{serial}.%p{valgrind_engine(engine).SUFFIX}"
+
+
+@dataclass
+class Process:
+    """A valgrind that was started."""
+
+    order: Order
+    child: Child
+    beginnings: int = 0  # how often it made its FIFOs: at its start, and after each exec that it follows
+
+    @property
+    def pid(self) -> int:
+        return self.child.pid
+
+    @property
+    def log(self) -> Path:
+        return self.order.run / f"valgrind.{self.order.serial}.{self.pid}.log"
+
+    @property
+    def history(self) -> Path:
+        engine = self.order.engine
+        return self.order.run / f"{engine}.{self.order.serial}.{self.pid}{valgrind_engine(engine).SUFFIX}"
+
+    @property
+    def is_writing(self) -> bool:
+        """Tell whether the tool has begun with what it writes at the program's end."""
+        ending = valgrind_engine(self.order.engine).ENDING
+        return self.history.exists() or (bool(ending) and ending in self.log_text())
+
+    def log_text(self) -> bytes:
+        try:
+            return self.log.read_bytes()
+        except FileNotFoundError:
+            return b""
+
+    @property
+    def ready(self) -> bool:
+        """Tell whether valgrind can be reached by vgdb: it waits, before the program's first instruction.
+
+        The log says so a moment earlier, and a vgdb that comes in between gives up.
+        """
+        return self._fifo(self.pid) is not None
+
+    def vgdb(self, *words: str, pid: Optional[int] = None) -> list[str]:
+        """Return the command line that connects gdb to this process, or runs the monitor command *words*."""
+        # vgdb looks for a FIFO whose name holds the program's idea of user and host, not ours.
+        fifo = self._fifo(pid or self.pid)
+        names = [f"LOGNAME={fifo[2]}", f"USER={fifo[2]}", f"HOST={fifo[3]}"] if fifo else []
+        return [
+            "env",
+            *names,
+            self.order.valgrind.vgdb,
+            f"--vgdb-prefix={self.order.prefix}",
+            f"--pid={pid or self.pid}",
+            *words,
+        ]
+
+    def monitor(self, *words: str, pid: Optional[int] = None) -> Child:
+        """Start to run a monitor command where no gdb is connected; status 0: it was carried out."""
+        null = subprocess.DEVNULL
+        return Child(self.vgdb(*words, pid=pid), stdin=null, stdout=null, stderr=null)
+
+    def reachable_pid(self, name: str) -> Optional[int]:
+        """Return the process of this start that *name*, a FIFO in the runtime folder, belongs to."""
+        match = self._match(name)
+        return int(match[1]) if match else None
+
+    def reachable_pids(self) -> set[int]:
+        """Return the processes of this start that vgdb can reach."""
+        pids = (self.reachable_pid(path.name) for path in self.order.runtime.iterdir())
+        return {pid for pid in pids if pid is not None}
+
+    def _match(self, name: str) -> Optional[re.Match[str]]:
+        prefix = Path(self.order.prefix).name
+        return _FIFO.fullmatch(name, len(prefix)) if name.startswith(prefix) else None
+
+    def _fifo(self, pid: int) -> Optional[re.Match[str]]:
+        # Of the two FIFOs and the shared memory that vgdb needs it is the last to be made.
+        matches = (self._match(path.name) for path in self.order.runtime.iterdir())
+        return next((match for match in matches if match and int(match[1]) == pid), None)
+
+    def present_program(self) -> Optional[Path]:
+        """Return the program that it runs now, after an exec; None when that can't be told."""
+        return present_program(self.pid)
+
+
+def present_program(pid: int) -> Optional[Path]:
+    """Return the program that the valgrind *pid* runs now; None when that can't be told."""
+    try:
+        words = Path(f"{memory_folder(pid)}/cmdline").read_bytes().split(b"\0")[1:]
+        name = next(word for word in words if not word.startswith(b"-"))
+        return Path(f"{memory_folder(pid)}/cwd").resolve() / os.fsdecode(name)
+    except (OSError, StopIteration):
+        return None
+
+
+def executable(pid: int) -> str:
+    """Return the path of the program that process *pid* runs; "" when it has gone, or is just going."""
+    try:
+        return str(Path(f"{memory_folder(pid)}/exe").readlink())
+    except OSError:
+        return ""
+
+
+_FOLLOW = "launch with --trace-children to follow it"
+
+
+def replacement(pid: int) -> str:
+    """Return the program that has taken valgrind's place in process *pid*, by an exec that it did not follow.
+
+    "" while that still runs valgrind, and when it is ending: its program goes a moment before the process does.
+    """
+    program = executable(pid)
+    return "" if "valgrind" in program else program
+
+
+def fate(process: Process, *, exited: bool) -> str:
+    """Return what became of *process*, whose connection to gdb has closed; "" when its status says it all.
+
+    *exited*: gdb was told of an end.
+    """
+    notice = explain(process.log_text())
+    if notice is not None:
+        return notice.message
+    status, engine = process.child.status, process.order.engine
+    end = valgrind_engine(engine).END
+    if status is None:
+        now = replacement(process.pid)
+        if now:
+            return (
+                f"the program has replaced itself by {printable(now)} (exec), which runs on outside {engine}; "
+                f"{_FOLLOW}"
+            )
+        if exited:
+            return f"{engine} still writes its end, {printable(str(process.history))}"
+        return f"gdb's connection to the program has closed; process {process.pid} runs on, 'run' starts it afresh"
+    if exited or process.history.exists():
+        return ""
+    if b"request to kill this process" in process.log_text():
+        return "gdb has killed the program; 'run' starts it again"
+    if status == 128 + signal.SIGKILL:
+        return f"valgrind was killed (SIGKILL): {end} is lost, the snapshots are kept"
+    return _gone_elsewhere(process.order, status) if status < 128 else ""
+
+
+def _gone_elsewhere(order: Order, status: int) -> str:
+    """Return what to say of a program that executed another, which ended with *status* where no gdb saw it."""
+    # To the program /proc/self/exe is itself; to the kernel, which executes it, valgrind.
+    itself = "valgrind can't start itself, which is what a program under it executes by /proc/self/exe"
+    if "--trace-children=yes" in order.tool_arguments:
+        return (
+            f"the program ran another in its place (exec), which valgrind could not start (status {status}): "
+            f"{itself}; have it execute its own path"
+        )
+    sentence = (
+        f"the program ran another in its place (exec), which ended with status {status} outside {order.engine}; "
+        f"{_FOLLOW}"
+    )
+    if status != 1:
+        return sentence
+    return f"{sentence} (if it executed /proc/self/exe, have it execute its own path: {itself})"
+
+
+def start(
+    order: Order,
+    *,
+    stdin: Optional[int] = None,
+    stdout: Optional[int] = None,
+    terminal: Optional[OwnTerminal] = None,
+) -> Process:
+    """Start valgrind in a session of its own; it will wait for gdb before the program's first instruction.
+
+    The program has *terminal*, or *stdin* and *stdout* (None: ours).
+    """
+    slave = terminal.slave if terminal is not None else None
+    child = Child(
+        order.argv(),
+        environment=order.environment,
+        folder=order.folder,
+        stdin=slave if slave is not None else stdin,
+        stdout=slave if slave is not None else stdout,
+        stderr=slave,
+        native_signals=True,
+        before_exec=terminal.become_controlling if terminal is not None else None,
+    )
+    return Process(order, child)
+
+
+# What valgrind's log says when it or the program fails → a sentence with the way out.
+_FAILURES: Sequence[tuple[bytes, str, str]] = (
+    (
+        rb"unhandled instruction bytes: 0x62|unrecognised.*0x62 0x",
+        "unhandled-instruction",
+        "the program uses AVX-512 instructions, which this valgrind doesn't know; build it without -march=native, or "
+        "make the library choose another path (for glibc: GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX512F, for OpenBLAS: "
+        "OPENBLAS_CORETYPE=Haswell)",
+    ),
+    (
+        rb"unhandled instruction bytes|Unrecognised instruction",
+        "unhandled-instruction",
+        "the program uses an instruction that this valgrind doesn't know; build it without -march=native, or use a "
+        "newer valgrind",
+    ),
+    (
+        rb"A must-be-redirected function",
+        "stripped-loader",
+        "the dynamic loader is stripped, and valgrind needs its symbols; install libc6-dbg (Debian, Ubuntu) or "
+        "glibc-debuginfo",
+    ),
+    (
+        rb"failed to start tool|no such tool|can't find.*(?:massif|memcheck|dhat)",
+        "tool-missing",
+        "this valgrind lacks the tool for this machine; reinstall valgrind",
+    ),
+    (
+        rb"(?i)bad option|Unknown option",
+        "valgrind-option",
+        "valgrind refuses an option; see --valgrind-opt and --massif-opt",
+    ),
+    (
+        rb"valgrind: mmap\(.*failed|Valgrind's memory management: out of memory|failed in UME",
+        "valgrind-memory",
+        "valgrind ran out of memory; lift the limit (ulimit -v, the cgroup's) or make the program's load smaller",
+    ),
+    (
+        rb"(?i)can't create (log|output) file|No space left on device|error: can't open output file",
+        "run-unwritable",
+        "valgrind could not write into the run folder; free some space there",
+    ),
+)
+
+
+def explain(text: bytes) -> Optional[Notice]:
+    """Return what valgrind's log or stderr *text* tells of a failure, as a sentence; None for none we know."""
+    for pattern, slug, sentence in _FAILURES:
+        if re.search(pattern, text):
+            return Notice(slug, sentence)
+    return None
+
+
+def last_line(text: bytes) -> str:
+    """Return the last line of valgrind's own words, without its ``==PID==``."""
+    lines = [re.sub(rb"^(==|--)\d+(==|--) ?", b"", line).strip() for line in text.splitlines()]
+    lines = [line for line in lines if line]
+    return printable(lines[-1].decode("utf-8", "surrogateescape")) if lines else ""

@@ -1,0 +1,164 @@
+"""A valgrind that runs already: which tool it is, and how vgdb reaches it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Optional
+
+from gdbmem.errors import TargetError, ToolError
+from gdbmem.launch.valgrind.valgrind import executable, find_valgrind
+from gdbmem.linux.process.living import memory_folder
+from gdbmem.linux.process.process import ended, has_ended
+from gdbmem.patterns import lazy_pattern
+from gdbmem.records import dataclass
+from gdbmem.text import printable
+
+_TOOL = lazy_pattern(r"/([a-z]+)-(?:amd64|x86|arm64|arm|ppc64\w*|s390x|mips\w*|riscv64)-\w+$")
+# Valgrind keeps the memory that it shares with vgdb mapped: its name holds all that vgdb has to know.
+_SHARED = lazy_pattern(rb" (/[^\n]*)-shared-mem-vgdb-(\d+)-by-([^\n]*)-on-([^\n]*?)(?: \(deleted\))?\n")
+_SECONDS = 120.0  # a program of many gigabytes takes its time
+_PAUSE_SECONDS = 1.0  # between two looks whether valgrind still lives
+
+
+@dataclass(frozen=True)
+class RunningValgrind:
+    """A program under valgrind, which somebody else has started."""
+
+    pid: int
+    tool: str  # massif, memcheck, …
+    prefix: str  # of its FIFOs
+    user: str  # as it knows them, which are part of their names
+    host: str
+    owner: Optional[tuple[int, int]] = None  # user and group of somebody else, whose valgrind it is
+
+    def words(self, *command: str) -> list[str]:
+        """Return the command line that connects gdb to it, or runs the monitor command *command*."""
+        names = [f"LOGNAME={self.user}", f"USER={self.user}", f"HOST={self.host}"]
+        vgdb = find_valgrind().vgdb
+        # valgrind answers only to a vgdb that it may signal, which root's is not.
+        become = []
+        if self.owner is not None and os.getuid() == 0:
+            uid, gid = self.owner
+            become = ["setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups"]
+        return [*become, "env", *names, vgdb, f"--vgdb-prefix={self.prefix}", f"--pid={self.pid}", *command]
+
+    def ask(self, *command: str) -> str:
+        """Run a monitor command and return what it said. Raises ToolError where it can't be reached."""
+        with subprocess.Popen(
+            self.words(*command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as vgdb:
+            try:
+                output, messages = self._answer(vgdb)
+            except BaseException:
+                vgdb.kill()
+                raise
+        said = os.fsdecode(output).strip()
+        if vgdb.returncode != 0:
+            complaint = os.fsdecode(messages).strip().splitlines()
+            raise _unreachable(self.pid, complaint)
+        return said
+
+    def _answer(self, vgdb: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+        """Return what *vgdb* writes; it waits for ever where valgrind has been killed."""
+        deadline = time.monotonic() + _SECONDS
+        while time.monotonic() < deadline:
+            is_last = has_ended(self.pid)
+            try:
+                return vgdb.communicate(timeout=_PAUSE_SECONDS)
+            except subprocess.TimeoutExpired:
+                if is_last:
+                    raise ended(self.pid) from None
+        raise ToolError(
+            f"valgrind (process {self.pid}) did not answer within {_SECONDS:.0f} s",
+            slug="vgdb-failed",
+            hint="does the program stand in a gdb of its own?",
+        )
+
+
+def find_running(pid: int) -> Optional[RunningValgrind]:
+    """Return the valgrind that *pid* is; None where it is none. Raises TargetError for one without vgdb."""
+    found = _TOOL.search(executable(pid))
+    if found is None:
+        return None
+    try:
+        maps = Path(f"{memory_folder(pid)}/maps").read_bytes()
+    except OSError:
+        maps = b""
+    if b"/valgrind" not in maps and "valgrind" not in executable(pid):
+        return None
+    found_shared = list(_SHARED.finditer(maps))
+    shared = next((match for match in found_shared if int(match[2]) == pid), None)
+    if shared is None and found_shared and _number_inside(pid) == int(found_shared[0][2]) != pid:
+        raise TargetError(
+            f"process {pid} runs under valgrind's {found[1]} with a numbering of processes of its own (a container),"
+            " in which vgdb would have to look for it",
+            slug="process-elsewhere",
+            hint="type this inside the container",
+        )
+    if shared is None:
+        raise _without_gdbserver(pid, found[1])
+    prefix, user, host = (os.fsdecode(shared[number]) for number in (1, 3, 4))
+    return RunningValgrind(pid, found[1], prefix, user, host, _owner(pid))
+
+
+def _without_gdbserver(pid: int, tool: str) -> TargetError:
+    # What a process forks has its command line, but FIFOs of its own only where valgrind follows children.
+    if _was_told(pid, b"--vgdb=no"):
+        return TargetError(
+            f"process {pid} runs under valgrind's {tool} without its gdbserver (--vgdb=no)",
+            slug="no-vgdb",
+            hint="start it with --vgdb=yes, or by 'gdbmem launch'",
+        )
+    return TargetError(
+        f"process {pid} was forked by a program under valgrind's {tool}, which gives what that forks no gdbserver",
+        slug="no-vgdb",
+        hint="launch the program with --trace-children",
+    )
+
+
+def _was_told(pid: int, option: bytes) -> bool:
+    """Tell whether *option* stands on the command line of the valgrind *pid*, or in its environment."""
+    for file in ("cmdline", "environ"):
+        with contextlib.suppress(OSError):
+            for word in Path(f"{memory_folder(pid)}/{file}").read_bytes().split(b"\0"):
+                if word == option or (word.startswith(b"VALGRIND_OPTS=") and option in word):
+                    return True
+    return False
+
+
+def _number_inside(pid: int) -> int:
+    """Return the number that process *pid* has for itself."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+    except OSError:
+        return pid
+    return next((int(line.split()[-1]) for line in lines if line.startswith("NSpid:")), pid)
+
+
+def _owner(pid: int) -> Optional[tuple[int, int]]:
+    try:
+        facts = Path(f"/proc/{pid}").stat()
+    except OSError:
+        return None
+    return (facts.st_uid, facts.st_gid) if facts.st_uid != os.getuid() else None
+
+
+def _unreachable(pid: int, complaint: Sequence[str]) -> ToolError:
+    text = " ".join(complaint)
+    if "annot acquire lock" in text or "already" in text:
+        return ToolError(
+            f"a gdb is connected to process {pid} already, and valgrind's gdbserver takes one",
+            slug="vgdb-busy",
+            hint="type 'memsnap' in that gdb, or leave it",
+        )
+    last = complaint[-1] if complaint else "without a word"
+    return ToolError(
+        f"vgdb could not reach process {pid}: {printable(last)}",
+        slug="vgdb-failed",
+        hint="its FIFOs must still exist, and be this user's",
+    )

@@ -1,0 +1,426 @@
+"""Memory by line: records what each line of some functions does to the memory of this process.
+
+Runs in the program's own Python (3.8 and later), also where gdbmem is not installed: it imports the standard library
+only, and can be started as a script: ``python line_recorder.py CONFIGURATION SCRIPT ARGUMENTS``. Each change is charged
+to one line of a function, so that its lines add up to what it has changed; what a call to another recorded function
+changes counts in both.
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import importlib.util
+import inspect
+import json
+import linecache
+import os
+import sys
+import threading
+from types import CodeType, FrameType
+from typing import Any, Callable, Dict, List, Mapping, Optional, TypeVar
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+RSS, USS, TRACEMALLOC = "rss", "uss", "tracemalloc"
+BACKENDS = (RSS, USS, TRACEMALLOC)
+_HEADER = "Line #      Mem usage      Increment  Occurrences   Line Contents"
+_Decorated = TypeVar("_Decorated")
+
+
+class Meter:
+    """Measures this process's memory in bytes, by one of the BACKENDS."""
+
+    def __init__(self, backend: str = RSS) -> None:
+        self.backend = backend
+        self._file = -1
+        self._has_begun_to_trace = False
+        self.reopen()
+
+    def reopen(self) -> None:
+        """Measure this process: after a fork it is another one."""
+        if self.backend == TRACEMALLOC:
+            import tracemalloc  # it is never loaded in a program that does not ask for it
+
+            if not tracemalloc.is_tracing():
+                tracemalloc.start()
+                self._has_begun_to_trace = True
+            self.read: Callable[[], int] = lambda: tracemalloc.get_traced_memory()[0]
+            return
+        name = "statm" if self.backend == RSS else "smaps_rollup"
+        if self._file >= 0:
+            os.close(self._file)  # the parent's
+        self._file = os.open(f"/proc/self/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        self.read = self._rss if self.backend == RSS else self._uss
+
+    def close(self) -> None:
+        """Measure nothing more, and trace nothing more that was not traced before: that makes a program far slower."""
+        last = self.read()
+        self.read = lambda: last  # threads that run on may be recorded until they return
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+        if self._has_begun_to_trace:
+            import tracemalloc
+
+            tracemalloc.stop()
+            self._has_begun_to_trace = False
+
+    def _rss(self) -> int:
+        return int(os.pread(self._file, 128, 0).split()[1]) * _PAGE
+
+    def _uss(self) -> int:
+        lines = os.pread(self._file, 4096, 0).split(b"\n")
+        return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(b"Private_"))
+
+
+class FunctionLines:
+    """The changes of memory by the lines of one function."""
+
+    def __init__(self, code: CodeType) -> None:
+        self.code = code
+        self.calls = 0
+        self.total = 0  # bytes
+        self.at_start: Optional[int] = None  # when it was first entered
+        self.changes: Dict[int, int] = {}  # bytes by line
+        self.highest: Dict[int, int] = {}  # bytes of the process, after the line
+        self.counts: Dict[int, int] = {}  # how often the line was run
+
+    def add(self, line: int, change: int, now: int) -> None:
+        self.total += change
+        self.changes[line] = self.changes.get(line, 0) + change
+        self.highest[line] = max(self.highest.get(line, 0), now)
+
+    def document(self, file: str) -> Dict[str, Any]:
+        first, texts = self.code.co_firstlineno, self._texts()
+        numbers = sorted({*range(first, first + len(texts)), *self.changes, *self.counts})
+        return {
+            "function": getattr(self.code, "co_qualname", self.code.co_name),
+            "file": file,
+            "first_line": first,
+            "calls": self.calls,
+            "start_bytes": self.at_start,
+            "change_bytes": self.total,
+            "lines": [
+                {
+                    "line": line,
+                    "memory_bytes": self.highest.get(line),
+                    "change_bytes": self.changes.get(line),
+                    "count": self.counts.get(line, 0),
+                    "text": texts[line - first] if 0 <= line - first < len(texts) else "",
+                }
+                for line in numbers
+            ],
+        }
+
+    def _texts(self) -> List[str]:
+        try:
+            if self.code.co_name == "<module>":
+                return [line.rstrip("\n") for line in linecache.getlines(self.code.co_filename)]
+            return [line.rstrip("\n") for line in inspect.getsourcelines(self.code)[0]]
+        except (OSError, TypeError, IndexError, SyntaxError):
+            return []
+
+
+class _CallsOfThread:
+    """The calls of one function that one thread is in: the line of each, and the memory at the last event."""
+
+    __slots__ = ("last", "lines")
+
+    def __init__(self) -> None:
+        self.lines: List[int] = []
+        self.last = 0
+
+
+class LineRecorder:
+    """Records the lines of the functions that are added. There is one in a process at most."""
+
+    def __init__(self, backend: str = RSS, names: Any = (), folder: Optional[str] = None) -> None:
+        """Record functions called one of *names* too, wherever they are; write into *folder* when the program ends."""
+        self.meter = Meter(backend)
+        self.functions: Dict[CodeType, FunctionLines] = {}
+        self.threads = 0  # at most at once
+        self._names = frozenset(names)
+        self._folder = folder
+        self._running: Dict[Any, _CallsOfThread] = {}
+        self._tool: Optional[int] = None
+        self._own = os.getpid()
+
+    def add(self, code: CodeType) -> None:
+        """Record the lines of *code*."""
+        if code not in self.functions:
+            self.functions[code] = FunctionLines(code)
+            if self._tool is not None:
+                self._monitor(code)
+
+    def start(self) -> None:
+        """Begin to record."""
+        if hasattr(sys, "monitoring") and self._start_monitoring():
+            return
+        threading.settrace(self._trace)
+        sys.settrace(self._trace)
+
+    def stop(self) -> None:
+        """Record nothing more."""
+        self._stop_tracing()
+        self.meter.close()
+
+    def _stop_tracing(self) -> None:
+        if self._tool is None:
+            sys.settrace(None)
+            threading.settrace(None)
+            return
+        monitoring: Any = getattr(sys, "monitoring")  # noqa: B009  (not in all versions)
+        monitoring.set_events(self._tool, 0)
+        for code in self.functions:
+            monitoring.set_local_events(self._tool, code, 0)
+        monitoring.free_tool_id(self._tool)
+        self._tool = None
+
+    def wants(self, code: CodeType) -> bool:
+        """Tell whether *code* is recorded; one with a wanted name is from now on."""
+        if code in self.functions:
+            return True
+        if self._names and (code.co_name in self._names or getattr(code, "co_qualname", None) in self._names):
+            self.add(code)
+            return True
+        return False
+
+    # What happens in a recorded function.
+
+    def entered(self, code: CodeType, line: int, *, resumed: bool) -> None:
+        now = self.meter.read()
+        function, running = self.functions[code], self._of_thread(code)
+        if running.lines:
+            function.add(running.lines[-1], now - running.last, now)
+        if function.at_start is None:
+            function.at_start = now
+        if not resumed:
+            function.calls += 1
+        running.lines.append(line)
+        running.last = now
+
+    def reached(self, code: CodeType, line: int) -> None:
+        running = self._of_thread(code)
+        if not running.lines:
+            return  # it was entered before recording began
+        function, now = self.functions[code], self.meter.read()
+        if function.counts.get(running.lines[-1]):
+            function.add(running.lines[-1], now - running.last, now)
+        elif now != running.last:
+            function.add(line, now - running.last, now)  # before the first line
+        running.lines[-1] = line
+        running.last = now
+        function.counts[line] = function.counts.get(line, 0) + 1
+
+    def left(self, code: CodeType) -> None:
+        running = self._of_thread(code)
+        if not running.lines:
+            return
+        now = self.meter.read()
+        self.functions[code].add(running.lines.pop(), now - running.last, now)
+        running.last = now
+        if not running.lines and os.getpid() != self._own:
+            self.write()  # a forked process may end without a word
+
+    def _of_thread(self, code: CodeType) -> _CallsOfThread:
+        key = (threading.get_ident(), code)
+        found = self._running.get(key)
+        if found is None:
+            found = self._running[key] = _CallsOfThread()
+            self.threads = max(self.threads, threading.active_count())
+        return found
+
+    # How it is heard: by sys.settrace before 3.12 …
+
+    def _trace(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event != "call" or not self.wants(frame.f_code):
+            return None
+        fresh = frame.f_lasti < 4 or frame.f_lineno == frame.f_code.co_firstlineno
+        self.entered(frame.f_code, frame.f_lineno, resumed=not fresh)
+        return self._trace_lines
+
+    def _trace_lines(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "line":
+            self.reached(frame.f_code, frame.f_lineno)
+        elif event == "return":
+            self.left(frame.f_code)
+        return self._trace_lines
+
+    # … and by sys.monitoring since.
+
+    def _start_monitoring(self) -> bool:
+        monitoring: Any = getattr(sys, "monitoring")  # noqa: B009
+        free = [tool for tool in (monitoring.PROFILER_ID, 3, 4) if monitoring.get_tool(tool) is None]
+        if not free:
+            return False
+        self._tool = tool = free[0]
+        monitoring.use_tool_id(tool, "gdbmem")
+        events = monitoring.events
+        calls = {
+            events.PY_START: lambda code, at: self._on_start(code),
+            events.PY_RESUME: lambda code, at: self._on_resume(code),
+            events.PY_THROW: lambda code, at, error: self._on_resume(code),
+            events.LINE: lambda code, line: self.reached(code, line),
+            events.PY_RETURN: lambda code, at, value: self.left(code),
+            events.PY_YIELD: lambda code, at, value: self.left(code),
+            events.PY_UNWIND: lambda code, at, error: self._on_unwind(code),
+        }
+        for event, call in calls.items():
+            monitoring.register_callback(tool, event, call)
+        monitoring.set_events(tool, events.PY_START | events.PY_UNWIND | events.PY_THROW)
+        for code in list(self.functions):
+            self._monitor(code)
+        return True
+
+    def _monitor(self, code: CodeType) -> None:
+        monitoring: Any = getattr(sys, "monitoring")  # noqa: B009
+        events = monitoring.events
+        monitoring.set_local_events(
+            self._tool, code, events.PY_RESUME | events.LINE | events.PY_RETURN | events.PY_YIELD
+        )
+
+    def _on_start(self, code: CodeType) -> Any:
+        if not self.wants(code):
+            return getattr(sys, "monitoring").DISABLE  # noqa: B009
+        self.entered(code, code.co_firstlineno, resumed=False)
+        return None
+
+    def _on_resume(self, code: CodeType) -> None:
+        if code in self.functions:
+            frame = sys._getframe(2)
+            self.entered(code, frame.f_lineno, resumed=True)
+
+    def _on_unwind(self, code: CodeType) -> None:
+        if code in self.functions:
+            self.left(code)
+
+    # The result.
+
+    def document(self) -> Dict[str, Any]:
+        """Return what was recorded as JSON values."""
+        files = {code: code.co_filename for code in self.functions}
+        return {
+            "pid": os.getpid(),
+            "parent": os.getppid(),
+            "backend": self.meter.backend,
+            "threads": self.threads,
+            "functions": [one.document(files[code]) for code, one in self.functions.items() if one.calls],
+        }
+
+    def write(self) -> None:
+        """Write what was recorded into the folder: a file for each process."""
+        if self._folder is None:
+            return
+        path = os.path.join(self._folder, f"{os.getpid()}.json")  # noqa: PTH118  (starts sooner)
+        try:
+            with open(path + ".new", "w", encoding="ascii") as file:  # noqa: PTH123
+                json.dump(self.document(), file)
+            os.replace(path + ".new", path)  # noqa: PTH105
+        except OSError as error:
+            sys.stderr.write(f"gdbmem: the lines can't be written: {error.strerror}\n")
+
+    def begin_anew(self) -> None:
+        """Begin anew in a child process: it has a table of its own."""
+        self.meter.reopen()
+        self._running.clear()
+        self.threads = 1
+        for code in list(self.functions):
+            self.functions[code] = FunctionLines(code)
+
+
+_recorder: Optional[LineRecorder] = None
+
+
+def profile(function: _Decorated) -> _Decorated:
+    """Record memory by line in *function* (or in all functions of a class); the table is printed at the end.
+
+    Under ``gdbmem python lines`` the tables go where that says. The function itself is returned, not a wrapper.
+    """
+    global _recorder
+    if _recorder is None:
+        _recorder = LineRecorder()
+        os.register_at_fork(after_in_child=_recorder.begin_anew)
+        _recorder.start()
+        atexit.register(_print_at_end, _recorder)
+    for code in _codes_of(function):
+        _recorder.add(code)
+    return function
+
+
+def _codes_of(thing: Any) -> List[CodeType]:
+    if inspect.isclass(thing):
+        return [code for one in vars(thing).values() for code in _codes_of(one)]
+    thing = inspect.unwrap(getattr(thing, "__func__", thing)) if callable(thing) else thing
+    thing = getattr(thing, "__func__", getattr(thing, "fget", thing))
+    code = getattr(thing, "__code__", None)
+    return [code] if isinstance(code, CodeType) else []
+
+
+def _print_at_end(recorder: LineRecorder) -> None:
+    recorder.stop()
+    if recorder.functions:
+        sys.stdout.write(plain_tables(recorder.document()))
+
+
+def plain_tables(document: Mapping[str, Any]) -> str:
+    """Return the tables as memory_profiler prints them."""
+    parts = []
+    for one in document["functions"]:
+        parts.append(
+            f"Filename: {one['file']}\n\n{'Line #':>6} {'Mem usage':>14} {'Increment':>14} {'Occurrences':>12}"
+        )
+        parts[-1] += "   Line Contents\n" + "=" * 61
+        for row in one["lines"]:
+            parts.append(_row(row, one))
+        calls = f"{one['calls']} call{'' if one['calls'] == 1 else 's'}"
+        parts.append(f"{one['function']}: {_mib(one['change_bytes'])} in {calls}\n")
+    return "\n".join(parts) + "\n" if parts else ""
+
+
+def _row(row: Dict[str, Any], function: Dict[str, Any]) -> str:
+    memory, change, count = row["memory_bytes"], row["change_bytes"], row["count"]
+    if row["line"] == function["first_line"] and change is None:
+        memory, change = function["start_bytes"], None
+    cells = (_mib(memory), "" if change is None else _mib(change), str(count) if count else "")
+    return f"{row['line']:>6} {cells[0]:>14} {cells[1]:>14} {cells[2]:>12}   {row['text']}"
+
+
+def _mib(size: Optional[int]) -> str:
+    return "" if size is None else f"{size / 1048576:.3f} MiB"
+
+
+def main(configuration: str, script: str) -> None:
+    """Run *script* as Python itself would, and record; the rest of sys.argv is the script's."""
+    global _recorder
+    settings = json.loads(configuration)
+    sys.argv = [script, *sys.argv[3:]]
+    sys.path[0] = os.path.dirname(os.path.abspath(script))  # noqa: PTH100, PTH120
+    with open(script, "rb") as file:  # noqa: PTH123
+        source = file.read()
+    code = compile(source, script, "exec", dont_inherit=True)
+    own, module = sys.modules["__main__"], type(sys)("__main__")
+    vars(module).update(__file__=script, __builtins__=builtins)
+    sys.modules["__main__"] = module
+    recorder = _recorder = LineRecorder(settings["backend"], settings["names"], settings["folder"])
+    os.register_at_fork(after_in_child=recorder.begin_anew)
+    vars(builtins)["profile"] = profile
+    sys.modules["gdbmem.line_recorder"] = own
+    if importlib.util.find_spec("gdbmem") is None:
+        sys.modules["gdbmem"] = _named_gdbmem()
+    atexit.register(recorder.write)
+    recorder.start()
+    try:
+        exec(code, vars(module))
+    finally:
+        recorder.stop()
+
+
+def _named_gdbmem() -> Any:
+    """Return a module for ``import gdbmem`` where it is not installed: it has the decorator."""
+    module = type(sys)("gdbmem")
+    vars(module)["profile"] = profile
+    return module
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])

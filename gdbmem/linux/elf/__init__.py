@@ -1,0 +1,1 @@
+"""ELF objects in a process's memory, and core files."""

@@ -1,0 +1,98 @@
+"""The headers of an ELF object in a process's memory: where it is loaded, its data and zeroed data."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Optional
+
+from gdbmem.linux.memory.maps import Mapping
+from gdbmem.model.memory import Memory, MemoryUnreadable
+from gdbmem.records import dataclass
+
+_PT_LOAD, _PT_NOTE, _PT_INTERP, _PT_TLS = 1, 4, 3, 7
+_PF_W = 2
+_NT_GNU_BUILD_ID = 3
+_PAGE = 4096
+_ROW, _MOST_ROWS = 56, 1170  # as the kernel has it: others may be of any size
+
+
+@dataclass(frozen=True)
+class Image:
+    """One loaded object."""
+
+    name: str
+    bias: int  # added to an address of the file
+    start: int
+    writable: Sequence[tuple[int, int]]  # data and zeroed data, whole pages
+    build_id: str  # hexadecimal; "" where there is none
+    has_interpreter: bool
+    thread_local_bytes: int = 0  # of its variables that each thread has
+
+
+def images(memory: Memory, mappings: Sequence[Mapping]) -> list[Image]:
+    """Return every ELF object that is loaded, in order of address."""
+    found = []
+    seen: set[tuple[str, int]] = set()
+    for mapping in mappings:
+        if not mapping.is_file or mapping.offset or (mapping.name, mapping.inode) in seen:
+            continue
+        image = read_image(memory, mapping.start, mapping.name)
+        if image is not None:
+            seen.add((mapping.name, mapping.inode))
+            found.append(image)
+    return found
+
+
+def read_image(memory: Memory, start: int, name: str) -> Optional[Image]:
+    """Return the object whose ELF header is at *start*; None where there is none."""
+    try:
+        header = memory.read(start, 64)
+        if header[:5] != b"\x7fELF\x02":
+            return None
+        offset, size, count = (
+            struct.unpack_from("<Q", header, 32)[0],
+            *struct.unpack_from("<HH", header, 54),
+        )
+        if size != _ROW or count > _MOST_ROWS:
+            return None
+        table = memory.read(start + offset, size * count)
+    except MemoryUnreadable:
+        return None
+    programs = [struct.unpack_from("<IIQQQQQQ", table, size * n) for n in range(count)]
+    loads = [p for p in programs if p[0] == _PT_LOAD]
+    if not loads:
+        return None
+    bias = start - (min(p[3] for p in loads) & -_PAGE)
+    writable = [
+        ((bias + p[3]) & -_PAGE, (bias + p[3] + p[6] + _PAGE - 1) & -_PAGE) for p in loads if p[1] & _PF_W
+    ]
+    build_id = next(
+        (
+            found
+            for p in programs
+            if p[0] == _PT_NOTE
+            for found in [_build_id(memory, bias + p[3], p[5])]
+            if found
+        ),
+        "",
+    )
+    interpreted = any(p[0] == _PT_INTERP for p in programs)
+    thread_local = next((p[6] for p in programs if p[0] == _PT_TLS), 0)
+    return Image(name, bias, start, writable, build_id, interpreted, thread_local)
+
+
+def _build_id(memory: Memory, address: int, size: int) -> str:
+    try:
+        data = memory.read(address, min(size, 4096))
+    except MemoryUnreadable:
+        return ""
+    position = 0
+    while position + 12 <= len(data):
+        name_size, value_size, kind = struct.unpack_from("<III", data, position)
+        name = data[position + 12 : position + 12 + name_size]
+        value_at = position + 12 + (name_size + 3 & ~3)
+        if kind == _NT_GNU_BUILD_ID and name == b"GNU\0":
+            return data[value_at : value_at + value_size].hex()
+        position = value_at + (value_size + 3 & ~3)
+    return ""

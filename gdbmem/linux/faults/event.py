@@ -1,0 +1,121 @@
+"""One perf event: its attributes, opening it, and the requests that it takes.
+
+Source: linux/perf_event.h (struct perf_event_attr, 136 bytes since Linux 6.3; the kernel takes a longer one whose rest
+is zero), man 2 perf_event_open.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import platform
+import struct
+from functools import lru_cache
+
+from gdbmem.records import dataclass
+
+# PERF_COUNT_SW_…: PAGE_FAULTS_MIN and _MAJ, counted once the fault is served, and DUMMY, which counts nothing
+MINOR, MAJOR, NOTHING = 5, 6, 9
+_SYSCALLS = {"x86_64": 298, "aarch64": 241}
+_ATTR_BYTES = 112  # up to aux_sample_size: what Linux 5.5 knows; older ones take it where the rest is zero
+_SOFTWARE = 1  # PERF_TYPE_SOFTWARE
+
+# sample_type
+# PERIOD is left out: with it the kernel takes a sample at every fault (perf_swevent_event).
+_IP, _TID, _TIME, _ADDR, _CALLCHAIN = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 5
+_REGS_USER, _STACK_USER, _IDENTIFIER, _PAGE_SIZE = 1 << 12, 1 << 13, 1 << 16, 1 << 22
+# flags
+_DISABLED, _INHERIT, _EXCLUDE_KERNEL, _EXCLUDE_HV = 1 << 0, 1 << 1, 1 << 5, 1 << 6
+_MMAP, _COMM, _ON_EXEC, _TASK, _WATERMARK, _SAMPLE_ID_ALL = 1 << 8, 1 << 9, 1 << 12, 1 << 13, 1 << 14, 1 << 18
+_EXCLUDE_KERNEL_CHAIN, _MMAP2, _COMM_EXEC, _USE_CLOCK = 1 << 21, 1 << 23, 1 << 24, 1 << 25
+_CLOCK_MONOTONIC = 1
+
+_ENABLE, _DISABLE, _PERIOD, _SET_OUTPUT, _ID = 0x2400, 0x2401, 0x40082404, 0x2405, 0x80082407
+_CLOSE_ON_EXEC = 8  # PERF_FLAG_FD_CLOEXEC
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """The parts of every sample; the kernel may know less, or this user may not have them."""
+
+    period: int  # a sample each so many faults
+    stack_bytes: int  # of the user's stack, copied with each sample
+    wakeup_bytes: int  # wake the reader when so much is in the ring
+    registers: int  # a mask
+    kernel: bool = True  # faults in kernel mode too: read(2) into fresh memory
+    page_size: bool = True  # of the page that the fault installed (Linux 5.11)
+    on_exec: bool = False  # begin when the process executes a program
+
+    @property
+    def sample_type(self) -> int:
+        """Return the bits of perf_event_attr.sample_type."""
+        always = _IDENTIFIER | _IP | _TID | _TIME | _ADDR | _CALLCHAIN | _REGS_USER | _STACK_USER
+        return always | (_PAGE_SIZE if self.page_size else 0)
+
+
+def attributes(wishes: Wishes, config: int) -> bytes:
+    """Return the perf_event_attr of one kind of fault; that of MINOR also reports mappings, names, births and ends."""
+    flags = _DISABLED | _EXCLUDE_HV | _WATERMARK | _SAMPLE_ID_ALL | _EXCLUDE_KERNEL_CHAIN | _USE_CLOCK
+    flags |= 0 if wishes.kernel else _EXCLUDE_KERNEL
+    if config != NOTHING:
+        flags |= _INHERIT | (_ON_EXEC if wishes.on_exec else 0)
+    if config == MINOR:
+        flags |= _MMAP | _MMAP2 | _COMM | _COMM_EXEC | _TASK
+    attr = bytearray(_ATTR_BYTES)
+    struct.pack_into(
+        "<IIQQQQQI", attr, 0, _SOFTWARE, _ATTR_BYTES, config, wishes.period, wishes.sample_type, 0, flags,
+        wishes.wakeup_bytes,
+    )  # fmt: skip
+    struct.pack_into("<QIi", attr, 80, wishes.registers, wishes.stack_bytes, _CLOCK_MONOTONIC)
+    return bytes(attr)
+
+
+def open_event(attr: bytes, pid: int, cpu: int) -> int:
+    """Return a descriptor of the event *attr* of thread *pid* (0: this one) on *cpu* (-1: all). Raises OSError."""
+    number = _SYSCALLS.get(platform.machine())
+    if number is None:
+        raise OSError(errno.ENOSYS, "gdbmem doesn't know perf_event_open's number on this machine")
+    buffer = ctypes.create_string_buffer(attr, len(attr))
+    descriptor: int = _libc().syscall(number, buffer, pid, cpu, -1, _CLOSE_ON_EXEC)
+    if descriptor < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return descriptor
+
+
+@lru_cache(maxsize=1)
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def enable(descriptor: int) -> None:
+    """Begin counting and sampling."""
+    fcntl.ioctl(descriptor, _ENABLE, 0)
+
+
+def disable(descriptor: int) -> None:
+    """End counting and sampling, in inherited copies of the event too."""
+    fcntl.ioctl(descriptor, _DISABLE, 0)
+
+
+def set_period(descriptor: int, period: int) -> None:
+    """Take a sample each so many faults from now on; copies inherited before go on as they did."""
+    fcntl.ioctl(descriptor, _PERIOD, struct.pack("<Q", period))
+
+
+def identifier(descriptor: int) -> int:
+    """Return the number that the event's samples have, and those of events inherited from it."""
+    number: int = struct.unpack("<Q", fcntl.ioctl(descriptor, _ID, bytes(8)))[0]
+    return number
+
+
+def write_into(descriptor: int, ring: int) -> None:
+    """Have the event write into the ring of the event *ring*, on the same processor."""
+    fcntl.ioctl(descriptor, _SET_OUTPUT, ring)
+
+
+def count(descriptor: int) -> int:
+    """Return how many faults were counted, by those who inherited the event too."""
+    number: int = struct.unpack("<Q", os.read(descriptor, 8))[0]
+    return number

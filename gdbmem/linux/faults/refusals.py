@@ -1,0 +1,67 @@
+"""Permissions to sample page faults, and what to do where the kernel refuses."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Optional
+
+from gdbmem.errors import GdbmemError, TargetError
+from gdbmem.linux.process.process import check_analysable
+from gdbmem.linux.process.rights import AS_ROOT
+
+_PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
+_ANY_UP_TO = 2  # with a higher one (Debian's and Ubuntu's kernels know some) they see none
+
+
+def paranoia(file: Path = _PARANOID) -> Optional[int]:
+    """Return kernel.perf_event_paranoid; None where the kernel has no perf events."""
+    try:
+        return int(file.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def refusal(pids: Sequence[int], error: OSError) -> GdbmemError:
+    """Return the error for the kernel's refusal *error* to watch *pids* (none: a program of our own)."""
+    if error.errno in (errno.ESRCH, errno.EACCES, errno.EPERM):
+        for pid in pids:
+            try:
+                check_analysable(pid, may_be_traced=True)
+            except TargetError as why:
+                return why
+    level = paranoia()
+    if error.errno in (errno.ENOSYS, errno.ENOENT, errno.EOPNOTSUPP) or level is None:
+        return TargetError(
+            "this kernel can't sample page faults (it was built without CONFIG_PERF_EVENTS, or something that runs"
+            " programs in its place knows no perf_event_open)",
+            slug="faults-unsupported",
+            hint="'memwatch growth' in gdb records who asks the kernel for memory",
+        )
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return TargetError(
+            "sampling page faults takes two open files for each thread and processor, which are more than this process"
+            " may open",
+            slug="faults-files",
+            hint="raise the limit in this shell: ulimit -n 1000000 (as root where it may not be raised)",
+        )
+    if error.errno not in (errno.EACCES, errno.EPERM):
+        return TargetError(
+            f"the kernel can't sample page faults: {os.strerror(error.errno or 0)}",
+            slug="faults-refused",
+        )
+    if level > _ANY_UP_TO:
+        return TargetError(
+            f"ordinary users may not sample page faults on this system (kernel.perf_event_paranoid is {level})",
+            slug="faults-forbidden",
+            hint=f"allow it until the next start: sudo sysctl kernel.perf_event_paranoid={_ANY_UP_TO}; or {AS_ROOT}",
+        )
+    return TargetError(
+        "something forbids to sample page faults here: the filter of system calls (seccomp) that containers run with,"
+        " or a security module",
+        slug="faults-forbidden",
+        hint="start the container with --cap-add=PERFMON --security-opt seccomp=unconfined, or type it outside the"
+        " container with the process's number there",
+    )

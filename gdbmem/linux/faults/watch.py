@@ -1,0 +1,318 @@
+"""Watching the page faults of processes: their events, one ring a processor, and how often samples are taken."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import platform
+import resource
+import select
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from gdbmem.linux.faults import event
+from gdbmem.linux.faults.event import MAJOR, MINOR, NOTHING, Wishes
+from gdbmem.linux.faults.records import SampleLayout, Taken, trimmed
+from gdbmem.linux.faults.refusals import refusal
+from gdbmem.linux.faults.ring import Ring
+from gdbmem.linux.memory.resident import PAGE_BYTES
+from gdbmem.linux.process.process import thread_ids
+from gdbmem.records import replace
+
+STACK_BYTES = 16 << 10  # of each stack that are copied
+_SAMPLE_BYTES = 400  # about, the rest of a sample
+SAMPLES_PER_SECOND = 1000  # aimed at
+_SETTLED_SAMPLES = 20_000  # the longer it lasts, the fewer a second are enough
+_ADAPT_SECONDS = 0.1
+_CALM_SECONDS = 1.0  # before samples are taken more often again
+_MANY_SAMPLES = 100
+_SAMPLES_A_LIFE = 10  # of a thread, where many come and go
+_RING_SECONDS = 0.05  # that a ring lasts at the rate of the fastest burst
+_RING_PAGES = (1024, 512, 128, 64, 32, 16, 8)  # kernel.perf_event_mlock_kb leaves ordinary users 128
+_THIS_THREAD = 0
+# ax bx cx dx si di bp sp ip, r8 to r15; on aarch64 x0 to x30, sp and pc
+REGISTERS = {"x86_64": 0xFF01FF, "aarch64": (1 << 33) - 1}
+
+
+_Events = dict[tuple[int, int, int], int]  # descriptors, by thread, processor and kind of fault
+
+
+class FaultWatch:
+    """The events of some processes, and of what they start from now on. Leave with the context manager."""
+
+    def __init__(self, pids: Sequence[int] = (), *, period: int = 0) -> None:
+        """Open events on all threads of *pids*; without any on the next program that this thread starts.
+
+        Those of *pids* count from start() on. *period*: a sample each so many faults; 0: as many as are needed.
+        Raises TargetError where the kernel refuses.
+        """
+        self._pids = tuple(pids)
+        self._adapts = period == 0
+        self._cpus = _online_cpus()
+        mask = REGISTERS.get(platform.machine(), 0)
+        self.wishes = Wishes(max(period, 1), STACK_BYTES, 0, mask, on_exec=not pids)
+        self._rings: dict[int, Ring] = {}  # by processor
+        self._events: _Events = {}
+        # How many faults a sample stands for, and since when (CLOCK_MONOTONIC, ns), by its event's identifier.
+        self.periods: dict[int, list[tuple[int, int]]] = {}
+        self._counted: dict[int, int] = {}  # by events that were replaced
+        self.counts: dict[int, int] = {}  # faults by processor, when they were read last
+        self._least = 1.0  # the period with which rings last long enough in bursts as they were seen lately
+        now = time.monotonic()
+        self._counted_at = (now, now)  # when counts were begun to be read, and when they had been
+        self._measured = _RateMark(now, now, 0, 0, 0)
+        self._period_before = max(period, 1)  # when the rings were emptied last
+        self._changed = 0.0  # when the period was
+        self._opened_after = 0  # births, when the events were opened
+        self.samples = self.lost = self._births = 0
+        self._poll = select.poll()
+        try:
+            self._open_rings()
+            self._events = self._open_events()
+        except OSError as error:
+            self._close()
+            raise refusal(self._pids, error) from error
+        except BaseException:
+            self._close()
+            raise
+
+    def __enter__(self) -> FaultWatch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    @property
+    def layout(self) -> SampleLayout:
+        """Return how the samples look."""
+        return SampleLayout(bin(self.wishes.registers).count("1"), self.wishes.page_size)
+
+    @property
+    def period(self) -> int:
+        """Return how many faults there are to a sample now."""
+        return self.wishes.period
+
+    @property
+    def events(self) -> int:
+        """Return how many events there are: each is a system call to read."""
+        return len(self._events)
+
+    def count(self) -> Mapping[int, int]:
+        """Read how many faults were counted so far on each processor."""
+        began = time.monotonic()
+        self.counts = _counts(self._events, self._counted)
+        self._counted_at = (began, time.monotonic())
+        return self.counts
+
+    def start(self) -> None:
+        """Begin to count."""
+        for one in self._events.values():
+            event.enable(one)
+
+    def stop(self) -> None:
+        """Count no more; what is in the rings stays."""
+        for one in self._events.values():
+            event.disable(one)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until a ring fills, up to so long."""
+        self._poll.poll(1000 * seconds)
+
+    def take(self) -> Iterator[tuple[int, bytes]]:
+        """Yield (processor, records) of each ring that holds some; they are taken out of it."""
+        for cpu, ring in self._rings.items():
+            kept = trimmed(ring.take(), self.layout)
+            if kept.data:
+                self.samples += kept.samples
+                self.lost += kept.lost
+                self._births += kept.births
+                self._heed(kept, ring)
+                yield cpu, kept.data
+        self._period_before = self.period
+
+    def _heed(self, kept: Taken, ring: Ring) -> None:
+        """Take note of a burst that fills a ring."""
+        full = ring.size_bytes // (STACK_BYTES + _SAMPLE_BYTES)
+        if 2 * kept.samples >= full and kept.nanoseconds:
+            rate = min(self.period, self._period_before) * kept.samples * 1e9 / kept.nanoseconds
+            self._least = max(self._least, rate * _RING_SECONDS / full)
+
+    # -- opening
+
+    def _open_rings(self) -> None:
+        size = 0
+        for cpu in self._cpus:
+            owner = self._open_one(_THIS_THREAD, cpu, NOTHING)
+            try:
+                ring = _mapped(owner, size)
+            except BaseException:
+                os.close(owner)
+                raise
+            self._rings[cpu] = ring
+            size = ring.size_bytes // PAGE_BYTES
+            self._poll.register(owner, select.POLLIN)
+
+    def _tids(self) -> list[int]:
+        tids = [tid for pid in self._pids for tid in thread_ids(pid)] if self._pids else [_THIS_THREAD]
+        if not tids:
+            raise OSError(errno.ESRCH, os.strerror(errno.ESRCH))
+        return tids
+
+    def _open_events(self) -> _Events:
+        tids = self._tids()
+        if self._pids:  # what we start inherits it else
+            _allow_files(len(tids) * (len(self._rings) + 1) * 2 * 2)  # while they are opened anew twice
+        opened: _Events = {}
+        try:
+            for tid in tids:
+                for cpu, ring in self._rings.items():
+                    self._open_on(tid, cpu, ring, opened)
+            if not opened:
+                raise OSError(errno.ESRCH, os.strerror(errno.ESRCH))
+        except BaseException:
+            _close_all(opened)
+            raise
+        return opened
+
+    def _open_on(self, tid: int, cpu: int, ring: Ring, opened: _Events) -> None:
+        for config in (MINOR, MAJOR):
+            try:
+                descriptor = opened[tid, cpu, config] = self._open_one(tid, cpu, config)
+            except ProcessLookupError:
+                return  # the thread has ended: the main one may, and others run on
+            event.write_into(descriptor, ring.descriptor)
+            self.periods[event.identifier(descriptor)] = [(0, self.period)]
+
+    def _open_one(self, tid: int, cpu: int, config: int) -> int:
+        """Open one event; what this kernel doesn't know, or this user may not have, is wished no more."""
+        while True:
+            try:
+                return event.open_event(event.attributes(self.wishes, config), tid, cpu)
+            except OSError as error:
+                if error.errno == errno.EACCES and self.wishes.kernel:
+                    self.wishes = replace(self.wishes, kernel=False)
+                elif error.errno == errno.EINVAL and self.wishes.page_size:
+                    self.wishes = replace(self.wishes, page_size=False)
+                else:
+                    raise
+
+    def _close(self) -> None:
+        _close_all(self._events)
+        self._events = {}
+        for ring in self._rings.values():
+            ring.close()
+            os.close(ring.descriptor)
+        self._rings = {}
+
+    # -- adapting
+
+    def adapt(self, pids: Sequence[int]) -> None:
+        """Take samples less often where there are many faults, and more often where there are few.
+
+        *pids* are watched by now; count() was called just before.
+        """
+        then = self._measured
+        now = _RateMark(*self._counted_at, sum(self.counts.values()), self.samples + self.lost, self._births)
+        # Rather too long: where others had the processor meanwhile, the faults of that time are among those counted.
+        seconds = now.ended - then.began
+        faults, taken = now.faults - then.faults, now.samples - then.samples
+        if not self._adapts or (seconds < _ADAPT_SECONDS and taken < _MANY_SAMPLES):
+            return
+        self._measured = now
+        aim = SAMPLES_PER_SECOND / (1 + (self.samples / _SETTLED_SAMPLES) ** 2)
+        # A thread that ends before its first sample is never seen.
+        longest = max(faults // (_SAMPLES_A_LIFE * (now.births - then.births) + 1), 1)
+        wanted = max(min(round(max(faults / seconds / aim, self._least)), longest), 1)
+        # Those that inherited an event keep its period of then: opened anew they have that of now.
+        disobeyed = taken > 2 * faults / self.period + _MANY_SAMPLES
+        if wanted > self.period * 2 or self.period > 2 * longest:
+            self._change(pids, wanted, now.ended)
+        elif disobeyed:
+            self._reopen(pids, self.period, now.ended)
+        elif wanted * 4 < self.period and now.ended - self._changed > _CALM_SECONDS:
+            self._least = 1.0
+            self._change(pids, wanted, now.ended)
+
+    def _change(self, pids: Sequence[int], period: int, now: float) -> None:
+        period |= 1  # odd: allocators repeat themselves each 2, 4, 8 … pages
+        # A program that we have started has inherited its events, too.
+        if self._births > self._opened_after or self.wishes.on_exec:
+            self._reopen(pids, period, now)
+            return
+        self._changed, self.wishes = now, replace(self.wishes, period=period)
+        for one in self._events.values():
+            since = time.monotonic_ns()
+            event.set_period(one, period)
+            self.periods[event.identifier(one)].append((since, period))
+
+    def _reopen(self, pids: Sequence[int], period: int, now: float) -> None:
+        before, self._changed, self._opened_after = (self._pids, self.wishes), now, self._births
+        self._pids, self.wishes = tuple(pids), replace(self.wishes, on_exec=False, period=period)
+        try:
+            events = self._open_events()
+        except OSError:  # too many threads, or none is left
+            self._pids, self.wishes = before
+            return
+        earlier, self._events = self._events, events
+        # One after the other, so that the faults of no thread go uncounted for longer than two system calls take.
+        for whose, one in events.items():
+            if whose in earlier:
+                event.disable(earlier[whose])
+            event.enable(one)
+        for one in earlier.values():
+            event.disable(one)
+        self._counted = _counts(earlier, self._counted)
+        _close_all(earlier)
+
+
+class _RateMark(NamedTuple):
+    began: float
+    ended: float
+    faults: int
+    samples: int
+    births: int
+
+
+def _counts(events: _Events, before: Mapping[int, int]) -> dict[int, int]:
+    found = dict(before)
+    for (_, cpu, _), one in events.items():
+        found[cpu] = found.get(cpu, 0) + event.count(one)
+    return found
+
+
+def _mapped(owner: int, pages: int) -> Ring:
+    """Map the largest ring that may be had; *pages* is what the others got (0: this is the first)."""
+    sizes = (pages,) if pages else _RING_PAGES
+    for size in sizes[:-1]:
+        with contextlib.suppress(OSError):
+            return Ring(owner, size)
+    return Ring(owner, sizes[-1])
+
+
+def _online_cpus() -> list[int]:
+    try:
+        with open("/sys/devices/system/cpu/online", encoding="ascii") as stream:  # noqa: PTH123
+            text = stream.read().strip()
+    except OSError:
+        return list(range(os.cpu_count() or 1))
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def _allow_files(more: int) -> None:
+    """Raise our own limit of open files as far as it goes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = more + 256
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+
+
+def _close_all(events: _Events) -> None:
+    for one in events.values():
+        os.close(one)

@@ -1,0 +1,1 @@
+"""Files as another process sees them, opened with its rights."""

@@ -1,0 +1,165 @@
+"""Deciding for another process which files it opens: the kernel hands its open() calls to us, and takes a descriptor.
+
+Source: seccomp_unotify(2); Linux, include/uapi/linux/seccomp.h and include/uapi/linux/bpf_common.h.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+import platform
+import struct
+from typing import Optional
+
+from gdbmem.records import dataclass
+
+_SECCOMP = {"x86_64": 317, "aarch64": 277}
+_ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_OPEN, _OPENAT = {"x86_64": 2}, {"x86_64": 257, "aarch64": 56}
+_MACHINE = platform.machine()
+_SET_FILTER, _NEW_LISTENER, _WAIT_KILLABLE = 1, 1 << 3, 1 << 5  # the last one since Linux 5.19
+_ALLOW, _NOTIFY = 0x7FFF0000, 0x7FC00000
+_LOAD, _IF_EQUAL, _IF_ANY, _RETURN = 0x20, 0x15, 0x45, 0x06
+_RECEIVE, _SEND, _ADD = 0xC0502100, 0xC0182101, 0x40182103
+_REQUEST = struct.Struct("=QIIiIQ6Q")  # struct seccomp_notif
+_CONTINUE = 1
+_NO_NEW_PRIVILEGES, _SET_PTRACER = 38, 0x59616D61
+_HERE = -100  # AT_FDCWD
+_LONGEST = 4096
+# These can't wait for anybody, or only a user has a program open files so.
+UNASKED = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_DIRECTORY | os.O_PATH
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+
+@dataclass(frozen=True)
+class OpenRequest:
+    """An open() to read, that the process of *tid* waits in."""
+
+    number: int  # the kernel's, of this request
+    tid: int
+    folder: Optional[int]  # the process's descriptor that *path* is relative to; None: its current folder
+    path: bytes
+    flags: int
+
+
+def _filter() -> bytes:
+    """Return the program that has every open() reported but those with UNASKED flags."""
+    calls = [
+        (number[_MACHINE], argument) for number, argument in ((_OPEN, 1), (_OPENAT, 2)) if _MACHINE in number
+    ]
+    rows = [
+        (_LOAD, 0, 0, 4),
+        (_IF_EQUAL, 1, 0, _ARCHITECTURE[_MACHINE]),
+        (_RETURN, 0, 0, _ALLOW),
+        (_LOAD, 0, 0, 0),
+    ]
+    for number, argument in calls:
+        rows += [
+            (_IF_EQUAL, 0, 4, number),
+            (_LOAD, 0, 0, 16 + 8 * argument),
+            (_IF_ANY, 0, 1, UNASKED),
+            (_RETURN, 0, 0, _ALLOW),
+            (_RETURN, 0, 0, _NOTIFY),
+        ]
+    rows.append((_RETURN, 0, 0, _ALLOW))
+    return b"".join(struct.pack("=HBBI", *row) for row in rows)
+
+
+def is_known() -> bool:
+    """Return whether this machine's numbers are known here."""
+    return _MACHINE in _SECCOMP
+
+
+def hand_over_opens(reader: int) -> int:
+    """Have every open() of this process and its children wait for an answer; return the descriptor that gives them.
+
+    Process *reader* answers. Raises OSError where the kernel doesn't do that.
+    """
+    code = _filter()
+    buffer = ctypes.create_string_buffer(code, len(code))
+    program = ctypes.create_string_buffer(struct.pack("@HP", len(code) // 8, ctypes.addressof(buffer)), 16)
+    _libc.prctl(_SET_PTRACER, reader, 0, 0, 0)
+    for flags in (_NEW_LISTENER | _WAIT_KILLABLE, _NEW_LISTENER):
+        found: int = _libc.syscall(_SECCOMP[_MACHINE], _SET_FILTER, flags, program)
+        if found < 0 and ctypes.get_errno() == errno.EACCES:  # not root
+            _libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+            found = _libc.syscall(_SECCOMP[_MACHINE], _SET_FILTER, flags, program)
+        if found >= 0:
+            return found
+    raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def shared_request() -> mmap.mmap:
+    """Return memory for `next_request`, shared with processes forked later."""
+    return mmap.mmap(-1, 4096)  # of more than 1 KiB fcntl.ioctl() makes no copy of its own
+
+
+def next_request(listener: int, memory: mmap.mmap) -> Optional[OpenRequest]:
+    """Return the next request; None for one that has ended meanwhile. Raises OSError where no more can come."""
+    memory[: _REQUEST.size] = bytes(_REQUEST.size)  # so the kernel wants it
+    try:
+        fcntl.ioctl(listener, _RECEIVE, memory)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.EINTR):
+            return None
+        raise
+    return latest_request(listener, memory)
+
+
+def latest_request(listener: int, memory: mmap.mmap) -> Optional[OpenRequest]:
+    """Return the request that is in *memory*; None where there is none. It may have been answered."""
+    number, tid, _, call, _, _, *words = _REQUEST.unpack(memory[: _REQUEST.size])
+    if not tid:
+        return None
+    folder = _HERE
+    if call == _OPENAT[_MACHINE]:
+        folder, *words = words
+        folder = (folder & 0xFFFFFFFF) - (1 << 32 if folder & 0x80000000 else 0)
+    try:
+        path = _text(tid, words[0])
+    except OSError as error:
+        refuse(listener, number, error.errno or errno.EFAULT)
+        return None
+    return OpenRequest(number, tid, None if folder == _HERE else folder, path, words[1] & 0xFFFFFFFF)
+
+
+def _text(tid: int, address: int) -> bytes:
+    text = b""
+    memory = os.open(f"/proc/{tid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        while b"\0" not in text and len(text) < _LONGEST:
+            text += os.pread(memory, 256 - (address + len(text)) % 256, address + len(text))
+    finally:
+        os.close(memory)
+    return text.split(b"\0", 1)[0]
+
+
+def refuse(listener: int, number: int, reason: int) -> None:
+    """Have the open() of request *number* fail with the error *reason*."""
+    _answer(listener, struct.pack("=QqiI", number, 0, -reason, 0))
+
+
+def let_open(listener: int, number: int) -> None:
+    """Have the process go on with request *number* itself."""
+    _answer(listener, struct.pack("=QqiI", number, 0, 0, _CONTINUE))
+
+
+def give(listener: int, request: OpenRequest, descriptor: int) -> None:
+    """Answer *request* by what is open here as *descriptor*."""
+    for_exec = request.flags & os.O_CLOEXEC
+    with contextlib.suppress(FileNotFoundError):  # it has ended meanwhile
+        # Not both at once (SECCOMP_ADDFD_FLAG_SEND): were we killed meanwhile, its open() would return 0.
+        words = bytearray(struct.pack("=QIIII", request.number, 0, descriptor, 0, for_exec))
+        added = fcntl.ioctl(listener, _ADD, words)
+        _answer(listener, struct.pack("=QqiI", request.number, added, 0, 0))
+
+
+def _answer(listener: int, words: bytes) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        fcntl.ioctl(listener, _SEND, words)

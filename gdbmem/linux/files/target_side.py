@@ -1,0 +1,197 @@
+"""Acting on the files of another process, with its rights and none of ours.
+
+A helper process holds the target's root and current folder open, takes on its user and groups, gives up all
+capabilities, and does there what it is asked to. Paths that the target names or can change are opened by the
+helper only: by openat2() below the target's root, no link beyond it followed. What it reads comes back over a socket.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import signal
+import socket
+import stat
+import time
+from typing import Any, BinaryIO, Optional
+
+from gdbmem.errors import TargetError
+from gdbmem.linux.files.target_side_helper import DATA, END, FAILED, PIECE, Rights, serve
+from gdbmem.linux.process.living import memory_folder
+from gdbmem.text import printable
+
+LARGEST_BYTES = 1 << 30  # of a file that is brought back: heap profiles take some MiB
+SECONDS = 30.0  # for an answer: the file may lie on a network, or behind a FUSE server of the target's user
+
+
+def rights_of(pid: int) -> Rights:
+    """Return the rights of process *pid*. Raises OSError where there is none."""
+    process = os.open(memory_folder(pid), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return _rights(process)
+    finally:
+        os.close(process)
+
+
+def _rights(process: int) -> Rights:
+    """Return the rights of the process whose folder in /proc is open as *process*."""
+    descriptor = os.open("status", os.O_RDONLY | os.O_CLOEXEC, dir_fd=process)
+    with open(descriptor, "rb") as stream:  # noqa: PTH123  (a descriptor)
+        lines = dict(line.split(b":", 1) for line in stream.read().splitlines() if b":" in line)
+    return Rights(
+        int(lines[b"Uid"].split()[3]),
+        int(lines[b"Gid"].split()[3]),
+        tuple(sorted(int(word) for word in lines[b"Groups"].split())),
+    )
+
+
+class TargetSide:
+    """The helper beside process *pid*. Leave with the context manager: the folder that it made goes too."""
+
+    def __init__(self, pid: int) -> None:
+        """Start the helper. Raises TargetError where it can't take on the rights of *pid*."""
+        self._pid = pid
+        self.folder = ""  # made by make_folder(), as the process knows it
+        self._name_of_root = "/"
+        try:
+            self._name_of_root = os.readlink(f"{memory_folder(pid)}/root")  # noqa: PTH115
+            with contextlib.ExitStack() as opened:
+                root, current, rights = self._open(opened)
+                self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                self._child = os.fork()
+                if self._child == 0:
+                    serve(theirs, root, current, rights)
+                theirs.close()
+        except OSError as error:
+            raise self._error(f"its root folder can't be opened: {error.strerror}") from error
+        self._socket.settimeout(SECONDS)
+        try:
+            self._ask("ready")
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, opened: contextlib.ExitStack) -> tuple[int, int, Rights]:
+        found: list[int] = []
+        for path in (memory_folder(self._pid), "root", "cwd"):
+            process = found[0] if found else None
+            found.append(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=process))
+            opened.callback(os.close, found[-1])
+        # After its root: a program that gains rights has them before it can choose another root.
+        return found[1], found[2], _rights(found[0])
+
+    def __enter__(self) -> TargetSide:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def make_folder(self) -> str:
+        """Make a folder that the process can write to; return its path as the process knows it."""
+        self.folder = self._ask("make").decode()
+        return self.folder
+
+    def may_write(self, path: str, identity: tuple[int, int]) -> bool:
+        """Tell whether the process can write into the folder *path*, and it is that of device and inode *identity*."""
+        return self._ask("may write", path, list(identity)) == b"yes"
+
+    def name_there(self, name: str) -> str:
+        """Return what the process itself calls the file *name* of /proc/PID/maps: its root may be a chroot."""
+        beside = name.removeprefix(self._name_of_root)
+        # Of all characters the kernel escapes this one.
+        return (beside if beside.startswith("/") else name).replace("\\012", "\n")
+
+    def open(self, path: str) -> int:
+        """Return a descriptor of the regular file *path* of the process, opened with its rights to be read.
+
+        Raises TargetError. Reading may take as long as the file system of the process's user lets it.
+        """
+        try:
+            self._socket.send(json.dumps(["open", path]).encode())
+            piece, found, _, _ = socket.recv_fds(self._socket, PIECE + 1, 1)
+        except OSError:
+            piece, found = b"", []
+        if piece[:1] != DATA or len(found) != 1:
+            for number in found:
+                os.close(number)
+            raise self._error(piece[1:].decode(errors="replace") or "the helper process there has ended")
+        self._exchange()
+        if not stat.S_ISREG(os.fstat(found[0]).st_mode):
+            os.close(found[0])
+            raise self._error(f"{path} is not a regular file")
+        return found[0]
+
+    def read(self, path: str, offset: int, size: int) -> bytes:
+        """Return *size* bytes, or what there is of them, of the regular file *path* of the process."""
+        return self._ask("read", path, offset, size)
+
+    def collect(self, path: str, stream: BinaryIO, limit_bytes: int = LARGEST_BYTES) -> None:
+        """Write to *stream* what the regular file *path* of the process holds, and remove the file.
+
+        Raises TargetError, also for a link and a file over *limit_bytes*.
+        """
+        self._ask("copy", path, limit_bytes, True, stream=stream)
+
+    def copy(self, path: str, stream: BinaryIO, limit_bytes: int = LARGEST_BYTES) -> None:
+        """Write to *stream* what the regular file *path* of the process holds. Raises TargetError likewise."""
+        self._ask("copy", path, limit_bytes, False, stream=stream)
+
+    def close(self) -> None:
+        """End the helper: it removes its folder when the socket closes. Where it was killed, another one does."""
+        self._socket.close()
+        status = _wait(self._child, 5.0)
+        if status is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._child, signal.SIGKILL)
+            status = _wait(self._child, 2.0)
+        if self.folder and status != 0:
+            with contextlib.suppress(TargetError), TargetSide(self._pid) as another:
+                another._ask("adopt", self.folder)
+
+    def _ask(self, *words: Any, stream: Optional[BinaryIO] = None) -> bytes:
+        answer = io.BytesIO()
+        kind, data = self._exchange(json.dumps(words).encode())
+        while kind == DATA:
+            (stream or answer).write(data)
+            kind, data = self._exchange()
+        if kind == END:
+            return answer.getvalue()
+        raise self._error(data.decode(errors="replace"))
+
+    def _exchange(self, *request: bytes) -> tuple[bytes, bytes]:
+        """Send *request*, if there is one; return the kind of the next piece of the answer, and the piece."""
+        try:
+            for words in request:
+                self._socket.send(words)
+            piece = self._socket.recv(PIECE + 1)
+        except socket.timeout:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._child, signal.SIGKILL)
+            return FAILED, f"they did not answer within {SECONDS:.0f} s".encode()
+        except OSError:
+            piece = b""
+        return (piece[:1], piece[1:]) if piece else (FAILED, b"the helper process there has ended")
+
+    def _error(self, reason: str) -> TargetError:
+        return TargetError(
+            f"the files of process {self._pid} can't be reached with its own rights: {printable(reason)}",
+            slug="target-side",
+            hint="is the disk full, or /tmp of the process?",
+        )
+
+
+def _wait(child: int, seconds: float) -> Optional[int]:
+    """Collect *child*; return how it ended, None where it did not within *seconds*."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            pid, status = os.waitpid(child, os.WNOHANG)
+        except ChildProcessError:
+            return 0  # who knows how
+        if pid:
+            return status
+        if time.monotonic() >= deadline:
+            return None
+        time.sleep(0.002)

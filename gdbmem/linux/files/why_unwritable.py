@@ -1,0 +1,88 @@
+"""Reasons why a process can't write files into a folder of ours, as far as the kernel shows them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+from gdbmem.linux.process.living import memory_folder, text_of
+from gdbmem.text import printable
+from gdbmem.units import format_size
+
+_LEAST_BYTES = 1 << 20  # of a file: who may write less is killed for a heap profile (SIGXFSZ)
+
+
+class WriteObstacle(NamedTuple):
+    """The reason why a process can't write, in words, and what to do."""
+
+    reason: str
+    hint: str
+
+
+def file_limit(pid: int) -> Optional[WriteObstacle]:
+    """Return what keeps process *pid* from writing a file of some size; it would be killed for trying."""
+    most = soft_limit(pid, "Max file size")
+    if most is None or most >= _LEAST_BYTES:
+        return None
+    return WriteObstacle(
+        f"the program may write files of {format_size(most)} at most, and would be killed for a larger one",
+        "raise that limit (ulimit -f)",
+    )
+
+
+def why_unwritable(pid: int, folder: Path) -> Optional[WriteObstacle]:
+    """Return what keeps process *pid* from writing into *folder*; None where nothing is known to.
+
+    Source: proc(5), limits and status.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        return (
+            file_limit(pid) or _root(pid, folder) or _user(pid, folder) or _descriptors(pid) or _disk(folder)
+        )
+    return None
+
+
+def _root(pid: int, folder: Path) -> Optional[WriteObstacle]:
+    if Path(f"{memory_folder(pid)}/root/").samefile("/"):
+        return None
+    root = printable(str(Path(f"{memory_folder(pid)}/root").readlink()))
+    return WriteObstacle(
+        f"the program's root is {root} (chroot), from where it can't reach {printable(str(folder))}",
+        "take the snapshot before that, or --massif, which writes from outside",
+    )
+
+
+def _user(pid: int, folder: Path) -> Optional[WriteObstacle]:
+    fields = re.search(r"^Uid:\s+\d+\s+\d+\s+\d+\s+(\d+)", text_of(f"/proc/{pid}/status"), re.M)
+    user = int(fields[1]) if fields is not None else 0
+    if user in (0, folder.stat().st_uid):
+        return None
+    return WriteObstacle(
+        f"the program is user {user} by now, who may not write to {printable(str(folder))}",
+        "take the snapshot before it changes its user, or launch it as that user",
+    )
+
+
+def _descriptors(pid: int) -> Optional[WriteObstacle]:
+    most = soft_limit(pid, "Max open files")
+    if most is None or len(os.listdir(f"{memory_folder(pid)}/fd")) < most:  # noqa: PTH208  (names only)
+        return None
+    return WriteObstacle(f"the program has all {most} files open that it may", "raise that limit (ulimit -n)")
+
+
+def _disk(folder: Path) -> Optional[WriteObstacle]:
+    if os.statvfs(folder).f_bavail:
+        return None
+    return WriteObstacle(
+        f"the disk of {printable(str(folder))} is full",
+        "free some space there, or launch with --run DIR on another disk",
+    )
+
+
+def soft_limit(pid: int, name: str) -> Optional[int]:
+    """Return the soft limit of *pid* that /proc calls *name*; None where there is none."""
+    found = re.search(rf"^{name}\s+(\d+)\s", Path(f"/proc/{pid}/limits").read_text(), re.M)
+    return int(found[1]) if found is not None else None

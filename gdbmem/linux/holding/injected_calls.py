@@ -1,0 +1,231 @@
+"""Calls that a stopped thread is made to make: of the system, or of a function of the process itself.
+
+Its registers are put back afterwards, and it goes on as if nothing had been: a system call that the stop broke off is
+made again by the kernel. Signals that come meanwhile wait in the kernel, whichever and however many.
+
+On x86-64 the thread would do that without us (returning_thread.py), so that this process may be killed at any moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Callable, Optional, Protocol
+
+from gdbmem.errors import TargetError
+from gdbmem.linux.holding.ptrace import (
+    AARCH64,
+    X86_64,
+    Freeze,
+    HeldThread,
+    get_registers,
+    machine,
+    ptrace,
+    set_registers,
+)
+from gdbmem.linux.holding.returning_thread import (
+    BLOCKED,
+    RESTORER,
+    WALL,
+    CallSites,
+    ReturningThread,
+    SystemCalls,
+    event_message,
+    set_signal_mask,
+    signal_mask,
+)
+from gdbmem.linux.holding.seccomp import SUSPEND, has_shadow_stack, may_end_for_a_call
+from gdbmem.linux.holding.signal_frames import RED_ZONE
+from gdbmem.linux.memory.maps import Mapping, parse_smaps
+from gdbmem.linux.memory.process_memory import WritableMemory
+from gdbmem.linux.process.process import ended
+from gdbmem.model.memory import Memory, MemoryUnreadable
+
+_SETOPTIONS, _SINGLESTEP = 0x4200, 9
+_TRACE_SYSTEM_CALLS, _TRACE_CLONE = 1, 8
+_CLONE_EVENT = 3
+_SVC = b"\x01\x00\x00\xd4"  # aarch64's `svc #0`
+_STATE_ROOM, _FRAMES_ROOM = 16 << 10, 4 << 10  # vector registers take 11 KiB at most
+_FUNCTION_ROOM = 32 << 10
+_TRIES, _MOST_LOOKED_AT = 8, 64  # threads of which one is to make a call
+
+
+class Caller(Protocol):
+    """A stopped thread that makes calls."""
+
+    calls: SystemCalls
+
+    @property
+    def tid(self) -> int: ...
+
+    def system_call(self, number: int, *arguments: int) -> int:
+        """Have it make one system call; return the result."""
+
+    def copy(self) -> tuple[int, int]:
+        """Have it make a copy of its process that sends no signal; return clone's result, and its pid here, or 0."""
+
+
+def is_taking_signals(freeze: Freeze) -> bool:
+    """Tell whether each thread is about to get a signal: none of them can be made to call at this moment."""
+    return all(held.signal for held in freeze.threads.values())
+
+
+@contextlib.contextmanager
+def calling(
+    freeze: Freeze,
+    mappings: Sequence[Mapping],
+    sites: Optional[CallSites],
+    refused: Callable[[int, str], TargetError],
+) -> Iterator[Caller]:
+    """Yield a thread of those that *freeze* holds, which makes calls within the block.
+
+    Where none can, or a seccomp filter could end the process for that, the error is raised that *refused* makes.
+    """
+    thread = _suitable_thread(freeze, mappings, refused)
+    options = _TRACE_SYSTEM_CALLS | _TRACE_CLONE | (SUSPEND if may_end_for_a_call(thread.tid) else 0)
+    try:
+        ptrace(_SETOPTIONS, thread.tid, 0, options)
+    except ProcessLookupError:
+        raise refused(freeze.pid, "it ended meanwhile") from None
+    except OSError:
+        why = "its seccomp filter could end it for that, and only root can suspend a filter"
+        raise refused(freeze.pid, why) from None
+    try:
+        with WritableMemory(freeze.pid) as memory:
+            if machine() is AARCH64:
+                yield _SteppedThread(thread, _svc(thread, memory, mappings, freeze.pid, refused))
+                return
+            try:
+                if sites is None or memory.read(sites.restorer, len(RESTORER)) != RESTORER:
+                    why = "it has no C library with the code by which signal handlers return"
+                    raise refused(freeze.pid, why)
+                returning = ReturningThread(thread, memory, sites)
+            except MemoryUnreadable:
+                raise refused(freeze.pid, "its stack can't be written") from None
+            with returning:
+                yield returning
+    finally:
+        with contextlib.suppress(OSError):
+            ptrace(_SETOPTIONS, thread.tid, 0, 0)
+
+
+def _suitable_thread(
+    freeze: Freeze, mappings: Sequence[Mapping], refused: Callable[[int, str], TargetError]
+) -> HeldThread:
+    """Return a thread that is stopped plainly, not on its way to a signal handler; one without filters if any."""
+    plain = [held for held in freeze.threads.values() if not held.signal and held.registers]
+    if not plain:
+        raise refused(freeze.pid, "each of its threads was about to take a signal, time and again")
+    plain.sort(key=lambda held: (held.tid != freeze.pid, held.tid))
+    if machine() is X86_64:
+        plain = [held for held in plain[:_MOST_LOOKED_AT] if _has_room(held, mappings)]
+        if plain and any(has_shadow_stack(held.tid) for held in plain[:_TRIES]):
+            why = "it has a shadow stack, by which the kernel would refuse to put its registers back"
+            raise refused(freeze.pid, why)
+    if not plain:
+        why = "no thread of it stands on its own stack with room for its registers below"
+        raise refused(freeze.pid, why)
+    harmless = (held for held in plain[:_TRIES] if not may_end_for_a_call(held.tid))
+    return next(harmless, plain[0])
+
+
+def _has_room(thread: HeldThread, mappings: Sequence[Mapping]) -> bool:
+    """Tell whether *thread* stands on its main stack, with room below.
+
+    What is below another one (of a signal handler, of a coroutine) may be anybody's.
+    """
+    top = thread.stack_pointer
+    lowest = top - RED_ZONE - _STATE_ROOM - _FRAMES_ROOM - _FUNCTION_ROOM
+    for mapping in mappings:
+        if mapping.start <= top < mapping.end and mapping.permissions[:2] == "rw":
+            if mapping.name == "[stack]":  # it grows
+                return mapping.end - lowest <= _stack_limit(thread.tid)
+            return top < thread.thread_pointer < mapping.end and lowest >= mapping.start
+    return False
+
+
+def _stack_limit(tid: int) -> int:
+    """Return how large the stack of the process's first thread may become; 0 where that is not known."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path(f"/proc/{tid}/limits").read_text().splitlines():
+            if line.startswith("Max stack size"):
+                soft = line.split()[3]
+                return 1 << 63 if soft == "unlimited" else int(soft)
+    return 0
+
+
+class _SteppedThread:
+    """A stopped thread of aarch64 that makes single system calls; it needs us to get its registers back."""
+
+    calls = SystemCalls(220, 260, 222, 226, 215)
+
+    def __init__(self, thread: HeldThread, site: int) -> None:
+        self._thread, self._site, self.tid = thread, site, thread.tid
+
+    def system_call(self, number: int, *arguments: int) -> int:
+        return self._call(number, *arguments)[0]
+
+    def copy(self) -> tuple[int, int]:
+        return self._call(self.calls.clone, 0, 0, 0, 0)
+
+    def _call(self, number: int, *arguments: int) -> tuple[int, int]:
+        saved, mask = get_registers(self.tid), signal_mask(self.tid)
+        values = [*arguments, *saved[len(arguments) :]]
+        values[AARCH64.program_counter], values[AARCH64.number] = self._site, number
+        set_signal_mask(self.tid, mask | BLOCKED)
+        try:
+            set_registers(self.tid, values)
+            child = self._step()
+            result = get_registers(self.tid)[AARCH64.result]
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                set_registers(self.tid, saved)
+                set_signal_mask(self.tid, mask)
+        return result, child
+
+    def _step(self) -> int:
+        child = 0
+        while True:
+            ptrace(_SINGLESTEP, self.tid)
+            _, status = os.waitpid(self.tid, WALL)
+            if not os.WIFSTOPPED(status):
+                raise ended(self.tid)
+            event, number = status >> 16, os.WSTOPSIG(status)
+            if event == _CLONE_EVENT:
+                child = event_message(self.tid)
+            elif event == 0 and number in (signal.SIGTRAP, signal.SIGSYS):
+                return child  # after the second one: a filter refused our call, the program made none
+            elif event == 0:
+                self._thread.signal = number  # it is delivered when the thread goes on
+
+
+def _svc(
+    thread: HeldThread,
+    memory: Memory,
+    mappings: Sequence[Mapping],
+    pid: int,
+    refused: Callable[[int, str], TargetError],
+) -> int:
+    """Return the address of a system call instruction of aarch64: where *thread* has come from, or in the vdso."""
+    with contextlib.suppress(MemoryUnreadable):
+        if memory.read(thread.program_counter - 4, 4) == _SVC:
+            return thread.program_counter - 4
+    code = [m for m in mappings if "x" in m.permissions]
+    for mapping in sorted(code, key=lambda m: (m.name != "[vdso]", "/libc" not in m.name, m.start)):
+        with contextlib.suppress(MemoryUnreadable):
+            data = memory.read(mapping.start, min(mapping.size_bytes, 16 << 20))
+            found = next((at for at in range(0, len(data), 4) if data[at : at + 4] == _SVC), None)
+            if found is not None:
+                return mapping.start + found
+    raise refused(pid, "no system call instruction was found in it")
+
+
+def maps_of_thread(tid: int) -> list[Mapping]:
+    """Return the mappings of the process of thread *tid*, without figures."""
+    try:
+        return parse_smaps(Path(f"/proc/{tid}/maps").read_bytes())
+    except OSError:
+        raise ended(tid) from None

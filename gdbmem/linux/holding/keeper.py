@@ -1,0 +1,132 @@
+"""A process of our own that does what must not be broken off, and lives on should we be killed meanwhile.
+
+Whoever traces a process must not die while it has a thread of that process make a call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import select
+import signal
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Callable, NoReturn
+
+from gdbmem.errors import GdbmemError, TargetError
+from gdbmem.files import close_all_but
+
+_LENGTH = struct.Struct("=Q")
+
+
+class KeeperEndedError(Exception):
+    """It was ended before it answered."""
+
+
+class Awaiting:
+    """The side of the keeper to whoever started it."""
+
+    def __init__(self, theirs: socket.socket) -> None:
+        self._socket = theirs
+
+    def answer(self, answer: object, *descriptors: int) -> None:
+        """Hand over *answer*, unless nobody waits for it any more."""
+        with contextlib.suppress(OSError):
+            data = pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
+            socket.send_fds(self._socket, [_LENGTH.pack(len(data))], list(descriptors))
+            self._socket.sendall(data)
+
+    def fail(self, error: Exception) -> None:
+        """Have *error* raised by whoever waits for an answer."""
+        if isinstance(error, GdbmemError):
+            self.answer({"message": error.message, "slug": error.slug, "hint": error.hint})
+        else:
+            self.answer(error)
+
+    def has_gone(self, seconds: float) -> bool:
+        """Wait for *seconds*; tell at once when it has closed its side, or was killed."""
+        return bool(select.select([self._socket], [], [], seconds)[0])
+
+    def await_end(self) -> None:
+        """Wait until it has closed its side, or was killed."""
+        with contextlib.suppress(OSError):
+            self._socket.recv(1)
+
+
+class Keeper:
+    """The process; it is told to end, and waited for, by close()."""
+
+    def __init__(self, work: Callable[[Awaiting], None], *kept: int) -> None:
+        """Have *work* called in it; of our descriptors it has those *kept*."""
+        self._socket, theirs = socket.socketpair()
+        self._child = os.fork()
+        if self._child == 0:
+            _work(work, theirs, kept)
+        theirs.close()
+
+    def receive(self) -> tuple[object, list[int]]:
+        """Return the answer, and descriptors. Raises the error that was the answer, and KeeperEndedError."""
+        head, found, _, _ = socket.recv_fds(self._socket, _LENGTH.size, 1)
+        if len(head) < _LENGTH.size:
+            raise KeeperEndedError
+        data = bytearray()
+        size = _LENGTH.unpack(head)[0]
+        while len(data) < size and (piece := self._socket.recv(min(size - len(data), 1 << 20))):
+            data += piece
+        try:
+            answer = pickle.loads(data)  # of this very program
+        except (EOFError, pickle.UnpicklingError) as error:
+            raise KeeperEndedError from error
+        if isinstance(answer, dict):
+            raise TargetError(**answer)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer, found
+
+    def close(self) -> bool:
+        """Have it end what it does, and wait until it has; tell whether it ended by itself."""
+        self._socket.close()
+        try:
+            return os.WIFEXITED(os.waitpid(self._child, 0)[1])
+        except ChildProcessError:
+            return False
+
+
+@contextlib.contextmanager
+def spared_for_want_of_memory() -> Iterator[None]:
+    """Have the kernel not end this process for want of memory while the block runs, where we have the right to say so.
+
+    Nothing may be read in the block whose size another process chooses.
+    """
+    score = Path("/proc/self/oom_score_adj")
+    before = score.read_text()
+    with contextlib.suppress(OSError):
+        score.write_text("-1000")
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            score.write_text(before)
+
+
+def _work(work: Callable[[Awaiting], None], theirs: socket.socket, kept: tuple[int, ...]) -> NoReturn:
+    try:
+        _leave(theirs.fileno(), *kept)
+        work(Awaiting(theirs))
+    finally:
+        os._exit(0)
+
+
+def _leave(*kept: int) -> None:
+    """Leave the terminal, and all that is open; nobody ends a group of processes with this one in it."""
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.setsid()
+    close_all_but(*kept)
+    while os.open(os.devnull, os.O_RDWR) < 2:
+        pass

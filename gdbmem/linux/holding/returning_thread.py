@@ -1,0 +1,296 @@
+"""A stopped thread of x86-64 that makes calls, and comes back to where it stood by itself should its tracer die.
+
+Before anything of it is changed, a signal frame with all its registers is written below its stack, and from then on
+whatever it returns from leads to the system call that puts these back. No step is single: the kernel would leave the
+trap flag of one to the thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Callable, Optional
+
+from gdbmem.linux.holding.ptrace import (
+    X86_64,
+    HeldThread,
+    get_register_bytes,
+    get_registers,
+    machine,
+    ptrace,
+    set_register_bytes,
+    set_registers,
+)
+from gdbmem.linux.holding.signal_frames import (
+    FLAGS,
+    ORIG_RAX,
+    R8,
+    R9,
+    R10,
+    RAX,
+    RDI,
+    RDX,
+    RIP,
+    RSI,
+    RSP,
+    SignalFrame,
+    frame_below,
+)
+from gdbmem.linux.memory.maps import Mapping
+from gdbmem.linux.memory.pages import resident_ranges
+from gdbmem.linux.memory.process_memory import WritableMemory
+from gdbmem.linux.process.process import ended
+from gdbmem.model.memory import Memory, MemoryUnreadable
+from gdbmem.records import dataclass
+
+_GETEVENTMSG, _SYSCALL, _INTERRUPT = 0x4201, 24, 0x4207
+_CLONE_EVENT = 3
+_GETSIGMASK, _SETSIGMASK, _MASK_BYTES = 0x420A, 0x420B, 8
+_XSTATE = 0x202  # the register set with the vector registers
+_WORD = (1 << 64) - 1
+WALL = 0x40000000
+# The kernel changes what the process does about one of these that is blocked and comes of an instruction or of a step.
+_OF_INSTRUCTIONS = (
+    signal.SIGTRAP,
+    signal.SIGSEGV,
+    signal.SIGBUS,
+    signal.SIGILL,
+    signal.SIGFPE,
+    signal.SIGSYS,
+)
+BLOCKED = _WORD & ~sum(1 << number - 1 for number in _OF_INSTRUCTIONS)
+_DIRECTION_FLAG = 0x400
+_ARGUMENTS = (RDI, RSI, RDX, R10, R8, R9)
+RESTORER = b"\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05"  # mov rax, 15 (rt_sigreturn); syscall
+_CALL_AND_RETURN = b"\x0f\x05\xc3"  # syscall; ret
+_CLONE_PARENT_SETTID, _EXIT_GROUP = 0x00100000, 231
+_NO_PROCESS = 0x7FFFFFFF  # beyond the numbers that the kernel gives
+_ALONE_SECONDS, _FUNCTION_SECONDS = 0.03, 1.0
+
+
+@dataclass(frozen=True)
+class SystemCalls:
+    """Numbers of system calls on one architecture."""
+
+    clone: int
+    wait4: int
+    mmap: int
+    mprotect: int
+    munmap: int
+
+
+@dataclass(frozen=True)
+class CallSites:
+    """Addresses of instructions that every C library has, on x86-64."""
+
+    restorer: int  # which a signal handler returns to
+    call_and_return: int
+
+
+def find_call_sites(pid: int, memory: Memory, mappings: Sequence[Mapping]) -> Optional[CallSites]:
+    """Return where the process has them; None where it has none, and on other machines, where none are needed.
+
+    Its resident pages are looked through first: reading others would make it larger.
+    """
+    if machine() is not X86_64:
+        return None
+    code = [m for m in mappings if "x" in m.permissions and m.is_file and not m.name.startswith("[")]
+    code.sort(key=lambda m: ("/libc" not in m.name and "/ld-musl" not in m.name, m.start))
+    for resident_only in (True, False):
+        found: dict[bytes, int] = {}
+        for mapping in code:
+            areas = [(mapping.start, mapping.end)]
+            if resident_only:
+                areas = resident_ranges(pid, areas)[0].items
+            _search(memory, areas, found)
+            if len(found) == 2:
+                return CallSites(found[RESTORER], found[_CALL_AND_RETURN])
+    return None
+
+
+def _search(memory: Memory, areas: Iterable[tuple[int, int]], found: dict[bytes, int]) -> None:
+    for start, end in areas:
+        for piece in range(start, end, 1 << 20):
+            try:
+                data = memory.read(piece, min(1 << 20, end - piece))
+            except MemoryUnreadable:
+                break
+            for wanted in (RESTORER, _CALL_AND_RETURN):
+                at = data.find(wanted)
+                if at >= 0:
+                    found.setdefault(wanted, piece + at)
+
+
+class ReturningThread:
+    """A stopped thread of x86-64 that comes back to where it stood, from each step, should its tracer die.
+
+    It is led to the instructions that a signal handler returns to. Each call is made in place of theirs, while the
+    thread stands before it; then it stands before these instructions again.
+    """
+
+    calls = SystemCalls(56, 61, 9, 10, 11)
+
+    def __init__(self, thread: HeldThread, memory: WritableMemory, sites: CallSites) -> None:
+        self._thread, self._memory, self._sites = thread, memory, sites
+        self.tid = thread.tid
+        self._saved = get_registers(self.tid)
+        self._state = get_register_bytes(self.tid, _XSTATE)
+        self._mask = signal_mask(self.tid)
+        self._frame, state = frame_below(self._saved, sites.restorer, self._mask, self._state)
+        memory.write(self._frame.state, state)
+        memory.write(self._frame.address, self._frame.encode())
+        self._has_entered = False  # stands before a system call that is not made yet
+        self._has_called = False  # a function, which may change vector registers
+
+    def __enter__(self) -> ReturningThread:
+        self._stand(self._sites.restorer, self._frame.stack_pointer)
+        set_signal_mask(self.tid, self._mask | BLOCKED)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            if self._has_entered:
+                self._make(_WORD)
+            set_signal_mask(self.tid, self._mask)
+            if self._has_called:
+                set_register_bytes(self.tid, self._state, _XSTATE)
+            set_registers(self.tid, self._saved)
+
+    def system_call(self, number: int, *arguments: int) -> int:
+        self._run()
+        self._has_entered = True
+        return self._make(number, *arguments)[0]
+
+    def copy(self) -> tuple[int, int]:
+        """Have it make a copy of its process.
+
+        Without a tracer the copy would end itself, and the thread collect it.
+        """
+        collecting = list(self._saved)
+        collecting[RIP], collecting[RSP] = self._sites.call_and_return, self._frame.address
+        collecting[RAX], collecting[RDI] = (
+            self.calls.wait4,
+            _NO_PROCESS,
+        )  # clone writes the copy's number there
+        collecting[RSI], collecting[RDX], collecting[R10] = 0, WALL, 0
+        collect = self._frame.below(collecting, self._mask | BLOCKED)
+        ending = list(self._saved)
+        ending[RIP] = self._sites.restorer + len(RESTORER) - 2
+        ending[RAX], ending[RDI] = _EXIT_GROUP, 0
+        end = collect.below(ending, self._mask | BLOCKED)
+        for frame in (collect, end):
+            self._memory.write(frame.address, frame.encode())
+        self._run()
+        self._has_entered = True
+        arguments = (_CLONE_PARENT_SETTID, end.stack_pointer, collect.first_argument_at, 0, 0)
+        return self._make(self.calls.clone, *arguments, back=collect)
+
+    def function(self, address: int, let_others_go: Callable[[], None]) -> bool:
+        """Have it call the function at *address*, without arguments; tell whether that has returned in time.
+
+        Else nothing more of it will run. After a moment *let_others_go* is called: one of the other threads may hold
+        a lock that the function waits for.
+        """
+        self._has_called = True
+        self._stand(address, self._frame.address)
+        self._has_entered = _runs_until(self._thread, self._sites.restorer + len(RESTORER), let_others_go)
+        if self._has_entered:
+            self._make(_WORD)
+            return True
+        self._stand(self._sites.restorer, self._frame.stack_pointer)
+        return False
+
+    def _stand(self, instruction: int, stack_pointer: int) -> None:
+        values = list(self._saved)
+        values[RIP], values[RSP], values[ORIG_RAX] = instruction, stack_pointer, _WORD
+        values[FLAGS] &= ~_DIRECTION_FLAG
+        set_registers(self.tid, values)
+
+    def _make(self, number: int, *arguments: int, back: Optional[SignalFrame] = None) -> tuple[int, int]:
+        """Have it make a call in place of the one that it stands before; return the result, and a copy's pid, or 0."""
+        values = get_registers(self.tid)
+        values[RIP], values[RSP] = self._sites.restorer, (back or self._frame).stack_pointer
+        values[ORIG_RAX] = number
+        for register, value in zip(_ARGUMENTS, arguments):
+            values[register] = value
+        set_registers(self.tid, values)
+        child = self._run()
+        self._has_entered = False
+        result = get_registers(self.tid)[RAX]
+        if result == number and _refused_by_filter(self.tid):
+            self._run(until_signal=signal.SIGSYS)  # it is not delivered: the program made no call
+        return result, child
+
+    def _run(self, *, until_signal: int = signal.SIGTRAP | 0x80) -> int:
+        """Let it run to the beginning or the end of a system call; return the pid of a copy that it made, else 0."""
+        child = 0
+        while True:
+            ptrace(_SYSCALL, self.tid)
+            _, status = os.waitpid(self.tid, WALL)
+            if not os.WIFSTOPPED(status):
+                raise ended(self.tid)
+            event, number = status >> 16, os.WSTOPSIG(status)
+            if event == _CLONE_EVENT:
+                child = event_message(self.tid)
+            elif event == 0 and number == until_signal:
+                return child
+            elif event == 0 and number != signal.SIGTRAP | 0x80:
+                self._thread.signal = number  # it is delivered when the thread goes on
+
+
+def _runs_until(thread: HeldThread, place: int, let_others_go: Callable[[], None]) -> bool:
+    """Let *thread* run until it stops at the system call before *place*; tell whether it got there."""
+    start = time.monotonic()
+    ptrace(_SYSCALL, thread.tid)
+    interrupted = False
+    while True:
+        done, status = os.waitpid(thread.tid, os.WNOHANG | WALL)
+        waited = time.monotonic() - start
+        if not done:
+            if waited > _FUNCTION_SECONDS and not interrupted:
+                ptrace(_INTERRUPT, thread.tid)
+                interrupted = True
+            elif waited > _ALONE_SECONDS:
+                let_others_go()
+            time.sleep(0.0002)
+            continue
+        if not os.WIFSTOPPED(status):
+            raise ended(thread.tid)
+        if status >> 16:
+            return False  # interrupted by us
+        if os.WSTOPSIG(status) == signal.SIGTRAP | 0x80:
+            if get_registers(thread.tid)[RIP] == place:
+                return True
+        else:
+            thread.signal = os.WSTOPSIG(status)  # it is delivered when the thread goes on
+        ptrace(_SYSCALL, thread.tid)
+
+
+def _refused_by_filter(tid: int) -> bool:
+    """Tell whether SIGSYS waits for the thread."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{tid}/status").read_text(errors="replace").splitlines():
+            if line.startswith("SigPnd:"):
+                return bool(int(line.split()[1], 16) >> signal.SIGSYS - 1 & 1)
+    return False
+
+
+def signal_mask(tid: int) -> int:
+    mask = ctypes.c_uint64()
+    ptrace(_GETSIGMASK, tid, _MASK_BYTES, ctypes.addressof(mask))
+    return mask.value
+
+
+def set_signal_mask(tid: int, mask: int) -> None:
+    ptrace(_SETSIGMASK, tid, _MASK_BYTES, ctypes.addressof(ctypes.c_uint64(mask)))
+
+
+def event_message(tid: int) -> int:
+    value = ctypes.c_ulong()
+    ptrace(_GETEVENTMSG, tid, 0, ctypes.addressof(value))
+    return value.value

@@ -1,0 +1,1 @@
+"""A process's memory: mappings, resident pages, and reading it."""

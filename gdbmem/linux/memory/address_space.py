@@ -1,0 +1,29 @@
+"""A process's limit of address space (RLIMIT_AS), in which a profiler has to live too."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from gdbmem.linux.files.why_unwritable import soft_limit
+from gdbmem.linux.memory.resident import ProcessMemory
+from gdbmem.units import format_size
+
+_LEAST_ROOM_BYTES = 1 << 20
+
+
+def no_room(pid: int, engine: str) -> Optional[str]:
+    """Return the warning that *pid*, under *engine*, can map next to nothing more; None where it can."""
+    memory = ProcessMemory(pid)
+    try:
+        limit, statm = soft_limit(pid, "Max address space"), memory.statm()
+    except OSError:
+        return None
+    finally:
+        memory.close()
+    if limit is None or statm is None or statm.size_bytes + _LEAST_ROOM_BYTES <= limit:
+        return None
+    return (
+        f"process {pid} may map no more than {format_size(limit)} (RLIMIT_AS), and has {format_size(statm.size_bytes)}"
+        f" mapped, with what {engine} needs: its own calls for memory fail now, as they might not without {engine};"
+        f" 'shell prlimit --as=unlimited --pid {pid}', as root, lifts the limit"
+    )

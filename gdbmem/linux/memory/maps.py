@@ -1,0 +1,112 @@
+"""A process's mappings and what of each is resident: /proc/PID/smaps."""
+
+from __future__ import annotations
+
+import re
+
+from gdbmem.patterns import lazy_pattern
+from gdbmem.records import dataclass
+
+_HEADER = lazy_pattern(
+    rb"^([0-9a-f]+)-([0-9a-f]+) (\S{4}) ([0-9a-f]+) ([0-9a-f]+:[0-9a-f]+) (\d+)[ ]*([^\n]*)\n", re.M
+)
+_FIELDS = lazy_pattern(
+    rb"^(Rss|Pss|Anonymous|AnonHugePages|LazyFree|ShmemPmdMapped|FilePmdMapped|Swap|KSM|Shared_Hugetlb|Private_Hugetlb):"
+    rb"\s+(\d{1,19}) kB",
+    re.M,
+)
+_FLAGS = lazy_pattern(rb"^VmFlags: ([^\n]*)", re.M)
+_HUGETLB = "/anon_hugepage"  # the kernel's name of memory from mmap(MAP_HUGETLB), "(deleted)" behind it
+_SHARED_NAMES = ("/dev/shm/", "/SYSV", "/memfd:", "/dev/zero", "[anon_shmem", "/i915", "/drm")
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """One line of /proc/PID/maps with smaps' figures; sizes are bytes."""
+
+    start: int
+    end: int
+    permissions: str
+    offset: int
+    device: str
+    inode: int
+    name: str
+    rss_bytes: int = 0
+    pss_bytes: int = 0
+    anonymous_bytes: int = 0
+    huge_bytes: int = 0
+    swap_bytes: int = 0
+    ksm_bytes: int = 0
+    hugetlb_bytes: int = 0  # not part of Rss
+    lazily_freed_bytes: int = 0  # by MADV_FREE: part of Rss until the kernel needs them
+    flags: str = ""
+
+    @property
+    def size_bytes(self) -> int:
+        return self.end - self.start
+
+    @property
+    def is_file(self) -> bool:
+        """Whether pages come from a file in a file system (not from shared memory)."""
+        if self.is_shared_memory or self.is_device:
+            return False
+        return self.name.startswith("/") and not self.name.startswith(_HUGETLB)
+
+    @property
+    def is_shared_memory(self) -> bool:
+        if self.permissions[3] == "s" and self.name.startswith(_HUGETLB):
+            return True
+        return self.name.startswith(_SHARED_NAMES) or (not self.name and self.permissions[3] == "s")
+
+    @property
+    def is_device(self) -> bool:
+        """Whether a driver stands behind it (GPU memory, DMA buffers)."""
+        return (
+            self.name.startswith("/dev/") and not self.name.startswith(_SHARED_NAMES)
+        ) or self.name.startswith("anon_inode:")
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether it is private memory without a file: where heaps, stacks and allocators live."""
+        if self.permissions[3] != "p" or self.name.startswith(("anon_inode:", "[v")):
+            return False
+        return not self.name.startswith("/") or self.name.startswith(_HUGETLB)
+
+    @property
+    def grows_down(self) -> bool:
+        return "gd" in self.flags.split()
+
+
+def parse_smaps(data: bytes) -> list[Mapping]:
+    """Return the mappings of the text of /proc/PID/smaps (or of /proc/PID/maps: all figures are then 0)."""
+    headers = list(_HEADER.finditer(data))
+    mappings = []
+    for number, header in enumerate(headers):
+        end = headers[number + 1].start() if number + 1 < len(headers) else len(data)
+        mappings.append(_mapping(header, data, end))
+    return mappings
+
+
+def _mapping(header: re.Match[bytes], data: bytes, end: int) -> Mapping:
+    values = {name: int(kib) << 10 for name, kib in _FIELDS.findall(data, header.end(), end)}
+    flags = _FLAGS.search(data, header.end(), end)
+    return Mapping(
+        start=int(header[1], 16),
+        end=int(header[2], 16),
+        permissions=header[3].decode(),
+        offset=int(header[4], 16),
+        device=header[5].decode(),
+        inode=int(header[6]),
+        name=header[7].decode(errors="surrogateescape"),
+        rss_bytes=values.get(b"Rss", 0),
+        pss_bytes=values.get(b"Pss", 0),
+        anonymous_bytes=values.get(b"Anonymous", 0),
+        huge_bytes=values.get(b"AnonHugePages", 0)
+        + values.get(b"ShmemPmdMapped", 0)
+        + values.get(b"FilePmdMapped", 0),
+        swap_bytes=values.get(b"Swap", 0),
+        ksm_bytes=values.get(b"KSM", 0),
+        hugetlb_bytes=values.get(b"Shared_Hugetlb", 0) + values.get(b"Private_Hugetlb", 0),
+        lazily_freed_bytes=values.get(b"LazyFree", 0),
+        flags=flags[1].decode() if flags else "",
+    )

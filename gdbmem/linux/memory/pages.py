@@ -1,0 +1,215 @@
+"""Resident pages of a process, by PAGEMAP_SCAN where the kernel has it, else by /proc/PID/pagemap."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import Optional
+
+from gdbmem.errors import TargetError
+from gdbmem.linux.process.living import memory_folder
+
+PAGE = os.sysconf("SC_PAGE_SIZE")  # 16 or 64 KiB on some aarch64 kernels
+_SCAN = 0xC0606610  # _IOWR('f', 16, struct pm_scan_arg)
+_FILE, _PRESENT, _ZERO, _HUGE = 1 << 2, 1 << 3, 1 << 5, 1 << 6
+_REGIONS = 1 << 14
+_PAGEMAP_PRESENT, _PAGEMAP_SWAPPED, _PAGEMAP_FILE = 1 << 63, 1 << 62, 1 << 61
+
+
+class Ranges:
+    """Sorted, disjoint ranges of addresses."""
+
+    def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
+        self.items: list[tuple[int, int]] = []
+        for start, end in sorted(ranges):
+            if self.items and start <= self.items[-1][1]:
+                if end > self.items[-1][1]:
+                    self.items[-1] = (self.items[-1][0], end)
+            elif end > start:
+                self.items.append((start, end))
+        self._starts = [start for start, _ in self.items]
+        self._before = [0]
+        for start, end in self.items:
+            self._before.append(self._before[-1] + end - start)
+
+    @property
+    def size_bytes(self) -> int:
+        return self._before[-1]
+
+    def within(self, start: int, end: int) -> int:
+        """Return how many bytes of ``[start, end)`` are in these ranges."""
+        return self._up_to(end) - self._up_to(start) if end > start else 0
+
+    def _up_to(self, address: int) -> int:
+        number = bisect_right(self._starts, address)
+        if number == 0:
+            return 0
+        start, end = self.items[number - 1]
+        return self._before[number - 1] + min(address, end) - start
+
+    def overlaps(self, start: int, end: int) -> Iterable[tuple[int, int]]:
+        """Yield the pieces of ``[start, end)`` that are in these ranges."""
+        number = max(bisect_right(self._starts, start) - 1, 0)
+        while number < len(self.items) and self.items[number][0] < end:
+            low, high = max(self.items[number][0], start), min(self.items[number][1], end)
+            if high > low:
+                yield low, high
+            number += 1
+
+    def gaps(self, start: int, end: int) -> Iterable[tuple[int, int]]:
+        """Yield the pieces of ``[start, end)`` that are not in these ranges."""
+        for low, high in self.overlaps(start, end):
+            if low > start:
+                yield start, low
+            start = high
+        if start < end:
+            yield start, end
+
+
+class _ScanArguments(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_uint64)
+        for name in (
+            "size", "flags", "start", "end", "walk_end", "vec", "vec_len", "max_pages",
+            "category_inverted", "category_mask", "category_anyof_mask", "return_mask",
+        )
+    ]  # fmt: skip
+
+
+def resident_ranges(pid: int, areas: Sequence[tuple[int, int]]) -> tuple[Ranges, bool]:
+    """Return the resident pages of *pid* in *areas*, and whether zero pages are known to be left out.
+
+    A page that was only read in fresh memory is the kernel's zero page: present, but not resident.
+    pagemap alone can't tell, so that the caller must compare with smaps' Rss.
+    """
+    scanned = scan_resident(pid, areas)
+    if scanned is not None:
+        return scanned, True
+    descriptor = _open(pid)
+    try:
+        return Ranges(piece for start, end in areas for piece in _read(descriptor, start, end)), False
+    finally:
+        os.close(descriptor)
+
+
+def scan_resident(pid: int, areas: Sequence[tuple[int, int]]) -> Optional[Ranges]:
+    """Return the resident pages of *pid* in *areas*, zero pages left out; None where the kernel can't say.
+
+    It costs what is mapped there, however large the areas (Linux 6.7 and later: PAGEMAP_SCAN).
+    """
+    descriptor = _open(pid)
+    try:
+        return Ranges(piece for start, end in areas for piece in _scan(descriptor, start, end))
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def resident_kinds(pid: int, areas: Sequence[tuple[int, int]]) -> tuple[Ranges, Ranges]:
+    """Return the resident pages of *pid* in its mappings *areas*: anonymous ones, and those of files and shared memory.
+
+    Where the kernel has no PAGEMAP_SCAN, zero pages are among the anonymous ones.
+    """
+    descriptor = _open(pid)
+    whole = min(areas)[0], max(areas)[1]
+    try:
+        return (
+            Ranges(_scan(descriptor, *whole, without=_ZERO | _FILE)),
+            Ranges(_scan(descriptor, *whole, required=_FILE)),
+        )
+    except OSError:
+        either = _PAGEMAP_PRESENT | _PAGEMAP_FILE
+        anonymous, files = (
+            Ranges(
+                piece for start, end in areas for piece in _read(descriptor, start, end, bits=either, are=are)
+            )
+            for are in (_PAGEMAP_PRESENT, either)
+        )
+        return anonymous, files
+    finally:
+        os.close(descriptor)
+
+
+def huge_ranges(pid: int, areas: Sequence[tuple[int, int]]) -> Ranges:
+    """Return the resident huge pages of *pid* in its mappings *areas*; none where the kernel has no PAGEMAP_SCAN."""
+    descriptor = _open(pid)
+    try:
+        return Ranges(_scan(descriptor, min(areas)[0], max(areas)[1], required=_HUGE))
+    except OSError:
+        return Ranges()
+    finally:
+        os.close(descriptor)
+
+
+def swapped_ranges(pid: int, areas: Sequence[tuple[int, int]]) -> Iterable[tuple[int, int]]:
+    """Return the pages of *pid* in *areas* that are swapped out."""
+    descriptor = _open(pid)
+    try:
+        return [
+            piece for start, end in areas for piece in _read(descriptor, start, end, bits=_PAGEMAP_SWAPPED)
+        ]
+    finally:
+        os.close(descriptor)
+
+
+def _open(pid: int) -> int:
+    try:
+        return os.open(f"{memory_folder(pid)}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise TargetError(
+            f"the pages of process {pid} can't be read: {error.strerror}",
+            slug="pagemap-unreadable",
+            hint="run as the process's user, or as root",
+        ) from error
+
+
+def _scan(
+    descriptor: int, start: int, end: int, *, without: int = _ZERO, required: int = 0
+) -> Iterable[tuple[int, int]]:
+    vector = (ctypes.c_uint64 * (3 * _REGIONS))()
+    while start < end:
+        arguments = _ScanArguments(
+            size=ctypes.sizeof(_ScanArguments),
+            start=start,
+            end=end,
+            vec=ctypes.addressof(vector),
+            vec_len=_REGIONS,
+            category_inverted=without,
+            category_mask=_PRESENT | without | required,
+            return_mask=_PRESENT,
+        )
+        count = fcntl.ioctl(descriptor, _SCAN, arguments)
+        values = vector[: 3 * count]
+        yield from zip(values[0::3], values[1::3])
+        if arguments.walk_end <= start:
+            break
+        start = arguments.walk_end
+
+
+def _read(
+    descriptor: int, start: int, end: int, *, bits: int = _PAGEMAP_PRESENT, are: int = 0
+) -> Iterable[tuple[int, int]]:
+    """Yield the pages of whose entries *bits* are as in *are*; without that: all set."""
+    are = are or bits
+    step = 1 << 17  # pages a read: 1 MiB of pagemap
+    first, last = start // PAGE, -(-end // PAGE)
+    while first < last:
+        data = os.pread(descriptor, 8 * min(step, last - first), 8 * first)
+        if not data:
+            return
+        begun = -1
+        entries = memoryview(data).cast("Q")
+        for number, entry in enumerate(entries):
+            if entry & bits == are:
+                if begun < 0:
+                    begun = number
+            elif begun >= 0:
+                yield (first + begun) * PAGE, (first + number) * PAGE
+                begun = -1
+        if begun >= 0:
+            yield (first + begun) * PAGE, (first + len(entries)) * PAGE
+        first += len(entries)

@@ -1,0 +1,105 @@
+"""Divides a change of the resident set among the threads that ran: each is charged for its own page faults.
+
+A page that a thread makes resident is a page fault of that thread, which the kernel counts for each. What a thread
+gives back makes no fault, and has to be reported with `Sharing.released`.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, NamedTuple, Optional
+
+from gdbmem.linux.memory.resident import PAGE_BYTES
+from gdbmem.linux.process.threads import page_faults
+
+Read = Callable[[], Optional[int]]
+
+
+class Part(NamedTuple):
+    """A thread's part of what the process changed by."""
+
+    own_bytes: int
+    others_bytes: int  # the rest: other threads
+    is_exact: bool
+
+
+class _Counters(NamedTuple):
+    """The counters of a thread and of its process at one moment."""
+
+    reading: int
+    own_faults: int
+    faults: int  # of all threads
+    own_released: int  # bytes
+    released: int
+
+
+class Sharing:
+    """Charges each thread for what it did since its own last event, so that nothing is counted twice.
+
+    *pid* is None where the kernel's fault counts can't be had, or don't count what *read* does. The change since the
+    last event of any thread is then charged to the thread that has the next one; *is_alone* tells whether there is
+    only one thread.
+    """
+
+    def __init__(self, read: Read, pid: Optional[int], is_alone: Callable[[], bool]) -> None:
+        self._read = read
+        self._pid = pid
+        self._is_alone = is_alone
+        self._stands: dict[int, _Counters] = {}  # by tid
+        self._released: dict[int, int] = {}
+        self.sees_releases = False  # `released` is told of all that the C library gives back
+        self.reading: Optional[int] = None  # at the last event of any thread
+
+    def released(self, tid: int, size_bytes: int) -> None:
+        """Note that thread *tid* is about to give back so much."""
+        self._released[tid] = self._released.get(tid, 0) + size_bytes
+
+    def part(self, tid: int) -> Optional[Part]:
+        """Return the part of thread *tid*, which stands still, since its last event; None at its first.
+
+        None also where the process can't be read.
+        """
+        if self._pid is None:
+            return self._since_anybody()
+        # The other threads may run on: what they take between two counts must be seen to be theirs.
+        began = page_faults(self._pid)
+        now = self.reading = self._read()
+        own, faults = page_faults(self._pid, tid), page_faults(self._pid)
+        if began is None or now is None or own is None or faults is None:
+            return None
+        released, mine = sum(self._released.values()), self._released.get(tid, 0)
+        before, self._stands[tid] = self._stands.get(tid), _Counters(now, own, began, mine, released)
+        if before is None:
+            return None
+        change = now - before.reading
+        found = divide(
+            change,
+            own_faults=own - before.own_faults,
+            faults=faults - before.faults,
+            own_released=mine - before.own_released,
+            released=released - before.released,
+            sees_releases=self.sees_releases,
+        )
+        alone = self._is_alone() and own - before.own_faults == faults - before.faults
+        return Part(change, 0, is_exact=True) if alone else found
+
+    def _since_anybody(self) -> Optional[Part]:
+        before, now = self.reading, self._read()
+        self.reading = now
+        if before is None or now is None:
+            return None
+        return Part(now - before, 0, is_exact=self._is_alone())
+
+
+def divide(
+    change: int, *, own_faults: int, faults: int, own_released: int, released: int, sees_releases: bool
+) -> Part:
+    """Divide *change* bytes between a thread and the others, from the pages each was given and gave back."""
+    own = own_faults * PAGE_BYTES - own_released
+    if own_faults == faults and own_released == released and change >= own:
+        # The others did nothing. A huge page is one fault, and so are pages of a file that come together.
+        return Part(change, 0, is_exact=True)
+    if own_faults == faults and not sees_releases:
+        return Part(change, 0, is_exact=False)  # who gave something back nobody saw; the others took nothing
+    # A page that was copied or only read makes no other resident, and a release may come later than its report.
+    did_nothing = sees_releases and not own_faults and not own_released
+    return Part(own, change - own, is_exact=did_nothing or faults * PAGE_BYTES - released == change)

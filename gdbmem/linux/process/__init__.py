@@ -1,0 +1,1 @@
+"""Processes and their threads: lists, states, permissions."""

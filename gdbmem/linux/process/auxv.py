@@ -1,0 +1,29 @@
+"""The auxiliary vector, which the kernel hands to a program at its start."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+from gdbmem.errors import TargetError
+from gdbmem.linux.memory.process_memory import ProcMemory
+from gdbmem.linux.process.living import memory_folder
+from gdbmem.model.memory import MemoryUnreadable
+
+_AT_RANDOM = 25
+_RANDOM_BYTES = 16
+
+
+def random_bytes(pid: int) -> bytes:
+    """Return the random bytes that the program which *pid* executes got at its start; b"" where they can't be read.
+
+    Each exec() gets others, also one of the same program at the same addresses.
+    Source: getauxval(3), AT_RANDOM.
+    """
+    try:
+        data = Path(f"{memory_folder(pid)}/auxv").read_bytes()
+        entries = dict(struct.iter_unpack("<QQ", data))
+        with ProcMemory(pid) as memory:
+            return memory.read(entries[_AT_RANDOM], _RANDOM_BYTES)
+    except (OSError, struct.error, KeyError, TargetError, MemoryUnreadable):
+        return b""

@@ -1,0 +1,115 @@
+"""Lists of processes: by name, by user, by cgroup, by parent."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Optional
+
+from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone, Stat, parse_stat
+
+
+def pids() -> list[int]:
+    """Return every pid that /proc shows (with hidepid: only one's own)."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
+
+
+def stat_of(pid: int) -> Optional[Stat]:
+    """Return the stat of *pid*; None when it has gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as stream:  # noqa: PTH123  (hot path)
+            return parse_stat(stream.read(4096))
+    except (OSError, ValueError):
+        return None
+
+
+def by_name(pattern: re.Pattern[str]) -> set[int]:
+    """Return the processes whose name or command line has a match, this one left out.
+
+    Of those that started this one only the name counts: the command line of a sudo holds the pattern itself.
+    """
+    ours = _ancestors()
+    found = set()
+    for pid in pids():
+        if pid == os.getpid():
+            continue
+        stat = stat_of(pid)
+        if stat is None:
+            continue
+        if pattern.search(stat.name) or (pid not in ours and pattern.search(_command(pid))):
+            found.add(pid)
+    return found
+
+
+def _ancestors() -> set[int]:
+    """Return the processes above this one."""
+    found: set[int] = set()
+    pid = os.getppid()
+    while pid and pid not in found:  # 0 stands above the first one, and above one from another namespace
+        found.add(pid)
+        stat = stat_of(pid)
+        pid = stat.parent if stat is not None else 0
+    return found
+
+
+def by_user(uid: int) -> set[int]:
+    """Return the processes of the user *uid* that have memory of their own, this one left out."""
+    found = set()
+    for pid in pids():
+        try:
+            if pid != os.getpid() and os.stat(f"/proc/{pid}").st_uid == uid and _command(pid):  # noqa: PTH116
+                found.add(pid)
+        except OSError:
+            continue
+    return found
+
+
+def by_cgroup(folder: Path) -> set[int]:
+    """Return the processes in the cgroup *folder* and in those below it; raises OSError."""
+    found = {int(word) for word in (folder / "cgroup.procs").read_text().split()}
+    for below in folder.rglob("cgroup.procs"):
+        try:
+            found |= {int(word) for word in below.read_text().split()}
+        except OSError:
+            continue  # gone meanwhile, or a threaded one
+    return found
+
+
+def parents() -> dict[int, int]:
+    """Return pid → parent of every process."""
+    return {pid: stat.parent for pid in pids() if (stat := stat_of(pid)) is not None}
+
+
+def descendants(roots: set[int], parent_of: dict[int, int]) -> Iterator[int]:
+    """Yield what descends from *roots*."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in parent_of.items():
+        children.setdefault(parent, []).append(pid)
+    todo = list(roots)
+    seen = set(roots)
+    while todo:
+        for child in children.get(todo.pop(), ()):
+            if child not in seen:
+                seen.add(child)
+                todo.append(child)
+                yield child
+
+
+def proc_is_hidden() -> bool:
+    """Tell whether /proc is mounted so that other users' processes are hidden (hidepid)."""
+    return stat_of(1) is None
+
+
+def _command(pid: int) -> str:
+    try:
+        files = ProcessFiles(pid)
+    except ProcessGone:
+        return ""
+    try:
+        return files.command()
+    except (ProcessGone, OSError):
+        return ""
+    finally:
+        files.close()

@@ -1,0 +1,109 @@
+"""Permissions to read another process's memory, and what to do where the kernel refuses."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gdbmem.errors import TargetError
+from gdbmem.records import dataclass
+from gdbmem.text import printable
+
+if TYPE_CHECKING:
+    from gdbmem.linux.process.process import ProcessFacts
+
+_YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
+_OWN_STATUS = Path("/proc/self/status")
+_CAP_SYS_PTRACE = 1 << 19
+NOBODY = 3  # the scope that can't be changed before the system starts again
+# sudo has a PATH of its own, in which a gdbmem of a virtual environment is not.
+AS_ROOT = 'type it as root: sudo "$(command -v gdbmem)" …'
+
+
+@dataclass(frozen=True)
+class Asker:
+    """The rights of the process that inspects, and the system's restrictions."""
+
+    uid: int
+    may_trace_all: bool  # CAP_SYS_PTRACE
+    scope: int  # kernel.yama.ptrace_scope
+
+
+def asker(status: Path = _OWN_STATUS, yama: Path = _YAMA) -> Asker:
+    """Return what this process may."""
+    return Asker(os.getuid(), has_ptrace_capability(status), ptrace_scope(yama))
+
+
+def ptrace_scope(file: Path = _YAMA) -> int:
+    """Return kernel.yama.ptrace_scope; 0 where there is no Yama."""
+    try:
+        return int(file.read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def has_ptrace_capability(status: Path = _OWN_STATUS) -> bool:
+    """Tell whether this process may trace those of others."""
+    try:
+        text = status.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    match = re.search(r"^CapEff:\s*([0-9a-f]+)$", text, re.MULTILINE)
+    return bool(match and int(match[1], 16) & _CAP_SYS_PTRACE)
+
+
+def forbidden(facts: ProcessFacts, asks: Asker) -> TargetError:
+    """Return the error for the process of *facts*, which the kernel doesn't let *asks* look into."""
+    name = f"process {facts.pid} ({printable(facts.name)})"
+    if asks.scope == NOBODY:
+        return TargetError(
+            "nobody may look into other processes on this system until it is started again"
+            f" (kernel.yama.ptrace_scope is {NOBODY})",
+            slug="ptrace-scope",
+            hint="take that setting out of /etc/sysctl.d and restart; 'gdbmem launch --massif' works without",
+        )
+    if asks.uid == 0:
+        return _forbidden_to_root(name, asks)
+    if facts.uid != asks.uid:
+        return TargetError(
+            f"{name} belongs to another user ({_user(facts.uid)})", slug="process-forbidden", hint=AS_ROOT
+        )
+    if asks.scope:
+        who = "only root may" if asks.scope > 1 else "a process may only"
+        whose = "other processes" if asks.scope > 1 else "those that it has started"
+        return TargetError(
+            f"{who} look into {whose} on this system (kernel.yama.ptrace_scope is {asks.scope})",
+            slug="ptrace-scope",
+            hint=f"allow it until the next start: sudo sysctl kernel.yama.ptrace_scope=0; or {AS_ROOT}",
+        )
+    return TargetError(
+        f"the kernel doesn't let {name} be looked into, not even by its own user: it has, or had, other rights"
+        " (setuid, capabilities), keeps its memory to itself, or runs in a container",
+        slug="process-forbidden",
+        hint=f"{AS_ROOT}, outside the container",
+    )
+
+
+def _forbidden_to_root(name: str, asks: Asker) -> TargetError:
+    if not asks.may_trace_all:
+        return TargetError(
+            f"root may not look into {name} here: this shell has no right to trace (CAP_SYS_PTRACE)",
+            slug="process-forbidden",
+            hint="start the container with --cap-add=SYS_PTRACE, or type it outside the container",
+        )
+    return TargetError(
+        f"the kernel doesn't let even root look into {name}: a security module protects it, or it belongs to"
+        " the system outside this container",
+        slug="process-forbidden",
+        hint="type it outside the container; what a security module refused is in the kernel's log ('dmesg')",
+    )
+
+
+def _user(uid: int) -> str:
+    try:
+        return printable(pwd.getpwuid(uid).pw_name)
+    except KeyError:
+        return str(uid)

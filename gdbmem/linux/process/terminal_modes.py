@@ -1,0 +1,72 @@
+"""Terminal modes put back when the process that changed them is killed.
+
+A shell outlives it: it waits for its end, and that of a gdb that uses the terminal too, and sets the modes then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import termios
+from typing import Any, Optional
+
+# $1: the modes to be put back. Each line read is "gdb PID", whose end is awaited too, or "ours MODES": only from these
+# modes are they put back, as a shell that reads lines itself has set its own by then.
+_SCRIPT = """
+exec 3<&1
+while read -r word value; do
+  case $word in gdb) gdb=$value;; ours) ours=$value;; end) exit;; esac
+done
+tries=0
+while [ -n "$gdb" ] && kill -s 0 "$gdb" && [ $tries -lt 600 ]; do sleep 0.1; tries=$((tries + 1)); done
+now=$(stty -g <&3) && [ "$now" != "$1" ] && [ "${ours:-$now}" = "$now" ] && stty "$1" <&3
+"""
+
+
+class TerminalModes:
+    """The modes of a terminal: restore() puts them back, and a shell does so where this process is killed."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Remember those of *descriptor*. Raises OSError, termios.error where it is not a terminal."""
+        self._descriptor = descriptor
+        self.before: list[Any] = termios.tcgetattr(descriptor)
+        end, self._pipe = os.pipe()
+        try:
+            self._keeper: Optional[subprocess.Popen[bytes]] = subprocess.Popen(
+                ["/bin/sh", "-c", _SCRIPT, "gdbmem-terminal", as_stty(self.before)],
+                cwd="/", stdin=end, stdout=descriptor, stderr=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+        except OSError:
+            self._keeper = None
+        finally:
+            os.close(end)
+
+    def await_gdb(self, pid: int) -> None:
+        """Have the modes put back only when process *pid* has gone: it sets them too."""
+        self._tell(f"gdb {pid}")
+
+    def note_ours(self) -> None:
+        """Have the modes put back only where they are still what they are now."""
+        self._tell(f"ours {as_stty(termios.tcgetattr(self._descriptor))}")
+
+    def restore(self) -> None:
+        """Put them back."""
+        termios.tcsetattr(self._descriptor, termios.TCSADRAIN, self.before)
+
+    def close(self) -> None:
+        """Let them be whatever they are: the shell ends."""
+        self._tell("end")
+        os.close(self._pipe)
+        if self._keeper is not None:
+            self._keeper.wait()
+
+    def _tell(self, line: str) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._pipe, f"{line}\n".encode())
+
+
+def as_stty(modes: list[Any]) -> str:
+    """Return *modes* as `stty -g` prints them."""
+    characters = [value if isinstance(value, int) else ord(value) for value in modes[6]]
+    return ":".join(f"{value:x}" for value in [*modes[:4], *characters])

@@ -1,0 +1,213 @@
+"""The threads of a process as /proc shows them: whether one sleeps in a system call, and which have run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import re
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+from gdbmem.linux.memory.resident import KeptFile
+from gdbmem.linux.process.living import text_of
+from gdbmem.linux.process.process import thread_ids
+from gdbmem.patterns import lazy_pattern
+
+_SLEEPS = {
+    "x86_64": {35, 230},  # nanosleep, clock_nanosleep: they end by themselves
+    "aarch64": {101, 115},
+}
+_RESTART = {"x86_64": 219, "aarch64": 128}  # how the kernel goes on with a sleep that was interrupted
+_FUTEX = {"x86_64": 202, "aarch64": 98}
+_SWITCHES = lazy_pattern(r"ctxt_switches:\s+(\d+)")
+_MACHINE = platform.machine()
+_STAT_BYTES = 1024
+
+
+class Blocked(NamedTuple):
+    """A thread that sleeps in a system call."""
+
+    number: int  # of the call
+    argument: int  # its first argument: of a futex call the address
+    stack_pointer: int
+    counter: int
+
+    @property
+    def is_futex(self) -> bool:
+        return self.number == _FUTEX.get(_MACHINE)
+
+    @property
+    def ends_by_itself(self) -> bool:
+        """Whether it is a mere sleep, which no other thread can end."""
+        return self.number in _SLEEPS.get(_MACHINE, ())
+
+
+def parse_syscall(text: str) -> Optional[Blocked]:
+    """Return what /proc/PID/task/TID/syscall says; None for a thread that runs or is in no call."""
+    words = text.split()
+    if len(words) < 9:  # "running", or "-1 SP PC" outside of any call
+        return None
+    return Blocked(int(words[0]), int(words[1], 16), int(words[-2], 16), int(words[-1], 16))
+
+
+class ThreadEye:
+    """Looks at one thread again and again, with its files kept open."""
+
+    def __init__(self, pid: int, tid: int) -> None:
+        self.tid = tid
+        self._syscall = KeptFile(f"/proc/{pid}/task/{tid}/syscall")
+        self._stat = KeptFile(f"/proc/{pid}/task/{tid}/stat")
+
+    def blocked(self) -> Optional[Blocked]:
+        """Return the system call that the thread sleeps in; None when it runs, has stopped or can't be read."""
+        data = self._syscall.read(256)
+        found = parse_syscall(data.decode("ascii", "replace")) if data else None
+        if found is None:
+            return None
+        stat = self._stat.read(512)
+        return found if stat and stat.rpartition(b")")[2].split()[:1] == [b"S"] else None
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._syscall.close()
+        self._stat.close()
+
+
+def can_see_calls(pid: int) -> bool:
+    """Tell whether this user may read what *pid* sleeps in."""
+    try:
+        Path(f"/proc/{pid}/task/{pid}/syscall").read_text()
+    except OSError:
+        return False
+    return True
+
+
+def own_tid(pid: int, tid: int) -> int:
+    """Return the number that thread *tid* of *pid* has for itself, in its own PID namespace."""
+    try:
+        status = text_of(f"/proc/{pid}/task/{tid}/status")
+    except OSError:
+        return tid
+    found = re.search(r"^NSpid:.*?(\d+)$", status, re.M)
+    return int(found[1]) if found else tid
+
+
+class Activity(NamedTuple):
+    """The progress of a thread: its counters at one moment."""
+
+    switches: int  # how often it gave up its processor
+    where: str  # the system call and registers it stands in
+    faults: int = 0  # how many pages it was given
+
+
+# Let go by a debugger and stopped again, a thread that goes on waiting gives up its processor twice.
+_IDLE_SWITCHES = 2
+
+
+def activities(pid: int) -> dict[int, Activity]:
+    """Return how far each thread of *pid* has come; unreadable ones are left out."""
+    found = {}
+    for tid in thread_ids(pid):
+        folder = f"/proc/{pid}/task/{tid}"
+        try:
+            switches = _switches(folder)
+            faults = page_faults(pid, tid) or 0
+            found[tid] = Activity(switches, Path(f"{folder}/syscall").read_text(), faults)
+        except (OSError, ValueError, IndexError):
+            continue
+    return found
+
+
+def switch_counts(pid: int) -> dict[int, int]:
+    """Return how often each thread of *pid* has given up its processor: at each stop once more."""
+    counts = {}
+    for tid in thread_ids(pid):
+        with contextlib.suppress(OSError):  # it has just ended
+            counts[tid] = _switches(f"/proc/{pid}/task/{tid}")
+    return counts
+
+
+def _switches(folder: str) -> int:
+    return sum(map(int, _SWITCHES.findall(text_of(f"{folder}/status"))))
+
+
+def ran_between(before: dict[int, Activity], after: dict[int, Activity]) -> list[int]:
+    """Return the threads (tids) that got somewhere: elsewhere now, given pages, or more than woken and waiting again.
+
+    One that was woken while a debugger held it, and waits again in the same place, may be missed.
+    """
+    return sorted(
+        tid
+        for tid in before.keys() | after.keys()
+        if tid not in before
+        or tid not in after
+        or _moved(before[tid].where, after[tid].where)
+        or after[tid].faults != before[tid].faults
+        or after[tid].switches - before[tid].switches > _IDLE_SWITCHES
+    )
+
+
+def has_run(pid: int, tid: int) -> bool:
+    """Tell whether the new thread *tid* has got anywhere: a debugger may hold it where it was made."""
+    found = activities(pid).get(tid)
+    return found is None or found.faults > 0 or found.switches > _IDLE_SWITCHES
+
+
+def thread_name(pid: int, tid: int) -> str:
+    """Return the name of thread *tid*, undecodable bytes as lone surrogates; "" if the thread has ended."""
+    try:
+        return Path(f"/proc/{pid}/task/{tid}/comm").read_text(errors="surrogateescape").rstrip("\n")
+    except OSError:
+        return ""
+
+
+def thread_count(pid: int) -> int:
+    """Return how many threads *pid* has; 0 when it has gone."""
+    return len(thread_ids(pid))
+
+
+def _moved(before: str, after: str) -> bool:
+    """Tell whether a thread, let go and stopped again, stands in another place than before."""
+    old, new = before.split(), after.split()
+    if len(new) == 9 and old[-2:] == new[-2:]:
+        number = int(new[0])
+        if number == _RESTART.get(_MACHINE):
+            return False
+        if number in _SLEEPS.get(_MACHINE, ()):
+            return True  # going on with the former sleep would be a restart: this one is new
+    return old != new
+
+
+def is_ending(pid: int) -> bool:
+    """Tell whether all threads of *pid* are dead and only wait to be noticed."""
+    try:
+        stats = [text_of(f"/proc/{pid}/task/{tid}/stat") for tid in os.listdir(f"/proc/{pid}/task")]  # noqa: PTH208
+    except OSError:
+        return True
+    return all(stat.rpartition(")")[2].split()[0] in "ZX" for stat in stats)
+
+
+def faults_by_thread(pid: int) -> dict[int, int]:
+    """Return how many pages each living thread of *pid* has been given."""
+    counts = {tid: page_faults(pid, tid) for tid in thread_ids(pid)}
+    return {tid: count for tid, count in counts.items() if count is not None}
+
+
+def page_faults(pid: int, tid: Optional[int] = None) -> Optional[int]:
+    """Return how many pages thread *tid* of *pid* has been given; without *tid* all threads, also those that ended.
+
+    None when it has gone.
+    """
+    path = f"/proc/{pid}/stat" if tid is None else f"/proc/{pid}/task/{tid}/stat"
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        words = os.read(descriptor, _STAT_BYTES).rpartition(b")")[2].split(None, 10)
+        return int(words[7]) + int(words[9])  # with those that were read from a disk or swapped in
+    except (OSError, ValueError, IndexError):
+        return None
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""Pools of best-fit allocators with coalescing."""

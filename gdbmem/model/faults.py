@@ -1,0 +1,90 @@
+"""Page faults of a recording, summed by call path, and what of them the resident set shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Optional
+
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.records import dataclass, field
+
+
+@dataclass(frozen=True)
+class FaultStack:
+    """The faults of one thread along one call path; sizes are bytes, estimated from samples."""
+
+    path: int  # number of a path
+    pid: int
+    tid: int
+    seen_bytes: float  # made resident
+    grown_bytes: float  # of that, resident at the end and not at the beginning
+    samples: int
+    seen_variance: float  # bytes²
+    grown_variance: float
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """A part of the change that no sampled fault explains."""
+
+    kind: str  # one of the words below
+    bytes: int  # negative: less is resident than the faults explain
+
+
+KERNEL_MODE, FILES, INHERITED, LATER, REST = "kernel-mode", "files", "inherited", "later", "rest"
+
+
+@dataclass(frozen=True)
+class FaultAccount:
+    """The resident set of one process beside its faults; sizes are bytes."""
+
+    pid: int
+    name: str
+    before_bytes: int  # resident when the recording began, or when the process was born
+    after_bytes: Optional[int]  # None: never read
+    seen_bytes: float
+    grown_bytes: float
+    unseen: Sequence[Unseen] = ()
+    ended_seconds_after: Optional[float] = None  # how long after that reading it ended; None: it lives
+
+    @property
+    def delta_bytes(self) -> Optional[int]:
+        """Return by how much the resident set grew."""
+        return None if self.after_bytes is None else self.after_bytes - self.before_bytes
+
+
+@dataclass(frozen=True)
+class HeldNow:
+    """A part of what one line made resident, by the entry of the ledger that it is in at the end."""
+
+    category: str  # as model.ledger has it; "": it has left since
+    label: str
+    bytes: float
+    pools: Mapping[str, float] = field(
+        default_factory=dict
+    )  # of Python's small objects: bytes by size of block
+
+
+@dataclass(frozen=True)
+class SiteHoldings:
+    """The contents, at the end, of the memory that one line made resident; sizes are bytes."""
+
+    site: Frame
+    bytes: float
+    samples: int
+    parts: Sequence[HeldNow]
+
+
+@dataclass(frozen=True)
+class FaultTotals:
+    """The counts of a recording."""
+
+    seconds: float
+    faults: int
+    samples: int
+    lost_samples: int
+    shortest_period: int  # faults a sample
+    longest_period: int
+    sees_kernel_mode: bool
+    broken_paths: int  # samples whose call path ends before the thread's first function
+    accounts: Sequence[FaultAccount] = ()

@@ -1,0 +1,1 @@
+"""The ledger of a resident set, and single blocks of a heap."""

@@ -1,0 +1,105 @@
+"""Settings of malloc that may give memory back, and how much each would. Sizes are bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Optional
+
+from gdbmem.records import dataclass
+
+TRIM = "malloc_trim(0)"
+_WORTH = 0.01  # of the resident set: less is not worth a setting, nor a difference between two
+_WORTH_BYTES = 256 << 10
+_NEAR = 0.1
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """One setting, as it is written behind GLIBC_TUNABLES=, or a call."""
+
+    setting: str
+    predicted_bytes: Optional[int]  # None: only measuring tells
+    low_bytes: int  # the interval of the prediction
+    high_bytes: int  # without a prediction: no more than this
+    cost: str
+
+    @property
+    def is_call(self) -> bool:
+        """Whether the program has to call it; the others are set in its environment."""
+        return self.setting == TRIM
+
+
+def best_remedy(remedies: tuple[Remedy, ...]) -> Optional[Remedy]:
+    """Return the one that is predicted to give most back; None where none gives anything."""
+    predicted = [remedy for remedy in remedies if remedy.predicted_bytes]
+    return max(predicted, key=lambda remedy: remedy.predicted_bytes or 0, default=None)
+
+
+@dataclass(frozen=True)
+class MeasuredRemedy:
+    """The memory that one remedy gave back, against runs without it; None: not measured."""
+
+    remedy: Remedy
+    gained_bytes: Optional[int] = None  # the difference of the medians
+    low_bytes: Optional[int] = None  # its 95 % interval, from the spread between runs
+    high_bytes: Optional[int] = None
+    why_not: str = ""  # measured
+
+    @property
+    def is_as_predicted(self) -> Optional[bool]:
+        """Whether the gain is in the interval of the prediction, or within a tenth of it; None: nothing to judge."""
+        predicted = self.remedy.predicted_bytes
+        if predicted is None or self.gained_bytes is None:
+            return None
+        near = abs(self.gained_bytes - predicted) <= _NEAR * predicted
+        return near or self.remedy.low_bytes <= self.gained_bytes <= self.remedy.high_bytes
+
+
+@dataclass(frozen=True)
+class MeasuredRemedies:
+    """The measured remedies of a program, the most effective first."""
+
+    command: tuple[str, ...]
+    moment: str  # when it was measured: AT_REST, AT_END, or after a time
+    rss_bytes: int  # the median of the runs without
+    runs: int
+    remedies: tuple[MeasuredRemedy, ...]
+    children: int = 0  # processes that the program had started by then: not measured
+
+    @property
+    def equals_of_best(self) -> tuple[MeasuredRemedy, ...]:
+        """Return the other remedies that gave back as much as the first one."""
+        rows = self.remedies
+        return tuple(row for row in rows[1:] if _as_much(row, rows[0], worth_bytes(self.rss_bytes)))
+
+
+def worth_bytes(rss_bytes: int) -> int:
+    """Return what a remedy has to give back of *rss_bytes* to matter, and to be told from another one."""
+    return max(_WORTH_BYTES, round(_WORTH * rss_bytes))
+
+
+def best_first(rows: Iterable[MeasuredRemedy], rss_bytes: int) -> tuple[MeasuredRemedy, ...]:
+    """Return *rows* by what they gave back; among those that equal the best one, what was predicted comes first.
+
+    Several remedies often give back the same memory, and which of them gave a few pages more is chance.
+    """
+    found = sorted(rows, key=lambda row: -(row.gained_bytes if row.gained_bytes is not None else -1 << 62))
+    if not found:
+        return ()
+    best, worth = found[0], worth_bytes(rss_bytes)
+    equal = [row for row in found if _as_much(row, best, worth)]
+    equal.sort(key=lambda row: (not row.is_as_predicted, -(row.remedy.predicted_bytes or 0)))
+    return (*equal, *(row for row in found if row not in equal))
+
+
+def _as_much(row: MeasuredRemedy, best: MeasuredRemedy, worth: int) -> bool:
+    """Tell whether *row* gave back what *best* did, as far as the runs show."""
+    if row is best or row.gained_bytes is None or best.gained_bytes is None:
+        return row is best
+    if abs(best.gained_bytes - row.gained_bytes) <= worth:
+        return True
+    near = row.gained_bytes >= (1 - _NEAR) * best.gained_bytes
+    return near and row.high_bytes is not None and row.high_bytes >= best.gained_bytes
+
+
+AT_REST, AT_END, AFTER_TIME = "at rest", "at its end", "after the time given"

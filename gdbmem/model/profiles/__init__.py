@@ -1,0 +1,1 @@
+"""Heap profiles: call trees, snapshots, their differences."""

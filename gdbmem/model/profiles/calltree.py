@@ -1,0 +1,189 @@
+"""A heap at one moment as a tree of call paths: parallel columns over one table of frames."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Optional, Union, overload
+
+from gdbmem.records import dataclass
+
+ROOT = -1  # frame number of node 0, which stands for the whole heap
+PRUNED = -2  # frame number of a node in which the tool merged paths too small to list
+NO_LINE = -1  # in a column of lines
+_LAST_LINE = (1 << 63) - 1  # a damaged file may name a later one: that is unknown
+SIZE_CLASS = "size class"  # the object of a frame whose line is the largest size of a block, in bytes
+
+
+class Frame(NamedTuple):
+    """One function on a call path; absent parts are None. Frames are equal across runs: no address.
+
+    What has no name is called by its address in the program or library, ``0x39161B``, where a file tells that.
+    """
+
+    function: Optional[str] = None
+    file: Optional[str] = None
+    line: Optional[int] = None
+    object: Optional[str] = None  # the library or program file; many tools give it only instead of a file
+    inlined: bool = False
+
+    @property
+    def key(self) -> tuple[Optional[str], Optional[str], Optional[int], Optional[str]]:
+        """The key by which two frames are the same place: an inlined copy of a line is still that line.
+
+        Where the source is known the library does not count: only some tools tell it then.
+        """
+        return (self.function, self.file, self.line, None if self.file else self.object)
+
+    @property
+    def is_size_class(self) -> bool:
+        """It is not a function: it stands at the allocation site for the size of the blocks."""
+        return self.object == SIZE_CLASS
+
+    @property
+    def is_nameless(self) -> bool:
+        """Only its program or library is known, and perhaps where in that it is."""
+        return self.file is None and (self.function is None or self.function.startswith("0x"))
+
+
+def line_column(line: Optional[int]) -> int:
+    """Return *line* as a column of lines has it."""
+    return NO_LINE if line is None or line > _LAST_LINE else line
+
+
+class Frames(Sequence[Frame]):
+    """Frames as columns: a file may name hundreds of thousands, of which a few are ever looked at."""
+
+    def __init__(
+        self,
+        functions: Sequence[Optional[str]],
+        files: Sequence[Optional[str]],
+        lines: Sequence[int],  # NO_LINE: unknown
+        objects: Sequence[Optional[str]],
+        inlined: Sequence[int],
+        *,
+        distinct: bool = False,
+    ) -> None:
+        self.functions, self.files, self.lines = functions, files, lines
+        self.objects, self.inlined = objects, inlined
+        self.distinct = distinct  # no two have the same Frame.key
+        self._made: dict[int, Frame] = {}  # those asked for, so that a frame of a table is one object
+
+    @classmethod
+    def of(cls, frames: Iterable[Frame]) -> Frames:
+        """Return *frames* as columns."""
+        if isinstance(frames, Frames):
+            return frames
+        columns = tuple(zip(*frames)) or ((), (), (), (), ())
+        functions, files, lines, objects, inlined = columns
+        numbers = array("q", map(line_column, lines))
+        return cls(functions, files, numbers, objects, bytes(inlined))
+
+    def __len__(self) -> int:
+        return len(self.functions)
+
+    @overload
+    def __getitem__(self, index: int) -> Frame: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Frames: ...
+
+    def __getitem__(self, index: Union[int, slice]) -> Union[Frame, Frames]:
+        if isinstance(index, slice):
+            names = self.functions[index], self.files[index]
+            return Frames(*names, self.lines[index], self.objects[index], self.inlined[index])
+        if index not in self._made:
+            self._made[index] = self._make(
+                self.functions[index],
+                self.files[index],
+                self.lines[index],
+                self.objects[index],
+                self.inlined[index],
+            )
+        return self._made[index]
+
+    def __iter__(self) -> Iterator[Frame]:
+        return map(self._make, self.functions, self.files, self.lines, self.objects, self.inlined)
+
+    @staticmethod
+    def _make(
+        function: Optional[str], file: Optional[str], line: int, place: Optional[str], inlined: int
+    ) -> Frame:
+        return Frame(function, file, None if line == NO_LINE else line, place, bool(inlined))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as a list's
+
+
+@dataclass(frozen=True)
+class CallTree:
+    """Nodes in pre-order (a parent stands before its children); node 0 is the root.
+
+    The allocation site is at the top (the root's children), ``main`` at the leaves. A node's bytes
+    include its descendants'.
+    """
+
+    frames: Sequence[Frame]
+    parent: Sequence[int]  # node numbers; parent[0] is -1
+    frame: Sequence[int]  # index into frames, or ROOT, or PRUNED
+    bytes: Sequence[int]  # bytes, inclusive
+    blocks: Optional[Sequence[int]] = None  # blocks, inclusive; None: the source doesn't count them
+    places: Sequence[int] = ()  # how many places each PRUNED node merges, in node order
+    threshold_bytes: int = 0  # every place merged in a PRUNED node is smaller than this
+    scattered: bool = False  # what is merged in a PRUNED node may lie under any node, not only beside it
+    variance: Optional[Sequence[float]] = None  # bytes², of each node's own bytes; None: nothing is sampled
+    address: Optional[Sequence[int]] = (
+        None  # where each node's call is in memory; 0: unknown; None: of none known
+    )
+    # All nodes at which a path of its own ends, in order; no two siblings have the same frame then. None: any may.
+    ends: Optional[Sequence[int]] = None
+
+    def __len__(self) -> int:
+        return len(self.parent)
+
+    def frame_of(self, node: int) -> Optional[Frame]:
+        """Return the frame of *node*; None for the root and for pruned nodes."""
+        number = self.frame[node]
+        return self.frames[number] if number >= 0 else None
+
+    def path(self, node: int) -> list[int]:
+        """Return the nodes from the allocation site down to *node*, root left out."""
+        nodes = []
+        while node > 0:
+            nodes.append(node)
+            node = self.parent[node]
+        nodes.reverse()
+        return nodes
+
+    def self_bytes(self) -> array[int]:
+        """Return, for each node, the bytes that none of its children accounts for."""
+        own = array("q", self.bytes)
+        parent = self.parent
+        for node in range(1, len(parent)):
+            own[parent[node]] -= self.bytes[node]
+        return own
+
+    def check(self) -> None:
+        """Raise ValueError unless the columns fit together and no node's children exceed it."""
+        columns = [self.parent, self.frame, self.bytes] + ([self.blocks] if self.blocks is not None else [])
+        columns += [self.variance] if self.variance is not None else []  # type: ignore[list-item]
+        if len({len(column) for column in columns}) != 1 or not self.parent or self.parent[0] != -1:
+            raise ValueError("the columns of a call tree differ in length or lack a root")
+        for node, parent in enumerate(self.parent):
+            if not -1 <= parent < node or (parent == -1) != (node == 0):
+                raise ValueError(f"node {node} has parent {parent}")
+        if any(not PRUNED <= number < len(self.frames) for number in self.frame):
+            raise ValueError("a frame number is outside the table")
+        for node, own in enumerate(self.self_bytes()):
+            if own < 0:
+                raise ValueError(f"the children of node {node} hold {-own} bytes more than it")
+
+    def walk(self) -> Iterator[tuple[int, int]]:
+        """Yield (node, depth) in pre-order; the root has depth 0."""
+        depth = array("q", [0]) * len(self)
+        for node, parent in enumerate(self.parent):
+            if parent >= 0:
+                depth[node] = depth[parent] + 1
+            yield node, depth[node]

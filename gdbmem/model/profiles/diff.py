@@ -1,0 +1,144 @@
+"""The difference of two call trees, path by path, with what the data can't tell."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Optional
+
+from gdbmem.errors import Notice
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.model.profiles.snapshot import HEAP_BYTES
+from gdbmem.records import dataclass
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a diff: its source and its totals."""
+
+    source: str
+    name: str
+    total_bytes: int
+
+
+@dataclass(frozen=True)
+class OutsideHeap:
+    """Memory that a file counts beside the heap, and of which no call path is known."""
+
+    name: str  # as reports call it
+    before_bytes: int
+    after_bytes: int
+
+    @property
+    def delta_bytes(self) -> int:
+        return self.after_bytes - self.before_bytes
+
+
+@dataclass(frozen=True)
+class Diff:
+    """Two call trees merged on (function, file, line): nodes in pre-order, node 0 the root.
+
+    before and after are inclusive bytes; delta is after − before. uncertain_bytes[n] bounds how far
+    the delta of node n itself may be off because a side hides small paths under its threshold.
+    """
+
+    before_side: Side
+    after_side: Side
+    frames: Sequence[Frame]
+    parent: Sequence[int]
+    frame: Sequence[int]  # index into frames, or calltree.ROOT, or calltree.PRUNED
+    before: Sequence[int]  # bytes, inclusive
+    after: Sequence[int]  # bytes, inclusive
+    uncertain: Sequence[int]  # bytes
+    before_blocks: Optional[Sequence[int]] = None
+    after_blocks: Optional[Sequence[int]] = None
+    notices: Sequence[Notice] = ()
+    unit: str = HEAP_BYTES
+    outside: Sequence[OutsideHeap] = ()  # what is counted beside the heap; in no path, and not in the total
+    has_addresses: bool = False  # whether two call sites are one is known
+    is_relative: bool = False  # what was there before is not known, only what came and what went
+    is_cut: bool = False  # what is PRUNED is what a side's file left out, not what lies under a threshold
+    variance: Optional[Sequence[float]] = None  # bytes², of each node's own delta; None: nothing is sampled
+    # Of a series of more than two: what each node held at each snapshot (inclusive bytes), the ends among them.
+    course: Sequence[Sequence[int]] = ()
+    sides: Sequence[Side] = ()  # of all snapshots, oldest first
+    ends: Optional[Sequence[int]] = None  # all nodes at which a path of its own ends, in order; None: any may
+
+    def __len__(self) -> int:
+        return len(self.parent)
+
+    @property
+    def delta_bytes(self) -> int:
+        return self.after[0] - self.before[0]
+
+    @cached_property
+    def own_before(self) -> array[int]:
+        """The bytes before that each node's children do not account for."""
+        return self.own(self.before)
+
+    @cached_property
+    def own_after(self) -> array[int]:
+        """The bytes after that each node's children do not account for."""
+        return self.own(self.after)
+
+    @cached_property
+    def own_course(self) -> Sequence[array[int]]:
+        """The same of each snapshot of a series."""
+        return [self.own(column) for column in self.course]
+
+    @cached_property
+    def own_delta_blocks(self) -> Optional[array[int]]:
+        """The change in blocks that each node's children do not account for; None: a side counts none."""
+        if self.before_blocks is None or self.after_blocks is None:
+            return None
+        if not any(self.before_blocks):
+            return self.own(self.after_blocks)
+        return self.own([after - before for before, after in zip(self.before_blocks, self.after_blocks)])
+
+    @cached_property
+    def memo(self) -> dict[object, Any]:
+        """Results that an analysis computes once and keeps."""
+        return {}
+
+    def own(self, column: Sequence[int]) -> array[int]:
+        """Return, for each node, the part of *column* that none of its children accounts for."""
+        if not any(column):  # the nothing that a single snapshot is compared with
+            return array("q", column)
+        if self.ends is not None:
+            return self._own_of(self.ends, column)
+        result = array("q", column)
+        rows = zip(self.parent, column)
+        next(rows)
+        for parent, size in rows:
+            result[parent] -= size
+        return result
+
+    def _own_of(self, ends: Sequence[int], column: Sequence[int]) -> array[int]:
+        # Far fewer nodes than all, most of them leaves.
+        result = array("q", bytes(8 * len(column)))
+        for node in ends:
+            result[node] = column[node]
+        for node in self._under_ends:
+            result[self.parent[node]] -= column[node]
+        return result
+
+    @cached_property
+    def _under_ends(self) -> Sequence[int]:
+        # The children of nodes at which a path ends though others go on.
+        parent, count = self.parent, len(self.parent)
+        inner = {node for node in self.ends or () if node + 1 < count and parent[node + 1] == node}
+        return [node for node, above in enumerate(parent) if above in inner] if inner else ()
+
+    def check(self) -> None:
+        """Raise ValueError unless the paths' deltas add up to the difference of the two totals."""
+        own_before, own_after = self.own_before, self.own_after
+        if min(own_before) < 0 or min(own_after) < 0:
+            raise ValueError("the children of a node hold more than it")
+        if sum(own_after) - sum(own_before) != self.delta_bytes:
+            raise ValueError("the paths do not add up to the total")
+        if (self.before[0], self.after[0]) != (self.before_side.total_bytes, self.after_side.total_bytes):
+            raise ValueError("the trees' totals are not the sides' totals")
+        for side, column, own in zip(self.sides, self.course, self.own_course):
+            if column[0] != side.total_bytes or min(own) < 0:
+                raise ValueError("the paths do not add up to the total of each snapshot")

@@ -1,0 +1,50 @@
+"""An expectation of a recipe on a difference, and the verdict on it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional
+
+from gdbmem.records import dataclass
+
+LEDGER_METRICS = ("rss", "retained")  # measured by ledgers; the others by heap snapshots
+BLOCKS = "blocks"
+
+
+class Position(NamedTuple):
+    """Where something stands in the recipe's file; both count from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """A limit on the difference of two snapshots: one of the two limits is set, the other is None.
+
+    Limits are bytes; of the metric blocks a number of blocks.
+    """
+
+    before: str
+    after: str
+    position: Position
+    metric: str = "heap"  # or blocks, rss (the resident set), retained (freed memory that malloc keeps)
+    at_most: Optional[int] = None
+    at_least: Optional[int] = None
+    path: str = ""  # a regular expression; "": the whole heap
+
+    @property
+    def limit(self) -> int:
+        """The one limit that is set."""
+        return self.at_most if self.at_most is not None else self.at_least or 0
+
+
+@dataclass(frozen=True)
+class ExpectationVerdict:
+    """The outcome of one expectation, in its unit; *met* None means that it could not be judged."""
+
+    expectation: Expectation
+    met: Optional[bool]
+    measured: Optional[int]
+    limit: int
+    uncertain: int  # the data can't tell whether the truth is so much worse than what was measured
+    text: str  # one sentence, safe to print

@@ -1,0 +1,1 @@
+"""Memory over time: readings, verdicts, comparisons."""

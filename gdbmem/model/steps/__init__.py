@@ -1,0 +1,1 @@
+"""Changes of memory between stops, and by line of a function."""

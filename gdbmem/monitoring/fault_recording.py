@@ -1,0 +1,280 @@
+"""Recording the page faults of running processes, or of a program that is started for it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import struct
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Callable, Optional
+
+from gdbmem.linux.faults.readings import Reading, fault_counts, read_resident, resident_bytes
+from gdbmem.linux.faults.records import FORK, SampleLayout, Turn
+from gdbmem.linux.faults.ring import HEADER
+from gdbmem.linux.faults.watch import FaultWatch
+from gdbmem.linux.process.process import check_analysable, ended, has_ended, process_facts
+from gdbmem.linux.process.processes import descendants, parents, stat_of
+from gdbmem.monitoring.growing_lines import RECORDING
+from gdbmem.monitoring.watched_program import WatchedProgram
+from gdbmem.records import dataclass, field
+from gdbmem.text import plural, printable
+from gdbmem.units import format_duration
+
+_TURN_SECONDS = 0.05
+_GRACE_SECONDS = 5.0
+_LARGEST_SPOOL_BYTES = 2 << 30
+_READING_SHARE = 0.005  # of the time may go into reading what is resident while the recording goes on,
+_READING_SECONDS = 0.08  # and so much in any case
+_STEP_BYTES = 1 << 20
+_EVENTS_A_TURN = 400
+_MOST_READ = 64  # processes whose resident memory is looked at in each turn
+
+
+@dataclass
+class Watched:
+    """One process of the recording."""
+
+    pid: int
+    name: str
+    is_root: bool  # it was there, or was started, at the beginning: not born of another one
+    before: Reading
+    maps: bytes = b""  # its code at the beginning; b"": it comes with the records
+    after: Optional[Reading] = None  # at the end; of one that ended before: at the largest that was seen
+    has_ended: bool = False
+    ended: int = 0  # CLOCK_MONOTONIC, ns: when that was seen
+    size_bytes: int = 0  # resident at the last turn
+    faults_before: int = 0  # by /proc/PID/stat
+    faults_after: Optional[int] = None
+    peak_bytes: Optional[int] = None  # resident, by the kernel's own record, of a program that has ended
+    uid: int = 0
+
+
+@dataclass(frozen=True)
+class _Turn:
+    pieces: Sequence[tuple[int, int, int]]  # ring, place in the spool, size
+    faults: Mapping[int, int]
+
+
+@dataclass
+class FaultRecording:
+    """Everything that was recorded; records are in a temporary file. Close it."""
+
+    layout: SampleLayout
+    sees_kernel_mode: bool
+    spool: BinaryIO
+    turns: list[_Turn] = field(default_factory=list)
+    periods: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # as FaultWatch has them
+    faults: int = 0
+    samples: int = 0
+    lost: int = 0  # samples
+    unkept: int = 0  # samples for which there was no room on the disk
+    seconds: float = 0.0
+    watched: dict[int, Watched] = field(default_factory=dict)
+    program: str = ""
+    status: Optional[int] = None  # of a program that was started
+
+    def records(self) -> Iterator[Turn]:
+        """Yield the turns, one after the other."""
+        for turn in self.turns:
+            found = []
+            for ring, at, size in turn.pieces:
+                self.spool.seek(at)
+                found.append((ring, self.spool.read(size)))
+            yield Turn(found, turn.faults)
+
+    def close(self) -> None:
+        """Remove the records."""
+        self.spool.close()
+
+
+class FaultRecorder:
+    """Records until it is told to end, the time is over, or nothing is left to watch."""
+
+    def __init__(
+        self,
+        *,
+        period: int = 0,
+        say: Callable[[str], None] = lambda text: None,
+        at_end: Callable[[Sequence[int]], None] = lambda pids: None,
+    ) -> None:
+        """*at_end* is called with the processes that still run, before one that was started is ended."""
+        self._period = period
+        self._at_end = at_end
+        self._say = say
+        self._ended_by: Optional[int] = None
+        self._turns = 0
+        self._spent = 0.0  # seconds, for reading what is resident
+
+    def record(self, pids: Sequence[int], *, seconds: float) -> FaultRecording:
+        """Record the faults of *pids*, which run, and of those that they have started or will. Raises TargetError."""
+        for pid in pids:
+            check_analysable(pid, may_be_traced=True)
+        everyone = [*pids, *(one for one in descendants(set(pids), parents()) if one not in pids)]
+        with FaultWatch(everyone, period=self._period) as watch, self._ending():
+            recording = self._begun(watch)
+            for pid in everyone:
+                self._add_root(recording, pid)
+            if not recording.watched:
+                raise ended(pids[0])
+            watch.start()
+            self._say(f"{RECORDING}{_names(recording)}{_until(seconds)}")
+            self._run(watch, recording, lambda: all(map(has_ended, pids)), seconds)
+        recording.program = ", ".join(one.name for one in recording.watched.values() if one.pid in pids)
+        return recording
+
+    def record_program(
+        self, words: Sequence[str], *, seconds: float, stdout: Optional[str] = None
+    ) -> FaultRecording:
+        """Start a program and record its faults; it is ended after *seconds*. Raises GdbmemError."""
+        with FaultWatch(period=self._period) as watch, self._ending():
+            recording = self._begun(watch)
+            program = WatchedProgram(words, stdout=stdout)
+            recording.program = " ".join(words)
+            nothing = Reading(time.monotonic_ns())
+            recording.watched[program.pid] = Watched(
+                program.pid, Path(words[0]).name, True, nothing, uid=os.getuid()
+            )
+            try:
+                self._run(watch, recording, lambda: program.poll() is not None, seconds)
+            finally:
+                recording.status = self._finish(program)
+            recording.watched[program.pid].peak_bytes = program.peak_bytes
+        return recording
+
+    def _begun(self, watch: FaultWatch) -> FaultRecording:
+        return FaultRecording(watch.layout, watch.wishes.kernel, tempfile.TemporaryFile(prefix="gdbmem-"))
+
+    def _add_root(self, recording: FaultRecording, pid: int) -> None:
+        reading = read_resident(pid)
+        if reading is None:
+            return  # it has just ended
+        facts = process_facts(pid)
+        maps = b""
+        with contextlib.suppress(OSError):
+            maps = Path(f"/proc/{pid}/maps").read_bytes()
+        recording.watched[pid] = Watched(
+            pid, facts.name, True, reading, maps, faults_before=fault_counts(pid) or 0, uid=facts.uid
+        )
+
+    def _run(
+        self, watch: FaultWatch, recording: FaultRecording, is_over: Callable[[], bool], seconds: float
+    ) -> None:
+        began = time.monotonic()
+        while True:
+            over = is_over() or self._ended_by is not None or time.monotonic() - began >= seconds
+            if over:
+                watch.stop()
+            self._take(watch, recording, at_end=over)
+            self._look(recording, began, at_end=over)
+            if over:
+                break
+            watch.adapt([one.pid for one in recording.watched.values() if not one.has_ended])
+            watch.wait(_TURN_SECONDS)
+        recording.seconds = time.monotonic() - began
+        self._at_end([one.pid for one in recording.watched.values() if not one.has_ended])
+        recording.periods, recording.lost = dict(watch.periods), watch.lost
+        recording.samples, recording.faults = watch.samples, sum(watch.counts.values())
+
+    def _take(self, watch: FaultWatch, recording: FaultRecording, *, at_end: bool) -> None:
+        turn = []
+        # Many events take long to count: that is then done in some of the turns only.
+        self._turns += 1
+        is_counted = at_end or self._turns % (1 + watch.events // _EVENTS_A_TURN) == 0
+        for ring, data in watch.take():
+            at = recording.spool.tell()
+            if at + len(data) > _LARGEST_SPOOL_BYTES:
+                recording.unkept += 1
+                continue
+            recording.spool.write(data)
+            turn.append((ring, at, len(data)))
+            for pid, parent in _births(data):
+                if pid not in recording.watched:
+                    self._add_child(recording, pid, parent)
+        recording.turns.append(_Turn(turn, dict(watch.count()) if is_counted else {}))
+
+    def _add_child(self, recording: FaultRecording, pid: int, parent: int) -> None:
+        above = recording.watched.get(parent)
+        stat = stat_of(pid)
+        name = stat.name if stat is not None else above.name if above is not None else ""
+        uid = above.uid if above is not None else 0
+        recording.watched[pid] = Watched(pid, name, False, Reading(time.monotonic_ns()), uid=uid)
+
+    # What is resident is read at the end, and before, as long as that is cheap, whenever a process is larger
+    # than at the last reading: it may end at any moment.
+    def _look(self, recording: FaultRecording, began: float, *, at_end: bool) -> None:
+        alive = [one for one in recording.watched.values() if not one.has_ended]
+        for one in alive if at_end else alive[:_MOST_READ]:
+            size = resident_bytes(one.pid)
+            if size is None:
+                one.has_ended = has_ended(one.pid)
+                one.ended = time.monotonic_ns() if one.has_ended else 0
+                continue
+            now = time.monotonic()
+            seen = one.after.rss_bytes if one.after is not None else 0
+            is_quiet, one.size_bytes = size == one.size_bytes, size
+            affordable = self._spent <= _READING_SECONDS + _READING_SHARE * (now - began)
+            has_grown = is_quiet or size > seen + max(_STEP_BYTES, seen >> 4)
+            if at_end or (size > seen and has_grown and affordable):
+                one.after = read_resident(one.pid) or one.after
+                one.faults_after = fault_counts(one.pid) if at_end else None
+                self._spent += time.monotonic() - now
+
+    def _finish(self, program: WatchedProgram) -> int:
+        if program.poll() is None:
+            program.signal(signal.SIGTERM if self._ended_by is None else signal.Signals(self._ended_by))
+            until = time.monotonic() + _GRACE_SECONDS
+            while program.poll() is None and time.monotonic() < until:
+                time.sleep(_TURN_SECONDS)
+            if program.poll() is None:
+                program.signal(signal.SIGKILL)
+        return program.finish()
+
+    @contextlib.contextmanager
+    def _ending(self) -> Iterator[None]:
+        """Have SIGINT, SIGTERM and SIGHUP end the recording; a second one ends us."""
+        before: dict[int, Any] = {}
+
+        def end(number: int, _: object) -> None:
+            self._ended_by = number
+            for one, handler in before.items():
+                signal.signal(one, handler)
+
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) != signal.SIG_IGN:
+                before[number] = signal.signal(number, end)
+        try:
+            yield
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)
+
+
+def _names(recording: FaultRecording) -> str:
+    first, *rest = recording.watched.values()
+    name = f"process {first.pid} ({printable(first.name)})"
+    return f"{name} and {plural(len(rest), 'further process', 'further processes')}" if rest else name
+
+
+def _until(seconds: float) -> str:
+    return (
+        "; Ctrl-C ends it"
+        if math.isinf(seconds)
+        else f" for {format_duration(seconds)}; Ctrl-C ends it before"
+    )
+
+
+def _births(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yield (pid, parent) of each process, no thread, that was made by the records *data*."""
+    at = 0
+    while at < len(data):
+        kind, _, size = HEADER.unpack_from(data, at)
+        if kind == FORK:
+            pid, parent, tid, _ = struct.unpack_from("<IIII", data, at + 8)
+            if pid == tid and pid != parent:
+                yield pid, parent
+        at += size

@@ -1,0 +1,71 @@
+"""A `gdbmem grow` beside a monitor: which lines make the watched processes bigger."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Optional
+
+from gdbmem.launch.child import die_with_parent
+from gdbmem.linux.process.process import has_ended
+
+RECORDING = "recording "  # how the first line begins once it does
+_BEGUN = f"gdbmem: {RECORDING}"
+_SECONDS = 600.0  # for naming what was recorded
+
+
+class GrowingLines:
+    """Records the page faults of some processes into a file, in a process of its own. Close it."""
+
+    def __init__(self, pids: Sequence[int], profile: Path) -> None:
+        """Begin, and return once it records; `refusal` says why it does not."""
+        self._pids = pids
+        words = [sys.executable, "-m", "gdbmem.cli.main", "grow", "--profile", str(profile), "--force"]
+        self._tool = subprocess.Popen(
+            [*words, *map(str, pids)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="surrogateescape",
+            start_new_session=True,  # Ctrl-C is for the monitor, which ends it
+            preexec_fn=lambda: die_with_parent(
+                signal.SIGINT
+            ),  # it keeps what it has, should the monitor be killed
+        )
+        self.refusal = self._refusal()
+
+    def _refusal(self) -> str:
+        assert self._tool.stderr is not None
+        said = ""
+        for line in self._tool.stderr:
+            if line.startswith(_BEGUN):
+                return ""
+            said = line
+        return said.strip().removeprefix("gdbmem: ") or "gdbmem grow ended without a word"
+
+    def finish(self) -> Optional[str]:
+        """End the recording and return its report; None where there is none."""
+        if not all(
+            map(has_ended, self._pids)
+        ):  # else it ends by itself, and a signal would interrupt its report
+            with contextlib.suppress(OSError):
+                self._tool.send_signal(signal.SIGINT)
+        try:
+            report, _ = self._tool.communicate(timeout=_SECONDS)
+        except subprocess.TimeoutExpired:
+            return None
+        return report or None
+
+    def close(self) -> None:
+        """End it without a report, if it still runs."""
+        with contextlib.suppress(OSError):
+            self._tool.kill()
+        for pipe in (self._tool.stdout, self._tool.stderr):
+            if pipe is not None:
+                pipe.close()
+        self._tool.wait()

@@ -1,0 +1,139 @@
+"""Pools out of the JSON that `gdbmem bfc --json` wrote."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional
+
+from gdbmem.errors import InputError, Notice
+from gdbmem.model.bfc.pools import (
+    FREE,
+    IN_USE,
+    PENDING,
+    UNKNOWN,
+    Allocator,
+    Chunks,
+    Counters,
+    Options,
+    Region,
+    Violation,
+)
+from gdbmem.records import replace
+from gdbmem.report.document import FORMAT_VERSION
+from gdbmem.text import printable
+
+_MOST = (1 << 64) - 1
+_TAGS = ("central gap", "lower", "upper")
+
+
+def is_saved_pools(data: bytes) -> bool:
+    """Return whether *data*, the beginning of a file, is that of the JSON of `gdbmem bfc`."""
+    return data[:1] == b"{" and b'"kind": "bfc"' in data
+
+
+def read_saved_pools(text: str, name: str) -> list[Allocator]:
+    """Return the pools that pools_json() wrote; raises InputError where *text* is no such document."""
+    try:
+        document = json.loads(text)
+        if document["kind"] != "bfc" or document["format_version"] > FORMAT_VERSION:
+            raise ValueError
+        notices = tuple(Notice(n["slug"], n["message"]) for n in document["warnings"])
+        for notice in notices:
+            _text(notice.slug), _text(notice.message)
+        found = [_allocator(one) for one in document["allocators"]]
+        for one in found:
+            one.check()
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise InputError(
+            f"{printable(name)} holds no pools that this gdbmem can read",
+            slug="bad-pools",
+            hint="write them with 'gdbmem bfc PID --json -o FILE'",
+        ) from error
+    return [replace(one, notices=notices) for one in found]
+
+
+def _allocator(values: Mapping[str, Any]) -> Allocator:
+    regions: list[Region] = []
+    rows: list[Mapping[str, Any]] = []
+    for region in values["regions"]:
+        address, size = _number(region["address"]), _number(region["size_bytes"], 1)
+        chunks = region["chunks"]
+        regions.append(Region(address, size, len(rows), len(chunks), _text(region.get("label", ""))))
+        rows += chunks
+    return Allocator(
+        name=_text(values["name"]),
+        class_name=_text(values["class"]),
+        kind=_text(values["kind"]),
+        source=_text(values["source"]),
+        regions=regions,
+        chunks=_chunks(rows),
+        limit_bytes=_maybe(values["limit_bytes"]),
+        options=Options(**{name: _setting(value) for name, value in values["options"].items()}),
+        counters=Counters(**{name: _maybe(value) for name, value in values["counters"].items()}),
+        address=_maybe(values["address"]),
+        layout=_text(values["layout"]),
+        is_locked=_flag(values["is_locked"]),
+        violations=[Violation(_text(one["rule"]), _text(one["text"])) for one in values["violations"]],
+        is_complete=bool(values["is_complete"]),
+        regions_known=bool(values["regions_known"]),
+        bar=_text(values["bar"] or ""),
+        asked_bytes=_maybe(values["asked_bytes"]),
+        asked_by=_text(values["asked_by"] or ""),
+    )
+
+
+def _chunks(rows: Sequence[Mapping[str, Any]]) -> Chunks:
+    owners = list(dict.fromkeys(["", *(_text(row.get("owner", "")) for row in rows)]))
+    number = {owner: index for index, owner in enumerate(owners)}
+
+    def known(name: str) -> bool:
+        return any(name in row for row in rows)
+
+    asked = [row["requested_bytes"] for row in rows]
+    return Chunks(
+        address=array("Q", [row["address"] for row in rows]),
+        size=array("Q", [_number(row["size_bytes"], 1) for row in rows]),
+        state=bytes(_state(row) for row in rows),
+        requested=array("q", [UNKNOWN if size is None else _number(size) for size in asked])
+        if any(size is not None for size in asked) or not rows
+        else None,
+        allocation_id=array("q", [row.get("id", UNKNOWN) for row in rows]) if known("id") else None,
+        bin=array("i", [row.get("bin", -1) for row in rows]) if known("bin") else None,
+        freed_at=array("Q", [row.get("freed_at", 0) for row in rows]) if known("freed_at") else None,
+        tag=bytes(_TAGS.index(row["tag"]) for row in rows) if known("tag") else None,
+        stream=array("Q", [row.get("stream", 0) for row in rows]) if known("stream") else None,
+        owner=array("I", [number[row.get("owner", "")] for row in rows]) if known("owner") else None,
+        owners=owners,
+    )
+
+
+def _state(row: Mapping[str, Any]) -> int:
+    if row.get("state") == "pending":
+        return PENDING
+    return IN_USE if row["in_use"] else FREE
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _number(value: Any, least: int = 0) -> int:
+    if not isinstance(value, int) or not least <= value <= _MOST:
+        raise ValueError
+    return value
+
+
+def _maybe(value: Any) -> Optional[int]:
+    return None if value is None else _number(value)
+
+
+def _flag(value: Any) -> Optional[bool]:
+    return None if value is None else bool(value)
+
+
+def _setting(value: Any) -> Any:
+    return value if isinstance(value, bool) else _maybe(value)

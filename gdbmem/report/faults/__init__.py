@@ -1,0 +1,1 @@
+"""Page faults beside the resident set: who made a process grow."""

@@ -1,0 +1,102 @@
+"""The part of a page that a script makes: a call graph and a table of one profile, and the pictures that need none."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Optional
+
+from gdbmem.analysis.profiles.amounts import Row
+from gdbmem.analysis.profiles.largest import LargePaths, large_paths
+from gdbmem.analysis.profiles.query import Query
+from gdbmem.analysis.profiles.ranking import rank
+from gdbmem.analysis.profiles.sites import describe_site
+from gdbmem.model.profiles.diff import Diff
+from gdbmem.patterns import lazy_pattern
+from gdbmem.records import dataclass, replace
+from gdbmem.report.naming import unlisted_site
+from gdbmem.report.page.pictures import Layer, stack
+from gdbmem.report.page.profile_data import packed
+from gdbmem.units import format_size
+
+_SCRIPTS = ("profile.js", "sizes.js", "calls.js", "flame.js", "table.js", "explorer.js")
+_IMPORT = lazy_pattern(r"^import .*\n", re.MULTILINE)
+_EXPORT = lazy_pattern(r"^export ", re.MULTILINE)
+_LAYERS = 8
+
+
+@dataclass(frozen=True)
+class Explored:
+    """The profile that a page's script shows, and its course."""
+
+    profile: str  # as profile_data.packed() has it
+    stack: str = ""  # SVG; "" where there is one moment, or two
+    notice: str = ""  # which paths it shows as one
+
+
+def explored(
+    diff: Diff,
+    query: Query,
+    *,
+    times: Sequence[float] = (),
+    time_unit: str = "s",
+    shown: Optional[tuple[int, int]] = None,
+    like: Optional[Diff] = None,
+) -> Explored:
+    """Return *diff*, a diff of a series where it has a course, for the page's script.
+
+    *times* are those of the snapshots of a series, in *time_unit*; without them no course is drawn. Lines are named by
+    the functions that only allocate in *like*, which a section of the page shows, so that both name the same.
+    """
+    asked = Query(mine=query.mine, known=query.known, by="line")
+    query = replace(asked, wrappers=rank(diff if like is None else like, asked).wrappers)
+    course = ""
+    if diff.course and len(times) == len(diff.course) and times[-1] > times[0]:
+        names = [side.name for side in diff.sides]
+        course = stack(_layers(diff, query), times, names, time_unit)
+    large = large_paths(diff, asked if like is None else query)
+    return Explored(packed(large.diff, query, shown=shown), course, _notice(large))
+
+
+def _notice(large: LargePaths) -> str:
+    if not large.merged:
+        return ""
+    size = format_size(large.largest_bytes)
+    return f"the graph and its table show the {large.merged:,} smallest paths, each of at most {size}, as one"
+
+
+def _layers(diff: Diff, query: Query) -> list[Layer]:
+    ranking = rank(diff, Query(mine=query.mine, wrappers=query.wrappers, by="line", unchanged=True))
+    rows = sorted(ranking.rows, key=lambda row: -max(row.amount.course))[:_LAYERS]
+    layers = [Layer(_name(row), row.amount.course) for row in rows]
+    rest = [column[0] - sum(layer.sizes[at] for layer in layers) for at, column in enumerate(diff.course)]
+    return [*layers, Layer("all others", rest)] if any(rest) else layers
+
+
+def _name(row: Row) -> str:
+    return unlisted_site(row) if row.site is None else describe_site(row.site)
+
+
+def script() -> str:
+    """Return the page's script: modules of ``web/`` as one."""
+    return _joined(_SCRIPTS, "start")
+
+
+def following() -> str:
+    """Return the script by which a page that is served shows what is newer."""
+    return _joined(("follow.js",), "follow")
+
+
+def _joined(names: Sequence[str], begin: str) -> str:
+    folder = files("gdbmem.report.page").joinpath("web")
+    parts = [folder.joinpath(name).read_text(encoding="utf-8") for name in names]
+    text = "".join(_EXPORT.sub("", _IMPORT.sub("", part)) for part in parts)
+    return f'(() => {{\n"use strict";\n{text}{begin}();\n}})();\n'
+
+
+def digest(text: str) -> str:
+    """Return the word by which a content security policy allows just *text*."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

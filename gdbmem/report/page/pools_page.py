@@ -1,0 +1,49 @@
+"""The page of pools of memory: of each the answer, its regions as rows of chunks, and what a terminal would show."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Optional
+
+from gdbmem.analysis.bfc.explanation import headline
+from gdbmem.errors import Notice
+from gdbmem.model.bfc.pools import Allocator, Decision
+from gdbmem.report.bfc.bfc_text import PoolView, print_pool
+from gdbmem.report.bfc.pool_map import render_pools
+from gdbmem.report.console import make_console
+from gdbmem.report.page.page import Page, Section, markup
+from gdbmem.text import printable
+
+_MOST_POOLS = 50
+
+
+def pools_page(
+    allocators: Sequence[Allocator],
+    decisions: Sequence[Optional[Decision]],
+    notices: Sequence[Notice],
+    title: str,
+) -> Page:
+    """Return the page of *allocators*, each with what became of its request, where it tells of one."""
+    page = Page(title=printable(title), notices=[printable(one.message) for one in notices])
+    for allocator, decision in list(zip(allocators, decisions))[:_MOST_POOLS]:
+        page.sections.append(_section(allocator, decision))
+        page.notices += [printable(one.message) for one in allocator.notices]
+    page.notices = list(dict.fromkeys(page.notices))
+    left_out = len(allocators) - _MOST_POOLS
+    if left_out > 0:
+        page.notices.append(
+            f"the page shows the first {_MOST_POOLS} pools: {left_out} more are in 'gdbmem bfc'"
+        )
+    return page
+
+
+def _section(allocator: Allocator, decision: Optional[Decision]) -> Section:
+    shown = io.StringIO()
+    print_pool(allocator, decision, PoolView(), make_console(shown))
+    return Section(
+        printable(allocator.name) or "allocator without a name",
+        sentence=printable(headline(allocator, decision)),
+        picture=markup(render_pools([allocator], [decision], ".svg")),
+        text=shown.getvalue(),
+    )

@@ -1,0 +1,135 @@
+"""The profile that a page's script draws: the paths of a diff as columns, packed as a browser unpacks it."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Sequence
+from typing import Any, Optional
+
+from gdbmem.analysis.profiles.grouping import KNOWN, LISTED, UNMATCHED, grouped
+from gdbmem.analysis.profiles.outermost import smallest_tree
+from gdbmem.analysis.profiles.own_code import OWN
+from gdbmem.analysis.profiles.query import Query
+from gdbmem.analysis.profiles.sites import function_name
+from gdbmem.model.profiles.calltree import Frame, Frames
+from gdbmem.model.profiles.diff import Diff
+from gdbmem.report.naming import full_function
+from gdbmem.text import printable
+
+_LONGEST_NAME = 2000  # letters; a stranger's may have 100,000
+_NOT_LISTED, _ACCEPTED = -1, -2  # in place of a site's frame
+
+
+def packed(diff: Diff, query: Query, *, shown: Optional[tuple[int, int]] = None) -> str:
+    """Return *diff* as the page holds it: base64 of gzip of the JSON that ``web/profile.js`` reads.
+
+    A diff against nothing is one snapshot. *shown* are the numbers of the snapshots that are compared at first, -1 as
+    the first of them for none; by default the first and the last, one by itself.
+    """
+    text = json.dumps(profile_data(diff, query, shown=shown), separators=(",", ":"))
+    return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
+
+
+def profile_data(diff: Diff, query: Query, *, shown: Optional[tuple[int, int]] = None) -> dict[str, object]:
+    """Return *diff* as ``Written`` of ``web/profile.js``."""
+    paths = grouped(diff, Query(mine=query.mine, known=query.known, wrappers=query.wrappers, by="line"))
+    ends = list(paths.holders())
+    tree = smallest_tree(diff.parent, diff.frame, ends)
+    snapshots = _snapshots(diff, ends)
+    strings: dict[str, int] = {}
+    fates = [paths.fate(end) if paths.walk.marks else LISTED for end in ends]
+    site = paths.walk.site
+    return {
+        "unit": diff.unit,
+        "relative": diff.is_relative,
+        "frames": _frames(Frames.of(diff.frames), paths.walk.ranks, strings),
+        "strings": list(strings),
+        "outermost_first": tree.outermost_first,
+        "parent": [node - parent if node else 0 for node, parent in enumerate(tree.parent)],
+        "frame": list(tree.frame),
+        "ends": [end - former for end, former in zip(tree.ends, [0, *tree.ends])],
+        "site": [_site(diff, site[end], fate) for end, fate in zip(ends, fates)],
+        "snapshots": snapshots,
+        "shown": list(shown or (0 if len(snapshots) > 1 else -1, len(snapshots) - 1)),
+        "doubt": _doubt(diff, paths.walk.origin, paths.walk.most_hidden, ends, paths.unlisted_bytes),
+        "hides": any(diff.uncertain) or paths.unlisted_bytes > 0,
+    }
+
+
+def _site(diff: Diff, node: int, fate: int) -> int:
+    if fate in (KNOWN, UNMATCHED):
+        return _ACCEPTED
+    return diff.frame[node] if node and diff.frame[node] >= 0 else _NOT_LISTED
+
+
+def _snapshots(diff: Diff, ends: Sequence[int]) -> list[dict[str, object]]:
+    own = diff.own_course or [diff.own_before, diff.own_after]
+    sides = list(diff.sides)[-len(own) :]
+    blocks: list[Optional[Sequence[int]]] = [None] * len(own)
+    if diff.before_blocks is not None and diff.after_blocks is not None:
+        blocks[0], blocks[-1] = diff.own(diff.before_blocks), diff.own(diff.after_blocks)
+    if not diff.course and not any(diff.before):
+        own, sides, blocks = own[1:], sides[1:], blocks[1:]
+    return [
+        {
+            "name": printable(side.name),
+            "total": side.total_bytes,
+            "bytes": [column[end] for end in ends],
+            "blocks": counts and [counts[end] for end in ends],
+        }
+        for side, column, counts in zip(sides, own, blocks)
+    ]
+
+
+def _frames(frames: Frames, ranks: Sequence[int], strings: dict[str, int]) -> dict[str, list[int]]:
+    names: dict[Optional[str], tuple[int, int]] = {}
+
+    def number(text: str) -> int:
+        return strings.setdefault(_cut(text), len(strings))
+
+    def names_of(function: Optional[str]) -> tuple[int, int]:
+        if function is not None and function.isascii() and function.isidentifier():
+            return number(function), -1  # most names of a C program, and of the largest files
+        if function not in names:
+            frame = Frame(function)
+            short, full = function_name(frame), full_function(frame)
+            names[function] = number(short), -1 if short == full else number(full)
+        return names[function]
+
+    both = [names_of(function) for function in frames.functions]
+    places: dict[Optional[str], int] = {None: -1}
+    for text in {*frames.files, *frames.objects} - {None}:
+        places[text] = number(printable(text or ""))
+    return {
+        "name": [name for name, _ in both],
+        "full": [full for _, full in both],
+        "file": [places[text] for text in frames.files],
+        "line": list(frames.lines),
+        "object": [places[text] for text in frames.objects],
+        "own": [int(rank == OWN) for rank in ranks],
+    }
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
+
+
+def _doubt(
+    diff: Diff, origin: Sequence[int], most: Any, ends: Sequence[int], unlisted_bytes: int
+) -> Optional[dict[str, object]]:
+    if not origin and diff.variance is None and not unlisted_bytes:
+        return None
+    bounds = [diff.uncertain[end] for end in ends] if origin else [0] * len(ends)
+    numbers: dict[int, int] = {}
+    origins = [
+        numbers.setdefault(origin[end], len(numbers)) if bound else -1 for end, bound in zip(ends, bounds)
+    ]
+    return {
+        "bound": bounds,
+        "origin": origins,
+        "most": [most.get(node, 0) for node in numbers],
+        "elsewhere": unlisted_bytes,
+        "variance": None if diff.variance is None else [diff.variance[end] for end in ends],
+    }

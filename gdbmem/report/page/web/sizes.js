@@ -1,0 +1,39 @@
+// Sizes as gdbmem's other outputs write them.
+
+const UNITS = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+
+/**
+ * Return bytes for people: 0 B, 1,023 B, 1.5 KiB, -2.0 MiB.
+ *
+ * @param {number} bytes
+ */
+export function formatSize(bytes) {
+  let size = Math.abs(bytes);
+  const sign = bytes < 0 ? "-" : "";
+  if (size < 1024) return `${sign}${size.toLocaleString("en-US", { maximumFractionDigits: 0 })} B`;
+  let unit = "";
+  for (unit of UNITS) {
+    size /= 1024;
+    if (size < 1023.95) break;
+  }
+  return `${sign}${size.toLocaleString("en-US", { minimumFractionDigits: 1, maximumFractionDigits: 1 })} ${unit}`;
+}
+
+/**
+ * Return a change with its sign.
+ *
+ * @param {number} bytes
+ */
+export function formatChange(bytes) {
+  return bytes > 0 ? `+${formatSize(bytes)}` : formatSize(bytes);
+}
+
+/**
+ * Return a part of a whole in percent, "" where there is no whole.
+ *
+ * @param {number} part
+ * @param {number} whole
+ */
+export function formatShare(part, whole) {
+  return whole ? `${((100 * part) / whole).toFixed(1)} %` : "";
+}

@@ -1,0 +1,57 @@
+"""The Python frames of each thread, as text."""
+
+from __future__ import annotations
+
+from gdbmem.linux.process.system_calls import call_name
+from gdbmem.model.python import PythonCall, PythonStacks, PythonThread
+from gdbmem.report.console import Console, print_sentence
+from gdbmem.report.notices import print_notices
+from gdbmem.text import plural, printable
+from gdbmem.units import format_duration
+
+
+def print_stacks(stacks: PythonStacks, console: Console) -> None:
+    """Print the threads of *stacks*, each with its frames, the innermost first."""
+    frames = sum(len(one.frames) for one in stacks.threads)
+    where = f"process {stacks.pid}" if stacks.pid is not None else printable(stacks.program)
+    sentence = f"{where}: {plural(frames, 'Python frame')} in {plural(len(stacks.threads), 'thread')}"
+    if stacks.native_threads:
+        sentence += f"; {plural(stacks.native_threads, 'further thread')} that Python does not know"
+    print_sentence(console, sentence, "bold")
+    for thread in stacks.threads:
+        console.print()
+        _print_thread(thread, stacks, console)
+    if stacks.pause_seconds is not None:
+        console.print()
+        console.print(f"The process was held still for {format_duration(stacks.pause_seconds)}.")
+    print_notices(stacks.notices, console)
+
+
+def _print_thread(thread: PythonThread, stacks: PythonStacks, console: Console) -> None:
+    several = any(one.interpreter for one in stacks.threads)
+    print_sentence(console, thread_title(thread, main=thread.tid == stacks.pid, several=several))
+    if not thread.frames:
+        console.print("  no Python frame")
+    for number, call in enumerate(thread.frames):
+        console.print(f"  #{number:<3} {call_text(call)}", soft_wrap=True)
+    if not thread.is_whole:
+        console.print("  … the rest could not be read")
+
+
+def thread_title(thread: PythonThread, *, main: bool, several: bool) -> str:
+    """Return what is known of *thread*; *several*: there is more than one interpreter."""
+    words = ["thread", str(thread.tid) if thread.tid is not None else "of unknown number"]
+    if thread.name:
+        words.append(printable(thread.name))
+    about = ["main"] if main else []
+    if several:
+        about.append(f"interpreter {thread.interpreter}")
+    if thread.system_call is not None:
+        about.append(f"waits in {call_name(thread.system_call)}")
+    return " ".join(words) + (f" ({', '.join(about)})" if about else "")
+
+
+def call_text(call: PythonCall) -> str:
+    """Return function, file and line of *call*."""
+    line = "" if call.line is None else f":{call.line}"
+    return f"{printable(call.function) or '<unread>'}  {printable(call.file) or '<unread>'}{line}"

@@ -1,0 +1,43 @@
+"""The state of tracemalloc after it was started or stopped in a process, as text and JSON."""
+
+from __future__ import annotations
+
+from gdbmem.model.python import TracingChange
+from gdbmem.records import asdict
+from gdbmem.report.console import Console, print_sentence
+from gdbmem.report.document import head, to_json
+from gdbmem.text import plural
+from gdbmem.units import format_duration, format_size
+
+_WAYS = {"remote-exec": "the interpreter's own remote debugging", "pending-call": "a pending call"}
+
+
+def print_change(change: TracingChange, console: Console) -> None:
+    """Print what was done, how, and what tracing has cost so far."""
+    print_sentence(console, _answer(change), "bold")
+    pause = "without stopping it"
+    if change.pause_seconds:
+        pause = f"which it was stopped {format_duration(change.pause_seconds)} for"
+    console.print(
+        f"Run by {_WAYS[change.way]}, {pause}; its answer came after {format_duration(change.waited_seconds)}."
+    )
+
+
+def _answer(change: TracingChange) -> str:
+    held = f"{format_size(change.overhead_bytes)} for its own tables, for {format_size(change.traced_bytes)} traced"
+    depth = plural(change.frames, "frame")
+    if change.was_tracing and change.is_tracing:
+        return f"tracemalloc was on already in process {change.pid}, with {depth}; it takes {held}"
+    if change.is_tracing:
+        return (
+            f"tracemalloc is on in process {change.pid}, with {depth} of each traceback: what was allocated before"
+            f" stays unknown, and 'gdbmem python traces {change.pid}' reads the rest"
+        )
+    if change.was_tracing:
+        return f"tracemalloc is off in process {change.pid}; it had taken {held}"
+    return f"tracemalloc was not on in process {change.pid}"
+
+
+def change_json(change: TracingChange) -> str:
+    """Return *change* as ``kind=python-tracing``; sizes are bytes."""
+    return to_json({**head("python-tracing", ()), "answer": _answer(change), **asdict(change)})

@@ -1,0 +1,208 @@
+"""The samples of a recording with their call paths, turn by turn."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple, Optional, TypeVar
+
+from gdbmem.formats.addresses import Binary
+from gdbmem.linux.faults.records import (
+    Born,
+    Executed,
+    FaultSample,
+    LostRecords,
+    Mapped,
+    Named,
+    Record,
+    SampleLayout,
+    Turn,
+    records_in,
+)
+from gdbmem.records import dataclass, field
+from gdbmem.symbols.unwinding.address_spaces import AddressSpace, CodeRegion, code_in, code_region
+from gdbmem.symbols.unwinding.unwinder import OpenTable, Unwinder
+
+_NEAR = 32  # samples before, and after, that stand for those lost in between
+
+
+class Place(NamedTuple):
+    """Where in the code a frame is: in a file, or in memory that no file backs."""
+
+    binary: Optional[Binary]
+    offset: int  # in the file; without one the address
+    pid: int = 0  # of the process, without a file
+
+
+@dataclass
+class Samples:
+    """Samples as columns, in about the order of time."""
+
+    time: array[int] = field(default_factory=lambda: array("Q"))  # CLOCK_MONOTONIC, ns
+    pid: array[int] = field(default_factory=lambda: array("l"))
+    tid: array[int] = field(default_factory=lambda: array("l"))
+    address: array[int] = field(default_factory=lambda: array("Q"))
+    page_bytes: array[int] = field(default_factory=lambda: array("Q"))  # 0: unknown
+    weight: array[float] = field(default_factory=lambda: array("d"))  # faults that it stands for
+    path: array[int] = field(default_factory=lambda: array("l"))
+    places: list[Place] = field(default_factory=list)
+    paths: list[tuple[int, ...]] = field(default_factory=list)  # numbers of places, innermost first
+    broken: int = 0  # samples whose path ends early
+    thread_names: dict[int, str] = field(default_factory=dict)
+    began: dict[int, int] = field(default_factory=dict)  # pid → when its memory was new: birth, or last exec
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+
+class CallPaths:
+    """Goes through the records of a recording in the order of time, and keeps what is mapped where."""
+
+    def __init__(
+        self, layout: SampleLayout, periods: Mapping[int, Sequence[tuple[int, int]]], open_table: OpenTable
+    ) -> None:
+        """*periods* are faults a sample, each with the time since when, by the event's identifier."""
+        self.samples = Samples()
+        self._layout, self._periods = layout, periods
+        self._unwinder = Unwinder(open_table)
+        self._spaces: dict[int, AddressSpace] = {}
+        self._counted: Mapping[int, int] = {}  # faults by processor, at the last count
+        self._settled: Mapping[int, int] = {}  # at the one before which all samples are weighed
+        self._owed: dict[int, float] = {}  # those of them that no sample stands for yet
+        self._rings: list[int] = []  # of the samples that are not weighed yet
+        self._period_of: dict[int, int] = {}  # the latest sample's, by ring
+        self._to_come: dict[
+            int, list[float]
+        ] = {}  # of what was lost, what the next samples stand for, by ring
+        self._weighed = 0  # samples
+        self._known_places: dict[Place, int] = {}
+        self._known_paths: dict[tuple[int, ...], int] = {}
+
+    def start_with(self, pid: int, maps: bytes) -> None:
+        """Begin with the code in *maps*, the text of /proc/PID/maps."""
+        self._spaces[pid] = code_in(maps)
+
+    def add(self, turn: Turn) -> None:
+        """Take the records of one turn."""
+        rows: list[tuple[Record, int]] = []
+        for ring, data in turn.records:
+            rows += [(record, ring) for record in records_in(data, ring, self._layout)]
+        rows.sort(key=_when)
+        # What was lost between two turns stands in the second one: both are then weighed together.
+        if not any(isinstance(record, LostRecords) for record, _ in rows):
+            self._weigh()
+        for record, ring in rows:
+            if isinstance(record, LostRecords):
+                self._make_up(ring, record.records)
+            else:
+                self._take(record)
+        self._counted = turn.faults or self._counted
+
+    def finish(self) -> Samples:
+        """Return the samples."""
+        self._weigh()
+        return self.samples
+
+    def _make_up(self, ring: int, lost: int) -> None:
+        """Have the samples taken just before and just after others were lost stand for those too."""
+        faults = lost * self._period_of.get(ring, 1)
+        near: list[int] = []
+        for number in range(len(self.samples) - 1, self._weighed - 1, -1):
+            if self._rings[number - self._weighed] == ring:
+                near.append(number)
+                if len(near) == _NEAR:
+                    break
+        for number in near:
+            self.samples.weight[number] += faults / (len(near) + _NEAR)
+        self._to_come[ring] = [faults / (len(near) + _NEAR)] * _NEAR
+
+    def _weigh(self) -> None:
+        """Have the samples taken since the last count stand for just what was counted, processor by processor."""
+        if self._counted is self._settled:
+            return
+        samples = self.samples
+        for ring, count in self._counted.items():
+            self._owed[ring] = self._owed.get(ring, 0.0) + count - self._settled.get(ring, 0)
+        self._settled = self._counted
+        sums: dict[int, float] = {}
+        for ring, weight in zip(self._rings, samples.weight[self._weighed :]):
+            sums[ring] = sums.get(ring, 0.0) + weight
+        factors = {ring: self._owed.pop(ring, 0.0) / total for ring, total in sums.items()}
+        for number, ring in enumerate(self._rings, self._weighed):
+            samples.weight[number] *= factors[ring]
+        self._weighed, self._rings = len(samples), []
+
+    def close(self) -> None:
+        """Give back the unwind tables."""
+        self._unwinder.close()
+
+    def _take(self, record: Record) -> None:
+        if isinstance(record, FaultSample):
+            self._sample(record)
+        elif isinstance(record, Mapped):
+            end = record.start + record.size_bytes
+            region = code_region(record.start, end, record.offset, record.name, record.inode)
+            self._space(record.pid).add(region)
+        elif isinstance(record, Executed):
+            self._spaces[record.pid] = AddressSpace()
+            self.samples.began[record.pid] = record.time
+        elif isinstance(record, Born) and record.pid != record.parent:
+            self._spaces[record.pid] = self._space(record.parent).copy()
+            self.samples.began.setdefault(record.pid, record.time)
+        elif isinstance(record, Named):
+            self.samples.thread_names[record.tid] = record.name
+
+    def _space(self, pid: int) -> AddressSpace:
+        found = self._spaces.get(pid)
+        if found is None:
+            found = self._spaces[pid] = AddressSpace()
+        return found
+
+    def _sample(self, one: FaultSample) -> None:
+        space = self._space(one.pid)
+        path = self._unwinder.path(space, one.registers, one.stack, one.chain)
+        samples = self.samples
+        samples.broken += not path.is_whole
+        samples.time.append(one.time)
+        samples.pid.append(one.pid)
+        samples.tid.append(one.tid)
+        samples.address.append(one.address)
+        samples.page_bytes.append(one.page_bytes)
+        period = self._period_of[one.ring] = self._period(one)
+        made_up = self._to_come.get(one.ring)
+        samples.weight.append(period + (made_up.pop() if made_up else 0.0))
+        self._rings.append(one.ring)
+        addresses = tuple([spot.address for spot in path.spots])
+        number = space.paths.get(addresses)
+        if number is None:
+            places = tuple(self._place(spot.region, spot.address, one.pid) for spot in path.spots)
+            number = space.paths[addresses] = _number(self._known_paths, samples.paths, places)
+        samples.path.append(number)
+
+    def _period(self, one: FaultSample) -> int:
+        for since, period in reversed(self._periods.get(one.event, ())):
+            if one.time >= since:
+                return period
+        return 1
+
+    def _place(self, region: CodeRegion, address: int, pid: int) -> int:
+        known = region.places.get(address)
+        if known is None:
+            binary = region.binary
+            place = Place(None, address, pid) if binary is None else Place(binary, region.offset_of(address))
+            known = region.places[address] = _number(self._known_places, self.samples.places, place)
+        return known
+
+
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+def _number(known: dict[_Key, int], table: list[_Key], key: _Key) -> int:
+    number = known.setdefault(key, len(table))
+    if number == len(table):
+        table.append(key)
+    return number
+
+
+def _when(row: tuple[Record, int]) -> int:
+    return row[0].time

@@ -1,0 +1,344 @@
+"""`gdbmem grow`: which line makes a running process bigger, beside what the program and the kernel count themselves."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Program
+from tests.live.growing import GROW, Grown, grow, program_at_work, wait_for
+from tests.processes import without_main_thread
+
+pytestmark = [pytest.mark.needs("gdb", "gcc"), pytest.mark.usefixtures("no_process_left")]
+
+MIB = 1 << 20
+SIZE = 64 * MIB
+
+
+def grown(program: Program, kind: str, *options: str, until: str = "grew") -> tuple[int, Grown]:
+    with program_at_work([program("makes_resident"), kind]) as target:
+        return target.pid, grow(target, *options, until=until)
+
+
+def check(one: Grown, pid: int, *, within: float = 0.03) -> None:
+    """What is seen, and what is not, is what the program's own resident set grew by."""
+    account = one.account(pid)
+    delta = account["after_bytes"] - account["before_bytes"]
+    assert one.said_bytes is not None and abs(delta - one.said_bytes) < MIB
+    assert sum(one.unseen(pid).values()) + account["grown_bytes"] == pytest.approx(delta, abs=4096)
+    assert account["grown_bytes"] == pytest.approx(delta, rel=within)
+
+
+@pytest.mark.parametrize("kind", ["lazily", "threads"])
+def test_the_line_that_touches_memory_is_named_not_the_one_that_reserved_it(
+    program: Program, kind: str
+) -> None:
+    pid, one = grown(program, kind)
+    assert one.first["site"]["function"] == "touch"
+    assert one.first["delta_bytes"] > 0.97 * SIZE
+    check(one, pid)
+    assert not any("reserve" in str(path["frames"]) for path in one.result["sites"]["paths"])
+
+
+def test_huge_pages_count_as_what_they_are(program: Program) -> None:
+    if "never" in re.findall(r"\[(\w+)\]", Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text()):
+        pytest.skip("huge pages are off here")
+    pid, one = grown(program, "huge")
+    assert one.first["site"]["function"] == "touch" and one.result["totals"]["faults"] < 1000
+    check(one, pid)
+
+
+def test_callers_of_malloc_are_found_in_a_libc_without_frame_pointers(program: Program) -> None:
+    pid, one = grown(program, "malloc")
+    assert one.first["site"]["function"] == "fill_blocks"
+    check(one, pid)
+
+
+def test_of_what_a_line_made_resident_it_is_told_what_is_live_and_what_is_freed_but_pinned(
+    program: Program,
+) -> None:
+    pid, one = grown(program, "holes", "--ledger")
+    check(one, pid, within=0.05)
+    assert sum(row["bytes"] for row in one.result["held"]) == pytest.approx(SIZE, rel=0.1)
+    parts: dict[str, int] = {}
+    for part in (part for row in one.result["held"] for part in row["holds"]):
+        parts[part["category"]] = parts.get(part["category"], 0) + part["bytes"]
+    # The program keeps 200 bytes of each fourth block of 208.
+    assert parts["heap.live"] == pytest.approx(SIZE / 4 * 200 / 208, rel=0.1)
+    assert parts["heap.free.pinned"] == pytest.approx(SIZE * 3 / 4, rel=0.1)
+
+
+def test_what_left_again_is_not_growth(program: Program) -> None:
+    pid, one = grown(program, "back")
+    account = one.account(pid)
+    assert account["seen_bytes"] == pytest.approx(SIZE, rel=0.03)
+    assert account["grown_bytes"] == pytest.approx(SIZE / 4, rel=0.6)
+
+
+def test_memory_that_comes_and_goes_grows_once(program: Program) -> None:
+    pid, one = grown(program, "again")
+    assert one.account(pid)["seen_bytes"] == pytest.approx(8 * SIZE, rel=0.03)
+    check(one, pid, within=0.1)
+
+
+def test_shared_memory_is_charged_to_the_line_too(program: Program) -> None:
+    pid, one = grown(program, "shared")
+    assert one.first["site"]["function"] == "touch"
+    check(one, pid)
+
+
+def test_pages_of_a_file_that_come_by_the_dozen_are_an_entry_of_their_own(program: Program) -> None:
+    pid, one = grown(program, "file")
+    account = one.account(pid)
+    delta = account["after_bytes"] - account["before_bytes"]
+    assert delta == pytest.approx(SIZE, rel=0.05)
+    assert account["grown_bytes"] + one.unseen(pid)["files"] == pytest.approx(delta, rel=0.05)
+
+
+def test_children_are_followed(program: Program) -> None:
+    _, one = grown(program, "children")
+    touched = [a["grown_bytes"] for a in one.result["totals"]["accounts"] if a["grown_bytes"] > MIB]
+    assert len(touched) == 3
+    assert touched == pytest.approx([SIZE / 4] * 3, rel=0.1)
+    assert one.first["site"]["function"] == "touch"
+
+
+def test_a_thousand_children_that_come_and_go_are_counted(program: Program) -> None:
+    _, one = grown(program, "many-children")
+    assert one.said_bytes is not None and one.said_bytes < 4 * MIB
+    assert len(one.result["totals"]["accounts"]) > 500
+    made = [p for p in one.result["paths"] if any(f["function"] == "touch" for f in p["frames"])]
+    assert sum(p["made_resident_bytes"] for p in made) == pytest.approx(1000 * 16 * 4096, rel=0.4)
+
+
+def test_five_hundred_threads_that_come_and_go_are_seen(program: Program) -> None:
+    pid, one = grown(program, "many-threads")
+    assert one.first["site"]["function"] == "touch"
+    check(one, pid, within=0.08)
+
+
+def test_a_process_that_ends_is_answered_for_by_what_was_last_seen_of_it(program: Program) -> None:
+    pid, one = grown(program, "ends", until="")
+    account = one.account(pid)
+    assert account["ended_seconds_after"] is not None
+    assert account["grown_bytes"] == pytest.approx(SIZE, rel=0.1)
+    assert one.first["site"]["function"] == "touch"
+
+
+def test_after_an_exec_only_the_new_programs_memory_counts(program: Program) -> None:
+    pid, one = grown(program, "exec", "--for", "1.5s", until="")
+    account = one.account(pid)
+    assert account["seen_bytes"] > 0.9 * SIZE and account["grown_bytes"] <= account["after_bytes"] < 4 * MIB
+    assert account["before_bytes"] == 0
+
+
+def test_a_sample_of_many_gives_the_same_answer_with_its_error(program: Program) -> None:
+    pid, one = grown(program, "lazily", "--period", "101")
+    assert one.result["totals"]["longest_period"] == 101
+    assert one.first["site"]["function"] == "touch"
+    assert 0 < one.first["standard_error_bytes"] < 0.2 * SIZE
+    check(one, pid, within=0.05)
+
+
+def test_faults_in_kernel_mode_are_seen_by_root_and_told_to_others(program: Program) -> None:
+    pid, one = grown(program, "read")
+    if one.result["totals"]["sees_kernel_mode"]:
+        assert one.first["site"]["function"] == "by_read"
+        check(one, pid)
+    else:
+        assert one.unseen(pid)["kernel-mode"] == pytest.approx(SIZE, rel=0.05)
+
+
+def test_a_program_is_started_and_its_status_passed_on(program: Program, tmp_path: Path) -> None:
+    words = [
+        *GROW,
+        "--json",
+        "-o",
+        str(tmp_path / "out.json"),
+        "--",
+        str(program("makes_resident")),
+        "lazily",
+        "64",
+        "x",
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "grew" in done.stdout
+    result = json.loads((tmp_path / "out.json").read_text())
+    assert result["sites"]["paths"][0]["site"]["function"] == "touch"
+    done = subprocess.run([*GROW, "--", "sh", "-c", "exit 7"], capture_output=True, text=True, check=False)
+    assert done.returncode == 7, done.stderr
+    done = subprocess.run([*GROW, "--", "/nonexistent"], capture_output=True, text=True, check=False)
+    assert done.returncode == 127 and "[program-not-found]" in done.stderr
+
+
+def test_a_recording_that_was_kept_is_shown_compared_and_exported(program: Program, tmp_path: Path) -> None:
+    gdbmem = GROW[:-1]
+    for name, size in (("a", "64"), ("b", "128")):
+        words = ["--profile", f"{name}.faults", "--", str(program("makes_resident")), "lazily", size, "x"]
+        subprocess.run([*GROW, *words], check=True, capture_output=True, cwd=tmp_path)
+    shown = subprocess.run(
+        [*gdbmem, "show", "b.faults"], check=True, capture_output=True, text=True, cwd=tmp_path
+    ).stdout
+    assert shown.startswith("resident growth: ") and "touch" in shown
+    compared = subprocess.run(
+        [*gdbmem, "diff", "--json", "a.faults", "b.faults"],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    ).stdout
+    first = json.loads(compared)["paths"][0]
+    assert first["delta_bytes"] == pytest.approx(SIZE, rel=0.25)
+    subprocess.run(
+        [*gdbmem, "export", "b.faults", "--to", "folded", "-o", "b.folded"], check=True, cwd=tmp_path
+    )
+    assert "touch" in (tmp_path / "b.folded").read_text()
+    made = subprocess.run(
+        [*gdbmem, "show", "b.faults", "--metric", "made-resident"],
+        check=True, capture_output=True, text=True, cwd=tmp_path,
+    ).stdout  # fmt: skip
+    assert made.startswith("memory made resident: ")
+
+
+def test_a_process_whose_main_thread_has_ended_is_recorded() -> None:
+    with without_main_thread() as pid:
+        done = subprocess.run(
+            [*GROW, "--json", "--for", "0.5s", str(pid)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        (one,) = json.loads(done.stdout)["totals"]["accounts"]
+        assert one["after_bytes"] > MIB
+
+
+def test_two_at_once_see_the_same(program: Program) -> None:
+    with program_at_work([program("makes_resident"), "lazily"]) as target:
+        other = subprocess.Popen(
+            [*GROW, "--json", str(target.pid)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        wait_for(other.stderr, "gdbmem: recording")
+        one = grow(target)
+        other.send_signal(signal.SIGINT)
+        also = Grown(one.said_bytes, json.loads(other.communicate()[0]))
+    check(one, target.pid)
+    check(also, target.pid)
+
+
+def test_a_killed_recorder_leaves_nothing_in_the_process(program: Program) -> None:
+    with program_at_work([program("makes_resident"), "lazily"]) as target:
+        tool = subprocess.Popen([*GROW, str(target.pid)], stderr=subprocess.PIPE, text=True)
+        wait_for(tool.stderr, "gdbmem: recording")
+        tool.kill()
+        tool.wait()
+        status = Path(f"/proc/{target.pid}/status").read_text()
+        assert "TracerPid:\t0" in status and "SigPnd:\t0000000000000000" in status
+        one = grow(target)
+    check(one, target.pid)
+
+
+@pytest.mark.parametrize(
+    "words, slug, status",
+    [
+        (["4190001"], "no-such-process", 1),
+        (["2"], "process-kernel", 1),
+        (["x"], "usage", 2),
+        ([], "usage", 2),
+        (["--period", "0", "1"], "usage", 2),
+    ],
+)
+def test_what_cannot_be_recorded_is_one_sentence(words: list[str], slug: str, status: int) -> None:
+    if words == ["2"] and (not Path("/proc/2/comm").exists() or os.geteuid()):
+        pytest.skip("no kernel thread is visible here")
+    done = subprocess.run([*GROW, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == status
+    assert f"[{slug}]" in done.stderr and "Traceback" not in done.stderr
+
+
+NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+
+
+def as_nobody(folder: Path) -> list[str]:
+    """The words of a `gdbmem grow` of an ordinary user, in a Python that this one may execute."""
+    if os.geteuid():
+        pytest.skip("only root can become another user")
+    package = Path(__file__).parents[2]
+    for python in (sys.executable, "/usr/bin/python3"):
+        environment = ["env", f"HOME={folder}", f"PYTHONPATH={package}"]
+        words = [*NOBODY, *environment, python]
+        tried = subprocess.run(
+            [*words, "-c", "import gdbmem.cli.commands.grow"], capture_output=True, check=False
+        )
+        if not tried.returncode:
+            return [*words, "-m", "gdbmem.cli.main", "grow"]
+    pytest.skip("nobody may not read gdbmem here")
+
+
+def test_an_ordinary_user_records_an_own_process_and_is_told_of_what_is_not_seen(
+    program: Program, scratch: Path
+) -> None:
+    scratch.chmod(0o755)
+    command = as_nobody(scratch)
+    copied = scratch / "makes_resident"
+    copied.write_bytes(program("makes_resident").read_bytes())
+    copied.chmod(0o755)
+    level = int(Path("/proc/sys/kernel/perf_event_paranoid").read_text())
+    if level > 2:
+        pytest.skip("ordinary users may not sample here")
+    with program_at_work([*NOBODY, copied, "read"]) as target:
+        one = grow(target, command=command)
+    assert one.result["totals"]["sees_kernel_mode"] == (level < 2)
+    if level == 2:
+        assert one.unseen(target.pid)["kernel-mode"] == pytest.approx(SIZE, rel=0.05)
+    with program_at_work([*NOBODY, copied, "lazily"]) as target:
+        one = grow(target, command=command)
+    check(one, target.pid)
+    assert one.first["site"]["function"] == "touch"
+
+
+def test_another_users_process_is_refused_to_an_ordinary_user(scratch: Path) -> None:
+    done = subprocess.run(
+        [*as_nobody(scratch), str(os.getpid())], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1 and "[process-forbidden]" in done.stderr, done.stderr
+
+
+def test_a_program_that_another_user_can_change_is_not_opened_by_root(
+    program: Program, scratch: Path
+) -> None:
+    if os.geteuid():
+        pytest.skip("only root can become another user")
+    scratch.chmod(0o777)
+    copied = scratch / "makes_resident"
+    copied.write_bytes(program("makes_resident").read_bytes())
+    copied.chmod(0o777)
+    with program_at_work([*NOBODY, copied, "lazily"]) as target:
+        one = grow(target)
+    assert "faults-unopened" in [warning["slug"] for warning in one.result["warnings"]]
+    check(one, target.pid)
+
+
+def test_memgrow_in_gdb_names_the_line_that_made_memory_resident_between_two_stops(
+    program: Program, tmp_path: Path
+) -> None:
+    script = tmp_path / "script"
+    loader = Path(__file__).parents[2] / "gdbinit/gdbmem"
+    script.write_text(
+        f"set pagination off\nsource {loader}\nbreak touch\nrun lazily 64 x\ndelete\nbreak resident_pages\n"
+        "memgrow --json -o grown.json --profile grown.faults\nmemgrow --top 0\n"
+    )
+    done = subprocess.run(
+        ["gdb", "-nx", "-q", "-batch", "-x", str(script), str(program("makes_resident"))],
+        capture_output=True, text=True, cwd=tmp_path, check=False, timeout=120,
+    )  # fmt: skip
+    result = json.loads((tmp_path / "grown.json").read_text())
+    assert result["sites"]["paths"][0]["site"]["function"] == "touch", done.stdout
+    assert result["grown_bytes"] == pytest.approx(SIZE, rel=0.05)
+    assert (tmp_path / "grown.faults").exists()
+    assert "--top takes a number" in done.stderr and "Traceback" not in done.stderr

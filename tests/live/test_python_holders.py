@@ -1,0 +1,95 @@
+"""What holds Python objects, found from outside and held against what the program itself has set up."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.live.explaining import gdbmem, running
+from tests.live.python_programs import pythons
+
+HELD = """
+import gc, os
+gc.disable()
+class Node:
+    def __init__(self, i): self.i = i; self.other = None
+class Service:
+    registry = {}
+    def __init__(self): self.cache = [Node(i) for i in range(500)]
+class Link:
+    __slots__ = ("next", "__weakref__")
+class Lost: pass
+class Local: pass
+cache = [Node(i) for i in range(3000)]
+by_name = {"rows": {"a": [Node(i) for i in range(70)]}}
+Service.registry["x"] = Node(1)
+service = Service()
+head = None
+for i in range(3000):
+    link = Link(); link.next = head; head = link
+del link
+for i in range(20):
+    one = Lost(); one.me = one
+del one
+def work():
+    mine = [Local() for i in range(40)]
+    os.write(1, b"pid %d\\nready\\n" % os.getpid())
+    os.read(0, 1)
+work()
+"""
+
+
+def holders(kind: str, pid: int) -> Any:
+    done = gdbmem("python", "objects", "--holders", kind, "--json", pid)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def counts(document: Any) -> list[tuple[str, list[str], int]]:
+    return [
+        (one["root_name"], [f"{step['type']}{step['label']}" for step in one["steps"]], one["count"])
+        for one in document["paths"]
+    ]
+
+
+def test_each_object_is_found_where_the_program_has_put_it() -> None:
+    with running([pythons()[0], "-c", HELD]) as target:
+        nodes, local = holders("Node", target.pid), holders("Local", target.pid)
+        links, lost = holders("Link", target.pid), holders("Lost", target.pid)
+        absent = gdbmem("python", "objects", "--holders", "Nodes", target.pid)
+    assert [one["count"] for one in nodes["paths"]] == [3000, 500, 70, 1]
+    assert nodes["unreached"]["count"] == 0
+    assert sum(one["references"] for one in nodes["referrers"] if one["type"] == "list") == 3570
+    assert (local["paths"][0]["root"], local["paths"][0]["count"]) == ("frame", 40)
+    assert local["paths"][0]["root_name"].startswith("work() at ")
+    assert sum(one["count"] for one in links["paths"]) == links["count"] == 3000
+    assert links["paths"][0]["steps"][-1]["repeats"] is True
+    assert lost["count"] == 20
+    assert lost["unreached"]["count"] >= 17, "old words on a stack may lead to the last ones"
+    assert absent.returncode == 1
+    assert "did you mean Node" in absent.stderr
+
+
+def test_paths_have_the_names_that_python_has_for_them() -> None:
+    with running([pythons()[-1], "-c", HELD]) as target:
+        text = gdbmem("python", "objects", "--holders", "Node", target.pid).stdout
+    for place in ("__main__.cache: list", "__main__.service: Service", "__main__.Service.registry: dict"):
+        assert place in text
+    assert "__main__.by_name: dict['rows'] → dict['a'] → list → Node" in text
+
+
+def test_a_view_is_told_as_what_keeps_the_array_alive() -> None:
+    pytest.importorskip("numpy")
+    code = (
+        "import os, numpy as np\nlarge = np.ones(20_000_000, np.uint8)\nclass Report: pass\n"
+        "report = Report(); report.view = large[10:20]; del large\nos.write(1, b'ready\\n'); os.read(0, 1)\n"
+    )
+    with running([pythons()[0], "-c", code]) as target:
+        found = holders("numpy.ndarray", target.pid)
+    largest = found["paths"][0]
+    assert largest["steps"][1]["label"] == "['report']"
+    assert [step["type"] for step in largest["steps"][-2:]] == ["numpy.ndarray"] * 2
+    assert largest["steps"][-1]["label"] == ".base"
+    assert largest["beyond_bytes"] >= 20_000_000

@@ -1,0 +1,262 @@
+"""Page faults: records that are damaged, stacks that lead nowhere, and what has come to stay."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gdbmem.analysis.faults.growth import (
+    Span,
+    WeighedFault,
+    account,
+    grown_bytes,
+    shared_out,
+    with_huge_pages,
+)
+from gdbmem.errors import InputError, TargetError
+from gdbmem.formats.opening import OpenOptions, open_profile
+from gdbmem.linux.faults.readings import Reading
+from gdbmem.linux.faults.records import FaultSample, SampleLayout, Turn, records_in, trimmed
+from gdbmem.linux.memory.pages import PAGE, Ranges
+from gdbmem.symbols.unwinding.address_spaces import AddressSpace, code_in, code_region
+from gdbmem.symbols.unwinding.call_paths import CallPaths
+from gdbmem.symbols.unwinding.jit_maps import _named
+from gdbmem.symbols.unwinding.unwinder import MACHINES, Unwinder
+
+CAPTURE = Path(__file__).parents[1] / "captures/faults/touch.faults"
+LAYOUT = SampleLayout(17, True)
+BASE = 0x7F0000000000
+HUGE = 2 << 20
+
+
+def sample_record(stack: bytes, filled: int, *, chain: tuple[int, ...] = (1, 2)) -> bytes:
+    body = struct.pack("<QQIIQQQ", 7, 0x1234, 10, 11, 99, BASE, len(chain))
+    body += struct.pack(f"<{len(chain)}Q", *chain) + struct.pack("<Q17Q", 2, *range(17))
+    body += struct.pack("<Q", len(stack)) + stack + struct.pack("<QQ", filled, PAGE)
+    return struct.pack("<IHH", 9, 0, 8 + len(body)) + body
+
+
+def test_a_sample_is_the_same_once_the_empty_part_of_its_stack_is_gone() -> None:
+    data = sample_record(bytes(range(64)) + bytes(960), 64)
+    kept = trimmed([data], LAYOUT)
+    assert (kept.samples, kept.lost) == (1, 0) and len(kept.data) == len(data) - 960
+    before, after = (next(records_in(one, 0, LAYOUT)) for one in (data, kept.data))
+    assert isinstance(before, FaultSample) and before == after
+    assert before.stack == bytes(range(64)) and before.page_bytes == PAGE and before.chain == (1, 2)
+
+
+def test_a_thread_without_a_user_stack_has_no_registers() -> None:
+    body = struct.pack("<QQIIQQQ", 7, 1, 2, 3, 4, 5, 0) + struct.pack("<QQQ", 0, 0, PAGE)
+    data = struct.pack("<IHH", 9, 0, 8 + len(body)) + body
+    (one,) = records_in(trimmed([data], LAYOUT).data, 0, LAYOUT)
+    assert isinstance(one, FaultSample) and one.registers == () and one.stack == b""
+
+
+def test_a_kept_recording_is_read_in_full() -> None:
+    profile = open_profile(CAPTURE)
+    tree = profile.tree(0)
+    assert tree is not None and profile.unit == "bytes grown"
+    tree.check()
+    assert tree.bytes[0] == pytest.approx(16 << 20, rel=0.05)
+    made = open_profile(CAPTURE, OpenOptions(metric="made-resident"))
+    assert made.unit == "bytes made resident" and made.snapshots[0].total_bytes >= tree.bytes[0]
+
+
+def test_a_recording_that_was_cut_or_changed_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    data = CAPTURE.read_bytes()
+    spoilt = tmp_path / "spoilt"
+    turns = random.Random(1)
+    for _ in range(300):
+        start = turns.randrange(20, len(data))
+        spoilt.write_bytes(
+            data[:start] + bytes([turns.randrange(32, 127)]) * turns.randrange(3) + data[start + 1 :]
+        )
+        try:
+            tree = open_profile(spoilt).tree(0)
+        except InputError as error:
+            assert error.slug in ("faults-damaged", "faults-version", "negative-count", "count-too-big")
+        else:
+            assert tree is not None
+    for end in range(20, len(data) - 2, 97):
+        spoilt.write_bytes(data[:end])
+        with pytest.raises(InputError) as caught:
+            open_profile(spoilt)
+        assert caught.value.slug == "faults-damaged"
+
+
+def fault(number: int, time: int, *, weight: float = 1.0, path: int = 0, size: int = PAGE) -> WeighedFault:
+    return WeighedFault(time, 1, 1, BASE + number * PAGE, size, weight, path)
+
+
+def reading(pages: range, *, time: int = 1000, huge: int = 0) -> Reading:
+    spans = Ranges([(BASE + pages.start * PAGE, BASE + pages.stop * PAGE)])
+    large = Ranges([(BASE, BASE + huge * HUGE)])
+    return Reading(time, spans.size_bytes, spans.size_bytes, anonymous=spans, huge=large)
+
+
+def test_only_pages_that_are_still_there_and_were_not_before_have_grown() -> None:
+    faults = [fault(n, n) for n in range(100)]
+    grown = grown_bytes(faults, {1: Span(reading(range(10)), reading(range(60)))}, {})
+    assert [bool(size) for size in grown] == [10 <= n < 60 for n in range(100)]
+
+
+def test_a_page_that_came_often_is_charged_to_whoever_touched_it_last() -> None:
+    faults = [fault(n, time, path=time) for time in range(5) for n in range(100)]
+    grown = grown_bytes(faults, {1: Span(reading(range(0)), reading(range(100)))}, {})
+    assert sum(grown) == pytest.approx(100 * PAGE)
+    assert sum(size for one, size in zip(faults, grown) if one.path == 4) == pytest.approx(100 * PAGE)
+
+
+def test_sampled_growth_is_not_cut_by_chance() -> None:
+    chance = random.Random(3)
+    faults = [fault(n, n, weight=50.0) for n in sorted(chance.sample(range(20_000), 400))]
+    grown = grown_bytes(faults, {1: Span(reading(range(0)), reading(range(20_000), time=10**6))}, {})
+    assert sum(grown) == 400 * 50 * PAGE
+
+
+def test_growth_is_scaled_to_the_resident_pages_where_only_chance_is_between_them() -> None:
+    chance = random.Random(4)
+    faults = [fault(n, n, weight=50.0) for n in sorted(chance.sample(range(20_000), 400))]
+    few = {1: Span(reading(range(0)), reading(range(4_700), time=10**6))}
+    assert sum(grown_bytes(faults, few, {})) == pytest.approx(4_700 * PAGE)
+    assert sum(1 for one in faults if one.address < BASE + 4_700 * PAGE) * 50 != 4_700
+    other = Span(reading(range(0)), reading(range(40_000), time=10**6))  # half of it came in another way
+    assert sum(grown_bytes(faults, {1: other}, {})) == 400 * 50 * PAGE
+
+
+def test_few_samples_never_stand_for_more_than_has_become_resident() -> None:
+    faults = [fault(n, n, weight=383.0) for n in (20, 100, 300)]
+    program = reading(range(440), time=10**6)
+    program = replace(program, anonymous=Ranges(), anonymous_bytes=0, files=program.anonymous)
+    grown = grown_bytes(faults, {1: Span(Reading(0), program)}, {})
+    assert sum(grown) == pytest.approx(440 * PAGE)
+
+
+def test_a_page_that_came_while_what_is_resident_was_read_has_come_to_stay() -> None:
+    faults = [fault(n, n) for n in range(400)]  # the last 100 after their part had been read
+    program = replace(reading(range(300)), time=200, until=600)
+    assert sum(grown_bytes(faults, {1: Span(Reading(0), program)}, {})) == 400 * PAGE
+
+
+def test_no_more_has_grown_than_the_process_ever_had() -> None:
+    faults = [fault(n, n, weight=200.0) for n in (100, 300, 500)]
+    span = Span(Reading(0), reading(range(250), time=400), peak_bytes=500 * PAGE)
+    assert sum(grown_bytes(faults, {1: span}, {})) <= 500 * PAGE
+
+
+def samples_of(*taken: tuple[int, int], lost_before: int = 0, lost: int = 0) -> bytes:
+    data = b""
+    for number, (address, time) in enumerate(taken):
+        if lost and number == lost_before:
+            data += struct.pack("<IHHQQIIQQ", 2, 0, 48, 7, lost, 10, 11, time - 1, 7)
+        one = bytearray(sample_record(b"", 0))
+        struct.pack_into("<QQ", one, 32, time, address)
+        data += bytes(one)
+    return data
+
+
+def test_what_was_lost_is_made_up_for_by_what_was_touched_around_it() -> None:
+    early = samples_of(*((BASE, n) for n in range(1, 101)))
+    late = samples_of(*((BASE + PAGE, n) for n in range(201, 301)), lost=800)
+    paths = CallPaths(LAYOUT, {7: [(0, 1), (150, 1)]}, lambda binary: None)
+    paths.add(Turn([(0, early)], {0: 900}))
+    paths.add(Turn([(0, late)], {0: 1000}))
+    weights = paths.finish().weight
+    assert sum(weights) == pytest.approx(1000)
+    assert sum(weights[:100]) == pytest.approx(500)
+    assert weights[0] == pytest.approx(1) and weights[99] > 10 and weights[100] > 10
+
+
+def test_samples_weigh_what_their_period_was_when_they_were_taken() -> None:
+    data = samples_of((BASE, 10), (BASE, 20), (BASE, 30))
+    paths = CallPaths(LAYOUT, {7: [(0, 1), (15, 9)]}, lambda binary: None)
+    paths.add(Turn([(0, data)], {0: 38}))
+    assert list(paths.finish().weight) == pytest.approx([2, 18, 18])
+
+
+def test_memory_from_before_an_exec_has_not_grown() -> None:
+    faults = [fault(n, n) for n in range(100)]
+    grown = grown_bytes(faults, {1: Span(Reading(0), reading(range(100)))}, {1: 50})
+    assert [bool(size) for size in grown] == [n >= 50 for n in range(100)]
+
+
+def test_huge_pages_are_as_many_as_the_kernel_has() -> None:
+    faults = [fault(0, 1, size=HUGE), fault(512, 2, size=HUGE, path=1)]
+    span = Span(reading(range(0)), reading(range(20 * 512), huge=20))
+    grown = grown_bytes(faults, {1: span}, {})
+    counted = with_huge_pages(faults, grown, {1: span})
+    assert sum(grown) == pytest.approx(20 * HUGE)
+    assert sum(one.weight for one in counted) == pytest.approx(20)
+
+
+def test_processes_share_the_faults_as_the_kernel_counts_them() -> None:
+    faults = [fault(n, n)._replace(pid=1 + n % 4 // 3) for n in range(400)]
+    shared = shared_out(faults, {1: 1000, 2: 3000})
+    assert sum(one.weight for one in shared if one.pid == 2) == pytest.approx(300)
+    assert sum(one.weight for one in shared) == pytest.approx(400)
+
+
+def test_the_account_adds_up_whatever_is_not_seen() -> None:
+    span = Span(reading(range(10)), reading(range(200)))
+    faults = [fault(n, n) for n in range(10, 100)]
+    grown = grown_bytes(faults, {1: span}, {})
+    one = account("x", 1, list(zip(faults, grown)), span, kernel_faults=60)
+    assert one.delta_bytes == round(one.grown_bytes) + sum(part.bytes for part in one.unseen)
+    assert {part.kind: part.bytes for part in one.unseen} == {"kernel-mode": 60 * PAGE, "rest": 40 * PAGE}
+
+
+def test_code_that_is_mapped_over_other_code_takes_its_place() -> None:
+    space = code_in(b"1000-5000 r-xp 00000000 00:01 7 /a\n6000-7000 rw-p 00000000 00:01 7 /a\n")
+    space.add(code_region(0x2000, 0x3000, 0, "/b", 8))
+    paths = [space.find(at) for at in (0x1000, 0x2000, 0x3000, 0x5000, 0x6000)]
+    assert [one.binary.path if one and one.binary else None for one in paths] == [
+        "/a",
+        "/b",
+        "/a",
+        None,
+        None,
+    ]
+    assert paths[2] is not None and paths[2].offset_of(0x3000) == 0x2000
+
+
+def test_a_hostile_stack_ends_the_walk_and_nothing_else() -> None:
+    space = AddressSpace([code_region(0, 1 << 47, 0, "", 0)])
+    unwinder = Unwinder(lambda binary: None, "x86_64")
+    chance = random.Random(5)
+    for _ in range(200):
+        registers = [
+            chance.choice((0, 1, BASE, BASE + 8, (1 << 64) - 1, chance.getrandbits(64))) for _ in range(17)
+        ]
+        stack = b"".join(
+            struct.pack("<Q", chance.choice((BASE, BASE + 16, chance.getrandbits(64), 0))) for _ in range(200)
+        )
+        found = unwinder.path(space, registers, stack, (0x10, 0x20))
+        assert len(found.spots) <= 1024
+    assert len(MACHINES["x86_64"].sampled) == 17
+
+
+def test_names_of_a_jit_compiler_are_those_written_last() -> None:
+    data = b"1000 100 old\n1000 80 py::f:/x.py\nzz 10 bad\n2000 10 \x1b[31mred\n"
+    assert _named(data, [0x1010, 0x1090, 0x2001]) == {0x1010: "py::f:/x.py", 0x2001: "\x1b[31mred"}
+
+
+def damaged_records() -> Iterator[bytes]:
+    whole = sample_record(bytes(64), 16)
+    yield whole[:-6]
+    yield struct.pack("<IHH", 9, 0, 0) + whole[8:]  # of no length: it would be read for ever
+    for at in (8 + 40, 8 + 48 + 16 + 8 * 18):  # the lengths of the call chain and of the stack
+        for length in (1 << 20, 1 << 60, (1 << 64) - 1):
+            yield whole[:at] + struct.pack("<Q", length) + whole[at + 8 :]
+
+
+@pytest.mark.parametrize("data", list(damaged_records()), ids=lambda data: f"{len(data)} bytes")
+def test_what_is_no_record_is_refused_and_nothing_else_is_taken_for_one(data: bytes) -> None:
+    for read in (lambda: trimmed([data], LAYOUT), lambda: list(records_in(data, 0, LAYOUT))):
+        with pytest.raises(TargetError) as caught:
+            read()
+        assert caught.value.slug == "faults-records"

@@ -1,0 +1,59 @@
+"""Memory that was not touched: what the kernel's counts by mapping allow to be said of the ledger's entries."""
+
+from __future__ import annotations
+
+import io
+
+from gdbmem.analysis.ledger.idle import idle_memory
+from gdbmem.linux.memory.accessed import Accessed, parse_accessed
+from gdbmem.model.ledger.ledger import HEAP_LIVE, HEAP_PINNED, OTHER, Ledger, Share
+from gdbmem.report.console import make_console
+from gdbmem.report.ledger.idle import print_idle
+
+SMAPS = b"""\
+1000-3000 rw-p 00000000 00:00 0                          [heap]
+Size:                  8 kB
+Rss:                   8 kB
+Referenced:            4 kB
+VmFlags: rd wr
+5000-6000 r--p 00000000 00:01 7                          /tmp/Rss: 9 kB
+Rss:                   4 kB
+Referenced:            0 kB
+"""
+
+
+def test_what_was_touched_is_counted_by_mapping() -> None:
+    assert parse_accessed(SMAPS) == [Accessed(0x1000, 0x3000, 8192, 4096), Accessed(0x5000, 0x6000, 4096, 0)]
+    assert parse_accessed(b"") == []
+
+
+def ledger(*shares: Share) -> Ledger:
+    return Ledger("x", 1, sum(one.rss_bytes for one in shares), [], shares, None, [], None, {}, None, [])
+
+
+def test_entries_that_share_a_mapping_have_bounds_and_no_invented_numbers() -> None:
+    heap = Share(0x1000, 0x9000, "[heap]", 1000, {(HEAP_LIVE, ""): 700, (HEAP_PINNED, ""): 300})
+    alone = Share(0x10000, 0x20000, "", 500, {(OTHER, ""): 500})
+    fresh = Share(0x30000, 0x40000, "", 50, {(OTHER, ""): 50})
+    found = idle_memory(
+        ledger(heap, alone, fresh),
+        [Accessed(0x1000, 0x9000, 1000, 400), Accessed(0x10000, 0x20000, 500, 0)],
+        60.0,
+    )
+    assert (found.rss_bytes, found.idle_bytes) == (1500, 1100)
+    bounds = {one.category: (one.least_idle_bytes, one.most_idle_bytes) for one in found.entries}
+    assert bounds == {HEAP_LIVE: (300, 600), HEAP_PINNED: (0, 300), OTHER: (500, 500)}
+
+
+def test_a_process_that_grows_while_it_is_read_has_no_entry_larger_than_all_of_it_without_a_word() -> None:
+    grown = ledger(Share(0x1000, 0x9000, "[heap]", 3 << 20, {(HEAP_LIVE, ""): 3 << 20}))
+    shown = {}
+    for rss in (2 << 20, 3 << 20):
+        stream = io.StringIO()
+        print_idle(
+            idle_memory(grown, [Accessed(0x1000, 0x9000, rss, 0)], 60.0), "process 1", make_console(stream)
+        )
+        shown[rss] = " ".join(stream.getvalue().split())
+    assert "2.0 MiB of 2.0 MiB resident in process 1 were not touched" in shown[2 << 20]
+    assert "was read after that, when 3.0 MiB were resident" in shown[2 << 20]
+    assert "was read after that" not in shown[3 << 20]

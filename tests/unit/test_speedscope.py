@@ -1,0 +1,160 @@
+"""speedscope's JSON as an input: what other tools write of memory, and what we export ourselves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gdbmem.analysis.profiles.diff import as_growth
+from gdbmem.cli.main import main
+from gdbmem.errors import InputError
+from gdbmem.formats.opening import OpenOptions, open_profile
+from gdbmem.report.profiles.export import encode
+from gdbmem.runs.operand import load_from_profile
+from tests.unit.stack_files import CAPTURES, flat, read, tree
+
+SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+AUSTIN = CAPTURES / "austin.speedscope.json"
+
+
+def document(*profiles: dict[str, Any], **more: object) -> dict[str, Any]:
+    frames = [{"name": "main", "file": "a.c", "line": 9}, {"name": "grow", "file": "a.c", "line": 3}]
+    return {"$schema": SCHEMA, "shared": {"frames": frames}, "profiles": list(profiles), **more}
+
+
+def sampled(samples: list[list[int]], weights: list[float], **more: object) -> dict[str, Any]:
+    given = {"type": "sampled", "unit": "bytes", "name": "x", "startValue": 0, "endValue": sum(weights)}
+    return {**given, "samples": samples, "weights": weights, **more}
+
+
+def write(tmp_path: Path, found: object) -> Path:
+    file = tmp_path / "x.json"
+    file.write_text(json.dumps(found))
+    return file
+
+
+def test_a_converters_file_has_the_bytes_of_what_it_was_made_from() -> None:
+    lines = [
+        line.rsplit(" ", 1) for line in (CAPTURES / "austin.txt").read_text().splitlines() if " " in line
+    ]
+    sizes = [(path, int(metrics.split(",")[2])) for path, metrics in lines if path.startswith("P")]
+    first = read(AUSTIN)
+    assert first.metric == "Memory allocation profile for 4711:0:4712"
+    assert tree(first).bytes[0] == sum(n for path, n in sizes if ":4712;" in path and n > 0)
+    others = [tree(read(AUSTIN, name)).bytes[0] for name in first.metrics[1:]]
+    assert others == [-sum(n for _, n in sizes if n < 0), sum(n for path, n in sizes if ":4713;" in path)]
+
+
+def test_what_else_the_file_holds_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(AUSTIN)]) == 0
+    assert "holds 3 profiles of bytes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["go1.pb.gz", "dhat.json", "tc.0001.heap"])
+def test_what_is_exported_comes_back_with_the_same_bytes_at_the_same_functions(
+    tmp_path: Path, name: str
+) -> None:
+    profile = open_profile(CAPTURES / name)
+    snapshot = load_from_profile(profile, "peak").snapshot
+    file = tmp_path / "x.json"
+    file.write_bytes(encode(as_growth(snapshot), "speedscope", is_change=False))
+    again = tree(read(file))
+    assert again.bytes[0] == snapshot.tree.bytes[0]
+    named = {function: size for function, size in flat(snapshot.tree).items() if function != "?"}
+    assert {function: size for function, size in flat(again).items() if function in named} == named
+
+
+def test_the_allocation_site_is_the_innermost_frame_of_a_sample(tmp_path: Path) -> None:
+    found = tree(read(write(tmp_path, document(sampled([[0, 1], [0]], [100, 7])))))
+    assert flat(found) == {"grow": 100, "main": 7}
+
+
+def test_events_weigh_what_lies_between_them(tmp_path: Path) -> None:
+    moments = [("O", 10, 0), ("O", 14, 1), ("C", 114, 1), ("C", 115, 0)]
+    events = [{"type": kind, "at": at, "frame": frame} for kind, at, frame in moments]
+    profile = {
+        "type": "evented",
+        "unit": "bytes",
+        "name": "x",
+        "startValue": 0,
+        "endValue": 115,
+        "events": events,
+    }
+    found = tree(read(write(tmp_path, document(profile))))
+    assert found.bytes[0] == 115 and flat(found) == {"grow": 100, "main": 5}
+
+
+def test_the_active_profile_is_shown_and_names_that_are_equal_stay_apart(tmp_path: Path) -> None:
+    parts = [sampled([[0]], [size]) for size in (1, 20, 300)]
+    file = write(tmp_path, document(*parts, activeProfileIndex=2))
+    assert read(file).total_bytes == 300
+    assert sorted(read(file, name).total_bytes for name in read(file).metrics) == [1, 20, 300]
+
+
+def test_a_difference_is_shown_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(tmp_path, document(sampled([[0, 1], [0]], [4096, -1024])))
+    assert main(["show", str(file)]) == 0
+    out = capsys.readouterr().out
+    assert "grew by 3.0 KiB" in out and "-1.0 KiB" in out
+
+
+@pytest.mark.parametrize(
+    ("found", "slug", "words"),
+    [
+        (document(sampled([[0]], [1], unit="milliseconds")), "no-such-metric", "counts milliseconds, not bytes"),
+        (document(), "no-such-metric", "counts nothing, not bytes"),
+        (document(sampled([[0]], [1, 2])), "json-damaged", "1 samples with 2 weights"),
+        (document(sampled([[7]], [1])), "index-out-of-range", "names a frame outside its table"),
+        (document(sampled([[0]], [float("nan")])), "json-damaged", "a number of bytes"),
+        (document(sampled([[0]], [1e300])), "count-too-big", "counts more bytes than any memory has"),
+        (document(sampled([[0]], [1], type="other")), "json-damaged", "a profile of type other"),
+        (document(sampled([[0] * 100_001], [1])), "stack-too-deep", "a stack of 100001 frames"),
+        ({"$schema": SCHEMA, "profiles": []}, "json-damaged", "KeyError"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_file_is_one_sentence(
+    tmp_path: Path, found: object, slug: str, words: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        read(write(tmp_path, found))
+    assert caught.value.slug == slug and words in caught.value.message
+
+
+@pytest.mark.parametrize("moments", [[("C", 1, 0)], [("O", 1, 0), ("C", 2, 1)], [("O", 5, 0), ("O", 4, 1)]])
+def test_events_that_do_not_nest_are_refused(tmp_path: Path, moments: list[tuple[str, int, int]]) -> None:
+    events = [{"type": kind, "at": at, "frame": frame} for kind, at, frame in moments]
+    profile = {
+        "type": "evented",
+        "unit": "bytes",
+        "name": "x",
+        "startValue": 0,
+        "endValue": 9,
+        "events": events,
+    }
+    with pytest.raises(InputError, match="not as speedscope's files are"):
+        read(write(tmp_path, document(profile)))
+
+
+@pytest.mark.slow
+def test_events_whose_stacks_are_the_square_of_the_file_are_refused_and_not_listed(tmp_path: Path) -> None:
+    events = [{"type": "O", "at": number, "frame": 0} for number in range(10_000)]
+    profile = {
+        "type": "evented",
+        "unit": "bytes",
+        "name": "x",
+        "startValue": 0,
+        "endValue": 9,
+        "events": events,
+    }
+    with pytest.raises(InputError) as caught:
+        read(write(tmp_path, document(profile)))
+    assert caught.value.slug == "stack-too-deep"
+
+
+def test_another_tools_file_with_its_schema_further_back_is_read_when_it_is_named(tmp_path: Path) -> None:
+    found = document(sampled([[0, 1]], [5]))
+    file = write(tmp_path, {"profiles": found["profiles"], "shared": found["shared"], "note": "-" * 500})
+    assert open_profile(file, OpenOptions("speedscope")).snapshots[0].total_bytes == 5

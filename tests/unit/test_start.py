@@ -1,0 +1,72 @@
+"""What commands don't import before they do anything: a user waits for it at each first command."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from gdbmem import line_recorder
+from gdbmem.cli.python import lines
+from tests.unit.test_layers import imports, names, sources
+
+_STARTS_PROCESSES = ["gdbmem.launch.job", "gdbmem.launch.attached.attached", "subprocess", "tempfile"]
+_READS_PROCESSES = ["gdbmem.inspection.read_process", "gdbmem.inspection.block_questions"]
+_READS_PROFILES = ["gdbmem.formats.opening", "gdbmem.analysis.profiles.ranking"]
+_DRAWS = ["gdbmem.debugger.pages", "gdbmem.report.steps.steps_plot", "gdbmem.report.page.page", "jinja2"]
+
+# By the module with a command: what it may not import while it is itself imported.
+_NOT_AT_START = {
+    "cli.commands.launch": [*_STARTS_PROCESSES, *_READS_PROFILES],
+    "cli.commands.attach": [*_STARTS_PROCESSES, *_READS_PROFILES],
+    "cli.commands.monitor": [*_STARTS_PROCESSES, *_READS_PROFILES, "gdbmem.series.store"],
+    "cli.commands.doctor": [*_STARTS_PROCESSES, "gdbmem.setup.gdb_packages"],
+    "cli.commands.python": [*_STARTS_PROCESSES, *_READS_PROCESSES, *_READS_PROFILES, "gdbmem.line_recorder"],
+    "debugger.memwatch.commands.command": [*_READS_PROCESSES, *_READS_PROFILES, *_DRAWS],
+    "debugger.ledger.explain": [*_READS_PROCESSES, *_READS_PROFILES, *_DRAWS, "gdbmem.runs.operand"],
+}
+# Slow for what they do, at the top of any module.
+_SLOW = {"dataclasses", "importlib.metadata", "inspect"}
+# They run in the user's own Python, or are imported where time doesn't count.
+_MAY_BE_SLOW = {"gdbmem.line_recorder"}
+
+
+@functools.cache
+def _loads(start: str) -> frozenset[str]:
+    by_name = {source.name: source for source in sources()}
+    found, waiting = {start}, [start]
+    while waiting:
+        for one in imports(by_name[waiting.pop()]):
+            if one.at_load and one.module not in found:
+                found.add(one.module)
+                if one.module in names():
+                    waiting.append(one.module)
+    return frozenset(found)
+
+
+@pytest.mark.parametrize("command", _NOT_AT_START)
+def test_a_command_starts_without_what_it_may_not_need(command: str) -> None:
+    loaded = _loads(f"gdbmem.{command}")
+    assert len(loaded) > 5  # the imports were found
+    assert not loaded & set(_NOT_AT_START[command])
+
+
+def test_what_commands_may_not_import_is_there_to_be_imported() -> None:
+    forbidden = {one for row in _NOT_AT_START.values() for one in row if one.startswith("gdbmem.")}
+    assert forbidden <= names()
+
+
+def test_no_module_imports_at_its_top_what_is_slow_to_import() -> None:
+    slow = [
+        f"{source}:{one.line} imports {one.module}"
+        for source in sources()
+        if source.name not in _MAY_BE_SLOW
+        for one in imports(source)
+        if one.at_load and one.module in _SLOW
+    ]
+    assert not slow, "import it in the function that needs it; for dataclasses take gdbmem.records"
+
+
+def test_the_backends_that_help_lists_are_the_recorder_s() -> None:
+    assert lines.BACKENDS == line_recorder.BACKENDS
+    assert line_recorder.__file__ == lines._RECORDER
