@@ -87,3 +87,21 @@ def test_elements_of_an_owned_array_are_read_where_their_number_is_known(damaged
     assert rows(found)["arrays.wide"]["held_bytes"] == 5 * 64 + 64
     unread = {one["path"] for one in survey(found)["unread"]}
     assert unread == {"arrays.numbers", "arrays.miscounted"}, "unknown is not zero"
+
+
+def test_a_variable_that_has_no_value_here_is_counted_and_named_not_left_out(
+    program: Program, tmp_path: Path
+) -> None:
+    gdb(
+        tmp_path,
+        program("forgets"),
+        "break filled",
+        "run",
+        "up",
+        "info args",
+        "memcontainers --json -o found.json",
+    )
+    assert rows(tmp_path / "found.json")["kept"]["size"] == 1000
+    (notice,) = [w for w in survey(tmp_path / "found.json")["warnings"] if w["slug"] == "variables-unread"]
+    assert notice["message"].startswith("1 variable that may hold containers could not be read here")
+    assert notice["message"].endswith("counts::lost")

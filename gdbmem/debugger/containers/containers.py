@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Optional
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Callable, Optional
 
 import gdb
 
@@ -26,7 +26,7 @@ from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.linux.process.process import process_facts
 from gdbmem.model.memory import Memory
 from gdbmem.patterns import lazy_pattern
-from gdbmem.records import replace
+from gdbmem.records import dataclass, replace
 from gdbmem.report.containers.containers import containers_json, print_container_growth, print_containers
 from gdbmem.report.output import open_output
 from gdbmem.runs.saved_results import CONTAINERS
@@ -95,23 +95,30 @@ def survey_here(expression: str = "") -> Survey:
 def _survey(expression: str) -> Survey:
     memory = _memory()
     surveyor, planner = Surveyor(memory), Planner(memory)
-    roots = [(expression, gdb.parse_and_eval(expression))] if expression else _roots()
-    for path, value in roots:
+    unread: dict[str, None] = {}
+    for root in [_root_of(expression)] if expression else _roots():
         try:
-            refers = value.type.strip_typedefs().code in (gdb.TYPE_CODE_REF, gdb.TYPE_CODE_RVALUE_REF)
+            plan = planner.plan(_referred(root.type))
+            if plan is None or not (plan.holds() or plan.resolve is not None):
+                continue
+            value, refers = root.read(), root.type != _referred(root.type)
             if refers:
                 value = value.referenced_value()  # the address of a reference is that of what it refers to
-            if value.address is None or value.is_optimized_out:
+            if value.is_optimized_out or value.address is None:
+                unread[root.path] = None
                 continue
-            plan = planner.plan(value.type)
-            if plan is not None and (plan.holds() or plan.resolve is not None):
-                surveyor.visit(
-                    path, plan, int(value.address), is_target=refers or path in ("this", expression)
-                )
-        except (gdb.error, RuntimeError, OverflowError):
-            continue  # a variable that can't be read here
-    found = surveyor.survey(_notices(planner.unknown_classes))
+            is_target = refers or root.path in ("this", expression)
+            surveyor.visit(root.path, plan, int(value.address), is_target=is_target)
+        except (gdb.error, RuntimeError, TypeError, OverflowError):
+            unread[root.path] = None
+    found = surveyor.survey(_notices(planner.unknown_classes, list(unread)))
     return found if expression else replace(found, live_heap_bytes=_live_heap_bytes(memory))
+
+
+def _referred(found: gdb.Type) -> gdb.Type:
+    """Return what a reference refers to, any other type as it is."""
+    bare = found.strip_typedefs()
+    return bare.target() if bare.code in (gdb.TYPE_CODE_REF, gdb.TYPE_CODE_RVALUE_REF) else found
 
 
 def _live_heap_bytes(memory: Memory) -> Optional[int]:
@@ -127,18 +134,36 @@ def _live_heap_bytes(memory: Memory) -> Optional[int]:
     return None if found is None else found.bytes
 
 
-def _notices(unknown_classes: set[str]) -> list[Notice]:
-    names = sorted(unknown_classes)
-    if not names:
-        return []
-    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
-    return [
-        Notice(
-            "class-unknown",
-            "there is no debug information of some objects' classes, so that only what their base has was looked"
-            f" into: {', '.join(names[:_MOST_NAMED])}{more}",
+def _notices(unknown_classes: set[str], unread: Sequence[str]) -> list[Notice]:
+    """Return what was not looked into: objects of *unknown_classes*, and the variables *unread*."""
+    notices = []
+    if unknown_classes:
+        notices.append(
+            Notice(
+                "class-unknown",
+                "there is no debug information of some objects' classes, so that only what their base has was looked"
+                f" into: {_first_of(sorted(unknown_classes))}",
+            )
         )
-    ]
+    if unread:
+        variables = (
+            "1 variable that may hold containers"
+            if len(unread) == 1
+            else f"{len(unread):,} variables that may hold containers"
+        )
+        notices.append(
+            Notice(
+                "variables-unread",
+                f"{variables} could not be read here (optimized out, or in memory that isn't there), and what they hold"
+                f" is not counted: {_first_of(unread)}",
+            )
+        )
+    return notices
+
+
+def _first_of(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+    return f"{', '.join(names[:_MOST_NAMED])}{more}"
 
 
 def _memory() -> Memory:
@@ -168,8 +193,22 @@ def _same_stack(memory: Memory) -> bool:
     return memory.read(stack, 64) == GdbMemory().read(stack, 64)
 
 
-def _roots() -> Iterator[tuple[str, gdb.Value]]:
-    """Yield (path, value) of globals and statics first, so that they are named so, then of the frames."""
+@dataclass(frozen=True)
+class _Root:
+    """A variable, or an expression, from which containers are reached."""
+
+    path: str
+    type: gdb.Type
+    read: Callable[[], gdb.Value]  # raises gdb.error, RuntimeError or TypeError where it can't be read here
+
+
+def _root_of(expression: str) -> _Root:
+    value = gdb.parse_and_eval(expression)
+    return _Root(expression, value.type, lambda: value)
+
+
+def _roots() -> Iterator[_Root]:
+    """Yield globals and statics first, so that they are named so, then the variables of the frames."""
     yield from _globals()
     selected = gdb.selected_thread()
     frame = gdb.selected_frame() if selected is not None else None
@@ -184,7 +223,7 @@ def _roots() -> Iterator[tuple[str, gdb.Value]]:
                 frame.select()
 
 
-def _frames() -> Iterator[tuple[str, gdb.Value]]:
+def _frames() -> Iterator[_Root]:
     frame = gdb.newest_frame()
     for _ in range(_MOST_FRAMES):
         if frame is None:
@@ -206,21 +245,15 @@ def _frames() -> Iterator[tuple[str, gdb.Value]]:
             return
 
 
-def _of_frame(symbol: gdb.Symbol, frame: gdb.Frame) -> Iterator[tuple[str, gdb.Value]]:
+def _of_frame(symbol: gdb.Symbol, frame: gdb.Frame) -> Iterator[_Root]:
     if symbol.is_variable and _is_declared_below(symbol, frame.find_sal()):
         return  # not constructed yet, whatever its bytes look like
-    try:
-        value = symbol.value(frame)
-    except (gdb.error, TypeError):
-        return
-    function = frame.name() or "?"
     if symbol.name == "this":
-        try:
-            yield "this", value.dereference()
-        except gdb.error:
-            return
+        yield _Root("this", symbol.type.target(), lambda: symbol.value(frame).dereference())
     else:
-        yield f"{qualified_name(function)}::{symbol.name}", value
+        yield _Root(
+            f"{qualified_name(frame.name() or '?')}::{symbol.name}", symbol.type, lambda: symbol.value(frame)
+        )
 
 
 def _is_declared_below(symbol: gdb.Symbol, place: gdb.Symtab_and_line) -> bool:
@@ -230,19 +263,15 @@ def _is_declared_below(symbol: gdb.Symbol, place: gdb.Symtab_and_line) -> bool:
     return bool(place.symtab.filename == symbol.symtab.filename and 0 < place.line < symbol.line)
 
 
-def _globals() -> Iterator[tuple[str, gdb.Value]]:
+def _globals() -> Iterator[_Root]:
     """Yield global and static variables of the C++ files that have debug information."""
     seen = set()
     for symtab in _symtabs():
         for block in (symtab.global_block(), symtab.static_block()):
             for symbol in block:
-                if not symbol.is_variable or symbol.name.startswith("std::") or symbol.name in seen:
-                    continue
-                seen.add(symbol.name)
-                try:
-                    yield symbol.name.partition("[abi:")[0], symbol.value()
-                except (gdb.error, TypeError):
-                    continue
+                if symbol.is_variable and not symbol.name.startswith("std::") and symbol.name not in seen:
+                    seen.add(symbol.name)
+                    yield _Root(symbol.name.partition("[abi:")[0], symbol.type, symbol.value)
 
 
 def _symtabs() -> Iterator[gdb.Symtab]:
