@@ -13,18 +13,27 @@ _INTERFACE = ("_Py", "Py", "vectorcall", "cfunction_", "method_vectorcall", "obj
 INTERPRETER = "interpreter"  # the object of a frame that stands for several of the interpreter's own
 
 
-def interleave(native: Sequence[Frame], calls: Sequence[PythonCall], *, fold: bool = True) -> list[Frame]:
+def interleave(
+    native: Sequence[Frame],
+    calls: Sequence[PythonCall],
+    stack_pointers: Sequence[int] = (),
+    *,
+    fold: bool = True,
+) -> list[Frame]:
     """Return the frames of one thread, innermost first: Python frames in place of the interpreter's loop.
 
-    Each native frame of the loop stands for one Python frame that C called and those that it called in the loop
-    itself. With *fold* the interpreter's other frames become one, which names the function that Python called.
-    Python frames that no loop was found for come last, so that none is lost.
+    A native frame is the loop where the interpreter's own word of where it was entered lies in it (since 3.12, and
+    with *stack_pointers*, one for each of *native*), else by its name: a compiler may move the loop into its caller,
+    and leave each instruction as a function of its own. It stands for one Python frame that C called and those that
+    this one called in the loop itself. With *fold* the interpreter's other frames become one, which names the
+    function that Python called. Python frames that no loop was found for come last, so that none is lost.
     """
     left = list(calls)
     found: list[Frame] = []
     own: list[Frame] = []  # of the interpreter, not yet folded
-    for frame in native:
-        if is_loop(frame):
+    loops = _loops(native, calls, stack_pointers)
+    for number, frame in enumerate(native):
+        if number in loops:
             found += _folded(own)
             own = []
             entered = list(_through_entry(left))
@@ -36,6 +45,17 @@ def interleave(native: Sequence[Frame], calls: Sequence[PythonCall], *, fold: bo
             found += [*_folded(own), frame]
             own = []
     return [*found, *_folded(own), *(as_frame(call) for call in left)]
+
+
+def _loops(native: Sequence[Frame], calls: Sequence[PythonCall], stack_pointers: Sequence[int]) -> set[int]:
+    """Return which of the native frames are the interpreter's loop."""
+    entered = [one.entered_at for one in calls if one.is_entry and one.entered_at is not None]
+    found = {
+        number
+        for number, (lowest, end) in enumerate(zip(stack_pointers, stack_pointers[1:]))
+        if any(lowest <= at < end for at in entered)
+    }
+    return found or {number for number, frame in enumerate(native) if is_loop(frame)}
 
 
 def is_loop(frame: Frame) -> bool:

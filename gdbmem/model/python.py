@@ -143,6 +143,7 @@ class PythonCall:
     is_entry: bool = (
         True  # C called it: the native frames have one of the interpreter's loop for it and what it calls
     )
+    entered_at: Optional[int] = None  # since 3.12: an address within that loop's native frame
 
 
 @dataclass(frozen=True)

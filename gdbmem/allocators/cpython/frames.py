@@ -202,7 +202,7 @@ def _call(memory: Memory, frame: int, layout: _FrameLayout, reader: CodeReader) 
     if not is_c:
         code = reader.at(word_at(memory, frame + layout.code) & ~_TAGS)
     if code is None or code.name in _NO_OBJECT:
-        return PythonCall("", "", None, is_entry=True)
+        return PythonCall("", "", None, is_entry=True, entered_at=frame if is_c else None)
     entry = True if layout.is_entry is None else bool(memory.read(frame + layout.is_entry, 1)[0])
     return PythonCall(code.name, code.file, code.line(_offset(memory, frame, layout, code)), is_entry=entry)
 
@@ -224,7 +224,8 @@ def _with_entries(calls: Sequence[PythonCall], layout: _FrameLayout) -> list[Pyt
             continue
         following = calls[number + 1] if number + 1 < len(calls) else None
         entered = following is None or not (following.function or following.file)
-        found.append(PythonCall(one.function, one.file, one.line, is_entry=entered))
+        entered_at = following.entered_at if following is not None else None
+        found.append(replace(one, is_entry=entered, entered_at=entered_at))
     return found
 
 

@@ -56,9 +56,11 @@ def _threads(*, every: bool) -> Sequence[gdb.InferiorThread]:
     return sorted(gdb.selected_inferior().threads(), key=lambda one: int(one.num)) if every else [selected]
 
 
-def _native_frames() -> list[Frame]:
-    """Return the selected thread's frames, innermost first, each with its library or program."""
+def _native_frames() -> tuple[list[Frame], list[int]]:
+    """Return the selected thread's frames, innermost first, with library or program, and their stack pointers."""
     frames: list[Frame] = []
+    stack_pointers: list[int] = []
+    word = gdb.lookup_type("unsigned long")
     try:
         frame: Optional[gdb.Frame] = gdb.newest_frame()
         while frame is not None and len(frames) < _MOST_FRAMES:
@@ -73,15 +75,22 @@ def _native_frames() -> list[Frame]:
                     frame.type() == gdb.INLINE_FRAME,
                 )
             )
+            stack_pointers.append(int(frame.read_register("sp").cast(word)) & (1 << 64) - 1)
             frame = frame.older()
     except gdb.error:
         pass  # the rest can't be unwound
-    return frames
+    return frames, stack_pointers
 
 
-def _mixed(tid: int, native: Sequence[Frame], known: Mapping[int, PythonThread], *, fold: bool) -> MixedStack:
+def _mixed(
+    tid: int,
+    native: tuple[Sequence[Frame], Sequence[int]],
+    known: Mapping[int, PythonThread],
+    *,
+    fold: bool,
+) -> MixedStack:
     thread = known.get(tid)
     if thread is None:
-        return MixedStack(tid, native, 0)
-    frames = interleave(native, thread.frames, fold=fold)
+        return MixedStack(tid, native[0], 0)
+    frames = interleave(native[0], thread.frames, native[1], fold=fold)
     return MixedStack(tid, frames, len(thread.frames), thread.is_whole)
