@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -278,6 +279,29 @@ def as_nobody(folder: Path) -> list[str]:
         if not tried.returncode:
             return [*words, "-m", "gdbmem.cli.main", "grow"]
     pytest.skip("nobody may not read gdbmem here")
+
+
+def test_recordings_of_one_user_share_what_the_kernel_locks_for_them_and_the_last_is_told(
+    program: Program, scratch: Path
+) -> None:
+    if int(Path("/proc/sys/kernel/perf_event_paranoid").read_text()) > 2:
+        pytest.skip("ordinary users may not sample here")
+    scratch.chmod(0o755)
+    command = as_nobody(scratch)
+    copied = scratch / "makes_resident"
+    copied.write_bytes(program("makes_resident").read_bytes())
+    copied.chmod(0o755)
+    # Room for two large rings beside what the user has, for one that is used up; and then for none.
+    with program_at_work([*NOBODY, copied, "lazily"]) as target, contextlib.ExitStack() as others:
+        for locked_kib in (8192, 8192, 0):
+            words = ["prlimit", f"--memlock={locked_kib << 10}", *command, "--json", str(target.pid)]
+            other = others.enter_context(
+                subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            )
+            others.callback(other.kill)
+            assert other.stderr is not None
+            said = other.stderr.readline()
+            assert ("[faults-no-buffers]" if not locked_kib else "gdbmem: recording") in said
 
 
 def test_an_ordinary_user_records_an_own_process_and_is_told_of_what_is_not_seen(

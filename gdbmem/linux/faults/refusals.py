@@ -16,6 +16,10 @@ _PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 _ANY_UP_TO = 2  # with a higher one (Debian's and Ubuntu's kernels know some) they see none
 
 
+class LockedMemoryError(PermissionError):
+    """The kernel locks no more of this user's memory for the buffers that samples come in."""
+
+
 def paranoia(file: Path = _PARANOID) -> Optional[int]:
     """Return kernel.perf_event_paranoid; None where the kernel has no perf events."""
     try:
@@ -32,6 +36,13 @@ def refusal(pids: Sequence[int], error: OSError) -> GdbmemError:
                 check_analysable(pid, may_be_traced=True)
             except TargetError as why:
                 return why
+    if isinstance(error, LockedMemoryError):
+        return TargetError(
+            "the kernel locks no more memory for this user's recordings of samples: others of the same user have it"
+            " (kernel.perf_event_mlock_kb, and ulimit -l)",
+            slug="faults-no-buffers",
+            hint=f"wait until they have ended, raise ulimit -l, or {AS_ROOT}",
+        )
     level = paranoia()
     if error.errno in (errno.ENOSYS, errno.ENOENT, errno.EOPNOTSUPP) or level is None:
         return TargetError(

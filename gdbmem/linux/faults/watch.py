@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import platform
@@ -15,9 +14,8 @@ from typing import NamedTuple
 from gdbmem.linux.faults import event
 from gdbmem.linux.faults.event import MAJOR, MINOR, NOTHING, Wishes
 from gdbmem.linux.faults.records import SampleLayout, Taken, trimmed
-from gdbmem.linux.faults.refusals import refusal
+from gdbmem.linux.faults.refusals import LockedMemoryError, refusal
 from gdbmem.linux.faults.ring import Ring
-from gdbmem.linux.memory.resident import PAGE_BYTES
 from gdbmem.linux.process.process import thread_ids
 from gdbmem.records import replace
 
@@ -142,16 +140,16 @@ class FaultWatch:
     # -- opening
 
     def _open_rings(self) -> None:
-        size = 0
-        for cpu in self._cpus:
-            owner = self._open_one(_THIS_THREAD, cpu, NOTHING)
-            try:
-                ring = _mapped(owner, size)
-            except BaseException:
+        owners: dict[int, int] = {}
+        try:
+            for cpu in self._cpus:
+                owners[cpu] = self._open_one(_THIS_THREAD, cpu, NOTHING)
+            self._rings = _mapped(owners)
+        except BaseException:
+            for owner in owners.values():
                 os.close(owner)
-                raise
-            self._rings[cpu] = ring
-            size = ring.size_bytes // PAGE_BYTES
+            raise
+        for owner in owners.values():
             self._poll.register(owner, select.POLLIN)
 
     def _tids(self) -> list[int]:
@@ -282,13 +280,25 @@ def _counts(events: _Events, before: Mapping[int, int]) -> dict[int, int]:
     return found
 
 
-def _mapped(owner: int, pages: int) -> Ring:
-    """Map the largest ring that may be had; *pages* is what the others got (0: this is the first)."""
-    sizes = (pages,) if pages else _RING_PAGES
-    for size in sizes[:-1]:
-        with contextlib.suppress(OSError):
-            return Ring(owner, size)
-    return Ring(owner, sizes[-1])
+def _mapped(owners: Mapping[int, int]) -> dict[int, Ring]:
+    """Return the largest rings of one size that all processors can have, by processor.
+
+    Raises LockedMemoryError where there is no room for the smallest, OSError where something else is in the way.
+    """
+    refused = OSError()
+    for pages in _RING_PAGES:
+        rings: dict[int, Ring] = {}
+        try:
+            for cpu, owner in owners.items():
+                rings[cpu] = Ring(owner, pages)
+            return rings
+        except OSError as error:  # more than may be locked in memory: the next smaller ones
+            refused = error
+            for ring in rings.values():
+                ring.close()
+    if refused.errno == errno.EPERM:
+        raise LockedMemoryError(errno.EPERM, os.strerror(errno.EPERM))
+    raise refused
 
 
 def _online_cpus() -> list[int]:
