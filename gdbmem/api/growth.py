@@ -17,6 +17,7 @@ from gdbmem.analysis.faults.growth import (
     shared_out,
     stacks_of,
     with_huge_pages,
+    within_counts,
 )
 from gdbmem.analysis.faults.held import GrownPage, held_now, together
 from gdbmem.analysis.ledger.ledger import ProcessImage
@@ -252,8 +253,14 @@ def _sums(
     weight = sum(samples.weight)
     scale = recording.faults / weight if weight else 1.0
     rows = [row._replace(weight=row.weight * scale) for row in rows]
+    counted = _counted(recording)
+    in_kernel = None
     if recording.sees_kernel_mode:
-        rows = shared_out(rows, _counted(recording))
+        rows = shared_out(rows, counted)
+    else:
+        if len(counted) == len(recording.watched):
+            in_kernel = max(sum(counted.values()) - recording.faults, 0)
+        rows = within_counts(rows, counted, in_kernel)
     grown = grown_bytes(rows, spans, samples.began)
     rows = with_huge_pages(rows, grown, spans)
     numbers = by_process(rows)
@@ -261,6 +268,8 @@ def _sums(
     for pid, one in recording.watched.items():
         mine = [(rows[number], grown[number]) for number in numbers.get(pid, ())]
         kernel = _kernel_faults(recording, one, sampled=sum(row.weight for row, _ in mine))
+        if kernel is not None and in_kernel is not None:
+            kernel = min(kernel, in_kernel)
         found = account(one.name, pid, mine, spans[pid], kernel_faults=kernel)
         accounts.append(replace(found, ended_seconds_after=_ended_after(one)))
     used = [period for changes in recording.periods.values() for _, period in changes] or [1]

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Optional
 
 import pytest
 
@@ -17,6 +18,7 @@ from gdbmem.analysis.faults.growth import (
     grown_bytes,
     shared_out,
     with_huge_pages,
+    within_counts,
 )
 from gdbmem.errors import InputError, TargetError
 from gdbmem.formats.opening import OpenOptions, open_profile
@@ -199,6 +201,36 @@ def test_processes_share_the_faults_as_the_kernel_counts_them() -> None:
     shared = shared_out(faults, {1: 1000, 2: 3000})
     assert sum(one.weight for one in shared if one.pid == 2) == pytest.approx(300)
     assert sum(one.weight for one in shared) == pytest.approx(400)
+
+
+@pytest.mark.parametrize(
+    ("counted", "in_kernel", "expected"),
+    [
+        ({1: 4300, 2: 4300, 3: 4300}, 600, [4100, 3867, 4300]),  # 800 of the third's 5,100 are of the others
+        ({1: 4300, 2: 4300, 3: 4300}, None, [4212, 3755, 4300]),
+        ({1: 4100, 2: 4100, 3: 4100}, 33, [4089, 4089, 4089]),  # nearly none in kernel mode: all is known
+        ({1: 6000, 2: 6000, 3: 6000}, None, [4100, 3067, 5100]),  # nobody has too many
+        (
+            {1: 4000, 2: 4000, 3: 4000},
+            0,
+            [4100, 3067, 5100],
+        ),  # counted before: contradicts the whole, and is left
+    ],
+)
+def test_lost_samples_of_one_process_are_not_charged_to_another_beyond_its_own_count(
+    counted: dict[int, int], in_kernel: Optional[int], expected: list[float]
+) -> None:
+    sampled = {1: 4100, 2: 3067, 3: 5100}
+    faults = [
+        WeighedFault(0, pid, pid, 0, 4096, whole / 100, 0)
+        for pid, whole in sampled.items()
+        for _ in range(100)
+    ]
+    weights = dict.fromkeys(sampled, 0.0)
+    for one in within_counts(faults, counted, in_kernel):
+        weights[one.pid] += one.weight
+    assert list(weights.values()) == pytest.approx(expected, abs=60)
+    assert sum(weights.values()) == pytest.approx(sum(sampled.values()))
 
 
 def test_the_account_adds_up_whatever_is_not_seen() -> None:

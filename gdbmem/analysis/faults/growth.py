@@ -101,6 +101,35 @@ def shared_out(faults: Sequence[WeighedFault], counted: Mapping[int, int]) -> li
     return [one._replace(weight=one.weight * factors.get(one.pid, 1.0)) for one in faults]
 
 
+def within_counts(
+    faults: Sequence[WeighedFault], counted: Mapping[int, int], in_kernel: Optional[int]
+) -> list[WeighedFault]:
+    """Return *faults*, of user mode alone, none of the processes in *counted* with more than it can have had.
+
+    *counted* is how many faults processes had in all by the kernel's count; *in_kernel* is how many of those were in
+    kernel mode, of all processes together; None: not known. Each had at most as many in user mode as in all, and at
+    least those without all that were in kernel mode. Samples that were lost stand behind those of other processes.
+    """
+    weights: dict[int, float] = defaultdict(float)
+    for one in faults:
+        if one.pid in counted:
+            weights[one.pid] += one.weight
+    whole = sum(weights.values())
+    most = {pid: float(counted[pid]) for pid in weights}
+    least = {pid: max(most[pid] - in_kernel, 0.0) if in_kernel is not None else 0.0 for pid in weights}
+    if not sum(least.values()) <= whole <= sum(most.values()):
+        return list(faults)  # what has ended, or was born, between the counts
+    bounded = {pid: min(max(weight, least[pid]), most[pid]) for pid, weight in weights.items()}
+    missing = whole - sum(bounded.values())
+    rooms = {pid: (most[pid] if missing > 0 else least[pid]) - size for pid, size in bounded.items()}
+    room = sum(rooms.values())
+    factors = {
+        pid: (size + (rooms[pid] * missing / room if room else 0.0)) / weights[pid]
+        for pid, size in bounded.items()
+    }
+    return [one._replace(weight=one.weight * factors.get(one.pid, 1.0)) for one in faults]
+
+
 def grown_bytes(
     samples: Sequence[WeighedFault], spans: Mapping[int, Span], began: Mapping[int, int]
 ) -> list[float]:
