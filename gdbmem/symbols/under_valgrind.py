@@ -9,8 +9,8 @@ from typing import IO
 from gdbmem.files import open_regular
 from gdbmem.symbols.elf_files import Elf
 
-_LOADED_AT = 0x108000  # a position-independent program; libraries go where there is room, which no file tells
-_LIBRARIES_FROM = 0x4000000
+_LIBRARIES_FROM = 0x4000000  # they go where there is room, which no file tells
+_LOADED_AT = (0x108000, _LIBRARIES_FROM)  # a position-independent program: up to valgrind 3.26, and since
 _ET_EXEC, _ET_DYN = 2, 3
 _X86_64 = 62
 _SURE = 0.9  # of the addresses stand behind a call; in another build, or elsewhere, one in a hundred does
@@ -18,18 +18,30 @@ _SURE = 0.9  # of the addresses stand behind a call; in another build, or elsewh
 
 def offsets_in(elf: Elf, addresses: Iterable[int]) -> Mapping[int, int]:
     """Return the place in the file *elf* of each of *addresses*, which are in calls; {} unless they surely are."""
-    wanted = [address for address in addresses if address < _LIBRARIES_FROM]
+    every = list(addresses)
     try:
         with open_regular(elf.path) as stream:
             kind, machine = struct.unpack_from("<HH", stream.read(20), 16)
             if machine != _X86_64 or kind not in (_ET_EXEC, _ET_DYN):
                 return {}
-            bias = _LOADED_AT if kind == _ET_DYN else 0
-            found = {address: elf.offset(address - bias) for address in wanted}
-            places = {address: offset for address, offset in found.items() if offset is not None}
-            calls = {address: offset for address, offset in places.items() if _is_call(stream, offset + 1)}
+            for bias in _LOADED_AT if kind == _ET_DYN else (0,):
+                found = _calls(elf, stream, every, bias)
+                if found:
+                    return found
     except (OSError, struct.error):
-        return {}
+        pass
+    return {}
+
+
+def _calls(elf: Elf, stream: IO[bytes], addresses: Iterable[int], bias: int) -> Mapping[int, int]:
+    """Return the places of the calls where the program was loaded at *bias*; {} where they surely are none."""
+    found = {address: elf.offset(address - bias) for address in addresses}
+    # Below the libraries there is the program alone; above, what lies in it.
+    wanted = [
+        at for at, offset in found.items() if at < _LIBRARIES_FROM or (offset is not None and at >= bias)
+    ]
+    places = {address: offset for address in wanted for offset in [found[address]] if offset is not None}
+    calls = {address: offset for address, offset in places.items() if _is_call(stream, offset + 1)}
     return calls if wanted and len(calls) >= _SURE * len(wanted) else {}
 
 
