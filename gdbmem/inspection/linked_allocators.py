@@ -6,6 +6,9 @@ from gdbmem.allocators.others import linked_in
 from gdbmem.analysis.ledger.ledger import ProcessImage
 
 _WORTH_BYTES = 1 << 20
+_PYTHONS = (
+    "mimalloc"  # CPython has it linked in since 3.13, and leaves it unused where it has arenas of its own
+)
 
 
 def find_linked_in(reading: ProcessImage) -> bool:
@@ -25,11 +28,13 @@ def find_linked_in(reading: ProcessImage) -> bool:
     name = reading.images[0].name
     try:
         with reading.open(name) as stream:
-            others.replacement = linked_in(stream)
+            found = linked_in(stream)
     except (OSError, ValueError):
         return False  # its file has gone
-    others.linked_into = name if others.replacement else ""
-    return bool(others.replacement)
+    if found is None or (found == _PYTHONS and others.python.arenas):
+        return False
+    others.replacement, others.linked_into = found, name
+    return True
 
 
 def _is_unexplained(reading: ProcessImage) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -85,6 +86,14 @@ def pythons() -> list[str]:
             found[str(folder / "bin/python3")] = minor
     system = shutil.which("python3", path="/usr/bin")
     return list(dict.fromkeys([*found, *([system] if system else [])]))
+
+
+def version(python: str) -> tuple[int, int]:
+    """Return the major and minor version of an interpreter."""
+    text = subprocess.run([python, "-V"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"(\d+)\.(\d+)", text)
+    assert found is not None
+    return int(found[1]), int(found[2])
 
 
 FORKED = """

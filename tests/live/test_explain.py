@@ -25,6 +25,7 @@ from tests.conftest import Program
 from tests.cover import cover, diagonals
 from tests.libraries import skip_without_library
 from tests.live.explaining import Running, explain, gdbmem, heap_of, running, slugs
+from tests.live.python_programs import pythons
 
 TCACHES = {16: (0x290,), 24: (0x300, 0x310)}  # by what malloc keeps of a block that it mapped
 ANY_TCACHE = (0x290, 0x300, 0x310)
@@ -311,6 +312,25 @@ def test_memory_of_each_kind_is_in_its_entry(program: Program, mode: str, catego
             pytest.skip("this kernel keeps no names of anonymous mappings")
         assert least <= ledger.total(category) < least + (2 << 20)
         assert ledger.heap is None or ledger.heap.is_exact
+
+
+MAPS_ITSELF = """
+import mmap
+held = mmap.mmap(-1, 48 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+held[:] = bytes(len(held))
+print("ready", flush=True)
+input()
+"""
+
+
+@pytest.mark.parametrize("python", pythons(), ids=lambda path: str(path).strip("/").replace("/", "-"))
+def test_what_a_python_program_maps_is_not_called_the_memory_of_an_allocator_that_python_leaves_unused(
+    python: str,
+) -> None:
+    with running([python, "-c", MAPS_ITSELF]) as target:
+        ledger = explain(target.pid)
+    assert ledger.total("anonymous.other") >= 48 << 20
+    assert not [entry for entry in ledger.entries if "mimalloc" in entry.label]
 
 
 def test_pages_that_were_only_read_are_not_resident(program: Program) -> None:

@@ -358,6 +358,8 @@ def test_a_spike_between_two_looks_is_in_the_peak_also_where_a_larger_process_st
     scratch: Path, where: str
 ) -> None:
     spike = "m = mmap.mmap(-1, 200 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x8000); m.close()"
+    if where == "a child" and os.geteuid():
+        pytest.skip("the kernel tells root alone of processes that have ended")
     code = f"import mmap, os, time\ntime.sleep(0.7)\n{spike}\ntime.sleep(0.5)"
     if where == "a child":
         code = f"import mmap, os, time\nif not os.fork():\n  time.sleep(1.5); {spike}; os._exit(0)\nos.wait()"
