@@ -167,7 +167,7 @@ class LineRecorder:
     def _stop_tracing(self) -> None:
         if self._tool is None:
             sys.settrace(None)
-            threading.settrace(None)
+            threading.settrace(None)  # type: ignore[arg-type,unused-ignore]  # older stubs know functions only
             return
         monitoring: Any = getattr(sys, "monitoring")  # noqa: B009  (not in all versions)
         monitoring.set_events(self._tool, 0)
