@@ -9,6 +9,7 @@ from gdbmem.analysis.profiles.ranking import rank
 from gdbmem.analysis.profiles.samples import STANDARD_ERRORS, is_met, of_one_process, sampling_error
 from gdbmem.model.profiles.calltree import PRUNED
 from gdbmem.model.profiles.diff import Diff
+from gdbmem.model.profiles.snapshot import TRACING, UNTRACED
 from gdbmem.records import dataclass, replace
 
 __all__ = ["STANDARD_ERRORS", "Growth", "judge_growth"]
@@ -45,7 +46,9 @@ def judge_growth(diff: Diff, query: Query, limit_bytes: int, *, one_process: boo
     sampling = sampling_error(
         sum(amount.error_bytes**2 for amount in rows.amounts()) if divided else sum(diff.variance or ())
     )
-    outside = 0 if query.filters else sum(one.delta_bytes for one in diff.outside)
+    # Resident memory that nobody traces comes and goes with the program's code, too.
+    judged = [one for one in diff.outside if one.name not in (TRACING, UNTRACED)]
+    outside = 0 if query.filters else sum(one.delta_bytes for one in judged)
     grown += outside
     met = is_met(grown - limit_bytes, hidden=hidden, sampling=sampling)
     return Growth(grown, outside, hidden, sampling, met)

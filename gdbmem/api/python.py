@@ -10,7 +10,8 @@ from typing import Callable, Optional, Union
 from gdbmem.allocators.glibc.thread_pointers import ThreadPointers
 from gdbmem.analysis.profiles.diff import as_growth
 from gdbmem.errors import Notice, UsageError
-from gdbmem.formats.stacks import IN_USE, Content, Singles, Stack, StackProfile
+from gdbmem.formats.stacks import StackProfile
+from gdbmem.formats.tracemalloc import encode_traces, tracemalloc_profile
 from gdbmem.inspection.live_process import explain_process
 from gdbmem.inspection.python.python_holders import FindHolders
 from gdbmem.inspection.python.python_questions import CountObjects, DescribeArenas, check_python
@@ -26,18 +27,17 @@ from gdbmem.inspection.read_process import explain_core, explain_stopped
 from gdbmem.linux.process.process import process_facts
 from gdbmem.model.ledger.ledger import Ledger
 from gdbmem.model.memory import Memory
-from gdbmem.model.profiles.calltree import Frame
 from gdbmem.model.profiles.snapshot import Snapshot
 from gdbmem.model.python import ArenaUse, PythonCopies, PythonHolders, PythonObjects, PythonStacks
 from gdbmem.records import dataclass
 from gdbmem.report.profiles.export import encode
-from gdbmem.text import plural
 from gdbmem.units import format_size
 
 __all__ = [
     "HeldProcess",
     "Target",
     "encoded_traces",
+    "kept_traces",
     "python_arenas",
     "python_copies",
     "python_holders",
@@ -152,16 +152,14 @@ def python_traces(target: Target) -> TracedProcess:
 def traces_profile(traced: TracedProcess) -> StackProfile:
     """Return *traced* as a profile, as the readers of files make one."""
     source = f"process {traced.pid}" if traced.pid is not None else traced.program
-    return StackProfile(
-        source=source,
-        source_format="tracemalloc",
-        metric=IN_USE,
-        metrics=(IN_USE,),
-        total_bytes=traced.traces.bytes,
-        load=lambda profile: _content(traced),
-        notices=_notices(traced),
-        command=traced.program,
-    )
+    profile = tracemalloc_profile(_document(traced), source)
+    profile.notices[:0] = _untraced(traced)
+    return profile
+
+
+def kept_traces(traced: TracedProcess) -> bytes:
+    """Return *traced* as a file that `show`, `diff` and the others read; it has what is untraced, too."""
+    return encode_traces(_document(traced))
 
 
 def encoded_traces(snapshot: Snapshot) -> bytes:
@@ -169,41 +167,36 @@ def encoded_traces(snapshot: Snapshot) -> bytes:
     return encode(as_growth(snapshot), "pprof", is_change=False)
 
 
-def _content(traced: TracedProcess) -> Content:
-    frames: dict[Frame, int] = {}
+def _document(traced: TracedProcess) -> dict[str, object]:
+    traces = traced.traces
+    frames: dict[tuple[str, Optional[int]], int] = {}
     stacks = []
-    for one in traced.traces.tracebacks:
+    for one in traces.tracebacks:
         path = [
-            frames.setdefault(Frame(None, frame.file or "<unread>", frame.line or None), len(frames))
+            frames.setdefault((frame.file or "<unread>", frame.line or None), len(frames))
             for frame in one.frames
         ]
-        stacks.append(Stack(path, one.bytes, one.blocks))
-    return Content(stacks, Singles(list(frames)))
+        stacks.append((one.bytes, one.blocks, path))
+    return {
+        "command": traced.program,
+        "pid": traced.pid,
+        "frames": list(frames),
+        "stacks": stacks,
+        "own_bytes": traces.own_bytes,
+        "rss_bytes": traced.rss_bytes,
+        "unread_blocks": traces.unread_blocks,
+        "cut_tracebacks": sum(one.cut_frames > 0 for one in traces.tracebacks),
+        "deepest": max((len(one.frames) for one in traces.tracebacks), default=0),
+    }
 
 
-def _notices(traced: TracedProcess) -> list[Notice]:
-    traces = traced.traces
-    notices = []
-    untraced = traced.untraced_bytes
-    if untraced is not None:
-        text = (
-            f"{format_size(traced.rss_bytes or 0)} are resident: {format_size(traces.bytes)} at most are traced,"
-            f" {format_size(traces.own_bytes)} are tracemalloc's own tables, and of {format_size(untraced)} it knows"
-            " nothing: code, what was allocated before it was started, and what libraries take from malloc or mmap"
-        )
-        notices.append(Notice("python-untraced", text))
-    cut = sum(one.cut_frames > 0 for one in traces.tracebacks)
-    if cut:
-        deepest = max(len(one.frames) for one in traces.tracebacks)
-        text = (
-            f"{plural(cut, 'traceback')} of {len(traces.tracebacks):,} are cut at {plural(deepest, 'frame')}"
-            " (tracemalloc.start(N) and PYTHONTRACEMALLOC=N set the depth)"
-        )
-        notices.append(Notice("python-traces-cut", text))
-    if traces.unread_blocks:
-        text = (
-            f"{plural(traces.unread_blocks, 'traced block')} could not be read, as in the midst of an allocation:"
-            " they are not counted"
-        )
-        notices.append(Notice("python-changing", text))
-    return notices
+def _untraced(traced: TracedProcess) -> list[Notice]:
+    traces, untraced = traced.traces, traced.untraced_bytes
+    if untraced is None:
+        return []
+    text = (
+        f"{format_size(traced.rss_bytes or 0)} are resident: {format_size(traces.bytes)} at most are traced,"
+        f" {format_size(traces.own_bytes)} are tracemalloc's own tables, and of {format_size(untraced)} it knows"
+        " nothing: code, what was allocated before it was started, and what libraries take from malloc or mmap"
+    )
+    return [Notice("python-untraced", text)]

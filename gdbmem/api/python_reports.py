@@ -10,6 +10,7 @@ from gdbmem.api.profiles import load_from_profile
 from gdbmem.api.python import (
     Target,
     encoded_traces,
+    kept_traces,
     python_arenas,
     python_copies,
     python_holders,
@@ -41,6 +42,7 @@ from gdbmem.report.python.python_json import (
 from gdbmem.report.python.stacks_text import print_stacks
 
 Found = TypeVar("Found")
+KEEP_TRACES = "keep-traces"
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,13 @@ def write_traces(target: Target, wanted: ReportWords, stream: TextIO, console: C
     print_notices(profile.notices, console)
 
 
+def keep_traces(target: Target, wanted: ReportWords, stream: TextIO, console: Console) -> None:
+    """Write what tracemalloc has recorded in *target* into the file *wanted.profile*, as `diff` and `show` read it."""
+    with open_output(wanted.profile, force=wanted.force) as file:
+        file.flush()
+        file.buffer.write(kept_traces(python_traces(target)))
+
+
 def _writer(
     read: Callable[[Target], Found],
     to_json: Callable[[Found], str],
@@ -123,6 +132,7 @@ WRITERS: dict[str, Writer] = {
         python_arenas, arenas_json, lambda use, console, wanted: print_arenas(use, console, top=wanted.top)
     ),
     "traces": write_traces,
+    KEEP_TRACES: keep_traces,
     "stack": _writer(
         python_stacks, stacks_json, lambda stacks, console, wanted: print_stacks(stacks, console)
     ),

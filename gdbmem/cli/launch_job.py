@@ -46,6 +46,7 @@ def engine_options(args: argparse.Namespace) -> dict[str, object]:
         "valgrind_opts": args.valgrind_opt,
         "sample_rate": _size("sample-rate", args.sample_rate),
         "dump_interval": _size("dump-interval", args.dump_interval),
+        "frames": args.frames,
     }
     return {name: value for name, value in given.items() if value is not None}
 

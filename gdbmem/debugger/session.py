@@ -50,6 +50,7 @@ class Session:
         self.last_sites: dict[Any, int] = {}  # of the latest snapshot: bytes per site
         self.last_heap_bytes: Optional[int] = None
         self.last_label = ""
+        self.last_beside: Optional[int] = None  # resident bytes that it doesn't trace
         self.last_leaked_bytes: Optional[int] = None
         self.last_leak_search = ""  # what asked memcheck for it last, in words
         self.farewell = ""  # what to say of a program that the user has killed or let go
@@ -213,6 +214,7 @@ class Session:
         self.last_sites = {}
         self.last_heap_bytes = None
         self.last_label = ""
+        self.last_beside = None
         self.last_leaked_bytes = None
         self.last_leak_search = ""  # what asked memcheck for it last, in words
 

@@ -34,6 +34,7 @@ class EngineTable:
     package: str = ""  # Debian's, that brings it
     whole_run: bool = False  # it writes one profile, when the program ends
     options: Sequence[str] = ()  # of a native one: what it takes of NativeOptions, as the user writes it
+    reads_memory: bool = False  # a snapshot calls nothing in the program: it is read while it stands still
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class NativeOptions:
 
     sample_rate: Optional[int] = None  # one sample each so many bytes; 0: every allocation
     dump_interval: Optional[int] = None  # a dump of its own whenever so much more was allocated
+    frames: Optional[int] = None  # of each traceback
 
 
 @dataclass(frozen=True)
@@ -108,8 +110,8 @@ class Profiler(Protocol):
         ...
 
 
-NAMES = ("massif", "memcheck", "gperftools", "jemalloc", "dhat", "heaptrack", "none")
-NATIVE_NAMES = ("gperftools", "jemalloc", "heaptrack", "none")
+NAMES = ("massif", "memcheck", "gperftools", "jemalloc", "dhat", "heaptrack", "tracemalloc", "none")
+NATIVE_NAMES = ("gperftools", "jemalloc", "heaptrack", "tracemalloc", "none")
 
 
 def native_engine(name: str) -> NativeEngine:

@@ -102,6 +102,7 @@ FORMATS = {
     ),
     "xtree": _Format(rb"desc: xtree\.produce_report\r?\n", "valgrind.massif_xtree:read_xtree"),
     "faults": _Format(rb'\{"gdbmem_faults":', "faults:read_faults"),
+    "tracemalloc": _Format(rb'\{"gdbmem_tracemalloc":', "tracemalloc:read_tracemalloc"),
     "speedscope": _Format(
         rb'\s*\{.{0,400}?"\$schema"\s*:\s*"https?://(?:www\.)?speedscope\.app/file-format-schema\.json"',
         "speedscope:read_speedscope",

@@ -118,6 +118,7 @@ class StackProfile:
     by_size: bool = False  # trees begin with the size of the blocks
     is_difference: bool = False  # what came and what went between two moments, which it does not hold
     faults: Optional[FaultTotals] = None  # of a recording of page faults: what they explain
+    beside: Mapping[str, int] = field(default_factory=dict)  # bytes of the process that are in no stack
     symbols: Optional[Symbols] = field(
         default=None, repr=False
     )  # who names calls that valgrind has no name for
@@ -139,7 +140,7 @@ class StackProfile:
 
     @property
     def snapshots(self) -> Sequence[Totals]:
-        return (Totals(0, self.time, self.total_bytes, 0, 0, True, self.metric),)
+        return (Totals(0, self.time, self.total_bytes, 0, 0, True, self.metric, self.beside),)
 
     def tree(self, index: int) -> Optional[CallTree]:
         """Return the call tree, made now."""

@@ -82,7 +82,7 @@ def native_plan(job: Job, run: Run, runtime: Path, *, began: float, quiet: bool)
         before = job.environment.get("LD_PRELOAD", os.environ.get("LD_PRELOAD", ""))
         variables["LD_PRELOAD"] = f"{library}:{before}" if before else library
     kept = {name: value for name, value in variables.items() if name in job.environment or name not in os.environ
-            or name in ("LD_PRELOAD", "MALLOC_CONF", "HEAPPROFILE")}  # fmt: skip
+            or name in ("LD_PRELOAD", "MALLOC_CONF", "HEAPPROFILE", "PYTHONTRACEMALLOC")}  # fmt: skip
     ours = [word for name in (ENVIRONMENT, NATIVE, NEWLINE) for word in ("-u", name)]
     words = ["env", *ours, *(f"{name}={value}" for name, value in kept.items())]
     if job.folder is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gdbmem.errors import InputError
-from gdbmem.model.profiles.expectation import BLOCKS, LEDGER_METRICS, Position
+from gdbmem.model.profiles.expectation import BLOCKS, LEDGER_METRICS, UNTRACED, Position
 from gdbmem.patterns import lazy_pattern
 from gdbmem.recipes.recipe import Pair, Point, Recipe
 from gdbmem.recipes.yaml_text import Reader, located
@@ -14,6 +14,7 @@ from gdbmem.text import printable
 UNDER_VALGRIND = ("massif", "memcheck", "dhat")
 _NO_SNAPSHOTS = ("none",)
 _BYTES_ONLY = ("massif",)
+_UNTRACED_BY = ("tracemalloc", "auto")
 _OWN_MALLOC = ("gperftools", "jemalloc")  # they take malloc's place
 _ORDINAL = lazy_pattern(r"#[1-9]\d*$")
 
@@ -46,6 +47,11 @@ def _of_metric(metric: str, engine: str) -> Iterator[tuple[str, str]]:
         yield (
             f"metric '{BLOCKS}' can't be judged: {engine} counts bytes only",
             "choose gperftools, jemalloc or memcheck",
+        )
+    if metric == UNTRACED and engine not in _UNTRACED_BY:
+        yield (
+            f"metric '{UNTRACED}' is what tracemalloc doesn't trace, and {engine} counts otherwise",
+            "use 'engine: tracemalloc', or metric rss",
         )
     if metric == "retained" and engine in _OWN_MALLOC:
         yield (

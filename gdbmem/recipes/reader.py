@@ -12,7 +12,7 @@ from typing import Optional, Union
 import yaml
 
 from gdbmem.errors import InputError
-from gdbmem.model.profiles.expectation import BLOCKS, LEDGER_METRICS, Expectation
+from gdbmem.model.profiles.expectation import BLOCKS, OF_PROCESS, UNTRACED, Expectation
 from gdbmem.patterns import lazy_pattern
 from gdbmem.recipes.abilities import check_pair, refusals
 from gdbmem.recipes.recipe import Action, HitFilter, Pair, Point, Recipe
@@ -29,11 +29,13 @@ HIT_KEYS = ("only", "every", "first")
 EXPECT_KEYS = ("between", "metric", "at_most", "at_least", "path")
 OPTION_KEYS = (
     "threshold", "pages-as-heap", "time-unit", "stacks", "alloc-fn", "massif-opt", "valgrind-opt",
-    "trace-children", "sample-rate", "dump-interval",
+    "trace-children", "sample-rate", "dump-interval", "frames",
 )  # fmt: skip
-ENGINES = ("massif", "memcheck", "gperftools", "jemalloc", "dhat", "heaptrack", "none", "auto")
+ENGINES = (
+    "massif", "memcheck", "gperftools", "jemalloc", "dhat", "heaptrack", "tracemalloc", "none", "auto",
+)  # fmt: skip
 WHOLE_RUN_ENGINES = ("dhat", "heaptrack")  # which take no snapshots
-METRICS = ("heap", BLOCKS, "rss", "retained")
+METRICS = ("heap", BLOCKS, UNTRACED, "rss", "retained")
 ACTIONS = ("snap", "ledger", "containers", "backtrace", "print", "gdb")
 TIME_UNITS = ("i", "ms", "B")
 
@@ -41,13 +43,16 @@ _WITH_ARGUMENT = {"print": "{print: EXPRESSION}", "gdb": "{gdb: COMMAND}"}
 # The engine's own field for each option that is a list.
 _LIST_OPTIONS = {"alloc-fn": "alloc_fns", "massif-opt": "massif_opts", "valgrind-opt": "valgrind_opts"}
 _SIZE_OPTIONS = ("sample-rate", "dump-interval")
+_COUNT_OPTIONS = ("frames",)
+_OF_NATIVE_ENGINES = (*_SIZE_OPTIONS, *_COUNT_OPTIONS)
 _VALGRINDS = ("valgrind-opt", "trace-children")
 _OPTIONS_OF: dict[str, tuple[str, ...]] = {
-    "massif": tuple(name for name in OPTION_KEYS if name not in _SIZE_OPTIONS),
+    "massif": tuple(name for name in OPTION_KEYS if name not in _OF_NATIVE_ENGINES),
     "memcheck": _VALGRINDS,
     "dhat": _VALGRINDS,
     "gperftools": ("dump-interval",),
     "jemalloc": _SIZE_OPTIONS,
+    "tracemalloc": _COUNT_OPTIONS,
 }
 _FLAG_OPTIONS = ("pages-as-heap", "stacks", "trace-children")
 _ORDINAL = lazy_pattern(r"(.+)#([1-9]\d{0,8})", re.DOTALL)
@@ -140,6 +145,8 @@ def _options(reader: Reader, node: Optional[yaml.Node], engine: str) -> dict[str
             reader.problem(value, f"{what} is not an option of the engine {engine}", hint)
         elif key in _SIZE_OPTIONS:
             options[key.replace("-", "_")] = reader.quantity(value, what, parse_size)
+        elif key in _COUNT_OPTIONS:
+            options[key] = reader.count(value, what)
         elif key in _LIST_OPTIONS:
             options[_LIST_OPTIONS[key]] = _texts(reader, value, what, f"{key}: [{_option_example(key)}]")
         elif key in _FLAG_OPTIONS:
@@ -339,7 +346,7 @@ def _expectation(reader: Reader, node: yaml.Node, points: Sequence[Point]) -> Op
     )
     if pair and expectation.metric:
         check_pair(reader, pair, points, metric=expectation.metric)
-    if expectation.path and expectation.metric in LEDGER_METRICS:
+    if expectation.path and expectation.metric in OF_PROCESS:
         reader.problem(
             nodes["path"], f"metric '{expectation.metric}' is of the whole process", "leave out 'path:'"
         )

@@ -50,7 +50,8 @@ def full_place(frame: Frame) -> str:
 
 def full_function(frame: Frame) -> str:
     """Return the function of *frame* as its symbol says it, parameters and all."""
-    return plain_strings(printable(frame.function or "???"))
+    is_named = frame.function is not None or (frame.file is not None and frame.line is not None)
+    return plain_strings(printable(frame.function or ("" if is_named else "???")))
 
 
 def unlisted_site(row: Row) -> str:

@@ -455,6 +455,7 @@ def _profiles() -> Iterable[Reader]:
         "memcheck XML": ("memcheck/lost.xml", "memcheck/no-leaks.xml"),
         "dhat": (f"{stacks}dhat-1.json", f"{stacks}dhat.json"),
         "faults": ("faults/touch.faults",),
+        "tracemalloc": ("tracemalloc/batch-2.tracemalloc",),
         "speedscope": (f"{stacks}austin.speedscope.json",),
         "gperftools": (f"{stacks}tc.0001.heap", f"{stacks}growth.heap", f"{stacks}tc.raw"),
         "gperftools samples": (f"{stacks}samples.heap.gz",),

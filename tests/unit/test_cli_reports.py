@@ -247,6 +247,7 @@ def test_a_profile_as_json_has_its_totals_peak_and_sites(capsys: pytest.CaptureF
         "stacks_bytes": 0,
         "total_bytes": 300,
         "has_tree": True,
+        "beside": {},
     }
     assert found["sites"]["index"] == 2
     assert [row["delta_bytes"] for row in found["sites"]["paths"]] == [5000, 300]

@@ -18,6 +18,7 @@ from gdbmem.errors import GdbmemError
 from gdbmem.formats.faults import encode_faults
 from gdbmem.formats.opening import FORMATS, OpenOptions, open_profile
 from gdbmem.formats.stacks import StackProfile
+from gdbmem.formats.tracemalloc import encode_traces
 from tests.unit.stack_files import capture, read, tree
 
 CUT = [
@@ -309,6 +310,10 @@ def deep(name: str) -> bytes:
             "stacks": [
                 {"frames": list(numbers), "grown_bytes": 7, "seen_bytes": 7, "grown_variance": 0, "seen_variance": 0}
             ],
+        }),
+        "tracemalloc": encode_traces({
+            "command": "", "own_bytes": 0, "rss_bytes": None, "unread_blocks": 0, "cut_tracebacks": 0, "deepest": 1,
+            "frames": [["a.py", n] for n in numbers], "stacks": [[7, 1, list(numbers)]],
         }),
         "speedscope": json.dumps({
             "$schema": "https://www.speedscope.app/file-format-schema.json",

@@ -87,7 +87,8 @@ def as_growth(snapshot: Snapshot) -> Diff:
     """Return *snapshot* as a diff against nothing, so that one ranking serves both."""
     blocks = None if snapshot.tree.blocks is None else [0]
     empty = CallTree(frames=(), parent=[-1], frame=[ROOT], bytes=[0], blocks=blocks, ends=())
-    nothing = replace(snapshot.totals, heap_bytes=0, extra_bytes=0, stacks_bytes=0)
+    beside = dict.fromkeys(snapshot.totals.beside, 0)
+    nothing = replace(snapshot.totals, heap_bytes=0, extra_bytes=0, stacks_bytes=0, beside=beside)
     return diff_snapshots(replace(snapshot, name="nothing", totals=nothing, tree=empty), snapshot)
 
 
@@ -95,6 +96,12 @@ def _outside(before: Totals, after: Totals) -> list[OutsideHeap]:
     found = [
         OutsideHeap("stacks", before.stacks_bytes, after.stacks_bytes),
         OutsideHeap("the allocator's own", before.extra_bytes, after.extra_bytes),
+    ]
+    # What one side doesn't know is not 0 there.
+    found += [
+        OutsideHeap(name, before.beside[name], size)
+        for name, size in after.beside.items()
+        if name in before.beside
     ]
     return [one for one in found if one.before_bytes or one.after_bytes]
 

@@ -12,13 +12,14 @@ from gdbmem.analysis.profiles.samples import is_met, of_one_process, samples_off
 from gdbmem.model.ledger.ledger import Ledger
 from gdbmem.model.profiles.calltree import PRUNED, Frame
 from gdbmem.model.profiles.diff import Diff
-from gdbmem.model.profiles.expectation import BLOCKS, Expectation, ExpectationVerdict
+from gdbmem.model.profiles.expectation import BLOCKS, UNTRACED, Expectation, ExpectationVerdict
 from gdbmem.model.profiles.snapshot import HEAP_BYTES, memory_noun
+from gdbmem.model.profiles.snapshot import UNTRACED as UNTRACED_BYTES
 from gdbmem.records import dataclass, replace
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_size
 
-_NOUNS = {"rss": "resident set", "retained": "freed memory that malloc keeps"}
+_NOUNS = {"rss": "resident set", "retained": "freed memory that malloc keeps", UNTRACED: UNTRACED_BYTES}
 # What makes a ledger's count of free memory too doubtful to be judged, and why malloc wasn't read at all.
 _DOUBTS = (*DAMAGES, "tcache-unread")
 _UNREAD = ("malloc-unknown", "malloc-replaced", "other-libc")
@@ -40,6 +41,8 @@ def judge(expectation: Expectation, diff: Diff, known: Sequence[re.Pattern[str]]
     What may be hidden counts against it; what samples can't tell is not judged. Where no path matches
     the expectation's there is nothing to judge: a misspelt name must not pass for ever.
     """
+    if expectation.metric == UNTRACED:
+        return _judge_untraced(expectation, diff)
     if expectation.metric == BLOCKS:
         uncounted = _why_uncounted(diff)
         if uncounted:
@@ -82,6 +85,16 @@ def judge_ledgers(expectation: Expectation, before: Ledger, after: Ledger) -> Ex
             return unjudged(expectation, f"at {printable(name)} {printable(reason[0])}")
         sizes.append(size)
     delta, limit = sizes[1] - sizes[0], expectation.limit
+    excess = delta - limit if expectation.at_most is not None else limit - delta
+    text = _sentence(expectation, _Measured(delta, 0, 0), excess, 0, unit=HEAP_BYTES)
+    return ExpectationVerdict(expectation, excess <= 0, delta, limit, 0, text)
+
+
+def _judge_untraced(expectation: Expectation, diff: Diff) -> ExpectationVerdict:
+    found = next((one for one in diff.outside if one.name == UNTRACED_BYTES), None)
+    if found is None:
+        return unjudged(expectation, "one of the snapshots does not know how much was resident and untraced")
+    delta, limit = found.delta_bytes, expectation.limit
     excess = delta - limit if expectation.at_most is not None else limit - delta
     text = _sentence(expectation, _Measured(delta, 0, 0), excess, 0, unit=HEAP_BYTES)
     return ExpectationVerdict(expectation, excess <= 0, delta, limit, 0, text)

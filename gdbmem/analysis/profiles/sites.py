@@ -65,6 +65,8 @@ def describe_site(site: Union[Frame, SiteKey]) -> str:
     if frame.file is None:
         return f"{name} ({place_without_file(frame)})"
     file = printable(PurePosixPath(frame.file).name)
+    if frame.function is None and frame.line is not None:  # tracemalloc's frames have no other name
+        return f"{file}:{frame.line}"
     in_brackets = name if name.startswith("(") and name.endswith(")") else f"({name})"  # "(below main)"
     return f"{file if frame.line is None else f'{file}:{frame.line}'} {in_brackets}"
 

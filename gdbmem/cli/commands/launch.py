@@ -75,12 +75,15 @@ def _add_massif_options(parser: ArgumentParser) -> None:
 
 
 def _add_native_options(parser: ArgumentParser) -> None:
-    group = parser.add_argument_group("gperftools, jemalloc")
+    group = parser.add_argument_group("gperftools, jemalloc, tracemalloc")
     group.add_argument(
         "--sample-rate", metavar="SIZE", help="jemalloc: one sample each SIZE (default 0: every allocation)"
     )
     group.add_argument(
         "--dump-interval", metavar="SIZE", help="also dump whenever another SIZE has been allocated"
+    )
+    group.add_argument(
+        "--frames", metavar="N", type=int, help="tracemalloc: keep N frames of each traceback (default 10)"
     )
 
 

@@ -14,13 +14,15 @@ from gdbmem.debugger.native.attached import prepare, request
 from gdbmem.debugger.native.calls_in_passing import detour, under_way
 from gdbmem.debugger.native.inferior import outside_allocator, program, refuse_inside
 from gdbmem.debugger.native.native_program import NativeProgram
+from gdbmem.debugger.python.asking import keep_traces_here
 from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots.summary import summary_line
 from gdbmem.debugger.stops import hits_here
-from gdbmem.engines.engine import Call, native_engine
+from gdbmem.engines.engine import Call, native_engine, table
 from gdbmem.errors import GdbmemError, TargetError
 from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.formats.stacks import StackProfile
+from gdbmem.model.profiles.snapshot import UNTRACED
 from gdbmem.runs.run import SnapshotRecord
 from gdbmem.text import printable
 
@@ -49,6 +51,10 @@ class PendingSnapshot:
 
     def take(self) -> None:
         """Take it, now that the program stands still."""
+        if table(self._native.engine).reads_memory:
+            self._file = session.run.next_file(self._native.engine)
+            keep_traces_here(session.run.folder / self._file)
+            return
         with outside_allocator(self._native.library):
             call = self.call()
             call.finish(program.call(call.function, call.arguments))
@@ -96,6 +102,8 @@ def take_in_passing(native: NativeProgram, name: Optional[str], hit: Optional[in
 
     Raises TargetError where it stands inside the allocator.
     """
+    if table(native.engine).reads_memory:
+        return False
     refuse_inside(native.library)
     snapshot = PendingSnapshot(native, name, hit)
 
@@ -142,4 +150,5 @@ def _summary(record: SnapshotRecord, profile: Optional[StackProfile]) -> str:
         return f"snapshot {record.label}: kept in {printable(record.file)}"
 
     content = profile.load(profile)
-    return summary_line(record, stack_sites(content.stacks, content.chains))
+    sites = stack_sites(content.stacks, content.chains)
+    return summary_line(record, sites, beside=profile.beside.get(UNTRACED))

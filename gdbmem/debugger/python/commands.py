@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
-
-import gdb
 
 from gdbmem.api.python_reports import ReportWords
 from gdbmem.arguments import add_output_options
 from gdbmem.debugger.command import Command
-from gdbmem.debugger.ledger.here import core_path, local_pid, threads_here
-from gdbmem.debugger.location import program_file
+from gdbmem.debugger.python.asking import ask_worker
 from gdbmem.debugger.python.stacks import stacks_here
 from gdbmem.debugger.terminal import console_on
-from gdbmem.errors import ToolError, UsageError
-from gdbmem.inspection.worker_requests import answers_of_workers, stopped_request
-from gdbmem.linux.memory.process_memory import ProcMemory
-from gdbmem.linux.process.process import check_analysable
-from gdbmem.records import asdict
+from gdbmem.errors import UsageError
 from gdbmem.report.output import open_output
 from gdbmem.report.python.mixed_stacks import mixed_json, print_mixed
 
@@ -30,7 +22,6 @@ if TYPE_CHECKING:
     from gdbmem.arguments import ArgumentParser
     from gdbmem.report.console import Console
 
-_WORKER = "gdbmem.api.python_worker"
 _STACK, _OBJECTS, _TRACES = "stack", "objects", "traces"
 _ACTIONS = (_STACK, _OBJECTS, "arenas", _TRACES)
 
@@ -85,36 +76,12 @@ def _write_by_worker(args: argparse.Namespace, stream: TextIO, console: Console)
         force=args.force,
         holders=args.holders,
     )
-    request: dict[str, object] = {
-        "action": args.action, "wanted": asdict(wanted), "width": console.width, "color": console.has_colors,
-        "swapped": args.swapped, "core": None,
-    }  # fmt: skip
-    core = core_path()
-    if core is not None:
-        request.update(core=str(core.absolute()), program=_program())
-        stream.write(_answer(request, None))
-        return
-    pid = local_pid()
-    name = check_analysable(pid, may_be_traced=True).name
-    with ProcMemory(pid) as memory:
-        request.update(stopped_request(pid, name, memory.descriptor, threads_here()))
-        stream.write(_answer(request, memory.descriptor))
+    report = ask_worker(
+        args.action, wanted, width=console.width, color=console.has_colors, swapped=args.swapped
+    )
+    stream.write(report)
 
 
 def _absolute(name: Optional[str]) -> Optional[str]:
     """Return *name* for a worker, which works in another folder."""
     return None if name is None else str(Path(name).absolute())
-
-
-def _program() -> Optional[str]:
-    return gdb.current_progspace().filename and str(Path(program_file()).absolute())
-
-
-def _answer(request: dict[str, object], descriptor: Optional[int]) -> str:
-    for answer in answers_of_workers(request, descriptor, _WORKER):
-        return str(json.loads(answer)["text"])
-    raise ToolError(
-        "this needs the Python of the gdbmem command, with numpy, and none was found",
-        slug="python-worker-missing",
-        hint="install gdbmem with pip, or name its Python with the environment variable GDBMEM_PYTHON",
-    )

@@ -18,9 +18,17 @@ from gdbmem.units import format_delta, format_size
 
 
 def summary_line(
-    record: SnapshotRecord, sites: dict[Any, int], *, unit: str = HEAP_BYTES, remark: str = ""
+    record: SnapshotRecord,
+    sites: dict[Any, int],
+    *,
+    unit: str = HEAP_BYTES,
+    remark: str = "",
+    beside: Optional[int] = None,
 ) -> str:
-    """Return the line for *record*, whose *unit* by site are *sites*; the next one is compared with them."""
+    """Return the line for *record*, whose *unit* by site are *sites*; the next one is compared with them.
+
+    *beside*: resident bytes that the engine doesn't trace, where it knows them.
+    """
     size_bytes = record.heap_bytes or 0
     text = f"snapshot {record.label}: {memory_noun(unit)} {format_size(size_bytes)}"
     if session.last_heap_bytes is not None:
@@ -32,6 +40,9 @@ def summary_line(
         site, delta = grown
         verb = "most at" if session.last_heap_bytes is None else "grew most at"
         text += f"; {verb} {describe_site(site)} ({format_delta(delta)})"
+    if beside is not None and session.last_beside is not None:
+        text += f"; untraced resident memory {format_delta(beside - session.last_beside)}"
+    session.last_beside = beside
     session.last_sites, session.last_heap_bytes, session.last_label = sites, record.heap_bytes, record.label
     return text
 

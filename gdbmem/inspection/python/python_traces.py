@@ -8,6 +8,7 @@ from typing import Optional
 
 from gdbmem.allocators.cpython.traces import Traces, read_traces
 from gdbmem.errors import TargetError
+from gdbmem.formats.tracemalloc import untraced_bytes
 from gdbmem.inspection.process_maps import read_smaps
 from gdbmem.inspection.python.python_questions import check_python
 from gdbmem.inspection.still_process import Moment, Say, Subject, ask_process
@@ -31,14 +32,8 @@ class TracedProcess:
 
     @property
     def untraced_bytes(self) -> Optional[int]:
-        """Return what is resident and neither traced nor tracemalloc's own; None where that is not known.
-
-        Traced blocks that are not resident (swapped out, never touched) may be more than all that is.
-        """
-        if self.rss_bytes is None:
-            return None
-        untraced = self.rss_bytes - self.traces.bytes - self.traces.own_bytes
-        return untraced if untraced >= 0 else None
+        """Return what is resident and neither traced nor tracemalloc's own; None where that is not known."""
+        return untraced_bytes(self.rss_bytes, self.traces.bytes, self.traces.own_bytes)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from typing import NamedTuple, Optional
 from gdbmem.records import dataclass
 
 LEDGER_METRICS = ("rss", "retained")  # measured by ledgers; the others by heap snapshots
+UNTRACED = "untraced"  # of tracemalloc's snapshots: what is resident and not traced
+OF_PROCESS = (*LEDGER_METRICS, UNTRACED)  # which have no paths
 BLOCKS = "blocks"
 
 
@@ -27,7 +29,9 @@ class Expectation:
     before: str
     after: str
     position: Position
-    metric: str = "heap"  # or blocks, rss (the resident set), retained (freed memory that malloc keeps)
+    metric: str = (
+        "heap"  # or blocks, untraced, rss (the resident set), retained (freed memory that malloc keeps)
+    )
     at_most: Optional[int] = None
     at_least: Optional[int] = None
     path: str = ""  # a regular expression; "": the whole heap

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Optional, Protocol
 
 from gdbmem.errors import Notice
 from gdbmem.model.profiles.calltree import CallTree
-from gdbmem.records import dataclass
+from gdbmem.records import dataclass, field
 
 HEAP_BYTES = "bytes of heap"
 PAGE_BYTES = "bytes of pages"
@@ -18,6 +18,9 @@ PEAK = "peak"  # the metric, and the name of its snapshot
 GROWN_BYTES = "bytes grown"  # that became resident in a recording, and stayed
 FAULTED_BYTES = "bytes made resident"  # in a recording, those that left again too
 OWN_PEAK_BYTES = "bytes of peaks"  # each path's own, which have no common moment
+
+# What Totals counts beside the heap: memory of the process that tracemalloc doesn't trace.
+TRACING, UNTRACED = "tracemalloc's own tables", "untraced resident memory"
 
 _NOUNS = {
     PAGE_BYTES: "mapped memory",
@@ -51,6 +54,7 @@ class Totals:
     stacks_bytes: int
     has_tree: bool
     name: str = ""
+    beside: Mapping[str, int] = field(default_factory=dict)  # bytes that are in no total and no tree
 
     @property
     def total_bytes(self) -> int:

@@ -49,6 +49,7 @@ def _totals(totals: Totals, time_unit: str) -> Document:
         "stacks_bytes": totals.stacks_bytes,
         "total_bytes": totals.total_bytes,
         "has_tree": totals.has_tree,
+        "beside": dict(totals.beside),
     }
 
 

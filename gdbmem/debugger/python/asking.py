@@ -1,0 +1,60 @@
+"""Asking the `gdbmem` command's own Python, where numpy is, about the Python process or core that gdb holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Optional
+
+import gdb
+
+from gdbmem.api.python_reports import KEEP_TRACES, ReportWords
+from gdbmem.debugger.ledger.here import core_path, local_pid, threads_here
+from gdbmem.debugger.location import program_file
+from gdbmem.errors import ToolError
+from gdbmem.inspection.worker_requests import answers_of_workers, stopped_request
+from gdbmem.linux.memory.process_memory import ProcMemory
+from gdbmem.linux.process.process import check_analysable
+from gdbmem.records import asdict
+
+_WORKER = "gdbmem.api.python_worker"
+
+
+def ask_worker(
+    action: str, wanted: ReportWords, *, width: int = 80, color: bool = False, swapped: bool = False
+) -> str:
+    """Return the report *action* on the process or core, as *wanted*.
+
+    Raises TargetError where it can't be read, ToolError where there is no worker.
+    """
+    request: dict[str, object] = {
+        "action": action, "wanted": asdict(wanted), "width": width, "color": color, "swapped": swapped, "core": None,
+    }  # fmt: skip
+    core = core_path()
+    if core is not None:
+        request.update(core=str(core.absolute()), program=_program())
+        return _answer(request, None)
+    pid = local_pid()
+    name = check_analysable(pid, may_be_traced=True).name
+    with ProcMemory(pid) as memory:
+        request.update(stopped_request(pid, name, memory.descriptor, threads_here()))
+        return _answer(request, memory.descriptor)
+
+
+def keep_traces_here(path: Path) -> None:
+    """Write what tracemalloc has traced in the stopped process to the new file *path*; errors as for ask_worker()."""
+    ask_worker(KEEP_TRACES, ReportWords(profile=str(path)))
+
+
+def _program() -> Optional[str]:
+    return gdb.current_progspace().filename and str(Path(program_file()).absolute())
+
+
+def _answer(request: dict[str, object], descriptor: Optional[int]) -> str:
+    for answer in answers_of_workers(request, descriptor, _WORKER):
+        return str(json.loads(answer)["text"])
+    raise ToolError(
+        "this needs the Python of the gdbmem command, with numpy, and none was found",
+        slug="python-worker-missing",
+        hint="install gdbmem with pip, or name its Python with the environment variable GDBMEM_PYTHON",
+    )

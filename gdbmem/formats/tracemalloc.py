@@ -1,0 +1,118 @@
+"""Traces of tracemalloc, as the engine of that name keeps them: JSON, with file and line of each frame."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional
+
+from gdbmem.errors import InputError, Notice
+from gdbmem.formats.spooling import Data
+from gdbmem.formats.stacks import (
+    IN_USE,
+    Content,
+    Singles,
+    Stack,
+    StackProfile,
+    check_count,
+    choose_metric,
+    total_of,
+)
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.model.profiles.snapshot import TRACING, UNTRACED
+from gdbmem.text import plural, printable
+
+VERSION = 1
+_START = '{"gdbmem_tracemalloc":'
+
+
+def encode_traces(document: Mapping[str, Any]) -> bytes:
+    """Return *document* (frames, stacks, command, …) as it is kept in a file."""
+    text = json.dumps({"version": VERSION, **document}, ensure_ascii=True, separators=(",", ":"))
+    return f"{_START}{text}}}\n".encode("ascii")
+
+
+def read_tracemalloc(data: Data, source: str, metric: Optional[str]) -> StackProfile:
+    """Read *data*; raises InputError where it is damaged."""
+    try:
+        document = json.loads(bytes(data))["gdbmem_tracemalloc"]
+        if document["version"] != VERSION:
+            raise InputError(
+                f"{printable(source)} is of version {printable(str(document['version']))}, not {VERSION}",
+                slug="tracemalloc-version",
+                hint="read it with the gdbmem that wrote it",
+            )
+        return tracemalloc_profile(document, source, metric)
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError, AttributeError, OverflowError):
+        raise InputError(
+            f"{printable(source)} is damaged: it is not a snapshot of tracemalloc's tables, or was cut",
+            slug="tracemalloc-damaged",
+            hint="take it anew, with 'memsnap' under 'gdbmem launch --engine tracemalloc'",
+        ) from None
+
+
+def tracemalloc_profile(
+    document: Mapping[str, Any], source: str, metric: Optional[str] = None
+) -> StackProfile:
+    """Return *document*, as encode_traces() takes it, as a profile."""
+    chosen = choose_metric(metric, (IN_USE,), source)
+    frames = [_frame(*row) for row in document["frames"]]
+    stacks = [_stack(size, blocks, path, len(frames), source) for size, blocks, path in document["stacks"]]
+    total = total_of(stacks)
+    return StackProfile(
+        source=source,
+        source_format="tracemalloc",
+        metric=chosen,
+        metrics=(IN_USE,),
+        total_bytes=total,
+        load=lambda profile: Content(stacks, Singles(frames)),
+        notices=_notices(document, len(stacks)),
+        command=str(document["command"]),
+        beside=_beside(document, total, source),
+    )
+
+
+def untraced_bytes(rss: Optional[int], traced: int, own: int) -> Optional[int]:
+    """Return what is resident (*rss*) and neither *traced* nor tracemalloc's *own*; None where that is not known.
+
+    Traced blocks that are not resident (swapped out, never touched) may be more than all that is.
+    """
+    untraced = -1 if rss is None else rss - traced - own
+    return untraced if untraced >= 0 else None
+
+
+def _beside(document: Mapping[str, Any], traced: int, source: str) -> dict[str, int]:
+    own, rss = check_count(int(document["own_bytes"]), source), document["rss_bytes"]
+    untraced = untraced_bytes(None if rss is None else check_count(int(rss), source), traced, own)
+    return {TRACING: own, **({} if untraced is None else {UNTRACED: untraced})}
+
+
+def _frame(file: Optional[str], line: Optional[int]) -> Frame:
+    if file is not None and not isinstance(file, str):
+        raise TypeError
+    return Frame(None, file, None if line is None else int(line))
+
+
+def _stack(size: int, blocks: int, path: Sequence[Any], frames: int, source: str) -> Stack:
+    numbers = [int(number) for number in path]
+    if any(not 0 <= number < frames for number in numbers):
+        raise IndexError
+    return Stack(numbers, check_count(int(size), source), check_count(int(blocks), source))
+
+
+def _notices(document: Mapping[str, Any], tracebacks: int) -> list[Notice]:
+    notices = []
+    cut, unread = int(document["cut_tracebacks"]), int(document["unread_blocks"])
+    if cut:
+        text = (
+            f"{plural(cut, 'traceback')} of {tracebacks:,} are cut at {plural(int(document['deepest']), 'frame')}"
+            " (tracemalloc.start(N) and PYTHONTRACEMALLOC=N set the depth)"
+        )
+        notices.append(Notice("python-traces-cut", text))
+    if unread:
+        text = (
+            f"{plural(unread, 'traced block')} could not be read, as in the midst of an allocation:"
+            " they are not counted"
+        )
+        notices.append(Notice("python-changing", text))
+    return notices

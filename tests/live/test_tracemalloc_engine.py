@@ -1,0 +1,168 @@
+"""The engine tracemalloc: points of a recipe, and stops in gdb, at which its tables are read from outside."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.live.test_native_engines import Played
+from tests.live.user import GDBMEM, at_terminal, environment
+
+pytestmark = [pytest.mark.needs("gdb"), pytest.mark.usefixtures("no_process_left")]
+PYTHON = str(Path(sys.executable).resolve())
+TENSOR = 4 << 20
+ROWS = 2000
+
+# Each batch keeps rows that tracemalloc traces, and a block of C's that it can't know. getppid is where points stand.
+DRIVER = f"""
+import ctypes, os, tracemalloc
+libc = ctypes.CDLL(None)
+libc.posix_memalign.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t]
+kept, tensors = [], []
+
+def load(batch):
+    kept.extend((batch, str(i) * 3) for i in range({ROWS}))  # the line that keeps
+
+def tensor(size):
+    place = ctypes.c_void_p()
+    assert libc.posix_memalign(ctypes.byref(place), 64, size) == 0
+    ctypes.memset(place, 1, size)
+    tensors.append(place.value)
+
+for batch in range(4):
+    if batch:
+        load(batch)
+        tensor({TENSOR})
+    os.write(2, b"traced %d\\n" % tracemalloc.get_traced_memory()[0])
+    os.getppid()
+os.write(1, b"ended well\\n")
+"""
+RECIPE = f"""
+program: {PYTHON}
+args: [driver.py]
+engine: tracemalloc
+options: {{{{frames: 3}}}}
+points: [{{{{at: getppid, name: batch}}}}]
+diff: [["batch#2", "batch#4"]]
+expect: {{expect}}
+"""
+BETWEEN = 'between: ["batch#2", "batch#4"]'
+
+
+def played(folder: Path, *expect: str, recipe: str = RECIPE) -> Played:
+    (folder / "driver.py").write_text(DRIVER)
+    items = "".join(f"\n  - {{{BETWEEN}, {one}}}" for one in expect) or "[]"
+    return Played(folder, recipe.format(expect=items))
+
+
+def line_that_keeps() -> int:
+    return next(
+        number for number, line in enumerate(DRIVER.splitlines(), start=1) if "the line that keeps" in line
+    )
+
+
+def test_points_of_a_recipe_are_what_tracemalloc_itself_says_and_the_line_that_keeps_is_named(
+    tmp_path: Path,
+) -> None:
+    keeps = f"driver.py:{line_that_keeps()}$"
+    run = played(
+        tmp_path,
+        "at_most: 1KiB",
+        f'metric: blocks, path: "{keeps}", at_least: {2 * 2 * ROWS}',
+        "metric: untraced, at_most: 1MiB",
+        f"metric: untraced, at_least: {2 * TENSOR}B",
+    )
+    assert run.status == 4, run.messages
+    assert [one["met"] for one in run.result["expectations"]] == [False, True, False, True], run.result
+    assert run.output == "ended well\n"
+    said = [int(size) for size in re.findall(r"^traced (\d+)", run.messages, re.M)]
+    shown = json.loads(subprocess.run(
+        [GDBMEM, "show", "run", "--json"], cwd=tmp_path, env=environment(), capture_output=True, check=True,
+    ).stdout)  # fmt: skip
+    read = [one["heap_bytes"] for one in shown["snapshots"]]
+    # The bytes object that it says it with, and what the call leaves on the way.
+    assert [abs(mine - its) < 1024 for mine, its in zip(read, said)] == [True] * 4, (read, said)
+    (diff,) = run.result["diffs"]
+    first = diff["paths"][0]["frames"][0]
+    assert (Path(first["file"]).name, first["line"]) == ("driver.py", line_that_keeps())
+    grown = {one["name"]: one["delta_bytes"] for one in diff["outside_heap"]}
+    assert 2 * TENSOR <= grown["untraced resident memory"] < 2 * TENSOR + (1 << 20)
+    assert "beside the heap" in diff["answer"]
+
+
+def test_snapshots_go_through_show_diff_report_and_export_as_those_of_other_engines(tmp_path: Path) -> None:
+    run = played(tmp_path)
+    assert run.status == 0, run.messages
+    for words in (
+        ("diff", "run:batch#1", "run:batch#4", "--by", "line"),
+        ("show", "run:batch"),
+        ("report", "run", "-o", "page.html"),
+        ("export", "run:batch", "--to", "folded", "-o", "folded"),
+        ("diff", "--series", "run"),
+    ):
+        done = subprocess.run(
+            [GDBMEM, *words], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, (words, done.stderr)
+        if words[0] == "diff":
+            assert f"driver.py:{line_that_keeps()}" in done.stdout.splitlines()[0], done.stdout
+    assert "driver.py" in (tmp_path / "page.html").read_text()
+    assert f"driver.py:{line_that_keeps()}" in (tmp_path / "folded").read_text()
+
+
+def test_a_limit_on_what_grew_leaves_out_resident_memory_that_nobody_traces(tmp_path: Path) -> None:
+    played(tmp_path)
+    words = [GDBMEM, "diff", "run:batch#2", "run:batch#4", "--fail-on"]
+    for limit, status in (("1MiB", 0), ("100KiB", 4)):
+        done = subprocess.run(
+            [*words, limit], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
+        )
+        assert done.returncode == status, done.stderr
+
+
+def test_the_untraced_can_only_be_judged_where_tracemalloc_counts(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        "program: /bin/true\nengine: massif\npoints: [{at: main, name: a}, {at: exit, name: b}]\n"
+        "expect:\n  - {between: [a, b], metric: untraced, at_most: 1MiB}\n"
+    )
+    done = subprocess.run(
+        [GDBMEM, "recipe", "check", recipe], env=environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "metric 'untraced' is what tracemalloc doesn't trace" in done.stdout + done.stderr
+
+
+def test_a_program_that_is_no_python_is_told_so_and_ends_as_it_would(tmp_path: Path) -> None:
+    run = Played(
+        tmp_path,
+        "program: /bin/true\nengine: tracemalloc\npoints: [{at: exit, name: end}]\n",
+    )
+    assert "no Python is loaded in this process" in run.messages
+    assert "report this as a bug" not in run.messages
+
+
+def test_a_python_that_ignores_its_environment_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    run = played(tmp_path, recipe=RECIPE.replace("[driver.py]", "[-I, driver.py]"))
+    assert "tracemalloc has traced nothing in this process" in run.messages
+    assert "ended well" in run.output
+
+
+def test_at_gdb_s_prompt_snapshots_are_taken_and_compared(tmp_path: Path) -> None:
+    (tmp_path / "driver.py").write_text(DRIVER)
+    with at_terminal(
+        [GDBMEM, "launch", "--engine", "tracemalloc", "--", PYTHON, "driver.py"], tmp_path
+    ) as user:
+        user.prompt()
+        for line in ("tbreak main", "continue", "break getppid", "continue"):
+            user.type(line)
+        assert "snapshot first: heap" in user.type("memsnap first")
+        user.type("continue")
+        second = user.type("memsnap second")
+        assert f"driver.py:{line_that_keeps()}" in second and "untraced resident memory +4." in second
+        assert f"driver.py:{line_that_keeps()}" in user.type("memdiff first second")

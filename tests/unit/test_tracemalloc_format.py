@@ -1,0 +1,77 @@
+"""Snapshots of tracemalloc's tables: read whole, refused where they are cut, and compared with what nobody traces."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gdbmem.analysis.profiles.query import Query
+from gdbmem.api.limits import judge_growth
+from gdbmem.api.profiles import diff
+from gdbmem.errors import InputError
+from gdbmem.formats.opening import open_profile
+from gdbmem.formats.tracemalloc import encode_traces, untraced_bytes
+from gdbmem.model.profiles.snapshot import TRACING, UNTRACED
+
+CAPTURES = Path(__file__).parents[1] / "captures" / "tracemalloc"
+BEFORE, AFTER = CAPTURES / "batch-2.tracemalloc", CAPTURES / "batch-4.tracemalloc"
+
+
+def document(path: Path) -> Any:
+    return json.loads(path.read_bytes())["gdbmem_tracemalloc"]
+
+
+def written(path: Path, **changes: object) -> Path:
+    values = {**document(AFTER), **changes}
+    del values["version"]
+    path.write_bytes(encode_traces(values))
+    return path
+
+
+def test_the_diff_names_the_line_and_adds_up_with_what_nobody_traces() -> None:
+    found = diff(BEFORE, AFTER)
+    before, after = document(BEFORE), document(AFTER)
+    sizes = [sum(size for size, _, _ in one["stacks"]) for one in (before, after)]
+    assert found.delta_bytes == sizes[1] - sizes[0]
+    beside = {one.name: one.delta_bytes for one in found.outside}
+    assert beside[UNTRACED] + beside[TRACING] + found.delta_bytes == after["rss_bytes"] - before["rss_bytes"]
+    assert beside[UNTRACED] >= 2 * 4 << 20
+
+
+def test_a_limit_judges_what_is_traced() -> None:
+    growth = judge_growth(diff(BEFORE, AFTER), Query(), 1 << 20)
+    assert (growth.met, growth.outside_bytes) == (True, 0)
+
+
+def test_what_one_side_does_not_know_is_not_said_to_have_grown(tmp_path: Path) -> None:
+    core = written(tmp_path / "core", rss_bytes=None)
+    assert [one.name for one in diff(BEFORE, core).outside] == [TRACING]
+    assert untraced_bytes(100, 90, 20) is None
+    assert untraced_bytes(100, 60, 20) == 20
+
+
+def test_a_file_that_was_cut_or_changed_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    whole, path = AFTER.read_bytes(), tmp_path / "cut"
+    for size in range(30, len(whole) - 1, 997):
+        path.write_bytes(whole[:size])
+        with pytest.raises(InputError) as caught:
+            open_profile(path)
+        assert caught.value.slug == "tracemalloc-damaged"
+    changes: list[dict[str, object]] = [
+        {"stacks": [[5, 1, [10**6]]]}, {"stacks": [[5, 1]]}, {"frames": [[3, 4]]}, {"own_bytes": "x"},
+        {"stacks": 5}, {"rss_bytes": []},
+    ]  # fmt: skip
+    for change in changes:
+        with pytest.raises(InputError) as caught:
+            open_profile(written(path, **change))
+        assert caught.value.slug == "tracemalloc-damaged", change
+
+
+def test_a_file_of_another_version_says_which(tmp_path: Path) -> None:
+    path = tmp_path / "newer"
+    path.write_bytes(AFTER.read_bytes().replace(b'"version":1', b'"version":2'))
+    with pytest.raises(InputError, match="is of version 2, not 1"):
+        open_profile(path)
