@@ -12,7 +12,7 @@ from typing import IO, Callable, Optional
 from gdbmem.files import open_regular
 from gdbmem.records import dataclass, field
 
-_PT_LOAD, _PT_DYNAMIC, _PT_NOTE = 1, 2, 4
+_PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_NOTE = 1, 2, 3, 4
 _DT_NEEDED, _DT_STRTAB = 1, 5
 _SHT_SYMTAB, _SHT_DYNSYM = 2, 11
 _NT_GNU_BUILD_ID = 3
@@ -27,6 +27,7 @@ class Elf:
     path: Path
     build_id: str  # hexadecimal; "" where it has none
     segments: tuple[tuple[int, int, int], ...]  # file offset, size in the file, address
+    is_program: bool = False  # names a loader, as all but static programs do
     _symbols: list[list[tuple[int, int]]] = field(default_factory=list, repr=False)
 
     def address(self, offset: int) -> Optional[int]:
@@ -75,7 +76,7 @@ def elf_in(stream: IO[bytes], path: Path) -> Optional[Elf]:
         return None
     build_id = next(filter(None, map(_build_id, notes)), "")
     loads = tuple((row[2], row[5], row[3]) for row in segments if row[0] == _PT_LOAD)
-    return Elf(path, build_id, loads)
+    return Elf(path, build_id, loads, any(row[0] == _PT_INTERP for row in segments))
 
 
 def needed_libraries(path: str | os.PathLike[str]) -> list[str]:

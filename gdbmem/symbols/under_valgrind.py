@@ -24,7 +24,10 @@ def offsets_in(elf: Elf, addresses: Iterable[int]) -> Mapping[int, int]:
             kind, machine = struct.unpack_from("<HH", stream.read(20), 16)
             if machine != _X86_64 or kind not in (_ET_EXEC, _ET_DYN):
                 return {}
-            for bias in _LOADED_AT if kind == _ET_DYN else (0,):
+            if kind == _ET_EXEC:
+                return _calls(elf, stream, every, 0)
+            # The loader may be there as well: its own frames are not worth the start of a gdb.
+            for bias in _LOADED_AT if elf.is_program else _LOADED_AT[:1]:
                 found = _calls(elf, stream, every, bias)
                 if found:
                     return found
