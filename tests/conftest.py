@@ -77,6 +77,15 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
         pytest.fail(f"{item.name} leaves tracemalloc on: what comes later would take many times as long")
 
 
+def pytest_sessionfinish() -> None:
+    """Write the coverage that was measured: a worker that is slow to do so at its exit is killed after 10 s."""
+    measuring = sys.modules.get("coverage")
+    current = measuring.Coverage.current() if measuring is not None else None
+    if current is not None:
+        current.stop()
+        current.save()
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     tools = [tool for marker in item.iter_markers("needs") for tool in marker.args]
     missing = [tool for tool in tools if shutil.which(tool) is None]
