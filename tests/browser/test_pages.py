@@ -34,7 +34,10 @@ def test_nothing_in_the_names_or_marks_of_a_monitors_picture_runs_in_the_browser
     picture = Picture(EVIL, [curve] * 9, [Mark(3.0, EVIL)], [EVIL])
     file.write_text(render(Page(EVIL, sections=[course_section(picture)])))
     with opened(browser, file) as page:
-        assert page.page.locator("script, img").count() == 0 and page.page.title() == EVIL
+        page.page.locator("figure.timeline.live svg").hover(position={"x": 300, "y": 250})
+        assert EVIL[:60] in page.page.inner_text(".reading")
+        assert page.page.locator("script").count() == 2, "the numbers, and what zooms them"
+        assert page.page.locator("img").count() == 0 and page.page.title() == EVIL
         assert page.page.locator("svg").count() == 1 and "document.title" in page.text()
         assert page.complaints == [] and page.requests == [file.as_uri()]
 

@@ -125,7 +125,7 @@ def test_names_of_a_stranger_stay_text(capsys: pytest.CaptureFixture[str]) -> No
     write_run((EVIL, massif(LOAD)), ("b", massif([*LOAD, *bad])), command=["gdbmem", EVIL], engine=EVIL)
     found = page("run", "--title", EVIL)
     assert "img" not in found.tags
-    assert found.tags.count("script") == 2, "the profile, and what draws it"
+    assert found.tags.count("script") == 4, "the profile, the course, and what draws them"
     assert not any(name.startswith("on") for name in found.attributes)
     assert "\x1b" not in Path("page.html").read_text()
     assert "<script>alert(1)</script>" in found.text

@@ -18,13 +18,17 @@ from gdbmem.model.profiles.diff import Diff
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass, replace
 from gdbmem.report.naming import unlisted_site
-from gdbmem.report.page.pictures import Layer, stack
-from gdbmem.report.page.profile_data import packed
+from gdbmem.report.page.pictures import Layer, stack, zoomable_stack
+from gdbmem.report.page.profile_data import pack, packed
 from gdbmem.units import format_size
 
-_SCRIPTS = ("profile.js", "sizes.js", "calls.js", "flame.js", "table.js", "explorer.js")
+_SCRIPTS = ("unpacking.js", "profile.js", "sizes.js", "calls.js", "flame.js", "table.js", "explorer.js")
+_TIMELINE = ("unpacking.js", "sizes.js", "scales.js", "timeline.js")
 _IMPORT = lazy_pattern(r"^import .*\n", re.MULTILINE)
 _EXPORT = lazy_pattern(r"^export ", re.MULTILINE)
+_COMMENT = lazy_pattern(
+    r"^ *(?:/\*\*(?:(?!\*/).)*\*/|//[^\n]*)\n", re.MULTILINE | re.DOTALL
+)  # that begins a line
 _LAYERS = 8
 
 
@@ -34,6 +38,7 @@ class Explored:
 
     profile: str  # as profile_data.packed() has it
     stack: str = ""  # SVG; "" where there is one moment, or two
+    course: str = ""  # the same as pack() has it
     notice: str = ""  # which paths it shows as one
 
 
@@ -53,12 +58,14 @@ def explored(
     """
     asked = Query(mine=query.mine, known=query.known, by="line")
     query = replace(asked, wrappers=rank(diff if like is None else like, asked).wrappers)
-    course = ""
+    picture = course = ""
     if diff.course and len(times) == len(diff.course) and times[-1] > times[0]:
         names = [side.name for side in diff.sides]
-        course = stack(_layers(diff, query), times, names, time_unit)
+        layers = _layers(diff, query)
+        picture = stack(layers, times, names, time_unit)
+        course = pack(zoomable_stack(layers, times, names, time_unit))
     large = large_paths(diff, asked if like is None else query)
-    return Explored(packed(large.diff, query, shown=shown), course, _notice(large))
+    return Explored(packed(large.diff, query, shown=shown), picture, course, _notice(large))
 
 
 def _notice(large: LargePaths) -> str:
@@ -85,6 +92,11 @@ def script() -> str:
     return _joined(_SCRIPTS, "start")
 
 
+def timeline_script() -> str:
+    """Return the script that zooms pictures over time."""
+    return _joined(_TIMELINE, "startTimelines")
+
+
 def following() -> str:
     """Return the script by which a page that is served shows what is newer."""
     return _joined(("follow.js",), "follow")
@@ -93,7 +105,7 @@ def following() -> str:
 def _joined(names: Sequence[str], begin: str) -> str:
     folder = files("gdbmem.report.page").joinpath("web")
     parts = [folder.joinpath(name).read_text(encoding="utf-8") for name in names]
-    text = "".join(_EXPORT.sub("", _IMPORT.sub("", part)) for part in parts)
+    text = "".join(_EXPORT.sub("", _COMMENT.sub("", _IMPORT.sub("", part))) for part in parts)
     return f'(() => {{\n"use strict";\n{text}{begin}();\n}})();\n'
 
 

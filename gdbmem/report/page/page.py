@@ -2,8 +2,8 @@
 
 Pages are filled from a Jinja template that escapes everything; what is marked as safe here is made by
 pygments (source lines), `series_plot` and `pictures`, which escape it themselves. Sections unfold with
-HTML's own ``<details>``. The one script and the one style sheet are those whose digests the page's policy names;
-without the script all but the graph and its table is there.
+HTML's own ``<details>``. The scripts and the one style sheet are those whose digests the page's policy names;
+without scripts all but the graph and its table is there, and pictures over time can't be zoomed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from gdbmem.model.profiles.calltree import Frame
 from gdbmem.model.profiles.diff import Diff
 from gdbmem.records import dataclass, field, replace
 from gdbmem.report.naming import Places, full_function, full_place, unlisted_callers, unlisted_site
-from gdbmem.report.page.explorer import Explored, digest, following, script
+from gdbmem.report.page.explorer import Explored, digest, following, script, timeline_script
 from gdbmem.report.page.pictures import icicle, spark
+from gdbmem.report.page.profile_data import pack
 from gdbmem.report.profiles.headline import answer_diff, answer_snapshot, trend_word
 from gdbmem.report.profiles.own_code import own_code_notices
-from gdbmem.report.series.series_plot import svg
+from gdbmem.report.series.series_plot import svg, zoomable
 from gdbmem.report.source import SourceLines
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_size
@@ -121,6 +122,7 @@ class Section:
     others: Sequence[tuple[Number, str]] = ()  # what is in no line, and the total
     tree: Sequence[Node] = ()
     picture: Optional[Markup] = None
+    course: str = ""  # of a picture over time: the same as pack() has it, for the script that zooms it
     header: Sequence[str] = ()
     table: Sequence[Sequence[Cell]] = ()
     text: str = ""  # as a terminal would show it
@@ -155,7 +157,10 @@ class IndexRow:
 
 def render(page: Page) -> str:
     """Return *page* as HTML."""
+    courses = [section.course for section in page.sections]
+    courses += [page.explored.course] if page.explored is not None else []
     codes = [
+        *([timeline_script()] if any(courses) else []),
         *([script()] if page.explored is not None else []),
         *([following()] if page.follows is not None else []),
     ]
@@ -257,7 +262,9 @@ def source_notices(sources: Optional[SourceLines]) -> list[Notice]:
 
 def course_section(picture: Picture) -> Section:
     """Return the section that shows *picture*, the course of memory over time."""
-    return Section("The course", picture=markup(svg(picture)))
+    has_line = any(len(curve.times) > 1 for curve in picture.curves)
+    course = pack(zoomable(picture)) if has_line else ""
+    return Section("The course", picture=markup(svg(picture)), course=course)
 
 
 def _lines(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from html import escape
+from typing import Any
 
 from gdbmem.analysis.profiles.outward import Outward
 from gdbmem.analysis.profiles.sites import function_name
@@ -98,9 +99,7 @@ def stack(layers: Sequence[Layer], times: Sequence[float], names: Sequence[str],
     *names* are those of the moments; a moment's number is in ``data-snapshot``. Times are in *time_unit*, COUNT where
     moments are only numbered.
     """
-    tops = [[0] * len(times)]
-    for layer in layers:
-        tops.append([below + size for below, size in zip(tops[-1], layer.sizes)])
+    tops = _tops(layers, len(times))
     most = round_up(max(tops[-1]))
     first, span = times[0], (times[-1] - times[0]) or 1.0
     x = [_LEFT + (t - first) / span * (_WIDTH - _LEFT - _RIGHT) for t in times]
@@ -109,17 +108,52 @@ def stack(layers: Sequence[Layer], times: Sequence[float], names: Sequence[str],
     height = _TOP + _HEIGHT + 34 + _ROW * rows
     parts = [
         f'<svg class="stack" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '
-        'role="group" aria-label="the largest lines at each snapshot" font-family="sans-serif" font-size="12">',
+        'role="group" aria-label="the largest lines at each snapshot" font-family="sans-serif" font-size="12">'
+        '<g class="plot"><g class="levels">',
         *_levels(most),
+        "</g>",
         *(
             _area(layer, number, x, y[number], y[number + 1])
             for number, layer in enumerate(layers)
         ),
+        '<g class="times">',
         *_time_axis(times, x, time_unit),
+        "</g>",
         *_picks(x, times, names, tops[-1], time_unit),
+        "</g>",
         *(_key(layer, number) for number, layer in enumerate(layers)),
     ]  # fmt: skip
     return "".join(parts) + "</svg>"
+
+
+def zoomable_stack(
+    layers: Sequence[Layer], times: Sequence[float], names: Sequence[str], time_unit: str
+) -> dict[str, Any]:
+    """Return the same, as `stack` draws it, as ``Course`` of ``web/timeline.js``."""
+    curves = [
+        {"name": layer.name, "color": _STACK[number % len(_STACK)], "times": list(times),
+         "values": list(layer.sizes), "begins": [], "panel": -1}
+        for number, layer in enumerate(layers)
+    ]  # fmt: skip
+    return {
+        "plot": [_LEFT, _TOP, _WIDTH - _LEFT - _RIGHT, _HEIGHT],
+        "unit": time_unit,
+        "span": [times[0], times[-1]],
+        "most": round_up(max(_tops(layers, len(times))[-1])),
+        "stacked": True,
+        "curves": curves,
+        "panels": [],
+        "moments": [printable(name) for name in names],
+        "marks": [],
+        "regimes": [],
+    }
+
+
+def _tops(layers: Sequence[Layer], count: int) -> list[list[int]]:
+    tops = [[0] * count]
+    for layer in layers:
+        tops.append([below + size for below, size in zip(tops[-1], layer.sizes)])
+    return tops
 
 
 def _levels(most: float) -> list[str]:
@@ -134,10 +168,12 @@ def _levels(most: float) -> list[str]:
 
 
 def _area(layer: Layer, number: int, x: Sequence[float], below: Sequence[float], top: Sequence[float]) -> str:
-    upper = " ".join(f"{at:.1f},{level:.1f}" for at, level in zip(x, top))
-    lower = " ".join(f"{at:.1f},{level:.1f}" for at, level in zip(reversed(x), reversed(below)))
+    upper = "L".join(f"{at:.1f} {level:.1f}" for at, level in zip(x, top))
+    lower = "L".join(f"{at:.1f} {level:.1f}" for at, level in zip(reversed(x), reversed(below)))
     fill = _STACK[number % len(_STACK)]
-    return f'<polygon points="{upper} {lower}" fill="{fill}"><title>{escape(layer.name)}</title></polygon>'
+    return (
+        f'<path d="M{upper}L{lower}Z" fill="{fill}" class="curve"><title>{escape(layer.name)}</title></path>'
+    )
 
 
 def _time_axis(times: Sequence[float], x: Sequence[float], time_unit: str) -> list[str]:

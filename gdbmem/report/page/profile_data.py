@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
 from gdbmem.analysis.profiles.grouping import KNOWN, LISTED, UNMATCHED, grouped
@@ -28,7 +28,12 @@ def packed(diff: Diff, query: Query, *, shown: Optional[tuple[int, int]] = None)
     A diff against nothing is one snapshot. *shown* are the numbers of the snapshots that are compared at first, -1 as
     the first of them for none; by default the first and the last, one by itself.
     """
-    text = json.dumps(profile_data(diff, query, shown=shown), separators=(",", ":"))
+    return pack(profile_data(diff, query, shown=shown))
+
+
+def pack(document: Mapping[str, object]) -> str:
+    """Return *document* as a page holds it: base64 of gzip of JSON, which ``web/unpacking.js`` reads."""
+    text = json.dumps(document, separators=(",", ":"))
     return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 
 

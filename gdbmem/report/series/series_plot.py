@@ -6,7 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from html import escape
-from typing import Optional
+from typing import Any, Optional
 
 from gdbmem.model.series.series import Mark
 from gdbmem.model.series.verdict import Regime
@@ -111,7 +111,7 @@ def svg(picture: Picture) -> str:
         f'<text x="{_LEFT}" y="20" font-size="15" font-weight="bold">{_text(picture.title)}</text>',
         f'<text x="{_WIDTH - _RIGHT}" y="20" text-anchor="end" fill="#777777">{_text(picture.origin)}</text>',
         *key,
-        f'<g transform="translate(0,{down})">',
+        f'<g class="plot" transform="translate(0,{down})">',
         *_plot(picture),
         *(part for number in range(len(picture.panels)) for part in _panel(picture, number)),
     ]
@@ -120,9 +120,61 @@ def svg(picture: Picture) -> str:
     return "\n".join(parts) + "\n</g></svg>\n"
 
 
+def zoomable(picture: Picture) -> dict[str, Any]:
+    """Return *picture*, as `svg` draws it, as ``Course`` of ``web/timeline.js``."""
+    lowest = _HEIGHT - _ROW
+    panels = [
+        {
+            "name": printable(panel.name),
+            "top": lowest + _PANEL_HEIGHT * number,
+            "height": _PANEL_HEIGHT - 2 * _ROW,
+            "most": _panel_top(panel)[0],
+        }
+        for number, panel in enumerate(picture.panels)
+    ]
+    curves = [
+        _zoomable_curve(curve, number, picture.gap_seconds) for number, curve in enumerate(picture.curves)
+    ]
+    for number, panel in enumerate(picture.panels):
+        found = (_zoomable_curve(curve, at, panel.gap_seconds) for at, curve in enumerate(panel.curves))
+        curves += [{**curve, "panel": number} for curve in found]
+    return {
+        "plot": [_LEFT, _TOP, _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM],
+        "unit": picture.time_unit,
+        "span": [0, _span(picture)],
+        "most": _most(picture),
+        "stacked": False,
+        "curves": curves,
+        "panels": panels,
+        "moments": [],
+        "marks": [[mark.t, printable(mark.text)[:_LABEL]] for mark in _shown_marks(picture)],
+        "regimes": [[regime.begin, regime.end, regime.kind] for regime in picture.regimes],
+    }
+
+
+def _zoomable_curve(curve: Curve, number: int, gap: float) -> dict[str, Any]:
+    begins = [at for at, is_first in enumerate(_begins(curve, gap)) if is_first and at]
+    return {
+        "name": printable(curve.name)[:_LABEL_OF_GROUP],
+        "color": _color(curve, number),
+        "times": [_exact(round(t, 6)) for t in curve.times],  # as --json has them
+        "values": [_exact(value) for value in curve.values],
+        "begins": begins,
+        "panel": -1,
+    }
+
+
+def _exact(value: float) -> float:
+    return int(value) if value == int(value) else value
+
+
+def _most(picture: Picture) -> float:
+    return round_up(max((max(c.values) for c in picture.curves if c.values), default=1.0))
+
+
 def _plot(picture: Picture) -> list[str]:
     span_t = _span(picture)
-    top = round_up(max((max(c.values) for c in picture.curves if c.values), default=1.0))
+    top = _most(picture)
     plot_w, plot_h = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
 
     def x(t: float) -> float:
@@ -133,7 +185,7 @@ def _plot(picture: Picture) -> list[str]:
 
     parts = _bands(picture.regimes, x, span_t, plot_h)
     parts += _axes(x, y, span_t, top, picture.time_unit)
-    parts += _marks(picture.marks, x, span_t, plot_h)
+    parts += _marks(_shown_marks(picture), x, plot_h)
     return parts + _lines(picture.curves, x, y, picture.gap_seconds)
 
 
@@ -165,7 +217,7 @@ def _span(picture: Picture) -> float:
 def _lines(curves: Sequence[Curve], x: Scale, y: Scale, gap: float) -> list[str]:
     return [
         f'<path d="{_path(curve, x, y, gap)}" fill="none" stroke="{_color(curve, number)}" '
-        f'stroke-width="{0.9 if curve.is_thin else 1.8}"><title>{_text(curve.name)}</title></path>'
+        f'stroke-width="{0.9 if curve.is_thin else 1.8}" class="curve"><title>{_text(curve.name)}</title></path>'
         for number, curve in enumerate(curves)
     ]
 
@@ -177,9 +229,8 @@ def _color(curve: Curve, number: int) -> str:
 def _panel(picture: Picture, number: int) -> list[str]:
     """Return panel *number*, below the axis of time and the panels before it."""
     panel = picture.panels[number]
-    span_t, most = _span(picture), max((max(c.values) for c in panel.curves if c.values), default=1.0)
-    step = max(_whole_step(most / 3), 1)
-    top = max(math.ceil(most / step), 1) * step
+    span_t = _span(picture)
+    top, step = _panel_top(panel)
     first, height = _HEIGHT - _ROW + _PANEL_HEIGHT * number, _PANEL_HEIGHT - 2 * _ROW
 
     def x(t: float) -> float:
@@ -197,23 +248,33 @@ def _panel(picture: Picture, number: int) -> list[str]:
     return parts + _lines(panel.curves, x, y, panel.gap_seconds)
 
 
+def _panel_top(panel: Panel) -> tuple[int, int]:
+    """Return the count at the top of *panel*, and that from one line to the next."""
+    most = max((max(c.values) for c in panel.curves if c.values), default=1.0)
+    step = max(_whole_step(most / 3), 1)
+    return max(math.ceil(most / step), 1) * step, step
+
+
 def _whole_step(value: float) -> int:
     power: float = 10.0 ** math.floor(math.log10(max(value, 1)))
     return int(next(factor * power for factor in (1, 2, 5, 10) if factor * power >= value))
 
 
-def _marks(marks: Sequence[Mark], x: Scale, span_t: float, plot_h: float) -> list[str]:
+def _shown_marks(picture: Picture) -> list[Mark]:
+    span_t = _span(picture)
+    return [mark for mark in picture.marks if 0 <= mark.t <= span_t]
+
+
+def _marks(marks: Sequence[Mark], x: Scale, plot_h: float) -> list[str]:
     parts = []
     free_from = 0.0  # where the next label has room; the line's title has every name
     for mark in marks:
-        if not 0 <= mark.t <= span_t:
-            continue
         at, label = x(mark.t), printable(mark.text)[:_LABEL]
         shown = at >= free_from and at + _LETTER * len(label) < _WIDTH
         if shown:
             free_from = at + _LETTER * len(label) + 8
         parts.append(
-            f'<g><title>{_text(mark.text)}</title><line x1="{at:.1f}" x2="{at:.1f}" y1="{_TOP}" '
+            f'<g class="mark"><title>{_text(mark.text)}</title><line x1="{at:.1f}" x2="{at:.1f}" y1="{_TOP}" '
             f'y2="{_TOP + plot_h}" stroke="#999999" stroke-dasharray="3 3"/>'
             + f'<text x="{at + 3:.1f}" y="{_TOP + 10}" fill="#777777" font-size="10">{escape(label)}</text>'
             * shown
@@ -223,7 +284,7 @@ def _marks(marks: Sequence[Mark], x: Scale, span_t: float, plot_h: float) -> lis
 
 
 def _axes(x: Scale, y: Scale, span_t: float, top: float, time_unit: str) -> list[str]:
-    parts = []
+    parts = ['<g class="levels">']
     bottom = y(0)
     for i in range(6):
         value = top * i / 5
@@ -231,6 +292,7 @@ def _axes(x: Scale, y: Scale, span_t: float, top: float, time_unit: str) -> list
             f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="#dddddd"/>'
             f'<text x="{_LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{format_size(value)}</text>'
         )
+    parts.append('</g><g class="times">')
     step = _time_step(span_t, time_unit)
     for i in range(int(span_t / step) + 1):
         label = _time(i * step) if time_unit == "s" else format_time(i * step, time_unit)
@@ -239,7 +301,7 @@ def _axes(x: Scale, y: Scale, span_t: float, top: float, time_unit: str) -> list
             f'y2="{bottom + 5:.0f}" stroke="#555"/>'
             f'<text x="{x(i * step):.1f}" y="{bottom + 18:.0f}" text-anchor="middle">{label}</text>'
         )
-    return parts
+    return [*parts, "</g>"]
 
 
 def time_ticks(first: float, last: float, most: int) -> list[tuple[float, str]]:
@@ -288,13 +350,17 @@ def _key(curves: Sequence[Curve]) -> tuple[list[str], int]:
 
 
 def _path(curve: Curve, x: Scale, y: Scale, gap: float) -> str:
-    words = []
-    before = None
-    for t, v in zip(curve.times, curve.values):
-        begins = before is None or t - before > gap or _is_any_between(before, t, curve.absences)
-        words.append(f"{'M' if begins else 'L'}{x(t):.1f} {y(v):.1f}")
-        before = t
-    return "".join(words)
+    rows = zip(curve.times, curve.values, _begins(curve, gap))
+    return "".join(f"{'M' if begins else 'L'}{x(t):.1f} {y(v):.1f}" for t, v, begins in rows)
+
+
+def _begins(curve: Curve, gap: float) -> list[bool]:
+    """Return for each point whether a line begins there."""
+    befores = [None, *curve.times]
+    return [
+        before is None or t - before > gap or _is_any_between(before, t, curve.absences)
+        for before, t in zip(befores, curve.times)
+    ]
 
 
 def _is_any_between(begin: float, end: float, moments: Sequence[float]) -> bool:

@@ -123,7 +123,10 @@ export class Explorer {
       const act = () => this.pick(Number(/** @type {HTMLElement} */ (pick).dataset.snapshot));
       pick.addEventListener("click", act);
       pick.addEventListener("keydown", (event) => {
-        if (/** @type {KeyboardEvent} */ (event).key === "Enter") act();
+        const { key } = /** @type {KeyboardEvent} */ (event);
+        if (key !== "Enter" && key !== " ") return;
+        event.preventDefault();
+        act();
       });
     }
   }

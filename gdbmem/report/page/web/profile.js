@@ -1,5 +1,7 @@
 // The profile that stands in the page: columns over the paths of one merged call tree.
 
+import { unpacked } from "./unpacking.js";
+
 /**
  * As report/page/profile_data.py writes it. A node's parent stands before it; node 0 is the root, and a path goes
  * from a child of the root to the node at which it ends.
@@ -45,15 +47,13 @@
 /** @typedef {{before: number, after: number}} View numbers of snapshots; before is -1 where one is shown by itself */
 
 /**
- * Return what the element holds: base64 of gzip of JSON.
+ * Return what the element holds.
  *
  * @param {string} text
  * @returns {Promise<Columns>}
  */
 export async function readProfile(text) {
-  const bytes = Uint8Array.from(atob(text.trim()), (letter) => letter.charCodeAt(0));
-  const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return columnsOf(await new Response(unpacked).json());
+  return columnsOf(await unpacked(text));
 }
 
 /**

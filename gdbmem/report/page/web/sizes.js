@@ -8,6 +8,16 @@ const UNITS = ["KiB", "MiB", "GiB", "TiB", "PiB"];
  * @param {number} bytes
  */
 export function formatSize(bytes) {
+  return formatSizeTo(bytes, 1);
+}
+
+/**
+ * Return the same with so many *digits* after the point.
+ *
+ * @param {number} bytes
+ * @param {number} digits
+ */
+export function formatSizeTo(bytes, digits) {
   let size = Math.abs(bytes);
   const sign = bytes < 0 ? "-" : "";
   if (size < 1024) return `${sign}${size.toLocaleString("en-US", { maximumFractionDigits: 0 })} B`;
@@ -16,7 +26,7 @@ export function formatSize(bytes) {
     size /= 1024;
     if (size < 1023.95) break;
   }
-  return `${sign}${size.toLocaleString("en-US", { minimumFractionDigits: 1, maximumFractionDigits: 1 })} ${unit}`;
+  return `${sign}${size.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits })} ${unit}`;
 }
 
 /**
