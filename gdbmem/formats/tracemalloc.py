@@ -23,6 +23,7 @@ from gdbmem.model.profiles.snapshot import TRACING, UNTRACED
 from gdbmem.text import plural, printable
 
 VERSION = 1
+CUT = "python-traces-cut"
 _START = '{"gdbmem_tracemalloc":'
 
 
@@ -42,7 +43,7 @@ def read_tracemalloc(data: Data, source: str, metric: Optional[str]) -> StackPro
                 slug="tracemalloc-version",
                 hint="read it with the gdbmem that wrote it",
             )
-        return tracemalloc_profile(document, source, metric)
+        return tracemalloc_profile(document, source, metric, deeper="--frames N keeps more")
     except (ValueError, KeyError, TypeError, IndexError, RecursionError, AttributeError, OverflowError):
         raise InputError(
             f"{printable(source)} is damaged: it is not a snapshot of tracemalloc's tables, or was cut",
@@ -52,9 +53,13 @@ def read_tracemalloc(data: Data, source: str, metric: Optional[str]) -> StackPro
 
 
 def tracemalloc_profile(
-    document: Mapping[str, Any], source: str, metric: Optional[str] = None
+    document: Mapping[str, Any],
+    source: str,
+    metric: Optional[str] = None,
+    *,
+    deeper: str = "tracemalloc.start(N) and PYTHONTRACEMALLOC=N set the depth",
 ) -> StackProfile:
-    """Return *document*, as encode_traces() takes it, as a profile."""
+    """Return *document*, as encode_traces() takes it, as a profile; *deeper* is how to have more frames."""
     chosen = choose_metric(metric, (IN_USE,), source)
     frames = [_frame(*row) for row in document["frames"]]
     stacks = [_stack(size, blocks, path, len(frames), source) for size, blocks, path in document["stacks"]]
@@ -66,7 +71,7 @@ def tracemalloc_profile(
         metrics=(IN_USE,),
         total_bytes=total,
         load=lambda profile: Content(stacks, Singles(frames)),
-        notices=_notices(document, len(stacks)),
+        notices=_notices(document, len(stacks), deeper),
         command=str(document["command"]),
         beside=_beside(document, total, source),
     )
@@ -100,15 +105,15 @@ def _stack(size: int, blocks: int, path: Sequence[Any], frames: int, source: str
     return Stack(numbers, check_count(int(size), source), check_count(int(blocks), source))
 
 
-def _notices(document: Mapping[str, Any], tracebacks: int) -> list[Notice]:
+def _notices(document: Mapping[str, Any], tracebacks: int, deeper: str) -> list[Notice]:
     notices = []
     cut, unread = int(document["cut_tracebacks"]), int(document["unread_blocks"])
     if cut:
         text = (
             f"{plural(cut, 'traceback')} of {tracebacks:,} are cut at {plural(int(document['deepest']), 'frame')}"
-            " (tracemalloc.start(N) and PYTHONTRACEMALLOC=N set the depth)"
+            f" ({deeper})"
         )
-        notices.append(Notice("python-traces-cut", text))
+        notices.append(Notice(CUT, text))
     if unread:
         text = (
             f"{plural(unread, 'traced block')} could not be read, as in the midst of an allocation:"

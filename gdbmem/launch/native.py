@@ -118,9 +118,8 @@ def _streams(job: Job, run: Run, runtime: Path, *, quiet: bool) -> str:
 def native_arguments(job: Job) -> Sequence[str]:
     """Return the end of gdb's command line: the program and its arguments."""
     program = job.program
-    # A script is run by its interpreter, of which gdb has the symbols.
-    script = [str(program.path)] if program.symbols != program.path else []
-    return ["--args", str(program.symbols), *script, *job.arguments]
+    # A script is run by its interpreter, by that name: a virtual environment's Python finds its packages by it.
+    return ["--args", *(program.script or [str(program.symbols)]), *job.arguments]
 
 
 def native_environment(environment: Mapping[str, str]) -> dict[str, str]:

@@ -6,7 +6,7 @@ import os
 import shutil
 import stat
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Optional
 
@@ -16,6 +16,7 @@ from gdbmem.runs.run import current_folder
 from gdbmem.text import printable
 
 _PT_INTERP = 3
+_MOST_NESTED = 5  # interpreters that are scripts; the kernel follows no more
 _MALLOC_OF_PYTHON = ("malloc", "malloc_debug")
 
 
@@ -34,6 +35,9 @@ class Program:
     path: Path  # as it will be started, absolute
     symbols: Path  # what gdb reads: the file itself, or a script's interpreter
     is_static: bool
+    script: tuple[
+        str, ...
+    ] = ()  # of a script: what its interpreter, which is the first word, is started with
 
     def notices(self, environment: Mapping[str, str], *, pages: bool, engine: str = "massif") -> list[Notice]:
         """Return what valgrind won't see of this program in *environment*, with what to do; nothing escapes *pages*."""
@@ -111,7 +115,7 @@ def _locate(name: str, folder: Path) -> Path:
     return path.absolute()
 
 
-def examine(path: Path) -> Program:
+def examine(path: Path, *, nested: int = 0) -> Program:
     """Look into the program at *path*; raises NotExecutableError for what no kernel would execute."""
     try:
         with path.open("rb") as stream:
@@ -120,7 +124,7 @@ def examine(path: Path) -> Program:
         # Executable but not readable: valgrind will say so itself.
         return Program(path, path, is_static=False)
     if head.startswith(b"#!"):
-        return Program(path, _interpreter(path, head), is_static=False)
+        return _script(path, head, nested)
     if not head.startswith(b"\x7fELF"):
         raise NotExecutableError(
             f"{printable(str(path))} is neither a program (ELF) nor a script that starts with #!",
@@ -130,18 +134,32 @@ def examine(path: Path) -> Program:
     return Program(path, path, is_static=not _has_interpreter(path))
 
 
-def _interpreter(path: Path, head: bytes) -> Path:
-    words = head[2:].split(b"\n", 1)[0].split()
-    if words and Path(os.fsdecode(words[0])).name == "env":
-        words = [word for word in words[1:] if not word.startswith(b"-") and b"=" not in word]
-    found = shutil.which(os.fsdecode(words[0])) if words else None
-    if found is None:
+def _script(path: Path, head: bytes, nested: int) -> Program:
+    words = _interpreter_words(head)
+    found = shutil.which(words[0]) if words else None
+    if found is None or nested == _MOST_NESTED:
         raise NotExecutableError(
             f"the interpreter that {printable(str(path))} names in its first line is missing",
             slug="not-executable",
             hint="mend the #! line",
         )
-    return Path(found).resolve()
+    # An interpreter may be a script itself, as the python3 of pyenv is.
+    interpreter = examine(Path(found), nested=nested + 1)
+    before = interpreter.script or (found,)
+    symbols = interpreter.symbols if interpreter.script else Path(found).resolve()
+    return Program(path, symbols, is_static=False, script=(*before, *words[1:], str(path)))
+
+
+def _interpreter_words(head: bytes) -> Sequence[str]:
+    # As the kernel reads the line: a program, and all the rest as one argument.
+    line = os.fsdecode(head[2:].split(b"\n", 1)[0]).strip(" \t\r")
+    program, *rest = line.split(None, 1)[:2] or [""]
+    if Path(program).name != "env":
+        return [program, *rest]
+    words = "".join(rest).split()
+    while words and (words[0].startswith("-") or "=" in words[0]):
+        words = words[1:]
+    return words
 
 
 def _has_interpreter(path: Path) -> bool:

@@ -28,6 +28,7 @@ from gdbmem.launch.conversation.messages import (
 )
 from gdbmem.launch.job import Job, Launch, gdb_environment, gdb_program, open_launch, problems
 from gdbmem.launch.supervisor import Interrupted
+from gdbmem.patterns import lazy_pattern
 from gdbmem.recipes.recipe import Recipe
 from gdbmem.records import dataclass, field
 from gdbmem.runs.run import Run
@@ -39,6 +40,7 @@ from gdbmem.units import format_duration
 
 Progress = Callable[[str], None]
 
+_PYTHON_LINE = lazy_pattern(r"\.pyw?(?::|$)")
 _PLAY = gdb_call("launched.playback", "play()")
 
 
@@ -257,7 +259,7 @@ class _Player:
             return
         if message.pending:
             point.pending = True
-            text = f"{point.place}: the program has no location '{printable(point.at)}'; is it built with -g?"
+            text = f"{point.place}: the program has no location '{printable(point.at)}'; {_why_nowhere(point.at)}"
             outcome.notices.append(Notice("point-unresolved", text))
         else:
             hits = f"was hit {plural(message.hits, 'time')}, never as asked"
@@ -270,3 +272,12 @@ class _Player:
         outcome.status = message.fate.status
         if message.fate.sentence:
             outcome.notices.append(Notice("program-ended", message.fate.sentence))
+
+
+def _why_nowhere(place: str) -> str:
+    if _PYTHON_LINE.search(place):
+        return (
+            "gdb knows places in C and C++; a C function that the script calls can mark one in Python,"
+            " as os.getppid() does for 'at: getppid'"
+        )
+    return "is it built with -g?"

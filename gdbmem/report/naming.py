@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Optional
 
-from gdbmem.analysis.profiles.sites import place_without_file, plain_strings
+from gdbmem.analysis.profiles.sites import has_place_only, place_without_file, plain_strings, short_file
 from gdbmem.model.profiles.calltree import Frame
 from gdbmem.text import printable
 
@@ -35,7 +35,7 @@ class Places:
         others = [
             PurePosixPath(o).parts for o in self._folders.get(parts[-1] if parts else "", ()) if o != file
         ]
-        for count in range(1, len(parts)):
+        for count in range(len(PurePosixPath(short_file(file)).parts), len(parts)):
             if all(other[-count:] != parts[-count:] for other in others):
                 return str(PurePosixPath(*parts[-count:]))
         return file
@@ -50,8 +50,7 @@ def full_place(frame: Frame) -> str:
 
 def full_function(frame: Frame) -> str:
     """Return the function of *frame* as its symbol says it, parameters and all."""
-    is_named = frame.function is not None or (frame.file is not None and frame.line is not None)
-    return plain_strings(printable(frame.function or ("" if is_named else "???")))
+    return plain_strings(printable(frame.function or ("" if has_place_only(frame) else "???")))
 
 
 def unlisted_site(row: Row) -> str:

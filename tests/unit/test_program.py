@@ -103,6 +103,31 @@ def test_gdb_reads_the_interpreter_of_a_script(line: str, tmp_path: Path) -> Non
     assert found.notices({"PYTHONMALLOC": "malloc"}, pages=False) == []
 
 
+def test_a_script_is_started_as_the_kernel_would_start_it(tmp_path: Path) -> None:
+    environment = tmp_path / "venv"
+    environment.symlink_to(sys.executable)  # Python finds its packages by the name that it was started by
+    script = executable(tmp_path / "script", f"#! {environment} -I -u\n".encode())
+    assert find_program(str(script)).script == (str(environment), "-I -u", str(script))
+
+
+def test_an_interpreter_that_is_a_script_itself_is_started_by_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shim = executable(tmp_path / "python3", b"#!/bin/sh\n")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    script = executable(tmp_path / "script", b"#!/usr/bin/env python3\n")
+    found = find_program(str(script))
+    assert found.script == ("/bin/sh", str(shim), str(script))
+    assert found.symbols == Path("/bin/sh").resolve()
+
+
+def test_a_script_that_is_its_own_interpreter_is_refused(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    executable(script, f"#!{script}\n".encode())
+    with pytest.raises(NotExecutableError, match="interpreter"):
+        find_program(str(script))
+
+
 def test_names_are_shown_without_what_a_terminal_would_obey(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         find_program("./\x1b[31m\udcff", folder=tmp_path)

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gdbmem.analysis.profiles.diff import as_growth
 from gdbmem.analysis.profiles.query import Query
+from gdbmem.analysis.profiles.ranking import rank
 from gdbmem.api.limits import judge_growth
 from gdbmem.api.profiles import diff
 from gdbmem.errors import InputError
 from gdbmem.formats.opening import open_profile
 from gdbmem.formats.tracemalloc import encode_traces, untraced_bytes
 from gdbmem.model.profiles.snapshot import TRACING, UNTRACED
+from gdbmem.report.page.profile_data import profile_data
+from gdbmem.report.profiles.export import encode
+from gdbmem.report.profiles.headline import site_name
+from gdbmem.runs.operand import load_operand
 
 CAPTURES = Path(__file__).parents[1] / "captures" / "tracemalloc"
 BEFORE, AFTER = CAPTURES / "batch-2.tracemalloc", CAPTURES / "batch-4.tracemalloc"
@@ -75,3 +82,17 @@ def test_a_file_of_another_version_says_which(tmp_path: Path) -> None:
     path.write_bytes(AFTER.read_bytes().replace(b'"version":1', b'"version":2'))
     with pytest.raises(InputError, match="is of version 2, not 1"):
         open_profile(path)
+
+
+def test_lines_without_functions_are_named_by_their_place_wherever_they_are_shown(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "a", frames=[["/x/json/__init__.py", 7], ["/x/main.py", 3]], stacks=[[64, 1, [0, 1]]]
+    )
+    found = as_growth(load_operand(str(path)).snapshot)
+    for kind in ("folded", "speedscope", "pprof"):
+        text = encode(found, kind, is_change=False)
+        data = gzip.decompress(text) if kind == "pprof" else text
+        assert b"???" not in data and b"json/__init__.py" in data, kind
+    rows = rank(found, Query(by="function")).rows
+    assert [site_name(row, "function") for row in rows] == ["json/__init__.py:7"]
+    assert "???" not in json.dumps(profile_data(found, Query()))

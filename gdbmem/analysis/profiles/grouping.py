@@ -229,7 +229,7 @@ class GroupedPaths:
         by, frames = self.query.by, self._frames
         function, file, place = frames.functions[number], frames.files[number], frames.objects[number]
         if by == "function":
-            return (function or place,)
+            return (function or (frames.lines[number], file) if file else function or place,)
         if by == "size":
             return (frames.lines[number],)
         if by == "library":

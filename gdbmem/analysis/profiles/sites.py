@@ -19,6 +19,7 @@ Key = TypeVar("Key")
 SiteKey = tuple[Optional[str], Optional[str], Optional[int], Optional[str]]  # as Frame.key
 
 _NAME_ROOM = 60
+_OF_EVERY_PACKAGE = ("__init__.py", "__main__.py")
 _OPERATOR = lazy_pattern(r"\boperator\b(?![^<]*::)")
 _STRING = lazy_pattern(
     r"std::(?:__cxx11::)?basic_string<char, std::char_traits<char>, std::allocator<char> ?>|std::__cxx11::string"
@@ -64,9 +65,9 @@ def describe_site(site: Union[Frame, SiteKey]) -> str:
     name = function_name(frame, room=_NAME_ROOM)
     if frame.file is None:
         return f"{name} ({place_without_file(frame)})"
-    file = printable(PurePosixPath(frame.file).name)
-    if frame.function is None and frame.line is not None:  # tracemalloc's frames have no other name
-        return f"{file}:{frame.line}"
+    if has_place_only(frame):
+        return name
+    file = printable(short_file(frame.file))
     in_brackets = name if name.startswith("(") and name.endswith(")") else f"({name})"  # "(below main)"
     return f"{file if frame.line is None else f'{file}:{frame.line}'} {in_brackets}"
 
@@ -77,9 +78,12 @@ def place_without_file(frame: Frame) -> str:
 
 
 def function_name(frame: Frame, *, room: int = 0, ellipsis: str = "…") -> str:
-    """Return the name of *frame*'s function without parameters, in *room* columns where that is given."""
+    """Return the name of *frame*'s function without parameters, in *room* columns where that is given.
+
+    A frame of which only the place is known, as tracemalloc's, is named by that.
+    """
     if frame.function is None:
-        return "???"
+        return f"{printable(short_file(frame.file or ''))}:{frame.line}" if has_place_only(frame) else "???"
     name = plain_strings(printable(qualified_name(frame.function)))
     if room and len(name) > room:
         name = _without_template_arguments(name, ellipsis)
@@ -88,6 +92,17 @@ def function_name(frame: Frame, *, room: int = 0, ellipsis: str = "…") -> str:
         # One that no demangler could take begins with the function's name; others end with it.
         name = name[:kept] + ellipsis if name.startswith("_Z") else ellipsis + name[-kept:]
     return name
+
+
+def has_place_only(frame: Frame) -> bool:
+    """Tell whether *frame* has a line and no function, as those of tracemalloc."""
+    return frame.function is None and frame.file is not None and frame.line is not None
+
+
+def short_file(file: str) -> str:
+    """Return the last part of *file*; with its folder's where every Python package has a file of that name."""
+    parts = PurePosixPath(file).parts
+    return str(PurePosixPath(*parts[-2 if parts and parts[-1] in _OF_EVERY_PACKAGE else -1 :]))
 
 
 def plain_strings(name: str) -> str:

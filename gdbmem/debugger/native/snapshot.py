@@ -22,10 +22,12 @@ from gdbmem.engines.engine import Call, native_engine, table
 from gdbmem.errors import GdbmemError, TargetError
 from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.formats.stacks import StackProfile
+from gdbmem.formats.tracemalloc import CUT
 from gdbmem.model.profiles.snapshot import UNTRACED
 from gdbmem.runs.run import SnapshotRecord
 from gdbmem.text import printable
 
+_said: set[str] = set()  # slugs
 Taken = Callable[[Optional[SnapshotRecord], str], None]
 """Gets the record and its line; without a record, what went wrong."""
 
@@ -128,7 +130,9 @@ def _read(path: Path, *, with_names: bool) -> Optional[StackProfile]:
         warn(f"{error}; what there is of it is kept [{error.slug}]")
         return None
     for notice in profile.notices:
-        warn(notice.sentence)
+        if notice.slug != CUT or CUT not in _said:  # of nearly all tracebacks, in each snapshot
+            warn(notice.sentence)
+        _said.add(notice.slug)
     assert isinstance(profile, StackProfile)  # native engines write no other
     return profile
 

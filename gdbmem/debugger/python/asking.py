@@ -11,12 +11,13 @@ import gdb
 from gdbmem.api.python_reports import KEEP_TRACES, ReportWords
 from gdbmem.debugger.ledger.here import core_path, local_pid, threads_here
 from gdbmem.debugger.location import program_file
-from gdbmem.errors import ToolError
+from gdbmem.errors import TargetError, ToolError
 from gdbmem.inspection.worker_requests import answers_of_workers, stopped_request
 from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.linux.process.process import check_analysable
 from gdbmem.records import asdict
 
+_NO_TRACES = "python-no-traces"
 _WORKER = "gdbmem.api.python_worker"
 
 
@@ -43,7 +44,17 @@ def ask_worker(
 
 def keep_traces_here(path: Path) -> None:
     """Write what tracemalloc has traced in the stopped process to the new file *path*; errors as for ask_worker()."""
-    ask_worker(KEEP_TRACES, ReportWords(profile=str(path)))
+    try:
+        ask_worker(KEEP_TRACES, ReportWords(profile=str(path)))
+    except TargetError as error:
+        if error.slug != _NO_TRACES:
+            raise
+        raise TargetError(
+            "tracemalloc traces nothing at this point",
+            slug=error.slug,
+            hint="Python has not begun here or has ended, stopped tracemalloc, ignores its environment (-E, -I),"
+            " or is none whose tables can be read (CPython 3.9 and newer)",
+        ) from error
 
 
 def _program() -> Optional[str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Optional, Union
 from gdbmem.analysis.profiles.outward import Outward, outward
 from gdbmem.analysis.profiles.query import Query
 from gdbmem.analysis.profiles.ranking import Amount, Ranking, Row, paths_of_lines, rank
-from gdbmem.analysis.profiles.sites import function_name
+from gdbmem.analysis.profiles.sites import function_name, has_place_only
 from gdbmem.errors import Notice
 from gdbmem.model.profiles.calltree import Frame
 from gdbmem.model.profiles.diff import Diff
@@ -308,7 +308,7 @@ def _line(
         if amount.uncertain_bytes
         else None,
         place=unlisted_site(row) if site is None else places.place(site),
-        function="" if site is None else function_name(site, room=_NAME_WIDTH),
+        function="" if site is None or has_place_only(site) else function_name(site, room=_NAME_WIDTH),
         excerpt=None if site is None or sources is None else sources.excerpt(site.file, site.line),
         paths=[(_size(path.amount.delta_bytes, is_change=is_change), _frames(path)) for path in paths[0]],
         more=f"and {paths[1].paths:,} more, {_size(paths[1].delta_bytes, is_change=is_change).text}"
@@ -369,7 +369,8 @@ def _node(call: Outward, whole: int, *, kind: str, is_change: bool) -> Node:
 
 
 def _frame_name(frame: Frame) -> str:
-    return f"{function_name(frame, room=_NAME_WIDTH)}  {Places([frame]).place(frame)}"
+    place = Places([frame]).place(frame)
+    return place if has_place_only(frame) else f"{function_name(frame, room=_NAME_WIDTH)}  {place}"
 
 
 def _size(delta_bytes: int, *, is_change: bool) -> Number:

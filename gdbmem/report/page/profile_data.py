@@ -12,7 +12,7 @@ from gdbmem.analysis.profiles.grouping import KNOWN, LISTED, UNMATCHED, grouped
 from gdbmem.analysis.profiles.outermost import smallest_tree
 from gdbmem.analysis.profiles.own_code import OWN
 from gdbmem.analysis.profiles.query import Query
-from gdbmem.analysis.profiles.sites import function_name
+from gdbmem.analysis.profiles.sites import function_name, has_place_only
 from gdbmem.model.profiles.calltree import Frame, Frames
 from gdbmem.model.profiles.diff import Diff
 from gdbmem.report.naming import full_function
@@ -103,7 +103,10 @@ def _frames(frames: Frames, ranks: Sequence[int], strings: dict[str, int]) -> di
             names[function] = number(short), -1 if short == full else number(full)
         return names[function]
 
-    both = [names_of(function) for function in frames.functions]
+    both = [
+        names_of(function_name(frames[at]) if function is None and has_place_only(frames[at]) else function)
+        for at, function in enumerate(frames.functions)
+    ]
     places: dict[Optional[str], int] = {None: -1}
     for text in {*frames.files, *frames.objects} - {None}:
         places[text] = number(printable(text or ""))

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Callable, NamedTuple, Optional
 
 from gdbmem.analysis.profiles.query import Query
+from gdbmem.analysis.profiles.sites import function_name, has_place_only, short_file
 from gdbmem.errors import InputError
 from gdbmem.formats.heap_profilers.pprof_schema import profile_message
 from gdbmem.model.profiles.calltree import PRUNED, Frame
@@ -85,8 +86,12 @@ def _paths(diff: Diff) -> Iterator[Path]:
         yield Path(frames, before[node], after[node], None if blocks is None else blocks[node])
 
 
+def _name(frame: Frame) -> str:
+    return frame.function or function_name(frame)
+
+
 def _label(frame: Frame) -> str:
-    name = frame.function or "???"
+    name = _name(frame)
     if frame.file is not None:
         return f"{name} ({frame.file}:{frame.line or 0})"
     return f"{name} (in {frame.object})" if frame.object else name
@@ -113,11 +118,7 @@ def _speedscope(name: str, paths: list[Path]) -> bytes:
     index: dict[Frame, int] = {}
     samples = [[index.setdefault(frame, len(index)) for frame in reversed(path.frames)] for path in paths]
     frames = [
-        {
-            key: value
-            for key, value in (("name", f.function or "???"), ("file", f.file), ("line", f.line))
-            if value
-        }
+        {key: value for key, value in (("name", _name(f)), ("file", f.file), ("line", f.line)) if value}
         for f in index
     ]
     weights = [path.delta_bytes for path in paths]
@@ -157,7 +158,9 @@ def _pprof(diff: Diff, paths: list[Path]) -> bytes:
             if frame.object and frame.object not in objects:
                 objects[frame.object] = len(objects) + 1
                 profile.mapping.add(id=objects[frame.object], filename=text(frame.object), has_functions=True)
-            key = (frame.function or frame.object, frame.file)
+            # pprof shows the line itself.
+            by_file = short_file(frame.file or "") if has_place_only(frame) else frame.object
+            key = (frame.function or by_file, frame.file)
             if key not in functions:
                 functions[key] = len(functions) + 1
                 profile.function.add(id=functions[key], name=text(key[0] or "???"), filename=text(key[1]))

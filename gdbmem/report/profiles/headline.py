@@ -8,7 +8,7 @@ from typing import Optional
 
 from gdbmem.analysis.profiles.query import Query
 from gdbmem.analysis.profiles.ranking import Amount, Ranking, Row, rank
-from gdbmem.analysis.profiles.sites import describe_site
+from gdbmem.analysis.profiles.sites import describe_site, has_place_only
 from gdbmem.analysis.profiles.trend import STEADY, WENT_BACK
 from gdbmem.model.profiles.calltree import Frame
 from gdbmem.model.profiles.diff import Diff
@@ -77,8 +77,8 @@ def _outside(diff: Diff) -> str:
 
 
 def _group_name(site: Frame, by: str) -> str:
-    if by == "function" and site.function is not None:
-        return full_function(site)
+    if by == "function" and (site.function is not None or has_place_only(site)):
+        return full_function(site) or describe_site(site)
     name = site.file if by == "file" and site.file is not None else site.object
     return "a library that is not told" if name is None else printable(PurePosixPath(name).name)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Optional, Union
 
 from gdbmem.analysis.profiles.query import Query
 from gdbmem.analysis.profiles.ranking import Amount, Ranking, Row
-from gdbmem.analysis.profiles.sites import function_name
+from gdbmem.analysis.profiles.sites import function_name, has_place_only
 from gdbmem.analysis.profiles.trend import APPEARED, STEADY, UNCHANGED, VANISHED
 from gdbmem.model.profiles.calltree import Frame
 from gdbmem.records import dataclass
@@ -245,6 +245,8 @@ class Drawing:
 
     def _frame(self, frame: Frame, style: str = "", *, indent: int = 0) -> drawing.Text:
         place = self.places.place(frame)
+        if has_place_only(frame):
+            return drawing.Text(place, style)
         room = max(self.room - indent - len(place) - _GAP, 8)
         name = function_name(frame, room=room, ellipsis=self.glyphs.ellipsis)
         first, second = (place, name) if frame.file is not None else (name, place)
@@ -282,8 +284,10 @@ class Drawing:
         return [self.plain(text + more, "dim")]
 
     def _library_frame(self, frame: Frame, room: int) -> str:
-        name = function_name(frame, room=room, ellipsis=self.glyphs.ellipsis)
-        return f"{name} ({self.places.place(frame)})"
+        place = self.places.place(frame)
+        if has_place_only(frame):
+            return place
+        return f"{function_name(frame, room=room, ellipsis=self.glyphs.ellipsis)} ({place})"
 
     def _callers(self, row: Row) -> list[drawing.Text]:
         at = next((n for n, frame in enumerate(row.frames) if frame is row.site), -1)
