@@ -70,8 +70,10 @@ class ArgumentParser(argparse.ArgumentParser):
         see = f"see '{self.prog} --help'"
         if not word.startswith("-"):
             takes_names = any(not action.option_strings for action in self._actions)
-            quotes = "a name with blanks stands in quotes, else " if takes_names else ""
-            return UsageError(f"{self.prog} can't take '{printable(word)}' too", hint=hint or quotes + see)
+            quotes = "quote a name that contains blanks, or " if takes_names else ""
+            return UsageError(
+                f"{self.prog} got an extra argument '{printable(word)}'", hint=hint or quotes + see
+            )
         option = word.partition("=")[0]
         known = [name[2:] for name in self._option_string_actions if name.startswith("--")]
         close = difflib.get_close_matches(option.lstrip("-"), known, n=1)

@@ -126,12 +126,12 @@ class _Images:
             try:
                 explain_process(pid, look=self._keep, say=self._say)
             except TargetError as error:
-                text = f"what the memory of process {pid} holds is not known: {error.message}"
+                text = f"the contents of process {pid} could not be inspected: {error.message}"
                 self.notices.append(Notice("faults-unexplained", text))
         if len(pids) > _MOST_IMAGES or not pids:
             left = plural(len(pids) - _MOST_IMAGES, "further process", "further processes")
             what = left if pids else "the process, which has ended,"
-            self.notices.append(Notice("faults-unexplained", f"what the memory of {what} holds is not known"))
+            self.notices.append(Notice("faults-unexplained", f"the contents of {what} were not inspected"))
 
     def _keep(self, image: ProcessImage, memory: Memory) -> None:
         if image.pid is not None:
@@ -339,7 +339,8 @@ def _notices(recording: FaultRecording) -> list[Notice]:
     if recording.unkept:
         notices.append(
             Notice(
-                "faults-disk", f"{recording.unkept:,} turns of samples were dropped: they fill 2 GiB already"
+                "faults-disk",
+                f"{recording.unkept:,} batches of samples were dropped: the recording had reached 2 GiB",
             )
         )
     return notices

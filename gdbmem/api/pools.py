@@ -53,7 +53,7 @@ def read_pools(
     if not text.isdecimal() or int(text) == 0:
         raise UsageError(f"{printable(text)} is neither a file nor a process id", hint="'ps' lists processes")
     if program is not None:
-        raise UsageError("a program is named with a core only", hint="gdbmem bfc CORE PROGRAM")
+        raise UsageError("a program can be given with a core only", hint="gdbmem bfc CORE PROGRAM")
     return read_process_pools(int(text), progress)
 
 

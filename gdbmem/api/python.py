@@ -126,7 +126,7 @@ def python_copies(target: Target) -> PythonCopies:
     """Return what the workers that *target* has forked have copied of its memory. Raises TargetError."""
     if target.pid is None:
         raise UsageError(
-            "a core doesn't tell what workers have copied", hint="name the process that forked them"
+            "a core doesn't show what workers have copied", hint="name the process that forked them"
         )
     return copied_by_workers(target.pid, fork=target.copy, swapped=target.swapped, say=target.progress)
 

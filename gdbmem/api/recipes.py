@@ -66,7 +66,7 @@ def run_recipe(
     check_engine(plan, job.engine)
     if table(job.engine).whole_run:
         raise InputError(
-            f"{job.engine} takes no snapshots, so that run_recipe() has nothing to compare",
+            f"{job.engine} takes no snapshots, so run_recipe() has nothing to compare",
             slug="whole-run",
             hint="name another engine in the recipe, or type gdbmem launch --recipe",
         )

@@ -42,7 +42,7 @@ def write_page(operands: Sequence[str], file: str, *, force: bool, options: Sequ
     python = next(iter(interpreters()), None)
     if python is None:
         raise ToolError(
-            "a page needs the Python that gdbmem was installed into, and that is not found",
+            "a page needs the Python that gdbmem was installed into, which was not found",
             slug="python-worker-missing",
             hint="name it: GDBMEM_PYTHON=/path/to/python",
         )

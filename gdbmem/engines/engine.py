@@ -186,7 +186,7 @@ def tables() -> list[EngineTable]:
 def no_snapshots(name: str) -> TargetError:
     """Return the error for a snapshot under the engine *name*, which profiles whole runs."""
     return TargetError(
-        f"{name} takes no snapshots: it profiles the whole run, and its profile is there when the program has ended",
+        f"{name} takes no snapshots: it profiles the whole run, and writes its profile when the program ends",
         slug="whole-run",
         hint="for snapshots leave gdb and launch with --massif, or --engine gperftools, jemalloc or memcheck",
     )

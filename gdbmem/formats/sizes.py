@@ -21,7 +21,7 @@ def size_class(block_bytes: int) -> Frame:
 def no_block_sizes(source: str) -> InputError:
     """Return the error for a file that does not tell how large blocks are."""
     return InputError(
-        f"{printable(source)} does not tell the sizes of blocks",
+        f"{printable(source)} has no block sizes",
         slug="no-block-sizes",
         hint="heaptrack, gperftools, jemalloc, DHAT, execution trees and pprof do; leave --by size out",
     )

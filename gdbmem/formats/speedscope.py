@@ -47,7 +47,7 @@ def read_speedscope(data: Data, source: str, metric: Optional[str]) -> StackProf
         return _profile(found, source, metric)
     except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
         raise InputError(
-            f"{printable(source)} is not as speedscope's files are: {type(error).__name__} at {printable(str(error))}",
+            f"{printable(source)} is not a valid speedscope file: {type(error).__name__} at {printable(str(error))}",
             slug="json-damaged",
             hint="was the file edited?",
         ) from None
@@ -85,7 +85,7 @@ def _of_bytes(
         raise InputError(
             f"{printable(source)} counts {units}, not bytes: it is not a memory profile",
             slug="no-such-metric",
-            hint="of speedscope's files those can be read whose unit is 'bytes'",
+            hint="gdbmem reads speedscope files whose unit is 'bytes'",
         )
     if len(numbers) == 1:
         return {IN_USE: profiles[numbers[0]]}, IN_USE

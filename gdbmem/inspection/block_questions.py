@@ -29,7 +29,7 @@ def look(looks: Looks, reading: ProcessImage, memory: Memory) -> None:
             return
         why = next((n.message for n in reading.notices), "its malloc could not be read")
         raise TargetError(
-            f"no single blocks can be looked at: {why}",
+            f"single blocks can't be examined: {why}",
             slug="heap-unread",
             hint="the ledger alone shows the kernel's view",
         )

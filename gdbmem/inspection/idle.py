@@ -24,8 +24,8 @@ def read_idle(pid: int, seconds: float, *, say: Callable[[str], None]) -> IdleMe
     facts = check_analysable(pid)
     name = printable(facts.name)
     say(
-        f"the accessed bits of process {pid} ({name}) are cleared, by which the kernel chooses what to swap out;"
-        f" waiting for {format_duration(seconds)}, Ctrl-C ends that before"
+        f"the accessed bits of process {pid} ({name}), which the kernel chooses pages to swap out by, are cleared;"
+        f" waiting for {format_duration(seconds)} (Ctrl-C ends the wait)"
     )
     clear_accessed(pid)
     waited = _wait(pid, seconds)

@@ -119,7 +119,7 @@ def _of_core(zero_bytes: int, omitted_bytes: int, cut_bytes: int) -> list[Notice
     notices = [
         Notice(
             "core-has-no-rss",
-            "a core doesn't say what was resident: what is counted are its pages that hold anything but zeros"
+            "a core doesn't record what was resident: pages with anything but zeros are counted"
             f" ({format_size(zero_bytes)} more are zeros, touched or not)",
         )
     ]
@@ -296,7 +296,7 @@ def _replaced(reading: ProcessImage) -> Notice:
         where = f"{others.replacement} is loaded, and glibc's malloc gives out blocks all the same"
     else:
         where = f"malloc is {others.replacement} here"
-    return Notice("malloc-replaced", f"{where}: its memory is one entry, and what is free in it is not known")
+    return Notice("malloc-replaced", f"{where}: its memory is one entry, and the free part of it is unknown")
 
 
 def _stacks(reading: ProcessImage, memory: Memory, main: int) -> list[ThreadStack]:
@@ -329,7 +329,7 @@ def find_malloc(memory: Memory, mappings: Sequence[Mapping], files: TargetFiles)
 
 _NO_LIBC = Notice(
     "other-libc",
-    "this process has loaded no C library that gdbmem knows, one that was only just started none at all:"
+    "no C library that gdbmem knows is loaded in this process (in one that has just started, none at all yet):"
     " only the kernel's view is given",
 )
 

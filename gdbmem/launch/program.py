@@ -141,7 +141,7 @@ def _script(path: Path, head: bytes, nested: int) -> Program:
         raise NotExecutableError(
             f"the interpreter that {printable(str(path))} names in its first line is missing",
             slug="not-executable",
-            hint="mend the #! line",
+            hint="correct the #! line",
         )
     # An interpreter may be a script itself, as the python3 of pyenv is.
     interpreter = examine(Path(found), nested=nested + 1)

@@ -382,7 +382,7 @@ def _watch_for_files(runtime: Path) -> INotify:
     except OSError as error:
         limit = "max_user_watches=524288" if error.errno == errno.ENOSPC else "max_user_instances=1024"
         raise ToolError(
-            f"the kernel refuses inotify, by which a launch learns of valgrind's files: {error.strerror}",
+            f"the kernel refuses inotify, which a launch needs to follow valgrind's files: {error.strerror}",
             slug="no-inotify",
             hint=f"end programs that watch many files, or type: sudo sysctl fs.inotify.{limit}",
         ) from error

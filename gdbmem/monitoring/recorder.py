@@ -210,7 +210,7 @@ class SeriesRecorder:
     def _trouble(self, reason: str) -> None:
         if reason and not self._troubled:
             self._view.note(
-                f"the series can't be written now ({reason}); samples are kept in memory and tried again"
+                f"the series can't be written at present ({reason}); samples are kept in memory until it can"
             )
         elif self._troubled and not reason:
             lost = self._writer.lost_writes
@@ -243,7 +243,7 @@ class SeriesRecorder:
             program.signal(signal.SIGKILL)
             return
         name = signal.Signals(self._passed_on).name
-        self._view.note(f"the program, pid {program.pid}, has not ended at {name}, and is left running")
+        self._view.note(f"the program, pid {program.pid}, did not end on {name} and is left running")
         program.leave(128 + self._passed_on)
         self._ending = "signal"
 

@@ -105,10 +105,10 @@ def _growing_lines(ready: _Ready, stack: contextlib.ExitStack) -> Optional[Growi
     lines = GrowingLines(pids, ready.run.folder / GROWN)
     stack.callback(lines.close)
     if lines.refusal:
-        ready.view.note(f"which lines grow is not recorded: {lines.refusal}")
+        ready.view.note(f"growing lines are not recorded: {lines.refusal}")
         return None
     if ready.program is not None:
-        ready.view.note("which lines grow is recorded from now on: the program ran already")
+        ready.view.note("growing lines are recorded from now on; the program was already running")
     return lines
 
 

@@ -36,9 +36,7 @@ def message_names() -> list[str]:
 def _paragraphs() -> dict[str, str]:
     page = next((page for page in _PAGES if page.is_file()), None)
     if page is None:
-        raise InputError(
-            f"{_PAGES[0]} is missing", slug="no-such-message", hint="install gdbmem anew: it is part of it"
-        )
+        raise InputError(f"{_PAGES[0]} is missing", slug="no-such-message", hint="install gdbmem again")
     _, *parts = re.split(r"^### `([\w-]+)`$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return {slug: text.split("\n## ")[0].strip() for slug, text in zip(parts[::2], parts[1::2])}
 

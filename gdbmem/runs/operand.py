@@ -83,7 +83,7 @@ def find_operand(text: str) -> tuple[Union[Path, Run], Optional[str]]:
         return open_run(path), selector
     if path.is_dir():
         raise InputError(
-            f"{printable(head)} is a folder, but no run (it has no run.json)", slug="no-run", hint=_FORMS
+            f"{printable(head)} is a folder without run.json, so it is not a run", slug="no-run", hint=_FORMS
         )
     return path, selector
 
@@ -407,7 +407,7 @@ def _selected(profile: Profile, selector: str) -> int:
             slug="no-tree",
             hint=f"the nearest that have one: {', '.join(map(str, near))}"
             if near
-            else "none of the file has one",
+            else "no snapshot of the file has one",
         )
     return index
 

@@ -260,7 +260,7 @@ def _as_root(recording: Recording) -> str:
     if not tops:
         return "run gdbmem as root or as their user"
     more = f" {' '.join(map(str, tops))}" if len(tops) <= _MOST_NAMED else " PID"
-    return f"as root all of it is read: sudo gdbmem monitor{more}"
+    return f"as root it can all be read: sudo gdbmem monitor{more}"
 
 
 def _notices(recording: Recording, gaps: Sequence[tuple[float, float]]) -> list[Notice]:
@@ -269,8 +269,8 @@ def _notices(recording: Recording, gaps: Sequence[tuple[float, float]]) -> list[
         found.append(
             Notice(
                 "no-pss",
-                "the PSS of these processes could not be read, so their memory has no honest total "
-                f"(shared pages would count once for each): the biggest process is judged; {_as_root(recording)}",
+                "the PSS of these processes could not be read, so their memory has no correct total "
+                f"(shared pages would count several times): the largest process is judged; {_as_root(recording)}",
             )
         )
     if gaps and recording.lines:

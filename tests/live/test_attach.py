@@ -211,7 +211,7 @@ def test_a_valgrind_in_a_container_is_not_taken_for_one_without_its_gdbserver(
     with served(program, scratch, {}, *words) as process:
         (inside,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         done = snap(scratch, inside)
-        assert done.returncode == 1 and "numbering of processes of its own (a container)" in done.stderr
+        assert done.returncode == 1 and "in another PID namespace (a container)" in done.stderr
 
 
 def test_a_profiler_that_is_off_is_turned_on_and_that_is_said(program: Program, tmp_path: Path) -> None:

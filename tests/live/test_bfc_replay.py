@@ -60,7 +60,7 @@ def test_other_settings_make_the_pool_that_the_allocator_makes_under_them(
                 printed(one)
                 (real,) = pools.read().allocators
                 if not has_room:
-                    with pytest.raises(InputError, match="doesn't fit into a limit"):
+                    with pytest.raises(InputError, match="don't fit into a limit"):
                         replay(pool, settings)
                     failed += 1
                     continue

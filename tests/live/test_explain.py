@@ -467,4 +467,4 @@ def test_an_allocator_in_mallocs_place_is_named(program: Program, library: str, 
         for option in ("--types", "--map=heap.svg"):
             refused = gdbmem("explain", target.pid, option)
             assert refused.returncode == 1
-            assert f"no single blocks can be looked at: malloc is {name} here" in refused.stderr
+            assert f"single blocks can't be examined: malloc is {name} here" in refused.stderr

@@ -73,7 +73,7 @@ def test_a_name_used_again_is_numbered_and_any_text_is_a_name(program: Program, 
         assert user.type(b"massif-snap '\xc2\x9b31m'").startswith(r"snapshot \x9b31m: ")
         assert "can't name a snapshot" in user.type("massif-snap 'a#2'")
         assert "can't name a snapshot" in user.type("massif-snap ' '")
-        assert "can't take 'words' too; a name with blanks stands in quotes" in user.type(
+        assert "got an extra argument 'words'; quote a name that contains blanks" in user.type(
             "massif-snap two words"
         )
         listed = user.type("memlist")
@@ -232,7 +232,7 @@ def test_wrong_breakpoints_are_refused_in_one_sentence(program: Program, scratch
         assert "a number from 1" in user.type("massif-break --every 0 reset")
         assert "--every takes a whole number, not 'many'" in user.type("massif-break --every many reset")
         assert "can't name a snapshot" in user.type("massif-break --name a#1 reset")
-        assert "--name stands behind the location" in user.type("massif-break reset --name x")
+        assert "--name comes after the location" in user.type("massif-break reset --name x")
         user.type("set breakpoint pending off")
         assert 'No symbol "no_such"' in user.type("massif-break reset if no_such > 1")
         assert "No breakpoints" in user.type("info breakpoints")

@@ -328,9 +328,9 @@ def test_the_program_may_stand_behind_the_dashes_as_other_tools_have_it(scratch:
     [
         (
             ["--no-such", "x"],
-            "no option --no-such; the program's own arguments and options stand behind '--'",
+            "no option --no-such; the program's own arguments and options go after '--'",
         ),
-        (["x", "y"], "can't take 'y' too; the program's own arguments and options stand behind '--'"),
+        (["x", "y"], "got an extra argument 'y'; the program's own arguments and options go after '--'"),
         (["--recpe", "x"], "no option --recpe; did you mean --recipe?"),
         ([], "no program is named"),
         (["--json", "x"], "--json goes with --recipe"),

@@ -257,7 +257,7 @@ exit $status
     if done.returncode == 77:
         pytest.skip("no file system can be mounted here")
     assert done.returncode == 0, done.stderr
-    assert "can't be written now" in done.stderr
+    assert "can't be written at present" in done.stderr
     assert "is being written again; no writes were lost" in done.stderr
     looks = Recording(scratch / "kept").looks()
     assert len(looks) > 100
@@ -280,7 +280,7 @@ echo $? >status
         pytest.skip("no file system can be mounted here")
     said = (scratch / "said").read_text()
     assert (scratch / "status").read_text() == "7\n", said
-    assert "can't be written now" in said
+    assert "can't be written at present" in said
     assert "could not be written and are lost" in said
     assert "samples in " in (scratch / "report").read_text()
 

@@ -62,7 +62,7 @@ def test_a_word_that_is_none_of_the_possible_ones_is_met_with_those(words: list[
         (["--wrong=3"], "gdbmem diff has no option --wrong; see 'gdbmem diff --help'"),
         (
             ["two", "words"],
-            "gdbmem diff can't take 'words' too; a name with blanks stands in quotes, else see 'gdbmem diff --help'",
+            "gdbmem diff got an extra argument 'words'; quote a name that contains blanks, or see 'gdbmem diff --help'",
         ),
     ],
 )

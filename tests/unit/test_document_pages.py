@@ -236,7 +236,7 @@ def test_a_cut_document_and_one_without_a_page_are_refused_with_a_sentence(
     other = tmp_path / "other.json"
     other.write_text('{"format_version": 1, "kind": "doctor", "warnings": []}')
     assert main(["report", str(other), "-o", "-"]) != 0
-    assert "of which there is no page" in capsys.readouterr().err
+    assert "which gdbmem report does not support" in capsys.readouterr().err
     assert main(["report", str(THIN), str(other), "-o", "-"]) != 0
     assert "can't be set beside each other" in capsys.readouterr().err
 

@@ -151,7 +151,7 @@ def test_a_log_without_a_leak_search_is_named(tmp_path: Path) -> None:
     path.write_text("==7== Memcheck, a memory error detector\n==7== ERROR SUMMARY: 0 errors\n")
     with pytest.raises(InputError, match="without a leak search"):
         open_profile(path)
-    with pytest.raises(InputError, match="tells of no leak search"):
+    with pytest.raises(InputError, match="contains no leak search"):
         open_profile(path, OpenOptions(format="memcheck"))
 
 

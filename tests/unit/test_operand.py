@@ -131,7 +131,7 @@ def test_what_does_not_exist_is_a_sentence(
 
 
 def test_a_folder_that_is_no_run_is_told_from_one(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is a folder, but no run"):
+    with pytest.raises(InputError, match="is a folder without run"):
         find_operand(str(tmp_path))
 
 

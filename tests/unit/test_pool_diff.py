@@ -56,4 +56,4 @@ def test_pools_of_other_names_are_refused(capsys: pytest.CaptureFixture[str]) ->
         main(["bfc", "diff", str(CAPTURES / "tensorflow-2.21.log"), str(CAPTURES / "onnxruntime-1.32.log")])
         == 2
     )
-    assert "no pool is in both" in capsys.readouterr().err
+    assert "the two sides have no pool in common" in capsys.readouterr().err

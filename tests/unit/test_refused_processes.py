@@ -112,7 +112,7 @@ def test_the_name_of_a_snapshot_may_stand_behind_the_options(words: list[str]) -
 
 
 @pytest.mark.parametrize(("words", "reason"), [
-    (["9", "a", "b"], "can't take 'b' too"), (["9", "--runn", "x"], "did you mean --run?"), ([], "required: PID"),
+    (["9", "a", "b"], "extra argument 'b'"), (["9", "--runn", "x"], "did you mean --run?"), ([], "required: PID"),
 ])  # fmt: skip
 def test_words_too_many_or_too_few_are_named_as_everywhere(words: list[str], reason: str) -> None:
     with pytest.raises(UsageError, match=re.escape(reason)):

@@ -134,7 +134,7 @@ def test_events_that_do_not_nest_are_refused(tmp_path: Path, moments: list[tuple
         "endValue": 9,
         "events": events,
     }
-    with pytest.raises(InputError, match="not as speedscope's files are"):
+    with pytest.raises(InputError, match="not a valid speedscope file"):
         read(write(tmp_path, document(profile)))
 
 

@@ -143,7 +143,7 @@ IN_GDB = (
     _at_tick("memwatch auto", "memwatch auto on", "next", "memwatch auto off",
              answer=answers.shows(r"resident|unchanged|0 B")),
     _at_tick("memwatch records", "memwatch next 3", "memwatch report", "memwatch plot", "memwatch save a",
-             "memwatch sources", "memwatch clear", answer=answers.shows("memwatch starts a new account")),
+             "memwatch sources", "memwatch clear", answer=answers.shows("memwatch starts a new recording")),
     in_gdb("memwatch next, Ctrl-C", "tbreak wait_long", order(WAIT_LONG), "continue",
          interrupted("memwatch next"), order(GO_ON), needs_tick=True),
     in_gdb("memwatch advance, Ctrl-C", interrupted("memwatch advance never_called")),

@@ -135,7 +135,7 @@ def _read(
         reading.notices.append(
             Notice(
                 "heap-pieces-missing",
-                f"malloc counts {format_size(state.unfound_bytes)} more in its main arena than was found: those"
+                f"malloc counts {format_size(state.unfound_bytes)} more in its main arena than were found; they"
                 " are not analysed",
             )
         )

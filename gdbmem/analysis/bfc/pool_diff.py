@@ -23,8 +23,8 @@ def compare_pools(
     names = [name for name in later if name in earlier]
     if not names:
         raise UsageError(
-            "no pool is in both",
-            hint="they are known by their names: 'gdbmem bfc FILE' shows those of each side",
+            "the two sides have no pool in common",
+            hint="pools are matched by name: 'gdbmem bfc FILE' lists them",
         )
     return [_diff(earlier[name], later[name]) for name in names]
 

@@ -58,7 +58,7 @@ class WhatIf:
                 found = replace(found, limit_bytes=_share(text, device_bytes))
             else:
                 raise UsageError(
-                    f"'{word}' is not a setting that can be tried",
+                    f"unknown setting '{word}'",
                     hint="allow_growth=on, allow_growth=off, limit=SIZE or fraction=0.5",
                 )
         return found
@@ -73,9 +73,9 @@ def _share(text: str, device_bytes: Optional[int]) -> int:
         raise UsageError(f"'{text}' is not a fraction", hint="write it as in fraction=0.5")
     if device_bytes is None:
         raise InputError(
-            "a fraction is one of the device's memory, whose size isn't known here",
+            "fraction= refers to the device's memory, whose size is unknown",
             slug="bfc-no-device",
-            hint="name it with --device-memory SIZE, or the limit itself: --what-if limit=SIZE",
+            hint="give it with --device-memory SIZE, or give the limit itself: --what-if limit=SIZE",
         )
     return int(device_bytes * share)
 
@@ -94,9 +94,9 @@ def replay(allocator: Allocator, settings: WhatIf) -> Allocator:
             return replace(allocator, limit_bytes=limit)
     if not allocator.is_complete or allocator.requested_bytes is None or limit is None:
         raise InputError(
-            "this pool can't be replayed: the limit, or what chunks were asked for, isn't known",
+            "this pool can't be replayed: its limit, or the requested size of its chunks, is unknown",
             slug="bfc-no-replay",
-            hint="a walk of the live process knows them",
+            hint="read them from the live process: gdbmem bfc PID",
         )
     return _Replay(allocator, limit, growth is not False).result()
 
@@ -155,7 +155,7 @@ class _Replay:
         size = extension_bytes(replace(self._old, options=self._options), need, available)
         if need > available or size is None:
             raise InputError(
-                f"what is in use doesn't fit into a limit of {format_size(self._limit)}",
+                f"the chunks in use don't fit into a limit of {format_size(self._limit)}",
                 slug="bfc-no-replay",
                 hint="try a larger limit",
             )

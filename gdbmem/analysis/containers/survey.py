@@ -96,7 +96,7 @@ class Surveyor:
             if s.containers
         ]
         cut = [
-            Notice("containers-cut", f"only the first {MOST_ELEMENTS:,} elements of {path} were looked into")
+            Notice("containers-cut", f"only the first {MOST_ELEMENTS:,} elements of {path} were scanned")
             for path in sorted(self._cut)
         ]
         if self._cut_deep:

@@ -361,7 +361,7 @@ def _python_changing(python: PythonArenas) -> Notice:
     return Notice(
         "python-changing",
         f"{plural(doubtful, 'arena')} of Python's pymalloc (of {len(python.arenas) + python.unread_arenas})"
-        " contradict themselves or can't be read, as in the midst of an allocation: what is live in them is in doubt",
+        " are inconsistent or unreadable, perhaps in the midst of an allocation: their live objects are uncertain",
     )
 
 

@@ -106,7 +106,7 @@ def query_from(arguments: argparse.Namespace) -> Query:
     """
     by = arguments.by or ("path" if arguments.inverted else arguments.default_by)
     if arguments.inverted and by != "path":
-        raise UsageError(f"--inverted draws paths, not what --by {by} lists", hint="leave one of them out")
+        raise UsageError(f"--inverted applies to paths, not to --by {by} lists", hint="leave one of them out")
     return Query(
         top=arguments.top,
         by=by,

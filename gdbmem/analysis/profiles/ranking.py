@@ -79,9 +79,9 @@ def rank(diff: Diff, query: Query) -> Ranking:
     """
     if query.by_blocks and (diff.before_blocks is None or diff.after_blocks is None):
         raise InputError(
-            f"{printable(diff.after_side.source)} or what it is compared with counts no blocks",
+            f"{printable(diff.after_side.source)}, or the profile it is compared with, has no block counts",
             slug="no-such-metric",
-            hint="leave --metric out: bytes are counted by all",
+            hint="leave out --metric: every profile counts bytes",
         )
     if query.by == "size" and len(diff) > 1 and not any(frame.is_size_class for frame in diff.frames):
         raise no_block_sizes(diff.after_side.source)

@@ -28,11 +28,11 @@ def run_series(args: argparse.Namespace) -> int:
     pid = checked_pid(args.target, core=None, command="bfc")
     check_alone(args, "every", _OTHERS)
     if pid is None or args.operands:
-        raise UsageError(
-            "a process is walked again and again, and nothing else", hint="gdbmem bfc PID --every 2s"
-        )
+        raise UsageError("--every needs a single process", hint="gdbmem bfc PID --every 2s")
     if args.every < _SHORTEST_SECONDS:
-        raise UsageError("--every takes 10 ms and more: the process waits for each walk", hint="--every 2s")
+        raise UsageError(
+            "--every must be at least 10 ms, because each read stops the process", hint="--every 2s"
+        )
     request = asked(args)
     with open_output(args.output, force=args.force) as stream:
         console = None if args.json else make_console(stream)

@@ -116,14 +116,14 @@ def _given(args: argparse.Namespace) -> tuple[list[Path], list[Path]]:
     if args.second is not None and first:
         return first, [Path(operand) for operand in args.second]
     if len(first) < 2:
-        raise UsageError("two runs at least are compared", hint="gdbmem compare RUN1 RUN2")
+        raise UsageError("gdbmem compare needs at least two runs", hint="gdbmem compare RUN1 RUN2")
     return first[:1], first[1:]
 
 
 def _record(args: argparse.Namespace, words: list[str]) -> tuple[list[Path], list[Path]]:
     if len(words) != 3 or words[1] != "--vs" or args.first or args.second:
         raise UsageError(
-            "two commands are compared, each as one quoted word",
+            "gdbmem compare takes two commands, each as one quoted word",
             hint="gdbmem compare --runs 3 -- './program 8' --vs './program 4'",
         )
     commands = [_words_of(words[0]), _words_of(words[2])]
@@ -154,7 +154,7 @@ def _words_of(command: str) -> list[str]:
     except ValueError as error:
         raise UsageError(
             f"'{printable(command)}' can't be split into words: {error}",
-            hint="see to its quotes and backslashes",
+            hint="check its quotes and backslashes",
         ) from None
     if not found:
         raise UsageError("a command to compare is empty", hint="-- './program 8' --vs './program 4'")

@@ -44,14 +44,15 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     if len(arguments.operands) > 2:
         raise UsageError("gdbmem export takes one snapshot, or two for their difference")
     if counts_blocks(arguments.metric):
-        raise UsageError(
-            "an export holds bytes, and blocks beside them", hint="leave 'blocks' out of --metric"
-        )
+        raise UsageError("an export always has both bytes and blocks", hint="leave 'blocks' out of --metric")
     if len(arguments.operands) == 1 and has_series(Path(arguments.operands[0])):
         return _export_series(Path(arguments.operands[0]), arguments)
     with open_output(arguments.output, force=arguments.force) as stream:
         if arguments.to in BINARY and stream.isatty():
-            raise UsageError(f"{arguments.to} is not a text for a terminal", hint="name a file with -o")
+            raise UsageError(
+                f"{arguments.to} is a binary format and is not written to a terminal",
+                hint="name a file with -o",
+            )
         arguments.operands = spool_operands(arguments.operands)
         content = _converted(arguments)
         stream.flush()

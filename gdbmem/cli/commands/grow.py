@@ -165,7 +165,7 @@ def _paths(recorded: RecordedGrowth) -> list[dict[str, object]]:
 def _pid(word: str) -> int:
     if not word.isascii() or not word.isdecimal() or int(word) == 0:
         raise UsageError(
-            f"{printable(word)} is not a process id", hint="'ps' lists them; a program is named behind '--'"
+            f"{printable(word)} is not a process id", hint="'ps' lists them; put a program after '--'"
         )
     return int(word)
 

@@ -172,7 +172,7 @@ def _run(
 def _parse(own: list[str], parser: ArgumentParser) -> argparse.Namespace:
     args, unknown = parser.parse_known_args(own)
     if unknown:
-        raise parser.unknown(unknown[0], hint="the program's own arguments and options stand behind '--'")
+        raise parser.unknown(unknown[0], hint="the program's own arguments and options go after '--'")
     if args.recipe is None:
         for option, given in (("--junit", args.junit), ("--json", args.json), ("-o", args.output)):
             if given:

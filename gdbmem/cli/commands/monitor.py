@@ -212,18 +212,18 @@ def _check(args: argparse.Namespace, program: Optional[list[str]]) -> None:
     ]
     if args.resume is not None:
         if any(given) or args.run:
-            raise UsageError("--resume goes on with what the run watched", hint="leave the target out")
+            raise UsageError("--resume continues with the target of that run", hint="leave the target out")
     elif sum(given) != 1 or program == []:
         raise UsageError(
             "name one thing to watch", hint="process ids, --name, --user, --cgroup, or '-- PROGRAM ARGUMENTS'"
         )
     if len(args.do) > max(len(args.when), 1) or (args.do and not args.when):
-        raise UsageError("each --do belongs to a --when", hint="--when 'rss > 2GiB' --do explain")
+        raise UsageError("each --do needs a --when", hint="--when 'rss > 2GiB' --do explain")
     if args.interval <= 0:
         raise UsageError("--interval has to be longer than 0", hint="--interval 200ms")
     if args.mark is not None and program is None:
         raise UsageError(
-            "--mark reads the output of a program", hint="gdbmem monitor --mark REGEX -- PROGRAM"
+            "--mark needs a program whose output it reads", hint="gdbmem monitor --mark REGEX -- PROGRAM"
         )
     if args.plot is not None:
         plot_kind(args.plot)

@@ -118,7 +118,7 @@ def _check(arguments: argparse.Namespace, parser: ArgumentParser) -> None:
         parser.error("--picture goes with --svg FILE or --png FILE")
     if arguments.source and not arguments.embed_source:
         raise UsageError(
-            "--source is for a page that holds source lines, and this one would hold none",
+            "--source has no effect on a page without source lines",
             hint="add --embed-source",
         )
 

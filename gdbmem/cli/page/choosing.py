@@ -32,7 +32,7 @@ def page_of(operands: Sequence[str], query: Query, options: ReadOptions) -> Page
         return _profiles_or_pools(operands, query, options)
     if len(set(kinds)) > 1 or (kinds[0] == CORE and len(kinds) > 1):
         raise InputError(
-            "these can't be set beside each other: "
+            "these can't be compared: "
             + ", ".join(f"{printable(one)} ({kind or 'a profile'})" for one, kind in zip(operands, kinds)),
             slug="unlike-operands",
             hint="name files of one kind, or one alone",
@@ -48,9 +48,9 @@ def _page_of_kind(kind: str, operands: Sequence[str], query: Query) -> Page:
     make = PAGES.get(kind)
     if make is None:
         raise InputError(
-            f"{printable(operands[0])} is a document of the kind '{kind}', of which there is no page",
+            f"{printable(operands[0])} is a document of kind '{kind}', which gdbmem report does not support",
             slug="no-report",
-            hint=f"there are pages of runs, of profiles, and of documents of the kinds {', '.join(PAGES)}",
+            hint=f"it takes runs, profiles, and documents of the kinds {', '.join(PAGES)}",
         )
     return make(operands, query)
 

@@ -73,7 +73,7 @@ def pools_of_files(operands: Sequence[str], query: Query) -> Page:
 
 def _one_alone(operands: Sequence[str], what: str, hint: str) -> str:
     if len(operands) > 1:
-        raise UsageError(f"a page shows one file of the kind '{what}'", hint=hint)
+        raise UsageError(f"a page can show only one file of kind '{what}'", hint=hint)
     return operands[0]
 
 

@@ -85,7 +85,7 @@ def _terminal_view(
         plain = PlainView(sys.stderr, quiet=args.quiet)
         if shared and draws and not args.plain and not args.quiet:
             plain.note(
-                "no chart, since the program prints to this terminal: --stdout FILE makes room for one"
+                "no chart is drawn because the program prints to this terminal; use --stdout FILE to get one"
             )
         yield plain
         return

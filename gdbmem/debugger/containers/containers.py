@@ -141,8 +141,8 @@ def _notices(unknown_classes: set[str], unread: Sequence[str]) -> list[Notice]:
         notices.append(
             Notice(
                 "class-unknown",
-                "there is no debug information of some objects' classes, so that only what their base has was looked"
-                f" into: {_first_of(sorted(unknown_classes))}",
+                "the classes of some objects have no debug information, so only the members of their base class were"
+                f" scanned: {_first_of(sorted(unknown_classes))}",
             )
         )
     if unread:
@@ -154,8 +154,8 @@ def _notices(unknown_classes: set[str], unread: Sequence[str]) -> list[Notice]:
         notices.append(
             Notice(
                 "variables-unread",
-                f"{variables} could not be read here (optimized out, or in memory that isn't there), and what they hold"
-                f" is not counted: {_first_of(unread)}",
+                f"{variables} could not be read here (optimized out, or in unreadable memory); their contents are"
+                f" not counted: {_first_of(unread)}",
             )
         )
     return notices

@@ -97,7 +97,7 @@ def local_pid() -> int:
     pid = real_pid()
     if pid is None or not _is_ours(pid):
         raise TargetError(
-            "this program runs elsewhere, under valgrind or on another machine, where its memory is not its own",
+            "this program runs under valgrind or on another machine, so its memory can't be analysed from here",
             slug="not-local",
             hint="under massif 'massif-diff' tells what grew; else run gdb where the program runs",
         )

@@ -171,7 +171,7 @@ def refuse_filtered() -> None:
     tid = int(gdb.selected_thread().ptid[1])
     if may_end_for_a_call(tid) and f"{tid}:{filter_count(tid)}" not in program.harmless:
         raise TargetError(
-            "the program can't be made to call anything: its seccomp filter could end it for that",
+            "gdbmem calls no function in the program: its seccomp filter could end it for that",
             slug="seccomp-filter",
             hint="'memexplain' only reads its memory",
         )
@@ -212,7 +212,9 @@ def _mapping(machine: CallMachine) -> tuple[dict[str, int], int, int]:
     code = bytes(gdb.selected_inferior().read_memory(start, 64))
     at = code.find(machine.system_call)
     if at < 0:
-        raise TargetError("the C library has no system call to borrow", slug="no-page", hint="use --massif")
+        raise TargetError(
+            "no system call instruction was found in the C library", slug="no-page", hint="use --massif"
+        )
     registers = {
         machine.number: machine.mmap,
         **dict(zip(machine.system_arguments, (0, _MAP_BYTES, 7, 0x22, -1, 0))),
@@ -322,7 +324,7 @@ def _run_to(end: int, function: str, *, start: int) -> None:
                 break
         else:
             raise TargetError(
-                f"{function} did not come to its end in the program",
+                f"{function} did not return in the program",
                 slug="call-failed",
                 hint="type 'info program' to see what happened",
             )
@@ -349,7 +351,7 @@ def outside_allocator(library: str) -> Iterator[None]:
         frame.select()
     if busy:
         warn(
-            f"thread {busy[0]} stands inside {library}: all threads run on while the snapshot is taken",
+            f"thread {busy[0]} is inside {library}: all threads run while the snapshot is taken",
             slug="threads-run-on",
         )
     program.lets_others_run = bool(busy)

@@ -127,7 +127,7 @@ def _read(path: Path, *, with_names: bool) -> Optional[StackProfile]:
     try:
         profile = open_profile(path, OpenOptions(symbols=_symbols() if with_names else None))
     except GdbmemError as error:
-        warn(f"{error}; what there is of it is kept [{error.slug}]")
+        warn(f"{error}; the incomplete file is kept [{error.slug}]")
         return None
     for notice in profile.notices:
         if notice.slug != CUT or CUT not in _said:  # of nearly all tracebacks, in each snapshot

@@ -61,7 +61,7 @@ def _check(args: argparse.Namespace) -> None:
         "all": _STACK, "native": _STACK, "holders": _OBJECTS, "since": _OBJECTS, "profile": _TRACES,
     }  # fmt: skip
     if args.holders and args.since:
-        raise UsageError("--holders and --since are two questions: type one of them")
+        raise UsageError("--holders and --since exclude each other: type one of them")
     for name, action in belongs.items():
         if getattr(args, name) and args.action != action:
             raise UsageError(f"--{name} belongs to 'mempython {action}'")

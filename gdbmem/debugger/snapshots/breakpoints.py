@@ -276,7 +276,7 @@ class BreakCommand(Command):
         stray = re.search(r"\s(--?[a-z][\w-]*)", location)
         if stray:
             raise UsageError(
-                f"{stray[1]} stands behind the location", hint="options come first, then the location"
+                f"{stray[1]} comes after the location", hint="options come first, then the location"
             )
         require_snapshots()
         _warn_of_replaced(location)

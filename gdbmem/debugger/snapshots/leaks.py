@@ -43,7 +43,7 @@ class LeaksCommand(Command):
 
     def run(self, args: argparse.Namespace) -> None:
         if args.blocks is not None and args.holder is not None:
-            raise UsageError("--blocks and --holder are two questions", hint="ask one after the other")
+            raise UsageError("--blocks and --holder exclude each other", hint="ask one after the other")
         for name in ("top", "limit", "blocks"):
             if getattr(args, name) is not None and getattr(args, name) < 1:
                 raise UsageError(f"--{name} takes a number from 1", hint="see 'help memleaks'")

@@ -50,7 +50,7 @@ def capture_leaks() -> Captured:
     try:
         return _read(file, path, remark)
     except InputError as error:
-        warn(f"{error}; what there is of it is kept [{error.slug}]")
+        warn(f"{error}; the incomplete file is kept [{error.slug}]")
         return Captured(file, None)
 
 

@@ -95,7 +95,7 @@ def _heap_bytes(data: bytes, path: str) -> Optional[int]:
     try:
         return read_totals(data, path).heap_bytes
     except InputError as error:
-        warn(f"{error}; what there is of it is kept [{error.slug}]")
+        warn(f"{error}; the incomplete file is kept [{error.slug}]")
         return None
 
 

@@ -128,7 +128,7 @@ def _regions(chunks: Chunks, source: str) -> list[Region]:
 
 def _damaged(source: str, why: str) -> InputError:
     return InputError(
-        f"{printable(source)} is not a whole memory dump of TensorFlow's: {printable(why[:200])}",
+        f"{printable(source)} is not a complete memory dump of TensorFlow: {printable(why[:200])}",
         slug="memory-dump-damaged",
         hint="TF_BFC_MEMORY_DUMP=PREFIX writes one for each allocation that fails",
     )

@@ -101,7 +101,7 @@ class PickleMachine:
     def damaged(self, at: int, why: str) -> InputError:
         """Return the error for the byte *at*."""
         return InputError(
-            f"{printable(self.source)} is not a sound pickle: {why} at byte {at}",
+            f"{printable(self.source)} is not a valid pickle: {why} at byte {at}",
             slug="pickle-damaged",
             hint="was it copied whole?",
         )
@@ -136,7 +136,7 @@ class PickleMachine:
             raise InputError(
                 f"{printable(self.source)} makes more than {format_size(_BUDGET_BYTES)} of single values",
                 slug="pickle-too-big",
-                hint="is it a snapshot of torch.cuda.memory's? record fewer max_entries",
+                hint="is it a snapshot of torch.cuda.memory? record with a smaller max_entries",
             )
         if isinstance(self.data, mmap.mmap) and at - self._given_back > _FORGET_BYTES:
             give_back(self.data, self._given_back, at)
@@ -167,7 +167,7 @@ class PickleMachine:
             what = ".".join(str(value) for value in self.stack[-2:] if isinstance(value, str))[:200]
         named = f"names {printable(what)}" if what else f"has opcode {name}"
         return InputError(
-            f"{printable(self.source)} {named} at byte {at}, which makes a reader run code, and is not read on",
+            f"{printable(self.source)} {named} at byte {at}, which would make a reader run code; reading stopped there",
             slug="pickle-refused",
             hint="a snapshot of torch.cuda.memory._dump_snapshot() is plain data: where does this file come from?",
         )

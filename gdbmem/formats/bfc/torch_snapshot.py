@@ -110,7 +110,7 @@ class _Reading:
         )  # the list alone: memory_snapshot()
         if not isinstance(segments, PlainList):
             raise InputError(
-                f"{printable(self._source)} holds no segments, so it is not a snapshot of torch.cuda.memory's",
+                f"{printable(self._source)} holds no segments, so it is not a snapshot of torch.cuda.memory",
                 slug="torch-snapshot-damaged",
                 hint="torch.cuda.memory._dump_snapshot(FILE) writes one",
             )
@@ -290,7 +290,7 @@ class _Reading:
 
     def _damaged(self, why: str) -> InputError:
         return InputError(
-            f"{printable(self._source)} is not a sound snapshot of torch.cuda.memory's: {why}",
+            f"{printable(self._source)} is not a valid snapshot of torch.cuda.memory: {why}",
             slug="torch-snapshot-damaged",
             hint="was it changed by hand?",
         )

@@ -34,7 +34,7 @@ def read_pprof_raw(data: Data, source: str, metric: Optional[str]) -> StackProfi
         raise InputError(f"{printable(source)} was cut before its stacks", slug=TRUNCATED)
     named = symbol_section(text[:at])
     words, rest = _words(text[at + len(_MARK) :])
-    notices = [Notice("unit-unknown", f"{printable(source)} tells no unit: its numbers are taken for bytes")]
+    notices = [Notice("unit-unknown", f"{printable(source)} gives no unit; its numbers are taken as bytes")]
     stacks, addresses, whole = _stacks(words, source)
     if not whole or rest.strip(b"\n"):
         notices.append(Notice(TRUNCATED, f"{printable(source)} was cut: stacks are missing"))

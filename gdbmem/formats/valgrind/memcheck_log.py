@@ -238,7 +238,7 @@ def _count(text: str, source: str, line: Optional[int]) -> int:
 
 def _no_leak_search(source: str) -> InputError:
     return InputError(
-        f"{printable(source)} tells of no leak search",
+        f"{printable(source)} contains no leak search",
         slug="no-leak-search",
         hint="memcheck makes one with --leak-check=full, or when 'memleaks' asks it",
     )

@@ -114,7 +114,7 @@ def _read_run(path: str) -> Pools:
 
 def _nothing(path: str) -> InputError:
     return InputError(
-        f"{printable(path)} tells of no pool of memory: no dump of an allocator, no snapshot, no refusal of a device",
+        f"{printable(path)} contains no memory pool: no dump of an allocator, no snapshot, no refusal of a device",
         slug="no-pool-in-file",
         hint="give a log with 'ran out of memory', a file of TF_BFC_MEMORY_DUMP, or of torch.cuda's _dump_snapshot",
     )

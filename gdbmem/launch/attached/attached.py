@@ -127,8 +127,8 @@ def _program_of(pid: int) -> Path:
 def _refuse_without_main_thread(facts: ProcessFacts) -> None:
     if living_thread(facts.pid) not in (None, facts.pid):
         raise TargetError(
-            f"the main thread of process {facts.pid} ({printable(facts.name)}) has ended, and gdb attaches to no such"
-            " process, though other threads run on",
+            f"the main thread of process {facts.pid} ({printable(facts.name)}) has ended, and gdb can't attach to such"
+            " a process, though other threads still run",
             slug="main-thread-ended",
             hint=f"'gdbmem explain {facts.pid}' and 'gdbmem monitor {facts.pid}' need no gdb",
         )

@@ -200,7 +200,7 @@ def _check_running(pid: int, reader: FrameReader, memory: WritableMemory) -> Non
         return  # its number there is another one
     if main is None or not main.frames:
         raise TargetError(
-            f"the main thread of process {pid} is not running Python code: nothing can be run in it",
+            f"the main thread of process {pid} is not running Python code, so nothing can be run in it",
             slug="python-code-refused",
             hint="is the interpreter ending, or does another thread run it?",
         )

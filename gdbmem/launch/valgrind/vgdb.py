@@ -95,8 +95,8 @@ def find_running(pid: int) -> Optional[RunningValgrind]:
     shared = next((match for match in found_shared if int(match[2]) == pid), None)
     if shared is None and found_shared and _number_inside(pid) == int(found_shared[0][2]) != pid:
         raise TargetError(
-            f"process {pid} runs under valgrind's {found[1]} with a numbering of processes of its own (a container),"
-            " in which vgdb would have to look for it",
+            f"process {pid} runs under valgrind's {found[1]} in another PID namespace (a container), where vgdb would"
+            " have to run",
             slug="process-elsewhere",
             hint="type this inside the container",
         )
@@ -115,7 +115,7 @@ def _without_gdbserver(pid: int, tool: str) -> TargetError:
             hint="start it with --vgdb=yes, or by 'gdbmem launch'",
         )
     return TargetError(
-        f"process {pid} was forked by a program under valgrind's {tool}, which gives what that forks no gdbserver",
+        f"process {pid} was forked by a program under valgrind's {tool}, which starts no gdbserver for forked children",
         slug="no-vgdb",
         hint="launch the program with --trace-children",
     )
@@ -152,7 +152,7 @@ def _unreachable(pid: int, complaint: Sequence[str]) -> ToolError:
     text = " ".join(complaint)
     if "annot acquire lock" in text or "already" in text:
         return ToolError(
-            f"a gdb is connected to process {pid} already, and valgrind's gdbserver takes one",
+            f"a gdb is connected to process {pid} already, and valgrind's gdbserver accepts only one",
             slug="vgdb-busy",
             hint="type 'memsnap' in that gdb, or leave it",
         )

@@ -145,7 +145,7 @@ _UNREADABLE = (struct.error, OverflowError, ValueError)
 def _unreadable() -> TargetError:
     """Return the error for what is no record of the kernel's: of what stands behind it nothing is known."""
     return TargetError(
-        "the records of page faults hold something that is none of the kernel's: they can't be read any further",
+        "a record of page faults does not have the kernel's format: the rest can't be read",
         slug="faults-records",
         hint="record again; if it happens twice, report it with the kernel's version",
     )

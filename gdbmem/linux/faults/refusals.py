@@ -38,7 +38,7 @@ def refusal(pids: Sequence[int], error: OSError) -> GdbmemError:
                 return why
     if isinstance(error, LockedMemoryError):
         return TargetError(
-            "the kernel locks no more memory for this user's recordings of samples: others of the same user have it"
+            "other recordings of this user hold all the memory that the kernel locks for sampling"
             " (kernel.perf_event_mlock_kb, and ulimit -l)",
             slug="faults-no-buffers",
             hint=f"wait until they have ended, raise ulimit -l, or {AS_ROOT}",
@@ -46,14 +46,14 @@ def refusal(pids: Sequence[int], error: OSError) -> GdbmemError:
     level = paranoia()
     if error.errno in (errno.ENOSYS, errno.ENOENT, errno.EOPNOTSUPP) or level is None:
         return TargetError(
-            "this kernel can't sample page faults (it was built without CONFIG_PERF_EVENTS, or something that runs"
-            " programs in its place knows no perf_event_open)",
+            "this kernel can't sample page faults (it was built without CONFIG_PERF_EVENTS, or is an emulation"
+            " without perf_event_open)",
             slug="faults-unsupported",
             hint="'memwatch growth' in gdb records who asks the kernel for memory",
         )
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return TargetError(
-            "sampling page faults takes two open files for each thread and processor, which are more than this process"
+            "sampling page faults needs two open files for each thread and processor, more than this process"
             " may open",
             slug="faults-files",
             hint="raise the limit in this shell: ulimit -n 1000000 (as root where it may not be raised)",
@@ -70,8 +70,7 @@ def refusal(pids: Sequence[int], error: OSError) -> GdbmemError:
             hint=f"allow it until the next start: sudo sysctl kernel.perf_event_paranoid={_ANY_UP_TO}; or {AS_ROOT}",
         )
     return TargetError(
-        "something forbids to sample page faults here: the filter of system calls (seccomp) that containers run with,"
-        " or a security module",
+        "sampling page faults is forbidden here, by a seccomp filter (containers have one) or a security module",
         slug="faults-forbidden",
         hint="start the container with --cap-add=PERFMON --security-opt seccomp=unconfined, or type it outside the"
         " container with the process's number there",

@@ -190,7 +190,7 @@ class ClearCommand(Command):
 
     def run(self, args: argparse.Namespace) -> None:
         accounts.forget()
-        say("memwatch starts a new account.")
+        say("memwatch starts a new recording.")
 
 
 class ReportCommand(Command):

@@ -231,7 +231,7 @@ def _breakpoints(log: RequestLog, until: Optional[str], *, libc: bool) -> Iterat
                 made.append(_Request(call, log))
         if libc and not made:
             raise TargetError(
-                "the C library's brk, mmap and munmap are not to be found",
+                "the C library's brk, mmap and munmap were not found",
                 slug="no-libc-symbols",
                 hint="is the program past its start? ('break main', 'run')",
             )

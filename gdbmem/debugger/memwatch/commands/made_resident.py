@@ -87,7 +87,7 @@ def _recording(pid: int, options: Sequence[str]) -> Iterator[subprocess.Popen[st
     python = next(iter(interpreters()), None)
     if python is None:
         raise ToolError(
-            "memgrow needs the Python that gdbmem was installed into, and that is not found",
+            "memgrow needs the Python that gdbmem was installed into, which was not found",
             slug="python-worker-missing",
             hint="name it: GDBMEM_PYTHON=/path/to/python",
         )

@@ -117,7 +117,7 @@ class PlotCommand(Command):
         suffix = Path(args.file).suffix.lower()
         if suffix not in (".svg", ".html", ".htm"):
             raise UsageError(
-                f"{printable(args.file)} is not a picture that can be drawn", hint="FILE.svg or FILE.html"
+                f"{printable(args.file)} is not a supported picture format", hint="FILE.svg or FILE.html"
             )
         program = Path(gdb.current_progspace().filename or "the program").name
         if suffix != ".svg":

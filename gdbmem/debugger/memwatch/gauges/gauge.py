@@ -219,7 +219,7 @@ def make_gauge(wanted: str) -> Gauge:
         )
     if kind == CORE:
         raise TargetError(
-            "a core file is one moment: nothing in it steps, and it doesn't say what was resident",
+            "a core file can't be stepped, and doesn't record which pages were resident",
             slug="core-file",
             hint="memwatch needs a live process",
         )
@@ -277,7 +277,7 @@ def _remote_gauge(pid: int, wanted: str) -> Gauge:
         return fallback
     fallback.close()
     raise TargetError(
-        f"the other side serves no /proc/{pid} ('remote get' failed)",
+        f"the remote side doesn't serve /proc/{pid} ('remote get' failed)",
         slug="no-remote-proc",
         hint="use --source heap, or run gdb on that machine",
     )
