@@ -146,7 +146,7 @@ Nothing runs in the process, except with --mallinfo and --malloc-info.
   --map FILE          draw the heap into FILE: .html, which can be zoomed into, or .svg
   --html FILE         also write FILE, a page with a map of the heap
   --arena N           arena N
-  --swapped           read what is swapped out too, which brings it back into memory
+  --swapped           read swapped-out pages too, which brings them back into memory
   --remedies          what each of malloc's settings would give back, and what it costs
   --mallinfo          compare with malloc's own figures: calls mallinfo2 in the process (see memtrim)
   --malloc-info       the same per arena with malloc_info, which allocates a FILE and frees it again
@@ -250,12 +250,12 @@ No code runs in the process, and no debug information is needed. CPython 3.8 to 
   stack               the frames of the selected thread, Python's in place of the interpreter's loop
   --all               of all threads
   --native            the interpreter's own frames one by one
-  objects             live objects by type; --since FILE: what came and went since FILE, which --json -o FILE wrote
+  objects             live objects by type; --since FILE: the change since FILE, written by --json -o FILE
   --holders TYPE      what refers to the objects of TYPE: paths of references from modules, frames and variables
   arenas              how full Python's arenas are, and what keeps the emptiest
   traces              which lines allocated what is live, where tracemalloc runs; --profile FILE: as a pprof profile
   --top N             list N rows (default 20)
-  --swapped           read what is swapped out although it comes back into memory by that
+  --swapped           read swapped-out pages too, which brings them back into memory
   --json, -o FILE, --force
 
 Example:

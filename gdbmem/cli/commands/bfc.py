@@ -41,8 +41,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         "operands",
         metavar="PROGRAM|A B",
         nargs="*",
-        help="the program that left the core, where it has moved; of diff two of what can be named alone, before and"
-        " after (of a file with several dumps the last of each pool)",
+        help="the program that left the core, if it has moved; for diff the two sides, before and after: processes,"
+        " files or runs (of a file with several dumps the last of each pool)",
     )
     add_pool_options(parser)
     parser.add_argument(

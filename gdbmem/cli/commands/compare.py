@@ -5,7 +5,7 @@
   gdbmem compare --runs 3 -- './omp 8 4' --vs './omp 4 4'     runs them in turn, records, compares
   gdbmem compare --remedies -- ./omp 8 4                      what malloc's settings give back
 
-A command behind '--' is one quoted word; no shell reads it. Status 4: --fail-on holds for a second run.
+A command after '--' is one quoted word; no shell interprets it. Status 4: --fail-on holds for a second run.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="TIME",
         type=value(parse_duration, "duration"),
         default=0.1,
-        help="between two samples (default: 100ms)",
+        help="time between two samples (default: 100ms)",
     )
     parser.add_argument(
         "--for",

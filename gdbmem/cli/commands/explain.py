@@ -86,15 +86,15 @@ def _add_questions(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--html",
         metavar="FILE",
-        help="make FILE, a page of it with a map of the heap (as 'gdbmem report PID'), too",
+        help="also write FILE, a page with a map of the heap (as 'gdbmem report PID')",
     )
     parser.add_argument("--arena", metavar="N", type=int, help="show arena N")
     parser.add_argument(
         "--idle",
         metavar="TIME",
         type=value(parse_duration, "duration"),
-        help="what is resident and not touched for TIME (10min): clears the accessed bits of its pages, waits,"
-        " and lays what was not touched beside the ledger",
+        help="list memory that is resident but was not touched for TIME (10min): clears the accessed bits of its"
+        " pages, waits, and reads them again",
     )
     parser.add_argument(
         "--remedies",

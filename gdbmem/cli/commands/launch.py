@@ -51,7 +51,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--report",
         metavar="FILE",
-        help="make FILE at the end, the page that 'gdbmem report' makes of the run",
+        help="write FILE at the end, the page that 'gdbmem report' makes of the run",
     )
 
 

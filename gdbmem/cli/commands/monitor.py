@@ -71,7 +71,11 @@ def _add_time_options(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("time")
     duration = value(parse_duration, "duration")
     group.add_argument(
-        "--interval", metavar="TIME", type=duration, default=0.2, help="between two samples (default: 200ms)"
+        "--interval",
+        metavar="TIME",
+        type=duration,
+        default=0.2,
+        help="time between two samples (default: 200ms)",
     )
     group.add_argument("--for", dest="duration", metavar="TIME", type=duration, help="end after TIME")
     group.add_argument(
@@ -118,7 +122,7 @@ def _add_trigger_options(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         choices=("snap", "explain", "bundle"),
-        help="what: snap, explain, or bundle (explain, smaps, stacks, the series so far; the default); one a --when",
+        help="what to do, once per --when: snap, explain, or bundle (default: explain, smaps, stacks, the series so far)",
     )
 
 

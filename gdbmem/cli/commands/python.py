@@ -61,9 +61,7 @@ def _add_objects(actions: _Actions) -> ArgumentParser:
         metavar="TYPE",
         help="what refers to the objects of TYPE: paths of references from modules, frames and variables",
     )
-    what.add_argument(
-        "--since", metavar="FILE", help="what came and went since FILE, which --json -o FILE wrote"
-    )
+    what.add_argument("--since", metavar="FILE", help="the change since FILE, written by --json -o FILE")
     return objects
 
 
@@ -91,7 +89,7 @@ def _add_without_options(actions: _Actions) -> tuple[ArgumentParser, ...]:
     arenas = actions.add_parser(
         "arenas",
         help="how full its arenas are, and which types keep them",
-        description="Tell how full the arenas of Python's allocator are, and which types keep the emptiest.",
+        description="Show how full the arenas of Python's allocator are, and which types keep the emptiest.",
         epilog="example:\n  gdbmem python arenas 4711\n",
     )
     stack = actions.add_parser(
@@ -107,8 +105,8 @@ def _add_without_options(actions: _Actions) -> tuple[ArgumentParser, ...]:
         "cow",
         help="memory that its forked workers have copied, by type",
         description=(
-            "Tell how much of a Python process's memory the processes that it has forked (a DataLoader's workers, say)"
-            " have copied by writing to it, and objects of which types lie on those pages."
+            "Show how much of a Python process's memory its forked processes (a DataLoader's workers, say)"
+            " have copied by writing to it, and which types of objects lie on those pages."
         ),
         epilog="example:\n  gdbmem python cow 4711\n",
     )
@@ -121,8 +119,8 @@ def _add_changes(actions: _Actions) -> None:
         "start",
         help="start tracemalloc in it (runs code there)",
         description=(
-            "Start tracemalloc in a Python process that runs: a few lines of ours run in its main thread, between two"
-            " instructions of Python. What was allocated before stays unknown. Tracing costs time and memory until"
+            "Start tracemalloc in a running Python process: gdbmem runs a few lines in its main thread, between two"
+            " Python instructions. Earlier allocations stay unknown. Tracing costs time and memory until"
             " 'gdbmem python stop PID'."
         ),
         epilog="example:\n  gdbmem python start --frames 5 4711; sleep 60; gdbmem python traces 4711\n",
@@ -133,7 +131,7 @@ def _add_changes(actions: _Actions) -> None:
     stop = actions.add_parser(
         "stop",
         help="stop tracemalloc in it (runs code there)",
-        description="Stop tracemalloc in a Python process, and have it forget its traces.",
+        description="Stop tracemalloc in a Python process and discard its traces.",
         epilog="example:\n  gdbmem python stop 4711\n",
     )
     for action in (start, stop):
@@ -144,7 +142,7 @@ def _add_changes(actions: _Actions) -> None:
             metavar="SECONDS",
             type=float,
             default=10.0,
-            help="wait so long for its main thread, then take the code back (default 10)",
+            help="wait this long for its main thread, then take the code back (default 10)",
         )
         add_output_options(action)
 

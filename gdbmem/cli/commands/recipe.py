@@ -49,7 +49,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "check",
         help="read recipes and report their problems",
         description="Read recipes and report every problem; nothing is run.",
-        epilog="example:\n  gdbmem recipe check leak.yaml\n\nexit status: 0 all are sound, 1 one is not",
+        epilog="example:\n  gdbmem recipe check leak.yaml\n\nexit status: 0 all are valid, 1 one is not",
     )
     check.add_argument("files", nargs="+", metavar="FILE", help="a recipe")
     add_output_options(check)

@@ -72,7 +72,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     group.add_argument(
         "--picture",
         metavar="NAME",
-        help="the one whose name, its section's title, holds NAME (default: the first)",
+        help="the picture whose section title contains NAME (default: the first)",
     )
     add_reading_options(parser)
 

@@ -15,7 +15,7 @@ def add_kind_options(parser: argparse.ArgumentParser) -> None:
     for kind, what in ((LEDGER, "ledger"), (CONTAINERS, "scan of containers")):
         group.add_argument(
             f"--{kind}", dest="kind", action="store_const", const=kind, default="",
-            help=f"the {what} of that name (default where there is no snapshot of it)",
+            help=f"the {what} of that name (default if there is no snapshot of that name)",
         )  # fmt: skip
 
 

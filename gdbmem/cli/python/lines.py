@@ -31,9 +31,9 @@ def add_lines(actions: Any) -> None:
         "lines",
         help="run a script, and show what each line did to memory",
         description=(
-            "Run SCRIPT in your Python, and show for each line of the functions that it decorates with @profile (or"
-            " @gdbmem.profile), or that --function names, how much memory it took and gave back. The lines of a"
-            " function add up to what it changed; a line that calls another function has that one's changes, too."
+            "Run SCRIPT in your Python, and show how much memory each line took and gave back, for functions that"
+            " SCRIPT decorates with @profile (or @gdbmem.profile) or that --function names. The lines of a function add"
+            " up to its total change; a line that calls another function includes the changes of that call."
             " With --json the script's output goes to stderr unless -o names a file for the report."
         ),
         epilog=(
@@ -43,7 +43,7 @@ def add_lines(actions: Any) -> None:
     )
     lines.usage = "%(prog)s [OPTIONS] SCRIPT [-- ARGS]"
     lines.add_argument("script", metavar="SCRIPT", help="the program")
-    lines.add_argument("arguments", metavar="ARGS", nargs="*", help="what it gets")
+    lines.add_argument("arguments", metavar="ARGS", nargs="*", help="its arguments")
     lines.add_argument(
         "--function",
         metavar="NAME",

@@ -54,7 +54,7 @@ class ExplainCommand(Command):
         )
         parser.add_argument("--bins", action="store_true", help="malloc's lists of free blocks")
         parser.add_argument("--map", metavar="FILE", help="draw the heap into FILE, .html or .svg")
-        parser.add_argument("--html", metavar="FILE", help="make FILE, a page of it, too")
+        parser.add_argument("--html", metavar="FILE", help="also write FILE, a page")
         parser.add_argument("--arena", metavar="N", type=int, help="show arena N")
         parser.add_argument(
             "--swapped",

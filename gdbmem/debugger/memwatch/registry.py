@@ -36,7 +36,7 @@ STEP = Declared(
     completer=gdb.COMPLETE_NONE,
     repeats=True,
     text="""\
-Step as gdb's own command does, and say what that did to memory.
+Step as gdb's own command does, and print what that did to memory.
 Usage: COMMAND [OPTIONS] [N]
 
 One line a step: the change of the resident set, the source line, what moved, the running total. With N
@@ -59,7 +59,7 @@ UNTIL = Declared(
     completer=gdb.COMPLETE_LOCATION,
     repeats=True,
     text="""\
-Run on as gdb's own command does, and say what that did to memory.
+Continue as gdb's own command does, and print what that did to memory.
 Usage: COMMAND [OPTIONS] [LOCATION]
 
   --lock auto|on|step|off   whether the other threads stand still (auto: until the program waits for them)
@@ -78,12 +78,12 @@ FUNCTION = Declared(
     category=gdb.COMMAND_RUNNING,
     completer=gdb.COMPLETE_LOCATION,
     text="""\
-Run on until a function has been called, and say what each of its lines did to memory.
+Run until a function has been called, and print what each of its lines did to memory.
 Usage: COMMAND [--calls N] [--every N] [--for TIME] [--own] [--source SOURCE] [--json] [-o FILE] [--force] LOCATION
 
-A call that the program stands in counts as the first, from its present line on. What the calls made by a line
-do counts for that line. The other threads run on; where they took memory
-meanwhile, each thread is charged for its own page faults and releases, and the line is marked with a ~.
+If the program is inside the function already, that call counts as the first, from its current line on. A line
+is charged for the calls that it makes. The other threads run on; if they took memory meanwhile, each thread is
+charged for its own page faults and releases, and the line is marked with a ~.
   --calls N   watch N calls (default 1)
   --every N   watch only every Nth call
   --for TIME  stop after this long, as in 10s
@@ -100,7 +100,7 @@ AUTO = Declared(
     category=gdb.COMMAND_DATA,
     completer=None,
     text="""\
-Say at every stop what happened to memory since the one before, whatever moved the program.
+Print at every stop what happened to memory since the previous stop, whatever command ran the program.
 Usage: COMMAND on|off
 
 Example:
@@ -114,7 +114,7 @@ GROWTH = Declared(
     category=gdb.COMMAND_RUNNING,
     completer=gdb.COMPLETE_NONE,
     text="""\
-Let the program run, and say who asked the kernel for memory: by path, with the source line.
+Let the program run, and list who asked the kernel for memory: by path, with the source line.
 Usage: COMMAND [--above SIZE] [--for TIME] [--until LOCATION] [--raw] [--top N] [--json] [-o FILE] [--force]
 
 Every brk, mmap, munmap, mremap, madvise and shmat that the C library makes is recorded, with its call
@@ -135,11 +135,11 @@ GROW = Declared(
     category=gdb.COMMAND_RUNNING,
     completer=gdb.COMPLETE_NONE,
     text="""\
-Let the program run, and say which lines make its memory resident, by the kernel's samples of page faults.
+Let the program run, and list which lines make its memory resident, by the kernel's samples of page faults.
 Usage: COMMAND [--for TIME] [--top N] [--profile FILE] [--json] [-o FILE] [--force]
 
-The line that first touches a page is charged for it, not the one that reserved it; what was given back again
-is taken off. The program runs at its own speed until it stops or ends: between two breakpoints, say.
+The line that first touches a page is charged for it, not the one that reserved it; returned memory is
+subtracted. The program runs at its own speed until it stops or ends: between two breakpoints, say.
   --for TIME        stop after this long, as in 10s
   --top N           list N lines (default 10)
   --profile FILE    keep the recording: 'gdbmem show FILE', 'gdbmem diff', …
@@ -159,7 +159,7 @@ LIMIT = Declared(
 Let the program run until its resident set passes a size; stop in the thread that grew it.
 Usage: COMMAND [--source SOURCE] +SIZE|SIZE
 
-+SIZE is counted from here. The program is sampled every millisecond; how far the program got beyond is said.
++SIZE counts from here. The program is sampled every millisecond; the overshoot is printed.
 
 Example:
   (gdb) COMMAND +100MiB
@@ -172,13 +172,13 @@ REPORT = Declared(
     category=gdb.COMMAND_DATA,
     completer=gdb.COMPLETE_NONE,
     text="""\
-What was recorded so far, summed up.
+Summarize the steps recorded so far.
 Usage: COMMAND [--by line|function|file|thread] [--top N] [--since NAME|FILE] [--json] [-o FILE] [--force]
 
-With --since: what each line did now and in the steps that 'memwatch save' kept under that name, or that --json wrote to
-a file. An edit moves lines: --by function compares them then.
+With --since: what each line did now and in earlier steps, kept by 'memwatch save NAME' or written by --json. If an
+edit has moved lines, compare --by function.
 
-What other threads did while a line ran stands in a column of its own. A ~ marks what they may have had a part in.
+A separate column shows what other threads did while a line ran. A ~ marks changes that they may have contributed to.
 
 Example:
   (gdb) COMMAND --by function --top 5
@@ -233,7 +233,7 @@ SOURCES = Declared(
     category=gdb.COMMAND_DATA,
     completer=gdb.COMPLETE_NONE,
     text="""\
-What this machine can measure, how exactly, and what memwatch uses.
+Show what this machine can measure, how exactly, and what memwatch uses.
 Usage: COMMAND
 
 Example:

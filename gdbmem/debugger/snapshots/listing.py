@@ -83,7 +83,7 @@ class DiffCommand(Command):
             metavar="NAME",
             help="what to count, where the engine counts several: definitely-lost, …",
         )
-        parser.add_argument("--html", metavar="FILE", help="make FILE, a page of it, too")
+        parser.add_argument("--html", metavar="FILE", help="also write FILE, a page")
         add_query_options(parser)
         add_output_options(parser)
 
