@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.racing import Row
-from gdbmem.api.growth import _Binaries, _call_paths
+from gdbmem.api.growth import _binaries, _call_paths
 from gdbmem.monitoring.fault_recording import FaultRecorder, FaultRecording
 
 TITLE = "grow: page faults while a program runs"
@@ -204,7 +204,7 @@ def _our_cost(storm: Path) -> list[Row]:
 
 def _unwinding(recording: FaultRecording) -> float:
     before = time.process_time()
-    with _Binaries(recording) as binaries:
+    with _binaries(recording) as binaries:
         found = _call_paths(recording, binaries)
     return (time.process_time() - before) / max(len(found), 1) * 10_000
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, Optional
@@ -22,25 +21,22 @@ from gdbmem.analysis.faults.growth import (
 from gdbmem.analysis.faults.held import GrownPage, held_now, together
 from gdbmem.analysis.ledger.ledger import ProcessImage
 from gdbmem.analysis.profiles.own_code import own_frame
+from gdbmem.api.fault_names import Binaries, document_of, names_of_jit, unopened, without_libdw
 from gdbmem.errors import Notice, TargetError
-from gdbmem.formats.addresses import Binary
 from gdbmem.formats.faults import encode_faults, faults_profile
 from gdbmem.formats.stacks import StackProfile
 from gdbmem.inspection.live_process import explain_process
 from gdbmem.linux.faults.readings import Reading
-from gdbmem.linux.files.target_files import TargetFiles, may_be_opened
 from gdbmem.linux.memory.pages import PAGE
-from gdbmem.model.faults import FaultStack, FaultTotals, SiteHoldings
+from gdbmem.model.faults import FaultTotals, SiteHoldings
 from gdbmem.model.memory import Memory
 from gdbmem.model.profiles.calltree import Frame
 from gdbmem.monitoring.fault_recording import FaultRecorder, FaultRecording, Watched
-from gdbmem.records import asdict, dataclass, replace
+from gdbmem.records import dataclass, replace
 from gdbmem.symbols.address_names import GdbSymbols
-from gdbmem.symbols.unwinding.call_paths import CallPaths, Place, Samples
-from gdbmem.symbols.unwinding.cfi import UnwindTable, can_unwind
-from gdbmem.symbols.unwinding.jit_maps import jit_names
+from gdbmem.symbols.unwinding.call_paths import CallPaths, Samples
 from gdbmem.symbols.unwinding.naming import name_places
-from gdbmem.text import plural, printable
+from gdbmem.text import plural
 
 __all__ = ["RecordedGrowth", "record_growth", "record_program_growth"]
 
@@ -140,20 +136,20 @@ class _Images:
 
 def _named(recording: FaultRecording, source: str, say: Progress, images: _Images) -> RecordedGrowth:
     try:
-        with _Binaries(recording) as binaries:
+        with _binaries(recording) as binaries:
             samples = _call_paths(recording, binaries)
             totals, rows, grown = _sums(recording, samples, _rows(samples))
             stacks = stacks_of(rows, grown)
             used = sorted({number for one in stacks for number in samples.paths[one.path]})
             places = [samples.places[number] for number in used]
-            jit = _jit(samples, used)
+            jit = names_of_jit(samples, used)
             chains, said = name_places(places, GdbSymbols(progress=say), binaries.may_open, jit)
     finally:
         recording.close()
-    notices = [*said, *_unopened(places, binaries), *_notices(recording), *images.notices]
+    notices = [*said, *unopened(places, binaries), *_notices(recording), *images.notices]
     named = dict(zip(used, chains))
     held = _held(images.images, samples, named, rows, grown)
-    document = _document(recording, samples, stacks, named, totals)
+    document = document_of(recording.program, samples, stacks, named, totals)
     return RecordedGrowth(document, totals, source, recording.status, notices, held)
 
 
@@ -184,45 +180,12 @@ def _held(
     ]
 
 
-class _Binaries:
-    """The programs and libraries of what was recorded, opened with the rights of the process where they may be."""
-
-    def __init__(self, recording: FaultRecording) -> None:
-        alive = next((one.pid for one in recording.watched.values() if not one.has_ended), None)
-        self._files = TargetFiles(alive)
-        self._ours = all(one.uid == os.geteuid() for one in recording.watched.values())
-
-    def __enter__(self) -> _Binaries:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._files.__exit__(*exc)
-
-    def may_open(self, binary: Binary) -> bool:
-        """Tell whether the file can be opened by its name with our rights."""
-        if self._files.is_elsewhere or binary.was_deleted:
-            return False
-        return self._ours or may_be_opened(binary.path)
-
-    def table(self, binary: Binary) -> Optional[UnwindTable]:
-        """Return the unwind table of *binary*; None where it has none, or is another file by now."""
-        if not binary.path.startswith("/") or binary.was_deleted or not can_unwind():
-            return None
-        try:
-            if not self._ours and self._files.rights is None and not may_be_opened(binary.path):
-                return None
-            with self._files.open(binary.path) as stream:
-
-                def read(offset: int, size: int) -> bytes:
-                    stream.seek(offset)
-                    return stream.read(size)
-
-                return UnwindTable(read)
-        except (OSError, ValueError, OverflowError):
-            return None
+def _binaries(recording: FaultRecording) -> Binaries:
+    alive = next((one.pid for one in recording.watched.values() if not one.has_ended), None)
+    return Binaries(alive, [one.uid for one in recording.watched.values()])
 
 
-def _call_paths(recording: FaultRecording, binaries: _Binaries) -> Samples:
+def _call_paths(recording: FaultRecording, binaries: Binaries) -> Samples:
     paths = CallPaths(recording.layout, recording.periods, binaries.table)
     try:
         for one in recording.watched.values():
@@ -306,36 +269,8 @@ def _kernel_faults(recording: FaultRecording, one: Watched, *, sampled: float) -
     return max(round(one.faults_after - one.faults_before - sampled), 0)
 
 
-def _jit(samples: Samples, used: Sequence[int]) -> Mapping[tuple[int, int], str]:
-    wanted: dict[int, list[int]] = {}
-    for number in used:
-        place = samples.places[number]
-        if place.binary is None:
-            wanted.setdefault(place.pid, []).append(place.offset)
-    return {
-        (pid, address): name
-        for pid, addresses in wanted.items()
-        for address, name in jit_names(pid, addresses).items()
-    }
-
-
-def _unopened(places: Sequence[Place], binaries: _Binaries) -> list[Notice]:
-    """Return a notice where files were left unopened, as gdb would read them with our rights."""
-    files = {one.binary for one in places if one.binary is not None and one.binary.path.startswith("/")}
-    left = sorted(one.path for one in files if not binaries.may_open(one))
-    if not left:
-        return []
-    more = f" and {len(left) - 1} more" if len(left) > 1 else ""
-    why = "deleted, in a container or changeable by another user"
-    text = f"{printable(left[0])}{more}, {why}, was not opened for names"
-    return [Notice("faults-unopened", f"{text}: record as the process's user, inside the container")]
-
-
 def _notices(recording: FaultRecording) -> list[Notice]:
-    notices = []
-    if not can_unwind():
-        text = "elfutils' libdw is not installed: callers are found only in code that keeps frame pointers"
-        notices.append(Notice("faults-no-libdw", f"{text} (on Debian: apt install libdw1)"))
+    notices = without_libdw()
     if recording.unkept:
         notices.append(
             Notice(
@@ -344,38 +279,3 @@ def _notices(recording: FaultRecording) -> list[Notice]:
             )
         )
     return notices
-
-
-def _document(
-    recording: FaultRecording,
-    samples: Samples,
-    stacks: Sequence[FaultStack],
-    chains: Mapping[int, Sequence[Frame]],
-    totals: FaultTotals,
-) -> Mapping[str, Any]:
-    table: dict[Frame, int] = {}
-    rows = []
-    for one in stacks:
-        frames = [frame for number in samples.paths[one.path] for frame in chains[number]]
-        numbers = [table.setdefault(frame, len(table)) for frame in frames]
-        rows.append(
-            {
-                "frames": numbers,
-                "pid": one.pid,
-                "tid": one.tid,
-                "seen_bytes": one.seen_bytes,
-                "grown_bytes": one.grown_bytes,
-                "samples": one.samples,
-                "seen_variance": one.seen_variance,
-                "grown_variance": one.grown_variance,
-            }
-        )
-    return {
-        "command": recording.program,
-        "seconds": recording.seconds,
-        "is_sampled": totals.longest_period > 1 or totals.lost_samples > 0,
-        "totals": asdict(totals),
-        "threads": {str(tid): name for tid, name in samples.thread_names.items()},
-        "frames": [list(frame) for frame in table],
-        "stacks": rows,
-    }

@@ -47,6 +47,7 @@ def engine_options(args: argparse.Namespace) -> dict[str, object]:
         "sample_rate": _size("sample-rate", args.sample_rate),
         "dump_interval": _size("dump-interval", args.dump_interval),
         "frames": args.frames,
+        "period": args.period,
     }
     return {name: value for name, value in given.items() if value is not None}
 

@@ -17,7 +17,9 @@ from gdbmem.debugger.hooks import execute_despite_hooks
 from gdbmem.debugger.launched.shown_arguments import ShownArguments, one_line
 from gdbmem.debugger.location import program_file, program_runs, real_pid
 from gdbmem.debugger.native.native_program import NativeProgram
+from gdbmem.debugger.native.program_faults import program_faults
 from gdbmem.debugger.target import valgrind_tool
+from gdbmem.engines import faults
 from gdbmem.engines.engine import no_snapshots, table
 from gdbmem.errors import TargetError, ToolError
 from gdbmem.launch.conversation.messages import (
@@ -189,6 +191,8 @@ class Session:
         execute_despite_hooks("starti", happened=program_runs)
         self.watch_executions()
         self._exited = False
+        if plan.engine == faults.NAME:
+            program_faults.follow(plan.period)
 
     def watch_executions(self) -> None:
         """Notice it when the native program executes another one in its place."""

@@ -44,6 +44,7 @@ class NativeOptions:
     sample_rate: Optional[int] = None  # one sample each so many bytes; 0: every allocation
     dump_interval: Optional[int] = None  # a dump of its own whenever so much more was allocated
     frames: Optional[int] = None  # of each traceback
+    period: Optional[int] = None  # page faults to a sample
 
 
 @dataclass(frozen=True)
@@ -110,8 +111,8 @@ class Profiler(Protocol):
         ...
 
 
-NAMES = ("massif", "memcheck", "gperftools", "jemalloc", "dhat", "heaptrack", "tracemalloc", "none")
-NATIVE_NAMES = ("gperftools", "jemalloc", "heaptrack", "tracemalloc", "none")
+NAMES = ("massif", "memcheck", "gperftools", "jemalloc", "dhat", "heaptrack", "tracemalloc", "faults", "none")
+NATIVE_NAMES = ("gperftools", "jemalloc", "heaptrack", "tracemalloc", "faults", "none")
 
 
 def native_engine(name: str) -> NativeEngine:

@@ -63,14 +63,17 @@ def faults_profile(document: Mapping[str, Any], source: str, metric: Optional[st
     stacks = [_stack(row, chosen, len(frames), source) for row in document["stacks"]]
     stacks = [one for one in stacks if one.bytes]
     sampled = bool(document["is_sampled"])
+    recording = str(document.get("recording", ""))
     return StackProfile(
         source=source,
         source_format="faults",
         metric=chosen,
         metrics=METRICS,
         total_bytes=total_of(stacks),
-        load=lambda profile: Content(stacks, Singles(frames), has_blocks=False, is_sampled=sampled),
-        notices=_notices(document["totals"]),
+        load=lambda profile: Content(
+            stacks, Singles(frames), has_blocks=False, is_sampled=sampled, recording=recording
+        ),
+        notices=[*_notices(document["totals"]), *_own_notices(document)],
         command=str(document["command"]),
         time=float(document["seconds"]),
         faults=_totals(document["totals"]),
@@ -121,6 +124,13 @@ def _stack(row: Mapping[str, Any], metric: str, frames: int, source: str) -> Sta
         raise IndexError
     size = check_count(round(row[_SIZES[metric]]), source)
     return Stack(path, size, 0, max(float(row[_ERRORS[metric]]), 0.0))
+
+
+def _own_notices(document: Mapping[str, Any]) -> list[Notice]:
+    rows = document.get("notices", ())
+    if any(not isinstance(word, str) for row in rows for word in (row["slug"], row["message"])):
+        raise TypeError
+    return [Notice(row["slug"], printable(row["message"])) for row in rows]
 
 
 def _notices(totals: Mapping[str, Any]) -> list[Notice]:

@@ -96,6 +96,7 @@ class Content:
     chains: Sequence[Sequence[Frame]]
     has_blocks: bool = True
     is_sampled: bool = False
+    recording: str = ""  # as model.profiles.calltree has it
     hidden: Optional[Hidden] = None
     taken: Sequence[Stack] = ()  # of a difference: what went away, counted from nought up
 
@@ -393,6 +394,7 @@ class _TreeBuilder:
             threshold_bytes=hidden.largest_bytes if hidden is not None else 0,
             scattered=hidden is not None,
             variance=self.variance,
+            recording=content.recording,
             ends=sorted(self.ends),
         )
 

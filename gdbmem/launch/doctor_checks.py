@@ -230,7 +230,7 @@ def _attach_rights() -> Check:
 
 def _page_faults() -> Check:
     """Sample the page faults of a child process, as `gdbmem grow` does."""
-    name, lost = "page faults", "no gdbmem grow, no memgrow"
+    name, lost = "page faults", "no gdbmem grow, no memgrow, no --engine faults"
     try:
         with FaultWatch() as watch:
             subprocess.run([shutil.which("true") or "/bin/true"], check=False, timeout=_SECONDS)

@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
-from gdbmem.engines import heaptrack
+from gdbmem.engines import faults, heaptrack
 from gdbmem.engines.engine import EngineTable, NativeOptions, native_engine
 from gdbmem.errors import InputError, MissingToolError
 from gdbmem.launch.conversation.messages import NativePlan
 from gdbmem.launch.conversation.protocol import ENVIRONMENT, NATIVE, NEWLINE
+from gdbmem.linux.faults.watch import FaultWatch
 from gdbmem.runs.run import Run
 from gdbmem.setup.distribution import how_to_install
 from gdbmem.text import printable
@@ -46,7 +47,10 @@ def find_library(table: EngineTable) -> str:
 
 
 def refuse_unsuitable(job: Job, table: EngineTable) -> None:
-    """Raise InputError where the program would ignore the preload."""
+    """Raise InputError where the program would ignore the preload, TargetError where the kernel samples no faults."""
+    if table.name == faults.NAME:
+        with FaultWatch():
+            pass
     if (table.library or table.command) and job.program.is_static:
         raise InputError(
             f"{printable(job.program.path.name)} is statically linked: it loads no library, so --engine {table.name}"
@@ -95,6 +99,7 @@ def native_plan(job: Job, run: Run, runtime: Path, *, began: float, quiet: bool)
         library=library,
         folder=str(runtime / "cwd") if job.folder is not None else None,
         streams=_streams(job, run, runtime, quiet=quiet),
+        period=job.options.period or 0,
     )
 
 

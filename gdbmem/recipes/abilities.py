@@ -13,7 +13,7 @@ from gdbmem.text import printable
 
 UNDER_VALGRIND = ("massif", "memcheck", "dhat")
 _NO_SNAPSHOTS = ("none",)
-_BYTES_ONLY = ("massif",)
+_BYTES_ONLY = ("massif", "faults")
 _UNTRACED_BY = ("tracemalloc", "auto")
 _OWN_MALLOC = ("gperftools", "jemalloc")  # they take malloc's place
 _ORDINAL = lazy_pattern(r"#[1-9]\d*$")

@@ -29,10 +29,10 @@ HIT_KEYS = ("only", "every", "first")
 EXPECT_KEYS = ("between", "metric", "at_most", "at_least", "path")
 OPTION_KEYS = (
     "threshold", "pages-as-heap", "time-unit", "stacks", "alloc-fn", "massif-opt", "valgrind-opt",
-    "trace-children", "sample-rate", "dump-interval", "frames",
+    "trace-children", "sample-rate", "dump-interval", "frames", "period",
 )  # fmt: skip
 ENGINES = (
-    "massif", "memcheck", "gperftools", "jemalloc", "dhat", "heaptrack", "tracemalloc", "none", "auto",
+    "massif", "memcheck", "gperftools", "jemalloc", "dhat", "heaptrack", "tracemalloc", "faults", "none", "auto",
 )  # fmt: skip
 WHOLE_RUN_ENGINES = ("dhat", "heaptrack")  # which take no snapshots
 METRICS = ("heap", BLOCKS, UNTRACED, "rss", "retained")
@@ -43,7 +43,7 @@ _WITH_ARGUMENT = {"print": "{print: EXPRESSION}", "gdb": "{gdb: COMMAND}"}
 # The engine's own field for each option that is a list.
 _LIST_OPTIONS = {"alloc-fn": "alloc_fns", "massif-opt": "massif_opts", "valgrind-opt": "valgrind_opts"}
 _SIZE_OPTIONS = ("sample-rate", "dump-interval")
-_COUNT_OPTIONS = ("frames",)
+_COUNT_OPTIONS = ("frames", "period")
 _OF_NATIVE_ENGINES = (*_SIZE_OPTIONS, *_COUNT_OPTIONS)
 _VALGRINDS = ("valgrind-opt", "trace-children")
 _OPTIONS_OF: dict[str, tuple[str, ...]] = {
@@ -52,7 +52,8 @@ _OPTIONS_OF: dict[str, tuple[str, ...]] = {
     "dhat": _VALGRINDS,
     "gperftools": ("dump-interval",),
     "jemalloc": _SIZE_OPTIONS,
-    "tracemalloc": _COUNT_OPTIONS,
+    "tracemalloc": ("frames",),
+    "faults": ("period",),
 }
 _FLAG_OPTIONS = ("pages-as-heap", "stacks", "trace-children")
 _ORDINAL = lazy_pattern(r"(.+)#([1-9]\d{0,8})", re.DOTALL)

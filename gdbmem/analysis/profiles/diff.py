@@ -288,10 +288,11 @@ def _variance(merged: _Merged, trees: Sequence[CallTree]) -> Optional[array[floa
     if trees[0].variance is None and trees[-1].variance is None:
         return None
     result = array("d", [0.0]) * len(merged.parent)
-    for side in (0, len(trees) - 1):
+    shared = bool(trees[0].recording) and trees[0].recording == trees[-1].recording
+    for side, sign in ((0, -1.0 if shared else 1.0), (len(trees) - 1, 1.0)):
         for place, variance in zip(merged.targets[side], trees[side].variance or ()):
-            result[place] += variance
-    return result
+            result[place] += sign * variance
+    return array("d", map(abs, result)) if shared else result
 
 
 def _uncertainty(

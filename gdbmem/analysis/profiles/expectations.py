@@ -13,7 +13,7 @@ from gdbmem.model.ledger.ledger import Ledger
 from gdbmem.model.profiles.calltree import PRUNED, Frame
 from gdbmem.model.profiles.diff import Diff
 from gdbmem.model.profiles.expectation import BLOCKS, UNTRACED, Expectation, ExpectationVerdict
-from gdbmem.model.profiles.snapshot import HEAP_BYTES, memory_noun
+from gdbmem.model.profiles.snapshot import FAULTED_BYTES, GROWN_BYTES, HEAP_BYTES, memory_noun
 from gdbmem.model.profiles.snapshot import UNTRACED as UNTRACED_BYTES
 from gdbmem.records import dataclass, replace
 from gdbmem.text import plural, printable
@@ -214,7 +214,8 @@ def _sentence(
     limit = f"{'at most' if most else 'at least'} {change(expectation.limit)}"
     if not can_tell:
         doubt = f"{samples_off(measured.sampling)}, too far to tell ({limit})"
-        return f"{subject}, but {doubt}; take more of them with a smaller sample-rate"
+        option = "period" if unit in (GROWN_BYTES, FAULTED_BYTES) else "sample-rate"
+        return f"{subject}, but {doubt}; take more of them with a smaller {option}"
     if excess > 0:
         return f"{subject}, {size(excess)} {'more' if most else 'less'} than expected ({limit})"
     if excess + hidden > 0:

@@ -75,7 +75,7 @@ def _add_massif_options(parser: ArgumentParser) -> None:
 
 
 def _add_native_options(parser: ArgumentParser) -> None:
-    group = parser.add_argument_group("gperftools, jemalloc, tracemalloc")
+    group = parser.add_argument_group("gperftools, jemalloc, tracemalloc, faults")
     group.add_argument(
         "--sample-rate", metavar="SIZE", help="jemalloc: one sample each SIZE (default 0: every allocation)"
     )
@@ -84,6 +84,12 @@ def _add_native_options(parser: ArgumentParser) -> None:
     )
     group.add_argument(
         "--frames", metavar="N", type=int, help="tracemalloc: keep N frames of each traceback (default 10)"
+    )
+    group.add_argument(
+        "--period",
+        metavar="N",
+        type=int,
+        help="faults: sample one in N page faults (default: each, and fewer where there are more than 1000 a second)",
     )
 
 

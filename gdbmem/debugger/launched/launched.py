@@ -30,6 +30,7 @@ _WHAT_NEXT = {
     "memcheck": "Set breakpoints, 'continue', 'memsnap NAME', 'memdiff', 'memleaks'; 'help gdbmem' lists more.",
     "dhat": "Set breakpoints, 'continue'; the profile of the whole run comes at the program's end.",
     "tracemalloc": "Set breakpoints on C functions, 'continue', 'memsnap NAME', 'memdiff'; 'help gdbmem' lists more.",
+    "faults": "Set breakpoints, 'continue', 'memsnap NAME', 'memdiff'; 'help gdbmem' lists more.",
     "heaptrack": "Set breakpoints, 'continue'; the profile of the whole run comes at the program's end.",
 }
 # gdb's `kill`, which it does of itself before another target too, ends valgrind without its file. A hook, unlike a

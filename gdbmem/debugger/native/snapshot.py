@@ -14,10 +14,12 @@ from gdbmem.debugger.native.attached import prepare, request
 from gdbmem.debugger.native.calls_in_passing import detour, under_way
 from gdbmem.debugger.native.inferior import outside_allocator, program, refuse_inside
 from gdbmem.debugger.native.native_program import NativeProgram
+from gdbmem.debugger.native.program_faults import program_faults
 from gdbmem.debugger.python.asking import keep_traces_here
 from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots.summary import summary_line
 from gdbmem.debugger.stops import hits_here
+from gdbmem.engines import faults
 from gdbmem.engines.engine import Call, native_engine, table
 from gdbmem.errors import GdbmemError, TargetError
 from gdbmem.formats.opening import OpenOptions, open_profile
@@ -55,7 +57,11 @@ class PendingSnapshot:
         """Take it, now that the program stands still."""
         if table(self._native.engine).reads_memory:
             self._file = session.run.next_file(self._native.engine)
-            keep_traces_here(session.run.folder / self._file)
+            path = session.run.folder / self._file
+            if self._native.engine == faults.NAME:
+                program_faults.keep(path)
+            else:
+                keep_traces_here(path)
             return
         with outside_allocator(self._native.library):
             call = self.call()
@@ -129,11 +135,12 @@ def _read(path: Path, *, with_names: bool) -> Optional[StackProfile]:
     except GdbmemError as error:
         warn(f"{error}; the incomplete file is kept [{error.slug}]")
         return None
+    assert isinstance(profile, StackProfile)  # native engines write no other
     for notice in profile.notices:
-        if notice.slug != CUT or CUT not in _said:  # of nearly all tracebacks, in each snapshot
+        # Of nearly all tracebacks, and of a whole recording of page faults, in each snapshot.
+        if notice.slug not in _said or (notice.slug != CUT and profile.faults is None):
             warn(notice.sentence)
         _said.add(notice.slug)
-    assert isinstance(profile, StackProfile)  # native engines write no other
     return profile
 
 
@@ -155,4 +162,4 @@ def _summary(record: SnapshotRecord, profile: Optional[StackProfile]) -> str:
 
     content = profile.load(profile)
     sites = stack_sites(content.stacks, content.chains)
-    return summary_line(record, sites, beside=profile.beside.get(UNTRACED))
+    return summary_line(record, sites, unit=profile.unit, beside=profile.beside.get(UNTRACED))

@@ -152,6 +152,7 @@ class NativePlan(Message):
 
     *began*: seconds since 1970. *wrapper* and *streams* are a shell's words; *library* is what is preloaded, or "".
     *prefix*: how the names of the engine's own dumps begin. *folder*: the program's current folder; None: gdb's.
+    *period*: how many page faults there are to a sample; 0: as many as are needed.
     """
 
     engine: str
@@ -161,6 +162,7 @@ class NativePlan(Message):
     library: str
     folder: Optional[str]
     streams: str
+    period: int = 0
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,10 @@ class FaultWatch:
         """Wait until a ring fills, up to so long."""
         self._poll.poll(1000 * seconds)
 
+    def wake_by(self, descriptor: int) -> None:
+        """Have wait() return when there is something to read from *descriptor*, too."""
+        self._poll.register(descriptor, select.POLLIN | select.POLLHUP)
+
     def take(self) -> Iterator[tuple[int, bytes]]:
         """Yield (processor, records) of each ring that holds some; they are taken out of it."""
         for cpu, ring in self._rings.items():

@@ -134,6 +134,8 @@ class CallTree:
     threshold_bytes: int = 0  # every place merged in a PRUNED node is smaller than this
     scattered: bool = False  # what is merged in a PRUNED node may lie under any node, not only beside it
     variance: Optional[Sequence[float]] = None  # bytes², of each node's own bytes; None: nothing is sampled
+    # Trees of one recording share their samples, and their variances only grow: that of a difference is the difference.
+    recording: str = ""
     address: Optional[Sequence[int]] = (
         None  # where each node's call is in memory; 0: unknown; None: of none known
     )

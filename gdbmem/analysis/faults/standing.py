@@ -1,0 +1,181 @@
+"""The resident memory of one process by the call path that made it resident, kept from one interval to the next."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from gdbmem.analysis.faults.growth import WeighedFault
+from gdbmem.linux.faults.readings import Reading
+from gdbmem.linux.memory.pages import PAGE, Ranges
+from gdbmem.model.faults import FaultStack
+from gdbmem.records import dataclass
+
+_Key = tuple[int, int, int]  # path, process, thread
+_DOUBT = 3.0  # standard errors
+_TOLERANCE = 0.01
+
+
+@dataclass
+class _LineSums:
+    """Of one thread and path, since the recording began; variances only ever grow, so that they can be subtracted."""
+
+    seen: float = 0.0
+    samples: int = 0
+    seen_variance: float = 0.0
+    turnover_variance: float = 0.0  # of what came to stay, and of what left
+
+
+@dataclass
+class _Standing:
+    """The memory that one sample stands for."""
+
+    fault: WeighedFault
+    pieces: Sequence[tuple[int, int]]  # that are resident
+    scale: float  # bytes that each of theirs stands for
+    doubt: float  # variance, by the square of the bytes
+
+    @property
+    def bytes(self) -> float:
+        return self.scale * sum(end - start for start, end in self.pieces)
+
+
+class StandingMemory:
+    """What each sample stands for, as long as that is resident: a page that leaves is taken from its line.
+
+    Which pages came and which left is known exactly. Each that came in an interval is charged to the sample of that
+    interval that is nearest by its address, as long as the samples explain that much at all; so memory that neither
+    comes nor leaves is no difference between two moments, however few samples there are.
+    """
+
+    def __init__(self) -> None:
+        self._standing: list[_Standing] = []
+        self._sums: dict[_Key, _LineSums] = {}
+
+    def leave(self, after: Reading) -> None:
+        """Take away what is not resident any more in *after*."""
+        kept = []
+        for one in self._standing:
+            before = one.bytes
+            one.pieces = [
+                piece
+                for start, end in one.pieces
+                for kind in (after.anonymous, after.files)
+                for piece in kind.overlaps(start, end)
+            ]
+            self._sums[_key(one.fault)].turnover_variance += (before - one.bytes) ** 2 * one.doubt
+            if one.pieces:
+                kept.append(one)
+        self._standing = kept
+
+    def leave_all(self) -> None:
+        """Take away everything: the process executes another program."""
+        self.leave(Reading(0))
+
+    def come(
+        self,
+        faults: Sequence[WeighedFault],
+        grown: Sequence[float],
+        before: Reading,
+        after: Reading,
+        *,
+        lost_bytes: int = 0,
+    ) -> None:
+        """Add the *faults* of an interval, of each of which *grown* bytes have come to stay.
+
+        *lost_bytes* may have come with faults of which the samples were lost.
+        """
+        for fault in faults:
+            sums = self._sums.setdefault(_key(fault), _LineSums())
+            size = (fault.page_bytes or PAGE) * fault.weight
+            sums.seen += size
+            sums.samples += 1
+            sums.seen_variance += size**2 * _relative_variance(fault)
+        anonymous = [n for n, stays in enumerate(grown) if stays and _is_in(after.anonymous, faults[n])]
+        came = Ranges(
+            gap for start, end in after.anonymous.items for gap in before.anonymous.gaps(start, end)
+        )
+        if _explain([(faults[n], grown[n]) for n in anonymous], came.size_bytes - lost_bytes):
+            new = _nearest([faults[n] for n in anonymous], came)
+            known = set(anonymous)
+            new += [_of_one(faults[n], grown[n], after) for n in range(len(faults)) if n not in known]
+        else:
+            new = [_of_one(*one, after) for one in zip(faults, grown)]
+        for one in new:
+            if one.pieces:
+                self._sums[_key(one.fault)].turnover_variance += one.bytes**2 * one.doubt
+                self._standing.append(one)
+
+    def rows(self) -> list[tuple[WeighedFault, float]]:
+        """Return the samples that stand for resident memory, and for how many bytes each."""
+        return [(one.fault, one.bytes) for one in self._standing]
+
+    @property
+    def seen_bytes(self) -> float:
+        """Return how much was made resident since the recording began."""
+        return sum(one.seen for one in self._sums.values())
+
+    def stacks(self) -> list[FaultStack]:
+        """Return the sums by thread and path; the variance of what has grown is that of all that came and left."""
+        grown: dict[_Key, float] = {}
+        for one in self._standing:
+            key = _key(one.fault)
+            grown[key] = grown.get(key, 0.0) + one.bytes
+        return [
+            FaultStack(
+                *key, sums.seen, grown.get(key, 0.0), sums.samples, sums.seen_variance, sums.turnover_variance
+            )
+            for key, sums in self._sums.items()
+        ]
+
+
+def _explain(rows: Sequence[tuple[WeighedFault, float]], came_bytes: int) -> bool:
+    """Tell whether the samples stand for so much: some of it may have come without faults, or with unseen ones."""
+    estimate = sum(stays for _, stays in rows)
+    doubt = math.sqrt(sum(stays**2 * _relative_variance(fault) for fault, stays in rows))
+    return estimate >= came_bytes * (1 - _TOLERANCE) - _DOUBT * doubt
+
+
+def _nearest(faults: Sequence[WeighedFault], came: Ranges) -> list[_Standing]:
+    """Divide the pages that came among *faults*, each to the nearest."""
+    latest = {_page(one)[0]: one for one in sorted(faults, key=lambda one: one.time)}
+    sorted_faults = [latest[start] for start in sorted(latest)]
+    pages = [_page(one) for one in sorted_faults]
+    middles = [(end + start) // 2 // PAGE * PAGE for (_, end), (start, _) in zip(pages, pages[1:])]
+    lowest, highest = (came.items[0][0], came.items[-1][1]) if came.items else (0, 0)
+    cells = zip([lowest, *middles], [*middles, highest])
+    found = [_Standing(one, list(came.overlaps(*cell)), 1.0, 0.0) for one, cell in zip(sorted_faults, cells)]
+    shares: dict[_Key, float] = {}
+    for one in found:
+        shares[_key(one.fault)] = shares.get(_key(one.fault), 0.0) + one.bytes
+    for one in found:
+        # The whole is exact: the doubt is in how it is divided. Of n alike the next may still be another.
+        share = shares[_key(one.fault)] / max(came.size_bytes, 1) * len(found) / (len(found) + 1)
+        one.doubt = _relative_variance(one.fault) * (1 - share)
+    return found
+
+
+def _of_one(fault: WeighedFault, stays: float, after: Reading) -> _Standing:
+    """Return what *fault* stands for by its weight; it leaves when its own page does."""
+    start, end = _page(fault)
+    pieces = [piece for kind in (after.anonymous, after.files) for piece in kind.overlaps(start, end)]
+    size = sum(end - start for start, end in pieces)
+    return _Standing(fault, pieces if stays else (), stays / size if size else 0.0, _relative_variance(fault))
+
+
+def _relative_variance(fault: WeighedFault) -> float:
+    return 1.0 - 1.0 / fault.weight if fault.weight > 1 else 0.0
+
+
+def _key(fault: WeighedFault) -> _Key:
+    return fault.path, fault.pid, fault.tid
+
+
+def _page(fault: WeighedFault) -> tuple[int, int]:
+    size = fault.page_bytes or PAGE
+    start = fault.address // size * size
+    return start, start + size
+
+
+def _is_in(ranges: Ranges, fault: WeighedFault) -> bool:
+    return bool(ranges.within(*_page(fault)))

@@ -1,0 +1,126 @@
+"""Names for the call paths of recorded page faults, and the document that they are kept in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional
+
+from gdbmem.errors import Notice
+from gdbmem.formats.addresses import Binary
+from gdbmem.linux.files.target_files import TargetFiles, may_be_opened
+from gdbmem.model.faults import FaultStack, FaultTotals
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.records import asdict
+from gdbmem.symbols.unwinding.call_paths import Place, Samples
+from gdbmem.symbols.unwinding.cfi import UnwindTable, can_unwind
+from gdbmem.symbols.unwinding.jit_maps import jit_names
+from gdbmem.text import printable
+
+
+class Binaries:
+    """The programs and libraries of what was recorded, opened with the rights of the process where they may be."""
+
+    def __init__(self, alive: Optional[int], uids: Sequence[int]) -> None:
+        """*alive* is a process that still runs; *uids* are the users of all that were recorded."""
+        self._files = TargetFiles(alive)
+        self._ours = all(uid == os.geteuid() for uid in uids)
+
+    def __enter__(self) -> Binaries:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._files.__exit__(*exc)
+
+    def may_open(self, binary: Binary) -> bool:
+        """Tell whether the file can be opened by its name with our rights."""
+        if self._files.is_elsewhere or binary.was_deleted:
+            return False
+        return self._ours or may_be_opened(binary.path)
+
+    def table(self, binary: Binary) -> Optional[UnwindTable]:
+        """Return the unwind table of *binary*; None where it has none, or is another file by now."""
+        if not binary.path.startswith("/") or binary.was_deleted or not can_unwind():
+            return None
+        try:
+            if not self._ours and self._files.rights is None and not may_be_opened(binary.path):
+                return None
+            with self._files.open(binary.path) as stream:
+
+                def read(offset: int, size: int) -> bytes:
+                    stream.seek(offset)
+                    return stream.read(size)
+
+                return UnwindTable(read)
+        except (OSError, ValueError, OverflowError):
+            return None
+
+
+def names_of_jit(samples: Samples, used: Sequence[int]) -> Mapping[tuple[int, int], str]:
+    """Return the names of those of the places *used* that are in no file, by process and address."""
+    wanted: dict[int, list[int]] = {}
+    for number in used:
+        place = samples.places[number]
+        if place.binary is None:
+            wanted.setdefault(place.pid, []).append(place.offset)
+    return {
+        (pid, address): name
+        for pid, addresses in wanted.items()
+        for address, name in jit_names(pid, addresses).items()
+    }
+
+
+def unopened(places: Sequence[Place], binaries: Binaries) -> list[Notice]:
+    """Return a notice where files were left unopened, as gdb would read them with our rights."""
+    files = {one.binary for one in places if one.binary is not None and one.binary.path.startswith("/")}
+    left = sorted(one.path for one in files if not binaries.may_open(one))
+    if not left:
+        return []
+    more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+    why = "deleted, in a container or changeable by another user"
+    text = f"{printable(left[0])}{more}, {why}, was not opened for names"
+    return [Notice("faults-unopened", f"{text}: record as the process's user, inside the container")]
+
+
+def without_libdw() -> list[Notice]:
+    """Return a notice where libdw, which finds callers, is not installed."""
+    if can_unwind():
+        return []
+    text = "elfutils' libdw is not installed: callers are found only in code that keeps frame pointers"
+    return [Notice("faults-no-libdw", f"{text} (on Debian: apt install libdw1)")]
+
+
+def document_of(
+    program: str,
+    samples: Samples,
+    stacks: Sequence[FaultStack],
+    chains: Mapping[int, Sequence[Frame]],
+    totals: FaultTotals,
+) -> dict[str, Any]:
+    """Return a recording of *program* as formats.faults keeps it; *chains* are the frames of each place."""
+    table: dict[Frame, int] = {}
+    rows = []
+    for one in stacks:
+        frames = [frame for number in samples.paths[one.path] for frame in chains[number]]
+        numbers = [table.setdefault(frame, len(table)) for frame in frames]
+        rows.append(
+            {
+                "frames": numbers,
+                "pid": one.pid,
+                "tid": one.tid,
+                "seen_bytes": one.seen_bytes,
+                "grown_bytes": one.grown_bytes,
+                "samples": one.samples,
+                "seen_variance": one.seen_variance,
+                "grown_variance": one.grown_variance,
+            }
+        )
+    return {
+        "command": program,
+        "seconds": totals.seconds,
+        "is_sampled": totals.longest_period > 1 or totals.lost_samples > 0,
+        "totals": asdict(totals),
+        "threads": {str(tid): name for tid, name in samples.thread_names.items()},
+        "frames": [list(frame) for frame in table],
+        "stacks": rows,
+    }

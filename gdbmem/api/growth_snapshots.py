@@ -1,0 +1,123 @@
+"""Snapshots of a process's resident memory by the lines that made it resident, taken while it stands still."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional
+
+from gdbmem.analysis.faults.growth import Span, WeighedFault, account, grown_bytes, with_huge_pages
+from gdbmem.analysis.faults.standing import StandingMemory
+from gdbmem.api.fault_names import Binaries, document_of, names_of_jit, unopened, without_libdw
+from gdbmem.errors import Notice
+from gdbmem.linux.faults.readings import Reading
+from gdbmem.linux.memory.pages import PAGE
+from gdbmem.model.faults import FaultAccount, FaultTotals
+from gdbmem.model.profiles.calltree import Frame
+from gdbmem.monitoring.fault_intervals import Interval, IntervalRecorder
+from gdbmem.records import asdict, replace
+from gdbmem.symbols.address_names import GdbSymbols
+from gdbmem.symbols.unwinding.call_paths import CallPaths, Samples
+from gdbmem.symbols.unwinding.naming import name_places
+
+__all__ = ["GrowthSnapshots"]
+
+
+class GrowthSnapshots:
+    """The snapshots of one recording: each has the memory that is resident at its moment and was not at the start."""
+
+    def __init__(self, recorder: IntervalRecorder) -> None:
+        self._recorder = recorder
+        self._binaries = Binaries(recorder.pid, [recorder.uid])
+        self._paths = CallPaths(recorder.layout, recorder.periods, self._binaries.table)
+        self._paths.start_with(recorder.pid, recorder.maps)
+        self._standing = StandingMemory()
+        self._first = recorder.first  # what was resident before: of the program that is executed now
+        self._names: dict[int, Sequence[Frame]] = {}
+        self._notices: list[Notice] = without_libdw()
+        self._symbols = GdbSymbols()
+        self._weighed = 0  # samples
+        self._kernel_faults: Optional[int] = None if recorder.sees_kernel_mode else 0
+        self._faults = self._samples = self._lost = 0
+
+    def close(self) -> None:
+        """Give back the unwind tables and the files."""
+        self._paths.close()
+        self._binaries.__exit__()
+
+    def take(self) -> Mapping[str, Any]:
+        """Return one, as formats.faults keeps it; the process stands still. Raises TargetError where it has ended."""
+        interval = self._recorder.cut()
+        for turn in interval.turns:
+            self._paths.add(turn)
+        samples = self._paths.finish()
+        self._add(interval, samples)
+        stacks = self._standing.stacks()
+        self._name(samples, {number for one in stacks for number in samples.paths[one.path]})
+        totals = self._totals(interval.after, samples)
+        document = document_of(self._recorder.name, samples, stacks, self._names, totals)
+        document["notices"] = [asdict(one) for one in self._all_notices()]
+        document["recording"] = f"{self._recorder.pid}.{self._recorder.first.time}"
+        return document
+
+    def _add(self, interval: Interval, samples: Samples) -> None:
+        rows = self._rows(interval, samples)
+        before, after = interval.before, interval.after
+        if interval.executed:  # another program: what was resident before is gone
+            before = self._first = Reading(before.time)
+            self._standing.leave_all()
+        else:
+            self._standing.leave(after)
+        spans = {self._recorder.pid: Span(before, after)}
+        grown = grown_bytes(rows, spans, samples.began)
+        rows = with_huge_pages(rows, grown, spans)
+        lost = interval.faults * PAGE if interval.lost else 0
+        self._standing.come(rows, grown, before, after, lost_bytes=lost)
+        self._faults += interval.faults
+        self._samples += interval.samples
+        self._lost += interval.lost
+        if self._kernel_faults is not None and interval.counted is not None:
+            self._kernel_faults += max(interval.counted - interval.faults, 0)
+
+    def _rows(self, interval: Interval, samples: Samples) -> list[WeighedFault]:
+        """Return the new samples of the process, not those of its children."""
+        new = slice(self._weighed, len(samples))
+        self._weighed = len(samples)
+        weight = sum(samples.weight[new])
+        scale = interval.faults / weight if weight else 1.0
+        columns = (
+            samples.time, samples.pid, samples.tid, samples.address, samples.page_bytes, samples.weight, samples.path,
+        )  # fmt: skip
+        rows = (WeighedFault(*row) for row in zip(*(column[new] for column in columns)))
+        return [row._replace(weight=row.weight * scale) for row in rows if row.pid == self._recorder.pid]
+
+    def _name(self, samples: Samples, used: set[int]) -> None:
+        new = sorted(used - self._names.keys())
+        if not new:
+            return
+        places = [samples.places[number] for number in new]
+        jit = names_of_jit(samples, new)
+        chains, said = name_places(places, self._symbols, self._binaries.may_open, jit)
+        self._names.update(zip(new, chains))
+        for notice in (*said, *unopened(places, self._binaries)):
+            if notice not in self._notices:
+                self._notices.append(notice)
+
+    def _all_notices(self) -> list[Notice]:
+        dropped = self._recorder.dropped_turns
+        if not dropped:
+            return self._notices
+        text = f"{dropped:,} turns of samples were dropped: they fill 2 GiB already"
+        return [*self._notices, Notice("faults-disk", text)]
+
+    def _totals(self, after: Reading, samples: Samples) -> FaultTotals:
+        used = [period for changes in self._recorder.periods.values() for _, period in changes] or [1]
+        return FaultTotals(
+            (after.time - self._recorder.first.time) / 1e9, self._faults, self._samples, self._lost, min(used),
+            max(used), self._recorder.sees_kernel_mode, samples.broken, [self._account(after)],
+        )  # fmt: skip
+
+    def _account(self, after: Reading) -> FaultAccount:
+        recorder, span = self._recorder, Span(self._first, after)
+        rows = self._standing.rows()
+        found = account(recorder.name, recorder.pid, rows, span, kernel_faults=self._kernel_faults)
+        return replace(found, seen_bytes=self._standing.seen_bytes)

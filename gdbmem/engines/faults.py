@@ -1,0 +1,44 @@
+"""Page faults: the kernel samples which lines make memory resident, and a snapshot has what is resident by then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gdbmem.engines.engine import NATIVE, Call, EngineTable, Inferior, NativeOptions
+from gdbmem.errors import TargetError, UsageError
+
+NAME = "faults"
+
+TABLE = EngineTable(
+    name=NAME,
+    runs=NATIVE,
+    summary="resident memory by the lines that touched it first: whatever allocates it, nothing is preloaded",
+    cost="none to speak of: up to 1000 page faults a second are sampled",
+    counts="resident pages, exact; which line touched which is estimated from samples, with the error",
+    blind=(
+        "which lines allocate: a line that touches freed memory again makes nothing resident",
+        "pages of files that come with others in one fault, and pages that its parent had",
+        "faults in kernel mode, for ordinary users (read() into fresh memory, for one)",
+    ),
+    package="libdw1",
+    options=("period",),
+    reads_memory=True,
+)
+
+
+def environment(prefix: str, options: NativeOptions) -> Mapping[str, str]:
+    """Return nothing: the program runs as it is. Raises UsageError for a period that is none."""
+    if options.period is not None and not 1 <= options.period < 1 << 31:
+        raise UsageError(
+            f"--period is a number of page faults from 1 on, not {options.period}", slug="bad-option"
+        )
+    return {}
+
+
+def snapshot(inferior: Inferior, prefix: str, target: str) -> Call:
+    """Refuse: nothing is called in the program, its pages are looked at."""
+    raise TargetError(
+        "what is resident is read while the program stands still",
+        slug="no-snapshot-file",
+        hint="take it at a stop",
+    )

@@ -1,0 +1,165 @@
+"""Recording the page faults of one process in intervals, each between two moments at which it stands still."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Optional
+
+from gdbmem.linux.faults.readings import Reading, fault_counts, read_resident
+from gdbmem.linux.faults.records import SampleLayout, Turn
+from gdbmem.linux.faults.watch import FaultWatch
+from gdbmem.linux.process.auxv import random_bytes
+from gdbmem.linux.process.process import check_analysable, ended, has_ended, process_facts
+from gdbmem.records import dataclass
+
+_TURN_SECONDS = 0.05
+_LARGEST_SPOOL_BYTES = 2 << 30
+_EVENTS_A_TURN = 400
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The faults between two moments; the counts are those of this interval alone."""
+
+    before: Reading
+    after: Reading
+    turns: Sequence[Turn]
+    faults: int
+    samples: int
+    lost: int  # samples
+    counted: Optional[int]  # the faults of the process by its own count, which has those in kernel mode
+    executed: bool  # another program, or the same anew
+
+
+@dataclass(frozen=True)
+class _Counts:
+    faults: int
+    samples: int
+    lost: int
+    of_process: Optional[int]
+
+
+class IntervalRecorder:
+    """Records from the start on; cut() ends an interval and begins the next. Leave with the context manager."""
+
+    def __init__(self, pid: int, *, period: int = 0, requests: Optional[int] = None) -> None:
+        """Begin with process *pid*. Data that comes on the descriptor *requests* ends a turn() early.
+
+        *period*: a sample each so many faults; 0: as many as are needed. Raises TargetError where the kernel refuses.
+        """
+        check_analysable(pid, may_be_traced=True)
+        self.pid = pid
+        self._watch = FaultWatch([pid], period=period)
+        try:
+            if requests is not None:
+                self._watch.wake_by(requests)
+            facts = process_facts(pid)
+            self.name, self.uid = facts.name, facts.uid
+            self._last = self._reading()
+            self.maps = b""
+            with contextlib.suppress(OSError):
+                self.maps = Path(f"/proc/{pid}/maps").read_bytes()
+            self._spool = tempfile.TemporaryFile(prefix="gdbmem-")  # noqa: SIM115  (closed in __exit__)
+        except BaseException:
+            self._watch.__exit__()
+            raise
+        self.first = self._last
+        self._program = random_bytes(pid)
+        self._pieces: list[tuple[list[tuple[int, int, int]], Mapping[int, int]]] = []
+        self._turns = self.dropped_turns = 0
+        self._before = self._counts()
+        self._watch.start()
+
+    def __enter__(self) -> IntervalRecorder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._watch.__exit__()
+        self._spool.close()
+
+    @property
+    def layout(self) -> SampleLayout:
+        """Return how the samples look."""
+        return self._watch.layout
+
+    @property
+    def periods(self) -> Mapping[int, Sequence[tuple[int, int]]]:
+        """Return the faults a sample, each with the time since when, by the event's identifier: these grow."""
+        return self._watch.periods
+
+    @property
+    def sees_kernel_mode(self) -> bool:
+        """Tell whether faults in kernel mode are sampled, too."""
+        return self._watch.wishes.kernel
+
+    @property
+    def has_ended(self) -> bool:
+        """Tell whether the process has ended."""
+        return has_ended(self.pid)
+
+    def turn(self) -> None:
+        """Take what was sampled, and wait a moment for more."""
+        before = self._watch.counts
+        self._take(is_last=False)
+        # That it stands still in gdb says nothing of how fast its faults will come.
+        if self._watch.counts != before:
+            self._watch.adapt([self.pid])
+        self._watch.wait(_TURN_SECONDS)
+
+    def cut(self) -> Interval:
+        """Return what was recorded since the last one. Raises TargetError where the process has ended."""
+        self._take(is_last=True)
+        before, self._last = self._last, self._reading()
+        # The record of it may have found no room.
+        program, self._program = self._program, random_bytes(self.pid)
+        then, now = self._before, self._counts()
+        self._before = now
+        turns = list(self._kept())
+        self._pieces = []
+        self._spool.seek(0)
+        self._spool.truncate()
+        counted = (
+            now.of_process - then.of_process
+            if now.of_process is not None and then.of_process is not None
+            else None
+        )
+        return Interval(
+            before, self._last, turns, now.faults - then.faults, now.samples - then.samples, now.lost - then.lost,
+            counted, program != self._program,
+        )  # fmt: skip
+
+    def _reading(self) -> Reading:
+        found = read_resident(self.pid)
+        if found is None:
+            raise ended(self.pid)
+        return found
+
+    def _counts(self) -> _Counts:
+        watch = self._watch
+        return _Counts(sum(watch.counts.values()), watch.samples, watch.lost, fault_counts(self.pid))
+
+    def _take(self, *, is_last: bool) -> None:
+        # Many events take long to count: that is then done in some of the turns only.
+        self._turns += 1
+        is_counted = is_last or self._turns % (1 + self._watch.events // _EVENTS_A_TURN) == 0
+        turn = []
+        for ring, data in self._watch.take():
+            at = self._spool.seek(0, os.SEEK_END)
+            if at + len(data) > _LARGEST_SPOOL_BYTES:
+                self.dropped_turns += 1
+                continue
+            self._spool.write(data)
+            turn.append((ring, at, len(data)))
+        self._pieces.append((turn, dict(self._watch.count()) if is_counted else {}))
+
+    def _kept(self) -> Iterator[Turn]:
+        for pieces, faults in self._pieces:
+            found = []
+            for ring, at, size in pieces:
+                self._spool.seek(at)
+                found.append((ring, self._spool.read(size)))
+            yield Turn(found, faults)
