@@ -1,0 +1,174 @@
+"""CPU time for BFC pools: a million chunks, stock TensorFlow, long logs, PyTorch's snapshots of about a gigabyte."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.bench_formats import peak_mib
+from benchmarks.racing import Row
+
+TITLE = "BFC pools: processes, logs, PyTorch's snapshots, CPU time"
+CHUNKS, LOG_BYTES, ENTRIES = 1_000_000, 50_000_000, 4_200_000
+ROUNDS = 3
+GDBMEM = (sys.executable, "-m", "gdbmem.cli.main", "bfc")
+TESTS = Path(__file__).parents[1] / "tests"
+_LOG = TESTS / "captures/bfc/tensorflow-2.21.log"
+_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+_TENSORFLOW = _CACHE / "gdbmem/bfc/newest"
+_UNPICKLED = "import pickle, sys; pickle.load(open(sys.argv[1], 'rb'))"
+
+
+def race() -> Sequence[Row]:
+    with tempfile.TemporaryDirectory() as name:
+        here = Path(name)
+        return [*_processes(here), *_logs(here), *_snapshots(here)]
+
+
+def _processes(here: Path) -> Iterator[Row]:
+    program = here / "pool"
+    source = TESTS / "programs/bfc_pool.cpp"
+    subprocess.run(("g++", "-O1", "-g", "-DLAYOUT=2024", source, "-o", program, "-pthread"), check=True)
+    yield from _walked([str(program)], f"many {CHUNKS}", f"a pool of {CHUNKS:,} chunks", 10, {})
+    if not (_TENSORFLOW / "ready").exists():
+        print("bench: no TensorFlow; type: scripts/setup bfc", file=sys.stderr)
+        return
+    words = [str(_TENSORFLOW / "bin/python"), str(TESTS / "programs/bfc/tensorflow_server.py")]
+    yield from _walked(words, "grow 40", "stock TensorFlow", 2, {"CUDA_VISIBLE_DEVICES": ""})
+
+
+def _walked(
+    command: Sequence[str], order: str, name: str, limit_seconds: float, extra: dict[str, str]
+) -> Iterator[Row]:
+    """Yield rows of the CPU time to the answer, and of the pause, of the process that *command* starts."""
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, **extra},
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            process.stdout.readline()
+            process.stdin.write(order + "\n")
+            process.stdin.flush()
+            process.stdout.readline()
+            words = (*GDBMEM, str(process.pid))
+            took = _seconds(words)
+            done = [
+                subprocess.run((*words, "--json"), capture_output=True, check=True) for _ in range(ROUNDS)
+            ]
+            pause = statistics.median(json.loads(one.stdout)["pause_seconds"] for one in done)
+            mib = peak_mib(words)
+        finally:
+            process.kill()
+    bar = f"at most {limit_seconds:g} s"
+    yield Row(f"{name}, found and walked; {mib:.0f} MiB", took, 0, bar, at_most=limit_seconds, value=took)
+    yield Row(f"{name}, its pause", pause, 0, "at most 100 ms", at_most=0.1, value=pause)
+
+
+def _logs(here: Path) -> Iterator[Row]:
+    text = _LOG.read_text()
+    many = here / "many.log"
+    many.write_text(text * (LOG_BYTES // len(text)))
+    one = here / "one.log"
+    one.write_text(_one_dump(text))
+    for path, name in ((many, f"{LOG_BYTES // len(text):,} dumps"), (one, "one dump")):
+        seconds = _seconds((*GDBMEM, str(path)))
+        mib = peak_mib((*GDBMEM, str(path)))
+        size = f"{path.stat().st_size / 1e6:.0f} MB"
+        label = f"a log of {size}, {name}; {mib:.0f} MiB"
+        yield Row(label, seconds, 0, "at most 5 s", at_most=5, value=seconds)
+
+
+def _one_dump(text: str) -> str:
+    """Return the first dump of *text* with so many chunks of 256 B more that it is as long as a long log."""
+    lines = text.splitlines(keepends=True)
+    at = next(n for n, line in enumerate(lines) if "Next region of size" in line)
+    head = lines[at].partition("Next region")[0]
+    count = LOG_BYTES // (len(head) + len("InUse at 500000000000 of size 256 next 100000\n"))
+    region = [f"{head}Next region of size {count * 256}\n"]
+    for n in range(count):
+        following = n + 1000 if n + 1 < count else (1 << 64) - 1
+        region.append(f"{head}InUse at {0x500000000000 + n * 256:x} of size 256 next {following}\n")
+    return "".join([*lines[:at], *region, *lines[at:]])
+
+
+def _snapshots(here: Path) -> Iterator[Row]:
+    path = here / "snapshot.pickle"
+    with path.open("wb") as stream:
+        pickle.dump(_snapshot(), stream, protocol=4)
+    seconds, mib = _seconds((*GDBMEM, str(path)), rounds=1), peak_mib((*GDBMEM, str(path)))
+    theirs = (sys.executable, "-c", _UNPICKLED, str(path))
+    peer, peer_mib = _seconds(theirs, rounds=1), peak_mib(theirs)
+    label = f"a snapshot of {path.stat().st_size / 1e6:.0f} MB / `pickle.load`"
+    yield Row(label, seconds, peer, "at most 60 s", at_most=60, value=seconds)
+    yield Row(f"{label}: memory", mib, peer_mib, "at most 1 GiB", at_most=1024, value=mib, unit="MiB")
+
+
+def _snapshot() -> dict[str, Any]:
+    """Return what torch.cuda.memory._snapshot() does for 40,000 blocks and a long history of 30 frames an entry."""
+    chance = random.Random(5)
+    folder = "/opt/conda/lib/python3.11/site-packages/torch/nn/modules"
+    frames = [
+        {"name": f"function_{n % 997}", "filename": f"{folder}/module_{n % 97}.py", "line": n % 4999}
+        for n in range(5000)
+    ]
+    segments, address = [], 0x7F0000000000
+    for _ in range(2000):
+        blocks, at = [], address
+        for number in range(20):
+            size = chance.choice([512, 1024, 2 << 20, 8 << 20])
+            state = "active_allocated" if number % 3 else "inactive"
+            stack = chance.sample(frames, 30)
+            blocks.append(
+                {"address": at, "size": size, "requested_size": size - 100, "state": state, "frames": stack}
+            )
+            at += size
+        used = sum(block["size"] for block in blocks if block["state"] == "active_allocated")  # type: ignore[misc]
+        segments.append(
+            {
+                "device": 0, "address": address, "total_size": at - address, "allocated_size": used,
+                "active_size": used, "requested_size": 0, "stream": 0, "segment_type": "large",
+                "segment_pool_id": (0, 0), "is_expandable": False, "frames": [], "blocks": blocks,
+            }
+        )  # fmt: skip
+        address = at + (64 << 20)
+    actions = ("alloc", "free_requested", "free_completed")
+    stacks = [chance.sample(frames, 30) for _ in range(20_000)]
+    entries = [
+        {
+            "action": chance.choice(actions), "addr": 0x7F0000000000 + n * 512, "size": 512, "stream": 0,
+            "time_us": 1_700_000_000_000_000 + n, "frames": list(chance.choice(stacks)),
+        }
+        for n in range(ENTRIES)
+    ]  # fmt: skip
+    return {
+        "segments": segments,
+        "device_traces": [entries],
+        "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": "", "max_split_size": -1},
+    }
+
+
+def _seconds(command: Sequence[str], rounds: int = ROUNDS) -> float:
+    """Return the median of the CPU seconds of *command*."""
+    seconds = []
+    for _ in range(rounds):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, command)
+        seconds.append(used.ru_utime + used.ru_stime)
+    return statistics.median(seconds)
