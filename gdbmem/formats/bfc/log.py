@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Optional
+from typing import Callable, Optional
 
 from gdbmem.errors import Notice
 from gdbmem.formats.bfc import log_lines
@@ -154,13 +154,21 @@ class _Reader:
     def _other(self, number: int, body: bytes, thread: Optional[bytes], *, is_allocators: bool) -> None:
         if b" Chunks of size " in body:  # sums of the chunks that were listed
             return
+        if self._taken(_OFTEN, number, body, thread, is_allocators=is_allocators):
+            return
         if self._arenas.feed(number, body) or self._refusals.feed(number, body):
             return
-        for pattern, take in _TAKERS:
+        self._taken(_SELDOM, number, body, thread, is_allocators=is_allocators)
+
+    def _taken(
+        self, takers: Takers, number: int, body: bytes, thread: Optional[bytes], *, is_allocators: bool
+    ) -> bool:
+        for pattern, take in takers:
             found = pattern.match(body) if is_allocators else pattern.search(body)
             if found is not None:
                 take(self, number, found, thread)
-                return
+                return True
+        return False
 
     def _out(self, number: int, found: re.Match[bytes], thread: Optional[bytes]) -> None:
         if log_lines.NO_FAILURE in found["rest"] or b"freed_by_count" in found["rest"]:
@@ -244,16 +252,17 @@ class _Reader:
         return self._touched(tails[-1], thread) if len(dumps) > 1 and tails else self._current(number, thread)
 
 
-_TAKERS = (
+Takers = Sequence[tuple[re.Pattern[bytes], Callable[[_Reader, int, re.Match[bytes], Optional[bytes]], None]]]
+# Half of the lines of a dump with few chunks.
+_OFTEN: Takers = ((log_lines.BIN, _Reader._bin), (log_lines.STAT, _Reader._stat))
+_SELDOM: Takers = (
     (log_lines.OUT, _Reader._out),
     (log_lines.DUMP, _Reader._dump),
-    (log_lines.BIN, _Reader._bin),
     (log_lines.REGION, _Reader._region),
     (log_lines.SUM, _Reader._sum),
     (log_lines.POOL, _Reader._pool),
     (log_lines.SUMMARY, _Reader._pool),
     (log_lines.GROWTH, _Reader._growth),
-    (log_lines.STAT, _Reader._stat),
     (log_lines.BAR, _Reader._bar),
     (log_lines.BY_OP, _Reader._by),
 )
