@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.live.memwatching import answers, line_of, run_gdb
+from tests.live.python_programs import every_second
 
 pytestmark = [pytest.mark.needs("gdb", "g++"), pytest.mark.usefixtures("no_process_left")]
 
@@ -295,3 +296,51 @@ def test_what_a_program_mapped_before_it_executed_another_is_not_set_off_against
     ]
     assert found["unsettled"] >= 1 and 5 * MIB <= found["total_bytes"] < 20 * MIB
     assert found["total_bytes"] == sum(path["bytes"] or 0 for path in found["paths"]) + found["unseen_bytes"]
+
+
+TAKING = """
+import os
+def inner(size):
+    return bytearray(size)  # the line that takes
+def outer(size):
+    return inner(size)
+os.getppid()
+kept = [outer(10 << 20)]
+kept.append(inner(20 << 20))
+os.getppid()
+"""
+
+
+@every_second(0)
+def test_the_lines_of_python_stand_in_the_paths_of_what_they_ask_for(python: str, tmp_path: Path) -> None:
+    script = tmp_path / "taking.py"
+    script.write_text(TAKING)
+    said = run_gdb(
+        Path(python),
+        [
+            "set breakpoint pending on",
+            "tbreak getppid",
+            f"run -I {script}",
+            "memwatch growth --above 1MiB --json -o growth.json --until getppid",
+            "kill",
+        ],
+        folder=tmp_path,
+    )
+    assert (tmp_path / "growth.json").is_file(), said
+    found = json.loads((tmp_path / "growth.json").read_text())
+    lines = [line.partition("  #")[0] for line in TAKING.splitlines()]
+
+    def at(text: str) -> int:
+        return lines.index(text) + 1
+
+    takes, calls = ("inner", at("    return bytearray(size)")), ("outer", at("    return inner(size)"))
+    paths = {
+        path["bytes"] >> 20: [
+            (frame["function"], frame["line"]) for frame in path["frames"] if frame["file"] == str(script)
+        ]
+        for path in found["paths"]
+    }
+    assert paths == {
+        10: [takes, calls, ("<module>", at("kept = [outer(10 << 20)]"))],
+        20: [takes, ("<module>", at("kept.append(inner(20 << 20))"))],
+    }

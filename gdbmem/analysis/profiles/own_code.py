@@ -47,9 +47,9 @@ INSTALLED_RULES: Sequence[Rule] = (
         "Python's library and packages",
         file=r".*/(?:site|dist)-packages/|(?:/.*)?/lib(?:64)?/python3(?:\.\d+)?/|<frozen "
         # CPython's own sources, which most builds name from their root
-        r"|(?:.*/Python-3[\w.]*/|\./)?(?:Objects/\w+|Python/\w+|Modules/(?:gcmodule|_\w+(?:/\w+)?)"
+        r"|(?:.*/Python-3[\w.]*/(?:\./)?|\./)?(?:Objects/\w+|Python/\w+|Modules/(?:gcmodule|_\w+(?:/\w+)?)"
         r"|Include/(?:\w+/)?\w+)\.[ch]",
-        object=r".*/bin/python3[.\d]*|.*/libpython3[.\w]*\.so[.\d]*",
+        object=r".*/bin/python3[.\d]*|.*/libpython3[.\w]*\.so[.\d]*|interpreter$",
     ),
     Rule("node_modules", file=r".*/node_modules/|node:"),
     Rule(

@@ -26,6 +26,7 @@ from gdbmem.debugger.memwatch.driving.memory_syscalls import (
 from gdbmem.debugger.memwatch.driving.releases import is_alone
 from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
 from gdbmem.debugger.memwatch.driving.watchdog import Alarm
+from gdbmem.debugger.python.call_paths import PythonPaths, with_python
 from gdbmem.debugger.stopping.interrupting import without_announcement
 from gdbmem.debugger.target import CORE, NATIVE, NOTHING, REMOTE, VALGRIND, target_kind
 from gdbmem.debugger.terminal import console_on
@@ -72,7 +73,8 @@ class RequestLog:
         self._memory = memory
         self._above = above_bytes
         self._sums: dict[Key, _CallSums] = {}
-        self._frames: dict[tuple[int, ...], list[Frame]] = {}
+        self._frames: dict[tuple[object, ...], list[Frame]] = {}
+        self._python = PythonPaths(memory.pid)
         self._requests = Requests()
         self.resident_bytes = 0
         self._begin()
@@ -98,9 +100,11 @@ class RequestLog:
         unseen = self._settle(now.size_bytes, number)
         self._touched(tid, unseen)
         frames = newest_frames()
-        key = (call, number, tuple(frame.pc() for frame in frames))
+        addresses = tuple(frame.pc() for frame in frames)
+        calls = self._python.calls(addresses, tid)
+        key: Key = (call, number, (*addresses, *calls))
         if key[2] not in self._frames:
-            self._frames[key[2]] = [described(frame) for frame in frames]
+            self._frames[key[2]] = with_python(frames, [described(frame) for frame in frames], calls)
         self._requests.add(
             number, PendingCall(key, expected_bytes(call, frames[0], self._memory.pid, raw=raw))
         )
@@ -124,6 +128,11 @@ class RequestLog:
         """The process runs another program now: all that was mapped has gone."""
         self._give_up()
         self._begin()
+        self._python.forget()
+
+    def close(self) -> None:
+        """Close what was opened to read the process."""
+        self._python.close()
 
     def _give_up(self) -> None:
         """Nobody can tell any more what the last requests did."""
@@ -344,6 +353,7 @@ class GrowthCommand(Driving):
         began, cost = time.monotonic(), time.process_time()
         with contextlib.ExitStack() as stack:
             stack.callback(memory.close)
+            stack.callback(log.close)
             # The catchpoint sees the C library's requests as well.
             ours = stack.enter_context(_breakpoints(log, args.until, libc=not args.raw))
             stack.enter_context(recorder.recording(lambda: None))

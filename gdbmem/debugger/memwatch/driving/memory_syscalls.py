@@ -11,7 +11,7 @@ import gdb
 from gdbmem.linux.memory.resident import PAGE_BYTES
 from gdbmem.linux.process.living import memory_folder
 
-Key = tuple[str, int, tuple[int, ...]]  # call, thread, addresses of the path
+Key = tuple[str, int, tuple[object, ...]]  # call, thread, addresses of the path and Python's frames in it
 
 _FIXED = 0x10  # MAP_FIXED: may replace what is there
 _DISCARDING = (4, 9, 24)  # MADV_DONTNEED, MADV_REMOVE, MADV_DONTNEED_LOCKED
