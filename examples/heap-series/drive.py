@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
 """Drive core.cpp from Python, and have tcmalloc write a heap profile after each batch.
 
-usage: LD_PRELOAD=libtcmalloc.so.4 HEAPPROFILE=PREFIX ./drive.py [BATCHES] [WORDS]
+usage: LD_PRELOAD=libtcmalloc.so.4 HEAPPROFILE=PREFIX ./drive.py [BATCHES] [WORDS] [PAUSE]
+
+PAUSE: seconds between two batches (default 0).
 """
 
 import ctypes
 import sys
+import time
 from pathlib import Path
 
 
 def main() -> None:
     batches = int(sys.argv[1]) if len(sys.argv) > 1 else 8
     words = int(sys.argv[2]) if len(sys.argv) > 2 else 500
+    pause = float(sys.argv[3]) if len(sys.argv) > 3 else 0
     core = ctypes.CDLL(str(Path(__file__).parent / "build" / "libcore.so"))
     core.core_kept_bytes.restype = ctypes.c_int64
     core.core_translate.argtypes = [ctypes.c_char_p, ctypes.c_int64]
@@ -26,6 +30,7 @@ def main() -> None:
         kept.append(core.core_kept_bytes())
         if dump is not None:
             dump(b"batch %d" % batch)
+        time.sleep(pause)
     print("kept bytes after each batch:", *kept)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.live.memwatching import run_gdb
 from tests.live.user import GDBMEM, environment
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "heap-series"
@@ -95,3 +96,34 @@ def test_the_sentence_and_the_sparkline_say_the_same(dumps: list[str]) -> None:
     answer, *rows = run("diff", *dumps, "--by", "line").splitlines()
     assert "(8 snapshots); steadily at core.cpp:" in answer and "31.2 KiB each time" in answer
     assert "▁▂▃▄▅▆▇█" in rows[2] and "steady" in rows[3]
+
+
+def test_without_a_profiler_the_line_that_leaks_stands_under_the_lines_of_python(
+    dumps: list[str], tmp_path: Path
+) -> None:
+    run_gdb(
+        Path(sys.executable).resolve(),
+        [
+            "set breakpoint pending on",
+            "tbreak core_translate",
+            f"run {EXAMPLE / 'drive.py'} 40 2000",
+            "memwatch growth --json -o growth.json",
+        ],
+        folder=tmp_path,
+    )
+    paths = json.loads((tmp_path / "growth.json").read_text())["paths"]
+    driver = (EXAMPLE / "drive.py").read_text().splitlines()
+    (calls,) = [n for n, text in enumerate(driver, start=1) if "core.core_translate(line" in text]
+    (last,) = [n for n, text in enumerate(driver, start=1) if text == "    main()"]
+    leaking = []
+    for path in paths:
+        own = [
+            (Path(frame["file"]).name, frame["line"])
+            for frame in path["frames"]
+            if (frame["file"] or "").startswith(str(EXAMPLE))
+        ]
+        if ("core.cpp", line_of("new char[size]")) in own:
+            assert own[-2:] == [("drive.py", calls), ("drive.py", last)]
+            leaking.append(path["bytes"] or 0)
+    # malloc asks for 132 KiB at a time: a line has a share of the requests, about as large as that of its bytes.
+    assert sum(leaking) > 40 * 2000 * 64 / 4
