@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from typing import Callable
 
-from gdbmem.analysis.ledger.idle import idle_memory
+from gdbmem.analysis.ledger.idle import idle_memory, idle_sizes, idle_types
+from gdbmem.inspection.idle_blocks import BlocksLook
 from gdbmem.inspection.live_process import explain_process
 from gdbmem.linux.memory.accessed import clear_accessed, read_accessed
 from gdbmem.linux.process.process import check_analysable, ended, has_ended
 from gdbmem.model.ledger.idle import IdleMemory
+from gdbmem.records import replace
 from gdbmem.text import printable
 from gdbmem.units import format_duration
 
@@ -30,7 +32,10 @@ def read_idle(pid: int, seconds: float, *, say: Callable[[str], None]) -> IdleMe
     clear_accessed(pid)
     waited = _wait(pid, seconds)
     accessed = read_accessed(pid)
-    return idle_memory(explain_process(pid, say=say), accessed, waited)
+    look = BlocksLook()
+    found = idle_memory(explain_process(pid, look=look, say=say), accessed, waited)
+    types, sizes = idle_types(look.groups, accessed), idle_sizes(look.groups, accessed)
+    return replace(found, types=types, sizes=sizes, tree_holders=look.holders)
 
 
 def _wait(pid: int, seconds: float) -> float:

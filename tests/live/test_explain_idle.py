@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
+from tests.conftest import Program
 from tests.live.user import GDBMEM
 
 pytestmark = pytest.mark.usefixtures("no_process_left")
@@ -52,3 +54,48 @@ def test_memory_that_is_kept_and_not_used_is_told_from_what_is_in_use() -> None:
     assert anonymous["least_idle_bytes"] <= anonymous["most_idle_bytes"]
     assert anonymous["resident_bytes"] >= 72 * MIB
     assert 48 * MIB <= found["idle_bytes"] <= found["rss_bytes"] - 20 * MIB
+
+
+def untouched(pid: int) -> int:
+    """What the kernel itself says of it."""
+    sizes = {"Rss:": 0, "Referenced:": 0}
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        key, *rest = line.split()
+        if key in sizes:
+            sizes[key] += int(rest[0]) << 10
+    return sizes["Rss:"] - sizes["Referenced:"]
+
+
+@pytest.mark.needs("gdb", "g++")
+def test_a_map_that_is_never_erased_is_told_by_type_by_size_and_by_the_variable_that_holds_it(
+    program: Program,
+) -> None:
+    keeps = subprocess.Popen([program("keeps_tasks", "-pthread")], stdout=subprocess.PIPE, text=True)
+    try:
+        assert keeps.stdout is not None and keeps.stdout.readline() == "ready\n"
+        tool = subprocess.Popen(
+            [GDBMEM, "explain", "--idle", "60s", "--json", str(keeps.pid)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert tool.stderr is not None
+        assert "the accessed bits of process" in tool.stderr.readline()
+        time.sleep(1)
+        by_kernel = untouched(keeps.pid)
+        tool.send_signal(signal.SIGINT)
+        output, errors = tool.communicate(timeout=60)
+        assert tool.returncode == 0, errors
+    finally:
+        keeps.kill()
+        keeps.communicate()
+    found = json.loads(output)
+    assert abs(found["idle_bytes"] - by_kernel) < 2 * MIB
+    tasks, *_ = found["types"]
+    assert (tasks["name"], tasks["blocks"]) == ("Task", 100_000)
+    assert tasks["least_idle_bytes"] > 0.5 * tasks["bytes"] and tasks["most_idle_bytes"] == tasks["bytes"]
+    nodes = next(row for row in found["types"] if row["kind"] == "tree")
+    assert nodes["blocks"] == 100_000
+    # These are used all the time; of pages that the processor has in its cache of addresses no bit is set.
+    used = next(row for row in found["sizes"] if row["size_bytes"] == 3000)
+    assert used["blocks"] == 2000 and used["least_idle_bytes"] < 0.6 * used["bytes"]
+    assert sum(row["least_idle_bytes"] for row in found["types"]) <= found["idle_bytes"]
+    assert [row["name"] for row in found["tree_holders"]] == ["app::tasks"]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 
-from gdbmem.analysis.ledger.idle import idle_memory
+from gdbmem.analysis.ledger.idle import idle_memory, idle_sizes, idle_types
 from gdbmem.linux.memory.accessed import Accessed, parse_accessed
+from gdbmem.model.ledger.block_types import CLASS, UNKNOWN
+from gdbmem.model.ledger.idle import BlockGroup, BlockSum
 from gdbmem.model.ledger.ledger import HEAP_LIVE, HEAP_PINNED, OTHER, Ledger, Share
 from gdbmem.report.console import make_console
 from gdbmem.report.ledger.idle import print_idle
@@ -51,9 +53,38 @@ def test_a_process_that_grows_while_it_is_read_has_no_entry_larger_than_all_of_i
     for rss in (2 << 20, 3 << 20):
         stream = io.StringIO()
         print_idle(
-            idle_memory(grown, [Accessed(0x1000, 0x9000, rss, 0)], 60.0), "process 1", make_console(stream)
+            idle_memory(grown, [Accessed(0x1000, 0x9000, rss, 0)], 60.0),
+            "process 1",
+            make_console(stream),
+            {},
         )
         shown[rss] = " ".join(stream.getvalue().split())
     assert "2.0 MiB of 2.0 MiB resident in process 1 were not touched" in shown[2 << 20]
     assert "was read after that, when 3.0 MiB were resident" in shown[2 << 20]
     assert "was read after that" not in shown[3 << 20]
+
+
+def test_blocks_that_share_a_mapping_with_used_ones_have_bounds_and_those_that_fill_one_alone_are_known() -> (
+    None
+):
+    task, other = (CLASS, "4Task"), (UNKNOWN, "")
+    groups = [
+        BlockGroup(0x1000, 1000, {task: BlockSum(7, 700), other: BlockSum(1, 200)}, {100: BlockSum(7, 700)}),
+        BlockGroup(0x10000, 500, {task: BlockSum(1, 480)}, {480: BlockSum(1, 480)}),
+    ]
+    accessed = [Accessed(0x1000, 0x9000, 1000, 400), Accessed(0x10000, 0x20000, 500, 0)]
+    found = {(one.kind, one.name): one for one in idle_types(groups, accessed)}
+    assert (found[task].blocks, found[task].bytes) == (8, 1180)
+    assert (found[task].least_idle_bytes, found[task].most_idle_bytes) == (300 + 480, 600 + 480)
+    assert (found[other].least_idle_bytes, found[other].most_idle_bytes) == (0, 200)
+    sizes = [
+        (one.size_bytes, one.least_idle_bytes, one.most_idle_bytes) for one in idle_sizes(groups, accessed)
+    ]
+    assert sizes == [(100, 300, 600), (480, 480, 480)]
+
+
+def test_parts_of_one_mapping_share_its_touched_bytes() -> None:
+    # Two regions of malloc's in one mapping: what is touched may all be in either.
+    halves = [BlockGroup(0x1000, 1000, {(UNKNOWN, ""): BlockSum(1, 400)}, {}) for _ in range(2)]
+    (found,) = idle_types(halves, [Accessed(0x1000, 0x9000, 1000, 300)])
+    assert (found.least_idle_bytes, found.most_idle_bytes) == (500, 700)

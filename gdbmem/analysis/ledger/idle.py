@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from gdbmem.linux.memory.accessed import Accessed
-from gdbmem.model.ledger.idle import IdleEntry, IdleMemory
+from gdbmem.model.ledger.idle import BlockGroup, BlockSum, IdleBlocks, IdleEntry, IdleMemory
 from gdbmem.model.ledger.ledger import Ledger
 
 
@@ -16,11 +17,7 @@ def idle_memory(ledger: Ledger, accessed: Sequence[Accessed], seconds: float) ->
     ordered = sorted(accessed)
     starts = [one.start for one in ordered]
     for share in ledger.shares:
-        number = bisect_right(starts, share.start) - 1
-        known = ordered[number] if number >= 0 and share.start < ordered[number].end else None
-        # What was mapped since then has been touched since then.
-        idle = max(known.rss_bytes - known.touched_bytes, 0) if known is not None else 0
-        idle = min(idle, share.rss_bytes)
+        idle = min(_idle_bytes(ordered, starts, share.start), share.rss_bytes)
         for key, size in share.parts.items():
             row = sums.setdefault(key, [0, 0, 0])
             row[0] += size
@@ -32,3 +29,57 @@ def idle_memory(ledger: Ledger, accessed: Sequence[Accessed], seconds: float) ->
     rss = sum(one.rss_bytes for one in accessed)
     touched = sum(min(one.touched_bytes, one.rss_bytes) for one in accessed)
     return IdleMemory(seconds, rss, rss - touched, entries)
+
+
+def _idle_bytes(ordered: Sequence[Accessed], starts: Sequence[int], address: int) -> int:
+    """Return how much of the mapping at *address* was not touched; what was mapped since then has been."""
+    number = bisect_right(starts, address) - 1
+    known = ordered[number] if number >= 0 and address < ordered[number].end else None
+    return max(known.rss_bytes - known.touched_bytes, 0) if known is not None else 0
+
+
+def idle_types(groups: Sequence[BlockGroup], accessed: Sequence[Accessed]) -> list[IdleBlocks]:
+    """Return the live blocks by type, those first of which most may not have been touched."""
+    rows = _bounds([(group, group.types) for group in groups], accessed)
+    return _sorted(IdleBlocks(*label, 0, *row) for label, row in rows.items())
+
+
+def idle_sizes(groups: Sequence[BlockGroup], accessed: Sequence[Accessed]) -> list[IdleBlocks]:
+    """Return the live blocks by size, likewise."""
+    rows = _bounds([(group, group.sizes) for group in groups], accessed)
+    return _sorted(IdleBlocks("", "", size, *row) for size, row in rows.items())
+
+
+_Label = TypeVar("_Label", bound=Hashable)
+_Row = tuple[int, int, int, int]  # blocks, bytes, at least and at most not touched
+
+
+def _bounds(
+    tables: Sequence[tuple[BlockGroup, Mapping[_Label, BlockSum]]], accessed: Sequence[Accessed]
+) -> dict[_Label, _Row]:
+    ordered = sorted(accessed)
+    starts = [one.start for one in ordered]
+    in_mapping: dict[int, dict[_Label, BlockSum]] = {}
+    lengths: dict[int, int] = {}
+    for group, table in tables:
+        sums = in_mapping.setdefault(group.start, {})
+        lengths[group.start] = group.mapping_bytes
+        for label, one in table.items():
+            before = sums.get(label, BlockSum(0, 0))
+            sums[label] = BlockSum(before.blocks + one.blocks, before.bytes + one.bytes)
+    found: dict[_Label, _Row] = {}
+    for start, sums in in_mapping.items():
+        idle = _idle_bytes(ordered, starts, start)
+        other = lengths[start] - idle  # touched, or not resident
+        for label, one in sums.items():
+            blocks, size, least, most = found.get(label, (0, 0, 0, 0))
+            found[label] = (
+                blocks + one.blocks, size + one.bytes, least + max(one.bytes - other, 0), most + min(one.bytes, idle),
+            )  # fmt: skip
+    return found
+
+
+def _sorted(rows: Iterable[IdleBlocks]) -> list[IdleBlocks]:
+    return sorted(
+        rows, key=lambda one: (-one.most_idle_bytes, -one.bytes, one.kind, one.name, one.size_bytes)
+    )

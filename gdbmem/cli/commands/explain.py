@@ -27,7 +27,7 @@ from gdbmem.cli.progress import say
 from gdbmem.errors import UsageError
 from gdbmem.report.console import make_console
 from gdbmem.report.ledger.heap_map import check_map_name, open_picture, render_map
-from gdbmem.report.ledger.idle import idle_json, print_idle
+from gdbmem.report.ledger.idle import idle_json, mangled_names, print_idle
 from gdbmem.report.ledger.ledger_text import LedgerOptions
 from gdbmem.report.ledger.ledger_view import Beside, print_all, write_growth, write_json, write_remedies
 from gdbmem.report.output import open_output
@@ -170,10 +170,11 @@ def _run_idle(args: argparse.Namespace, pid: Optional[int]) -> int:
         raise UsageError(f"--idle doesn't go with {what}", hint="gdbmem explain --idle 10min PID")
     with open_output(args.output, force=args.force) as stream:
         idle = explain_idle(pid, args.idle, progress=say)
+        names = class_names(mangled_names(idle))
         if args.json:
-            stream.write(idle_json(idle, pid))
+            stream.write(idle_json(idle, pid, names))
         else:
-            print_idle(idle, f"process {pid}", make_console(stream))
+            print_idle(idle, f"process {pid}", make_console(stream), names)
     return 0
 
 

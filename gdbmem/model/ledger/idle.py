@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from gdbmem.records import dataclass
 
@@ -21,6 +22,46 @@ class IdleEntry:
     most_idle_bytes: int
 
 
+class BlockSum(NamedTuple):
+    """Live blocks of malloc; bytes without its headers."""
+
+    blocks: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class BlockGroup:
+    """The live blocks in one mapping, or in a part of it."""
+
+    start: int  # of the mapping
+    mapping_bytes: int
+    types: Mapping[
+        tuple[str, str], BlockSum
+    ]  # by kind, as model.ledger.block_types has it, and mangled class
+    sizes: Mapping[int, BlockSum]  # by the bytes of each
+
+
+@dataclass(frozen=True)
+class IdleBlocks:
+    """Live blocks of one type, or of one size; sizes are bytes, with bounds as those of entries."""
+
+    kind: str  # as model.ledger.block_types has it; "" where they are alike in size
+    name: str  # of the class, mangled
+    size_bytes: int  # of each; 0 where they are alike in type
+    blocks: int
+    bytes: int
+    least_idle_bytes: int
+    most_idle_bytes: int
+
+
+@dataclass(frozen=True)
+class TreeHolder:
+    """A place that nodes of trees belong to."""
+
+    name: str  # of a variable, mangled; else in words
+    share: float  # of the nodes, by bytes, estimated from a sample
+
+
 @dataclass(frozen=True)
 class IdleMemory:
     """Memory that was resident at the end of some time and was not touched in it; sizes are bytes."""
@@ -29,3 +70,6 @@ class IdleMemory:
     rss_bytes: int
     idle_bytes: int
     entries: Sequence[IdleEntry]
+    types: Sequence[IdleBlocks] = ()
+    sizes: Sequence[IdleBlocks] = ()
+    tree_holders: Sequence[TreeHolder] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gdbmem.analysis.profiles.sites import plain_strings
-from gdbmem.model.ledger.block_types import CLASS, LIST, TREE, UNKNOWN, VECTOR, BlockType, BlockTypes
+from gdbmem.model.ledger.block_types import CLASS, LIST, TREE, UNKNOWN, VECTOR, BlockTypes
 from gdbmem.report import drawing
 from gdbmem.report.console import Console
 from gdbmem.report.document import Document
@@ -49,7 +49,7 @@ def print_types(found: BlockTypes, names: Mapping[str, str], console: Console) -
             format_size(one.bytes),
             f"{one.blocks:,}",
             format_size(one.pinned_bytes) if one.pinned_bytes >= 1 else "",
-            _what(one, names),
+            type_in_words(one.kind, one.name, names),
         )
     console.print(
         "\nLive blocks by type, and the free memory that each keeps from being returned. Objects of classes with"
@@ -61,7 +61,8 @@ def print_types(found: BlockTypes, names: Mapping[str, str], console: Console) -
         console.print(f"and {plural(len(found.types) - _MOST, 'more type')} (--json has all)")
 
 
-def _what(one: BlockType, names: Mapping[str, str]) -> str:
-    if one.kind != CLASS:
-        return _KINDS[one.kind]
-    return printable(plain_strings(names.get(one.name, one.name)))
+def type_in_words(kind: str, name: str, names: Mapping[str, str]) -> str:
+    """Return what to call blocks of a *kind*, objects of class *name* if they are such; *names* are demangled ones."""
+    if kind != CLASS:
+        return _KINDS[kind]
+    return printable(plain_strings(names.get(name, name)))

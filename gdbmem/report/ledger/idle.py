@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Union
 
-from gdbmem.model.ledger.idle import IdleEntry, IdleMemory
+from gdbmem.model.ledger.idle import IdleBlocks, IdleEntry, IdleMemory, TreeHolder
 from gdbmem.report.console import Console, print_sentence
 from gdbmem.report.document import Document, head, to_json
 from gdbmem.report.drawing import Table
+from gdbmem.report.ledger.block_types import type_in_words
 from gdbmem.report.ledger.ledger_text import what_grew
 from gdbmem.text import printable
 from gdbmem.units import format_duration, format_size
 
 _LEAST_SHARE = 0.001
+_MOST_TYPES, _MOST_SIZES, _MOST_HOLDERS = 10, 6, 3
 _LIMITS = (
     "the kernel counts touched pages by mapping: entries that share one have bounds. A page counts as touched when any"
     " byte of it is, a huge one as a whole; some MiB that are in use all the time may not show"
 )
 
 
-def print_idle(idle: IdleMemory, name: str, console: Console) -> None:
-    """Print how much was not touched, and the entries of the ledger that it may be in."""
+def print_idle(idle: IdleMemory, name: str, console: Console, names: Mapping[str, str]) -> None:
+    """Print how much was not touched, and the entries of the ledger and live blocks that it may be in.
+
+    *names* are the demangled ones of mangled_names().
+    """
     sizes = f"{format_size(idle.idle_bytes)} of {format_size(idle.rss_bytes)}"
     print_sentence(
         console, f"{sizes} resident in {name} were not touched for {format_duration(idle.seconds)}", "bold"
@@ -35,19 +41,59 @@ def print_idle(idle: IdleMemory, name: str, console: Console) -> None:
             words = printable(what_grew(one.category, one.label))
             table.add_row(_bounds(one), format_size(one.resident_bytes), words)
     console.print(table)
+    _print_blocks("live blocks of malloc by type", idle.types[:_MOST_TYPES], idle, names, console)
+    _print_blocks("by size", idle.sizes[:_MOST_SIZES], idle, names, console)
+    if idle.tree_holders:
+        holders = [f"{_holder(one, names)} ({one.share:.0%})" for one in idle.tree_holders[:_MOST_HOLDERS]]
+        more = ", …" if len(idle.tree_holders) > _MOST_HOLDERS else ""
+        print_sentence(
+            console, f"the nodes of trees belong to {', '.join(holders)}{more}, by a sample of the blocks"
+        )
     afterwards = format_size(sum(one.resident_bytes for one in idle.entries))
     if afterwards != format_size(idle.rss_bytes):
         print_sentence(console, f"what lies where was read after that, when {afterwards} were resident")
     print_sentence(console, _LIMITS)
 
 
-def _bounds(one: IdleEntry) -> str:
+def mangled_names(idle: IdleMemory) -> list[str]:
+    """Return the names of the classes and variables that print_idle() and idle_json() want demangled."""
+    variables = [_type_info(one.name) for one in idle.tree_holders if one.name.startswith("_Z")]
+    return [one.name for one in idle.types if one.name] + variables
+
+
+def _type_info(variable: str) -> str:
+    # _ZN3app5tasksE, _ZL5tasks: as the name of a class is written.
+    return variable[2:].lstrip("L")
+
+
+def _holder(one: TreeHolder, names: Mapping[str, str]) -> str:
+    return printable(names.get(_type_info(one.name), one.name) if one.name.startswith("_Z") else one.name)
+
+
+def _print_blocks(
+    title: str, rows: Sequence[IdleBlocks], idle: IdleMemory, names: Mapping[str, str], console: Console
+) -> None:
+    rows = [one for one in rows if one.most_idle_bytes > _LEAST_SHARE * idle.rss_bytes]
+    if not rows:
+        return
+    table = Table(header_style="dim")
+    for heading in ("not touched", "live", "blocks"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column(title, overflow="fold")
+    for one in rows:
+        what = type_in_words(one.kind, one.name, names) if one.kind else f"of {one.size_bytes:,} bytes"
+        table.add_row(_bounds(one), format_size(one.bytes), f"{one.blocks:,}", what)
+    console.print()
+    console.print(table)
+
+
+def _bounds(one: Union[IdleEntry, IdleBlocks]) -> str:
     least, most = format_size(one.least_idle_bytes), format_size(one.most_idle_bytes)
     return most if least == most else f"{least} to {most}"
 
 
-def idle_json(idle: IdleMemory, pid: int) -> str:
-    """Return it as text."""
+def idle_json(idle: IdleMemory, pid: int, names: Mapping[str, str]) -> str:
+    """Return it as text; *names* as for print_idle()."""
     entries: list[dict[str, Any]] = [
         {
             "category": one.category,
@@ -65,5 +111,20 @@ def idle_json(idle: IdleMemory, pid: int) -> str:
         "rss_bytes": idle.rss_bytes,
         "idle_bytes": idle.idle_bytes,
         "entries": entries,
+        "types": [
+            {"kind": one.kind, "name": names.get(one.name, one.name) or None, **_figures(one)}
+            for one in idle.types
+        ],
+        "sizes": [{"size_bytes": one.size_bytes, **_figures(one)} for one in idle.sizes],
+        "tree_holders": [{"name": _holder(one, names), "share": one.share} for one in idle.tree_holders],
     }
     return to_json(document)
+
+
+def _figures(one: IdleBlocks) -> Document:
+    return {
+        "blocks": one.blocks,
+        "bytes": one.bytes,
+        "least_idle_bytes": one.least_idle_bytes,
+        "most_idle_bytes": one.most_idle_bytes,
+    }

@@ -108,7 +108,7 @@ def _plain(
             key: Key = ("class", word)
         elif user in vectors:
             key = (VECTOR, 0)
-        elif end - start >= _TREE_CHUNK and _is_tree_node(windows, user):
+        elif end - start >= _TREE_CHUNK and is_tree_node(windows, user):
             key = (TREE, 0)
         elif _is_list_node(windows, user):
             key = (LIST, 0)
@@ -119,7 +119,8 @@ def _plain(
         sums.add(key, 1, end - start - 8, share)
 
 
-def _is_tree_node(windows: WindowedMemory, user: int) -> bool:
+def is_tree_node(windows: WindowedMemory, user: int) -> bool:
+    """Tell whether the block at *user* is linked as a node of a std::map or std::set."""
     first, second, third, fourth = (_word(windows, user + 8 * n) for n in range(4))
     if first & 0xFFFFFFFF <= 1 and second:  # libstdc++: colour, parent, left, right
         return user in (_word(windows, second + 16), _word(windows, second + 24), _word(windows, second + 8))

@@ -1,0 +1,166 @@
+"""Live blocks by type, by size and by who holds them, mapping by mapping: accessed bits are counted by mapping."""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Optional
+
+from gdbmem.allocators.glibc.blocks.block_types import is_tree_node, sort_blocks
+from gdbmem.allocators.glibc.blocks.chunks import HEADER, UNIT, ChunkTable, chunk_tables
+from gdbmem.allocators.glibc.blocks.vectors import find_vectors
+from gdbmem.allocators.glibc.heap import HeapReading
+from gdbmem.allocators.glibc.walking.heap_tally import HeapTally
+from gdbmem.analysis.ledger.ledger import ProcessImage
+from gdbmem.inspection.block_owners import namer
+from gdbmem.inspection.vector_slack import variable_areas
+from gdbmem.model.ledger.block_types import CLASS, UNKNOWN
+from gdbmem.model.ledger.idle import BlockGroup, BlockSum, TreeHolder
+from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
+from gdbmem.records import dataclass, field
+from gdbmem.symbols.vtables import ObjectSymbols
+
+_SAMPLED = 4000  # blocks that are looked at for nodes of trees
+_DEEPEST = 200  # from a node up to its tree's header
+
+
+@dataclass
+class BlocksLook:
+    """Fills itself with the blocks of the process that it is called with; nothing where malloc was not read."""
+
+    groups: list[BlockGroup] = field(default_factory=list)
+    holders: list[TreeHolder] = field(default_factory=list)
+
+    def __call__(self, image: ProcessImage, memory: Memory) -> None:
+        heap = image.heap
+        if heap is None or not heap.is_used:
+            return
+        tables = chunk_tables(memory, heap)
+        vectors = sorted(
+            one.begin for one in find_vectors(memory, tables, heap.mmapped, variable_areas(image))
+        )
+        self.groups = _Sorter(image, memory, heap, vectors).groups(tables)
+        self.holders = _holders(image, memory, tables)
+
+
+class _Sorter:
+    def __init__(
+        self, image: ProcessImage, memory: Memory, heap: HeapReading, vectors: Sequence[int]
+    ) -> None:
+        self._memory, self._heap, self._vectors = memory, heap, vectors
+        self._mappings = sorted(image.mappings, key=lambda one: one.start)
+        self._starts = [one.start for one in self._mappings]
+        # Vtables are constant.
+        self._files = sorted(
+            (m.start, m.end) for m in self._mappings if m.is_file and "w" not in m.permissions
+        )
+        self._name_of = namer(image, memory)
+        self._names: dict[int, Optional[str]] = {}
+
+    def groups(self, tables: Sequence[ChunkTable]) -> list[BlockGroup]:
+        tallies = {tally.start: tally for arena in self._heap.arenas for tally in arena.tallies}
+        found = [self._of_table(table, tallies[table.start]) for table in tables]
+        for chunk in self._heap.mmapped:
+            sums = sort_blocks(self._memory, (), [chunk], self._vectors, self._files)
+            size = chunk.end - chunk.start - HEADER
+            found.append(self._group(chunk.start, sums.blocks, sums.bytes, {size: BlockSum(1, size)}))
+        return found
+
+    def _of_table(self, table: ChunkTable, tally: HeapTally) -> BlockGroup:
+        first, last = bisect_left(self._vectors, table.start), bisect_left(self._vectors, table.end)
+        sums = sort_blocks(self._memory, [(table, tally)], (), self._vectors[first:last], self._files)
+        return self._group(table.start, sums.blocks, sums.bytes, _sizes(table))
+
+    def _group(
+        self,
+        start: int,
+        blocks: dict[tuple[str, int], int],
+        sizes: dict[tuple[str, int], int],
+        by_size: dict[int, BlockSum],
+    ) -> BlockGroup:
+        types: dict[tuple[str, str], BlockSum] = {}
+        for kind, vtable in blocks:
+            name = self._name(vtable) if kind == CLASS else None
+            label = (CLASS, name) if name else (UNKNOWN if kind == CLASS else kind, "")
+            before = types.get(label, BlockSum(0, 0))
+            types[label] = BlockSum(before.blocks + blocks[kind, vtable], before.bytes + sizes[kind, vtable])
+        number = bisect_right(self._starts, start) - 1
+        mapping = self._mappings[number]
+        return BlockGroup(mapping.start, mapping.end - mapping.start, types, by_size)
+
+    def _name(self, vtable: int) -> Optional[str]:
+        if vtable not in self._names:
+            self._names[vtable] = self._name_of(vtable)
+        return self._names[vtable]
+
+
+def _sizes(table: ChunkTable) -> dict[int, BlockSum]:
+    """Return the live blocks of *table* by the bytes that malloc gives for each."""
+    ends = [*table.units[1:], (table.end - table.start) // UNIT]
+    counts: Counter[int] = Counter()
+    for begin, end, live in zip(table.units, ends, table.live):
+        if live:
+            counts[int(end) - int(begin)] += 1
+    return {UNIT * units - 8: BlockSum(count, count * (UNIT * units - 8)) for units, count in counts.items()}
+
+
+def _holders(image: ProcessImage, memory: Memory, tables: Sequence[ChunkTable]) -> list[TreeHolder]:
+    """Return which variables the nodes of trees belong to, by a sample of all blocks."""
+    windows = WindowedMemory(memory)
+    symbols = ObjectSymbols(image.images, image.open)
+    sizes: Counter[str] = Counter()
+    for user, size in _sample(tables):
+        try:
+            header = _header(windows, user) if is_tree_node(windows, user) else None
+        except MemoryUnreadable:
+            continue
+        if header is not None:
+            sizes[_holder(image, symbols, tables, header)] += size
+    whole = sum(sizes.values())
+    return [TreeHolder(name, size / whole) for name, size in sizes.most_common()]
+
+
+def _sample(tables: Sequence[ChunkTable]) -> Iterator[tuple[int, int]]:
+    """Yield address and size of some live blocks, one of each so many; programs allocate in patterns."""
+    step = max(sum(map(len, tables)) // _SAMPLED, 1)
+    chance = random.Random(0)
+    for table in tables:
+        for first in range(0, len(table), step):
+            number = min(first + chance.randrange(step), len(table) - 1)
+            if table.live[number]:
+                start, end = table.bounds(number)
+                yield start + HEADER, end - start - 8
+
+
+def _header(windows: WindowedMemory, node: int) -> Optional[int]:
+    """Return the address of the header of libstdc++'s tree that *node* is in; None where it has none.
+
+    The root's parent is the header, whose own parent is the root.
+    Source: libstdc++ stl_tree.h, _Rb_tree_node_base: colour, parent, left, right.
+    """
+    for _ in range(_DEEPEST):
+        parent = windows.word(node + 8)
+        if not parent or parent % 8:
+            return None
+        if windows.word(parent + 8) == node:
+            # Of root and header the header is red, and its left is the first of all.
+            return parent if windows.word(parent) & 0xFF == 0 else node
+        node = parent
+    return None
+
+
+def _holder(image: ProcessImage, symbols: ObjectSymbols, tables: Sequence[ChunkTable], header: int) -> str:
+    name, _ = symbols.place(header)
+    if name:
+        return name
+    if any(table.find(header) >= 0 for table in tables):
+        return "a block of the heap"
+    for mapping in image.mappings:
+        if mapping.start <= header < mapping.end:
+            if any(mapping.start <= one.stack_pointer < mapping.end for one in image.threads):
+                return "a variable on a stack"
+            return f"a variable of {Path(mapping.name).name}" if mapping.is_file else "other memory"
+    return "other memory"
