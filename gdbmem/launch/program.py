@@ -60,7 +60,7 @@ class Program:
             found.append(
                 Notice(
                     "python-arenas",
-                    f"Python keeps small objects in arenas of its own, where {engine} sees no single one; "
+                    f"Python allocates small objects from its own arenas, where {engine} sees no single one; "
                     "add --env PYTHONMALLOC=malloc to see each object",
                 )
             )

@@ -27,10 +27,9 @@ class Glyphs(NamedTuple):
     shade: str = "░"
     tree: str = "▴"
     peak: str = "▲"
-    minus: str = "-"
 
 
-ASCII = Glyphs("~", "~", "<", "|", "`", "-", "|", "  ...:::#", ".", "'", "^", "-")
+ASCII = Glyphs("~", "~", "<", "|", "`", "-", "|", "  ...:::#", ".", "'", "^")
 
 
 class TextBlock(Protocol):

@@ -130,7 +130,7 @@ def test_a_file_s_course_is_judged_up_to_its_peak_and_to_its_end(
 ) -> None:
     course = course_of(totals(*sizes))
     assert course is not None
-    assert (course.to_peak, course.gave_back) == (to_peak, gave_back)
+    assert (course.to_peak, course.kept < 0.5) == (to_peak, gave_back)
 
 
 def test_an_allocator_s_own_bytes_are_said_where_they_are_much() -> None:

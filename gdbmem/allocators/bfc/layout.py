@@ -67,7 +67,6 @@ class Layout:
     handles: int  # in a region
     chunks: int
     chunk_stride: int
-    unused_head: int  # of the list of slots that hold no chunk
     next_region: Optional[int] = None
     options: Optional[int] = None
     split_above: Optional[int] = None  # 8 bytes, in bytes
@@ -199,7 +198,6 @@ def _with_vectors(subject: _Object, regions: int) -> Optional[Layout]:
         handles=handles,
         chunks=chunks,
         chunk_stride=chunk_stride,
-        unused_head=chunks + 24,
         stats=_stats(subject, kind, stats, chunks),
         size=stats + 256,
     )

@@ -55,7 +55,6 @@ class PythonArena:
     pool_bytes: int
     pools: Sequence[Pool]  # that were ever used
     pools_end: int  # behind the last of those
-    untouched_pools: int
     is_consistent: bool  # False: caught while it changed, or damaged
 
     @property
@@ -112,7 +111,6 @@ class PythonArenas:
     arenas: Sequence[PythonArena] = ()
     interpreters: int = 0  # with arenas of their own
     unread_arenas: int = 0  # that the tables name and that could not be read
-    table_bytes: int = 0
 
     @property
     def live_blocks(self) -> int:
@@ -249,8 +247,7 @@ def _read(memory: Memory, tables: Sequence[_ArenaTable]) -> PythonArenas:
                 arenas[entry[0]] = _read_arena(memory, entry)
             except MemoryUnreadable:
                 unread += 1
-    size = sum((max(table.entries) + 1) * _ENTRY.size for table in tables)
-    return PythonArenas([arenas[at] for at in sorted(arenas)], len(tables), unread, size)
+    return PythonArenas([arenas[at] for at in sorted(arenas)], len(tables), unread)
 
 
 def _read_arena(memory: Memory, entry: tuple[int, ...]) -> PythonArena:
@@ -267,7 +264,7 @@ def _read_arena(memory: Memory, entry: tuple[int, ...]) -> PythonArena:
     first = -(-address // size) * size
     untouched = max(total - (pools_end - first) // size, 0)
     sound = sound and free == untouched + sum(not pool.live for pool in pools)
-    return PythonArena(address, size, pools, pools_end, untouched, sound)
+    return PythonArena(address, size, pools, pools_end, sound)
 
 
 def _pool_size(memory: Memory, address: int) -> int:

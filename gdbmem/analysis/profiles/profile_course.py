@@ -30,11 +30,6 @@ class ProfileCourse(NamedTuple):
     overhead: float  # the allocator's own bytes at the peak, in parts of the heap's
 
     @property
-    def gave_back(self) -> bool:
-        """Most of the peak is gone at the end."""
-        return self.kept < _GONE
-
-    @property
     def has_overhead(self) -> bool:
         return self.overhead >= _OVERHEAD
 

@@ -3,7 +3,7 @@
   gdbmem monitor 4711                     until it ends, or until Ctrl-C
   gdbmem monitor --for 20m -- ./server    start it, watch it, pass its exit status on
   gdbmem monitor --name '^worker' --fail-on growing:1MiB/h
-  gdbmem monitor --plot course.svg gdbmem.server.123    draw and judge a recording again
+  gdbmem monitor --plot memory.svg gdbmem.server.123    draw and judge a recording again
 
 While a chart is shown: q ends, m sets a mark, p pauses, s sorts by the next column.
 SIGUSR1 and 'gdbmem mark' set marks too.

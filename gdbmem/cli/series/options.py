@@ -15,7 +15,7 @@ def plot_kind(path: str) -> str:
     kind = Path(path).suffix.lower().lstrip(".")
     if kind not in ("svg", "html"):
         raise UsageError(
-            f"--plot {printable(path)}: only .svg and .html can be drawn", hint="--plot course.svg"
+            f"--plot {printable(path)}: only .svg and .html can be drawn", hint="--plot memory.svg"
         )
     return kind
 

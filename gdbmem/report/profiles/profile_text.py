@@ -63,7 +63,7 @@ def course_sentence(profile: Profile) -> str:
     peak = profile.snapshots[profile.peak_index]
     last = profile.snapshots[-1]
     left = "all" if course.kept == 1 else share(last.total_bytes, peak.total_bytes)
-    text = f"the course: {_COURSES[course.to_peak]}; {left} of the peak is held at the end"
+    text = f"history: {_COURSES[course.to_peak]}; {left} of the peak is held at the end"
     if course.has_overhead:
         size = f"{format_size(peak.extra_bytes)} beside {format_size(peak.heap_bytes)} of heap"
         text += f"; the allocator's own bytes are a large part, {size} at the peak: very many small blocks"

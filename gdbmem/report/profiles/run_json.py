@@ -1,8 +1,9 @@
-"""The snapshots of a run as JSON, ``kind=list``."""
+"""The snapshots of a run as JSON: all of them (``kind=list``), or one that was just taken (``kind=snap``)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from gdbmem.errors import Notice
 from gdbmem.report.document import Document, head, to_json
@@ -38,3 +39,15 @@ def _kept(record: KeptRecord, total: str, unused: str) -> Document:
 def record_object(record: Record) -> Document:
     """Return one of the objects in ``snapshots``."""
     return {field: getattr(record, field) for field in _FIELDS}
+
+
+def snap_json(record: Record, run: Path, pause_seconds: float, notes: Sequence[str]) -> str:
+    """Return *record* of the folder *run*, taken by `gdbmem snap`, as ``kind=snap``; *notes* are for the user."""
+    return to_json(
+        {
+            **head("snap", [Notice("profiler-started", note) for note in notes]),
+            "run": str(run),
+            "pause_seconds": pause_seconds,
+            "snapshot": record_object(record),
+        }
+    )
