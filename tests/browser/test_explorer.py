@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.cli.main import main
+from gdbmem.units import format_size
 from tests.unit.massif_texts import massif, path
 
 pytest.importorskip("playwright", reason="playwright, which drives the browser, is not installed")
@@ -93,6 +94,31 @@ def test_two_snapshots_that_are_chosen_are_compared_as_diff_does(
         assert main(["diff", *words, "--json"]) == 0
         assert page.number("#explored") == json.loads(capsys.readouterr().out)["delta_bytes"]
         assert sum(row[0] for row in page.rows()) == page.number("#explored")
+
+
+def test_how_far_a_pair_may_be_off_stands_beside_its_rows_and_in_the_graph(
+    browser: Browser, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = massif_capture(tmp_path, "threshold")
+    with opened(browser, report(tmp_path, file)) as page:
+        names = page.page.locator("#after option").all_inner_texts()
+        first, second = (name.partition(",")[0].rpartition(":")[2] for name in names[1:3])
+        for at in (1, 2):
+            page.page.locator("[data-snapshot]").nth(at).focus()
+            page.page.keyboard.press("Enter")
+        capsys.readouterr()
+        assert main(["diff", f"{file}:{first}", f"{file}:{second}", "--json", "--by", "line"]) == 0
+        rows = json.loads(capsys.readouterr().out)["paths"]
+        doubts = [row["uncertain_bytes"] for row in rows if row["uncertain_bytes"]]
+        shown = page.page.locator("#rows tbody td:first-child").all_inner_texts()
+        assert sorted(text.partition(" ± ")[2] for text in shown if "±" in text) == sorted(
+            map(format_size, doubts)
+        )
+        assert page.page.locator("#unbounded").is_hidden()
+        page.page.focus("#graph canvas")
+        page.page.keyboard.press("ArrowDown")
+        assert " ± " in page.page.inner_text("#voice").replace(",", " ")
+        assert page.complaints == []
 
 
 def test_a_search_says_how_much_came_through_what_it_finds(browser: Browser, tmp_path: Path) -> None:

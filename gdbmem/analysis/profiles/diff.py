@@ -9,7 +9,7 @@ from typing import Optional
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.model.profiles.calltree import PRUNED, ROOT, CallTree, Frame, Frames
-from gdbmem.model.profiles.diff import Diff, OutsideHeap, Side
+from gdbmem.model.profiles.diff import Diff, OutsideHeap, Side, SideSites
 from gdbmem.model.profiles.snapshot import PAGE_BYTES, Snapshot, Totals
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass, replace
@@ -68,6 +68,7 @@ def diff_series(snapshots: Sequence[Snapshot]) -> Diff:
         course=columns if len(columns) > 2 else (),
         sides=sides,
         ends=merged.add_ends(trees),
+        side_sites=_side_sites(merged, len(frames), trees) if len(columns) > 2 else (),
     )
     return diff if merged.is_one_tree else _in_pre_order(diff)
 
@@ -180,6 +181,7 @@ def _library_name(path: str) -> str:
 
 
 _ANY_NUMBER = 1 << 20  # of call sites
+_MOST_SITES = 2_000_000  # of all snapshots of a series: of more, only the first and the last are compared
 
 
 @dataclass(frozen=True)
@@ -295,6 +297,15 @@ def _variance(merged: _Merged, trees: Sequence[CallTree]) -> Optional[array[floa
     return array("d", map(abs, result)) if shared else result
 
 
+def _own_variance(merged: _Merged, tree: CallTree, side: int) -> Optional[array[float]]:
+    if tree.variance is None:
+        return None
+    result = array("d", [0.0]) * len(merged.parent)
+    for place, variance in zip(merged.targets[side], tree.variance):
+        result[place] += variance
+    return result
+
+
 def _uncertainty(
     merged: _Merged, frames: Frames, trees: Sequence[CallTree], columns: Sequence[array[int]]
 ) -> array[int]:
@@ -315,21 +326,50 @@ def _uncertainty(
     return result
 
 
+def _side_sites(merged: _Merged, frame_count: int, trees: Sequence[CallTree]) -> Sequence[SideSites]:
+    hides = PRUNED in merged.frame
+    if not hides and all(tree.variance is None for tree in trees):
+        return ()
+    if hides and len(merged.parent) * len(trees) > _MOST_SITES:
+        return ()
+    return [
+        SideSites(
+            sites=merged.sites(side) if hides else (),
+            addresses=_addresses(merged, frame_count, tree, side) if hides else None,
+            threshold_bytes=tree.threshold_bytes,
+            is_cut=tree.scattered,
+            variance=_own_variance(merged, tree, side),
+            recording=tree.recording,
+        )
+        for side, tree in enumerate(trees)
+    ]
+
+
+def _addresses(merged: _Merged, frame_count: int, tree: CallTree, side: int) -> Optional[list[set[int]]]:
+    if tree.address is None:
+        return None
+    found: list[set[int]] = [set() for _ in range(frame_count)]
+    for place, address in zip(merged.targets[side], tree.address):
+        if merged.frame[place] >= 0:
+            found[merged.frame[place]].add(address)
+    return found
+
+
 def _known_sites(merged: _Merged, frames: Frames, trees: Sequence[CallTree]) -> Optional[array[int]]:
     """Return for each merged frame how many call sites it is known to stand for; None where a tree has no addresses.
 
     Of a function without a source line it may be any number.
     """
-    found: list[set[int]] = [set() for _ in range(len(frames))]
-    for side in (0, len(trees) - 1):
-        addresses = trees[side].address
-        if addresses is None:
-            return None
-        for place, address in zip(merged.targets[side], addresses):
-            if merged.frame[place] >= 0:
-                found[merged.frame[place]].add(address)
-    any_number = [frame.file is None and not frame.is_nameless for frame in frames]
-    return array("q", [_ANY_NUMBER if many else len(one) for one, many in zip(found, any_number)])
+    first, last = (_addresses(merged, len(frames), trees[side], side) for side in (0, len(trees) - 1))
+    if first is None or last is None:
+        return None
+    any_number = [may_be_many(frame) for frame in frames]
+    return array("q", [_ANY_NUMBER if many else len(a | b) for a, b, many in zip(first, last, any_number)])
+
+
+def may_be_many(frame: Frame) -> bool:
+    """Return whether *frame* may stand for any number of call sites: a function without a source line."""
+    return frame.file is None and not frame.is_nameless
 
 
 def _pruned_children(merged: _Merged, sizes: array[int]) -> dict[int, int]:
@@ -421,6 +461,14 @@ def _in_pre_order(diff: Diff) -> Diff:
         after_blocks=None if diff.after_blocks is None else sort(diff.after_blocks),
         variance=None if diff.variance is None else array("d", [diff.variance[node] for node in order]),
         course=tuple(sort(column) for column in diff.course),
+        side_sites=[
+            replace(
+                one,
+                sites=sort(one.sites) if one.sites else (),
+                variance=None if one.variance is None else array("d", [one.variance[node] for node in order]),
+            )
+            for one in diff.side_sites
+        ],
         ends=None if diff.ends is None else sorted(place[node] for node in diff.ends),
     )
 

@@ -87,6 +87,7 @@ class _Merging:
             after_blocks=self._blocks(diff.after_blocks),
             variance=self._variance(),
             course=tuple(map(self._inclusive, diff.own_course)),
+            side_sites=(),
             ends=array("q", [*(self._place[end] for end in self._kept), len(nodes)]),
         )
 

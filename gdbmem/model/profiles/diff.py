@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from functools import cached_property
 from typing import Any, Optional
 
@@ -20,6 +20,22 @@ class Side:
     source: str
     name: str
     total_bytes: int
+
+
+@dataclass(frozen=True)
+class SideSites:
+    """The call sites that one snapshot of a series shows; how far its diff with any other may be off follows."""
+
+    sites: Sequence[
+        int
+    ]  # of each node: how many call sites it stands for, 0: it is not there; (): all are listed
+    addresses: Optional[
+        Sequence[Set[int]]
+    ]  # of each frame: where its calls are in memory; None: of none known
+    threshold_bytes: int  # call sites that are not listed are smaller, each; 0: unknown
+    is_cut: bool  # what is not listed may lie anywhere
+    variance: Optional[Sequence[float]]  # bytes², of each node's own bytes; None: nothing is sampled
+    recording: str  # snapshots of one share their samples; "": of none
 
 
 @dataclass(frozen=True)
@@ -63,6 +79,9 @@ class Diff:
     # Of a series of more than two: what each node held at each snapshot (inclusive bytes), the ends among them.
     course: Sequence[Sequence[int]] = ()
     sides: Sequence[Side] = ()  # of all snapshots, oldest first
+    side_sites: Sequence[
+        SideSites
+    ] = ()  # of all snapshots of a series; none where no pair of them is uncertain
     ends: Optional[Sequence[int]] = None  # all nodes at which a path of its own ends, in order; None: any may
 
     def __len__(self) -> int:

@@ -22,7 +22,16 @@ from gdbmem.report.page.pictures import Layer, stack, zoomable_stack
 from gdbmem.report.page.profile_data import pack, packed
 from gdbmem.units import format_size
 
-_SCRIPTS = ("unpacking.js", "profile.js", "sizes.js", "calls.js", "flame.js", "table.js", "explorer.js")
+_SCRIPTS = (
+    "unpacking.js",
+    "hiding.js",
+    "profile.js",
+    "sizes.js",
+    "calls.js",
+    "flame.js",
+    "table.js",
+    "explorer.js",
+)
 _TIMELINE = ("unpacking.js", "sizes.js", "scales.js", "timeline.js")
 _IMPORT = lazy_pattern(r"^import .*\n", re.MULTILINE)
 _EXPORT = lazy_pattern(r"^export ", re.MULTILINE)

@@ -8,12 +8,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
+from gdbmem.analysis.profiles.diff import may_be_many
 from gdbmem.analysis.profiles.grouping import KNOWN, LISTED, UNMATCHED, grouped
-from gdbmem.analysis.profiles.outermost import smallest_tree
+from gdbmem.analysis.profiles.outermost import PathTree, smallest_tree
 from gdbmem.analysis.profiles.own_code import OWN
 from gdbmem.analysis.profiles.query import Query
 from gdbmem.analysis.profiles.sites import function_name, has_place_only
-from gdbmem.model.profiles.calltree import Frame, Frames
+from gdbmem.model.profiles.calltree import PRUNED, Frame, Frames
 from gdbmem.model.profiles.diff import Diff
 from gdbmem.report.naming import full_function
 from gdbmem.text import printable
@@ -41,7 +42,10 @@ def profile_data(diff: Diff, query: Query, *, shown: Optional[tuple[int, int]] =
     """Return *diff* as ``Written`` of ``web/profile.js``."""
     paths = grouped(diff, Query(mine=query.mine, known=query.known, wrappers=query.wrappers, by="line"))
     ends = list(paths.holders())
-    tree = smallest_tree(diff.parent, diff.frame, ends)
+    if any(one.sites for one in diff.side_sites):  # sites are those of the nodes as they are
+        tree = PathTree(diff.parent, diff.frame, ends, outermost_first=False)
+    else:
+        tree = smallest_tree(diff.parent, diff.frame, ends)
     snapshots = _snapshots(diff, ends)
     strings: dict[str, int] = {}
     fates = [paths.fate(end) if paths.walk.marks else LISTED for end in ends]
@@ -59,7 +63,41 @@ def profile_data(diff: Diff, query: Query, *, shown: Optional[tuple[int, int]] =
         "snapshots": snapshots,
         "shown": list(shown or (0 if len(snapshots) > 1 else -1, len(snapshots) - 1)),
         "doubt": _doubt(diff, paths.walk.origin, paths.walk.most_hidden, ends, paths.unlisted_bytes),
-        "hides": any(diff.uncertain) or paths.unlisted_bytes > 0,
+        "hides": PRUNED in diff.frame,
+        "hiding": _hiding(diff, ends, site) if diff.side_sites else None,
+    }
+
+
+def _hiding(diff: Diff, ends: Sequence[int], site: Sequence[int]) -> dict[str, object]:
+    """Return what says how far the difference of any two snapshots may be off."""
+    numbers: dict[tuple[int, int], int] = {}  # of frames and the addresses of their calls
+    sides = []
+    recordings = list(dict.fromkeys(one.recording for one in diff.side_sites))
+    for one in diff.side_sites:
+        addresses = None
+        if one.addresses is not None:
+            both = ((frame, at) for frame, found in enumerate(one.addresses) for at in sorted(found))
+            held = sorted(numbers.setdefault(pair, len(numbers)) for pair in both)
+            addresses = [number - former for number, former in zip(held, [0, *held])]
+        sides.append(
+            {
+                "sites": list(one.sites),
+                "addresses": addresses,
+                "threshold": one.threshold_bytes,
+                "cut": one.is_cut,
+                "variance": None if one.variance is None else [one.variance[end] for end in ends],
+                "recording": recordings.index(one.recording) if one.recording else -1,
+            }
+        )
+    frames = Frames.of(diff.frames)
+    rows = enumerate(zip(frames.functions, frames.files))
+    return {
+        "sides": sides,
+        "address_frames": [frame for frame, _ in numbers],
+        "inlined": [number for number, inlined in enumerate(frames.inlined) if inlined],
+        "unknown": [number for number, (function, file) in rows if function is None and file is None],
+        "many": [number for number, frame in enumerate(frames) if may_be_many(frame)],
+        "unsited": [at for at, end in enumerate(ends) if diff.frame[end] == PRUNED and not site[end]],
     }
 
 

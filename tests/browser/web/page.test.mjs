@@ -120,7 +120,7 @@ test("callers and callees of a line have the bytes of the paths that go that way
 test("paths that one place hides share its bound, and a pair that was not judged has none", () => {
   const doubt = { bound: [40, 40, 0], origin: [0, 0, -1], most: [50], elsewhere: 0, variance: null };
   const doubtful = columnsOf(written({ doubt, hides: true }));
-  assert.equal(boundOf(doubtful, [0, 1], true), 50);
+  assert.equal(boundOf(doubt, [0, 1], true), 50);
   assert.deepEqual(rows(doubtful, change, "line").map((row) => row.bound), [50, 0]);
   const three = written({ doubt, hides: true });
   three.snapshots.push({ name: "c", total: 0, bytes: [0, 0, 0], blocks: null });

@@ -2,7 +2,7 @@
 
 import { makeCalls, pathsThrough, searchCalls } from "./calls.js";
 import { FlameGraph } from "./flame.js";
-import { boundOf, framesOf, fullNameOf, hasBounds, nameOf, placeOf, readProfile } from "./profile.js";
+import { boundOf, doubtOf, framesOf, fullNameOf, isBounded, nameOf, placeOf, readProfile } from "./profile.js";
 import { formatChange, formatShare, formatSize } from "./sizes.js";
 import { csvOf, neighboursOf, rowsOf } from "./table.js";
 
@@ -69,6 +69,7 @@ export class Explorer {
     const [before, after] = profile.written.shown;
     /** @type {View} */
     this.view = { before, after };
+    this.doubt = doubtOf(profile, this.view);
     this.byLine = makeCalls(profile, this.view, this.plainShape);
     this.calls = this.byLine;
     /** @type {Map<number, boolean>} */
@@ -145,6 +146,7 @@ export class Explorer {
    */
   choose(before, after) {
     this.view = { before: before === after ? -1 : before, after };
+    this.doubt = doubtOf(this.profile, this.view);
     this.byLine = makeCalls(this.profile, this.view, this.plainShape);
     this.showView();
   }
@@ -172,8 +174,7 @@ export class Explorer {
       const sides = `${formatSize(snapshots[before].total)} → ${formatSize(snapshots[after].total)}`;
       said.textContent = `from ${snapshots[before].name} to ${snapshots[after].name}: ${formatChange(total)}, ${sides} (${unit})`;
     }
-    const isUnbounded = this.isChange && this.profile.written.hides && !hasBounds(this.profile, this.view);
-    byId("unbounded", HTMLElement).hidden = !isUnbounded;
+    byId("unbounded", HTMLElement).hidden = isBounded(this.profile, this.view);
     byId("of-change", HTMLElement).hidden = !this.isChange;
     for (const pick of document.querySelectorAll("[data-snapshot]")) {
       const number = Number(/** @type {HTMLElement} */ (pick).dataset.snapshot);
@@ -225,7 +226,7 @@ export class Explorer {
 
   /** @param {number} call */
   isDoubtful(call) {
-    if (!this.isChange || !hasBounds(this.profile, this.view)) return false;
+    if (!this.doubt) return false;
     let found = this.doubtful.get(call);
     if (found === undefined) {
       const calls = this.calls;
@@ -238,7 +239,7 @@ export class Explorer {
 
   /** @param {number} call */
   boundOf(call) {
-    return boundOf(this.profile, pathsThrough(this.calls, call), call > 0);
+    return this.doubt ? boundOf(this.doubt, pathsThrough(this.calls, call), call > 0) : 0;
   }
 
   /** Return what is known of a call, a line each. @param {number} call */
@@ -252,7 +253,7 @@ export class Explorer {
     const share = `${formatShare(calls.weight[call], calls.weight[0])} of ${this.isChange ? "what came and went" : "all"}`;
     const isByLine = byId("by", HTMLSelectElement).value === "line";
     const where = isByLine && call ? placeOf(this.profile, frame) : "";
-    const bound = this.isChange && hasBounds(this.profile, this.view) ? this.boundOf(call) : 0;
+    const bound = this.boundOf(call);
     const name = isByLine && call ? fullNameOf(this.profile, frame) : calls.names[calls.group[call]];
     return [name, where, amount, share, bound ? `± ${formatSize(bound)}` : "", this.blocks(call)].filter(Boolean);
   }

@@ -1,5 +1,6 @@
 // The profile that stands in the page: columns over the paths of one merged call tree.
 
+import { doubtBetween } from "./hiding.js";
 import { unpacked } from "./unpacking.js";
 
 /**
@@ -21,17 +22,18 @@ import { unpacked } from "./unpacking.js";
  * @property {{name: string, total: number, bytes: number[], blocks: number[] | null}[]} snapshots bytes of each path
  * @property {Doubt | null} doubt of the difference of the first and the last snapshot
  * @property {boolean} hides a snapshot leaves small paths out
+ * @property {import("./hiding.js").Hiding | null} [hiding] of a series: how far any other difference may be off
  */
 
 /**
  * How far a difference may be off. Paths with one origin share its most.
  *
  * @typedef {object} Doubt
- * @property {number[]} bound of each path, bytes
- * @property {number[]} origin of each path; -1: none
- * @property {number[]} most of each origin, bytes
+ * @property {ArrayLike<number>} bound of each path, bytes
+ * @property {ArrayLike<number>} origin of each path; -1: none
+ * @property {ArrayLike<number>} most of each origin, bytes
  * @property {number} elsewhere bytes that may belong to any listed line
- * @property {number[] | null} variance of each path, bytes²
+ * @property {ArrayLike<number> | null} variance of each path, bytes²
  */
 
 /**
@@ -68,14 +70,28 @@ export function columnsOf(written) {
 }
 
 /**
- * Tell whether the bounds of `doubt` are those of this view.
+ * Return how far the difference of *view* may be off; null where that is not known, or nothing is uncertain.
+ *
+ * @param {Columns} profile
+ * @param {View} view
+ * @returns {Doubt | null}
+ */
+export function doubtOf(profile, view) {
+  const { doubt, snapshots, hiding } = profile.written;
+  if (view.before < 0) return null;
+  if (view.before === 0 && view.after === snapshots.length - 1) return doubt;
+  return hiding ? doubtBetween(profile, hiding, view) : null;
+}
+
+/**
+ * Tell whether how far the difference of *view* may be off is known.
  *
  * @param {Columns} profile
  * @param {View} view
  */
-export function hasBounds(profile, view) {
-  const { doubt, snapshots } = profile.written;
-  return doubt !== null && view.before === 0 && view.after === snapshots.length - 1;
+export function isBounded(profile, view) {
+  const { snapshots, hides, hiding } = profile.written;
+  return view.before < 0 || !hides || Boolean(hiding) || (view.before === 0 && view.after === snapshots.length - 1);
 }
 
 /**
@@ -92,12 +108,11 @@ export function bytesBefore(profile, view) {
 /**
  * Return how far the sum of these paths may be off, in bytes.
  *
- * @param {Columns} profile
+ * @param {Doubt} doubt
  * @param {ArrayLike<number>} paths
  * @param {boolean} isListed their line is known
  */
-export function boundOf(profile, paths, isListed) {
-  const doubt = /** @type {Doubt} */ (profile.written.doubt);
+export function boundOf(doubt, paths, isListed) {
   /** @type {Map<number, number>} */
   const origins = new Map();
   let variance = 0;

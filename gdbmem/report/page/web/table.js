@@ -1,7 +1,7 @@
 // The rows of a view: lines, functions, files or libraries, with what is theirs and what came through them.
 
 import { changeThrough } from "./calls.js";
-import { boundOf, bytesBefore, framesOf, hasBounds, namelessSite, nameOf, placeOf } from "./profile.js";
+import { boundOf, bytesBefore, doubtOf, framesOf, isBounded, namelessSite, nameOf, placeOf } from "./profile.js";
 
 /** @typedef {import("./profile.js").Columns} Columns */
 /** @typedef {import("./profile.js").View} View */
@@ -69,11 +69,9 @@ export function rowsOf(profile, view, by, calls) {
     row.paths.push(path);
   }
   addThrough(profile, rows, key, calls);
-  const isKnown = view.before < 0 || !profile.written.hides || hasBounds(profile, view);
-  for (const row of rows.values()) {
-    const isBound = hasBounds(profile, view);
-    row.bound = isBound ? boundOf(profile, row.paths, row.frame >= 0) : isKnown ? 0 : -1;
-  }
+  const doubt = doubtOf(profile, view);
+  const unknown = isBounded(profile, view) ? 0 : -1;
+  for (const row of rows.values()) row.bound = doubt ? boundOf(doubt, row.paths, row.frame >= 0) : unknown;
   return [...rows.values()].sort((a, b) => Math.abs(b.after - b.before) - Math.abs(a.after - a.before));
 }
 
