@@ -60,7 +60,7 @@ class Meter:
             os.close(self._file)
             self._file = -1
         if self._has_begun_to_trace:
-            import tracemalloc
+            import tracemalloc  # loaded already
 
             tracemalloc.stop()
             self._has_begun_to_trace = False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 _installed = False
 
 
@@ -10,9 +12,7 @@ def install() -> None:
     global _installed
     if _installed:
         return
-    import os
-
-    import gdb
+    import gdb  # here: a plain Python can import this package, too
 
     from gdbmem.debugger.memwatch.commands.gdb_functions import register_functions  # 1 ms
     from gdbmem.debugger.memwatch.commands.layout import register_layout  # 1 ms

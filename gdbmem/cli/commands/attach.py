@@ -53,7 +53,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     args = parser.parse_args(argv)
 
     from gdbmem.launch.attached.attached import find_target, run_attached  # 60 ms, of which --help has no use
-    from gdbmem.setup.gdb_python import find_gdb
+    from gdbmem.setup.gdb_python import find_gdb  # with it
 
     words = [word for script in args.gdb_scripts or () for word in ("-x", script)]
     words += [word for line in args.gdb_commands or () for word in ("-ex", line)]

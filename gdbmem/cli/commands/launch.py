@@ -198,8 +198,8 @@ def _run_interactive(
         make_job,
         resolve_engine,
     )
-    from gdbmem.launch.interactive import run_interactive
-    from gdbmem.launch.program import find_program
+    from gdbmem.launch.interactive import run_interactive  # 40 ms
+    from gdbmem.launch.program import find_program  # with it
 
     program = find_program(args.program)
     engine, automatic = resolve_engine(args, program)

@@ -188,7 +188,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 
 def _judge_again(args: argparse.Namespace, runs: Sequence[str], program: Optional[list[str]]) -> int:
     from gdbmem.runs.run import is_run  # 20 ms, which a recording has no use of
-    from gdbmem.series.imported import is_series_file, recorded
+    from gdbmem.series.imported import is_series_file, recorded  # 20 ms
 
     for operand in runs:
         if not is_run(operand) and not is_series_file(Path(operand)):

@@ -161,7 +161,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     unwind_when_ended()
 
     from gdbmem.api.python import Target  # 100 ms, of which --help has no use
-    from gdbmem.api.python_reports import WRITERS, ReportWords
+    from gdbmem.api.python_reports import WRITERS, ReportWords  # with it
 
     with open_output(args.output, force=args.force) as stream:
         target = Target(
@@ -179,7 +179,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 def _change(args: argparse.Namespace) -> int:
     """Start or stop tracemalloc."""
     from gdbmem.api.python_code import LONGEST_TRACEBACK, start_tracing, stop_tracing  # 40 ms
-    from gdbmem.report.python.tracing_text import change_json, print_change
+    from gdbmem.report.python.tracing_text import change_json, print_change  # with it
 
     frames = getattr(args, "frames", 1)
     if not 1 <= frames <= LONGEST_TRACEBACK:

@@ -103,7 +103,7 @@ def _drawn(recordings: Sequence[Recording], summaries: Sequence[SeriesSummary], 
     if kind == "svg":
         return series_plot.svg(picture_of(recordings, summaries))
     from gdbmem.cli.series.page import recorded_page  # 30 ms, with the page's own
-    from gdbmem.report.page.page import render
+    from gdbmem.report.page.page import render  # with it
 
     return render(recorded_page(recordings, summaries))
 

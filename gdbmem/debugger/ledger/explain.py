@@ -188,7 +188,7 @@ def beside_of(ledger: Ledger, looks: Optional[Looks], paths: Optional[str]) -> B
 
 def _paths_of_pinners(paths: str, ledger: Ledger) -> Optional[PinnerPaths]:
     from gdbmem.inspection.pinner_paths import paths_of_pinners  # 60 ms: the readers of all formats
-    from gdbmem.symbols.address_names import GdbSymbols
+    from gdbmem.symbols.address_names import GdbSymbols  # with it
 
     return paths_of_pinners(paths, ledger, GdbSymbols(progress=warn))
 
@@ -200,7 +200,7 @@ def write_mallinfo(ledger: Ledger, stream: TextIO, *, as_json: bool) -> None:
             "a core can't run mallinfo2", slug="trim-refused", hint="'memexplain' says what the heap holds"
         )
     from gdbmem.debugger.ledger.malloc_calls import check_callable, mallinfo_of, read_mallinfo  # 20 ms
-    from gdbmem.report.ledger.mallinfo import mallinfo_json, print_mallinfo
+    from gdbmem.report.ledger.mallinfo import mallinfo_json, print_mallinfo  # with it
 
     check_callable(ledger, "mallinfo2")
     theirs = read_mallinfo()
