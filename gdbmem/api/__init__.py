@@ -1,4 +1,4 @@
-"""Read, compare and judge memory from Python: what the `gdbmem` command itself computes with.
+"""Read, compare and judge memory from Python, as the `gdbmem` command does.
 
 The names in ``__all__`` are stable from 1.0 on; docs/api.md presents them with examples. Nothing is printed. A failure
 is a `GdbmemError` with a message, a hint and the slug of its paragraph in docs/messages.md.

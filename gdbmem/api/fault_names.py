@@ -1,4 +1,4 @@
-"""Names for the call paths of recorded page faults, and the document that they are kept in."""
+"""Names for the call paths of recorded page faults, and the document that stores them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gdbmem.text import printable
 
 
 class Binaries:
-    """The programs and libraries of what was recorded, opened with the rights of the process where they may be."""
+    """The programs and libraries in a recording, opened with the rights of the process where that is allowed."""
 
     def __init__(self, alive: Optional[int], uids: Sequence[int]) -> None:
         """*alive* is a process that still runs; *uids* are the users of all that were recorded."""
@@ -57,7 +57,7 @@ class Binaries:
 
 
 def names_of_jit(samples: Samples, used: Sequence[int]) -> Mapping[tuple[int, int], str]:
-    """Return the names of those of the places *used* that are in no file, by process and address."""
+    """Return names for the places in *used* that are in no file, by process and address."""
     wanted: dict[int, list[int]] = {}
     for number in used:
         place = samples.places[number]
@@ -71,7 +71,7 @@ def names_of_jit(samples: Samples, used: Sequence[int]) -> Mapping[tuple[int, in
 
 
 def unopened(places: Sequence[Place], binaries: Binaries) -> list[Notice]:
-    """Return a notice where files were left unopened, as gdb would read them with our rights."""
+    """Return a notice if files were left unopened because gdb would have read them with our rights."""
     files = {one.binary for one in places if one.binary is not None and one.binary.path.startswith("/")}
     left = sorted(one.path for one in files if not binaries.may_open(one))
     if not left:

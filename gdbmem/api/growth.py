@@ -1,4 +1,4 @@
-"""Which lines make a process's memory resident: recorded by sampling its page faults. No code runs in it."""
+"""Recording the lines that make a process's memory resident, by its page faults. No code runs in it."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ def record_growth(
     ledger: bool = False,
     progress: Optional[Progress] = None,
 ) -> RecordedGrowth:
-    """Record what makes memory resident in *pids*, and in what they start, until *seconds* are over or SIGINT comes.
+    """Record the page faults of *pids* and of their children until *seconds* have passed or SIGINT comes.
 
     *period*: a sample each so many faults; 0: as many as are needed. With *ledger* the processes are inspected at the
-    end, as explain() does it. Raises TargetError where the kernel refuses.
+    end, as explain() does. Raises TargetError where the kernel refuses.
     """
     say = progress or (lambda text: None)
     images = _Images(wanted=ledger, say=say)
@@ -98,7 +98,7 @@ def record_program_growth(
     ledger: bool = False,
     progress: Optional[Progress] = None,
 ) -> RecordedGrowth:
-    """Start a program and record what makes memory resident in it until it ends; after *seconds* it is ended."""
+    """Start a program and record its page faults until it ends; it is terminated after *seconds*."""
     say = progress or (lambda text: None)
     images = _Images(wanted=ledger, say=say)
     recorder = FaultRecorder(period=period, say=say, at_end=images.take)

@@ -69,7 +69,7 @@ def explain(
 
 
 def explain_idle(pid: int, seconds: float, *, progress: Optional[Callable[[str], None]] = None) -> IdleMemory:
-    """Return what of process *pid* is resident and was not touched for *seconds*, by the entries of its ledger.
+    """Return the memory of process *pid* that is resident but was not touched for *seconds*, by entry of its ledger.
 
     The accessed bits of its pages are cleared for it, nothing else in it is changed. Raises TargetError where that is
     refused.
@@ -78,7 +78,7 @@ def explain_idle(pid: int, seconds: float, *, progress: Optional[Callable[[str],
 
 
 def explain_core(core: Operand, program: Optional[Operand] = None, *, look: Optional[Looks] = None) -> Ledger:
-    """Return the ledger of the core file *core*; *program* is the file that left it, where that has moved.
+    """Return the ledger of the core file *core*; *program* is the program's file, if it has moved.
 
     Raises InputError where *core* is not a core file, or of another program.
     """
@@ -96,7 +96,7 @@ def read_ledger(operand: Operand) -> Ledger:
 
 
 def saved_heap_map(operand: Operand) -> Optional[HeapMap]:
-    """Return the map of the heap that stands beside the ledger of *operand*; None where there is none."""
+    """Return the map of the heap that was saved with the ledger of *operand*; None if there is none."""
     return load_heap_map(os.fspath(operand))
 
 

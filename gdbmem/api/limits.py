@@ -1,4 +1,4 @@
-"""Verdicts on whether a difference keeps within a limit, with the uncertainty of the data counted in."""
+"""Verdicts on whether a difference exceeds a limit, including the uncertainty of the data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["STANDARD_ERRORS", "Growth", "judge_growth"]
 
 @dataclass(frozen=True)
 class Growth:
-    """By how much something grew, judged against a limit; bytes."""
+    """Growth in bytes, judged against a limit."""
 
     grown_bytes: int  # outside the heap included, known paths left out
     outside_bytes: int  # the part of it outside the heap
@@ -27,7 +27,7 @@ class Growth:
 
 
 def judge_growth(diff: Diff, query: Query, limit_bytes: int, *, one_process: bool = False) -> Growth:
-    """Judge whether *diff*, less what *query* leaves out or knows, grew by no more than *limit_bytes*.
+    """Judge whether *diff*, without the paths that *query* excludes or knows, grew by at most *limit_bytes*.
 
     *one_process*: both sides are of the same process, so that equal samples of a path are the same blocks.
     """

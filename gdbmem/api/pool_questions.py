@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def add_pool_options(parser: ArgumentParser) -> None:
-    """Add the questions to a pool, and what is listed of it."""
+    """Add the options of `gdbmem bfc` and membfc: the questions to a pool, and the selection of its chunks."""
     size = value(parse_size, "size")
     parser.add_argument("--allocator", metavar="NAME", help="only the allocators with NAME in their names")
     parser.add_argument(
@@ -43,7 +43,7 @@ def add_pool_options(parser: ArgumentParser) -> None:
 
 
 def asked(args: argparse.Namespace) -> Optional[Request]:
-    """Return the request of the options; None where there is none."""
+    """Return the request in the options; None if there is none."""
     if args.align is not None and (args.align < 1 or args.align & (args.align - 1)):
         raise UsageError("--align takes a power of two", hint="as in --align 4096")
     if args.request is None:
@@ -56,7 +56,7 @@ def asked(args: argparse.Namespace) -> Optional[Request]:
 
 
 def chosen(allocators: Sequence[Allocator], args: argparse.Namespace) -> list[Allocator]:
-    """Return the allocators that are asked for, under the settings that are to be tried."""
+    """Return the selected allocators, under the settings of --what-if."""
     found = [one for one in allocators if not args.allocator or args.allocator in one.name]
     if not found and args.allocator:
         names = ", ".join(printable(one.name) for one in allocators)
@@ -70,7 +70,7 @@ def chosen(allocators: Sequence[Allocator], args: argparse.Namespace) -> list[Al
 
 
 def answers(allocators: Sequence[Allocator], request: Optional[Request]) -> list[Optional[Decision]]:
-    """Return what each would do with *request*, or why the one that it tells of failed."""
+    """Return the outcome of *request* in each allocator, or the reason why the recorded request failed."""
     return [answer_failed(one) if request is None else answer(one, request) for one in allocators]
 
 

@@ -1,4 +1,4 @@
-"""Pools of best-fit allocators: of a process, a core, or a file that one of their users wrote."""
+"""Pools of best-fit allocators in a process, a core, or a file that a program with such a pool wrote."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def read_pools(
 
 
 def answer(allocator: Allocator, request: Request) -> Decision:
-    """Return what *allocator* would do with *request*, and what would help where that fails."""
+    """Return the outcome of *request* in *allocator*, and remedies if it fails."""
     if allocator.kind == PYTORCH:
         return decide_torch(allocator, request)
     return with_advice(allocator, decide(allocator, request), request)
 
 
 def answer_failed(allocator: Allocator) -> Optional[Decision]:
-    """Return why the request failed that a log or a snapshot tells of; None where it tells of none."""
+    """Return the reason of the failed request in a log or a snapshot; None if it has none."""
     if allocator.asked_bytes is None:
         return None
     return answer(allocator, Request(allocator.asked_bytes, has_failed=True))

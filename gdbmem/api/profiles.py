@@ -96,7 +96,7 @@ class ReadOptions:
 
     @cached_property
     def reading(self) -> OpenOptions:
-        """These options as the readers take them. Raises InputError where `format` is unknown."""
+        """Return these options in the form that the readers take. Raises InputError if `format` is unknown."""
         metric = self.metric
         if metric is not None and counts_blocks(metric):  # of whichever bytes are counted
             metric = metric[: -len(BLOCKS)].rstrip("-") or None
@@ -165,7 +165,7 @@ def read_snapshot(operand: Path, options: Optional[ReadOptions] = None) -> Loade
 
 
 def read_snapshots(names: Sequence[Path], options: Optional[ReadOptions] = None) -> list[Loaded]:
-    """Return the snapshots that *names* stand for, as read_snapshot() does; addresses are looked up once for all."""
+    """Return the snapshots of *names*, as read_snapshot() does; addresses are looked up once for all."""
     return operands.load_all([os.fspath(name) for name in names], _reading(options))
 
 
@@ -188,7 +188,7 @@ def read_record(run: Run, record: SnapshotRecord, options: Optional[ReadOptions]
 
 
 def read_shown(operand: str, options: Optional[ReadOptions] = None) -> Union[Loaded, Diff]:
-    """Return what `gdbmem show` shows of *operand*: of a file the peak; its Diff where it is a difference already."""
+    """Return what `gdbmem show` shows for *operand*: the peak of a file, or its Diff if it is a difference already."""
     sides = operands.load_peak(operand, _reading(options))
     return (
         sides[0] if len(sides) == 1 else _as_difference([side.snapshot for side in sides], sides[0].notices)
@@ -200,7 +200,7 @@ def _reading(options: Optional[ReadOptions]) -> OpenOptions:
 
 
 def end_of(engine: str) -> str:
-    """Return what *engine* writes at a program's end, in words; an unknown one counts as massif."""
+    """Return, in words, what *engine* writes at the end of a program; an unknown engine counts as massif."""
     from gdbmem.engines import engine as engines  # a fortieth of the start of a `show` that has no run
 
     return engines.end_of(engine)
@@ -254,7 +254,7 @@ def _sides(given: Sequence[DiffSide], options: Optional[ReadOptions]) -> list[Lo
 
 
 def difference_in_file(profile: Profile) -> Optional[Diff]:
-    """Return the difference that *profile* holds where it is one already (pprof -base writes such); else None."""
+    """Return the difference in *profile* if it is one already (pprof -base writes such files), else None."""
     pair = difference_in(profile)
     return None if pair is None else _as_difference(pair, profile.notices)
 
@@ -269,7 +269,7 @@ def _as_difference(pair: Sequence[Snapshot], notices: Sequence[Notice]) -> Diff:
 def rank(what: Union[Diff, Snapshot, Loaded], query: Optional[Query] = None) -> Ranking:
     """Return the rows of *what*, largest first: its call paths, lines, functions or files, as *query* asks.
 
-    A snapshot is ranked by what it holds: its rows have it as `after_bytes`. The amounts of all rows and of `rest`,
+    A snapshot is ranked by its bytes, which the rows have as `after_bytes`. The amounts of all rows and of `rest`,
     `unmatched` and `known` add up to `total`.
     """
     if isinstance(what, Loaded):

@@ -53,14 +53,14 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class HeldProcess:
-    """A process that somebody else holds still: gdb."""
+    """A process that gdb holds still."""
 
     memory: Memory
     threads: Sequence[ThreadPointers]
 
 
 class Target:
-    """A process, or a core file that one has left, and how it is to be read."""
+    """A process or a core file, and how to read it."""
 
     def __init__(
         self,
@@ -117,13 +117,13 @@ def python_holders(target: Target, kind: str) -> PythonHolders:
 
 
 def python_arenas(target: Target) -> ArenaUse:
-    """Return how full the arenas of *target* are, and what keeps the emptiest. Raises TargetError."""
+    """Return how full the arenas of *target* are, and which types keep the emptiest. Raises TargetError."""
     question = DescribeArenas()
     return question.result(target._ledger(question))
 
 
 def python_copies(target: Target) -> PythonCopies:
-    """Return what the workers that *target* has forked have copied of its memory. Raises TargetError."""
+    """Return how much of *target*'s memory its forked workers have copied. Raises TargetError."""
     if target.pid is None:
         raise UsageError(
             "a core doesn't show what workers have copied", hint="name the process that forked them"

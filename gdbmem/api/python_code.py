@@ -1,4 +1,4 @@
-"""Switching tracemalloc on and off in a Python process that runs: the only thing that runs code in it."""
+"""Switching tracemalloc on and off in a running Python process: the only functions that run code in it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ answer = (
 
 
 def start_tracing(pid: int, *, frames: int = 1, wait_seconds: float = _WAIT_SECONDS) -> TracingChange:
-    """Start tracemalloc in process *pid* with *frames* of each traceback; where it runs already it stays as it is.
+    """Start tracemalloc in process *pid* with *frames* of each traceback; if it is on already, nothing changes.
 
     Raises TargetError where no code can be run there, or was not within *wait_seconds*.
     """
@@ -32,7 +32,7 @@ def start_tracing(pid: int, *, frames: int = 1, wait_seconds: float = _WAIT_SECO
 
 
 def stop_tracing(pid: int, *, wait_seconds: float = _WAIT_SECONDS) -> TracingChange:
-    """Stop tracemalloc in process *pid*, and forget its traces. Raises TargetError as `start_tracing` does."""
+    """Stop tracemalloc in process *pid* and discard its traces. Raises TargetError as `start_tracing` does."""
     return _change(
         pid, run_in_python(pid, _LOOK + "_tracemalloc.stop()\n" + _ANSWER, wait_seconds=wait_seconds)
     )

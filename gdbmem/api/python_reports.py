@@ -47,7 +47,7 @@ KEEP_TRACES = "keep-traces"
 
 @dataclass(frozen=True)
 class ReportWords:
-    """How a report is to be written."""
+    """Options of a report."""
 
     json: bool = False
     top: int = 20

@@ -1,4 +1,4 @@
-"""The diffs and verdicts of a recipe that was played; where one can't be made, what happened instead."""
+"""The diffs and verdicts of a recipe that was run, or the reasons why one can't be made."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ORDINAL = lazy_pattern(r"#[1-9]\d*$")
 
 
 class Diffs:
-    """The diffs between snapshots of one run, each computed once; why one can't be."""
+    """The diffs between snapshots of one run, each computed once, or the reasons why one can't be computed."""
 
     def __init__(self, outcome: Outcome) -> None:
         self._outcome = outcome

@@ -1,4 +1,4 @@
-"""Recipes: running a program with snapshots at points of its code, and judging what it is expected to hold."""
+"""Recipes: running a program with snapshots at points of its code, and judging expectations on them."""
 
 from __future__ import annotations
 

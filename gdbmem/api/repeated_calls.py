@@ -25,7 +25,7 @@ _QUANTILES = (
 
 @dataclass(frozen=True)
 class GrowthOfCalls:
-    """The bytes that each of several calls has added to memory."""
+    """The bytes that each of several calls added to memory."""
 
     changes: Sequence[int]
 
@@ -35,7 +35,7 @@ class GrowthOfCalls:
 
     @property
     def uncertainty(self) -> float:
-        """Half of the interval that holds the true mean in 95 of 100 cases."""
+        """Half of the 95 % confidence interval of the mean."""
         count = len(self.changes)
         if count < 2:
             return math.inf
@@ -45,7 +45,7 @@ class GrowthOfCalls:
 
 
 def judge_calls(call: Callable[[], object], at_most: int, *, repeat: int, backend: str) -> Optional[str]:
-    """Return why calls of *call* keep more than *at_most* bytes each, with the paths; None where they do not.
+    """Return the reason, with the paths, if calls of *call* keep more than *at_most* bytes each; else None.
 
     It is called to warm up, *repeat* times, and four times as often again where that tells nothing; then uncertainty
     counts against it.
@@ -80,7 +80,7 @@ def _read_between(call: Callable[[], object], meter: Meter, readings: array[int]
 
 
 def failure(call: Callable[[], object], growth: GrowthOfCalls, at_most: int, backend: str) -> Optional[str]:
-    """Return why *growth* is more than *at_most* bytes a call, with the paths; None where it surely is not.
+    """Return the reason, with the paths, if *growth* may exceed *at_most* bytes a call; else None.
 
     Uncertainty counts against. To find the paths *call* is called as often again, under tracemalloc.
     """

@@ -1,4 +1,4 @@
-"""Ledgers and scans of containers that a run keeps beside heap snapshots, and which of them hold what grew."""
+"""Ledgers and scans of containers in a run, and the containers that hold the growth of a diff."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ __all__ = [
 
 
 def kind_of(run: Run, name: str) -> str:
-    """Return the kind of what *run* keeps as *name*: LEDGER or CONTAINERS; "" for a heap snapshot, or for nothing."""
+    """Return the kind of *name* in *run*: LEDGER or CONTAINERS; "" for a heap snapshot or an unknown name."""
     match = ORDINAL.fullmatch(name)
     base = match[1] if match else name
     if any(record.base_name == base for record in run.snapshots):
@@ -108,7 +108,7 @@ def is_of_one_run(operands: Sequence[str]) -> bool:
 
 
 def containers_holding(operands: Sequence[str], diff: Diff, query: Query) -> Sequence[Holding]:
-    """Return the containers that hold what grew in *diff* of *operands*, where these are snapshots of one run."""
+    """Return the containers that hold the growth in *diff* of *operands*, if these are snapshots of one run."""
     places = [find_operand(text) for text in operands]
     run = places[0][0]
     if not isinstance(run, Run) or not is_of_one_run(operands):

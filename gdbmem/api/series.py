@@ -44,7 +44,7 @@ Operand = Union[str, "os.PathLike[str]"]
 
 
 def summarize(operand: Operand) -> SeriesSummary:
-    """Return what a recording comes to: its verdict, processes, components and notices.
+    """Return the summary of a recording: its verdict, processes, components and notices.
 
     *operand* is a run that `gdbmem monitor` recorded, or a file of mprof, psrecord, Prometheus, or a CSV.
     Raises InputError where it holds no series.
@@ -54,13 +54,13 @@ def summarize(operand: Operand) -> SeriesSummary:
 
 
 def still_runs(line: SeriesLine) -> bool:
-    """Return whether the process that was recorded as *line* runs still, under its number."""
+    """Tell whether the process that was recorded as *line* still runs, under the same pid."""
     stat = stat_of(line.pid)
     return stat is not None and stat.start_ticks == line.start_ticks
 
 
 def summary_of(recording: Recording) -> SeriesSummary:
-    """Judge *recording* and sum it up."""
+    """Return the summary of *recording*."""
     return series_summary.summarize(recording)
 
 

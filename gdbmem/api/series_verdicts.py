@@ -1,4 +1,4 @@
-"""The exit status of a monitor, by its verdicts and by what became of the program."""
+"""The exit status of a monitor, from its verdicts and the program's own status."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def judged_status(
     fail_on: Optional[tuple[str, float]],
     status: int,
 ) -> int:
-    """Return the exit status for what was recorded; of a program that failed it is said on the standard error."""
+    """Return the exit status of a recording; report on the standard error if the program failed."""
     known = {"status": status}  # where the run could not be written to
     failures = [failure_of({**known, **open_run(recording.folder).facts}) for recording in recordings]
     failure = next((failure for failure in failures if failure), 0)
@@ -38,7 +38,7 @@ def judged_status(
 
 
 def failure_of(facts: Mapping[str, Any]) -> int:
-    """Return the status of the program of a run, by the *facts* of that, where it failed by itself, else 0."""
+    """Return the status of a run's program, from the run's *facts*, if it failed by itself, else 0."""
     status = facts.get("status")
     if not isinstance(status, int) or (facts.get("ending") in _OUR_ENDINGS and status in _OUR_STATUSES):
         return 0

@@ -34,7 +34,7 @@ _MOST_LINES = 200  # that get a row of their own
 
 
 def summarize(recording: Recording) -> SeriesSummary:
-    """Judge *recording* and sum it up."""
+    """Return the summary of *recording*."""
     metric = recording.total_metric
     looks, gaps = _looks(recording)
     points, by_rss, by_cgroup = judged_points(recording)

@@ -116,7 +116,7 @@ class ProgramFaults:
         pid = real_pid()
         if self._worker is None or self._worker.pid != pid:
             warn(
-                "the page faults of this process are recorded from here on: what was resident before is no growth"
+                "the page faults of this process are recorded from here on; earlier memory does not count as growth"
             )
             self._begin()
         assert self._worker is not None
