@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
-from gdbmem.errors import InputError, ToolError
+from gdbmem.errors import InputError, MissingToolError, ToolError
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass
 from gdbmem.report.page.page import Page
@@ -80,7 +80,7 @@ def png_of(picture: DrawnPicture) -> bytes:
     """Return *picture* as a PNG, drawn by an installed Chromium. Raises ToolError where there is none, or it fails."""
     browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
     if browser is None:
-        raise ToolError(
+        raise MissingToolError(
             "a PNG is drawn by Chromium, and none is installed",
             slug="no-chromium",
             hint="install it (on Debian: apt install chromium), or write SVG: --svg FILE",
