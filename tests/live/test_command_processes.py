@@ -106,3 +106,44 @@ def test_a_monitor_and_its_verdict_import_nothing_that_takes_a_tenth_of_a_second
     imported = {line.rsplit("|", 1)[-1].strip() for line in ended.stderr.splitlines() if "|" in line}
     assert "gdbmem.analysis.series.verdict" in imported and "plateau" in ended.stdout, ended.stderr[-500:]
     assert not {name for name in imported if name.split(".")[0] in slow}
+
+
+_IMPORTS = """
+import sys, time
+from gdbmem.cli.interrupts import raise_between_imports
+raise_between_imports()
+try:
+    import interrupted
+    time.sleep(30)
+except KeyboardInterrupt:
+    print(sys.modules["interrupted"].is_whole)
+"""
+
+
+def test_ctrl_c_during_an_import_leaves_no_half_module_behind(tmp_path: Path) -> None:
+    module = (
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(0.05)\nis_whole = True\n"
+    )
+    (tmp_path / "interrupted.py").write_text(module)
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{Path(__file__).parents[2]}"}
+    ended = subprocess.run(
+        [sys.executable, "-c", _IMPORTS], env=environment, capture_output=True, text=True, check=True
+    )
+    assert (ended.stdout, ended.stderr) == ("True\n", "")
+
+
+def test_ctrl_c_ends_an_import_that_waits_for_ever(tmp_path: Path) -> None:
+    (tmp_path / "interrupted.py").write_text(
+        "import os, signal, time\nis_whole = False\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(300)\n"
+    )
+    script = _IMPORTS.replace('sys.modules["interrupted"].is_whole', '"ended"')
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{Path(__file__).parents[2]}"}
+    ended = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert (ended.stdout, ended.stderr) == ("ended\n", "")

@@ -1,0 +1,39 @@
+"""Ctrl-C in the midst of an import, which would leave half a module: numpy can't be imported again after that."""
+
+from __future__ import annotations
+
+import signal
+import time
+from types import FrameType
+from typing import Optional
+
+_AGAIN_SECONDS = 0.01
+_LONGEST_SECONDS = 1.0  # an import that waits, for a dead file server for one, is interrupted all the same
+
+_first_at: list[float] = []  # when the signal came that waits for an import
+
+
+def raise_between_imports() -> None:
+    """Have SIGINT raise KeyboardInterrupt as it does by default, but of an import only after its end."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
+
+
+def _interrupt(_number: int, frame: Optional[FrameType]) -> None:
+    now = time.monotonic()
+    if _is_importing(frame) and now < (_first_at or [now])[0] + _LONGEST_SECONDS:
+        if not _first_at:
+            _first_at.append(now)
+        signal.signal(signal.SIGALRM, _interrupt)
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
+        return
+    _first_at.clear()
+    raise KeyboardInterrupt
+
+
+def _is_importing(frame: Optional[FrameType]) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
