@@ -269,3 +269,15 @@ def test_sizes_for_people_come_with_how_far_rounding_may_have_moved_them(
 ) -> None:
     found = parse_quantity(text)
     assert found[0] == size and abs(found[1] - error) <= 1
+
+
+@pytest.mark.parametrize("digits", [30, 400, 5000])
+def test_a_number_that_no_counter_can_hold_is_unknown(digits: int) -> None:
+    text = (CAPTURES / "onnxruntime-1.32.log").read_bytes()
+    before, words, after = text.rpartition(b"Total allocated bytes: ")
+    changed = before + words + b"9" * digits + after.lstrip(b"0123456789")
+    (whole,), (read,) = (read_pool_log(data, "x").allocators for data in (text, changed))
+    assert whole.counters.pool_bytes
+    held = sum(region.size_bytes for region in read.regions)
+    assert read.counters.pool_bytes == held  # what the log lists
+    assert headline(read, None)

@@ -33,6 +33,11 @@ def parse_quantity(text: bytes) -> tuple[int, int]:
     return round(float(number) * factor), int(factor / 10**places / 2) + 1
 
 
+def parse_counter(text: Optional[bytes]) -> Optional[int]:
+    """Return the decimal number *text*; None where there is none, or it is too long for one of 64 bits."""
+    return int(text) if text is not None and len(text) <= 20 else None
+
+
 def _line(pattern: bytes) -> re.Pattern[bytes]:
     return re.compile(pattern, re.DOTALL)
 

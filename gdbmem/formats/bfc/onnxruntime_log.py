@@ -45,7 +45,7 @@ class Arenas:
         failed = log_lines.ORT_FAILED.match(body) if b"requested b" in body else None
         if failed is not None:
             arena = self._last or self._of(number, "")
-            arena.asked = int(failed["asked"] or failed["buffer"])
+            arena.asked = log_lines.parse_counter(failed["asked"] or failed["buffer"])
             return True
         if self._last is None:
             return False
@@ -56,9 +56,8 @@ class Arenas:
         if made is not None:
             name = made["name"].decode("utf-8", "surrogateescape")
             arena = self._arenas[f"{name} {len(self._arenas)}"] = _Arena(number, name)
-            arena.limit, arena.dead = int(made["limit"]), int(made["dead"])
-            arena.most = None if made["most"] is None else int(made["most"])
-            arena.strategy = int(made["strategy"])
+            arena.limit, arena.dead = map(log_lines.parse_counter, (made["limit"], made["dead"]))
+            arena.most, arena.strategy = map(log_lines.parse_counter, (made["most"], made["strategy"]))
             self._last = arena
             return True
         grows = log_lines.ORT_EXTEND.match(body)
@@ -68,9 +67,8 @@ class Arenas:
             return True
         reserves = log_lines.ORT_RESERVED.match(body)
         if reserves is not None:
-            self._of(number, reserves["name"].decode("utf-8", "surrogateescape")).reserved += int(
-                reserves["size"]
-            )
+            arena = self._of(number, reserves["name"].decode("utf-8", "surrogateescape"))
+            arena.reserved += log_lines.parse_counter(reserves["size"]) or 0
             return True
         return False
 
@@ -83,7 +81,7 @@ class Arenas:
             return True
         total = log_lines.ORT_TOTAL.match(body)
         if total is not None:
-            arena.total = int(total["size"])
+            arena.total = log_lines.parse_counter(total["size"])
             return True
         if log_lines.ORT_EXTENDED.match(body) is not None:
             arena.extensions += 1
@@ -104,7 +102,7 @@ class Arenas:
         return [
             self._allocator(arena)
             for arena in self._arenas.values()
-            if arena.total or arena.asked is not None
+            if arena.total or arena.regions or arena.asked is not None
         ]
 
     def _allocator(self, arena: _Arena) -> Allocator:

@@ -27,8 +27,10 @@ class Refusals:
         size: Optional[int] = None
         if b"CUDA_ERROR_OUT_OF_MEMORY" in body or b"cu" in body or b"CUDA" in body:
             found = log_lines.DEVICE.match(body)
-            if found is not None and (found["bytes"] or found["size"]):
-                size = int(found["bytes"]) if found["bytes"] else LoggedBytes.read(found["size"]).size_bytes
+            if found is not None and found["bytes"]:
+                size = log_lines.parse_counter(found["bytes"])
+            elif found is not None and found["size"]:
+                size = LoggedBytes.read(found["size"]).size_bytes
             found = found or log_lines.TORCH.match(body)
             if found is not None and size is None and "asked" in found.groupdict():
                 size = LoggedBytes.read(found["asked"]).size_bytes
