@@ -71,7 +71,7 @@ def write_objects(target: Target, wanted: ReportWords, stream: TextIO, console: 
     before = read_objects(Path(wanted.since))
     objects = python_objects(target)
     if wanted.json:
-        stream.write(growth_json(before, objects))
+        stream.write(growth_json(before, objects, wanted.since))
     else:
         print_growth(before, objects, console, top=wanted.top, name=wanted.since)
 

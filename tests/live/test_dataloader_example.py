@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.live.explaining import gdbmem, running
 from tests.live.test_monitor import monitor
 
 pytestmark = pytest.mark.usefixtures("no_process_left")
@@ -24,6 +25,41 @@ def python_with_torch() -> str:
     if (own / "ready").exists():
         return str(own / "bin/python")
     return sys.executable if importlib.util.find_spec("torch") is not None else ""
+
+
+NAMES = 200_000
+# The workers of an epoch have read as much as was asked for, and wait.
+WAITING = f"""
+import os, sys, time
+sys.path.insert(0, {str(LOADER.parent)!r})
+from loader import Names
+kind, in_one_buffer = sys.argv[1], sys.argv[2] == "bytes"
+data = Names({NAMES}, in_one_buffer=in_one_buffer)
+children = []
+if kind == "torch":
+    from torch.utils.data import DataLoader
+    batches = iter(DataLoader(data, batch_size=256, num_workers=2, shuffle=True))
+    for _ in range(len(data) // 256 * 9 // 10):
+        next(batches)
+else:
+    read, write = os.pipe()
+    for first in range(2):
+        children.append(os.fork())
+        if not children[-1]:
+            for index in range(first, len(data), 2):
+                data[index]
+            os.write(write, b"x")
+            time.sleep(600)
+            os._exit(0)
+    for _ in children:
+        os.read(read, 1)
+os.write(1, b"pid %d\\nready\\n" % os.getpid())
+os.read(0, 1)
+batches = None
+for pid in children:
+    os.kill(pid, 9)
+    os.waitpid(pid, 0)
+"""
 
 
 TORCH = python_with_torch()  # each test has a cache folder of its own
@@ -50,3 +86,38 @@ def test_so_do_the_workers_of_a_torch_data_loader(scratch: Path) -> None:
     document = watch(scratch, "--names", "100000", "--torch", python=TORCH)
     assert document["copied_bytes"] > 10 << 20
     assert any(line["name"] == "pt_data_worker" for line in document["processes"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "python"),
+    [
+        ("fork", sys.executable),
+        pytest.param(
+            "torch",
+            TORCH,
+            marks=pytest.mark.skipif(not TORCH, reason="torch isn't installed: scripts/setup python"),
+        ),
+    ],
+)
+def test_the_copied_type_is_named_and_a_single_buffer_is_the_cure(
+    kind: str, python: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "waiting.py"
+    script.write_text(WAITING)
+    copied, strings = {}, {}
+    for data in ("strings", "bytes"):
+        with running([python, script, kind, data]) as target:
+            done = gdbmem("python", "cow", "--json", target.pid)
+            target.type("x")
+            target.process.wait()
+        assert done.returncode == 0, done.stderr
+        document = json.loads(done.stdout)
+        assert len(document["workers"]) == 2
+        copied[data] = document["copied_bytes"]
+        strings[data] = sum(one["copied_bytes"] for one in document["types"] if one["type"] == "str")
+        if data == "strings":
+            assert document["types"][0]["type"] == "str" and "'str'" in document["answer"]
+    # A str of 32 characters takes 81 bytes, some 40 are in a page: a worker that reads half of them reads of each page.
+    assert strings["strings"] > 2 * NAMES * 81 * 0.9
+    assert strings["bytes"] < strings["strings"] / 4
+    assert copied["strings"] - copied["bytes"] > 2 * NAMES * 81 * 0.8

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def print_arenas(use: ArenaUse, console: Console, *, top: int) -> None:
     """Print how full the arenas are, and the *top* types that keep the emptiest."""
-    print_sentence(console, _answer(use), "bold")
+    print_sentence(console, arenas_answer(use), "bold")
     console.print()
     console.print(_parts(use))
     console.print()
@@ -36,7 +36,8 @@ def print_arenas(use: ArenaUse, console: Console, *, top: int) -> None:
     print_notices(use.notices, console)
 
 
-def _answer(use: ArenaUse) -> str:
+def arenas_answer(use: ArenaUse) -> str:
+    """Return what the arenas hold, and what of it is live."""
     free = use.free_in_pools_bytes + use.free_pools_bytes
     text = (
         f"{plural(use.arenas, 'arena')} of {format_size(use.arena_bytes)} hold {format_size(use.live_bytes)} of live"

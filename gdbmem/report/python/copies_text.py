@@ -25,7 +25,7 @@ _PLACES = {
 
 def print_copies(copies: PythonCopies, console: Console, *, top: int) -> None:
     """Print what the workers have copied, where that lies, and the *top* types on the copied pages."""
-    print_sentence(console, _answer(copies), "bold")
+    print_sentence(console, copies_answer(copies), "bold")
     console.print()
     console.print(_places(copies))
     if copies.types:
@@ -38,7 +38,8 @@ def print_copies(copies: PythonCopies, console: Console, *, top: int) -> None:
     print_notices(copies.notices, console)
 
 
-def _answer(copies: PythonCopies) -> str:
+def copies_answer(copies: PythonCopies) -> str:
+    """Return how much the workers have copied, each and in all, and objects of which types."""
     count = len(copies.workers)
     text = (
         f"{plural(count, 'forked process', 'forked processes')} of process {copies.pid} have copied"

@@ -32,7 +32,7 @@ _ROOTS = {
 
 def print_holders(holders: PythonHolders, console: Console, *, top: int) -> None:
     """Print the paths to the objects, the *top* largest groups of them, and what refers to them directly."""
-    print_sentence(console, _answer(holders), "bold")
+    print_sentence(console, holders_answer(holders), "bold")
     console.print()
     table = new_table("objects", "bytes", "beyond", last="path")
     for one in holders.paths[:top]:
@@ -57,7 +57,8 @@ def print_holders(holders: PythonHolders, console: Console, *, top: int) -> None
     print_notices(holders.notices, console)
 
 
-def _answer(holders: PythonHolders) -> str:
+def holders_answer(holders: PythonHolders) -> str:
+    """Return how many objects there are, and what holds most of them."""
     names = " and ".join(f"'{printable(one)}'" for one in holders.types)
     sentence = f"{plural(holders.count, 'object')} of type {names} ({format_size(holders.bytes)})"
     if not holders.paths:

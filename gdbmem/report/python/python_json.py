@@ -20,6 +20,10 @@ from gdbmem.model.python import (
 )
 from gdbmem.records import asdict
 from gdbmem.report.document import Document, head, to_json
+from gdbmem.report.python.arenas_text import arenas_answer
+from gdbmem.report.python.copies_text import copies_answer
+from gdbmem.report.python.holders_text import holders_answer
+from gdbmem.report.python.objects_text import growth_answer, objects_answer
 from gdbmem.text import printable
 
 _LARGEST = 1 << 26
@@ -29,6 +33,7 @@ def objects_json(objects: PythonObjects) -> str:
     """Return *objects* as ``kind=python-objects``; sizes are bytes."""
     document: Document = {
         **head("python-objects", objects.notices),
+        "answer": objects_answer(objects),
         "program": objects.program,
         "pid": objects.pid,
         "pause_seconds": objects.pause_seconds,
@@ -43,10 +48,14 @@ def objects_json(objects: PythonObjects) -> str:
     return to_json(document)
 
 
-def growth_json(before: PythonObjects, after: PythonObjects) -> str:
-    """Return what came and went between two moments as ``kind=python-objects-diff``; sizes are bytes."""
+def growth_json(before: PythonObjects, after: PythonObjects, name: str) -> str:
+    """Return what came and went since *before*, which came from *name*, as ``kind=python-objects-diff``.
+
+    Sizes are bytes.
+    """
     document: Document = {
         **head("python-objects-diff", [*before.notices, *after.notices]),
+        "answer": growth_answer(before, after, name),
         "before": {"count": before.count, "bytes": before.bytes},
         "after": {"count": after.count, "bytes": after.bytes},
         "types": [
@@ -69,7 +78,11 @@ def holders_json(holders: PythonHolders) -> str:
     del fields["notices"]
     fields["other_paths"] = _without_type(holders.other_paths)
     fields["unreached"] = _without_type(holders.unreached)
-    document: Document = {**head("python-holders", holders.notices), **fields}
+    document: Document = {
+        **head("python-holders", holders.notices),
+        "answer": holders_answer(holders),
+        **fields,
+    }
     return to_json(document)
 
 
@@ -79,6 +92,7 @@ def arenas_json(use: ArenaUse) -> str:
     del fields["notices"]
     document: Document = {
         **head("python-arenas", use.notices),
+        "answer": arenas_answer(use),
         **fields,
         "free_bytes": use.free_in_pools_bytes + use.free_pools_bytes,
         "bytes": use.bytes,
@@ -90,7 +104,11 @@ def copies_json(copies: PythonCopies) -> str:
     """Return *copies* as ``kind=python-cow``; sizes are bytes."""
     fields = asdict(copies)
     del fields["notices"]
-    document: Document = {**head("python-cow", copies.notices), **fields}
+    document: Document = {
+        **head("python-cow", copies.notices),
+        "answer": copies_answer(copies),
+        **fields,
+    }
     return to_json(document)
 
 
