@@ -18,7 +18,7 @@ from gdbmem.analysis.series.comparison import Figures, compare, figures_of
 from gdbmem.analysis.series.verdict import judge
 from gdbmem.api.series_pictures import _MOST_CURVES, picture_of
 from gdbmem.api.series_verdicts import exit_status
-from gdbmem.cli.main import main
+from gdbmem.cli.main import main, parser_of
 from gdbmem.cli.series.options import parse_fail_on
 from gdbmem.cli.series.reporting import next_commands
 from gdbmem.errors import InputError
@@ -204,11 +204,16 @@ def test_a_growing_program_that_has_ended_is_to_be_launched_under_a_profiler(rec
     assert commands == ["gdbmem launch --massif './a b' -- 'x;y'"]
 
 
-def test_a_growing_process_that_lives_is_handed_over_by_its_number(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "commands"), [("server", ["explain"]), ("python3.11", ["python objects", "explain"])]
+)
+def test_a_growing_process_that_lives_is_handed_over_by_its_number(
+    tmp_path: Path, name: str, commands: list[str]
+) -> None:
     stat = stat_of(os.getpid())
     assert stat is not None
     lines = [
-        SeriesLine(1, os.getpid(), stat.start_ticks, "server", "", 0, 0.0),
+        SeriesLine(1, os.getpid(), stat.start_ticks, name, "", 0, 0.0),
         SeriesLine(2, 1, 0, "other", "", 1, 0.0),
     ]
     writer = SeriesWriter(tmp_path, SeriesFacts("t", 1.0, 1.7e9, "boot", 0.0, 8 << 30, "the machine"))
@@ -219,8 +224,11 @@ def test_a_growing_process_that_lives_is_handed_over_by_its_number(tmp_path: Pat
         writer.append(float(t), [(1, grown), (2, level), (TREE, total)], lines if t == 0 else ())
     writer.close()
     recording = Recording(tmp_path)
-    commands = next_commands(recording, summarize(recording), ["./server"])
-    assert commands == [f"gdbmem explain {os.getpid()}"], "what grew, not what is big"
+    found = next_commands(recording, summarize(recording), ["./server"])
+    assert found == [f"gdbmem {command} {os.getpid()}" for command in commands], "what grew, not what is big"
+    for command in found:
+        name, *words = command.split()[1:]
+        parser_of(name).parse_args(words)
 
 
 def figures(values: list[float], slope: Optional[Slope], *, started: float) -> Figures:

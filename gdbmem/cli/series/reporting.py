@@ -19,7 +19,6 @@ from gdbmem.api.series import (
 )
 from gdbmem.api.series_pictures import picture_of
 from gdbmem.api.series_verdicts import judged_status
-from gdbmem.cli.main import SUBCOMMANDS
 from gdbmem.cli.series.options import plot_kind
 from gdbmem.cli.series.outputs import Outputs, prepare_outputs
 from gdbmem.model.series.series_summary import SeriesSummary
@@ -127,7 +126,7 @@ def _print(
 def next_commands(
     recording: Recording, summary: SeriesSummary, program: Optional[Sequence[str]] = None
 ) -> list[str]:
-    """Return what to type next where memory grows, chosen by what grew; only commands that exist."""
+    """Return what to type next where memory grows, chosen by what grew."""
     stepped_up = (summary.verdict.step_bytes or 0) >= _STEP_WORTH_BYTES
     if not (summary.verdict.grows or stepped_up):
         return []
@@ -136,8 +135,8 @@ def next_commands(
         return []
     line = max(lines, key=lambda row: (row.last_bytes or 0) - (row.first_bytes or 0)).line
     if still_runs(line):
-        python = [f"gdbmem python {line.pid}"] if "python" in SUBCOMMANDS else []
-        return [*python * line.name.startswith("python"), f"gdbmem explain {line.pid}"]
+        python = [f"gdbmem python objects {line.pid}"] if line.name.startswith("python") else []
+        return [*python, f"gdbmem explain {line.pid}"]
     if not program:
         return []
     words = [shlex.quote(word) for word in program]
