@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, Optional
 
@@ -84,9 +85,10 @@ def record_growth(
     """
     say = progress or (lambda text: None)
     images = _Images(wanted=ledger, say=say)
-    recording = FaultRecorder(period=period, say=say, at_end=images.take).record(pids, seconds=seconds)
+    recorder = FaultRecorder(period=period, say=say, at_end=images.take)
     source = f"process {', '.join(map(str, pids))}"
-    return _named(recording, source, say, images)
+    with _telling_of_loss(recorder, say):
+        return _named(recorder.record(pids, seconds=seconds), source, say, images)
 
 
 def record_program_growth(
@@ -102,8 +104,20 @@ def record_program_growth(
     say = progress or (lambda text: None)
     images = _Images(wanted=ledger, say=say)
     recorder = FaultRecorder(period=period, say=say, at_end=images.take)
-    recording = recorder.record_program(words, seconds=seconds, stdout=stdout)
-    return _named(recording, Path(words[0]).name, say, images)
+    with _telling_of_loss(recorder, say):
+        recording = recorder.record_program(words, seconds=seconds, stdout=stdout)
+        return _named(recording, Path(words[0]).name, say, images)
+
+
+@contextlib.contextmanager
+def _telling_of_loss(recorder: FaultRecorder, say: Progress) -> Iterator[None]:
+    """Say what Ctrl-C costs while what was recorded gets its names."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if recorder.has_recorded:
+            say("the samples had no names yet: nothing of this recording is kept")
+        raise
 
 
 class _Images:

@@ -107,6 +107,7 @@ class FaultRecorder:
         self._at_end = at_end
         self._say = say
         self._ended_by: Optional[int] = None
+        self.has_recorded = False  # what comes then takes its time
         self._turns = 0
         self._spent = 0.0  # seconds, for reading what is resident
 
@@ -143,7 +144,8 @@ class FaultRecorder:
                 self._run(watch, recording, lambda: program.poll() is not None, seconds)
             finally:
                 recording.status = self._finish(program)
-            recording.watched[program.pid].peak_bytes = program.peak_bytes
+            if len(recording.watched) == 1:  # else it may be that of one that it has waited for
+                recording.watched[program.pid].peak_bytes = program.peak_bytes
         return recording
 
     def _begun(self, watch: FaultWatch) -> FaultRecording:
@@ -176,6 +178,7 @@ class FaultRecorder:
             watch.adapt([one.pid for one in recording.watched.values() if not one.has_ended])
             watch.wait(_TURN_SECONDS)
         recording.seconds = time.monotonic() - began
+        self.has_recorded = True
         self._at_end([one.pid for one in recording.watched.values() if not one.has_ended])
         recording.periods, recording.lost = dict(watch.periods), watch.lost
         recording.samples, recording.faults = watch.samples, sum(watch.counts.values())
@@ -228,10 +231,12 @@ class FaultRecorder:
         if program.poll() is None:
             program.signal(signal.SIGTERM if self._ended_by is None else signal.Signals(self._ended_by))
             until = time.monotonic() + _GRACE_SECONDS
-            while program.poll() is None and time.monotonic() < until:
-                time.sleep(_TURN_SECONDS)
-            if program.poll() is None:
-                program.signal(signal.SIGKILL)
+            try:
+                while program.poll() is None and time.monotonic() < until:
+                    time.sleep(_TURN_SECONDS)
+            finally:  # at a second Ctrl-C at once
+                if program.poll() is None:
+                    program.signal(signal.SIGKILL)
         return program.finish()
 
     @contextlib.contextmanager

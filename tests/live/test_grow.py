@@ -9,12 +9,14 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Program
 from tests.live.growing import GROW, Grown, grow, program_at_work, wait_for
+from tests.live.user import at_terminal, environment
 from tests.processes import without_main_thread
 
 pytestmark = [pytest.mark.needs("gdb", "gcc"), pytest.mark.usefixtures("no_process_left")]
@@ -346,6 +348,82 @@ def test_a_program_that_another_user_can_change_is_not_opened_by_root(
         one = grow(target)
     assert "faults-unopened" in [warning["slug"] for warning in one.result["warnings"]]
     check(one, target.pid)
+
+
+SLOW_GDB = """#!/bin/sh
+touch "$(dirname "$0")/asked"
+exec sleep 100
+"""
+
+
+def slow_gdb(folder: Path) -> Path:
+    """Return a gdb that takes long for names; there is a file "asked" beside it once it is asked."""
+    (folder / "slow-gdb").write_text(SLOW_GDB)
+    (folder / "slow-gdb").chmod(0o755)
+    return folder / "slow-gdb"
+
+
+def wait_until_there(path: Path) -> None:
+    end = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < end, f"there never was a {path}"
+        time.sleep(0.02)
+
+
+@pytest.mark.usefixtures("own_cache")
+@pytest.mark.parametrize("kept_before", [False, True])
+def test_a_second_ctrl_c_ends_the_naming_at_once_and_says_that_the_recording_is_lost(
+    program: Program, tmp_path: Path, *, kept_before: bool
+) -> None:
+    profile = tmp_path / "grown.faults"
+    if kept_before:
+        profile.write_text("an earlier one")
+    with program_at_work([program("makes_resident"), "lazily"]) as target:
+        tool = subprocess.Popen(
+            [*GROW, str(target.pid), "--profile", str(profile), "--force"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+            env={**os.environ, "GDBMEM_GDB": str(slow_gdb(tmp_path))},
+        )  # fmt: skip
+        try:
+            wait_for(tool.stderr, "gdbmem: recording")
+            assert target.stdin is not None
+            target.stdin.write("\n")
+            target.stdin.flush()
+            wait_for(target.stdout, "grew")
+            tool.send_signal(signal.SIGINT)
+            wait_until_there(tmp_path / "asked")
+            tool.send_signal(signal.SIGINT)
+            output, errors = tool.communicate(timeout=30)
+        finally:
+            tool.kill()
+            tool.wait()
+        assert target.poll() is None
+    assert (tool.returncode, output) == (130, "")
+    assert errors.splitlines()[-2:] == [
+        "gdbmem: the samples had no names yet: nothing of this recording is kept",
+        "gdbmem: interrupted",
+    ]
+    assert profile.read_text() == "an earlier one" if kept_before else not profile.exists()
+    assert sorted(one.name for one in tmp_path.iterdir() if one.name.startswith(".gdbmem")) == []
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_ctrl_c_while_memgrow_names_its_samples_gives_the_prompt_back_and_says_what_is_lost(
+    program: Program, tmp_path: Path
+) -> None:
+    loader = Path(__file__).parents[2] / "gdbinit/gdbmem"
+    slow = {"GDBMEM_GDB": str(slow_gdb(tmp_path))}
+    with at_terminal(["gdb", "-nx", "-q", program("resident_steps")], tmp_path, environment(**slow)) as user:
+        user.prompt()
+        for line in ("set pagination off", "set confirm off", f"source {loader}", "break mark", "run"):
+            user.type(line)
+        user.send("memgrow")
+        wait_until_there(tmp_path / "asked")
+        user.press("c")
+        said = user.prompt()
+        assert "the samples had no names yet: nothing of this recording is kept" in said
+        assert "memgrow: interrupted" in said
+        assert "mark" in user.type("backtrace 1")
 
 
 def test_memgrow_in_gdb_names_the_line_that_made_memory_resident_between_two_stops(

@@ -242,6 +242,17 @@ def test_the_account_adds_up_whatever_is_not_seen() -> None:
     assert {part.kind: part.bytes for part in one.unseen} == {"kernel-mode": 60 * PAGE, "rest": 40 * PAGE}
 
 
+@pytest.mark.parametrize("behind", [60, 20])
+def test_what_came_behind_the_last_reading_is_not_told_beside_its_opposite(behind: int) -> None:
+    # Lost samples are spread over others: how many faults came before the reading and how many behind it is not known.
+    span = Span(Reading(0), reading(range(100), time=1000))
+    faults = [fault(0, 10, weight=100.0), fault(200, 2000, weight=float(behind))]
+    rows = list(zip(faults, [(140 - behind) * PAGE, behind * PAGE]))
+    one = account("x", 1, rows, span, kernel_faults=None)
+    assert {part.kind: part.bytes for part in one.unseen if part.bytes} == {"later": -40 * PAGE}
+    assert one.delta_bytes == round(one.grown_bytes) + sum(part.bytes for part in one.unseen)
+
+
 def test_code_that_is_mapped_over_other_code_takes_its_place() -> None:
     space = code_in(b"1000-5000 r-xp 00000000 00:01 7 /a\n6000-7000 rw-p 00000000 00:01 7 /a\n")
     space.add(code_region(0x2000, 0x3000, 0, "/b", 8))

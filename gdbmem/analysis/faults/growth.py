@@ -315,12 +315,18 @@ def account(
         FILES: round(after.file_bytes - before.file_bytes - of_files) if span.is_root else 0,
         KERNEL_MODE: (kernel_faults or 0) * PAGE,
     }
-    unseen = [Unseen(LATER, -round(later))] if later else []
+    unseen = []
     for kind, size in parts.items():
         # None of them can explain more than there is to explain.
         size = max(min(size, round(rest)), 0)
         if size:
             unseen.append(Unseen(kind, size))
             rest -= size
+    if later:
+        # Which samples came behind the reading is known, how many faults each stands for is not: all that the faults
+        # explain too much came behind it, and nothing else did.
+        rest -= later
+        unseen.insert(0, Unseen(LATER, min(round(rest), 0)))
+        rest = max(rest, 0.0)
     unseen.append(Unseen(REST, round(rest)))
     return FaultAccount(pid, name, before.rss_bytes, span.most_bytes, seen, stays, unseen)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _BEGUN = "gdbmem: recording "
 _SECONDS = 600.0  # for naming what was recorded
+_GRACE_SECONDS = 2.0
 _PACKAGE = Path(__file__).resolve().parents[4]
 
 
@@ -107,12 +108,23 @@ def _recording(pid: int, options: Sequence[str]) -> Iterator[subprocess.Popen[st
         _wait_until_begun(tool)
         yield tool
     finally:
-        with contextlib.suppress(OSError):
-            tool.kill()
+        _end(tool)
         for pipe in (tool.stdout, tool.stderr):
             if pipe is not None:
                 pipe.close()
         tool.wait()
+
+
+def _end(tool: subprocess.Popen[str]) -> None:
+    """End it: a first SIGINT ends the recording, a second one the naming, with the gdbs that do it."""
+    for _ in range(2):
+        if tool.poll() is not None:
+            return
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            tool.send_signal(signal.SIGINT)
+            tool.wait(_GRACE_SECONDS)
+    with contextlib.suppress(OSError):
+        tool.kill()
 
 
 def _wait_until_begun(tool: subprocess.Popen[str]) -> None:
@@ -130,6 +142,9 @@ def _result(tool: subprocess.Popen[str]) -> str:
         tool.send_signal(signal.SIGINT)
     try:
         output, said = tool.communicate(timeout=_SECONDS)
+    except KeyboardInterrupt:
+        warn("the samples had no names yet: nothing of this recording is kept")
+        raise
     except subprocess.TimeoutExpired:
         raise _refused("") from None
     if not output:
