@@ -245,6 +245,18 @@ def test_the_picture_of_the_readme_is_small_and_needs_no_network() -> None:
         assert not re.search(r"(?:href|src|url)[=(]\s*[\"']?http", read(picture))
 
 
+def test_each_picture_of_the_pages_is_drawn_by_a_script_from_a_real_run() -> None:
+    script = read(ROOT / "scripts/picture")
+    shown = {
+        (page.parent / target).resolve()
+        for page in [*PAGES, *ROOT.glob("examples/*/README.md")]
+        for target in re.findall(r"!\[[^\]]*\]\(([^)\s]+)\)", read(page))
+        if "://" not in target
+    }
+    assert len(shown) > 5
+    assert [picture for picture in sorted(shown) if not (picture.is_file() and picture.name in script)] == []
+
+
 # -- the hand-written reference -------------------------------------------------------------------------------
 
 
