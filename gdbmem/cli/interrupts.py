@@ -19,6 +19,15 @@ def raise_between_imports() -> None:
         signal.signal(signal.SIGINT, _interrupt)
 
 
+def forget_interrupts() -> None:
+    """Stop waiting for the end of an import: the command is done, and the alarm would end Python while that ends."""
+    if signal.getsignal(signal.SIGALRM) is _interrupt:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is _interrupt:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def _interrupt(_number: int, frame: Optional[FrameType]) -> None:
     now = time.monotonic()
     if _is_importing(frame) and now < (_first_at or [now])[0] + _LONGEST_SECONDS:

@@ -13,7 +13,7 @@ from typing import Optional, Protocol
 
 from gdbmem import __version__
 from gdbmem.arguments import ArgumentParser, ParserExit
-from gdbmem.cli.interrupts import raise_between_imports
+from gdbmem.cli.interrupts import forget_interrupts, raise_between_imports
 from gdbmem.errors import GdbmemError, InputError, MissingToolError, UsageError, internal_error
 from gdbmem.exit_status import ExitStatus
 from gdbmem.text import printable
@@ -91,6 +91,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     except Exception as error:  # noqa: BLE001  (a host: nothing else may leave)
         status = _unexpected(error)
         return ExitStatus.FAILED if _is_judge_or_runner(words) else status
+    finally:
+        forget_interrupts()
     return status
 
 

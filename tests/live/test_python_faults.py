@@ -1,0 +1,142 @@
+"""Reading Python processes where something stands against it; the process lives on, and the user reads a sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live.explaining import Running, gdbmem, running
+from tests.live.python_programs import FORKED, every_second
+from tests.live.user import GDBMEM
+
+pytestmark = pytest.mark.usefixtures("no_process_left")
+ACTIONS = ("objects", "arenas", "traces", "stack")
+HOLDS = """
+import os, sys, tracemalloc
+class Held:
+    pass
+def wait():
+    os.write(1, b"pid %d\\ntraced %d\\nready\\n" % (os.getpid(), tracemalloc.get_traced_memory()[0]))
+    os.read(0, 1)
+held = [Held() for _ in range(777)]
+wait()
+"""
+
+
+def answer(*words: object) -> Any:
+    done = gdbmem("python", *words)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def is_refused(done: subprocess.CompletedProcess[str], sentence: str) -> None:
+    assert (done.returncode, done.stdout) == (1, "")
+    assert sentence in done.stderr
+    assert re.fullmatch(r"gdbmem: [^\n]*\[[a-z-]+\]\n", done.stderr), done.stderr
+
+
+def runs_on(target: Running) -> None:
+    """Assert that the process is neither stopped nor traced, and goes on when it is asked to."""
+    deadline = time.monotonic() + 20
+    while True:
+        status = Path(f"/proc/{target.pid}/status").read_text()
+        if re.search(r"^State:\s+[RS]", status, re.M) and re.search(r"^TracerPid:\s+0$", status, re.M):
+            break
+        assert time.monotonic() < deadline, status
+        time.sleep(0.05)
+    target.type("x")
+    assert target.process.wait(timeout=20) == 0
+
+
+@pytest.mark.needs("strip")
+@every_second(1)
+def test_a_python_without_any_symbols_is_read_as_others_are(python: str, tmp_path: Path) -> None:
+    real = Path(python).resolve()
+    home = subprocess.run(
+        [python, "-c", "import sys; print(sys.base_prefix)"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    stripped = tmp_path / real.name
+    subprocess.run(["strip", "--strip-all", "-o", stripped, real], check=True)
+    words = [stripped, "-X", "tracemalloc", "-c", HOLDS]
+    with running(words, {"PYTHONHOME": home}) as target:
+        objects = answer("objects", "--json", target.pid)
+        (thread,) = answer("stack", "--json", target.pid)["threads"]
+        traces = gdbmem("python", "traces", "--json", target.pid)
+        runs_on(target)
+    assert [one["count"] for one in objects["types"] if one["type"].endswith("Held")] == [777]
+    assert [one["function"] for one in thread["frames"]] == ["wait", "<module>"]
+    if "/3.8." not in str(real):  # whose tables of traces are not read
+        (traced,) = (int(number) for number in re.findall(r"^traced (\d+)", target.output, re.M))
+        assert abs(json.loads(traces.stdout)["snapshots"][0]["heap_bytes"] - traced) < 2048
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"), [("pypy3.10", "this is PyPy"), ("python3.13t", "is a free-threaded build")]
+)
+def test_pypy_and_free_threaded_pythons_are_refused_by_name(name: str, sentence: str, tmp_path: Path) -> None:
+    program = tmp_path / name
+    shutil.copy("/bin/sh", program)
+    with running([program, "-c", "echo ready; read line"]) as target:
+        for action in ACTIONS:
+            is_refused(gdbmem("python", action, target.pid), sentence)
+
+
+@pytest.mark.needs("setpriv")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to give up")
+@pytest.mark.parametrize("action", [*ACTIONS, "cow"])
+def test_a_process_that_may_not_be_traced_is_refused_in_a_sentence_and_runs_on(action: str) -> None:
+    # Who lacks a right that the process has may not trace it.
+    lacking = "-chown,-sys_ptrace"
+    with running([sys.executable, "-X", "tracemalloc", "-c", HOLDS]) as target:
+        done = subprocess.run(
+            ["setpriv", f"--bounding-set={lacking}", f"--inh-caps={lacking}",
+             GDBMEM, "python", action, str(target.pid)],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        runs_on(target)
+    is_refused(done, str(target.pid))
+
+
+@pytest.mark.parametrize("action", [*ACTIONS, "cow"])
+def test_whoever_presses_ctrl_c_leaves_the_process_as_it_was(action: str) -> None:
+    # From before it is looked at until after the answer.
+    for delay in (0.1, 0.4, 0.7, 1.0):
+        with running([sys.executable, "-X", "tracemalloc", "-c", HOLDS]) as target:
+            words = [GDBMEM, "python", action, str(target.pid)]
+            with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as look:
+                time.sleep(delay)
+                look.send_signal(signal.SIGINT)
+                _, said = look.communicate(timeout=60)
+            assert look.returncode in (0, 1, 130, -signal.SIGINT), said
+            assert "gdbmem failed" not in said
+            runs_on(target)
+
+
+def test_workers_that_end_while_their_copies_are_counted_are_a_sentence_or_left_out() -> None:
+    for delay in (0.3, 0.6):
+        with running([sys.executable, "-c", FORKED]) as target:
+            children = Path(f"/proc/{target.pid}/task/{target.pid}/children").read_text().split()
+            words = [GDBMEM, "python", "cow", "--json", str(target.pid)]
+            with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as look:
+                time.sleep(delay)
+                for pid in children:
+                    os.kill(int(pid), signal.SIGKILL)
+                out, said = look.communicate(timeout=60)
+            target.type("x")
+            target.process.wait(timeout=20)
+        announced = r"(gdbmem: process \d+ \([^\n]*\) waits [^\n]*\n)?"
+        if look.returncode == 0:
+            document = json.loads(out)
+            assert document["copied_bytes"] == sum(one["copied_bytes"] for one in document["workers"])
+        else:
+            assert re.fullmatch(announced + r"gdbmem: [^\n]*\[[a-z-]+\]\n", said), said
