@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Optional
 
@@ -13,6 +13,7 @@ from gdbmem.allocators.glibc.blocks.block_types import is_tree_node, sort_blocks
 from gdbmem.allocators.glibc.blocks.chunks import HEADER, UNIT, ChunkTable, chunk_tables
 from gdbmem.allocators.glibc.blocks.vectors import find_vectors
 from gdbmem.allocators.glibc.heap import HeapReading
+from gdbmem.allocators.glibc.walking import lockstep
 from gdbmem.allocators.glibc.walking.heap_tally import HeapTally
 from gdbmem.analysis.ledger.ledger import ProcessImage
 from gdbmem.inspection.block_owners import namer
@@ -72,7 +73,7 @@ class _Sorter:
     def _of_table(self, table: ChunkTable, tally: HeapTally) -> BlockGroup:
         first, last = bisect_left(self._vectors, table.start), bisect_left(self._vectors, table.end)
         sums = sort_blocks(self._memory, [(table, tally)], (), self._vectors[first:last], self._files)
-        return self._group(table.start, sums.blocks, sums.bytes, _sizes(table))
+        return self._group(table.start, sums.blocks, sums.bytes, live_sizes(table))
 
     def _group(
         self,
@@ -97,14 +98,24 @@ class _Sorter:
         return self._names[vtable]
 
 
-def _sizes(table: ChunkTable) -> dict[int, BlockSum]:
+def live_sizes(table: ChunkTable, *, pure: bool = False) -> dict[int, BlockSum]:
     """Return the live blocks of *table* by the bytes that malloc gives for each."""
+    units = _plain_units(table) if pure or not lockstep.available() else _quick_units(table)
+    return {UNIT * size - 8: BlockSum(count, count * (UNIT * size - 8)) for size, count in units}
+
+
+def _plain_units(table: ChunkTable) -> Iterable[tuple[int, int]]:
     ends = [*table.units[1:], (table.end - table.start) // UNIT]
-    counts: Counter[int] = Counter()
-    for begin, end, live in zip(table.units, ends, table.live):
-        if live:
-            counts[int(end) - int(begin)] += 1
-    return {UNIT * units - 8: BlockSum(count, count * (UNIT * units - 8)) for units, count in counts.items()}
+    return Counter(end - begin for begin, end, live in zip(table.units, ends, table.live) if live).items()
+
+
+def _quick_units(table: ChunkTable) -> Iterable[tuple[int, int]]:
+    import numpy as np  # 110 ms
+
+    units = np.asarray(table.units)
+    lengths = np.diff(units, append=units.dtype.type((table.end - table.start) // UNIT))
+    sizes, counts = np.unique(lengths[np.asarray(table.live, dtype=bool)], return_counts=True)
+    return zip(sizes.tolist(), counts.tolist())
 
 
 def _holders(image: ProcessImage, memory: Memory, tables: Sequence[ChunkTable]) -> list[TreeHolder]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+from array import array
 
+from gdbmem.allocators.glibc.blocks.chunks import ChunkTable
 from gdbmem.analysis.ledger.idle import idle_memory, idle_sizes, idle_types
+from gdbmem.inspection.idle_blocks import live_sizes
 from gdbmem.linux.memory.accessed import Accessed, parse_accessed
 from gdbmem.model.ledger.block_types import CLASS, UNKNOWN
 from gdbmem.model.ledger.idle import BlockGroup, BlockSum
@@ -88,3 +91,10 @@ def test_parts_of_one_mapping_share_its_touched_bytes() -> None:
     halves = [BlockGroup(0x1000, 1000, {(UNKNOWN, ""): BlockSum(1, 400)}, {}) for _ in range(2)]
     (found,) = idle_types(halves, [Accessed(0x1000, 0x9000, 1000, 300)])
     assert (found.least_idle_bytes, found.most_idle_bytes) == (500, 700)
+
+
+def test_sizes_of_live_blocks_are_the_same_with_numpy_and_without() -> None:
+    table = ChunkTable(0x1000, 0x1000 + 16 * 20, array("I", [0, 2, 5, 7, 12]), bytearray([1, 0, 1, 1, 1]))
+    plain = live_sizes(table, pure=True)
+    assert plain == {24: BlockSum(2, 48), 72: BlockSum(1, 72), 120: BlockSum(1, 120)}
+    assert live_sizes(table) == plain
