@@ -66,6 +66,7 @@ def test_words_before_a_program_are_completed_and_its_own_are_not() -> None:
     assert candidates(["gdbmem", "expl"]) == ["explain"]
     assert "--engine" in candidates(["gdbmem", "launch", "--"])
     assert candidates(["gdbmem", "launch", "--", "program", "--e"]) == []
+    assert candidates(["gdbmem", "launch", "--engine", "tr"]) == ["tracemalloc"]
     assert candidates(["gdbmem", "recipe", ""]) == ["check"]
     assert candidates(["gdbmem", "bfc", "di"]) == ["diff"] and candidates(["gdbmem", "bfc", ""]) == []
     assert candidates(["gdbmem", "help", "format-unk"]) == ["format-unknown"]

@@ -16,9 +16,13 @@ from gdbmem.api.profiles import Run, find_operand
 from gdbmem.api.runs import kept_records
 from gdbmem.arguments import ArgumentParser
 from gdbmem.cli.main import SUBCOMMANDS, parser_of
+from gdbmem.engines.engine import NAMES
 from gdbmem.errors import GdbmemError
+from gdbmem.launch.engine_choice import AUTO
 from gdbmem.report.messages import message_names
 
+# Options whose words are refused later than by their parser, with a message of their own.
+_NAMED_ELSEWHERE = {"--engine": (*NAMES, AUTO)}
 # Each asks this command for the words, so that the parsers are the only source. Where it has none, the shell
 # completes file names. bash breaks words at colons: what stands before the last one is taken off.
 _SCRIPTS = {
@@ -93,7 +97,8 @@ def _all_candidates(before: Sequence[str], current: str) -> Iterable[str]:
 def _words_of(parser: argparse.ArgumentParser, before: Sequence[str], current: str) -> Iterable[str]:
     for action in parser._actions:
         if before[-1] in action.option_strings and action.nargs != 0:
-            return map(str, action.choices) if action.choices else _of_run(current)
+            choices = action.choices or _NAMED_ELSEWHERE.get(before[-1])
+            return map(str, choices) if choices else _of_run(current)
     if current.startswith("-"):
         return [option for action in parser._actions for option in action.option_strings]
     operands = [action for action in parser._actions if not action.option_strings and action.choices]
