@@ -110,7 +110,7 @@ def explain_core(
 
 _BEHIND_THE_CUT = Notice(
     "malloc-unknown",
-    "glibc's malloc could not be read in what is left of this core: only the kernel's view is given",
+    "glibc's malloc could not be read in the rest of this core: only the kernel's view is given",
 )
 
 

@@ -38,7 +38,7 @@ def collect_own_dumps(run: Run, engine: str, began: float) -> Sequence[Notice]:
     if all(earlier <= later for earlier, later in zip(unsigned, unsigned[1:])):
         return []
     # What a process has allocated in all never shrinks.
-    text = f"a forked child has dumped too, to names like its parent's: whose those called {OWN} are can't be told"
+    text = f"a forked child has dumped too, under its parent's file names: the origin of those called {OWN} is unknown"
     return [Notice("mixed-dumps", text)]
 
 

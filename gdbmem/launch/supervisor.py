@@ -292,7 +292,7 @@ class Supervisor:
         raise ToolError(
             f"{happened}{': ' + said if said else ''}",
             slug=notice.slug if notice else "valgrind-failed",
-            hint=f"its log is {printable(str(process.log))}" if text else "its message stands above",
+            hint=f"its log is {printable(str(process.log))}" if text else "its message is above",
         )
 
     def watch_gdb(self, child: Child, modes: Optional[TerminalModes]) -> None:

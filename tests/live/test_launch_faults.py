@@ -334,7 +334,7 @@ def test_valgrinds_own_refusal_becomes_a_sentence_and_leaves_nothing(program: Pr
     ended = shell(GDBMEM, "launch", "--massif-opt=--depth=what", program("ends"), folder=scratch)
     assert ended.returncode == 125
     assert "Bad option: --depth=what" in ended.stderr
-    assert "valgrind ended with status 1 before the program began; its message stands above" in ended.stderr
+    assert "valgrind ended with status 1 before the program began; its message is above" in ended.stderr
     assert list(scratch.iterdir()) == []
 
 

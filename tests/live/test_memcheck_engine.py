@@ -128,7 +128,7 @@ def test_gdbs_kill_saves_the_heap_first_and_run_starts_afresh(user: User) -> Non
     assert (only_run(user.folder) / "history-1.ms").stat().st_size
     assert "Breakpoint 1" in user.type("run")
     assert "snapshot again: heap" in user.type("memsnap again")
-    assert "only massif keeps a history" in user.type("massif-all")
+    assert "only massif keeps its own history" in user.type("massif-all")
 
 
 def test_a_program_that_handles_sigterm_still_leaves_its_heap(program: Program, scratch: Path) -> None:

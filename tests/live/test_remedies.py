@@ -85,7 +85,7 @@ def test_where_tcaches_hold_it_all_the_first_sentence_says_so_and_fewer_arenas_a
         done.stdout,
     )
     arenas = next(line for line in done.stdout.splitlines() if "arena_max=2" in line)
-    assert arenas.startswith("only measuring tells, at most ")
+    assert arenas.startswith("unknown until measured, at most ")
 
 
 def test_docs_name_no_remedy_that_was_not_simulated() -> None:

@@ -80,7 +80,7 @@ def test_the_first_sentence_says_that_a_core_is_cut_and_by_how_much(core: Path) 
     assert "in the core, which is cut: 8.0 KiB are missing from its end; " in answer_ledger(ledger)
     assert "core-cut" in {notice.slug for notice in ledger.notices}
     unknown = next(notice for notice in ledger.notices if notice.slug == "malloc-unknown")
-    assert "in what is left of this core" in unknown.message
+    assert "in the rest of this core" in unknown.message
     assert "other-libc" not in {notice.slug for notice in ledger.notices}
 
 

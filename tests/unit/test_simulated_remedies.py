@@ -151,7 +151,7 @@ def test_what_is_listed_is_what_json_has_and_a_saved_ledger_keeps_it() -> None:
     stream = io.StringIO()
     print_remedies(ledger, make_console(stream))
     assert "5.0 MiB  " in stream.getvalue()
-    assert "only measuring tells, at most 1.0 MiB" in stream.getvalue()
+    assert "unknown until measured, at most 1.0 MiB" in stream.getvalue()
     document = json.loads(remedies_json(ledger))
     assert document["kind"] == "remedies"
     assert [one["predicted_bytes"] for one in document["remedies"]] == [5 * MIB, None]
@@ -164,7 +164,7 @@ def test_a_gain_is_broken_into_two_lines_only_where_the_screen_is_narrow(width: 
     stream = io.StringIO()
     print_remedies(Ledger("p", 1, 0, [], [], 0, remedies=tuple(costly)), make_console(stream, width=width))
     shown = stream.getvalue()
-    assert ("only measuring tells, at most 11.0 MiB  glibc." in shown) == (width > 90)
+    assert ("unknown until measured, at most 11.0 MiB  glibc." in shown) == (width > 90)
 
 
 # -- measured ---------------------------------------------------------------------------------------------

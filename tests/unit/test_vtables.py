@@ -85,4 +85,4 @@ def test_a_strangers_class_is_only_text_and_no_block_at_all_is_a_sentence() -> N
     print_types(BlockTypes([]), {}, console)
     assert "Foo\\x1b[31m[red]" in stream.getvalue()
     assert "\x1b" not in stream.getvalue()
-    assert "There is no live block whose type could be told." in stream.getvalue()
+    assert "No live block has a type that could be recognised." in stream.getvalue()

@@ -191,8 +191,8 @@ class _Replay:
             regions.append(Region(address, size, at, inside))
             at += inside
         text = (
-            f"the {plural(count, 'chunk')} in use were allocated anew in their old order; what was freed in between is"
-            " not known, so this is the best case"
+            f"the {plural(count, 'chunk')} in use were allocated again in their old order; the blocks freed in between"
+            " are not known, so this is the best case"
         )
         return replace(
             self._old,

@@ -100,7 +100,7 @@ class Surveyor:
             for path in sorted(self._cut)
         ]
         if self._cut_deep:
-            text = f"what lies behind more than {DEEPEST} containers and pointers was not looked into"
+            text = f"objects behind more than {DEEPEST} containers and pointers were not scanned"
             cut.append(Notice("containers-cut", text))
         unread, unsound = ranked(self._unread_objects), ranked(self._unsound_objects)
         if unread:

@@ -30,7 +30,7 @@ def answer_ledger(ledger: Ledger, paths: Optional[PinnerPaths] = None) -> str:
         noun += f", which is cut: {format_size(cut)} are missing from its end"
     damage = doubt_of(ledger, DAMAGES)
     if damage is not None:
-        return f"{size} {noun}; {damage.message}; what is free and what malloc_trim(0) would do is not known"
+        return f"{size} {noun}; {damage.message}; the free part and the effect of malloc_trim(0) are unknown"
     advice = (
         _remedied(ledger)
         or _lazily_freed(ledger)
@@ -149,8 +149,8 @@ def _unsure(ledger: Ledger) -> str:
         return ""
     settings = " or ".join(remedy.setting for remedy in open_ones)
     return (
-        f"{format_size(freed_bytes(ledger))} of it is freed memory that glibc keeps: whether {settings} gives it back"
-        " only measuring tells (gdbmem compare --remedies -- PROGRAM)"
+        f"{format_size(freed_bytes(ledger))} of it is freed memory that glibc keeps;"
+        f" 'gdbmem compare --remedies -- PROGRAM' measures whether {settings} returns it"
     )
 
 
@@ -192,19 +192,19 @@ def _largest(ledger: Ledger) -> str:
             *map(names.in_arena, live),
             names.HEAP_MMAPPED,
         ),
-        "freed memory that glibc keeps: --remedies tells what gives it back": ("heap.free", "arena.free"),
+        "freed memory that glibc keeps: --remedies lists how to return it": ("heap.free", "arena.free"),
         "program and library files": ("file",),
         "shared memory": ("shared",),
         "stacks": ("stack",),
         "device memory": ("device",),
         _LAZY: (names.LAZILY_FREED,),
-        "anonymous memory that nobody claims: its mappings are listed below": (names.NAMED, names.OTHER),
+        "anonymous memory of unknown use: its mappings are listed below": (names.NAMED, names.OTHER),
     }
     allocators = {entry.category for entry in ledger.entries if entry.category.startswith("allocator.")}
     if names.PYMALLOC in allocators:
         groups["Python's objects: 'gdbmem python objects' counts them by type"] = (names.PYMALLOC,)
     if names.BFC in allocators:
-        groups["pools of BFC allocators: 'gdbmem bfc' says what is in them"] = (names.BFC,)
+        groups["pools of BFC allocators: 'gdbmem bfc' shows their content"] = (names.BFC,)
     for name in allocators - {names.PYMALLOC, names.BFC}:
         groups[f"memory of {name[10:]}, and how much of that is free inside is not known"] = (name,)
     sums = {text: ledger.total(*categories) for text, categories in groups.items()}

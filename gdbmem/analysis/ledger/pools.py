@@ -91,5 +91,5 @@ def _doubts(pool: Allocator) -> Iterator[Notice]:
     yield from (notice for notice in pool.notices if notice.slug == "bfc-locked")
     for broken in pool.violations[:1]:
         name = pool.name or "a pool without a name"
-        text = f"{name} contradicts itself, so that what is live in it is in doubt: {broken.text}"
+        text = f"{name} is inconsistent, so its live part is uncertain: {broken.text}"
         yield Notice("bfc-contradiction", text)

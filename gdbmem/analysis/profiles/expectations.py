@@ -113,7 +113,7 @@ def _why_uncounted(diff: Diff) -> str:
     if diff.variance is not None:
         return "the snapshots are sampled: how many blocks there are is an estimate"
     if any(diff.uncertain):
-        return "the snapshots leave out paths, whose blocks can't be counted"
+        return "the snapshots leave out paths, so their blocks can't be counted"
     return ""
 
 

@@ -33,7 +33,7 @@ def stranger_notices(diff: Diff) -> list[Notice]:
     else:
         more = f" and {len(strange) - 1} more" if len(strange) > 1 else ""
         who = f"{printable(strange[0])}{more} and most of the other snapshots"
-    text = "have hardly a function in common: are they of the same program, and of one build?"
+    text = "have hardly any function in common: are they from the same program and build?"
     return [Notice("hardly-alike", f"{who} {text}")]
 
 

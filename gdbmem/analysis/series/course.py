@@ -383,5 +383,5 @@ def _unproven(course: Course, lead: str, now: FittedLine) -> Verdict:
     if third >= 4 and abs(last) < 0.5 * abs(first):
         rates = f"{format_rate(first)} in the first third, {format_rate(last)} in the last"
         return course.verdict("inconclusive", f"{over}, ever more slowly ({rates})", now, needs=now.span)
-    text = f"{over}, but not steadily enough to say that it goes on"
+    text = f"{over}, but not steadily enough to predict that it continues"
     return course.verdict("inconclusive", text, now, needs=now.span)

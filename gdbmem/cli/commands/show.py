@@ -46,7 +46,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declare what `gdbmem show` takes."""
     parser.add_argument("operand", metavar="FILE|RUN", help="a profile, a run folder, or RUN:NAME")
     parser.add_argument(
-        "--snapshot", metavar="N|NAME|peak", help="whose call tree (default: the peak's; of a run: the last)"
+        "--snapshot",
+        metavar="N|NAME|peak",
+        help="the snapshot whose call tree is shown (default: the peak; in a run: the last)",
     )
     add_kind_options(parser)
     parser.add_argument("--base", metavar="FILE|RUN:NAME", help="subtract this: as 'gdbmem diff BASE FILE'")

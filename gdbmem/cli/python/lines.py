@@ -55,7 +55,7 @@ def add_lines(actions: Any) -> None:
         "--backend",
         choices=BACKENDS,
         default=BACKENDS[0],
-        help="measure the resident set, what is the process's alone (slow), or Python's own allocations (default rss)",
+        help="measure the resident set, memory of this process alone (slow), or Python's own allocations (default rss)",
     )
     lines.add_argument(
         "--python", metavar="PYTHON", help="run it in this Python (default: python3 of your PATH)"

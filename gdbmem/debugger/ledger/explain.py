@@ -59,7 +59,7 @@ class ExplainCommand(Command):
         parser.add_argument(
             "--swapped",
             action="store_true",
-            help="read what is swapped out although it comes back into memory by that",
+            help="read swapped-out pages too, which brings them back into memory",
         )
         parser.add_argument(
             "--remedies", action="store_true", help="what each of malloc's settings would give back"

@@ -99,7 +99,7 @@ def local_pid() -> int:
         raise TargetError(
             "this program runs under valgrind or on another machine, so its memory can't be analysed from here",
             slug="not-local",
-            hint="under massif 'massif-diff' tells what grew; else run gdb where the program runs",
+            hint="under massif 'massif-diff' shows what grew; else run gdb where the program runs",
         )
     return pid
 

@@ -49,7 +49,7 @@ def check_callable(ledger: Ledger, function: str) -> None:
     if damage is not None:
         raise refused(f"{damage.message}: {function} might end the program")
     if any(notice.slug == "arena-locked" for notice in ledger.notices):
-        raise refused(f"a thread stands inside malloc with an arena locked: {function} would wait for ever")
+        raise refused(f"a thread is inside malloc with an arena locked: {function} would wait for ever")
     try:
         frame = gdb.newest_frame()
     except gdb.error:
@@ -58,9 +58,9 @@ def check_callable(ledger: Ledger, function: str) -> None:
         if frame is None:
             break
         if frame.type() == gdb.SIGTRAMP_FRAME:
-            raise refused("the selected thread stands in a signal handler, where malloc may not be called")
+            raise refused("the selected thread is in a signal handler, where malloc may not be called")
         if frame.name() in _IN_MALLOC:
-            raise refused(f"the selected thread stands in {frame.name()}, where malloc may not be called")
+            raise refused(f"the selected thread is in {frame.name()}, where malloc may not be called")
         frame = frame.older()
 
 

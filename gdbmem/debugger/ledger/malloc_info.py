@@ -109,9 +109,7 @@ def _check_streams() -> None:
             thread.switch()
             name = _with_streams(gdb.newest_frame())
             if name:
-                raise refused(
-                    f"thread {thread.num} stands in {name}, where opening a stream could wait for ever"
-                )
+                raise refused(f"thread {thread.num} is in {name}, where opening a stream could wait for ever")
 
 
 def _with_streams(frame: Optional[gdb.Frame]) -> str:

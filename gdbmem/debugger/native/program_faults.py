@@ -91,7 +91,7 @@ def _gone(pid: int) -> ToolError:
     return ToolError(
         f"the recording of process {pid}'s page faults has ended",
         slug="faults-recorder-gone",
-        hint="start the program anew: type 'run'",
+        hint="start the program again: type 'run'",
     )
 
 

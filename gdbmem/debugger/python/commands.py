@@ -37,7 +37,7 @@ class PythonCommand(Command):
         parser.add_argument("--since", metavar="FILE", help="the change since FILE")
         parser.add_argument("--profile", metavar="FILE", help="write the traces into FILE (pprof)")
         parser.add_argument("--top", metavar="N", type=int, default=20, help="list N rows (default 20)")
-        parser.add_argument("--swapped", action="store_true", help="read what is swapped out")
+        parser.add_argument("--swapped", action="store_true", help="read swapped-out pages too")
         add_output_options(parser)
 
     def run(self, args: argparse.Namespace) -> None:

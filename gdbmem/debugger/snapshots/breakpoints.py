@@ -78,7 +78,7 @@ def act_now() -> bool:
 def act_and_stay() -> None:
     """Do what waits; gdb stays at its prompt: a command that ran the program can't be followed by another."""
     if act_now():
-        say("The program stands where the snapshot was taken; 'continue' goes on.")
+        say("The program is stopped where the snapshot was taken; 'continue' goes on.")
 
 
 class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types

@@ -106,7 +106,7 @@ def _blocks(args: argparse.Namespace) -> None:
             raise TargetError(
                 f"there is no loss record {args.blocks} in memcheck's last leak search",
                 slug="no-loss-record",
-                hint="'memleaks' searches anew, and lists the records by number",
+                hint="'memleaks' searches again, and lists the records by number",
             )
         if args.json:
             stream.write(blocks_json(args.blocks, blocks, is_whole=len(blocks) < args.limit))

@@ -157,7 +157,7 @@ class AllCommand(Command):
 def _require_massif() -> None:
     if program_runs() and session.engine not in (massif.NAME, ""):
         raise TargetError(
-            f"only massif keeps a history of its own, and this program runs under {session.engine}",
+            f"only massif keeps its own history, and this program runs under {session.engine}",
             slug="not-massif",
             hint="'memlist' shows the snapshots",
         )

@@ -347,5 +347,5 @@ def _unknown(what: str) -> ToolError:
     return ToolError(
         f"gdb and its launcher don't understand each other: {what}",
         slug="launcher",
-        hint="are two versions of gdbmem mixed? 'gdbmem doctor' tells",
+        hint="are two versions of gdbmem mixed? see 'gdbmem doctor'",
     )

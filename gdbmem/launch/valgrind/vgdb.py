@@ -76,7 +76,7 @@ class RunningValgrind:
         raise ToolError(
             f"valgrind (process {self.pid}) did not answer within {_SECONDS:.0f} s",
             slug="vgdb-failed",
-            hint="does the program stand in a gdb of its own?",
+            hint="is the program stopped in another gdb?",
         )
 
 

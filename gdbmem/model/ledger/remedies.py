@@ -18,7 +18,7 @@ class Remedy:
     """One setting, as it is written behind GLIBC_TUNABLES=, or a call."""
 
     setting: str
-    predicted_bytes: Optional[int]  # None: only measuring tells
+    predicted_bytes: Optional[int]  # None: unknown until measured
     low_bytes: int  # the interval of the prediction
     high_bytes: int  # without a prediction: no more than this
     cost: str

@@ -39,7 +39,7 @@ def leak_answer(search: LeakSearch) -> str:
         return (
             "nothing is lost: every block can still be reached"
             if not search.records
-            else ("nothing is lost for certain; what is possibly lost has only a pointer into its middle")
+            else ("nothing is definitely lost; possibly lost blocks only have a pointer into their middle")
         )
     deltas = [record.delta_bytes for record in search.records if record.kind in (DEFINITELY, INDIRECTLY)]
     delta = sum(number for number in deltas if number is not None)

@@ -38,7 +38,7 @@ def types_document(found: BlockTypes, names: Mapping[str, str]) -> list[Document
 def print_types(found: BlockTypes, names: Mapping[str, str], console: Console) -> None:
     """Print the types that hold most."""
     if not found.types:
-        console.print("\nThere is no live block whose type could be told.")
+        console.print("\nNo live block has a type that could be recognised.")
         return
     table = drawing.Table(header_style="dim")
     for title in ("live", "blocks", "keep back"):

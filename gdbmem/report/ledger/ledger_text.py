@@ -50,7 +50,7 @@ _MEANING = {
     "device": "a device driver's mapping",
     "anonymous.lazyfree": "freed (MADV_FREE), resident until the kernel needs it",
     "anonymous.named": "named by the program",
-    "anonymous.other": "anonymous memory that nobody claims",
+    "anonymous.other": "anonymous memory of unknown use",
 }
 _MOST_NAMES = 3  # of shared memory, and of pools
 # Where the heap contradicts itself.
@@ -172,7 +172,7 @@ _PARTS = {
     },
     BFC: {
         LIVE: "pools of TensorFlow, XLA or onnxruntime: in use, as asked for",
-        INTERNAL_WASTE: "rests of chunks in use that nobody asked for",
+        INTERNAL_WASTE: "unrequested rests of chunks in use",
         FREE_CHUNKS: "free chunks, which the pools keep for later requests",
     },
 }

@@ -65,7 +65,7 @@ def gain_text(remedy: Remedy) -> str:
     """Return the prediction with its interval, or that there is none."""
     low, high = remedy.low_bytes, remedy.high_bytes
     if remedy.predicted_bytes is None:
-        return f"only measuring tells, at most {format_size(high)}"
+        return f"unknown until measured, at most {format_size(high)}"
     if not high:
         return "nothing"
     size = format_size(remedy.predicted_bytes)

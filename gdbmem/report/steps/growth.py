@@ -53,9 +53,7 @@ def summary(growth: KernelRequests) -> list[str]:
     if growth.unseen_resident_bytes:
         lines.append(f"{format_delta(growth.unseen_resident_bytes)} resident belongs to no listed request")
     if not growth.is_exact:
-        lines.append(
-            "~ several threads took memory, or some that nobody asked for: divided by their page faults"
-        )
+        lines.append("~ several threads took memory, or some without a request: divided by their page faults")
     if growth.unsettled:
         lines.append(
             f"unknown: the effect of {plural(growth.unsettled, 'request')}, "
