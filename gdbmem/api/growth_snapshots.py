@@ -37,6 +37,7 @@ class GrowthSnapshots:
         self._symbols = GdbSymbols()
         self._weighed = 0  # samples
         self._kernel_faults: Optional[int] = None if recorder.sees_kernel_mode else 0
+        self._missed = 0.0  # faults, so far
         self._faults = self._samples = self._lost = 0
 
     def close(self) -> None:
@@ -70,8 +71,9 @@ class GrowthSnapshots:
         spans = {self._recorder.pid: Span(before, after)}
         grown = grown_bytes(rows, spans, samples.began)
         rows = with_huge_pages(rows, grown, spans)
-        lost = interval.faults * PAGE if interval.lost else 0
-        self._standing.come(rows, grown, before, after, lost_bytes=lost)
+        missed, self._missed = self._paths.missed_faults - self._missed, self._paths.missed_faults
+        lost = interval.faults if interval.lost else max(round(missed), 0)
+        self._standing.come(rows, grown, before, after, lost_bytes=lost * PAGE)
         self._faults += interval.faults
         self._samples += interval.samples
         self._lost += interval.lost

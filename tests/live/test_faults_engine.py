@@ -15,7 +15,7 @@ from tests.live.user import GDBMEM, at_terminal, environment
 
 pytestmark = [pytest.mark.needs("gdb", "gcc"), pytest.mark.usefixtures("no_process_left")]
 MIB = 1 << 20
-SLACK = 512 << 10  # statm counts in batches, and libc has pages, too
+SLACK = MIB  # of files' pages some come with others
 RECIPE = """
 program: {program}
 engine: faults

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -11,13 +12,13 @@
 static char *pool;
 
 __attribute__((noinline)) void mark(void) {
-    char text[128] = "";
-    int file = open("/proc/self/statm", O_RDONLY);
+    static char text[4096]; /* smaps_rollup: statm counts in batches, the larger the more processors there are */
+    int file = open("/proc/self/smaps_rollup", O_RDONLY);
     if (read(file, text, sizeof text - 1) < 0) abort();
     close(file);
-    long all, resident;
-    sscanf(text, "%ld %ld", &all, &resident);
-    dprintf(1, "resident %ld\n", resident * 4096);
+    long resident;
+    sscanf(strstr(text, "Rss:"), "Rss: %ld", &resident);
+    dprintf(1, "resident %ld\n", resident * 1024);
 }
 
 __attribute__((noinline)) static void reserve(void) {
@@ -32,7 +33,7 @@ __attribute__((noinline)) static void keep(void) {
 __attribute__((noinline)) static void pass(void) {
     for (size_t at = 64 * MIB; at < 96 * MIB; at += 4096) pool[at] = 1; /* passes */
     madvise(pool + 64 * MIB, 32 * MIB, MADV_DONTNEED);
-    usleep(200000); /* time to empty the buffers that samples are in */
+    usleep(500000); /* time to empty the buffers that samples are in */
 }
 
 __attribute__((noinline)) static void add(void) {

@@ -181,6 +181,17 @@ def test_samples_weigh_what_their_period_was_when_they_were_taken() -> None:
     assert list(paths.finish().weight) == pytest.approx([2, 18, 18])
 
 
+def test_faults_whose_samples_were_lost_without_a_word_are_noticed_by_their_count() -> None:
+    # The kernel says that it lost samples when it writes the next one: behind the last one there is none.
+    paths = CallPaths(LAYOUT, {7: [(0, 1)]}, lambda binary: None)
+    paths.add(Turn([(0, samples_of((BASE, 10), (BASE, 20), (BASE, 30)))], {0: 3, 1: 0}))
+    paths.finish()
+    assert paths.missed_faults == pytest.approx(0)
+    paths.add(Turn([(0, samples_of((BASE, 40)))], {0: 104, 1: 50}))
+    paths.finish()
+    assert paths.missed_faults == pytest.approx(100 + 50)
+
+
 def test_memory_from_before_an_exec_has_not_grown() -> None:
     faults = [fault(n, n) for n in range(100)]
     grown = grown_bytes(faults, {1: Span(Reading(0), reading(range(100)))}, {1: 50})

@@ -75,6 +75,7 @@ class CallPaths:
             int, list[float]
         ] = {}  # of what was lost, what the next samples stand for, by ring
         self._weighed = 0  # samples
+        self._stretched = 0.0  # faults that samples stand for beyond their period
         self._known_places: dict[Place, int] = {}
         self._known_paths: dict[tuple[int, ...], int] = {}
 
@@ -103,6 +104,14 @@ class CallPaths:
         self._weigh()
         return self.samples
 
+    @property
+    def missed_faults(self) -> float:
+        """Return how many faults were counted so far that should have had samples and have none.
+
+        The kernel speaks of samples that it lost when it writes the next one.
+        """
+        return self._stretched + sum(self._owed.values())
+
     def _make_up(self, ring: int, lost: int) -> None:
         """Have the samples taken just before and just after others were lost stand for those too."""
         faults = lost * self._period_of.get(ring, 1)
@@ -127,7 +136,9 @@ class CallPaths:
         sums: dict[int, float] = {}
         for ring, weight in zip(self._rings, samples.weight[self._weighed :]):
             sums[ring] = sums.get(ring, 0.0) + weight
-        factors = {ring: self._owed.pop(ring, 0.0) / total for ring, total in sums.items()}
+        owed = {ring: self._owed.pop(ring, 0.0) for ring in sums}
+        self._stretched += sum(max(owed[ring] - total, 0.0) for ring, total in sums.items())
+        factors = {ring: owed[ring] / total for ring, total in sums.items()}
         for number, ring in enumerate(self._rings, self._weighed):
             samples.weight[number] *= factors[ring]
         self._weighed, self._rings = len(samples), []
