@@ -344,3 +344,25 @@ def test_the_lines_of_python_stand_in_the_paths_of_what_they_ask_for(python: str
         10: [takes, calls, ("<module>", at("kept = [outer(10 << 20)]"))],
         20: [takes, ("<module>", at("kept.append(inner(20 << 20))"))],
     }
+
+
+# It goes on at this line, with no more memory, until somebody ends it.
+FILLING = """
+import itertools, os
+def fill(kept):
+    for n in itertools.cycle(range(len(kept))): kept[n] = bytes([1]) * 65536
+os.getppid()
+fill([None] * 3000)
+"""
+
+
+@every_second(1)
+def test_a_limit_that_python_passes_names_its_line(python: str, tmp_path: Path) -> None:
+    script = tmp_path / "filling.py"
+    script.write_text(FILLING)
+    said = run_gdb(
+        Path(python),
+        ["set breakpoint pending on", "tbreak getppid", f"run -I {script}", "memwatch limit +40MiB", "kill"],
+        folder=tmp_path,
+    )
+    assert re.search(r"in thread 1, fill at filling\.py:4[ ;]", said.output), said

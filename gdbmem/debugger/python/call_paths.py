@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import Optional
 
 import gdb
 
 from gdbmem.allocators.cpython.frames import FrameReader
-from gdbmem.analysis.python_frames import interleave, is_interpreters
+from gdbmem.analysis.profiles.own_code import own_frame
+from gdbmem.analysis.python_frames import as_frame, interleave, is_interpreters
 from gdbmem.debugger.location import program_file
 from gdbmem.errors import GdbmemError
 from gdbmem.inspection.process_maps import read_smaps
@@ -95,3 +98,21 @@ def with_python(
     in_objects = [one._replace(object=object_at(frame.pc())) for frame, one in zip(frames, native)]
     named = [whole if is_interpreters(whole) else one for whole, one in zip(in_objects, native)]
     return interleave(named, calls, stack_pointers)
+
+
+def python_place(frames: Sequence[gdb.Frame], native: Sequence[Frame]) -> Optional[str]:
+    """Return where the selected thread stands in the user's own Python: ``function at file:line``.
+
+    None where its path, *frames* described by *native*, passes none, or where that can't be read.
+    """
+    pid, tid, _ = gdb.selected_thread().ptid
+    try:
+        with contextlib.closing(PythonPaths(pid)) as paths:
+            calls = paths.calls(tuple(frame.pc() for frame in frames), tid)
+    except GdbmemError:
+        return None
+    mixed = with_python(frames, native, calls)
+    own = mixed[max(own_frame(mixed), 0)]
+    if own not in [as_frame(call) for call in calls] or own.file is None:
+        return None
+    return f"{own.function} at {PurePath(own.file).name}:{own.line}"

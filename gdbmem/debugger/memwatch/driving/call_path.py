@@ -8,6 +8,7 @@ import gdb
 
 from gdbmem.analysis.profiles.own_code import own_frame
 from gdbmem.debugger.location import current_place, frame_place
+from gdbmem.debugger.python.call_paths import python_place
 from gdbmem.model.profiles.calltree import Frame
 
 _DEEPEST = 48
@@ -17,9 +18,13 @@ def own_place() -> Optional[str]:
     """Return the innermost place in the user's own code, by the rules of reports, and the function that it is in."""
     try:
         frames = newest_frames()
-        own = frames[max(own_frame([described(frame) for frame in frames]), 0)]
-        within = frames[0].name() if own != frames[0] and own.name() != frames[0].name() else None
-        return f"{frame_place(own)} (in {within})" if within else frame_place(own)
+        native = [described(frame) for frame in frames]
+        number = max(own_frame(native), 0)
+        python = python_place(frames, native)
+        own = frames[number]
+        within = frames[0].name() if python or own.name() != frames[0].name() else None
+        place = python or frame_place(own)
+        return f"{place} (in {within})" if within else place
     except (gdb.error, IndexError):
         return current_place()
 
