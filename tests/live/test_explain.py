@@ -445,6 +445,7 @@ def test_musl_gets_the_kernels_view_and_a_sentence(tmp_path: Path) -> None:
 def test_what_a_checking_malloc_passes_on_to_glibcs_is_not_denied(
     program: Program, check: str, said: str
 ) -> None:
+    skip_without_library("c_malloc_debug")  # before glibc 2.34 libc's own malloc checks
     settings = {"LD_PRELOAD": "libc_malloc_debug.so.0", "MALLOC_CHECK_": check}
     with running([program("heap_faults"), "aligned"], settings) as target:
         ledger = explain(target.pid)

@@ -57,7 +57,7 @@ def test_freed_memory_that_malloc_keeps_is_judged_by_the_bytes_that_the_program_
     # Headers and the caches' first blocks apart, it is what was freed.
     assert abs(retained["measured"] - FREED) < 16 << 10
     assert (retained["met"], rss["met"], played.status) == (False, True, 4)
-    assert abs(rss["measured"]) < 64 << 10, "freeing every second block gives nothing back"
+    assert abs(rss["measured"]) < 128 << 10, "freeing every second block gives nothing back"
 
 
 def test_what_changed_between_two_points_is_in_the_result(result: dict[str, Any]) -> None:

@@ -74,7 +74,7 @@ def test_a_function_that_is_declared_in_another_was_not_inlined_there(
         ["objdump", "-d", "-j", ".text", str(binary)], capture_output=True, text=True, check=True
     )
     # As profilers ask: for the byte before the one that the call returns to.
-    returns = re.findall(r"^ +[0-9a-f]+:\t.*\t(?:call|bl) .*\n +([0-9a-f]+):", code.stdout, re.M)
+    returns = re.findall(r"^ +[0-9a-f]+:\t.*\t(?:callq?|bl) .*\n +([0-9a-f]+):", code.stdout, re.M)
     calls = [f"{int(address, 16) - 1:x}" for address in returns]
     words = ["addr2line", "-fCia", "-e", str(binary), *calls]
     text = subprocess.run(words, capture_output=True, text=True, check=True).stdout

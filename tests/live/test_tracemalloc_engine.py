@@ -159,7 +159,7 @@ def test_at_gdb_s_prompt_snapshots_are_taken_and_compared(tmp_path: Path) -> Non
         [GDBMEM, "launch", "--engine", "tracemalloc", "--", PYTHON, "driver.py"], tmp_path
     ) as user:
         user.prompt()
-        for line in ("tbreak main", "continue", "break getppid", "continue"):
+        for line in ("set breakpoint pending on", "break getppid", "continue"):
             user.type(line)
         assert "snapshot first: heap" in user.type("memsnap first")
         user.type("continue")

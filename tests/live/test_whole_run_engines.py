@@ -71,7 +71,7 @@ def test_heaptracks_own_tools_read_the_profile_in_the_run(program: Program, scra
     assert ended.returncode == 0, ended.stderr
     (snapshot,) = report("show", "run", folder=scratch)["snapshots"]
     printed = shell("heaptrack_print", str(scratch / "run" / snapshot["file"]), folder=scratch).stdout
-    (leaked,) = re.findall(r"^total memory leaked: ([\d.]+)K$", printed, re.M)
+    (leaked,) = re.findall(r"^total memory leaked: ([\d.]+)KB?$", printed, re.M)
     assert float(leaked) * 1000 == pytest.approx(snapshot["heap_bytes"], abs=10)
     assert snapshot["heap_bytes"] > 1000
 

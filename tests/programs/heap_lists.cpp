@@ -62,8 +62,13 @@ int main() {
     free(cached);
     printf("circle %p\nname %p\ntext %p\nmapped %p\ncached %p\nfree %p\n", (void *)the_circle,
            (void *)the_circle->name, (void *)the_table.text, mapped, cached, free_one);
+#if __GLIBC_PREREQ(2, 33)
     struct mallinfo2 all = mallinfo2();
-    printf("mallinfo2 %zu %zu %zu %zu\n", all.ordblks, all.smblks, all.fsmblks, all.fordblks);
+#else
+    struct mallinfo all = mallinfo();
+#endif
+    printf("mallinfo2 %zu %zu %zu %zu\n", (size_t)all.ordblks, (size_t)all.smblks, (size_t)all.fsmblks,
+           (size_t)all.fordblks);
     malloc_info(0, stdout);
     printf("ready\n");
     fflush(stdout);
