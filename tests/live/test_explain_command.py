@@ -136,7 +136,7 @@ def test_looking_at_a_process_brings_nothing_into_its_memory(program: list[str])
     process = subprocess.Popen(program, env={**os.environ, "LC_ALL": "C.UTF-8"})
     try:
         # Before Python 3.11 its sleep is a select.
-        while not re.search("nanosleep|select", Path(f"/proc/{process.pid}/wchan").read_text()):
+        while not re.search("nanosleep|select|poll", Path(f"/proc/{process.pid}/wchan").read_text()):
             assert process.poll() is None
             time.sleep(0.01)
         rollup = Path(f"/proc/{process.pid}/smaps_rollup")

@@ -118,7 +118,11 @@ class _ReferenceSearch:
     high: int
     counts: Any  # of each holder's references
     used: UsedParts
+    is_begun: Any  # by node: whether a reference leads to its begin
     found: list[Any] = field(default_factory=list)
+    into: list[Any] = field(
+        default_factory=list
+    )  # which of them lead into the midst of blocks without an object
     total: int = 0
     result: References = field(default_factory=References)
 
@@ -170,9 +174,14 @@ class _ReferenceSearch:
     def _add(self, words: Any, holders: Any) -> None:
         """Add the references *words* of *holders*, which are in order."""
         np = import_numpy()
-        to = self.nodes.find(words & ~_LOW_BITS)
+        words = words & ~_LOW_BITS
+        to = self.nodes.find(words)
         known = (to >= 0) & (to != holders)
-        self.found.append(to[known].astype(np.int32))
+        words, to = words[known], to[known]
+        begins = words == self.nodes.starts[to]
+        self.is_begun[to[begins]] = True
+        self.into.append(self.total + np.flatnonzero(~begins & (self.nodes.kinds[to] == NO_OBJECT)))
+        self.found.append(to.astype(np.int32))
         self.total += len(self.found[-1])
         if len(self.found[-1]):
             low, high = int(holders[0]), int(holders[-1]) + 1
@@ -189,6 +198,23 @@ class _ReferenceSearch:
     def is_full(self) -> bool:
         return self.total >= _MOST_REFERENCES
 
+    def finish(self) -> References:
+        """Return all that was found.
+
+        What leads into the midst of a block that something else has by its begin is left out: a word that was left
+        over from an earlier use, mostly.
+        """
+        np = import_numpy()
+        first = np.append(0, np.cumsum(self.counts))
+        to = np.concatenate(self.found) if self.found else np.zeros(0, np.int32)
+        into = np.concatenate(self.into) if self.into else np.zeros(0, np.int64)
+        left_over = into[self.is_begun[to[into]]]
+        if len(left_over):
+            first -= np.searchsorted(left_over, first)
+            to = np.delete(to, left_over)
+        self.result.first, self.result.to = first, to
+        return self.result
+
 
 def find_references(memory: Memory, nodes: Nodes, roots: Sequence[Root]) -> References:
     """Return all references of *nodes* and *roots*."""
@@ -197,7 +223,8 @@ def find_references(memory: Memory, nodes: Nodes, roots: Sequence[Root]) -> Refe
     high = int(nodes.starts[-1] + nodes.sizes[-1]) if len(nodes) else 0
     counts = np.zeros(len(nodes) + len(roots), np.int64)
     used = used_parts(memory, nodes)
-    search = _ReferenceSearch(memory, nodes, _rules(memory, nodes.types), low, high, counts, used)
+    is_begun = np.zeros(len(nodes), bool)
+    search = _ReferenceSearch(memory, nodes, _rules(memory, nodes.types), low, high, counts, used, is_begun)
     for part in _runs(nodes):
         size = int(nodes.starts[part][-1] + nodes.sizes[part][-1] - nodes.starts[part][0])
         if search.is_full():
@@ -208,9 +235,7 @@ def find_references(memory: Memory, nodes: Nodes, roots: Sequence[Root]) -> Refe
                 search.look(words, base, part)
     for number, root in enumerate(roots, len(nodes)):
         search.look_at_root(number, root)
-    search.result.first = np.append(0, np.cumsum(counts))
-    search.result.to = np.concatenate(search.found) if search.found else np.zeros(0, np.int32)
-    return search.result
+    return search.finish()
 
 
 def _runs(nodes: Nodes) -> Iterator[slice]:
