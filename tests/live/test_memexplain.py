@@ -200,7 +200,7 @@ def test_mallocs_own_figures_are_those_of_the_ledger(
 @pytest.mark.parametrize(
     ("mode", "stop", "reason"),
     [
-        ("sbrk", "break _int_malloc", "stands in "),
+        ("sbrk", "break _int_malloc", "thread is in "),
         ("locked", "break read", "with an arena locked"),
         ("handler", "break handling", "in a signal handler"),
     ],

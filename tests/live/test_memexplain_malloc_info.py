@@ -58,7 +58,7 @@ def test_each_arena_is_as_malloc_info_has_it_and_the_process_as_it_was(
     [
         ("heap_faults", "locked", "break read", "with an arena locked"),
         ("heap_faults", "handler", "break handling", "in a signal handler"),
-        ("vectors_known", "", "break fopen", "stands in "),
+        ("vectors_known", "", "break fopen", " is in "),
     ],
 )
 def test_it_is_refused_where_it_could_hang(
