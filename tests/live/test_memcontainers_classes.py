@@ -171,4 +171,4 @@ def test_of_a_class_without_debug_information_the_base_is_looked_into_and_that_i
     else:
         assert found == {"main::base": 1, "*main::base.mine": 3}, done
         assert [warning["slug"] for warning in warnings] == ["class-unknown"]
-        assert "looked into: Later, Secret" in warnings[0]["message"]
+        assert "scanned: Later, Secret" in warnings[0]["message"]
