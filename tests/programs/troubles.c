@@ -11,7 +11,7 @@
 
 static pthread_mutex_t held = PTHREAD_MUTEX_INITIALIZER;
 static pthread_barrier_t ready;
-static volatile int ticks, steps;
+static volatile int ticks, steps, wants_it;
 static volatile char *nothing;
 
 static void on_signal(int number) { ticks += number != 0; }
@@ -19,6 +19,7 @@ static void on_signal(int number) { ticks += number != 0; }
 static void *holder(void *unused) {
     pthread_mutex_lock(&held);
     pthread_barrier_wait(&ready);
+    while (!wants_it) usleep(1000); // however slowly gdb gets there
     usleep(200000);
     pthread_mutex_unlock(&held);
     pause();
@@ -72,7 +73,7 @@ static void go(const char *what) {
     } else if (!strcmp(what, "exec")) {
         execl("/proc/self/exe", "troubles", "none", NULL);
     } else if (!strcmp(what, "mutex")) {
-        pthread_mutex_lock(&held);
+        pthread_mutex_lock((wants_it = 1, &held));
     } else if (!strcmp(what, "join")) {
         pthread_t thread;
         pthread_barrier_init(&ready, NULL, 1);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from pathlib import Path
 
 import gdb
@@ -28,6 +29,7 @@ from gdbmem.launch.conversation.messages import AttachedPlan, Collect, Done
 from gdbmem.linux.process.process import ended, process_facts
 
 _DELETED = " (deleted)"
+_ENDING_SECONDS = 1.0
 
 
 def attach(plan: AttachedPlan) -> None:
@@ -111,8 +113,12 @@ def prepare() -> None:
 
 
 def _refuse_ended(pid: int) -> None:
-    # gdb, which hears of it only when it lets the process run, would speak of unreadable addresses.
-    if process_facts(pid).state in "ZX":
+    # gdb, which hears of it only when it lets the process run, would speak of unreadable addresses. One that was
+    # killed is no longer stopped, and takes a moment to end.
+    deadline = time.monotonic() + _ENDING_SECONDS
+    while (state := process_facts(pid).state) not in "ZXtT" and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if state in "ZX":
         raise TargetError(
             f"process {pid} has ended while gdb held it",
             slug="process-ended",
