@@ -15,7 +15,7 @@ _first_at: list[float] = []  # when the signal came that waits for an import
 
 def raise_between_imports() -> None:
     """Have SIGINT raise KeyboardInterrupt as it does by default, but of an import only after its end."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_DFL):
         signal.signal(signal.SIGINT, _interrupt)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -147,3 +148,22 @@ def test_ctrl_c_ends_an_import_that_waits_for_ever(tmp_path: Path) -> None:
         timeout=60,
     )
     assert (ended.stdout, ended.stderr) == ("ended\n", "")
+
+
+_STARTS = """
+import os, signal, sys
+class InTheMidst:
+    def find_spec(self, name, path=None, target=None):
+        if name == "gdbmem.arguments":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, InTheMidst())
+from gdbmem.cli.start import main
+sys.exit(main())
+"""
+
+
+def test_ctrl_c_before_the_command_has_begun_is_no_traceback() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    words = [sys.executable, "-c", _STARTS, "--version"]
+    ended = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
