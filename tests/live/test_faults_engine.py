@@ -89,7 +89,9 @@ def test_at_gdbs_prompt_snapshots_are_compared_and_a_second_run_is_recorded_from
         user.type("continue")
         second = user.type("memsnap second")
         assert "+24." in second and f"resident_steps.c:{line_of('/* keeps */')} (keep)" in second
-        assert f"resident_steps.c:{line_of('/* keeps */')}" in user.type("memdiff first second")
+        compared = user.type("memdiff first second")
+        assert "resident memory grew by 24." in compared
+        assert f"resident_steps.c:{line_of('/* keeps */')}" in compared
         user.type("set confirm off")
         user.type("run")
         user.type("continue")

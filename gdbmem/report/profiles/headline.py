@@ -12,7 +12,7 @@ from gdbmem.analysis.profiles.sites import describe_site, has_place_only
 from gdbmem.analysis.profiles.trend import STEADY, WENT_BACK
 from gdbmem.model.profiles.calltree import Frame
 from gdbmem.model.profiles.diff import Diff
-from gdbmem.model.profiles.snapshot import holds, memory_noun
+from gdbmem.model.profiles.snapshot import GROWN_BYTES, holds, memory_noun
 from gdbmem.records import replace
 from gdbmem.report.naming import full_function, share
 from gdbmem.text import plural, printable
@@ -84,7 +84,7 @@ def _group_name(site: Frame, by: str) -> str:
 
 
 def _heap_change(diff: Diff, query: Query, ranking: Ranking) -> str:
-    noun = memory_noun(diff.unit)
+    noun = "resident memory" if diff.unit == GROWN_BYTES else memory_noun(diff.unit)  # growth does not grow
     before, after = printable(diff.before_side.name), printable(diff.after_side.name)
     delta = diff.delta_bytes
     if delta:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Optional, Protocol, Union
 
-from gdbmem.model.profiles.snapshot import HEAP_BYTES, PAGE_BYTES
+from gdbmem.model.profiles.snapshot import GROWN_BYTES, HEAP_BYTES, PAGE_BYTES
 from gdbmem.report import drawing
 from gdbmem.report.console import Console
 from gdbmem.report.profiles.stacked import Stacked
@@ -92,7 +92,8 @@ def _print_kept(
 
 def print_snapshots(records: Sequence[Record], console: Console, *, unit: str = HEAP_BYTES) -> None:
     """Print one row a snapshot: its size in *unit*, change since the one before, and where the program stood."""
-    titles = ("name", "mapped" if unit == PAGE_BYTES else "heap", "change", "after", "hit")
+    size = {PAGE_BYTES: "mapped", GROWN_BYTES: "resident"}.get(unit, "heap")
+    titles = ("name", size, "change", "after", "hit")
     is_narrow = console.width < _NARROW
     table = Stacked(titles) if is_narrow else _columns(titles)
     own = _program(records)
