@@ -20,6 +20,7 @@ pytest.importorskip("playwright", reason="playwright, which drives the browser, 
 from playwright.sync_api import Browser, Locator, Page
 
 from tests.browser.explorer import massif_capture, opened, report
+from tests.zoo.keeping import wait_until
 
 pytestmark = pytest.mark.needs("chromium")
 
@@ -174,7 +175,8 @@ def test_the_wheel_alone_scrolls_the_page(browser: Browser, sqlite: Path) -> Non
         before = picture.labels("times"), picture.labels("levels")
         picture.page.mouse.move(*picture.at(0.5))
         picture.page.mouse.wheel(0, 200)
-        picture.page.wait_for_function("scrollY > 0")
+        # Not by wait_for_function(), whose later looks the page's policy refuses.
+        assert wait_until(lambda: picture.page.evaluate("scrollY") > 0, 20)
         assert (picture.labels("times"), picture.labels("levels")) == before
 
 
