@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import gc
 import hashlib
 import os
 import shutil
@@ -71,7 +72,13 @@ def is_unit(path: Path) -> bool:
     return path.is_relative_to(Path(__file__).with_name("unit"))
 
 
+_COLLECTS = gc.get_threshold()
+
+
 def pytest_runtest_teardown(item: pytest.Item) -> None:
+    gc.set_threshold(
+        *_COLLECTS
+    )  # main() has Python look for garbage seldom: a worker would run out of descriptors
     if tracemalloc.is_tracing():
         tracemalloc.stop()
         pytest.fail(f"{item.name} leaves tracemalloc on: what comes later would take many times as long")

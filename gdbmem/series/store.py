@@ -77,20 +77,19 @@ class SeriesWriter:
         self._waiting: list[tuple[str, Sequence[Sequence[Any]]]] = []
         self._glances: list[Glance] = []
         self.lost_writes = 0
-        try:
-            if facts is not None:
-                _begin(folder, facts)
-            self._connection = _connect(folder / DATABASE)
-            _check_version(self._connection, folder)
-            _prepare(self._connection)
-            self.facts = read_facts(self._connection)
-            self._connection.execute(f"PRAGMA busy_timeout = {round(1000 * _WRITING_SECONDS)}")
-        except sqlite3.DatabaseError as error:
-            os.close(self._lock)
-            raise _damaged(folder, error) if facts is None else _unwritable(folder, error) from None
-        except InputError:
-            os.close(self._lock)
-            raise
+        with contextlib.ExitStack() as refused:
+            refused.callback(os.close, self._lock)
+            try:
+                if facts is not None:
+                    _begin(folder, facts)
+                self._connection = refused.enter_context(contextlib.closing(_connect(folder / DATABASE)))
+                _check_version(self._connection, folder)
+                _prepare(self._connection)
+                self.facts = read_facts(self._connection)
+                self._connection.execute(f"PRAGMA busy_timeout = {round(1000 * _WRITING_SECONDS)}")
+            except sqlite3.DatabaseError as error:
+                raise _damaged(folder, error) if facts is None else _unwritable(folder, error) from None
+            refused.pop_all()
         self._journal = Journal(folder)
         self._glances += read_journal(folder)  # of a writer that was killed
 
@@ -205,18 +204,20 @@ class Recording:
         # Read before the database: what the writer takes over meanwhile is then in both, not in neither.
         glances = read_journal(folder)
         try:
-            self._connection = _connect_reader(path)
-            _check_version(self._connection, folder)
-            self.facts = read_facts(self._connection)
-            self._columns = _columns(self._connection)
-            self._take_in(glances)
-            self.lines = [
-                SeriesLine(**values)
-                for values in self._typed(SeriesLine, "SELECT * FROM line ORDER BY number")
-            ]
-            self.marks = [
-                Mark(**values) for values in self._typed(Mark, "SELECT t, text FROM mark ORDER BY t")
-            ]
+            with contextlib.ExitStack() as refused:
+                self._connection = refused.enter_context(contextlib.closing(_connect_reader(path)))
+                _check_version(self._connection, folder)
+                self.facts = read_facts(self._connection)
+                self._columns = _columns(self._connection)
+                self._take_in(glances)
+                self.lines = [
+                    SeriesLine(**values)
+                    for values in self._typed(SeriesLine, "SELECT * FROM line ORDER BY number")
+                ]
+                self.marks = [
+                    Mark(**values) for values in self._typed(Mark, "SELECT t, text FROM mark ORDER BY t")
+                ]
+                refused.pop_all()
         except (sqlite3.DatabaseError, TypeError, ValueError, KeyError) as error:
             raise _damaged(folder, error) from None
 
@@ -438,6 +439,15 @@ def _connect_reader(path: Path) -> sqlite3.Connection:
             raise sqlite3.DatabaseError(f"{path.name}{suffix} is a link")
     address = f"file:{quote(str(path.absolute()))}?mode=ro"
     connection = sqlite3.connect(address, timeout=_OPENING_SECONDS, check_same_thread=False, uri=True)
+    try:
+        _distrust(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _distrust(connection: sqlite3.Connection) -> None:
     began = time.monotonic()
     # Called again and again while a statement runs; true ends it.
     connection.set_progress_handler(lambda: time.monotonic() - began > _MOST_SECONDS, _STEPS)
@@ -451,7 +461,6 @@ def _connect_reader(path: Path) -> sqlite3.Connection:
     for table in ("sample", "line", "mark", "fact"):
         if any(row[6] for row in connection.execute(f"PRAGMA main.table_xinfo({table})")):
             raise sqlite3.DatabaseError(f"table {table} has computed columns")
-    return connection
 
 
 def _columns(connection: sqlite3.Connection) -> set[str]:

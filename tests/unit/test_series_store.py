@@ -313,3 +313,15 @@ def test_a_recording_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="newer gdbmem") as raised:
             opens(tmp_path)
         assert not isinstance(raised.value, Damaged), "it would be set aside"
+
+
+def test_a_damaged_database_that_is_refused_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    SeriesWriter(tmp_path, facts()).close()
+    (tmp_path / DATABASE).write_bytes(b"no database at all " * 500)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(Damaged) as written:
+        SeriesWriter(tmp_path)
+    with pytest.raises(Damaged) as read:
+        Recording(tmp_path)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before  # though what was raised is still here
+    assert written.value.slug == read.value.slug
