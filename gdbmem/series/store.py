@@ -236,8 +236,14 @@ class Recording:
         run("CREATE TEMP VIEW sample AS SELECT * FROM main.sample UNION ALL SELECT * FROM temp.glanced")
 
     def close(self) -> None:
-        """Close the database."""
+        """Close the database; a second call does nothing."""
         self._connection.close()
+
+    def __del__(self) -> None:
+        # A connection and its cache of statements refer to each other: without this it stays open until Python looks
+        # for garbage, which is seldom.
+        if "_connection" in vars(self):
+            self._connection.close()
 
     @property
     def total_metric(self) -> str:

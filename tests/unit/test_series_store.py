@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -325,3 +326,14 @@ def test_a_damaged_database_that_is_refused_leaves_no_descriptor_open(tmp_path: 
         Recording(tmp_path)
     assert len(list(Path("/proc/self/fd").iterdir())) == before  # though what was raised is still here
     assert written.value.slug == read.value.slug
+
+
+def test_recordings_that_are_read_one_after_the_other_leave_no_descriptor_open(tmp_path: Path) -> None:
+    SeriesWriter(tmp_path, facts()).close()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    gc.disable()
+    try:
+        assert [list(Recording(tmp_path).samples()) for _ in range(5)] == [[]] * 5
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+    finally:
+        gc.enable()
