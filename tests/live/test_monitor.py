@@ -501,7 +501,7 @@ def test_a_full_disk_is_said_once_and_the_samples_wait(
         GDBMEM, "monitor", "--plain", "--interval", "5ms", "--run", "run", str(target.pid),
         preexec_fn=small_files, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
-    wait_for(b"can't be written now", watching)
+    wait_for(b"can't be written at present", watching)
     held = samples_in(scratch / "run")
     resource.prlimit(watching.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     wait_for(b"is being written again; no writes were lost", watching)
