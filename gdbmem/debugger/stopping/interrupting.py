@@ -17,6 +17,7 @@ import os
 import re
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +30,14 @@ from gdbmem.debugger.stopping.quiet_stops import is_quiet, quietly
 from gdbmem.debugger.stopping.scheduler import scheduler_locking
 from gdbmem.debugger.stopping.signal_handling import stopping_at
 from gdbmem.debugger.stopping.stop_signal import stop_signal
-from gdbmem.linux.holding.pending_signals import blocks, send_marked, stop_mark, waits_for_process
+from gdbmem.debugger.threads import start_thread
+from gdbmem.linux.holding.pending_signals import (
+    blocks,
+    pending_signals,
+    send_marked,
+    stop_mark,
+    waits_for_process,
+)
 from gdbmem.linux.process.process import thread_ids
 from gdbmem.patterns import lazy_pattern
 
@@ -38,6 +46,7 @@ _TAKEN_SECONDS, _POLL_SECONDS = 0.02, 0.0002  # a thread takes it at once, unles
 _ANNOUNCEMENT = lazy_pattern(
     r"\n?^(?:Program|Thread .*) received signal SIGSTOP, Stopped \(signal\)\.\n", re.M
 )
+_LOST_SECONDS, _LOOKS = 0.1, 3  # three looks in a row: what is on its way has come by then
 _marks = itertools.count(1)
 
 
@@ -140,7 +149,9 @@ class Interrupter:
                 break
             # It takes a signal that waits, or that gdb holds for it, before it executes anything.
             thread.switch()
-            gdb.execute("stepi", to_string=True)
+            with _sent_again_where_lost(pid, thread.ptid[1], self._mark) as sent:
+                gdb.execute("stepi", to_string=True)
+            self._sent |= bool(sent) and waits_for_process(pid, signal.SIGSTOP)
             if not self._sent:
                 break
         if selected is not None and selected.is_valid():
@@ -175,6 +186,42 @@ class Interrupter:
 def send_stop(pid: int, mark: int) -> None:
     """Send *pid* a SIGSTOP that the thread which takes it is known by."""
     send_marked(pid, signal.SIGSTOP, mark)
+
+
+@contextlib.contextmanager
+def _sent_again_where_lost(pid: int, tid: int, mark: int) -> Iterator[list[int]]:
+    """Send *mark* anew until the `with` ends, where thread *tid* sleeps in a call and nothing will wake it.
+
+    gdb may take the one that the thread was to stop for, for one of its own, and has the thread go on. Yields a list
+    of the marks that were sent.
+    """
+    is_back, sent = threading.Event(), []
+
+    def watch() -> None:
+        looks = 0
+        while not is_back.wait(_LOST_SECONDS):
+            looks = looks + 1 if _sleeps(pid, tid) else 0
+            if looks == _LOOKS:
+                looks = 0
+                with contextlib.suppress(OSError):
+                    send_stop(pid, mark)
+                    sent.append(mark)
+
+    thread = start_thread(watch, "gdbmem-stop-again")
+    try:
+        yield sent
+    finally:
+        is_back.set()
+        thread.join()
+
+
+def _sleeps(pid: int, tid: int) -> bool:
+    """Tell whether thread *tid* runs, sleeps in a call, and no SIGSTOP waits for it."""
+    try:
+        state = Path(f"/proc/{pid}/task/{tid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state == "S" and signal.SIGSTOP not in pending_signals(pid)
 
 
 @contextlib.contextmanager
