@@ -41,7 +41,7 @@ class _Standing:
 
 
 class StandingMemory:
-    """What each sample stands for, as long as that is resident: a page that leaves is taken from its line.
+    """The memory that each sample stands for while it is resident, bytes: a page that leaves is taken from its line.
 
     Which pages came and which left is known exactly. Each that came in an interval is charged to the sample of that
     interval that is nearest by its address, as long as the samples explain that much at all; so memory that neither
