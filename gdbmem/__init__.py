@@ -4,9 +4,9 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
-    """Return what programs use of this package itself: the decorator `profile`, and `%load_ext gdbmem`."""
+    """Return the names that programs use directly: the decorator `profile`, and the hook of `%load_ext gdbmem`."""
     if name == "profile":
-        from gdbmem.line_recorder import profile  # a program that imports gdbmem alone pays nothing for it
+        from gdbmem.line_recorder import profile  # not imported by a plain `import gdbmem`
 
         return profile
     if name == "load_ipython_extension":

@@ -12,15 +12,15 @@ from gdbmem.text import printable
 
 T = TypeVar("T")
 
-_COLUMNS = 80  # where there is no terminal
+_COLUMNS = 80  # without a terminal
 
 
 class ParserExit(Exception):  # noqa: N818  (not an error: --help was answered)
-    """Raised where argparse would end the process, which inside gdb would end gdb."""
+    """Raised in place of argparse's exit, which inside gdb would end gdb."""
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """argparse's, which asks shutil for the width at each start, and shutil takes 4 ms to import."""
+    """argparse's formatter without shutil, which it uses for the width and which takes 4 ms to import."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("width", _columns() - 2)
@@ -50,21 +50,21 @@ class ArgumentParser(argparse.ArgumentParser):
         raise UsageError(f"{self.prog}: {message}", hint=f"see '{self.prog} --help'")
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse's, but say of a word too many what it may have been meant for."""
+        """As argparse's, but suggest an option for a word too many."""
         found, unknown = self.parse_known_args(args, namespace)
         if unknown:
             raise self.unknown(unknown[0])
         return found
 
     def parse_mixed(self, args: Sequence[str]) -> Any:
-        """As parse_args, with an operand that may be left out also behind options: `PID --run DIR NAME`."""
+        """As parse_args, but allow an optional operand after options, too: `PID --run DIR NAME`."""
         found, unknown = self.parse_known_intermixed_args(args)
         if unknown:
             raise self.unknown(unknown[0])
         return found
 
     def unknown(self, word: str, hint: str = "") -> UsageError:
-        """Return the error of a *word* too many, with the option that comes nearest, else *hint*."""
+        """Return the error for a *word* too many, with the nearest option, else *hint*."""
         import difflib  # 1 ms
 
         see = f"see '{self.prog} --help'"
@@ -136,18 +136,16 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_run_options(group: argparse._ArgumentGroup) -> None:
-    """Add the options of what starts a program and keeps a run: --run DIR, --stdout FILE."""
+    """Add the options of commands that start a program and record a run: --run DIR, --stdout FILE."""
     group.add_argument("--run", metavar="DIR", help="keep the run in DIR (default: gdbmem.PROGRAM.PID)")
     group.add_argument("--stdout", metavar="FILE", help="the program's standard output")
 
 
 def check_alone(args: argparse.Namespace, option: str, others: Sequence[str]) -> None:
-    """Refuse *option*, where it was given, beside those of *others* that it would leave unheard."""
+    """Refuse *option*, if it was given, together with those of *others* that it would make ineffective."""
 
     def is_given(name: str) -> bool:
-        return (
-            getattr(args, name) is not None and getattr(args, name) is not False
-        )  # 0 is a number like others
+        return getattr(args, name) is not None and getattr(args, name) is not False  # 0 is a valid number
 
     given = [f"--{name.replace('_', '-')}" for name in others if is_given(name)]
     if is_given(option) and given:
@@ -167,7 +165,7 @@ def check_views_apart(args: argparse.Namespace) -> None:
 
 
 def read_address(text: str) -> int:
-    """Return the address *text*, as gdb prints it. Raises UsageError where it is none."""
+    """Return the address *text*, written as gdb prints it. Raises UsageError if it is not an address."""
     try:
         address = int(text, 0)
     except ValueError:
@@ -178,7 +176,7 @@ def read_address(text: str) -> int:
 
 
 def split_program(words: Sequence[str]) -> tuple[list[str], Optional[list[str]]]:
-    """Split *words* at the first ``--``: gdbmem's own, and the program's (None without ``--``)."""
+    """Split *words* at the first ``--`` into gdbmem's own and the program's (None without ``--``)."""
     if "--" not in words:
         return list(words), None
     at = list(words).index("--")

@@ -1,4 +1,4 @@
-"""numpy, where it is installed: gdb's own Python mostly has none."""
+"""numpy, if it is installed: gdb's own Python usually lacks it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _THREADS = "OPENBLAS_NUM_THREADS"
 
 
 def import_numpy() -> Any:
-    """Return numpy, which does not get to start the threads of a library that nobody here uses; raises ImportError."""
+    """Return numpy without starting the threads of its linear algebra library, which is unused; raises ImportError."""
     if "numpy" in sys.modules:
         import numpy as loaded  # 110 ms
 

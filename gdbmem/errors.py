@@ -6,7 +6,7 @@ from gdbmem.records import dataclass
 
 
 class GdbmemError(Exception):
-    """A failure that the user is told about in one sentence.
+    """A failure that is reported to the user in one sentence.
 
     *message* says what happened and where; *hint* is what to do or type; *slug* names the paragraph
     in docs/messages.md.
@@ -23,7 +23,7 @@ class GdbmemError(Exception):
 
     @property
     def sentence(self) -> str:
-        """The message with its hint and, in brackets, what `gdbmem help` explains it by."""
+        """The message with its hint and, in brackets, the slug for `gdbmem help`."""
         return f"{self} [{self.slug}]"
 
 
@@ -32,7 +32,7 @@ class InputError(GdbmemError):
 
 
 class UsageError(InputError):
-    """The words of the command are off (exit status 2)."""
+    """The command line is wrong (exit status 2)."""
 
     def __init__(self, message: str, *, slug: str = "usage", hint: str = "") -> None:
         super().__init__(message, slug=slug, hint=hint)
@@ -47,16 +47,16 @@ class MissingToolError(ToolError):
 
 
 class TargetError(GdbmemError):
-    """The debugged program cannot be read or driven as asked."""
+    """The debugged program cannot be read or controlled as requested."""
 
 
 def sentence_of(error: Exception) -> str:
-    """Return the sentence of *error*, with its name in brackets where it is one of ours."""
+    """Return the sentence of *error*, with its slug in brackets if it is a GdbmemError."""
     return error.sentence if isinstance(error, GdbmemError) else str(error)
 
 
 def internal_error(error: Exception) -> str:
-    """Return the sentence for a failure of our own, with where it happened, so that it can be reported."""
+    """Return the sentence for an internal error, with its location, so that it can be reported."""
     import traceback  # 2 ms
 
     at = traceback.extract_tb(error.__traceback__)[-1]
@@ -66,12 +66,12 @@ def internal_error(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class Notice:
-    """Something the reader of a result must know; *slug* names its paragraph in docs/messages.md."""
+    """A message beside a result; *slug* names its paragraph in docs/messages.md."""
 
     slug: str
     message: str
 
     @property
     def sentence(self) -> str:
-        """The message and, in brackets, what `gdbmem help` explains it by."""
+        """The message and, in brackets, the slug for `gdbmem help`."""
         return f"{self.message} [{self.slug}]"

@@ -1,4 +1,4 @@
-"""Regular files only, small ones with a size limit, rights, and a folder with nobody else's modules."""
+"""Opening regular files only, reading small files with a size limit, file modes, and a folder without foreign modules."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any, BinaryIO, Callable, Union
 from gdbmem.errors import InputError
 from gdbmem.units import format_size
 
-# Python puts the current folder in front of its modules, and that folder may be anybody's: start it here.
+# Python puts the current folder in front of its modules, and others may write to that folder: start it here.
 NEUTRAL_FOLDER = "/"
 
-# An object of JSON that somebody else may have written: whoever reads it checks each value.
+# A JSON object that may come from an untrusted file: readers check each value.
 JsonObject = dict[str, Any]
 
 
 def open_regular(path: Union[str, os.PathLike[str]]) -> BinaryIO:
-    """Open the regular file *path* to be read. Raises OSError for anything else: no device or FIFO is ever opened."""
+    """Open the regular file *path* for reading. Raises OSError for anything else: devices and FIFOs are never opened."""
     found = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(found).st_mode):
@@ -31,9 +31,9 @@ def open_regular(path: Union[str, os.PathLike[str]]) -> BinaryIO:
 
 
 def make_private(path: Path) -> None:
-    """Take the rights of others from the regular file *path*; a link is left alone. Raises OSError.
+    """Remove the rights of group and others from the regular file *path*; a link is left alone. Raises OSError.
 
-    It is not opened to be read or written: closing that would give up this process's POSIX locks on it, SQLite's too.
+    It is not opened for reading or writing, because closing it would release this process's POSIX locks on it (SQLite's).
     """
     found = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -45,15 +45,15 @@ def make_private(path: Path) -> None:
 
 
 def close_all_but(*kept: int) -> None:
-    """Close the descriptors of this process but *kept*: a limit of a billion has closerange() take minutes."""
+    """Close the descriptors of this process but *kept*; with a limit of a billion, closerange() takes minutes."""
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208  (after a fork, the less the better)
         if int(name) not in kept:
-            with contextlib.suppress(OSError):  # the one that listed them
+            with contextlib.suppress(OSError):  # the descriptor used for listing
                 os.close(int(name))
 
 
 def read_small(path: Path, *, limit_bytes: int, refuse: Callable[[str], InputError]) -> bytes:
-    """Return the content of *path*; raises what *refuse* makes of the reason ("over 1.0 MiB") where it can't."""
+    """Return the content of *path*; raises the error that *refuse* makes of a reason ("over 1.0 MiB") on failure."""
     try:
         with path.open("rb") as stream:
             data = stream.read(limit_bytes + 1)

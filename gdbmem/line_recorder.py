@@ -1,4 +1,4 @@
-"""Memory by line: records what each line of some functions does to the memory of this process.
+"""Memory by line: records how each line of selected functions changes the memory of this process.
 
 Runs in the program's own Python (3.8 and later), also where gdbmem is not installed: it imports the standard library
 only, and can be started as a script: ``python line_recorder.py CONFIGURATION SCRIPT ARGUMENTS``. Each change is charged
@@ -37,7 +37,7 @@ class Meter:
         self.reopen()
 
     def reopen(self) -> None:
-        """Measure this process: after a fork it is another one."""
+        """Measure the current process, after a fork."""
         if self.backend == TRACEMALLOC:
             import tracemalloc  # it is never loaded in a program that does not ask for it
 
@@ -53,7 +53,7 @@ class Meter:
         self.read = self._rss if self.backend == RSS else self._uss
 
     def close(self) -> None:
-        """Measure nothing more, and trace nothing more that was not traced before: that makes a program far slower."""
+        """Stop measuring, and stop tracemalloc if it was not on before: it makes a program much slower."""
         last = self.read()
         self.read = lambda: last  # threads that run on may be recorded until they return
         if self._file >= 0:
@@ -153,14 +153,14 @@ class LineRecorder:
                 self._monitor(code)
 
     def start(self) -> None:
-        """Begin to record."""
+        """Start recording."""
         if hasattr(sys, "monitoring") and self._start_monitoring():
             return
         threading.settrace(self._trace)
         sys.settrace(self._trace)
 
     def stop(self) -> None:
-        """Record nothing more."""
+        """Stop recording."""
         self._stop_tracing()
         self.meter.close()
 
@@ -220,7 +220,7 @@ class LineRecorder:
         self.functions[code].add(running.lines.pop(), now - running.last, now)
         running.last = now
         if not running.lines and os.getpid() != self._own:
-            self.write()  # a forked process may end without a word
+            self.write()  # a forked process may end without notice
 
     def _of_thread(self, code: CodeType) -> _CallsOfThread:
         key = (threading.get_ident(), code)
@@ -230,7 +230,7 @@ class LineRecorder:
             self.threads = max(self.threads, threading.active_count())
         return found
 
-    # How it is heard: by sys.settrace before 3.12 …
+    # Line events: by sys.settrace before 3.12 …
 
     def _trace(self, frame: FrameType, event: str, argument: Any) -> Any:
         if event != "call" or not self.wants(frame.f_code):
@@ -246,7 +246,7 @@ class LineRecorder:
             self.left(frame.f_code)
         return self._trace_lines
 
-    # … and by sys.monitoring since.
+    # … and by sys.monitoring from 3.12 on.
 
     def _start_monitoring(self) -> bool:
         monitoring: Any = getattr(sys, "monitoring")  # noqa: B009
@@ -297,7 +297,7 @@ class LineRecorder:
     # The result.
 
     def document(self) -> Dict[str, Any]:
-        """Return what was recorded as JSON values."""
+        """Return the recording as JSON values."""
         files = {code: code.co_filename for code in self.functions}
         return {
             "pid": os.getpid(),
@@ -308,7 +308,7 @@ class LineRecorder:
         }
 
     def write(self) -> None:
-        """Write what was recorded into the folder: a file for each process."""
+        """Write the recording into the folder: a file for each process."""
         if self._folder is None:
             return
         path = os.path.join(self._folder, f"{os.getpid()}.json")  # noqa: PTH118  (starts sooner)
@@ -320,7 +320,7 @@ class LineRecorder:
             sys.stderr.write(f"gdbmem: the lines can't be written: {error.strerror}\n")
 
     def begin_anew(self) -> None:
-        """Begin anew in a child process: it has a table of its own."""
+        """Start over in a child process, which has its own table."""
         self.meter.reopen()
         self._running.clear()
         self.threads = 1
@@ -334,7 +334,7 @@ _recorder: Optional[LineRecorder] = None
 def profile(function: _Decorated) -> _Decorated:
     """Record memory by line in *function* (or in all functions of a class); the table is printed at the end.
 
-    Under ``gdbmem python lines`` the tables go where that says. The function itself is returned, not a wrapper.
+    Under ``gdbmem python lines`` that command prints the tables. The function itself is returned, not a wrapper.
     """
     global _recorder
     if _recorder is None:
@@ -416,7 +416,7 @@ def main(configuration: str, script: str) -> None:
 
 
 def _named_gdbmem() -> Any:
-    """Return a module for ``import gdbmem`` where it is not installed: it has the decorator."""
+    """Return a module for ``import gdbmem`` with the decorator, used if gdbmem is not installed."""
     module = type(sys)("gdbmem")
     vars(module)["profile"] = profile
     return module

@@ -22,7 +22,7 @@ def load_ipython_extension(shell: Any) -> None:
 
 
 def _memlines(shell: Any, line: str, cell: str) -> None:
-    """Run *cell*, and print what each of its lines did to memory.
+    """Run *cell*, and print how each of its lines changed memory.
 
     ``%%memlines [--backend rss|uss|tracemalloc] [--function NAME]``: the lines of functions called NAME, too.
     """

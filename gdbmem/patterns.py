@@ -16,7 +16,7 @@ class _LazyPattern:
         self._text, self._flags = text, flags
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # what copy and pickle look for
+        if name.startswith("__"):  # probed by copy and pickle
             raise AttributeError(name)
         compiled = re.compile(self._text, self._flags)
         for method in ("match", "fullmatch", "search", "finditer", "findall", "split", "sub", "subn"):
@@ -24,7 +24,7 @@ class _LazyPattern:
         return getattr(compiled, name)
 
 
-if TYPE_CHECKING:  # for whoever checks types it is the standard library's
+if TYPE_CHECKING:  # for type checkers it is the standard library's
     lazy_pattern = re.compile
 else:
     lazy_pattern = _LazyPattern

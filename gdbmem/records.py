@@ -86,7 +86,7 @@ def _fields_of(cls: type) -> dict[str, _Field]:
 
 
 def _written_when_called(cls: type, name: str, write: Callable[..., Any], *, frozen: bool) -> Any:
-    """Return a method that puts in its own place the one that *write* makes of the fields, and calls it."""
+    """Return a method that replaces itself with the one that *write* generates from the fields, and calls it."""
 
     def method(*args: Any, **kwargs: Any) -> Any:
         written = write(cls, vars(cls)[_FIELDS].values(), frozen)
@@ -161,7 +161,7 @@ def _refuse_to_delete(self: Any, name: str) -> NoReturn:
 
 
 class _StandardFields:
-    """The fields of a class as the standard library wants them, made when it asks."""
+    """The fields of a class in the form of the standard library, created on access."""
 
     def __get__(self, instance: object, owner: type) -> Any:
         import dataclasses  # 8 ms
@@ -180,7 +180,7 @@ class _StandardFields:
 
 
 class _Signature:
-    """The parameters of a class, for `help` and notebooks, made when they ask."""
+    """The parameters of a class, for `help` and notebooks, created on access."""
 
     def __get__(self, instance: object, owner: type) -> Any:
         import inspect  # 8 ms
@@ -236,7 +236,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-if TYPE_CHECKING:  # for whoever checks types they are the standard library's
+if TYPE_CHECKING:  # for type checkers they are the standard library's
     from dataclasses import asdict as asdict
     from dataclasses import dataclass as dataclass
     from dataclasses import field as field

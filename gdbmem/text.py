@@ -1,4 +1,4 @@
-"""Strangers' text (symbol names, paths, command lines), made safe for a terminal."""
+"""Foreign text (symbol names, paths, command lines), made safe for a terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _UNSAFE_CATEGORIES = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 
 
 def printable(text: str) -> str:
-    r"""Return *text* with everything that a terminal might obey written as a visible escape.
+    r"""Return *text* with all control characters written as visible escapes.
 
     Undecodable bytes (surrogate escapes) come out as the byte they stand for, as in ``\xff``.
     """

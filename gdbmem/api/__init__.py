@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from gdbmem.model.series.series_summary import LineSummary, SeriesSummary
     from gdbmem.model.series.verdict import Regime, Slope, Verdict
 
-# Where each name is defined. A name is imported when it is first used: who only reads a massif file does not wait
-# for what reads processes (importing all takes 300 ms more).
+# Where each name is defined. A name is imported when it is first used: a program that only reads a massif file does
+# not import the code that reads processes (importing all takes 300 ms more).
 _HOMES = {
     "analysis.profiles.query": ("Query",),
     "analysis.profiles.ranking": ("Amount", "Ranking", "Row"),

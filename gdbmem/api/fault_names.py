@@ -39,7 +39,7 @@ class Binaries:
         return self._ours or may_be_opened(binary.path)
 
     def table(self, binary: Binary) -> Optional[UnwindTable]:
-        """Return the unwind table of *binary*; None where it has none, or is another file by now."""
+        """Return the unwind table of *binary*; None if it has none, or the file has been replaced."""
         if not binary.path.startswith("/") or binary.was_deleted or not can_unwind():
             return None
         try:
@@ -57,7 +57,7 @@ class Binaries:
 
 
 def names_of_jit(samples: Samples, used: Sequence[int]) -> Mapping[tuple[int, int], str]:
-    """Return names for the places in *used* that are in no file, by process and address."""
+    """Return names for the addresses in *used* that belong to no file, by process and address."""
     wanted: dict[int, list[int]] = {}
     for number in used:
         place = samples.places[number]

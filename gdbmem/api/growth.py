@@ -43,7 +43,7 @@ __all__ = ["RecordedGrowth", "record_growth", "record_program_growth"]
 
 Progress = Callable[[str], None]
 _MOST_IMAGES = 8  # processes that are inspected at the end
-_MOST_SITES = 5  # lines of which it is told what their memory holds
+_MOST_SITES = 5  # lines whose memory is described
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,11 @@ class RecordedGrowth:
     document: Mapping[str, Any]  # as formats.faults keeps it
     totals: FaultTotals
     source: str
-    status: Optional[int]  # of the program that was started for it
+    status: Optional[int]  # of the program started by the recording
     notices: Sequence[Notice] = ()  # about the recording itself
     held: Sequence[
         SiteHoldings
-    ] = ()  # what the memory of the lines that grew most holds; asked for with ledger=True
+    ] = ()  # contents of the memory of the lines that grew most; requested with ledger=True
 
     def profile(self, metric: Optional[str] = None) -> StackProfile:
         """Return it as a profile, as the readers of files make one."""
@@ -80,7 +80,7 @@ def record_growth(
 ) -> RecordedGrowth:
     """Record the page faults of *pids* and of their children until *seconds* have passed or SIGINT comes.
 
-    *period*: a sample each so many faults; 0: as many as are needed. With *ledger* the processes are inspected at the
+    *period*: the number of faults per sample; 0: automatic. With *ledger* the processes are inspected at the
     end, as explain() does. Raises TargetError where the kernel refuses.
     """
     say = progress or (lambda text: None)
@@ -111,7 +111,7 @@ def record_program_growth(
 
 @contextlib.contextmanager
 def _telling_of_loss(recorder: FaultRecorder, say: Progress) -> Iterator[None]:
-    """Say what Ctrl-C costs while what was recorded gets its names."""
+    """Print the cost of Ctrl-C while the recorded addresses are named."""
     try:
         yield
     except KeyboardInterrupt:
@@ -174,7 +174,7 @@ def _held(
     rows: Sequence[WeighedFault],
     grown: Sequence[float],
 ) -> list[SiteHoldings]:
-    """Return what the memory of the lines that grew most holds in the processes that *images* were read of."""
+    """Return the contents of the memory of the lines that grew most, in the processes of *images*."""
     pages: dict[Frame, dict[int, list[GrownPage]]] = {}
     sites: dict[int, Frame] = {}
     for row, size in zip(rows, grown):
@@ -222,7 +222,7 @@ def _rows(samples: Samples) -> list[WeighedFault]:
 def _sums(
     recording: FaultRecording, samples: Samples, rows: Sequence[WeighedFault]
 ) -> tuple[FaultTotals, Sequence[WeighedFault], Sequence[float]]:
-    """Return the totals, the samples as they weigh in the end, and how many bytes of each have come to stay."""
+    """Return the totals, the samples with their final weights, and the bytes of each that stayed resident."""
     spans = {
         pid: Span(_before(one, samples), one.after, one.is_root, one.peak_bytes)
         for pid, one in recording.watched.items()
@@ -258,12 +258,12 @@ def _sums(
 
 
 def _before(one: Watched, samples: Samples) -> Reading:
-    # What was resident before an exec is gone with it.
+    # An exec discards all memory that was resident before.
     return Reading(one.before.time) if one.pid in samples.began else one.before
 
 
 def _counted(recording: FaultRecording) -> Mapping[int, int]:
-    """Return the kernel's own count of the faults of each process that was there to the end."""
+    """Return the kernel's own count of the faults of each process that lived to the end."""
     return {
         pid: one.faults_after - one.faults_before
         for pid, one in recording.watched.items()

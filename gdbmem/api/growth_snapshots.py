@@ -1,4 +1,4 @@
-"""Snapshots of a process's resident memory by the lines that made it resident, taken while it stands still."""
+"""Snapshots of a process's resident memory by the lines that made it resident, taken while it is stopped."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class GrowthSnapshots:
         self._paths = CallPaths(recorder.layout, recorder.periods, self._binaries.table)
         self._paths.start_with(recorder.pid, recorder.maps)
         self._standing = StandingMemory()
-        self._first = recorder.first  # what was resident before: of the program that is executed now
+        self._first = recorder.first  # resident before, in the current program (since its exec)
         self._names: dict[int, Sequence[Frame]] = {}
         self._notices: list[Notice] = without_libdw()
         self._symbols = GdbSymbols()
@@ -46,7 +46,7 @@ class GrowthSnapshots:
         self._binaries.__exit__()
 
     def take(self) -> Mapping[str, Any]:
-        """Return one, as formats.faults keeps it; the process stands still. Raises TargetError where it has ended."""
+        """Return a snapshot in the form of formats.faults of the stopped process. Raises TargetError if it has ended."""
         interval = self._recorder.cut()
         for turn in interval.turns:
             self._paths.add(turn)
@@ -63,7 +63,7 @@ class GrowthSnapshots:
     def _add(self, interval: Interval, samples: Samples) -> None:
         rows = self._rows(interval, samples)
         before, after = interval.before, interval.after
-        if interval.executed:  # another program: what was resident before is gone
+        if interval.executed:  # another program was executed: the memory resident before is gone
             before = self._first = Reading(before.time)
             self._standing.leave_all()
         else:

@@ -1,6 +1,6 @@
 """Recording the page faults of a process that gdb holds, in the `gdbmem` command's own interpreter.
 
-Arguments: the process, and how many faults there are to a sample (0: as many as are needed). An empty answer, or
+Arguments: the process id, and the number of faults per sample (0: automatic). An empty answer, or
 the refusal, comes first; then one answer to each line of the standard input, which names a new file to write a
 snapshot to. It ends with that input, or with the process.
 """

@@ -88,7 +88,7 @@ def explain_core(core: Operand, program: Optional[Operand] = None, *, look: Opti
 
 
 def read_ledger(operand: Operand) -> Ledger:
-    """Return the ledger in a file that `gdbmem explain --json` wrote, or that a run keeps: ``RUN``, ``RUN:NAME``.
+    """Return the ledger in a file that `gdbmem explain --json` wrote, or that is saved in a run: ``RUN``, ``RUN:NAME``.
 
     Raises InputError where there is none.
     """

@@ -20,10 +20,10 @@ class Growth:
     """Growth in bytes, judged against a limit."""
 
     grown_bytes: int  # outside the heap included, known paths left out
-    outside_bytes: int  # the part of it outside the heap
-    hidden_bytes: int  # how much more it may be, in paths that a side does not list
-    sampling_bytes: int  # how far samples may be off, by STANDARD_ERRORS standard errors
-    met: Optional[bool]  # whether it kept within the limit; None: the samples leave that open
+    outside_bytes: int  # the part outside the heap
+    hidden_bytes: int  # the most that it may be larger, because of paths that a side does not list
+    sampling_bytes: int  # sampling error: STANDARD_ERRORS standard errors
+    met: Optional[bool]  # whether the growth is within the limit; None: undecidable from the samples
 
 
 def judge_growth(diff: Diff, query: Query, limit_bytes: int, *, one_process: bool = False) -> Growth:
@@ -35,18 +35,18 @@ def judge_growth(diff: Diff, query: Query, limit_bytes: int, *, one_process: boo
         diff = of_one_process(diff)
     ranking = rank(diff, replace(query, by="line", top=None, min_bytes=0))
     grown, rows = ranking.delta_matched_bytes, ranking.rows
-    # The total is exact; what is left of it beside known or unmatched paths may be more than it looks.
+    # The total is exact; the part that remains without known or unmatched paths may be larger than it appears.
     divided = bool(query.known or query.filters)
     hidden = rows.together().hidden_bytes if divided else 0
     if divided:
         before, after = _unlisted(diff)
-        # Of these it grew by anything from -before to +after.
+        # The growth of these paths is anything from -before to +after.
         grown -= (after - before) // 2
         hidden += (after + before) // 2
     sampling = sampling_error(
         sum(amount.error_bytes**2 for amount in rows.amounts()) if divided else sum(diff.variance or ())
     )
-    # Resident memory that nobody traces comes and goes with the program's code, too.
+    # Untraced resident memory also changes with the program's code.
     judged = [one for one in diff.outside if one.name not in (TRACING, UNTRACED)]
     outside = 0 if query.filters else sum(one.delta_bytes for one in judged)
     grown += outside

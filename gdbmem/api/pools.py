@@ -40,9 +40,9 @@ Operand = Union[str, int, "os.PathLike[str]"]
 def read_pools(
     operand: Operand, program: Optional[Path] = None, progress: Callable[[str], None] = lambda _: None
 ) -> Pools:
-    """Return the pools of *operand*: of a log, a memory dump, a snapshot, a run, a core; else a process by its number.
+    """Return the pools of *operand*: a log, a memory dump, a snapshot, a run, a core, or a process id.
 
-    An existing file wins. The process waits some milliseconds; *progress* is told before it waits longer. *program* is
+    An existing file takes precedence. The process is stopped for milliseconds, longer only after *progress*; *program* is
     the file that left the core, where that has moved. Raises UsageError, InputError or TargetError where there is none.
     """
     text = os.fspath(operand) if not isinstance(operand, int) else str(operand)

@@ -88,17 +88,17 @@ class ReadOptions:
     The same object should be given to all calls of one job: names of addresses are looked up once for each.
     """
 
-    format: Optional[str] = None  # massif, heaptrack, pprof, …; None: the content decides
+    format: Optional[str] = None  # massif, heaptrack, pprof, …; None: detected from the contents
     metric: Optional[str] = None  # in-use, allocated, peak, blocks, …; None: the file's main one
     binaries: Sequence[str] = ()  # folders to search for programs that are not where the profile names them
-    by_size: bool = False  # group the trees by the size of blocks first
+    by_size: bool = False  # group the trees by block size first
     progress: Optional[Callable[[str], None]] = None  # called before a lookup of names that takes seconds
 
     @cached_property
     def reading(self) -> OpenOptions:
         """Return these options in the form that the readers take. Raises InputError if `format` is unknown."""
         metric = self.metric
-        if metric is not None and counts_blocks(metric):  # of whichever bytes are counted
+        if metric is not None and counts_blocks(metric):  # whatever bytes are counted
             metric = metric[: -len(BLOCKS)].rstrip("-") or None
         symbols = _LateSymbols([os.fspath(folder) for folder in self.binaries], self.progress)
         return OpenOptions(self.format, metric, symbols, by_size=self.by_size)
@@ -134,7 +134,7 @@ class _LateSymbols:
         files = (pathlib.Path(path) for path in wanted)
         candidates = (folder / file.name for file in files for folder in [*self._folders, file.parent])
         if not any(map(os.path.exists, candidates)):
-            return {}, ()  # none of the programs is here: to import what would name them takes 5 ms
+            return {}, ()  # none of the programs is on this machine: importing the naming code takes 5 ms
         return self._symbols.frames_under_valgrind(wanted, recorded=recorded)
 
     def prepare(self, wanted: Mapping[Binary, Iterable[int]]) -> None:
@@ -188,7 +188,7 @@ def read_record(run: Run, record: SnapshotRecord, options: Optional[ReadOptions]
 
 
 def read_shown(operand: str, options: Optional[ReadOptions] = None) -> Union[Loaded, Diff]:
-    """Return what `gdbmem show` shows for *operand*: the peak of a file, or its Diff if it is a difference already."""
+    """Return the data of `gdbmem show` for *operand*: the peak of a file, or the Diff if it is a difference already."""
     sides = operands.load_peak(operand, _reading(options))
     return (
         sides[0] if len(sides) == 1 else _as_difference([side.snapshot for side in sides], sides[0].notices)
@@ -200,7 +200,7 @@ def _reading(options: Optional[ReadOptions]) -> OpenOptions:
 
 
 def end_of(engine: str) -> str:
-    """Return, in words, what *engine* writes at the end of a program; an unknown engine counts as massif."""
+    """Describe the file that *engine* writes at the end of a program; an unknown engine counts as massif."""
     from gdbmem.engines import engine as engines  # a fortieth of the start of a `show` that has no run
 
     return engines.end_of(engine)
@@ -218,8 +218,8 @@ def diff(
 ) -> Diff:
     """Return what changed from *before* to *after*, call path by call path, its `notices` included.
 
-    A side is an operand of read_snapshot(), or what that returned. With *later* sides the result is the change from
-    the first to the last, and `course` holds what each path had in between. With *normalize* all sides are scaled to
+    A side is an operand of read_snapshot(), or its result. With *later* sides the result is the change from
+    the first to the last, and `course` has the values of each path in between. With *normalize* all are scaled to
     the total of the last. Raises InputError where the sides do not count the same thing.
     """
     given = (before, after, *later)

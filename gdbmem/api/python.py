@@ -53,7 +53,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class HeldProcess:
-    """A process that gdb holds still."""
+    """A process stopped in gdb."""
 
     memory: Memory
     threads: Sequence[ThreadPointers]
@@ -73,11 +73,11 @@ class Target:
         progress: Optional[Progress] = None,
         stopped: Optional[HeldProcess] = None,
     ) -> None:
-        """Name process *pid*, or *core* with the *program* that left it where that has moved.
+        """Name process *pid*, or *core*; *program* is the file of the program that dumped it, if it has moved.
 
         With *copy* a motionless copy of the process is read, with False the process itself while it is stopped; by
         default a copy where one can be made. Swapped pages of a stopped process are read only with *swapped*.
-        *progress* is called before the process has to wait for long. With *stopped* it stands still already.
+        *progress* is called before the process has to wait for long. With *stopped* it is stopped already.
         """
         if (pid is None) == (core is None):
             raise ValueError("a target is a process or a core")
@@ -108,7 +108,7 @@ def python_objects(target: Target) -> PythonObjects:
 
 
 def python_holders(target: Target, kind: str) -> PythonHolders:
-    """Return what refers to the objects of type *kind* in *target*, and the paths to them.
+    """Return the referrers of the objects of type *kind* in *target*, and the paths to them.
 
     Raises InputError where there is no such object, TargetError where *target* can't be read.
     """
@@ -117,7 +117,7 @@ def python_holders(target: Target, kind: str) -> PythonHolders:
 
 
 def python_arenas(target: Target) -> ArenaUse:
-    """Return how full the arenas of *target* are, and which types keep the emptiest. Raises TargetError."""
+    """Return how full the arenas of *target* are, and the types of the blocks in the emptiest. Raises TargetError."""
     question = DescribeArenas()
     return question.result(target._ledger(question))
 
@@ -140,7 +140,7 @@ def python_stacks(target: Target) -> PythonStacks:
 
 
 def python_traces(target: Target) -> TracedProcess:
-    """Return what tracemalloc has recorded in *target*. Raises TargetError where it has not, or can't be read."""
+    """Return the traces of tracemalloc in *target*. Raises TargetError if there are none, or they can't be read."""
     if target.core is not None:
         return traces_of_core(target.core, target.program)
     assert target.pid is not None
@@ -158,7 +158,7 @@ def traces_profile(traced: TracedProcess) -> StackProfile:
 
 
 def kept_traces(traced: TracedProcess) -> bytes:
-    """Return *traced* as a file that `show`, `diff` and the others read; it has what is untraced, too."""
+    """Return *traced* as a file that `show`, `diff` and the others read; it includes the untraced memory."""
     return encode_traces(_document(traced))
 
 

@@ -25,7 +25,7 @@ answer = (
 def start_tracing(pid: int, *, frames: int = 1, wait_seconds: float = _WAIT_SECONDS) -> TracingChange:
     """Start tracemalloc in process *pid* with *frames* of each traceback; if it is on already, nothing changes.
 
-    Raises TargetError where no code can be run there, or was not within *wait_seconds*.
+    Raises TargetError if no code can be run there, or if it has not run within *wait_seconds*.
     """
     start = f"if not was:\n    _tracemalloc.start({frames:d})\n"
     return _change(pid, run_in_python(pid, _LOOK + start + _ANSWER, wait_seconds=wait_seconds))

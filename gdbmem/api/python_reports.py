@@ -61,7 +61,7 @@ Writer = Callable[[Target, ReportWords, TextIO, Console], None]
 
 
 def write_objects(target: Target, wanted: ReportWords, stream: TextIO, console: Console) -> None:
-    """Write the objects of *target* by type, the change since *wanted.since*, or what holds those of a type."""
+    """Write the objects of *target* by type, the change since *wanted.since*, or the holders of those of a type."""
     if wanted.holders is not None:
         _write_holders(python_holders(target, wanted.holders), wanted, stream, console)
         return
@@ -84,7 +84,7 @@ def _write_holders(holders: PythonHolders, wanted: ReportWords, stream: TextIO, 
 
 
 def write_traces(target: Target, wanted: ReportWords, stream: TextIO, console: Console) -> None:
-    """Write what tracemalloc has recorded in *target*, and into the file *wanted.profile*."""
+    """Write the traces of tracemalloc in *target*, also to the file *wanted.profile*."""
     with open_output(wanted.profile, force=wanted.force) as file:
         profile = traces_profile(python_traces(target))
         snapshot = load_from_profile(profile, None).snapshot
@@ -100,7 +100,7 @@ def write_traces(target: Target, wanted: ReportWords, stream: TextIO, console: C
 
 
 def keep_traces(target: Target, wanted: ReportWords, stream: TextIO, console: Console) -> None:
-    """Write what tracemalloc has recorded in *target* into the file *wanted.profile*, as `diff` and `show` read it."""
+    """Write the traces of tracemalloc in *target* to the file *wanted.profile*, which `diff` and `show` read."""
     with open_output(wanted.profile, force=wanted.force) as file:
         file.flush()
         file.buffer.write(kept_traces(python_traces(target)))

@@ -1,6 +1,6 @@
 """Reading a Python process for gdb, in the `gdbmem` command's own interpreter, where numpy is.
 
-gdb hands over an open /proc/PID/mem and the threads' registers, or names a core; what it has to print comes back.
+gdb passes an open /proc/PID/mem and the threads' registers, or the path of a core; the report comes back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gdbmem.report.console import make_console
 
 
 def main() -> int:
-    """Read one request from the standard input, and write the report that it asks for."""
+    """Read one request from the standard input, and write the requested report."""
     import_numpy()
     request = json.load(sys.stdin)
     stream = io.StringIO()

@@ -75,7 +75,7 @@ class KeptPairs:
         return self._ledgers[name]
 
     def surveys(self, before: str, after: str) -> tuple[Survey, Survey]:
-        """Return the two surveys of containers; raises InputError with the reason where one was not taken."""
+        """Return the two container scans; raises InputError with the reason if one was not taken."""
         first, second = (read_survey(self._text(CONTAINERS, name), name) for name in (before, after))
         return first, second
 
@@ -106,7 +106,7 @@ class Compared:
 
 
 def compare_all(recipe: Recipe, outcome: Outcome, query: Query) -> Compared:
-    """Compare each pair of *recipe* in all that both of its points record, and judge the expectations."""
+    """Compare each pair of *recipe* in everything that both of its points record, and judge the expectations."""
     diffs, kept, result = Diffs(outcome), KeptPairs(recipe.points, outcome), Compared()
     for pair in recipe.diffs:
         names = (pair.before, pair.after)
@@ -134,7 +134,7 @@ def verdict_of(
 ) -> ExpectationVerdict:
     """Judge *expectation*, less the *known* paths.
 
-    A broken expectation is news even where the program was cut short; one that holds until then proves nothing.
+    An expectation that fails counts even if the program ended early; one that held until then could not be judged.
     """
     if outcome.interrupted is not None:
         return unjudged(expectation, interruption(outcome.interrupted))
@@ -158,7 +158,7 @@ def interruption(number: int) -> str:
 
 
 def _why_missing(name: str, error: InputError, outcome: Outcome, action: str = "snap") -> str:
-    """Return why what *action* records as *name* was never taken, as the program's course tells it."""
+    """Return the reason why *name*, recorded by *action*, was never taken, from the outcome of the program."""
     if outcome.failure:
         return outcome.failure
     base = _ORDINAL.sub("", name)
@@ -175,7 +175,7 @@ def _course(point: PlayedPoint, outcome: Outcome, action: str) -> str:
         return f"'{name}' was recorded {plural(len(recorded), 'time')} only"
     said = f"{point.place}: "
     for notice in outcome.notices:
-        # What was said of the point on stderr, less its place in the recipe's file.
+        # The message about the point on stderr, without its location in the recipe's file.
         if notice.slug.startswith("point-") and notice.message.startswith(said):
             return notice.message[len(said) :]
     if point.pending:

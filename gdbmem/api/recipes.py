@@ -32,11 +32,11 @@ class RecipeResult:
     """The outcome of a recipe."""
 
     run: str  # the run folder, which keeps the snapshots
-    status: Optional[int]  # the program's exit status as a shell shows it; None: it did not end by itself
+    status: Optional[int]  # the program's exit status as in a shell; None: it did not end by itself
     diffs: Sequence[Diff]  # in the order of the recipe
     verdicts: Sequence[ExpectationVerdict]
     reasons: Sequence[str]  # why a pair of points could not be compared
-    failure: str  # why the program could not be run to its end; "": it could
+    failure: str  # why the program could not be run to its end; "" if it could
     notices: Sequence[Notice]
     seconds: float
 

@@ -47,7 +47,7 @@ class GrowthOfCalls:
 def judge_calls(call: Callable[[], object], at_most: int, *, repeat: int, backend: str) -> Optional[str]:
     """Return the reason, with the paths, if calls of *call* keep more than *at_most* bytes each; else None.
 
-    It is called to warm up, *repeat* times, and four times as often again where that tells nothing; then uncertainty
+    It is called once to warm up, *repeat* times, and four times as often again if that is inconclusive; uncertainty
     counts against it.
     """
     for _ in range(_WARM_UP):
@@ -59,7 +59,7 @@ def judge_calls(call: Callable[[], object], at_most: int, *, repeat: int, backen
 
 
 def measure_calls(call: Callable[[], object], *, repeat: int, backend: str) -> GrowthOfCalls:
-    """Return what each of *repeat* calls adds to the memory of this process."""
+    """Return the bytes that each of *repeat* calls adds to the memory of this process."""
     meter = Meter(backend)
     readings = array("q", bytes(8 * (repeat + 1)))  # taken before: the list itself would grow
     try:
@@ -71,7 +71,7 @@ def measure_calls(call: Callable[[], object], *, repeat: int, backend: str) -> G
 
 def _read_between(call: Callable[[], object], meter: Meter, readings: array[int]) -> None:
     gc.collect()
-    readings[0] = meter.read()  # what a first reading takes is not counted
+    readings[0] = meter.read()  # memory allocated by the first reading is not counted
     readings[0] = meter.read()
     for number in range(1, len(readings)):
         call()
@@ -101,7 +101,7 @@ def failure(call: Callable[[], object], growth: GrowthOfCalls, at_most: int, bac
 
 
 def _paths(call: Callable[[], object], repeat: int) -> list[str]:
-    """Return where Python allocated what *repeat* calls leave behind."""
+    """Return the places where Python allocated the memory that *repeat* calls leave behind."""
     was_tracing = tracemalloc.is_tracing()
     if not was_tracing:
         tracemalloc.start(_FRAMES)

@@ -79,7 +79,7 @@ def compare(first: Sequence[Operand], second: Sequence[Operand]) -> Comparison:
 def compare_recordings(
     recordings: Sequence[Recording], summaries: Sequence[SeriesSummary], *, first: int
 ) -> Comparison:
-    """Return the Comparison of the *first* so many of *recordings* with the others; *summaries* are theirs."""
+    """Return the Comparison of *recordings*[:first] with the others, given their *summaries*."""
     figures = [_figures(recording, summary) for recording, summary in zip(recordings, summaries)]
     names = [recording.folder.name for recording in recordings]
     found = comparison.compare(figures[:first], figures[first:])

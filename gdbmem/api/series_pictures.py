@@ -26,7 +26,7 @@ _MOST_CURVES = 7
 _MOST_ABOVE = 3
 _THINNED_FROM_SECONDS = 3600.0
 _MOST_CPU_POINTS, _LEAST_CPU_SECONDS = 150, 1.0
-_LEAST_CPU_PERCENT = 10.0  # less of a difference is worth no panel
+_LEAST_CPU_PERCENT = 10.0  # a smaller difference gets no panel
 
 
 def picture_of(
@@ -34,7 +34,7 @@ def picture_of(
 ) -> Picture:
     """Return the picture of one recording with its processes, or of several, overlaid.
 
-    With *first_group* the first so many recordings are one group, the others another one.
+    With *first_group* that number of recordings, the first ones, form a group, the others a second one.
     """
     curves, threads, cpu = [], [], []
     groups = _names_of_groups(recordings, summaries, first_group) if first_group else []
@@ -70,7 +70,7 @@ def picture_of(
 def _names_of_groups(
     recordings: Sequence[Recording], summaries: Sequence[SeriesSummary], first_group: int
 ) -> list[str]:
-    """Return what the two groups are called: their commands."""
+    """Return the names of the two groups: their commands."""
     names = [_command(recordings[at].folder) or summaries[at].facts.target for at in (0, first_group)]
     return (
         [f"{name} ({which})" for name, which in zip(names, ("first", "second"))]
@@ -91,13 +91,13 @@ def _marks_of(triggers: Sequence[Mapping[str, Any]]) -> list[Mark]:
 
 
 def _range_of(curves: Sequence[Curve]) -> float:
-    """Return how far apart the counts of all *curves* are: what never changes, in no run, is worth no panel."""
+    """Return the range of the counts of all *curves*: a count that is constant in all runs gets no panel."""
     counts = [count for curve in curves for count in curve.values]
     return max(counts) - min(counts) if counts else 0.0
 
 
 def _cpu_percent(recording: Recording) -> tuple[list[float], list[float]]:
-    """Return how busy the tree was, percent of one CPU, over stretches for which the kernel's ticks are fine enough."""
+    """Return the CPU usage of the tree, percent of one CPU, over intervals long enough for the kernel's tick."""
     points = list(recording.points(TREE, "cpu_seconds"))
     times: list[float] = []
     percents: list[float] = []
@@ -114,7 +114,7 @@ def _cpu_percent(recording: Recording) -> tuple[list[float], list[float]]:
 
 
 def _origin(summaries: Sequence[SeriesSummary]) -> str:
-    """Return when the first was recorded, and where if that was since this machine started."""
+    """Return when the first was recorded, and also where, if that was since this machine started."""
     facts = summaries[0].facts
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(facts.began))
     here = facts.boot_id and facts.boot_id == boot_id()
@@ -123,7 +123,7 @@ def _origin(summaries: Sequence[SeriesSummary]) -> str:
 
 
 def _spacing(curves: Sequence[Curve]) -> list[float]:
-    # A thinned curve has longer ways from point to point: these are not gaps.
+    # The points of a thinned curve are further apart: these are not gaps.
     return [3 * (c.times[-1] - c.times[0]) / len(c.times) for c in curves if len(c.times) > 1]
 
 
@@ -147,7 +147,7 @@ def _curves_of_processes(recording: Recording, summary: SeriesSummary) -> list[C
 
 
 def _workers(rows: Sequence[LineSummary]) -> list[LineSummary]:
-    """Return the children of one process that have one name, where there are several: the largest such group."""
+    """Return the largest group of several children of one process with the same name."""
     groups: dict[tuple[int, str], list[LineSummary]] = {}
     for row in rows:
         if row.line.parent != TREE:
@@ -157,15 +157,15 @@ def _workers(rows: Sequence[LineSummary]) -> list[LineSummary]:
 
 
 def _band(recording: Recording, workers: Sequence[LineSummary], metric: str) -> Curve:
-    """Return what *workers* hold of their own together; nothing where there is none of them."""
+    """Return the sum of the private memory of *workers*; None at times without any of them."""
     sizes = {t: 0.0 for t, _ in recording.points(TREE, "pss_bytes" if metric == "uss_bytes" else "threads")}
-    there: Counter[float] = Counter()  # how many at each look
+    there: Counter[float] = Counter()  # how many at each sample
     for row in workers:
         for t, size in recording.points(row.line.number, metric):
             if t in sizes:
                 sizes[t] += size
                 there[t] += 1
-    # One that is born before another has gone begins a line of its own: there may be more lines than workers.
+    # A worker that starts before another has ended begins a new line: there may be more lines than workers.
     most = max(there.values(), default=0)
     comes_and_goes = most < len(workers) or any(row.line.respawns for row in workers)
     name = (
@@ -177,10 +177,10 @@ def _band(recording: Recording, workers: Sequence[LineSummary], metric: str) -> 
 
 
 def _absences(recording: Recording, line: int) -> list[float]:
-    """Return when the tree was looked at, and no process was on *line*."""
+    """Return the times of samples of the tree without a process on *line*."""
     looks = recording.looks()
     present = {t for t, _ in recording.points(line, "rss_bytes")}
-    # Of older looks each line keeps others (they are thinned): there, a missing one says nothing.
+    # Each line keeps different ones of the older, thinned samples: there, a missing one means nothing.
     return [t for t in looks if t not in present and looks[-1] - t < _THINNED_FROM_SECONDS]
 
 
@@ -188,7 +188,7 @@ def _curves_of_cgroup(recording: Recording, summary: SeriesSummary) -> list[Curv
     cgroup, peak = summary.cgroup, summary.peak_bytes
     if cgroup is None or peak is None:
         return []
-    near = _MOST_ABOVE * peak  # what is far above would press the course itself flat
+    near = _MOST_ABOVE * peak  # a limit far above would flatten the curve itself
     curves = []
     if cgroup.peak_bytes <= near:
         curves.append(_curve(recording, TREE, "cgroup_bytes", "cgroup"))

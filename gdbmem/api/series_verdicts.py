@@ -14,7 +14,7 @@ from gdbmem.runs.run import open_run
 from gdbmem.series.store import Recording
 from gdbmem.text import printable
 
-_OUR_ENDINGS = ("time", "quit", None)  # after which we end the program; a run of before says nothing of it
+_OUR_ENDINGS = ("time", "quit", None)  # after which gdbmem ends the program; older runs do not record it
 
 
 _OUR_STATUSES = (128 + signal.SIGTERM, 128 + signal.SIGKILL)
@@ -27,7 +27,7 @@ def judged_status(
     status: int,
 ) -> int:
     """Return the exit status of a recording; report on the standard error if the program failed."""
-    known = {"status": status}  # where the run could not be written to
+    known = {"status": status}  # if the run could not be written to
     failures = [failure_of({**known, **open_run(recording.folder).facts}) for recording in recordings]
     failure = next((failure for failure in failures if failure), 0)
     result = exit_status([summary.verdict for summary in summaries], fail_on, status, failure=failure)
@@ -48,7 +48,7 @@ def failure_of(facts: Mapping[str, Any]) -> int:
 def exit_status(
     verdicts: Sequence[Verdict], fail_on: Optional[tuple[str, float]], status: int, *, failure: int = 0
 ) -> int:
-    """Return 4 where *fail_on* is met, else *failure*, else 125 where no verdict could be reached, else 0.
+    """Return 4 if *fail_on* is met, else *failure*, else 125 if no verdict could be reached, else 0.
 
     Without *fail_on* it is *status*.
     """

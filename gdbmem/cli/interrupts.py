@@ -1,4 +1,4 @@
-"""Ctrl-C in the midst of an import, which would leave half a module: numpy can't be imported again after that."""
+"""Ctrl-C during an import, which would leave a partly initialised module: numpy can't be imported again after that."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from types import FrameType
 from typing import Optional
 
 _AGAIN_SECONDS = 0.01
-_LONGEST_SECONDS = 1.0  # an import that waits, for a dead file server for one, is interrupted all the same
+_LONGEST_SECONDS = 1.0  # an import that blocks, for example on a dead file server, is still interrupted
 
-_first_at: list[float] = []  # when the signal came that waits for an import
+_first_at: list[float] = []  # the time of the signal that is pending until the import ends
 
 
 def raise_between_imports() -> None:
-    """Have SIGINT raise KeyboardInterrupt as it does by default, but of an import only after its end."""
+    """Have SIGINT raise KeyboardInterrupt as by default, but during an import only at its end."""
     if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_DFL):
         signal.signal(signal.SIGINT, _interrupt)
 
 
 def forget_interrupts() -> None:
-    """Stop waiting for the end of an import: the command is done, and the alarm would end Python while that ends."""
+    """Stop waiting for the end of an import: the command is done, and the alarm could interrupt Python's shutdown."""
     if signal.getsignal(signal.SIGALRM) is _interrupt:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""The job of a launch, made of the options of `gdbmem launch`; the exit status where there is none."""
+"""Making the job of a launch from the options of `gdbmem launch`; the exit status if that fails."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def launch_status(error: GdbmemError) -> int:
-    """Return the exit status for a launch that *error* ended, as timeout(1) has it."""
+    """Return the exit status, as in timeout(1), for a launch that *error* ended."""
     if isinstance(error, NotFoundError):
         return ExitStatus.NOT_FOUND
     if isinstance(error, NotExecutableError):
@@ -70,7 +70,7 @@ def environment(settings: Optional[Sequence[str]]) -> dict[str, str]:
 
 
 def chosen_engine(args: argparse.Namespace, default: str = "massif") -> str:
-    """Return the engine that *args* name; raises UsageError for one that is not there."""
+    """Return the engine that *args* name; raises UsageError for an unknown one."""
     if args.engine is None:
         return "massif" if args.massif else default
     if args.massif and args.engine != "massif":
@@ -83,9 +83,9 @@ def chosen_engine(args: argparse.Namespace, default: str = "massif") -> str:
 def resolve_engine(
     args: argparse.Namespace, program: Program, default: str = "massif"
 ) -> tuple[str, Mapping[str, Any]]:
-    """Return the engine for *program* and the options that it needs; what auto takes is told on stderr.
+    """Return the engine for *program* and the options that it needs; the choice of auto is reported on stderr.
 
-    *default* is the engine where *args* name none.
+    *default* is the engine if *args* name none.
     """
     named = args.engine or ("massif" if args.massif else default)
     if named != AUTO or args.massif:

@@ -1,4 +1,4 @@
-"""The operand of commands that look into a process or a core, and how they may do it."""
+"""The operand of commands that read a process or a core, and the options for how to read it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def add_ways_to_read(parser: ArgumentParser) -> None:
 
 
 def checked_pid(word: Optional[str], *, core: Optional[str], command: str) -> Optional[int]:
-    """Return the process that is meant; None for a core. Raises UsageError where *word* names none."""
+    """Return the process id; None for a core. Raises UsageError if *word* is not one."""
     if core is not None:
         return None
     if word is None:
@@ -57,12 +57,12 @@ def checked_pid(word: Optional[str], *, core: Optional[str], command: str) -> Op
 
 
 def is_process(word: str) -> bool:
-    """Tell whether *word* is a process id, and no file's name."""
+    """Tell whether *word* is a process id and not the name of a file."""
     return word.isascii() and word.isdecimal() and int(word) > 0 and not Path(word).exists()
 
 
 def unwind_when_ended() -> None:
-    """Have SIGTERM and SIGHUP end this process as an exception does: a copy would stay the process's zombie else."""
+    """Make SIGTERM and SIGHUP raise an exception, so that the copy is collected and does not remain a zombie child."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, lambda received, frame: sys.exit(128 + received))

@@ -1,4 +1,4 @@
-"""Saying on stderr what a command is about to do."""
+"""Progress messages on stderr."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ import sys
 
 
 def say(sentence: str) -> None:
-    """Print *sentence*; that nobody reads it any more ends nothing that is under way."""
+    """Print *sentence*; a closed stderr does not end the command."""
     with contextlib.suppress(BrokenPipeError):
         print(f"gdbmem: {sentence}", file=sys.stderr, flush=True)

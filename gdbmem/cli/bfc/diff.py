@@ -17,7 +17,7 @@ _OTHERS = (
 
 
 def run_diff(args: argparse.Namespace) -> int:
-    """Compare the pools of two operands and print which sizes and owners came and went."""
+    """Compare the pools of two operands and print the changed sizes and owners."""
     if len(args.operands) != 2:
         raise UsageError("diff compares two moments", hint="as in 'gdbmem bfc diff before.json 4711'")
     given = [name for name in _OTHERS if getattr(args, name) not in (None, False)]

@@ -19,12 +19,12 @@ from gdbmem.report.bfc.pool_series import print_sample, print_series_end, print_
 from gdbmem.report.console import Console, make_console
 from gdbmem.report.output import open_output
 
-_SHORTEST_SECONDS = 0.01  # between two walks, for each of which the process waits
+_SHORTEST_SECONDS = 0.01  # between two samples, for each of which the process is stopped
 _OTHERS = ("map", "chunks", "state", "min", "owner", "what_if")
 
 
 def run_series(args: argparse.Namespace) -> int:
-    """Walk the pools of a process until the time is up, it ends, or Ctrl-C; print what became of them."""
+    """Sample the pools of a process until the time is up, it ends, or Ctrl-C; print their history."""
     pid = checked_pid(args.target, core=None, command="bfc")
     check_alone(args, "every", _OTHERS)
     if pid is None or args.operands:
@@ -46,10 +46,10 @@ def run_series(args: argparse.Namespace) -> int:
 
 @dataclass
 class _FollowedPools:
-    """The pools as they were seen so far."""
+    """The pools sampled so far."""
 
     args: argparse.Namespace
-    console: Optional[Console]  # None where nothing is printed before the end
+    console: Optional[Console]  # None if nothing is printed before the end
     walks: list[Pools] = field(default_factory=list)  # the first, and the last
     samples: list[PoolSample] = field(default_factory=list)
     count: int = 0
@@ -57,7 +57,7 @@ class _FollowedPools:
     notices: Sequence[Notice] = ()
 
     def add(self, seconds: float, pools: Pools) -> None:
-        """Add one walk, and print its rows; one without pools has notices only."""
+        """Add one sample, and print its rows; one without pools has notices only."""
         if not pools.allocators:
             self.notices = pools.notices
             return
@@ -76,7 +76,7 @@ class _FollowedPools:
         self.longest_pause_seconds = max(self.longest_pause_seconds, pools.pause_seconds or 0.0)
 
     def series(self) -> PoolSeries:
-        """Return the whole; raises KeyboardInterrupt where there was no walk."""
+        """Return the whole series; raises KeyboardInterrupt if there is no sample."""
         if not self.walks:
             raise KeyboardInterrupt
         first, last = self.walks[0], self.walks[-1]
@@ -90,7 +90,7 @@ class _FollowedPools:
 
 def _followed(args: argparse.Namespace, pid: int, console: Optional[Console]) -> PoolSeries:
     course = _FollowedPools(args, console)
-    with contextlib.suppress(KeyboardInterrupt):  # the way to end it
+    with contextlib.suppress(KeyboardInterrupt):  # the usual way to end it
         for seconds, pools in follow_pools(pid, args.every, args.duration, say):
             course.add(seconds, pools)
     return course.series()

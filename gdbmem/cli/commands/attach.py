@@ -31,7 +31,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def add_process_arguments(parser: ArgumentParser) -> None:
-    """Add what attach and snap share."""
+    """Add the options that attach and snap share."""
     parser.add_argument("pid", metavar="PID", type=int, help="the process")
     parser.add_argument(
         "--run", metavar="DIR", help="keep the snapshots in DIR; earlier ones of this process stay there"
@@ -42,7 +42,7 @@ def add_process_arguments(parser: ArgumentParser) -> None:
 
 
 def check_pid(args: argparse.Namespace) -> int:
-    """Return the pid that *args* name; raises UsageError for what can be none."""
+    """Return the pid that *args* name; raises UsageError if it is not a valid pid."""
     pid: int = args.pid
     if pid <= 0:
         raise UsageError(f"{pid} is not a process id", hint="'ps' lists them")
@@ -52,7 +52,7 @@ def check_pid(args: argparse.Namespace) -> int:
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     args = parser.parse_args(argv)
 
-    from gdbmem.launch.attached.attached import find_target, run_attached  # 60 ms, of which --help has no use
+    from gdbmem.launch.attached.attached import find_target, run_attached  # 60 ms, not needed for --help
     from gdbmem.setup.gdb_python import find_gdb  # with it
 
     words = [word for script in args.gdb_scripts or () for word in ("-x", script)]

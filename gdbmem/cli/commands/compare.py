@@ -87,7 +87,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
-    """Record if need be, compare, print."""
+    """Record if necessary, compare, print."""
     own, commands = split_program(argv)
     args = parser.parse_args(own)
     if args.runs is None:
@@ -130,7 +130,7 @@ def _record(args: argparse.Namespace, words: list[str]) -> tuple[list[Path], lis
     folders: tuple[list[Path], list[Path]] = ([], [])
     parser = parser_of("monitor")
     for number in range(args.runs):
-        # In turn, and who goes first alternates: a slow drift of the machine hits both alike.
+        # In turn, alternating the order: a slow drift of the machine affects both equally.
         for which in (0, 1) if number % 2 == 0 else (1, 0):
             options = ["--quiet", "--interval", f"{args.interval}s", "--stdout", "/dev/null"]
             options += ["--for", f"{args.duration}s"] if args.duration else []

@@ -21,7 +21,7 @@ from gdbmem.errors import GdbmemError
 from gdbmem.launch.engine_choice import AUTO
 from gdbmem.report.messages import message_names
 
-# Options whose words are refused later than by their parser, with a message of their own.
+# Options whose values are validated after parsing, with a specific message.
 _NAMED_ELSEWHERE = {"--engine": (*NAMES, AUTO)}
 # Each asks this command for the words, so that the parsers are the only source. Where it has none, the shell
 # completes file names. bash breaks words at colons: what stands before the last one is taken off.
@@ -58,7 +58,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
-    """Print the shell's script; after --words what may stand for the last of the words that follow."""
+    """Print the shell's script; after --words the candidates for the last of the words that follow."""
     if list(argv[:1]) == ["--words"]:
         sys.stdout.writelines(f"{word}\n" for word in candidates(argv[1:]) if word.isprintable())
     else:
@@ -67,7 +67,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 
 
 def candidates(words: Sequence[str]) -> list[str]:
-    """Return what may stand for the last of *words*, the first of which is gdbmem; [] means file names."""
+    """Return the candidates for the last of *words*, the first of which is gdbmem; [] means file names."""
     if len(words) < 2:
         return []
     before, current = words[1:-1], words[-1]
@@ -81,7 +81,7 @@ def candidates(words: Sequence[str]) -> list[str]:
 def _all_candidates(before: Sequence[str], current: str) -> Iterable[str]:
     if not before:
         return [*SUBCOMMANDS, "--help", "--version"]
-    if before[0] not in SUBCOMMANDS or "--" in before:  # what follows is the program's own
+    if before[0] not in SUBCOMMANDS or "--" in before:  # the rest are the program's own words
         return []
     if before[0] == "help":
         return [*SUBCOMMANDS, *message_names()]

@@ -75,7 +75,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
-    """Compare, print, and judge where --fail-on asks for it."""
+    """Compare, print, and judge with --fail-on."""
     arguments = parser.parse_args(argv)
     query = replace(query_from(arguments), source_roots=source_roots())
     if arguments.series and len(arguments.operands) > 1:

@@ -26,7 +26,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     args = parser.parse_args(argv)
 
-    from gdbmem.launch.doctor_checks import check_all  # 50 ms, of which --help has no use
+    from gdbmem.launch.doctor_checks import check_all  # 50 ms, not needed for --help
 
     with open_output(args.output, force=args.force) as stream:
         checks = check_all()

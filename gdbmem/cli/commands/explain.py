@@ -63,7 +63,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def _add_questions(parser: ArgumentParser) -> None:
-    """Add what may be asked beside the ledger."""
+    """Add the options for queries besides the ledger."""
     parser.add_argument("--sizes", action="store_true", help="list live and free blocks by size")
     parser.add_argument("--pinners", action="store_true", help="the live blocks that pin free pages, by size")
     parser.add_argument(

@@ -106,7 +106,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
                 if args.profile is not None:
                     kept.flush()
                     kept.buffer.write(recorded.encoded())
-            _write(recorded, query, args, stream)  # the profile is kept, whether or not anybody reads this
+            _write(recorded, query, args, stream)  # the profile is saved even if the output is closed
     except GdbmemError as error:
         if program is None or isinstance(error, UsageError):
             raise

@@ -75,7 +75,7 @@ def _packages(found: GdbPython, args: argparse.Namespace) -> None:
 
 
 def _try(found: GdbPython, path: Path, *, auto_load: bool, is_default: bool) -> None:
-    # In a folder that holds a folder of that name, as a checkout does: gdb must not stumble over it.
+    # Run in a folder that contains a folder of that name, as a checkout does: gdb must not confuse them.
     before: tuple[str, ...] = () if is_default else ("-nx", "-x", str(path.resolve()))
     if not auto_load:
         before += ("-ex", "source gdbmem")

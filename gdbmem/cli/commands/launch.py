@@ -167,7 +167,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 def _run(
     args: argparse.Namespace, program_arguments: Optional[list[str]], runs: list[Run], *, command: list[str]
 ) -> int:
-    """Launch as *args* say; what is recorded is added to *runs*."""
+    """Launch according to *args*; the recorded run is added to *runs*."""
     if args.recipe is not None:
         from gdbmem.cli.recipes.play import run_recipe  # 25 ms
 
@@ -193,7 +193,7 @@ def _parse(own: list[str], parser: ArgumentParser) -> argparse.Namespace:
 def _run_interactive(
     args: argparse.Namespace, program_arguments: list[str], runs: list[Run], *, command: list[str]
 ) -> int:
-    from gdbmem.cli.launch_job import (  # 40 ms, of which --help has no use
+    from gdbmem.cli.launch_job import (  # 40 ms, not needed for --help
         engine_options,
         make_job,
         resolve_engine,

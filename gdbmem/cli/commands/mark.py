@@ -63,6 +63,6 @@ def _find(given: Optional[str]) -> Path:
 
 
 def _is_live(folder: Path) -> bool:
-    with contextlib.suppress(OSError):  # a folder of somebody else
+    with contextlib.suppress(OSError):  # a folder of another user
         return has_series(folder) and is_being_written(folder)
     return False

@@ -172,7 +172,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
             return _judge_again(args, runs, program)
         _check(args, program)
 
-        from gdbmem.cli.series.recording import record  # 60 ms, of which --help has no use
+        from gdbmem.cli.series.recording import record  # 60 ms, not needed for --help
 
         return record(args, program)
     except UsageError:
@@ -187,7 +187,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 
 
 def _judge_again(args: argparse.Namespace, runs: Sequence[str], program: Optional[list[str]]) -> int:
-    from gdbmem.runs.run import is_run  # 20 ms, which a recording has no use of
+    from gdbmem.runs.run import is_run  # 20 ms, not needed for a recording
     from gdbmem.series.imported import is_series_file, recorded  # 20 ms
 
     for operand in runs:

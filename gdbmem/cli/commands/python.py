@@ -160,7 +160,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         raise UsageError("a core is a copy already", hint="leave out --fork, --hold and --swapped")
     unwind_when_ended()
 
-    from gdbmem.api.python import Target  # 100 ms, of which --help has no use
+    from gdbmem.api.python import Target  # 100 ms, not needed for --help
     from gdbmem.api.python_reports import WRITERS, ReportWords  # with it
 
     with open_output(args.output, force=args.force) as stream:

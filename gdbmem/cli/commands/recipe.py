@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ProblemFound(TypedDict):
-    """A problem in a recipe, at a line and column from 1; None of a file that could not be read."""
+    """A problem in a recipe, at a line and column from 1; both None for a file that could not be read."""
 
     line: Optional[int]
     column: Optional[int]
@@ -90,7 +90,7 @@ def _check(file: str) -> CheckedRecipe:
 
 
 def _missing_program(recipe: Recipe) -> str:
-    """Return what to say of a program that isn't there: it may be built later, so that this is not a problem yet."""
+    """Return the notice on a missing program: it may be built later, so this is not an error yet."""
     try:
         find_program(recipe.program, folder=recipe.folder)
     except GdbmemError as error:

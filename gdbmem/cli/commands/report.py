@@ -78,7 +78,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
-    """Read, fill the page, write it or a picture of it, and say where that is."""
+    """Read, fill the page, write it or a picture of it, and print the path."""
     arguments = parser.parse_args(argv)
     _check(arguments, parser)
     query = Query(

@@ -96,7 +96,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 def _shows_series(
     place: Union[Path, Run], wanted: Optional[str], arguments: argparse.Namespace, stream: TextIO
 ) -> bool:
-    """Print what is a recording of memory over time; return False for anything else."""
+    """Print a recording of memory over time; return False for any other file."""
     if wanted is not None:
         return False
     if isinstance(place, Run):

@@ -1,1 +1,1 @@
-"""The pages of `gdbmem report` and `gdbmem serve`, chosen by what the operands are."""
+"""The pages of `gdbmem report` and `gdbmem serve`, chosen by the kind of the operands."""

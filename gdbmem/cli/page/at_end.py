@@ -18,7 +18,7 @@ from gdbmem.text import printable
 
 
 class _UnwrittenError(Exception):
-    """No page was made: the file is not to appear."""
+    """No page was made: the file is not created."""
 
 
 @dataclass
@@ -31,9 +31,9 @@ class AwaitedPage:
 
 @contextlib.contextmanager
 def page_at_end(file: Optional[str], query: Query, *, force: bool) -> Iterator[AwaitedPage]:
-    """Yield what takes the run; its page is written to *file* (None: nowhere) when the block ends.
+    """Yield an AwaitedPage to receive the run; its page is written to *file* (None: nowhere) when the block ends.
 
-    The file is opened now: a name that can't be written to costs no run. What can't be made of the run is said.
+    The file is opened now, so that an unwritable name fails before the run. A page that can't be made is reported.
     """
     awaited = AwaitedPage()
     if file is None:

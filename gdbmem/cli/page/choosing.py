@@ -1,4 +1,4 @@
-"""Choosing the page of `gdbmem report` and `gdbmem serve` by what the operands are."""
+"""Choosing the page of `gdbmem report` and `gdbmem serve` by the kind of the operands."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from gdbmem.text import printable
 def page_of(operands: Sequence[str], query: Query, options: ReadOptions) -> Page:
     """Return the page of *operands*: a process, a core, files that --json wrote, or runs and profiles.
 
-    Raises GdbmemError where one can't be read, or they can't be set beside each other.
+    Raises GdbmemError if one can't be read, or if they can't be compared.
     """
     if len(operands) == 1 and is_process(operands[0]):
-        from gdbmem.cli.page.documents import process_page  # 200 ms, as below: what is not a profile
+        from gdbmem.cli.page.documents import process_page  # 200 ms, as below: not needed for profiles
 
         unwind_when_ended()
         return process_page(int(operands[0]), say)
@@ -56,7 +56,7 @@ def _page_of_kind(kind: str, operands: Sequence[str], query: Query) -> Page:
 
 
 def _profiles_or_pools(operands: Sequence[str], query: Query, options: ReadOptions) -> Page:
-    """Return the page of runs and profiles; of a file that is none, of the pools of memory that it tells of."""
+    """Return the page of runs and profiles; for a file that is neither, the page of the pools in it."""
     try:
         return make_page(operands, query, options)
     except InputError as error:

@@ -1,4 +1,4 @@
-"""The pages of a process, of a core, and of what --json wrote of other things than profiles."""
+"""The pages of a process, of a core, and of --json documents other than profiles."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from gdbmem.text import printable
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "microsoft-edge")
 _SECONDS = 60
 _PIXELS_A_UNIT = 2
-_LARGEST = 16384  # pixels: a browser draws none that is higher
+_LARGEST = 16384  # pixels: the largest height that a browser draws
 _SIZE = lazy_pattern(r'viewBox="0 0 ([0-9.]+) ([0-9.]+)"')
 _PNG = b"\x89PNG\r\n\x1a\n"
 _PAGE = (
@@ -30,7 +30,7 @@ _PAGE = (
     "<style>body{{margin:0;background:#fff}}svg{{display:block;width:{width}px;height:{height}px}}</style>"
     "</head><body>{svg}</body></html>\n"
 )
-# Nothing is fetched: the page's policy forbids it, and no name of a host is resolved.
+# Nothing is fetched: the page's policy forbids it, and no host name is resolved.
 _OFFLINE = (
     "--headless", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
     "--disable-extensions", "--disable-background-networking", "--disable-sync", "--disable-component-update",
@@ -97,7 +97,7 @@ def png_of(picture: DrawnPicture) -> bytes:
         )
         options = [*_OFFLINE, f"--user-data-dir={folder}/profile", f"--window-size={width},{height}"]
         options += [f"--force-device-scale-factor={scale}", f"--screenshot={target}"]
-        options += ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium refuses root else
+        options += ["--no-sandbox"] if os.geteuid() == 0 else []  # without it Chromium refuses to run as root
         said = _run([browser, *options, page.as_uri()], folder)
         drawn = target.read_bytes() if target.is_file() else b""
     if not drawn.startswith(_PNG):
@@ -111,7 +111,7 @@ def png_of(picture: DrawnPicture) -> bytes:
 
 
 def _run(argv: Sequence[str], home: str) -> str:
-    """Run the browser in a session of its own, which ends with it; return what it said."""
+    """Run the browser in its own session, and end that with it; return its output."""
     environment = {**os.environ, "HOME": home}
     browser = subprocess.Popen(
         argv,

@@ -1,1 +1,1 @@
-"""`show`, `diff` and `report` of profiles and runs: what several of these commands share."""
+"""Code shared by `show`, `diff` and `report` of profiles and runs."""

@@ -1,4 +1,4 @@
-"""`gdbmem show` and `gdbmem diff` of ledgers and of scans of containers that a run keeps beside heap snapshots."""
+"""`gdbmem show` and `gdbmem diff` of the ledgers and container scans saved in a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_ROWS = 20
 def show_kept(
     run: Run, kind: str, name: Optional[str], arguments: argparse.Namespace, console: Console
 ) -> None:
-    """Print the ledger or survey *name* of *run* (None: the last)."""
+    """Print the ledger or container scan *name* of *run* (None: the last)."""
     value = load_kept(run, kind, name)
     if arguments.json:
         as_json = ledger_json.ledger_json if kind == LEDGER else containers.containers_json
@@ -33,7 +33,7 @@ def show_kept(
 
 
 def diff_kept(kind: str, operands: Sequence[str], arguments: argparse.Namespace, console: Console) -> int:
-    """Print what changed between two ledgers or surveys; return by how many bytes the whole did."""
+    """Print the changes between two ledgers or container scans; return the change of the total in bytes."""
     (before, after), names = load_kept_pair(kind, operands)
     if arguments.json:
         module: Any = ledger_json if kind == LEDGER else containers
@@ -48,7 +48,7 @@ def diff_kept(kind: str, operands: Sequence[str], arguments: argparse.Namespace,
 
 
 def judge_kept(kind: str, grown: int, limit_bytes: int) -> int:
-    """Return the exit status of --fail-on, and say where it is not met."""
+    """Return the exit status of --fail-on, and print a message if the limit is exceeded."""
     if grown <= limit_bytes:
         return 0
     what = "the resident set" if kind == LEDGER else "what the containers hold"

@@ -16,7 +16,7 @@ _MOST_ROWS = 12
 
 
 def kept_sections(run: Run) -> list[Section]:
-    """Return the last ledger as its own page has it, and the last scan of containers as a terminal shows it."""
+    """Return the last ledger as on its own page, and the last container scan as in a terminal."""
     last = {record.kind: record for record in kept_records(run)}
     sections: list[Section] = []
     for kind, record in last.items():

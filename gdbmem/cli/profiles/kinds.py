@@ -10,7 +10,7 @@ from gdbmem.api.runs import CONTAINERS, LEDGER, Run, kind_of
 
 
 def add_kind_options(parser: argparse.ArgumentParser) -> None:
-    """Add --ledger and --containers, which tell what of a name is meant."""
+    """Add --ledger and --containers, which select the kind of a saved result."""
     group = parser.add_mutually_exclusive_group()
     for kind, what in ((LEDGER, "ledger"), (CONTAINERS, "scan of containers")):
         group.add_argument(
@@ -20,7 +20,7 @@ def add_kind_options(parser: argparse.ArgumentParser) -> None:
 
 
 def kept_kind(arguments: argparse.Namespace, place: Union[Path, Run], name: Optional[str]) -> str:
-    """Return which kind is meant by *name* in *place*: asked for, or the only one; "" for a heap snapshot."""
+    """Return the kind of *name* in *place*: the requested one, or the only one; "" for a heap snapshot."""
     if arguments.kind or not isinstance(place, Run):
         return str(arguments.kind)
     return kind_of(place, name) if name is not None else ""

@@ -58,7 +58,7 @@ _MOST_EXPLORED = 40  # snapshots of one page
 def make_page(operands: Sequence[str], query: Query, options: ReadOptions) -> Page:
     """Return the page of one run, profile or series, or of the difference of two and more profiles.
 
-    Raises InputError where something is not there, can't be read, or can't be compared.
+    Raises InputError if an operand is missing, can't be read, or can't be compared.
     """
     if len(operands) > 1:
         places = [find_operand(one) for one in operands]
@@ -125,7 +125,7 @@ def _page_of_profile(path: Path, selector: Optional[str], query: Query, options:
 
 
 def _explored_file(profile: Profile, like: Diff, query: Query) -> Optional[Explored]:
-    """Return all snapshots of *profile* that have a tree, its peak shown at first; None where there is one."""
+    """Return all snapshots of *profile* that have a tree, its peak selected; None if there is only one."""
     with_tree = [totals for totals in profile.snapshots if totals.has_tree]
     chosen = [with_tree[at] for at in outline([t.total_bytes for t in with_tree], _MOST_EXPLORED)]
     if len(chosen) < 2 or profile.peak_tree_index is None:
@@ -141,11 +141,11 @@ def _explored_file(profile: Profile, like: Diff, query: Query) -> Optional[Explo
 def _explored_run(
     run: Run, records: Sequence[SnapshotRecord], like: Optional[Diff], query: Query, options: ReadOptions
 ) -> Optional[Explored]:
-    """Return the snapshots of *run* as one series; None where none can be read, or they count different things."""
+    """Return the snapshots of *run* as one series; None if none can be read, or they count different quantities."""
     chosen = [records[at] for at in outline([r.heap_bytes or 0 for r in records], _MOST_EXPLORED)]
     loaded, times = [], []
     for record in chosen:
-        with contextlib.suppress(InputError):  # the sections below say which, and why
+        with contextlib.suppress(InputError):  # the sections below report which, and why
             loaded.append(read_record(run, record, options))
             times.append(record.seconds)
     if not loaded:
@@ -204,7 +204,7 @@ def _page_of_run(run: Run, selector: Optional[str], query: Query, options: ReadO
 
 
 def _add_history(page: Page, file: Path, query: Query, options: ReadOptions) -> None:
-    """Add what the run's tool wrote at its end, where no snapshot was taken."""
+    """Add the profile that the run's tool wrote at its end, if no snapshot was taken."""
     found = _page_of_profile(file, None, query, options)
     page.sections += found.sections
     page.explored = found.explored
@@ -264,7 +264,7 @@ def _snapshots(run: Run, records: Sequence[SnapshotRecord]) -> list[Section]:
 
 
 def _pairs(run: Run, records: Sequence[SnapshotRecord]) -> list[tuple[str, str]]:
-    """Return which snapshots to compare: as the recipe asked, else the first and the last, then each with the next."""
+    """Return the pairs of snapshots to compare: the recipe's, else first and last, then each with the next."""
     asked = recipe_diffs(run)
     if asked and len(records) > 1:
         return asked[:_MOST_DIFFS]
@@ -280,7 +280,7 @@ def _pair_section(
     title = f"from {pair[0]} to {pair[1]}"
     try:
         found = diff(*(read_record(run, run.record(name), options) for name in pair))
-    except InputError as error:  # one damaged file is no reason to show nothing of the others
+    except InputError as error:  # a damaged file does not prevent showing the others
         return Section(printable(title), sentence=printable(str(error)))
     said += found.notices
     diffs.append(found)

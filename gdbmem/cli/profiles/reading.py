@@ -52,7 +52,7 @@ def read_options_from(arguments: argparse.Namespace) -> ReadOptions:
 
 
 def source_roots() -> Sequence[str]:
-    """Return the current folder, or the checkout that it is in: what a profile names elsewhere is not shown."""
+    """Return the current folder, or the checkout that it is in: source files elsewhere are not shown."""
     try:
         here = Path.cwd()
     except FileNotFoundError:  # it was deleted
@@ -63,7 +63,7 @@ def source_roots() -> Sequence[str]:
 
 @contextlib.contextmanager
 def collector_paused() -> Iterator[None]:
-    """Keep Python's collector of cycles off the many small objects of a profile, of which none are cycles."""
+    """Disable Python's cycle collector while a profile's many small objects are created; none are in cycles."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""A web server for this machine alone: pages of runs, made anew when their files have changed.
+"""A web server for this machine only: pages of runs, rebuilt when their files change.
 
 It listens on the loopback address. Every path begins with a token that nobody can guess, pages are asked for by number
 and never by path, and a Host that is another name for this machine is refused, so that somebody else's page reaches
@@ -27,7 +27,7 @@ _HOSTS = ("127.0.0.1", "localhost")
 
 @dataclass(frozen=True)
 class Served:
-    """A run or profile, and who makes its page."""
+    """A run or profile, and the function that makes its page."""
 
     name: str
     path: Path
@@ -35,7 +35,7 @@ class Served:
 
 
 class Server:
-    """Serves pages of what *served* returns when it is called."""
+    """Serves pages of the runs and profiles that *served* returns when called."""
 
     def __init__(self, served: Callable[[], Sequence[Served]], port: int) -> None:
         """Listen on *port* of the loopback address, 0: a free one. Raises OSError."""
@@ -43,13 +43,15 @@ class Server:
         self.token = secrets.token_urlsafe(24)
         self._http = _Http(("127.0.0.1", port), _Handler)
         self._http.owner = self
-        self._pages: dict[Path, tuple[str, str]] = {}  # the stamp that a page was made at, and the page
+        self._pages: dict[
+            Path, tuple[str, str]
+        ] = {}  # the stamp of the files when the page was made, and the page
         self._numbers: dict[Path, int] = {}
         self._lock = threading.Lock()
 
     @property
     def address(self) -> str:
-        """The URL of the index, token and all."""
+        """The URL of the index, with the token."""
         return f"http://127.0.0.1:{self.port}/{self.token}/"
 
     @property
@@ -67,11 +69,11 @@ class Server:
             self.end()
 
     def end(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._http.server_close()
 
     def close(self) -> None:
-        """Have serve() return."""
+        """Make serve() return."""
         self._http.shutdown()
 
     def answer(self, path: str) -> tuple[HTTPStatus, str, str]:
@@ -93,7 +95,7 @@ class Server:
         return HTTPStatus.NOT_FOUND, "text/plain", "not found\n"
 
     def _numbered(self) -> dict[str, Served]:
-        # A run keeps its number, whichever come later.
+        # A run keeps its number when others are added.
         return {str(self._numbers.setdefault(one.path, len(self._numbers))): one for one in self.served()}
 
     def _index(self, served: Mapping[str, Served]) -> str:
@@ -128,7 +130,7 @@ def _files(path: Path) -> list[os.stat_result]:
         for name in names:
             try:
                 found.append((Path(folder) / name).lstat())
-            except OSError:  # gone in between
+            except OSError:  # deleted in between
                 continue
     return found
 
@@ -142,14 +144,14 @@ class _Http(ThreadingHTTPServer):
     owner: Server
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a browser that went away."""
+        """Ignore a browser that disconnected."""
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Http
     server_version = "gdbmem"
     sys_version = ""
-    timeout = 10  # seconds, of a connection that says nothing
+    timeout = 10  # seconds, for an idle connection
 
     def do_GET(self) -> None:
         host = (self.headers.get("Host") or "").rpartition(":")[0] or self.headers.get("Host") or ""
@@ -172,4 +174,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *args: Any) -> None:
-        """Write no line for each request: its path holds the token."""
+        """Write no log line for requests: their paths contain the token."""

@@ -35,7 +35,7 @@ def show_run(
     arguments: argparse.Namespace,
     stream: TextIO,
 ) -> None:
-    """Print *run*: what it holds, and the snapshot *wanted* of it (None: the last)."""
+    """Print *run*: its contents, and its snapshot *wanted* (None: the last)."""
     records = run.snapshots
     kind = kept_kind(arguments, run, wanted)
     if kind:

@@ -1,4 +1,4 @@
-"""gdbmem python lines: run a Python program, and show what each line of some functions did to memory."""
+"""gdbmem python lines: run a Python program, and show how each line of selected functions changed memory."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def add_lines(actions: Any) -> None:
 
 def run_lines(args: argparse.Namespace) -> int:
     """Run the script and write the tables; return the script's status."""
-    from gdbmem.report.python.lines_text import (  # 3 ms, of which --help has no use
+    from gdbmem.report.python.lines_text import (  # 3 ms, not needed for --help
         lines_json,
         print_lines,
         read_lines,
@@ -114,7 +114,7 @@ def _run(args: argparse.Namespace, python: str, folder: Path, *, output: Optiona
 
     settings = {"backend": args.backend, "names": args.function, "folder": str(folder)}
     command = [python, _RECORDER, json.dumps(settings), args.script, *args.arguments]
-    ours = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the program's; its table is still shown
+    ours = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the program; its table is still shown
     try:
         program = subprocess.Popen(
             command, stdout=output, preexec_fn=lambda: signal.signal(signal.SIGINT, ours)

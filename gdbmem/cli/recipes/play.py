@@ -1,4 +1,4 @@
-"""`gdbmem launch --recipe`: play it, then say what grew and whether that is as expected."""
+"""`gdbmem launch --recipe`: run it, then report the growth and judge the expectations."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def run_recipe(
         _say(outcome, result.reasons, json=args.json)
         return ExitStatus.FAILED if left_out is not None else _status(outcome, result.verdicts)
     finally:
-        # Also where what follows the run went wrong, or took too long for whoever waits.
+        # Also if a step after the run failed, or was interrupted because it took too long.
         if outcome is not None and not args.quiet:
             _say_where(outcome)
 
@@ -98,7 +98,7 @@ def _write_junit(recipe: Recipe, result: Compared, outcome: Outcome, stream: Tex
 
 
 def _without_snapshots(recipe: Recipe, engine: str) -> tuple[Recipe, Optional[Notice]]:
-    """Return *recipe* with what *engine*, which takes no snapshots, can do of it, and what to say of the rest."""
+    """Return the part of *recipe* that *engine*, which takes no snapshots, can do, and a notice on the rest."""
     points = []
     for point in recipe.points:
         actions = tuple(action for action in point.actions if action.kind != "snap")
@@ -113,7 +113,7 @@ def _without_snapshots(recipe: Recipe, engine: str) -> tuple[Recipe, Optional[No
 def _job(args: argparse.Namespace, recipe: Recipe, program_arguments: Optional[list[str]]) -> Any:
     program = find_program(recipe.program, folder=recipe.folder)
     engine, automatic = resolve_engine(args, program, recipe.engine)
-    # The recipe's are for its own engine; who asks for another one leaves them behind.
+    # The recipe's options are for its own engine; another engine does not take them.
     own = recipe.options if engine == recipe.engine else {}
     options = options_of(engine, {**automatic, **own, **engine_options(args)})
     job = make_job(
@@ -128,7 +128,7 @@ def _job(args: argparse.Namespace, recipe: Recipe, program_arguments: Optional[l
         job,
         environment={**recipe.env, **job.environment},
         stdin=job.stdin if job.stdin is not None else recipe.stdin,
-        # The result has the standard output to itself; "" is the file `stdout` in the run folder.
+        # The standard output is reserved for the result; "" is the file `stdout` in the run folder.
         stdout=job.stdout if job.stdout is not None else ("" if to_stdout else None),
     )
 
@@ -144,7 +144,7 @@ class _Clock:
         self._began = time.monotonic()
 
     def progress(self, text: str) -> None:
-        # A backtrace has several lines; they stand under the first.
+        # Further lines of a backtrace are indented below the first.
         first, *rest = (printable(line.expandtabs()) for line in text.split("\n"))
         lines = [f"[{time.monotonic() - self._began:6.1f} s] {first}", *(f"{'':11}{line}" for line in rest)]
         print("\n".join(lines), file=sys.stderr, flush=True)
@@ -188,7 +188,7 @@ def _print(result: Compared, query: Query, stream: TextIO) -> None:
 
 
 def _say(outcome: Outcome, reasons: Mapping[tuple[str, str], str], *, json: bool) -> None:
-    """Say on stderr what went wrong."""
+    """Print an error on stderr."""
     say: Callable[[str], None] = lambda text: print(f"gdbmem: {printable(text)}", file=sys.stderr)  # noqa: E731
     if not json:
         for notice in outcome.notices:
@@ -212,7 +212,7 @@ def _status(outcome: Outcome, verdicts: Sequence[ExpectationVerdict]) -> int:
     if outcome.interrupted is not None:
         return 128 + outcome.interrupted
     if verdicts:
-        # What was captured before a failure is judged all the same: a broken expectation is news.
+        # Data captured before a failure is still judged: an expectation that fails is a result.
         status = recipe_status(verdicts)
         return ExitStatus.FAILED if status == 0 and outcome.failure else status
     if outcome.timed_out:

@@ -64,7 +64,7 @@ def _measure(words: list[str], args: argparse.Namespace) -> tuple[Ledger, Measur
     trimmed: list[int] = []
     why_not = ""
     for number in range(args.runs if asked else 0):
-        # In turn, and who goes first alternates: a slow drift of the machine hits all alike.
+        # In turn, alternating the order: a slow drift of the machine affects all equally.
         for name in sorted(sizes, reverse=bool(number % 2)):
             sizes[name].append(level(name))
             say(f"run {number + 1} of {args.runs}, {name or 'as it is'}: {format_size(sizes[name][-1])}")

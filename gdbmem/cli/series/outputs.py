@@ -1,4 +1,4 @@
-"""The files that `gdbmem monitor` writes its results to; the report is imported when there is one to write."""
+"""The files that `gdbmem monitor` writes its results to; the report code is imported only if needed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gdbmem.report.output import open_output
 
 @dataclass(frozen=True)
 class Outputs:
-    """Where results go; opened before the long part begins."""
+    """The output files, opened before the recording begins."""
 
     text: TextIO
     plot: Optional[TextIO]
@@ -21,7 +21,7 @@ class Outputs:
 
 @contextlib.contextmanager
 def prepare_outputs(args: argparse.Namespace) -> Iterator[Outputs]:
-    """Open what *args* name; raises InputError where that can't be."""
+    """Open the files that *args* name; raises InputError if one can't be opened."""
     with contextlib.ExitStack() as stack:
         text = stack.enter_context(open_output(args.output, force=args.force))
         plot = stack.enter_context(open_output(args.plot, force=args.force)) if args.plot else None

@@ -1,4 +1,4 @@
-"""The page of `gdbmem report` for what a monitor recorded."""
+"""The page of `gdbmem report` for recordings of a monitor."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gdbmem.units import format_delta, format_duration, format_rate
 
 
 def page_of_comparison(places: Sequence[Path]) -> Page:
-    """Return the page of the first of the recordings at *places* against the others."""
+    """Return the page that compares the first of the recordings at *places* with the others."""
     with recorded(places) as folders:
         recordings = [Recording(folder) for folder in folders]
         summaries = [summary_of(recording) for recording in recordings]
@@ -32,7 +32,7 @@ def page_of_comparison(places: Sequence[Path]) -> Page:
 
 
 def compared_page(recordings: Sequence[Recording], summaries: Sequence[SeriesSummary], *, first: int) -> Page:
-    """Return the page of the *first* so many of *recordings* against the others."""
+    """Return the page that compares *recordings*[:first] with the others."""
     comparison = compare_recordings(recordings, summaries, first=first)
     words = [
         (r.folder.name, f"{headline(s.verdict)}: {s.verdict.evidence}") for r, s in zip(recordings, summaries)
@@ -41,14 +41,14 @@ def compared_page(recordings: Sequence[Recording], summaries: Sequence[SeriesSum
 
 
 def page_of_series(place: Path) -> Page:
-    """Return the page of the recording at *place*, a run or another tool's file: verdict, course, processes."""
+    """Return the page of the recording at *place*, a run or another tool's file: verdict, history, processes."""
     with recorded([place]) as (folder,):
         recording = Recording(folder)
         return recorded_page([recording], [summary_of(recording)])
 
 
 def recorded_page(recordings: Sequence[Recording], summaries: Sequence[SeriesSummary]) -> Page:
-    """Return the page of *recordings*, the course of several over each other."""
+    """Return the page of *recordings*, overlaid if there are several."""
     targets = dict.fromkeys(summary.facts.target for summary in summaries)
     names = [recording.folder.name for recording in recordings]
     page = Page(title=printable(" / ".join(targets)), subtitle=printable("  ".join(names)))

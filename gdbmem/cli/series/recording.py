@@ -1,4 +1,4 @@
-"""The recording half of `gdbmem monitor`: what its options ask for, and what is shown meanwhile."""
+"""The recording half of `gdbmem monitor`: its targets, and the output during a recording."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from gdbmem.report.series.plain_view import PlainView
 
 
 def record(args: argparse.Namespace, words: Optional[Sequence[str]]) -> int:
-    """Record as *args* say, report, and return the exit status."""
+    """Record according to *args*, report, and return the exit status."""
     with prepare_outputs(args) as outputs:
         recorded = record_by(args, words)
-        # Now, not before: a recording has no use for some MiB of code.
+        # Imported after the recording, which does not need some MiB of code.
         from gdbmem.cli.series.reporting import report_recorded  # 20 ms
 
         status = report_recorded(
@@ -35,7 +35,7 @@ def record(args: argparse.Namespace, words: Optional[Sequence[str]]) -> int:
 
 
 def record_by(args: argparse.Namespace, words: Optional[Sequence[str]]) -> Recorded:
-    """Record as *args* say, the program *words* or what they name."""
+    """Record the program *words*, or the processes that *args* name."""
     options = _options(args, words)
 
     @contextlib.contextmanager
@@ -78,7 +78,7 @@ def _served(view: RecorderView, args: argparse.Namespace, folder: Path) -> Recor
 def _terminal_view(
     args: argparse.Namespace, name: str, folder: Path, *, starts_program: bool
 ) -> Iterator[RecorderView]:
-    # A program that prints to the same terminal would run into the chart.
+    # The output of a program on the same terminal would overwrite the chart.
     shared = starts_program and args.stdout is None and not _captures(args) and sys.stdout.isatty()
     draws = sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and _in_foreground()
     if args.plain or args.quiet or shared or not draws:

@@ -28,7 +28,7 @@ from gdbmem.report.series import series_plot
 from gdbmem.report.series.series_text import print_course, print_summary
 from gdbmem.text import printable
 
-_STEP_WORTH_BYTES = 1 << 20  # to look for its cause
+_STEP_WORTH_BYTES = 1 << 20  # to find its cause
 
 
 def report(folders: Sequence[Path], args: argparse.Namespace) -> int:
@@ -39,7 +39,7 @@ def report(folders: Sequence[Path], args: argparse.Namespace) -> int:
 
 
 def show_series(folder: Path, args: argparse.Namespace, stream: TextIO) -> None:
-    """Print the series in *folder* as *args*, those of `gdbmem show`, say."""
+    """Print the series in *folder* according to *args*, those of `gdbmem show`."""
     _report(
         [Recording(folder)],
         argparse.Namespace(**{**vars(args), "fail_on": None, "resolve": None}),
@@ -56,7 +56,7 @@ def report_recorded(
     status: int,
     program: Optional[Sequence[str]] = None,
 ) -> int:
-    """Report what has just been recorded in *folder*; return the exit status."""
+    """Report the recording just made in *folder*; return the exit status."""
     return _report([Recording(folder)], args, outputs, status=status, program=program)
 
 
@@ -73,9 +73,7 @@ def _report(
     ]
     if outputs.plot is not None:
         outputs.plot.write(_drawn(recordings, summaries, plot_kind(args.plot)))
-    several = (
-        args.json and len(recordings) > 1
-    )  # then an array of documents: two after each other are not JSON
+    several = args.json and len(recordings) > 1  # as an array: two consecutive documents are not valid JSON
     outputs.text.write("[\n" * several)
     if args.json:
         from gdbmem.report.series.series_json import write_series_json  # 8 ms
@@ -126,7 +124,7 @@ def _print(
 def next_commands(
     recording: Recording, summary: SeriesSummary, program: Optional[Sequence[str]] = None
 ) -> list[str]:
-    """Return what to type next where memory grows, chosen by what grew."""
+    """Return suggested commands if memory grows, chosen by the component that grew."""
     stepped_up = (summary.verdict.step_bytes or 0) >= _STEP_WORTH_BYTES
     if not (summary.verdict.grows or stepped_up):
         return []
