@@ -1,4 +1,4 @@
-"""Opening regular files only, reading small files with a size limit, file modes, and a folder without foreign modules."""
+"""Opening regular files only, reading with a size limit, file modes, and a folder without foreign modules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ JsonObject = dict[str, Any]
 
 
 def open_regular(path: Union[str, os.PathLike[str]]) -> BinaryIO:
-    """Open the regular file *path* for reading. Raises OSError for anything else: devices and FIFOs are never opened."""
+    """Open the regular file *path* for reading. Raises OSError for anything else: no device or FIFO is opened."""
     found = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(found).st_mode):
@@ -33,7 +33,7 @@ def open_regular(path: Union[str, os.PathLike[str]]) -> BinaryIO:
 def make_private(path: Path) -> None:
     """Remove the rights of group and others from the regular file *path*; a link is left alone. Raises OSError.
 
-    It is not opened for reading or writing, because closing it would release this process's POSIX locks on it (SQLite's).
+    It is not opened for reading or writing, because closing it would release this process's POSIX locks (SQLite's).
     """
     found = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:

@@ -46,7 +46,7 @@ class GrowthSnapshots:
         self._binaries.__exit__()
 
     def take(self) -> Mapping[str, Any]:
-        """Return a snapshot in the form of formats.faults of the stopped process. Raises TargetError if it has ended."""
+        """Return a snapshot of the stopped process, as formats.faults has it. Raises TargetError if it has ended."""
         interval = self._recorder.cut()
         for turn in interval.turns:
             self._paths.add(turn)

@@ -42,8 +42,8 @@ def read_pools(
 ) -> Pools:
     """Return the pools of *operand*: a log, a memory dump, a snapshot, a run, a core, or a process id.
 
-    An existing file takes precedence. The process is stopped for milliseconds, longer only after *progress*; *program* is
-    the file that left the core, where that has moved. Raises UsageError, InputError or TargetError where there is none.
+    An existing file takes precedence. The process stops for milliseconds, longer only after *progress*; *program* is
+    the program's file, if it has moved. Raises UsageError, InputError or TargetError if there are no pools.
     """
     text = os.fspath(operand) if not isinstance(operand, int) else str(operand)
     if not isinstance(operand, int) and location(text).exists():

@@ -12,7 +12,7 @@ def install() -> None:
     global _installed
     if _installed:
         return
-    import gdb  # here: a plain Python can import this package, too
+    import gdb  # imported here, because a plain Python can import this package, too
 
     from gdbmem.debugger.memwatch.commands.gdb_functions import register_functions  # 1 ms
     from gdbmem.debugger.memwatch.commands.layout import register_layout  # 1 ms

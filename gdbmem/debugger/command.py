@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gdbmem.arguments import ArgumentParser  # gdb starts 4 ms sooner
 
 
-_PACKAGES = ("pygments",)  # gdb's Python gets them from `gdbmem install`
+_PACKAGES = ("pygments",)  # `gdbmem install` provides them to gdb's Python
 
 
 class Declared:
@@ -34,16 +34,16 @@ class Declared:
         self.implementation = implementation  # module:class in this folder
         self.category = category
         self.completer = completer  # gdb's; None: the command's options and operands
-        self.text = text  # what `help` prints: a summary line, the usage and its options, an example
-        self.is_prefix = is_prefix  # commands of two words begin with it
-        self.repeats = repeats  # an empty line does it again
+        self.text = text  # text of `help`: a summary line, the usage and its options, an example
+        self.is_prefix = is_prefix  # prefix of commands of two words
+        self.repeats = repeats  # an empty line repeats it
 
     def help_for(self, name: str) -> str:
-        """Return what `help` prints under one of the command's names."""
+        """Return the text of `help` for one of the command's names."""
         return self.text.replace("COMMAND", name).rstrip()
 
     def load(self) -> type[Command]:
-        """Import what the command does."""
+        """Import the implementation."""
         import importlib  # 2 ms of gdb's start
 
         module, _, name = self.implementation.partition(":")
@@ -61,11 +61,11 @@ class Command:
         """Add the command's options to *parser*."""
 
     def run(self, args: argparse.Namespace) -> None:
-        """Do it; raise GdbmemError for what the user must be told."""
+        """Execute it; raise GdbmemError for an error message."""
         raise NotImplementedError
 
     def words(self, argument: str) -> list[str]:
-        """Split what stands behind the command's name."""
+        """Split the text after the command's name."""
         return list(gdb.string_to_argv(argument))
 
     def parser(self) -> ArgumentParser:
@@ -76,13 +76,13 @@ class Command:
         return parser
 
     def operands(self) -> list[str]:
-        """Return what an operand may be, for completion."""
+        """Return candidates for an operand, for completion."""
         return [
             str(word) for action in self.parser()._positionals._group_actions for word in action.choices or ()
         ]
 
     def saved_names(self) -> list[str]:
-        """Return the names of what the command has saved, for completion."""
+        """Return the names of the command's saved results, for completion."""
         return []
 
     def carry_out(self, argument: str) -> None:
@@ -97,7 +97,7 @@ class GdbCommand(gdb.Command):  # type: ignore[misc]  # gdb's module has no type
         self.__doc__ = declared.help_for(name)
         self._declared = declared
         self._name = name
-        if declared.is_prefix and declared.completer is not None:  # what follows is another command
+        if declared.is_prefix and declared.completer is not None:  # a second command follows
             super().__init__(name, declared.category, declared.completer, True)
         else:
             self.complete = self._complete
@@ -105,14 +105,14 @@ class GdbCommand(gdb.Command):  # type: ignore[misc]  # gdb's module has no type
 
     def _complete(self, text: str, word: str | None) -> list[str] | int:
         try:
-            from gdbmem.debugger.completion import completions  # what no start of gdb needs
+            from gdbmem.debugger.completion import completions  # not needed at gdb's start
 
             return completions(self._declared.load()(self._name), text, word, self._declared.completer)
         except Exception:  # noqa: BLE001  (a host: Tab must not print a traceback)
             return []
 
     def invoke(self, argument: str, from_tty: bool) -> None:
-        """Called by gdb. Nothing but gdb.GdbError leaves here: anything else would print a traceback."""
+        """Called by gdb. Raises only gdb.GdbError: any other exception would print a traceback."""
         from gdbmem.arguments import ParserExit  # gdb starts 4 ms sooner
         from gdbmem.errors import GdbmemError, internal_error  # gdb starts 4 ms sooner
         from gdbmem.text import printable  # gdb starts 4 ms sooner

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
     from gdbmem.debugger.command import Command
 
-# A command of gdb's own that takes such operands.
+# A gdb command that takes such operands.
 _LIKE = {gdb.COMPLETE_LOCATION: "break", gdb.COMPLETE_EXPRESSION: "print", gdb.COMPLETE_FILENAME: "file"}
-# What gdb completes for an option, by the word that stands for its argument in --help.
+# gdb's completer for the argument of an option, by its placeholder in --help.
 _BY_METAVAR = {
     "FILE": gdb.COMPLETE_FILENAME,
     "FOLDER": gdb.COMPLETE_FILENAME,
@@ -25,7 +25,7 @@ _BY_METAVAR = {
 def completions(
     command: Command, text: str, word: Optional[str], completer: Optional[int] = None
 ) -> Union[list[str], int]:
-    """Return what may stand for *word*, the part behind gdb's last word break of what was typed, *text*.
+    """Return candidates for *word*, the part of the typed *text* after gdb's last word break.
 
     *completer* is gdb's for the command's operands, which completes them itself where no option stands before.
     """
@@ -44,7 +44,7 @@ def completions(
         return completer
     else:
         known = _by_gdb(typed, completer)
-    # gdb breaks words at a dash or a hash too, and wants what follows from there.
+    # gdb also breaks words at a dash or a hash, and expects the rest from there.
     return [
         one[len(typed) - len(word or "") :] for one in known if one.startswith(typed) and one.isprintable()
     ]
@@ -57,7 +57,7 @@ def _option(command: Command, name: str) -> Optional[argparse.Action]:
 
 
 def _arguments(command: Command, option: argparse.Action, typed: str) -> list[str]:
-    """Return what *option* may be given where *typed* is its beginning."""
+    """Return candidates for the argument of *option* that begins with *typed*."""
     if option.choices is not None:
         return [str(choice) for choice in option.choices]
     names = _words(command.saved_names()) if option.dest == "since" else []
@@ -66,7 +66,7 @@ def _arguments(command: Command, option: argparse.Action, typed: str) -> list[st
 
 
 def _by_gdb(typed: str, completer: int) -> list[str]:
-    """Return what gdb itself completes *typed* to, in a command of its own that takes such operands."""
+    """Return gdb's own completions of *typed*, from a gdb command that takes such operands."""
     like = _LIKE.get(completer)
     if like is None:
         return []
@@ -76,5 +76,5 @@ def _by_gdb(typed: str, completer: int) -> list[str]:
 
 
 def _words(names: list[str]) -> list[str]:
-    """Return the *names* that are one word: others would have to be typed in quotes."""
+    """Return the *names* that consist of one word; others would need quotes."""
     return [name for name in names if " " not in name]

@@ -17,7 +17,7 @@ Listener = Callable[[], None]
 
 class _Executions:
     def __init__(self) -> None:
-        self._programs: dict[int, bytes] = {}  # what the kernel gave to the program of each process
+        self._programs: dict[int, bytes] = {}  # the kernel's values for the program of each process
         self._replaced: set[int] = set()
         self._listeners: list[Listener] = []
         self._watches = False

@@ -1,4 +1,4 @@
-"""gdb's commands beside other extensions, whose hooks may fail after the command itself has succeeded."""
+"""gdb commands with hooks of other extensions, which may fail after the command itself has succeeded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expressions of our own are C, whatever language the program stopped in is written in."""
+"""Evaluating gdbmem's own expressions as C, whatever the language of the current frame."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import gdb
 
 @contextmanager
 def speaking(language: str) -> Iterator[None]:
-    """Have gdb read expressions as *language* ("c", "c++") during the block."""
+    """Make gdb parse expressions as *language* ("c", "c++") during the block."""
     before = str(gdb.parameter("language"))
     gdb.execute(f"set language {language}", to_string=True)
     try:

@@ -12,7 +12,7 @@ from gdbmem.text import printable
 
 
 def address_of(function: str) -> int:
-    """Return where *function* is; raises TargetError where the program has none of that name."""
+    """Return the address of *function*; raises TargetError if the program has none of that name."""
     try:
         with speaking("c"):
             return int(gdb.parse_and_eval(f"(unsigned long) &{function}"))

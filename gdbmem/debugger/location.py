@@ -9,9 +9,9 @@ import gdb
 
 
 def current_place() -> Optional[str]:
-    """Return where the selected thread stands: ``function at file:line``; None when nothing runs.
+    """Return the location of the selected thread: ``function at file:line``; None when nothing runs.
 
-    In the malloc that valgrind puts in the place of libc's that is where it was called.
+    In valgrind's replacement of malloc this is the location of the call.
     """
     try:
         frame = newest = gdb.newest_frame()
@@ -25,7 +25,7 @@ def current_place() -> Optional[str]:
 def users_place() -> Optional[str]:
     """Return the innermost place in the program itself, not in a library; None when nothing runs.
 
-    A signal is mostly raised deep inside libc, which tells nobody anything.
+    A signal is mostly raised deep inside libc, which is not informative.
     """
     try:
         frame = newest = gdb.newest_frame()
@@ -37,7 +37,7 @@ def users_place() -> Optional[str]:
 
 
 def frame_place(frame: gdb.Frame) -> str:
-    """Return where *frame* stands: ``function at file:line``, or as much of it as is known."""
+    """Return the location of *frame*: ``function at file:line``, or as much of it as is known."""
     name = frame.name()
     position = frame.find_sal()
     if position.symtab is not None and position.line:
@@ -58,7 +58,7 @@ def program_file() -> str:
 
 
 def entry() -> str:
-    """Return the function to stop at first: main, or in a stripped program what libc calls it from."""
+    """Return the function to stop at first: main, or in a stripped program the libc function that calls it."""
     try:
         gdb.execute("info address main", to_string=True)
     except gdb.error:
@@ -73,7 +73,7 @@ def current_thread() -> Optional[int]:
 
 
 def program_runs() -> bool:
-    """Tell whether there is a live program to talk about."""
+    """Tell whether there is a live program."""
     return bool(gdb.selected_inferior().pid)
 
 

@@ -1,4 +1,4 @@
-"""`gdbmem`: an overview of the other commands, and the paragraph on a message."""
+"""`gdbmem`: an overview of the other commands, and the explanation of a message."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class OverviewCommand(Command):
-    """Print the overview that `help gdbmem` prints, or what a message means."""
+    """Print the overview that `help gdbmem` prints, or the explanation of a message."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("topic", nargs="?", choices=("help",), metavar="help")

@@ -1,6 +1,6 @@
 """The gdb commands, as data: registration, help, documentation and tests read this one list.
 
-Loading gdbmem into gdb costs this list and no more: what a command does is imported when it is first typed.
+Loading gdbmem into gdb costs only this list: the implementation of a command is imported when it is first typed.
 """
 
 from __future__ import annotations
@@ -359,7 +359,7 @@ COMMANDS = (
     PYTHON,
     LEAKS,
 )
-LAUNCHED_COMMANDS = (RUN, START)  # in a gdb that 'gdbmem launch' has started
+LAUNCHED_COMMANDS = (RUN, START)  # in a gdb started by 'gdbmem launch'
 
 
 def register(commands: tuple[Declared, ...]) -> None:

@@ -1,4 +1,4 @@
-"""The selected thread and frame, and the registers of whichever is selected."""
+"""The selected thread and frame, and their registers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import gdb
 
 @contextmanager
 def selection_kept() -> Iterator[None]:
-    """Let the block select threads and frames; those selected before are so again."""
+    """Restore the selected thread and frame at the end of the block."""
     selected, frame = gdb.selected_thread(), _selected_frame()
     try:
         yield
@@ -30,12 +30,12 @@ def _selected_frame() -> Optional[gdb.Frame]:
 
 
 def thread_pointer() -> int:
-    """Return the selected thread's; 0 where gdb doesn't know it."""
+    """Return the thread pointer of the selected thread; 0 if gdb doesn't know it."""
     return register("$fs_base") or register("$tpidr")
 
 
 def register(name: str) -> int:
-    """Return a register of the selected frame as an unsigned number; 0 where there is none of that name."""
+    """Return a register of the selected frame as an unsigned number; 0 if there is none of that name."""
     try:
         value = gdb.parse_and_eval(name)
         return int(value) & (1 << 64) - 1

@@ -52,21 +52,21 @@ class Session:
         self.last_sites: dict[Any, int] = {}  # of the latest snapshot: bytes per site
         self.last_heap_bytes: Optional[int] = None
         self.last_label = ""
-        self.last_beside: Optional[int] = None  # resident bytes that it doesn't trace
+        self.last_beside: Optional[int] = None  # resident bytes that the engine doesn't trace
         self.last_leaked_bytes: Optional[int] = None
         self.last_leak_search = ""  # what asked memcheck for it last, in words
-        self.farewell = ""  # what to say of a program that the user has killed or let go
+        self.farewell = ""  # sentence on a program that the user has killed or detached
         # The program that gdb itself has started or attached to; None: it is valgrind's.
         self.native: Optional[NativeProgram] = None
         self.arguments = ShownArguments()
         self._status: Optional[int] = None  # of a native program that has ended
         self._run: Optional[Run] = None
-        self._link: Optional[str] = None  # a path without blanks to the run folder
+        self._link: Optional[str] = None  # a path without spaces to the run folder
         self._connected = False
-        self._inferior: Optional[int] = None  # gdb's number of the one that is connected
-        self._exited = False  # gdb was told that the program ended
-        self._keyboard: Optional[bool] = None  # whether it is the program's now; None: always gdb's
-        # How often Ctrl-C was pressed when it was last asked; None: not since the prompt.
+        self._inferior: Optional[int] = None  # gdb's number of the connected inferior
+        self._exited = False  # gdb was notified that the program ended
+        self._keyboard: Optional[bool] = None  # whether it belongs to the program now; None: always to gdb
+        # Count of Ctrl-C at the last query; None: not queried since the prompt.
         self._interrupts: Optional[int] = None
         self._next_look = 0.0
 
@@ -77,7 +77,7 @@ class Session:
         return self.wire is not None
 
     def ask(self, question: Message, answer: type[Answer]) -> Answer:
-        """Ask the launcher for an *answer* of that class; raises ToolError when it has gone or can't."""
+        """Request an answer of class *answer* from the launcher; raises ToolError if it has ended or fails."""
         if self.wire is None:
             raise ToolError(
                 "this gdb was not started by 'gdbmem launch'", slug="not-launched", hint=_NEEDS_MASSIF
@@ -85,7 +85,7 @@ class Session:
         return self.wire.ask(question, answer)
 
     def tell(self, message: Message) -> None:
-        """Tell the launcher, if there is one."""
+        """Send a message to the launcher, if there is one."""
         if self.wire is not None:
             self.wire.send(message)
 
@@ -97,7 +97,7 @@ class Session:
         self._run = open_run(self._link)
 
     def give_keyboard(self) -> None:
-        """The program goes on: what is typed is for it (told once, not at each hit that doesn't stop)."""
+        """Give the keyboard to the resumed program (sent once, not at each hit that doesn't stop)."""
         if self._interrupts is None:  # before the first hit: Ctrl-C may come in the middle of that
             self._interrupts = self.ask(AskInterrupts(), Interrupts).count
         if self._keyboard is False:
@@ -106,11 +106,11 @@ class Session:
 
     @property
     def presses(self) -> Optional[int]:
-        """The launcher's count of Ctrl-C at the moment when the program was resumed."""
+        """The launcher's count of Ctrl-C when the program was resumed."""
         return self._interrupts
 
     def interrupted(self) -> bool:
-        """Tell whether Ctrl-C was pressed since the program went on.
+        """Tell whether Ctrl-C was pressed since the program was resumed.
 
         While a hit is dealt with gdb mostly loses it; the launcher, on the same terminal, counts them. Asked
         often, it is found out now and then.
@@ -131,7 +131,7 @@ class Session:
             self.ask(GiveKeyboard(running=False), Done)
 
     def note_exit(self, event: gdb.ExitedEvent) -> None:
-        """The program has gone; a connection that merely closed comes without a status."""
+        """Note the end of the program; a connection that merely closed comes without a status."""
         if self._inferior not in (None, event.inferior.num):
             return
         self._exited = hasattr(event, "exit_code")
@@ -140,7 +140,7 @@ class Session:
             self.forget_snapshots()
 
     def fate(self) -> Fate:
-        """Ask the launcher, or gdb, what has become of the program."""
+        """Ask the launcher, or gdb, how the program ended."""
         if self.native is not None:
             return Fate(self._native_status())
         return self.ask(AskFate(self._exited), Fate)
@@ -152,8 +152,8 @@ class Session:
         return None if number is None else 128 + int(number)
 
     def restart(self, arguments: Optional[list[str]]) -> None:
-        """Let the launcher end this valgrind, start a fresh one, and connect to that."""
-        # Only where it is another one: gdb tells of the switch with the program's name as it is, escapes and all.
+        """Have the launcher end this valgrind and start a new one, and connect to that."""
+        # Only if it differs: gdb announces the switch with the program's raw name, including escape sequences.
         others = (known.num for known in gdb.inferiors() if known.num != gdb.selected_inferior().num)
         if self._inferior in others:
             gdb.execute(f"inferior {self._inferior}", to_string=True)
@@ -166,7 +166,7 @@ class Session:
     def join(self, target: ValgrindTarget) -> None:
         """Connect gdb to the valgrind that *target* describes."""
         if gdb.parameter("sysroot") == "target:":
-            # Otherwise gdb asks valgrind for every library's file, which it doesn't serve.
+            # Otherwise gdb requests every library's file from valgrind, which doesn't serve files.
             gdb.execute("set sysroot", to_string=True)
         log = shlex.quote(f"{self._link}/vgdb.log")
         command = f"target remote | exec {one_line(shlex.join(target.vgdb))} 2>>{log}"
@@ -183,7 +183,7 @@ class Session:
         if plan.folder:
             gdb.execute(f"set cwd {plan.folder}", to_string=True)
         if plan.streams:
-            # gdb hands its arguments to a shell: redirections are part of them.
+            # gdb passes its arguments to a shell: redirections are part of them.
             # (gdb's Python does not show them.)
             shown = str(gdb.execute("show args", to_string=True))
             arguments = shown[shown.index('"') + 1 : shown.rindex('"')]
@@ -195,18 +195,18 @@ class Session:
             program_faults.follow(plan.period)
 
     def watch_executions(self) -> None:
-        """Notice it when the native program executes another one in its place."""
+        """Detect when the native program executes another one in its place."""
         executions.watch()
         executions.tell(self.forget_snapshots)
 
     @property
     def lives_in(self) -> Optional[int]:
-        """The inferior, selected or not, in which the program is; None when it has gone."""
+        """The inferior, selected or not, of the program; None if it has ended."""
         living = (known.num for known in gdb.inferiors() if known.pid)
         return self._inferior if self._inferior in living else None
 
     def has_lost_program(self) -> bool:
-        """Tell, once, that the program to which this gdb was connected has gone."""
+        """Report, once, that the program to which this gdb was connected has ended."""
         if self.lives_in is not None:
             self.farewell = ""
             return False
@@ -226,9 +226,9 @@ class Session:
 
     @property
     def run(self) -> Run:
-        """This gdb's run; under plain gdb it is made in the current folder now, and said.
+        """This gdb's run; under plain gdb it is created in the current folder now, with a message.
 
-        Raises TargetError where nobody can take a snapshot, which a run would be for.
+        Raises TargetError if no engine can take a snapshot for the run.
         """
         if self._run is None:
             return self.run_of(require_snapshots())
@@ -245,11 +245,11 @@ class Session:
 
     @property
     def folder(self) -> Path:
-        """The run's folder, for what is not a heap snapshot: made now where there is none, also without massif."""
+        """The run's folder, for results other than heap snapshots: created if there is none, also without massif."""
         return self.run_of("none").folder
 
     def run_of(self, engine: str) -> Run:
-        """This gdb's run, made now if need be; *engine* ("none" for ledgers) is noted in a new one."""
+        """This gdb's run, created if necessary; *engine* ("none" for ledgers) is recorded in a new one."""
         if self._run is None:
             program = program_file()
             self._run = Run.create(program, parent=current_folder(), pid=os.getpid())
@@ -264,7 +264,7 @@ class Session:
 
     @property
     def link(self) -> str:
-        """A path to the run folder that holds no blank: massif's monitor commands split at blanks."""
+        """A path to the run folder without spaces, at which massif's monitor commands split."""
         if self._link is None:
             holder = runtime_folder(self.run.folder)
             self._link = str(holder.__enter__() / "run")
@@ -274,7 +274,7 @@ class Session:
     @property
     def seconds(self) -> float:
         if self.native is not None and self.native.began is not None:
-            return time.time() - self.native.began  # as the engine's own dumps, by their files' times
+            return time.time() - self.native.began  # like the engine's own dumps, by the times of their files
         return time.monotonic() - self.started
 
 
@@ -288,7 +288,7 @@ def require_program() -> None:
 
 
 def not_running() -> TargetError:
-    """Return the error of a command that needs a live program where there is none."""
+    """Return the error of a command that needs a live program when there is none."""
     if session.lives_in is not None:
         return TargetError(
             f"the program is in inferior {session.lives_in}",
@@ -303,7 +303,7 @@ def not_running() -> TargetError:
 
 
 def require_snapshots() -> str:
-    """Return the engine of this gdb's program; raises TargetError, with what to type, where it takes no snapshots."""
+    """Return the engine of this gdb's program; raises TargetError, with a hint, if it takes no snapshots."""
     if session.launched:
         engine = session.engine
         if table(engine).whole_run:

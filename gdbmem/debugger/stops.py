@@ -6,13 +6,13 @@ import gdb
 
 from gdbmem.debugger.stopping.quiet_stops import noticed
 
-_hits: list[int] = []  # of the breakpoint at which gdb stands; empty elsewhere
+_hits: list[int] = []  # of the breakpoint at the current stop; empty elsewhere
 _signals: list[str] = []  # the one that stopped the program here
 
 
 @noticed
 def note_stop(event: gdb.Event) -> None:
-    """Remember how often the breakpoint of this stop was hit, or which signal it was."""
+    """Record the hit count of the breakpoint of this stop, or its signal."""
     breakpoints = getattr(event, "breakpoints", None)
     # Another extension may have deleted it.
     _hits[:] = [breakpoints[0].hit_count] if breakpoints and breakpoints[0].is_valid() else []
@@ -21,10 +21,10 @@ def note_stop(event: gdb.Event) -> None:
 
 
 def hits_here() -> int | None:
-    """Return the hits of the breakpoint at which gdb stands; None elsewhere."""
+    """Return the hits of the breakpoint of the current stop; None elsewhere."""
     return _hits[0] if _hits else None
 
 
 def signal_here() -> str | None:
-    """Return the name of the signal that stopped the program; None where something else did."""
+    """Return the name of the signal that stopped the program; None for other stops."""
     return _signals[0] if _signals else None

@@ -9,7 +9,7 @@ import gdb
 from gdbmem.model.memory import Buffer, MemoryUnreadable
 
 NATIVE, CORE, REMOTE, VALGRIND, NOTHING = "native", "core", "remote", "valgrind", "nothing"
-VGDB_PID = 42000  # what gdb calls the process behind valgrind's gdbserver
+VGDB_PID = 42000  # gdb's name for the process behind valgrind's gdbserver
 
 
 def target_kind() -> str:
@@ -46,7 +46,7 @@ def valgrind_tool() -> Optional[str]:
 
 
 class GdbMemory:
-    """A `Memory` of whatever gdb looks at: a process, a core, a remote target."""
+    """A `Memory` of gdb's current target: a process, a core, a remote target."""
 
     def __init__(self) -> None:
         self._inferior = gdb.selected_inferior()

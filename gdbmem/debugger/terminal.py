@@ -1,4 +1,4 @@
-"""gdb's terminal, as the reports want to know it: how wide, and whether it takes colours."""
+"""Properties of gdb's terminal for reports: its width, and whether it supports colours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads of gdb's Python beside gdb's own. They get no signals: those must go on reaching gdb's own thread."""
+"""Threads of gdb's Python. They block all signals, which must reach gdb's own thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Callable
 
 
 def start_thread(function: Callable[[], None], name: str) -> threading.Thread:
-    """Run *function* in a thread, which has begun when this returns."""
+    """Run *function* in a thread, which has started when this returns."""
     thread = threading.Thread(target=function, name=name, daemon=True)
     with _no_signals():
         thread.start()
@@ -19,7 +19,7 @@ def start_thread(function: Callable[[], None], name: str) -> threading.Thread:
 
 
 def start_soon(function: Callable[[], None]) -> None:
-    """Run *function* in a thread, which begins when it can: to wait for that may take as long as ten steps."""
+    """Run *function* in a thread without waiting for its start, which can take as long as ten steps."""
     with _no_signals():
         _thread.start_new_thread(function, ())
 

@@ -1,8 +1,7 @@
 """A web server for this machine only: pages of runs, rebuilt when their files change.
 
-It listens on the loopback address. Every path begins with a token that nobody can guess, pages are asked for by number
-and never by path, and a Host that is another name for this machine is refused, so that somebody else's page reaches
-nothing.
+It listens on the loopback address. Every path begins with an unguessable token, pages are requested by number and never
+by path, and any other Host name is refused, so that pages of other sites can't reach it (DNS rebinding).
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Scripts for a gdb without a user: names for addresses and types."""
+"""Scripts for a batch gdb: names for addresses and types."""

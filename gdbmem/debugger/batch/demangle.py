@@ -1,4 +1,4 @@
-"""Names of classes as people write them, by gdb's own demangler."""
+"""Demangled names of classes, by gdb's own demangler."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import gdb
 
 from gdbmem.patterns import lazy_pattern
 
-# What a mangled name is made of: nothing in it can be taken for a command's option or a second word.
+# The characters of a mangled name: none can be mistaken for an option or a second word.
 _MANGLED = lazy_pattern(r"[A-Za-z0-9_.$]+")
 _PREFIX = "typeinfo name for "
 
@@ -31,7 +31,7 @@ def class_names(mangled: Iterable[str]) -> dict[str, str]:
 
 
 def answer() -> None:
-    """In a gdb that was only started for this: read names from one file, and write theirs to another."""
+    """Read mangled names from one file and write the demangled ones to another, in a batch gdb."""
     with open(os.environ["GDBMEM_MANGLED"], encoding="ascii") as stream:  # noqa: PTH123
         names = json.load(stream)
     with open(os.environ["GDBMEM_NAMES"], "w", encoding="utf-8") as stream:  # noqa: PTH123

@@ -1,4 +1,4 @@
-"""In a gdb that was only started to name addresses: function, file, line and inlined frames of each."""
+"""Names for addresses, in a batch gdb: function, file, line and inlined frames of each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Named = tuple[Optional[str], Optional[str], Optional[int], bool]
 
 
 def answer() -> None:
-    """Read addresses from one file and write their frames to another, as the environment names them."""
+    """Read addresses from one file and write their frames to another; the environment has both paths."""
     with open(os.environ["GDBMEM_ADDRESSES"], encoding="ascii") as stream:  # noqa: PTH123
         addresses = json.load(stream)
     namer = Namer()
@@ -35,7 +35,7 @@ class Namer:
         self._files: dict[str, str] = {}
 
     def frames(self, address: int) -> list[Named]:
-        """Return the frames at *address*, innermost first; none where nothing is known."""
+        """Return the frames at *address*, innermost first; none if nothing is known."""
         position = gdb.find_pc_line(address)
         functions = [block.function for block in function_blocks(address)]
         if position.symtab is None or not functions:
@@ -56,6 +56,6 @@ class Namer:
         name = str(symtab.filename)
         if name not in self._files:
             full = name if name.startswith("/") else str(symtab.fullname())
-            # A distribution's relative folders lead nowhere here: then the name as the compiler had it.
+            # Relative folders of a distribution's build do not exist here: use the name as the compiler recorded it.
             self._files[name] = full if os.path.exists(full) else name  # noqa: PTH110
         return self._files[name]

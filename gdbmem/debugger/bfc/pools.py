@@ -1,4 +1,4 @@
-"""membfc: the BFC allocators of what gdb holds, found by themselves or named by an expression."""
+"""membfc: the BFC allocators of the process or core, found by search or named by an expression."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class PoolsCommand(Command):
 
 
 def _pools_here() -> Pools:
-    """Return all allocators of the process or core. Raises TargetError where there is none."""
+    """Return all allocators of the process or core. Raises TargetError if there is none."""
     core = core_path()
     if core is not None:
         return read_core_pools(core)
@@ -64,7 +64,7 @@ def _pools_here() -> Pools:
 
 
 def _pool_at(expression: str) -> Pools:
-    """Return the allocator that *expression* is, or points to."""
+    """Return the allocator that *expression* evaluates to, or points to."""
     try:
         value = gdb.parse_and_eval(expression)
         if value.type.strip_typedefs().code in (gdb.TYPE_CODE_PTR, gdb.TYPE_CODE_REF):

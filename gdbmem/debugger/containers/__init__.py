@@ -1,1 +1,1 @@
-"""memcontainers: C++ containers, reached from gdb's types and from the heap."""
+"""memcontainers: C++ containers, found through gdb's types and in the heap."""

@@ -1,4 +1,4 @@
-"""memcontainers: what the program's containers hold, reached from its variables."""
+"""memcontainers: the memory held by the program's containers, reached from its variables."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _MOST_FRAMES = 100  # of each thread
 _MOST_NAMED = 3
-_ADDRESS = lazy_pattern(r"\b(?:is|starts) at address (0x[0-9a-f]+)")  # in what `info line` says
+_ADDRESS = lazy_pattern(r"\b(?:is|starts) at address (0x[0-9a-f]+)")  # in the output of `info line`
 _MOST_FILES = 5_000
 _SOURCES = (".cpp", ".cc", ".cxx", ".C", ".c++", ".cp", ".cu", ".CPP")
 
@@ -88,7 +88,7 @@ class ContainersCommand(Command):
 
 def survey_here(expression: str = "") -> Survey:
     """Return the containers reachable from every frame's variables and the globals, or from *expression*."""
-    with speaking("c++"):  # it calls types so, also where the program stands in libc
+    with speaking("c++"):  # names of types are C++, also if the program is stopped in libc
         return _survey(expression)
 
 
@@ -103,7 +103,7 @@ def _survey(expression: str) -> Survey:
                 continue
             value, refers = root.read(), root.type != _referred(root.type)
             if refers:
-                value = value.referenced_value()  # the address of a reference is that of what it refers to
+                value = value.referenced_value()  # the address of a reference is that of its referent
             if value.is_optimized_out or value.address is None:
                 unread[root.path] = None
                 continue
@@ -116,13 +116,13 @@ def _survey(expression: str) -> Survey:
 
 
 def _referred(found: gdb.Type) -> gdb.Type:
-    """Return what a reference refers to, any other type as it is."""
+    """Return the referent of a reference, and any other value unchanged."""
     bare = found.strip_typedefs()
     return bare.target() if bare.code in (gdb.TYPE_CODE_REF, gdb.TYPE_CODE_RVALUE_REF) else found
 
 
 def _live_heap_bytes(memory: Memory) -> Optional[int]:
-    """Return what malloc has given out in this process; None where that is not known, as under valgrind."""
+    """Return the bytes that malloc has in use in this process; None if unknown, as under valgrind."""
     pid = real_pid()
     if pid is None or not isinstance(memory, ProcMemory) or process_facts(pid).tracer != os.getpid():
         return None
@@ -135,7 +135,7 @@ def _live_heap_bytes(memory: Memory) -> Optional[int]:
 
 
 def _notices(unknown_classes: set[str], unread: Sequence[str]) -> list[Notice]:
-    """Return what was not looked into: objects of *unknown_classes*, and the variables *unread*."""
+    """Return notices on omissions: objects of *unknown_classes*, and the variables *unread*."""
     notices = []
     if unknown_classes:
         notices.append(
@@ -167,7 +167,7 @@ def _first_of(names: Sequence[str]) -> str:
 
 
 def _memory() -> Memory:
-    """Return the quickest way to the program's memory: the kernel's for a process of this machine.
+    """Return the fastest access to the program's memory: the kernel's for a process on this machine.
 
     Under valgrind too: the program's addresses are valgrind's own, and its gdbserver reads 1 MB a second.
     """
@@ -176,7 +176,7 @@ def _memory() -> Memory:
         place = int(gdb.newest_frame().pc())
         pid = real_pid()
         memory = ProcMemory(pid) if pid is not None else None
-        # A remote program has its pid on another machine; another process here would have other code there.
+        # The pid of a remote program is of another machine; an unrelated process here would have different code there.
         if (
             memory is not None
             and memory.read(place, 16) == through_gdb.read(place, 16)
@@ -199,7 +199,7 @@ class _Root:
 
     path: str
     type: gdb.Type
-    read: Callable[[], gdb.Value]  # raises gdb.error, RuntimeError or TypeError where it can't be read here
+    read: Callable[[], gdb.Value]  # raises gdb.error, RuntimeError or TypeError if it can't be read here
 
 
 def _root_of(expression: str) -> _Root:
@@ -208,7 +208,7 @@ def _root_of(expression: str) -> _Root:
 
 
 def _roots() -> Iterator[_Root]:
-    """Yield globals and statics first, so that they are named so, then the variables of the frames."""
+    """Yield globals and statics first, so that containers get their names, then the variables of the frames."""
     yield from _globals()
     selected = gdb.selected_thread()
     frame = gdb.selected_frame() if selected is not None else None
@@ -247,7 +247,7 @@ def _frames() -> Iterator[_Root]:
 
 def _of_frame(symbol: gdb.Symbol, frame: gdb.Frame) -> Iterator[_Root]:
     if symbol.is_variable and _is_declared_below(symbol, frame.find_sal()):
-        return  # not constructed yet, whatever its bytes look like
+        return  # not constructed yet, whatever its bytes
     if symbol.name == "this":
         yield _Root("this", symbol.type.target(), lambda: symbol.value(frame).dereference())
     else:
@@ -257,7 +257,7 @@ def _of_frame(symbol: gdb.Symbol, frame: gdb.Frame) -> Iterator[_Root]:
 
 
 def _is_declared_below(symbol: gdb.Symbol, place: gdb.Symtab_and_line) -> bool:
-    """Tell whether the frame has yet to come to the variable; by names: equal symtabs are not one object."""
+    """Tell whether the frame has not reached the variable yet; by name, as equal symtabs may be distinct objects."""
     if place.symtab is None or symbol.symtab is None:
         return False
     return bool(place.symtab.filename == symbol.symtab.filename and 0 < place.line < symbol.line)
@@ -287,7 +287,7 @@ def _symtabs() -> Iterator[gdb.Symtab]:
         )
     for file in sources[:_MOST_FILES]:
         try:
-            # `info line`, for from gdb 16 on no breakpoint, and so no decode_line(), takes a line without code.
+            # `info line`, because from gdb 16 on breakpoints, and so decode_line(), refuse a line without code.
             said = str(gdb.execute(f"info line '{file}':1", to_string=True))
         except gdb.error:
             continue  # a name that gdb's own parser can't take, or a file without a line

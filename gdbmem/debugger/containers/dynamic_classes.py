@@ -1,4 +1,4 @@
-"""The class that an object really is of, by the pointer to a vtable that it begins with; and what a std::any holds.
+"""The dynamic class of an object, by the vtable pointer that it begins with; and the content of a std::any.
 
 gdb's own `dynamic_type` takes the first class of that name (every file may have its own in an anonymous namespace),
 warns where it finds none, and believes whatever pointer stands there. Here the vtable needs its symbol, the object
@@ -23,8 +23,8 @@ _ANY = lazy_pattern(  # libc++ 15 and later put a tag after the name: __handle[a
     r"^std::(?:__\w+::)?(?:any::_Manager|__any_imp::_)(\w+?)(?:Handler)?<(.+)>::\w+(?:\[abi:\w+\])*\(", re.M
 )
 _OUTSIDE = {"_external": True, "_internal": False, "Large": True, "Small": False}
-_LIBRARY = ("std::", "__gnu_cxx::", "__cxxabiv1::")  # whose files few have debug information of
-_FUNCTIONS = 16  # virtual functions of a class that are looked at
+_LIBRARY = ("std::", "__gnu_cxx::", "__cxxabiv1::")  # whose debug information is rarely installed
+_FUNCTIONS = 16  # virtual functions of a class that are examined
 _FARTHEST = 1 << 24  # bytes from an object's beginning to a part of it
 
 
@@ -34,7 +34,7 @@ class Classes:
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self._names: dict[int, str] = {}
-        self._types: dict[int, Optional[gdb.Type]] = {}  # by vtable: names may be those of several
+        self._types: dict[int, Optional[gdb.Type]] = {}  # by vtable: several classes may share a name
         self.unknown: set[str] = set()  # classes without debug information
 
     def find(self, base: gdb.Type, vtable: int, address: int) -> Optional[tuple[gdb.Type, int]]:
@@ -63,7 +63,7 @@ class Classes:
         return (found, distance) if _has_part(found, base, distance) else None
 
     def _name(self, vtable: int) -> str:
-        """Return the class whose vtable objects point to at *vtable*; "" where no symbol says so."""
+        """Return the class whose vtable is at *vtable*; "" if no symbol names it."""
         if vtable not in self._names:
             found = _VTABLE.search(symbol_at(vtable)) if vtable % 8 == 0 else None
             fits = found is not None and int(found[2]) >= 16 and int(found[2]) % 8 == 0
@@ -82,7 +82,7 @@ class Classes:
             exact = look_up_type(name)
         if exact is not None:
             return exact
-        # A class within a function is called by its own name alone.
+        # A class within a function is known by its own name alone.
         return next((found for found in candidates if name.endswith(f"::{found}")), None)
 
     def _own_types(self, vtable: int) -> Iterator[gdb.Type]:
@@ -101,7 +101,7 @@ class Classes:
 
 
 def symbol_at(address: int) -> str:
-    """Return what gdb says of the symbol at *address*; "" where there is none."""
+    """Return gdb's description of the symbol at *address*; "" if there is none."""
     try:
         return str(gdb.execute(f"with print demangle on -- info symbol {address:#x}", to_string=True))
     except gdb.error:
@@ -109,7 +109,7 @@ def symbol_at(address: int) -> str:
 
 
 def look_up_type(name: str) -> Optional[gdb.Type]:
-    """Return the type called *name*; None where gdb knows none, or can't read the name."""
+    """Return the type called *name*; None if gdb knows none, or can't parse the name."""
     try:
         return gdb.lookup_type(name).strip_typedefs().unqualified()
     except (gdb.error, RuntimeError):
@@ -135,7 +135,7 @@ def is_polymorphic(type_: gdb.Type) -> bool:
 
 
 def virtual_bases(type_: gdb.Type) -> dict[str, gdb.Type]:
-    """Return the virtual bases of *type_*, those of its bases too, by name."""
+    """Return the virtual bases of *type_* and of its bases, by name."""
     found: dict[str, gdb.Type] = {}
     for field in fields_of(type_):
         if field.is_base_class:
@@ -155,7 +155,7 @@ def fields_of(type_: gdb.Type) -> list[gdb.Field]:
 
 
 def offset_of(field: gdb.Field) -> Optional[int]:
-    """Return where *field* begins, in bytes; None for a static member, and a base whose place objects tell."""
+    """Return the offset of *field* in bytes; None for a static member and a base whose offset depends on the object."""
     position = getattr(field, "bitpos", None)
     return None if position is None else int(position) // 8
 
@@ -179,5 +179,5 @@ def _parts(type_: gdb.Type, offset: int) -> Iterator[tuple[int, str]]:
         at = offset_of(field)
         if field.is_base_class:
             base = field.type.strip_typedefs()
-            # The bases of a virtual base are at places of their own; where it is, objects tell.
+            # The offsets of the bases of a virtual base depend on the object.
             yield from _parts(base, offset + at) if at is not None else ()

@@ -1,4 +1,4 @@
-"""memcontainers --everywhere: the vectors of the heap, found by their pointers, named by what holds them."""
+"""memcontainers --everywhere: the vectors of the heap, found by their pointers, named by their holders."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def show_everywhere(args: argparse.Namespace) -> None:
 
 
 def _owner(vector: FoundVector) -> str:
-    """Return the variable that a vector's pointers stand in, where gdb knows one."""
+    """Return the variable that contains a vector's pointers, if gdb knows one."""
     if vector.place == STACK:
         return _in_frame(vector.owner)
     if vector.place != DATA:
@@ -57,7 +57,7 @@ def _owner(vector: FoundVector) -> str:
 
 
 def _in_frame(address: int) -> str:
-    """Return the function whose frame *address* lies in, on the stack of whichever thread."""
+    """Return the function whose frame contains *address*, on the stack of any thread."""
     with selection_kept():
         pointers = []
         for thread in gdb.selected_inferior().threads():

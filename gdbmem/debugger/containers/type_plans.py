@@ -25,13 +25,13 @@ from gdbmem.records import replace
 _STD = lazy_pattern(r"^std::(__\w+::)?(\w+)(?:<|$)")
 _TUPLE_PART = lazy_pattern(r"^std::(?:__\w+::)?(?:_Head_base|__tuple_leaf)<(\d+)")
 _TUPLE_VALUES = ("_M_head_impl", "__value_")
-# They own nothing, and may stand behind the last element.
+# They own nothing, and may point past the last element.
 _ITERATOR = lazy_pattern(
     r"^(?:__gnu_cxx|std)::(?:\w+::)*(?:_\w*_?(?:const_)?iterator(?:_base)?|__wrap_iter|__bounded_iter|reverse_iterator)<"
 )
 _TREES = {"map", "multimap", "set", "multiset"}
 _HASHES = {"unordered_map", "unordered_multimap", "unordered_set", "unordered_multiset"}
-# Where libstdc++ has a container's first pointer, unless its allocator has a state (std::pmr) that comes before it.
+# Offset of a container's first pointer in libstdc++, unless a stateful allocator (std::pmr) precedes it.
 _FIRST_FIELDS = {
     "vector": ("_M_start", 0),
     "bits": ("_M_start", 0),
@@ -42,7 +42,7 @@ _FIRST_FIELDS = {
     "tree": ("_M_header", 8),
     "hash": ("_M_buckets", 0),
 }
-# Containers of other libraries, which lay their elements out in ways of their own.
+# Containers of other libraries, with their own layouts of elements.
 _UNREAD = lazy_pattern(
     r"^(absl::(\w+::)?(flat_hash_|node_hash_|btree_|InlinedVector|FixedArray|Cord$)"
     r"|boost::(container|unordered|intrusive|multi_index|multi_array|circular_buffer|unordered_\w+|\w+_array)\b"
@@ -51,7 +51,7 @@ _UNREAD = lazy_pattern(
 )
 _UNREAD_VALUES = lazy_pattern(
     r"^(absl::(\w+::)?StatusOr|boost::(optional|variant))<"
-)  # hold values in themselves
+)  # hold values inside the object
 _POINTER_DEPTH = 3  # plain pointers that are followed from a variable
 
 
@@ -68,19 +68,19 @@ class Planner:
 
     @property
     def unknown_classes(self) -> set[str]:
-        """The classes of objects that were met, without debug information."""
+        """The classes of encountered objects without debug information."""
         return self._classes.unknown
 
     def plan(self, type_: gdb.Type, pointers: int = 0) -> Optional[TypePlan]:
-        """Return the plan of *type_*; None where it holds no containers (a number, say)."""
+        """Return the plan of *type_*; None if it holds no containers (a number, for example)."""
         plan = self._plan(type_, pointers)
-        # One after the other, not within each other: a program's types lead from one to the next for ever so long.
+        # Iteratively, not recursively: chains of a program's types can be very long.
         while self._to_fill:
             self._fill(*self._to_fill.pop())
         return plan
 
     def _plan(self, type_: gdb.Type, pointers: int) -> Optional[TypePlan]:
-        """Return the plan of *type_*, which may have to be filled yet."""
+        """Return the plan of *type_*, which may not be filled yet."""
         type_ = type_.strip_typedefs().unqualified()
         if type_.code in (gdb.TYPE_CODE_REF, gdb.TYPE_CODE_RVALUE_REF):
             return self._pointer(type_.target(), pointers)
@@ -93,7 +93,7 @@ class Planner:
         if type_.code != gdb.TYPE_CODE_STRUCT:
             return None
         name = str(type_)
-        # Types of one name need not be one: each file may have its own.
+        # Types of the same name may differ: each file may have its own.
         key = (name, pointers, int(type_.sizeof), *((f.name, offset_of(f)) for f in fields_of(type_)))
         if key not in self._plans:
             self._plans[key] = TypePlan("struct", name, int(type_.sizeof))
@@ -101,7 +101,7 @@ class Planner:
         return self._plans[key]
 
     def _class_of(self, made: TypePlan, base: gdb.Type, pointers: int) -> Resolve:
-        """Return what finds the plan of an object whose part is *made*, the plan of class *base*."""
+        """Return a function that finds the plan of an object with the part *made*, the plan of class *base*."""
 
         def resolve(vtable: int, address: int) -> Optional[Resolved]:
             found = self._classes.find(base, vtable, address)
@@ -116,7 +116,7 @@ class Planner:
         return resolve
 
     def _with_bases(self, plan: TypePlan, class_: gdb.Type, address: int) -> TypePlan:
-        """Return *plan* with the virtual bases of *class_* too, which lie where the object at *address* has them."""
+        """Return *plan* with the virtual bases of *class_*, at their offsets in the object at *address*."""
         bases = virtual_bases(class_)
         if bases and id(plan) not in self._whole:
             whole = TypePlan("struct", plan.type_name, plan.size, fields=list(plan.fields))
@@ -146,14 +146,14 @@ class Planner:
                 self._fill_struct(made, type_, pointers)
             _shift(made, type_)
         except (gdb.error, RuntimeError):
-            made.kind, made.fields = "struct", []  # a layout that is nobody's
-        # Of a class that is only declared the object's own class may be known.
+            made.kind, made.fields = "struct", []  # an unknown layout
+        # A class may be only declared here, but the object's dynamic class known.
         if made.kind == "struct" and (is_polymorphic(type_) or not made.size):
             made.resolve = self._class_of(made, type_, pointers)
             made.has_virtual_base = bool(virtual_bases(type_))
 
     def _fill_compound(self, made: TypePlan, type_: gdb.Type, kind: str, pointers: int) -> bool:
-        """Fill in what holds a fixed number of values, or one of several types."""
+        """Fill in types that hold a fixed number of values, or one of several types."""
         if kind == "tuple":
             for offset, number, value in _tuple_parts(type_, 0):
                 inner = self._plan(value, pointers)
@@ -188,7 +188,7 @@ class Planner:
                 made.fields.append((number, "", inner))
 
     def _values_of(self, type_: gdb.Type, pointers: int) -> Optional[TypePlan]:
-        """Return a plan of all that an object of template *type_* may hold; it is asked only whether it holds any.
+        """Return a plan of everything that an object of template *type_* may hold, to test whether it holds any.
 
         None where gdb doesn't list all of the arguments.
         """
@@ -203,7 +203,7 @@ class Planner:
             held = held_in_any(manager)
             if held is None:
                 return None
-            # What is held may be a number: its size counts although nothing is in it.
+            # The value may be a number: its size counts although it holds nothing.
             plan = self.plan(held[0], pointers) or TypePlan("struct", str(held[0]), int(held[0].sizeof))
             return Resolved(plan, is_outside=held[1])
 
@@ -263,7 +263,7 @@ class Planner:
             self._elements(made, "forward", type_.template_argument(0), pointers)
             _place_in_node(made, 8, _alignment(type_.template_argument(0)))
         elif kind in _TREES and "__tree_" in names:
-            # The value may begin right behind the colour, which is one byte.
+            # The value may begin right after the colour, which is one byte.
             _place_in_node(made, 25, self._values(made, "libcxx_tree", type_, kind, pointers))
         elif kind in _HASHES and "__table_" in names:
             _place_in_node(made, 16, self._values(made, "hash", type_, kind, pointers))
@@ -303,7 +303,7 @@ class Planner:
             made.element_offset = max(_alignment(target.target()), 8)
             return
         if kind == "unique_ptr" and made.size != 8:
-            made.kind = "struct"  # a deleter with a state of its own
+            made.kind = "struct"  # a stateful deleter
             return
         made.element_size = int(target.sizeof)
         made.element = self._plan(target, pointers)
@@ -339,7 +339,7 @@ class Planner:
 
 
 def _shift(made: TypePlan, type_: gdb.Type) -> None:
-    """Let *made* read its container from where its first pointer is, behind an allocator with a state."""
+    """Make *made* read its container from its first pointer on, which follows a stateful allocator."""
     name, usual = _FIRST_FIELDS.get(made.kind, ("", 0))
     if not name or name not in _all_names(type_):
         return
@@ -386,7 +386,7 @@ def _find_field(type_: gdb.Type, name: str) -> tuple[int, gdb.Type]:
 
 
 def _own_field(type_: gdb.Type, name: str) -> tuple[int, Optional[gdb.Type]]:
-    """Return offset and type of the field called *name*, of *type_* or of its bases: not of what it holds."""
+    """Return offset and type of the field called *name*, of *type_* or of its bases, not of its members."""
     for field in type_.fields():
         offset = offset_of(field)
         if offset is None:
@@ -467,5 +467,5 @@ def _round(size: int, to: int) -> int:
 
 
 def _caches_hash(type_: gdb.Type) -> bool:
-    # libstdc++ keeps the hash in the node where computing it again is slow: strings.
+    # libstdc++ stores the hash in the node if computing it is slow: strings.
     return "basic_string" in str(type_.template_argument(0).strip_typedefs())

@@ -1,4 +1,4 @@
-"""Connecting this gdb to the program that the launcher has for it, and to the one that takes its place."""
+"""Connecting this gdb to the launcher's program, and to the program that replaces it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gdbmem.launch.conversation.protocol import ATTACHED, NATIVE
 
 
 def connect_program() -> None:
-    """Connect gdb to the valgrind that the launcher has waiting, attach to a process, or start the program natively."""
+    """Connect gdb to the launcher's waiting valgrind, attach to a process, or start the program natively."""
     if ATTACHED in os.environ:
         attach(session.ask(AskAttached(), AttachedPlan))
     elif NATIVE in os.environ:
@@ -32,13 +32,13 @@ def connect_program() -> None:
 
 
 def follow(program: str) -> None:
-    """Connect to the program that took this one's place; *program* is a plain path to it."""
+    """Connect to the program that replaced this one; *program* is a plain path to it."""
     gdb.execute(f"file {program}", to_string=True)
     connect_program()
 
 
 def notice_end() -> None:
-    """Before each prompt: when the program has gone since the last one, say what became of it."""
+    """Before each prompt, report how the program ended if it has ended since the last one."""
     if not session.has_lost_program():
         return
     if session.farewell:

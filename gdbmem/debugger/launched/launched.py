@@ -44,20 +44,20 @@ _HOOKS = {
     "hook-disconnect": "note_farewell(\"The program runs on without gdb; 'run' starts it afresh.\")",
 }
 
-_warned: set[int] = set()  # processes of which it was said that they have little room
+_warned: set[int] = set()  # processes already reported to have little room
 
 
 def install_launched() -> None:
-    """Listen to what a launched gdb does; connecting is `connect()`'s, when gdb has read everything."""
+    """Register event handlers in a launched gdb; `connect()` connects after gdb has read its files."""
     gdb.events.before_prompt.connect(_before_prompt)
     gdb.events.exited.connect(session.note_exit)
-    if NATIVE not in os.environ:  # gdb's own run and kill do there
+    if NATIVE not in os.environ:  # gdb's own run and kill work there
         for name, call in _HOOKS.items():
             _add_hook(name, call)
 
 
 def _add_hook(name: str, call: str) -> None:
-    """Define gdb's hook *name* to make *call*, then to do what the user's own hook of that name does."""
+    """Define gdb's hook *name* to make *call* and then run the user's own hook of that name."""
     try:
         shown = str(gdb.execute(f"show user {name}", to_string=True))
     except gdb.error:  # there is none
@@ -69,16 +69,16 @@ def _add_hook(name: str, call: str) -> None:
 @noticed
 def _continuing(event: gdb.ContinueEvent) -> None:
     try:
-        with contextlib.suppress(GdbmemError):  # the launcher has gone: the next prompt says so
+        with contextlib.suppress(GdbmemError):  # the launcher has ended: the next prompt reports it
             session.give_keyboard()
             ctrl_c.on_continue(session.presses)
     except KeyboardInterrupt:
-        # It is meant for the program; gdb would only print it.
+        # The signal is meant for the program; gdb would only print it.
         os.kill(os.getpid(), signal.SIGINT)
 
 
 def _calling(event: gdb.Event) -> None:
-    """Watch over a call that gdb makes the program do, as over what it does by itself."""
+    """Watch for Ctrl-C during a call that gdb makes the program execute."""
     if session.native is None:
         return
     if isinstance(event, gdb.InferiorCallPreEvent):
@@ -109,7 +109,7 @@ def _warn_of_little_room() -> None:
 
 
 def save_before_kill() -> None:
-    """Save what valgrind's tool knows before gdb kills the program; of one that has not begun it knows nothing."""
+    """Save the data of valgrind's tool before gdb kills the program, unless the program has not started."""
     if program_runs():
         with contextlib.suppress(GdbmemError):
             what = "massif's own history" if session.engine == "massif" else "the heap as it was"
@@ -117,27 +117,27 @@ def save_before_kill() -> None:
 
 
 def note_farewell(sentence: str) -> None:
-    """Once the program has gone it was on the user's own word: there is nothing to find out, *sentence* says it."""
+    """Note that the user ends the program: its end is then reported by *sentence*, without an inquiry."""
     session.farewell = sentence
 
 
 def connect() -> None:
     """Connect this gdb to the waiting valgrind and greet the user, who gets `run` and `start`."""
-    if NATIVE not in os.environ and ATTACHED not in os.environ:  # gdb's own do there
+    if NATIVE not in os.environ and ATTACHED not in os.environ:  # gdb's own commands work there
         register(LAUNCHED_COMMANDS)
     try:
         session.open_wire()
         connect_program()
         gdb.events.cont.connect(_continuing)
         gdb.events.inferior_call.connect(_calling)
-        if NATIVE not in os.environ:  # there gdb has them from its command line, redirections too
+        if NATIVE not in os.environ:  # there gdb gets them from its command line, with redirections
             session.arguments.show(list(session.run.facts["arguments"]))
         session.ask(Ready(), Done)
     except (GdbmemError, gdb.error) as error:
         warn(f"could not connect to the program: {sentence_of(error)}")
         return
     finally:
-        # They have been blocked since this gdb began to load; what was pressed meanwhile found nothing to interrupt.
+        # Blocked since this gdb began to load; a Ctrl-C in that time had nothing to interrupt.
         with contextlib.suppress(KeyboardInterrupt):
             signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGQUIT))
     _greet()

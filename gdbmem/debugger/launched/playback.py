@@ -1,4 +1,4 @@
-"""A recipe played inside an unattended gdb: its points as breakpoints, its results told to the launcher.
+"""A recipe played inside an unattended gdb: its points are breakpoints, its results are sent to the launcher.
 
 The launcher's record of what it was told is the truth about the run: gdb's exit status is 0 also when a script
 of its raised.
@@ -44,13 +44,13 @@ from gdbmem.report.containers.containers import answer_survey
 from gdbmem.runs.run import SnapshotRecord
 from gdbmem.runs.saved_results import CONTAINERS, LEDGER
 
-# Those end the program unless it handles them itself: worth a word about where.
+# Signals that end a program that does not handle them: the location is reported.
 _FATAL = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS")
 _NEED_A_STOP = (
     "gdb",
     "ledger",
     "containers",
-)  # they ask more of gdb than it can do while it decides whether to stop
+)  # gdb can't carry them out while it decides whether to stop
 _SETTINGS = (
     "set pagination off",
     "set confirm off",
@@ -59,7 +59,7 @@ _SETTINGS = (
     "set debuginfod enabled off",
     "set print thread-events off",
     "handle all nostop noprint pass",
-    "handle SIGINT nostop noprint pass",  # 'all' spares it, and nobody presses Ctrl-C here
+    "handle SIGINT nostop noprint pass",  # 'all' does not include it, and nobody presses Ctrl-C here
     f"handle {' '.join(_FATAL)} stop print pass",
 )
 
@@ -106,7 +106,7 @@ def _play() -> None:
 
 
 def _report_stop(points: list[_PlayedPoint]) -> None:
-    """The program stopped: a point has a gdb command to do, or has failed, or a signal came."""
+    """Handle a stop: a point has a gdb command to run, or has failed, or a signal arrived."""
     explained = False
     for point in points:
         if point.waiting:
@@ -134,7 +134,7 @@ def _backtrace() -> str:
 
 
 def _text_of(action: Action) -> str:
-    """Return what gdb prints for *action*: backtrace, print or gdb."""
+    """Return gdb's output for *action*: backtrace, print or gdb."""
     if action.kind == "backtrace":
         return _backtrace()
     if action.kind == "print":
@@ -156,7 +156,7 @@ class _PlayedPoint:
         self.index = index
         self._point = point
         self._recorded = 0
-        self._waiting: list[int] = []  # hits whose actions are to be done when gdb has stopped
+        self._waiting: list[int] = []  # hits whose actions are pending until gdb has stopped
         self.breakpoint: Optional[ActionBreakpoint] = None
         try:
             self.breakpoint = ActionBreakpoint(
@@ -170,7 +170,7 @@ class _PlayedPoint:
         return bool(self._waiting)
 
     def catch_up(self) -> None:
-        """Do the actions of the hits at which the program was stopped for them."""
+        """Carry out the pending actions of hits that stopped the program."""
         while self._waiting:
             self._record(self._waiting.pop(0))
 
@@ -182,7 +182,7 @@ class _PlayedPoint:
         return False
 
     def in_passing(self, hit: int) -> bool:
-        """Do the actions of a native program's hit while it runs on; False: it has to be stopped."""
+        """Carry out the actions of a native program's hit without a stop; False: it has to be stopped."""
         actions = self._point.actions
         if self._stops or sum(action.kind == "snap" for action in actions) > 1:
             return False
@@ -229,7 +229,7 @@ class _PlayedPoint:
         session.tell(Hit(self.index, hit, place, thread, tuple(results)))
 
     def _carry_out(self, action: Action, hit: int) -> ActionResult:
-        """Do *action*; a failure is a result too, and the others are still done."""
+        """Carry out *action*; a failure is recorded as a result, and the other actions continue."""
         result = ActionResult(action.kind, action.argument)
         try:
             if action.kind == "snap":
@@ -243,7 +243,7 @@ class _PlayedPoint:
             return replace(result, error=str(error))
 
     def _keep(self, kind: str, hit: int) -> tuple[str, str]:
-        """Keep a ledger or survey under the point's name; return its label and the sentence that sums it up."""
+        """Save a ledger or container scan under the point's name; return its label and its summary."""
         if kind == LEDGER:
             ledger = read_ledger_here()
             return keep_ledger(self._point.name, ledger, hit=hit).label, answer_ledger(ledger)
@@ -252,7 +252,7 @@ class _PlayedPoint:
         return keep_survey(self._point.name, survey, hit=hit).label, answer_survey(survey)
 
     def report(self) -> None:
-        """Tell how often the point was hit, and whether its location was ever found in the program."""
+        """Report the number of hits of the point, and whether its location was ever found in the program."""
         hits = self.breakpoint.hits if self.breakpoint is not None else 0
         pending = self.breakpoint is None or bool(getattr(self.breakpoint, "pending", False))
         left = self.breakpoint.left_calls if self.breakpoint is not None else 0

@@ -1,4 +1,4 @@
-"""The program's arguments as gdb's `show args` says them, and back."""
+"""Converting the program's arguments to and from gdb's `show args`."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ class ShownArguments:
     """The program's arguments in the form that `run` and `show args` share."""
 
     def __init__(self) -> None:
-        self._text = ""  # gdb's, for what follows
+        self._text = ""  # of gdb, for what follows
         self._arguments: list[str] = []
 
     def show(self, arguments: Sequence[str]) -> None:
-        """Have `show args` say *arguments*."""
-        # gdb takes text: a byte that is none is shown by its number.
+        """Make `show args` print *arguments*."""
+        # gdb takes text: an invalid byte is shown by its number.
         text = one_line(shlex.join(arguments)).encode("utf-8", "backslashreplace").decode()
         gdb.execute(f"set args {text}", to_string=True)
         self._text, self._arguments = str(gdb.parameter("args") or ""), list(arguments)
 
     def show_again(self) -> None:
-        """Have `show args` say what it did: gdb 18 takes arguments, without quotes, from what it connects to."""
+        """Restore `show args`: gdb 18 takes the arguments, without quotes, from the target that it connects to."""
         if self._text:
             gdb.execute(f"set args {self._text}", to_string=True)
 
     def read(self, text: str) -> list[str]:
-        """Return the arguments that *text*, typed behind `run` or set as gdb's ``args``, stands for.
+        """Parse *text*, typed after `run` or set as gdb's ``args``, into arguments.
 
         Raises ValueError for a quotation that isn't closed.
         """
@@ -40,5 +40,5 @@ class ShownArguments:
 
 
 def one_line(words: str) -> str:
-    """Return a shell's quoted *words* without line ends, at which gdb would take the rest for its next command."""
+    """Return a shell's quoted *words* without newlines, after which gdb would read the rest as its next command."""
     return words.replace("\n", f"'\"${NEWLINE}\"'")

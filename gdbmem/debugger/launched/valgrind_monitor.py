@@ -1,4 +1,4 @@
-"""Questions to the valgrind that the program is under, and answers of gdb's that may hold any bytes."""
+"""Monitor commands for the program's valgrind, and output of gdb that may contain any bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gdbmem.errors import TargetError
 
 
 def monitor(command: str) -> str:
-    """Run *command* in valgrind's gdbserver and return what it said: "" when all went well.
+    """Run *command* in valgrind's gdbserver and return its output, "" on success.
 
     Raises TargetError, with what to type instead, where there is no valgrind.
     """
@@ -22,7 +22,7 @@ def monitor(command: str) -> str:
 
 
 def monitor_text(command: str) -> str:
-    """Return what monitor() does, also where names in it are not UTF-8."""
+    """Return the same as monitor(), also if names in it are not UTF-8."""
     return _monitored(lambda: gdb_text(f"monitor {command}"))
 
 
@@ -41,7 +41,7 @@ def _monitored(ask: Callable[[], str]) -> str:
 
 
 def gdb_text(command: str) -> str:
-    """Return what gdb's *command* prints; bytes that are not UTF-8 are lone surrogates.
+    """Return the output of gdb's *command*; bytes that are not UTF-8 are lone surrogates.
 
     gdb's Python can't take them; gdb's `pipe` can.
     """

@@ -1,1 +1,1 @@
-"""memexplain, memtrim and what they call in the stopped process."""
+"""memexplain, memtrim and their calls in the stopped process."""

@@ -132,7 +132,7 @@ def _write_ledger(
     picture: Optional[TextIO],
     kind: str,
 ) -> None:
-    """Read the ledger, keep it, draw it, and write it or what changed since *earlier*."""
+    """Read the ledger, save it, draw it, and write it or the change since *earlier*."""
     chunk_at = _address_of(args.chunk) if args.chunk is not None else None
     looks = Looks.asked(
         chunk_at, types=args.types, map=args.map is not None, map_if_any=args.html is not None, bins=args.bins
@@ -164,7 +164,7 @@ def _write_ledger(
 
 
 def _address_of(text: str) -> int:
-    """Return the address that gdb's expression *text* gives: a number, or where a pointer points to."""
+    """Return the value of gdb's expression *text* as an address: a number or a pointer."""
     try:
         value = gdb.parse_and_eval(text)
         return int(value.cast(gdb.lookup_type("unsigned long")))
@@ -176,7 +176,7 @@ def _address_of(text: str) -> int:
 
 
 def beside_of(ledger: Ledger, looks: Optional[Looks], paths: Optional[str]) -> Beside:
-    """Return what was found beside *ledger*; *paths* names a snapshot that tells who allocates the pinners."""
+    """Return the results besides *ledger*; *paths* names a snapshot with the call paths that allocate the pinners."""
     return Beside(
         paths=_paths_of_pinners(paths, ledger) if paths else None,
         types=looks.types if looks is not None else None,
@@ -194,7 +194,7 @@ def _paths_of_pinners(paths: str, ledger: Ledger) -> Optional[PinnerPaths]:
 
 
 def write_mallinfo(ledger: Ledger, stream: TextIO, *, as_json: bool) -> None:
-    """Write what mallinfo2, called in the process, says beside what *ledger* does."""
+    """Write the values of mallinfo2, called in the process, beside those of *ledger*."""
     if core_path() is not None:
         raise TargetError(
             "a core can't run mallinfo2", slug="trim-refused", hint="'memexplain' says what the heap holds"

@@ -1,4 +1,4 @@
-"""The ledger of the process, or the core, that this gdb holds."""
+"""The ledger of the process or core in this gdb."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _CORE = lazy_pattern(r"^Local core dump file:\n\s+.(.+)., file type ", re.M)
 def read_ledger_here(looks: Optional[Looks] = None, *, swapped: bool = False) -> Ledger:
     """Return the ledger of the stopped process or core, and fill *looks*.
 
-    What is swapped out is read only if *swapped*: it comes back into the process's memory then.
+    Swapped pages are read only if *swapped*, because reading brings them back into memory.
     Raises TargetError with the reason where there is none.
     """
     core = core_path()
@@ -68,14 +68,14 @@ def read_ledger_here(looks: Optional[Looks] = None, *, swapped: bool = False) ->
 
 def _is_small(facts: ProcessFacts) -> bool:
     """Return whether gdb's own Python reads the process sooner than a worker starts."""
-    # A Python that the user names is asked whatever the size.
+    # A Python named by the user is always used.
     if INTERPRETER in os.environ or not facts.anonymous_bytes:  # 0: a kernel that doesn't count them
         return False
     return facts.anonymous_bytes + facts.swap_bytes <= _SMALL_BYTES
 
 
 def _announce(facts: ProcessFacts, threads: int) -> None:
-    """Say how long it takes where that is noticed: the process waits meanwhile, and the prompt too."""
+    """Announce a noticeable duration: the process and the prompt wait meanwhile."""
     expected = expected_hold(facts, read_maps(facts.pid), threads)
     if is_long(expected):
         size = format_size(facts.anonymous_bytes)
@@ -83,13 +83,13 @@ def _announce(facts: ProcessFacts, threads: int) -> None:
 
 
 def core_path() -> Optional[Path]:
-    """Return the core file that gdb looks at; None for a live process, or none."""
+    """Return gdb's core file; None for a live process, or without a target."""
     found = _CORE.search(str(gdb.execute("info target", to_string=True)))
     return Path(found[1]) if found else None
 
 
 def local_pid() -> int:
-    """Return the pid of the process that this gdb itself holds on this machine, not under valgrind."""
+    """Return the pid of the process that this gdb itself debugs on this machine, not under valgrind."""
     if not program_runs():
         raise TargetError(
             "there is no process to explain", slug="not-running", hint="type 'run', or 'attach PID'"
@@ -112,7 +112,7 @@ def _is_ours(pid: int) -> bool:
 
 
 def threads_here() -> list[ThreadPointers]:
-    """Return the process's threads with their registers; the selected thread and frame stay so."""
+    """Return the process's threads with their registers; the selected thread and frame stay selected."""
     threads = []
     with selection_kept():
         for thread in sorted(gdb.selected_inferior().threads(), key=lambda t: int(t.num)):

@@ -1,4 +1,4 @@
-"""Names for addresses of the program that this gdb holds: it has the symbols loaded already."""
+"""Names for addresses of the program in this gdb, which has its symbols loaded already."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class LiveSymbols:
-    """Names places in the files that process *pid* has mapped (formats.addresses.Symbols)."""
+    """Names addresses in the files that process *pid* has mapped (formats.addresses.Symbols)."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -24,7 +24,7 @@ class LiveSymbols:
     def frames(
         self, wanted: Mapping[Binary, Iterable[int]], *, recorded: float = 0.0
     ) -> tuple[Mapping[tuple[Binary, int], Sequence[Frame]], Sequence[Notice]]:
-        """Return the frames, innermost first, of file offsets in binaries; what is unknown is left out."""
+        """Return the frames, innermost first, of file offsets in binaries; unknown ones are omitted."""
         places = [(binary, offset) for binary, offsets in wanted.items() for offset in offsets]
         if any(place not in self._known for place in places):
             maps = self._maps()
@@ -40,7 +40,7 @@ class LiveSymbols:
         return {}, []
 
     def prepare(self, wanted: Mapping[Binary, Iterable[int]]) -> None:
-        """Do nothing: asking this gdb for several places at once saves no time."""
+        """Do nothing: querying this gdb for several addresses at once saves no time."""
 
     def look_in(self, folder: str) -> None:
         """Do nothing: gdb has the files."""

@@ -1,4 +1,4 @@
-"""Calling into glibc's malloc in the stopped process: when it may be done, and what mallinfo2 says."""
+"""Calling into glibc's malloc in the stopped process: conditions for a call, and the values of mallinfo2."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gdbmem.errors import TargetError
 if TYPE_CHECKING:
     from gdbmem.model.ledger.ledger import Ledger
 
-# A thread that stands in one of these may hold what the call needs, or have half-changed a list.
+# A thread inside one of these may hold a lock that the call needs, or have changed a list in part.
 _IN_MALLOC = frozenset(
     ("malloc", "free", "calloc", "realloc", "memalign", "aligned_alloc", "posix_memalign", "malloc_trim",
      "_int_malloc", "_int_free", "_int_realloc", "_int_memalign", "sysmalloc", "systrim", "malloc_consolidate",
@@ -32,7 +32,7 @@ _FIELDS = (
 
 
 def check_callable(ledger: Ledger, function: str) -> None:
-    """Raise TargetError where calling malloc's *function* would be useless or dangerous."""
+    """Raise TargetError if calling malloc's *function* would be useless or dangerous."""
     if any(notice.slug == "swapped-unread" for notice in ledger.notices):
         raise TargetError(
             f"part of malloc's memory is swapped out, so that it isn't known what {function} would do",
@@ -74,7 +74,7 @@ def refused(message: str) -> TargetError:
 def call_malloc(function: str, arguments: Sequence[int]) -> int:
     """Call malloc's *function*, the other threads held: none of them has an arena locked (check_callable).
 
-    Every register of the thread is as it was afterwards, and the selected frame too.
+    It restores every register of the thread, and the selected frame.
     """
     return signed(call_for_address(function, arguments))
 
@@ -90,7 +90,7 @@ def call_for_address(function: str, arguments: Sequence[int]) -> int:
 
 
 def _translated(error: TargetError, function: str) -> TargetError:
-    """Say it for malloc: the calls are made for profiling allocators too."""
+    """Adapt error messages to malloc; the calls are shared with profiling allocators."""
     reasons = {
         "profiler-not-loaded": f"this process has no {function}",
         "other-processor": f"{function} can't be called on this processor",
@@ -104,7 +104,7 @@ def _translated(error: TargetError, function: str) -> TargetError:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Hold the other threads, have gdb ask nothing, and keep the selected frame."""
+    """Lock the other threads, suppress gdb's queries, and keep the selected frame."""
     level, frame = 0, gdb.selected_frame().newer()
     while frame is not None:
         level, frame = level + 1, frame.newer()
@@ -125,7 +125,7 @@ def alone() -> Iterator[None]:
 
 
 def read_mallinfo() -> dict[str, int]:
-    """Return what mallinfo2 says in the process, or mallinfo where glibc is older than 2.33.
+    """Return the result of mallinfo2 in the process, or of mallinfo if glibc is older than 2.33.
 
     The latter's figures are ints: they have wrapped where they exceed 2 GiB.
     """
@@ -142,7 +142,7 @@ def read_mallinfo() -> dict[str, int]:
         with alone():
             address = program.place(
                 bytes(struct.calcsize(form))
-            )  # the caller says where the structure belongs
+            )  # the caller passes the address for the structure
         call_malloc(function, [address])
         data = bytes(gdb.selected_inferior().read_memory(address, struct.calcsize(form)))
         return dict(zip(_FIELDS, struct.unpack(form, data)))
@@ -150,7 +150,7 @@ def read_mallinfo() -> dict[str, int]:
 
 
 def mallinfo_of(ledger: Ledger) -> dict[str, int]:
-    """Return what mallinfo2 should say by *ledger*. Source: glibc malloc/malloc.c, int_mallinfo."""
+    """Return the expected result of mallinfo2 according to *ledger*. Source: glibc malloc/malloc.c, int_mallinfo."""
     heap = ledger.heap
     if heap is None:
         return {}

@@ -28,7 +28,7 @@ _FULLY_BUFFERED = 0  # _IOFBF
 _CLOSE_ON_EXEC = 1  # MFD_CLOEXEC
 _BUFFER_BYTES = 8192
 _MOST_BYTES = 1 << 26
-# Whoever stands in one of these may hold the lock of libc's list of streams, or have half-changed it.
+# A thread inside one of these may hold the lock of libc's list of streams, or have changed it in part.
 _WITH_STREAMS = lazy_pattern(
     r"_IO_(?:new_)?(?:link_in|un_link|flush_all\w*|cleanup|unbuffer_all|list_\w+|fclose|fopen\w*|fdopen)"
     r"|(?:__)?(?:fopen|fdopen|fclose|fflush|fcloseall|popen|pclose|freopen|exit|fork|vfork)(?:64)?|__run_exit_handlers"
@@ -38,7 +38,7 @@ _FRAMES = 32
 
 
 def write_malloc_info(stream: TextIO, *, as_json: bool) -> None:
-    """Write what malloc_info, called in the process, says beside the ledger."""
+    """Write the output of malloc_info, called in the process, beside the ledger."""
     if core_path() is not None:
         raise TargetError(
             "a core can't run malloc_info", slug="trim-refused", hint="'memexplain' says what the heap holds"
@@ -95,7 +95,7 @@ def _written(descriptor: int) -> str:
 
 
 def _block_bytes(address: int) -> int:
-    """Return how large the block at *address* is, by its header."""
+    """Return the size of the block at *address*, from its header."""
     with suppress(MemoryUnreadable, gdb.error):
         head = bytes(gdb.selected_inferior().read_memory(address - 8, 8))
         return (int.from_bytes(head, "little") & ~7) - 8
@@ -103,7 +103,7 @@ def _block_bytes(address: int) -> int:
 
 
 def _check_streams() -> None:
-    """Raise TargetError where a thread may hold what opening a stream needs."""
+    """Raise TargetError if a thread may hold a lock that opening a stream needs."""
     with selection_kept():
         for thread in gdb.selected_inferior().threads():
             thread.switch()

@@ -1,4 +1,4 @@
-"""Ledgers and surveys of containers, kept in this gdb's run with where the program stood, and found again."""
+"""Saving ledgers and container scans in this gdb's run, with the program's location, and finding them again."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def keep_ledger(name: str, ledger: Ledger, *, hit: Optional[int] = None) -> Kept:
-    """Keep *ledger* under *name* in this gdb's run, which is made now if need be."""
+    """Save *ledger* under *name* in this gdb's run, which is created if necessary."""
     return save_ledger(session.run_of("none"), name, ledger, **_where(hit))
 
 
 def keep_survey(name: str, survey: Survey, *, hit: Optional[int] = None) -> Kept:
-    """Keep *survey* under *name* in this gdb's run, which is made now if need be."""
+    """Save *survey* under *name* in this gdb's run, which is created if necessary."""
     return save_survey(session.run_of("none"), name, survey, **_where(hit))
 
 
@@ -36,7 +36,7 @@ def _where(hit: Optional[int]) -> dict[str, object]:
 
 
 def saved_names(kind: str) -> list[str]:
-    """Return the names of what of *kind*, LEDGER or CONTAINERS, this gdb's run has."""
+    """Return the names of the results of *kind*, LEDGER or CONTAINERS, in this gdb's run."""
     return [record.name for record in kept_records(session.run, kind)] if session.has_run else []
 
 
@@ -46,5 +46,5 @@ def kept_ledger(text: str) -> Ledger:
 
 
 def kept_survey(text: str) -> Survey:
-    """Return the survey that *text* names, likewise."""
+    """Return the container scan that *text* names, likewise."""
     return load_survey(text, session.run if session.has_run else None, has_own=True)

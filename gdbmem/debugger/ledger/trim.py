@@ -1,4 +1,4 @@
-"""memtrim: malloc_trim(0) in the stopped process, with what it returned beside what was predicted."""
+"""memtrim: malloc_trim(0) in the stopped process; the bytes returned beside the prediction."""
 
 from __future__ import annotations
 

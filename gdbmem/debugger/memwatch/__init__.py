@@ -1,1 +1,1 @@
-"""The memwatch commands: what each step, line and function did to memory."""
+"""The memwatch commands: the memory changes by each step, line and function."""

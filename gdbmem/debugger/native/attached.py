@@ -1,4 +1,4 @@
-"""A process that ran already when this gdb came: which profiler is in it, and snapshots by that."""
+"""An attached process: recognising its profiler, and snapshots by that profiler."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def attach(plan: AttachedPlan) -> None:
     if plan.sysroot is not None and plan.program is not None:
         _look_in(plan.sysroot, plan.program)
     elif program_file.endswith(_DELETED):  # by its name gdb would find no symbols
-        gdb.execute("set exec-file-mismatch off", to_string=True)  # another file may have that name by now
+        gdb.execute("set exec-file-mismatch off", to_string=True)  # the file may have been replaced
         gdb.execute(f"file /proc/{pid}/exe", to_string=True)
     execute_despite_hooks(f"attach {pid}", happened=program_runs)
     session.watch_executions()
@@ -56,15 +56,15 @@ def attach(plan: AttachedPlan) -> None:
 
 
 def _look_in(sysroot: str, program: str) -> None:
-    """Have gdb look for the process's files in the launcher's folder *sysroot*, and nowhere else."""
-    # Another C library's libthread_db doesn't fit ours, and in a PID namespace threads have other numbers.
+    """Make gdb look for the process's files only in the launcher's folder *sysroot*."""
+    # libthread_db of a different C library doesn't match, and in a PID namespace threads have other numbers.
     for words in (f"set sysroot {sysroot}", "set auto-load libthread-db off", "set exec-file-mismatch off"):
         gdb.execute(words, to_string=True)
     gdb.execute(f"file {program}", to_string=True)
 
 
 def _recognise() -> tuple[str, str, str]:
-    """Return the engine, its function by which it was found, and its library; ("none", "", "") without one."""
+    """Return the engine, the function by which it was found, and its library; ("none", "", "") without one."""
     for engine, module in profilers().items():
         for function in module.FUNCTIONS:
             if program.has(function):
@@ -74,7 +74,7 @@ def _recognise() -> tuple[str, str, str]:
 
 
 def greeting(name: str) -> str:
-    """Return what to say of the process that gdb has come to."""
+    """Return the message on the attached process."""
     native = session.native
     if native is None or native.attached is None:
         return f"{name} runs under valgrind's {session.run.facts.get('engine')}; leaving gdb lets it go on."
@@ -91,7 +91,7 @@ def greeting(name: str) -> str:
 
 
 def prepare() -> None:
-    """See to it that the profiler counts; raises TargetError where there is none, or it can't."""
+    """Make sure that the profiler counts; raises TargetError if there is none, or it can't."""
     native = session.native
     assert native is not None and native.attached is not None
     process, pid = native.attached, native.attached.plan.pid
@@ -144,7 +144,7 @@ def request(native: NativeProgram, process: AttachedProcess, target: Path) -> Ca
         if watch is not None:
             watch.enabled = False
             found = watch.dump()
-        # The path is the process's word: the launcher has it opened with the process's own rights.
+        # The path comes from the process: the launcher opens it with the process's own rights.
         session.ask(Collect(found, str(target.relative_to(session.run.folder))), Done)
         if native.engine == "gperftools":
             complete(target, process.plan.pid)
@@ -153,7 +153,7 @@ def request(native: NativeProgram, process: AttachedProcess, target: Path) -> Ca
 
 
 class _Opens(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
-    """Notes which files are opened during a dump: where gperftools writes to only the program knows."""
+    """Records the files opened during a dump: only the program knows where gperftools writes to."""
 
     stays = True  # also during our own calls
 

@@ -1,4 +1,4 @@
-"""Calls that a thread makes in passing: from a breakpoint that doesn't stop the program, with all others running.
+"""Calls that a thread makes in passing, at a breakpoint that doesn't stop the program, while all others run.
 
 While gdb asks a breakpoint whether to stop, nothing can be run. But the thread's registers can be written: it
 goes on in our instructions, makes the call, comes to a breakpoint behind it, gets its registers back there
@@ -33,18 +33,18 @@ _MOST_ABREAST = 4096  # threads
 
 
 class _Detour:
-    # One thread's way through our instructions.
+    # One thread's path through our instructions.
     def __init__(self, machine: CallMachine, slot: int, call: Callable[[], Call], finish: Finish) -> None:
         self.machine = machine
         self.slot = slot
         self.before = general_registers(machine)
-        self.start = self.end = 0  # where it was sent: at the start it has not begun, at the end it is done
+        self.start = self.end = 0  # its destination: at the start it has not begun, at the end it is done
         self._make = call
         self._call: Optional[Call] = None
         self._finish = finish
 
     def send(self) -> None:
-        """Send the thread to our memory, by way of the kernel where that has no room for it yet."""
+        """Redirect the thread to our memory, which the kernel first maps if necessary."""
         if self.slot >= program.slots:
             registers, self.start, self.end = program.mapping(self.machine)
         else:
@@ -55,8 +55,8 @@ class _Detour:
 
     def _entry(self) -> dict[str, int]:
         if under_way():
-            # Profilers take one snapshot at a time, and let a second one drop without a word.
-            # The more wait, the more seldom each asks again.
+            # Profilers take one snapshot at a time, and silently drop a second one.
+            # The more threads wait, the less often each retries.
             pause = _PAUSE_MICROSECONDS * min(len(_ends.threads), _LONGEST_PAUSE)
             function, arguments = "usleep", [pause]
         else:
@@ -66,11 +66,11 @@ class _Detour:
 
     @property
     def calls(self) -> bool:
-        """Whether it is at its call, not on the way to it."""
+        """Whether it is in its call, not on the way to it."""
         return self._call is not None
 
     def arrived(self) -> bool:
-        """The thread is where it was sent to; tell whether all is done and it has its registers back."""
+        """The thread has arrived; tell whether everything is done and its registers are restored."""
         error = None
         try:
             if self._call is None:
@@ -83,17 +83,17 @@ class _Detour:
             self._call.finish(result)
         except GdbmemError as failure:
             error = failure
-            set_registers(self.before)  # the thread goes on all the same
+            set_registers(self.before)  # the thread continues anyway
         self._finish(error)
         return True
 
     def undo(self) -> None:
-        """Put the registers back of a thread that has not begun."""
+        """Restore the registers of a thread that has not begun."""
         set_registers(self.before)
 
 
 class _Ends:
-    """The breakpoints at which detours end, and who is awaited there."""
+    """The breakpoints at which detours end, and the threads expected there."""
 
     def __init__(self) -> None:
         self.threads: dict[tuple[int, int, int], _Detour] = {}
@@ -101,7 +101,7 @@ class _Ends:
         self._listens = False
 
     def listen(self) -> None:
-        """Have gdb tell of its stops, and of the program's end."""
+        """Register handlers for gdb's stops and the program's end."""
         if not self._listens:
             self._listens = True
             gdb.events.stop.connect(_stop_noted)
@@ -127,7 +127,7 @@ class _Ends:
 
 
 class _End(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
-    stays = True  # also while another thread is made to call something
+    stays = True  # also while another thread makes an injected call
 
     def __init__(self, address: int) -> None:
         super().__init__(f"*{address:#x}", internal=True)
@@ -157,7 +157,7 @@ _ends = _Ends()
 
 
 def detour(call: Callable[[], Call], finish: Finish) -> bool:
-    """Have the selected thread make the call that *call* returns before it goes on, and then *finish*.
+    """Have the selected thread make the call that *call* returns before it continues, then run *finish*.
 
     For the `stop` method of a breakpoint, which then returns False. False where it can't be done in passing.
     """
@@ -169,7 +169,7 @@ def detour(call: Callable[[], Call], finish: Finish) -> bool:
     try:
         found.send()
     except TargetError:
-        return False  # nothing was changed: the C library isn't loaded yet
+        return False  # nothing was changed: the C library is not loaded yet
     _ends.threads[thread.ptid] = found
     _ends.listen()
     return True
@@ -181,7 +181,7 @@ def under_way() -> bool:
 
 
 def _stops_anyway() -> bool:
-    """Tell whether another breakpoint stands here: gdb's user is not to be shown our instructions."""
+    """Tell whether there is another breakpoint here: the user must not be shown our instructions."""
     counter = gdb.newest_frame().pc()
     points = [point for point in gdb.breakpoints() if point.enabled and point.number > 0]
     return sum(counter in _addresses(point) for point in points) > 1
@@ -200,7 +200,7 @@ def _addresses(point: gdb.Breakpoint) -> set[int]:
 
 
 def _stop_noted(event: gdb.Event) -> None:
-    """gdb has stopped: a thread that was sent on its way and hasn't begun is where it was."""
+    """gdb has stopped: move a redirected thread that hasn't begun back to its place."""
     selected = gdb.selected_thread()
     for thread in gdb.selected_inferior().threads() if _ends.threads else ():
         found = _ends.threads.get(thread.ptid)
@@ -219,5 +219,5 @@ def _stop_noted(event: gdb.Event) -> None:
 
 
 def _exit_noted(event: gdb.Event) -> None:
-    """The program has gone, and its detours with it."""
+    """The program has ended, and its detours with it."""
     _ends.forget()

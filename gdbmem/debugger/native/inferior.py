@@ -1,4 +1,4 @@
-"""Calls into the stopped program, for engines that are asked by one: never through its heap, never inside it.
+"""Calls into the stopped program, for engines that need one: never through its heap, never inside malloc.
 
 gdb's own calls write every register back afterwards, and on processors with AMX gdb before 14 can't: the program
 would go on with other floating-point registers. So x86-64 gets a few instructions in a page of our own, which
@@ -26,9 +26,9 @@ from gdbmem.linux.holding.seccomp import filter_count, may_end_for_a_call
 from gdbmem.patterns import lazy_pattern
 from gdbmem.units import format_size
 
-_TEXT_START, _TEXT_END = 512, 1 << 14  # of the texts that calls get; the instructions stand before them
+_TEXT_START, _TEXT_END = 512, 1 << 14  # of the strings passed to calls; the instructions precede them
 _STATE_BYTES = 1 << 14  # for saved registers: more than any processor's
-_STACK_BYTES = 1 << 16  # for the call: the program's own may have no room, as a coroutine's has none
+_STACK_BYTES = 1 << 16  # for the call: the program's own stack may have no room, for example a coroutine's
 _CALLS = 15  # that have room for both in one piece of our memory, behind the instructions
 _MAP_BYTES = (_CALLS + 1) * _STATE_BYTES + _CALLS * _STACK_BYTES  # less than a huge page, all of it resident
 _WORD = (1 << 64) - 1
@@ -36,21 +36,21 @@ _ALLOCATOR = lazy_pattern(
     r"(?:je_|_rjem_|rjem_|tc_)?(?:malloc\w*|calloc|realloc\w*|free|cfree|sdallocx|\w*allocx|posix_memalign|memalign"
     r"|aligned_alloc|valloc|pvalloc|mallctl\w*)|operator (?:new|delete).*|tcmalloc::.*|(?:je|_rjem_je)_\w+"
 )
-_TRIES = 1000  # stops of other threads while one runs to its end
+_TRIES = 1000  # stops of other threads while one runs to the end
 _FRAMES = 24  # an allocator is never further from the innermost frame
-_JUMP = 480  # where the way back stands, and after it where to
+_JUMP = 480  # offset of the return code, followed by its destination
 
 
 class StoppedProgram:
-    """The stopped program, as an engine may use it (engines.engine.Inferior)."""
+    """The stopped program, in the form that engines use (engines.engine.Inferior)."""
 
     def __init__(self) -> None:
-        self._owner = (0, b"")  # the program in which our memory is
-        self._pieces: list[int] = []  # of our memory there; the instructions that run stand in the first
+        self._owner = (0, b"")  # the program that contains our memory
+        self._pieces: list[int] = []  # of our memory there; the first has the instructions
         self._used = _TEXT_START
         self.lock: Optional[str] = None  # its file, for calls into a process that outlives gdb
         self.harmless: Sequence[str] = ()  # threads whose filters end nothing for a call: "TID:FILTERS"
-        self.lets_others_run = False  # during a call: one of them holds what the call needs
+        self.lets_others_run = False  # during a call: one of them holds a lock that the call needs
 
     @property
     def process(self) -> int:
@@ -118,7 +118,7 @@ class StoppedProgram:
         return bytes(gdb.selected_inferior().read_memory(address, size))
 
     def has(self, function: str) -> bool:
-        """Tell whether the program, or a library of its, has a function of that name."""
+        """Tell whether the program, or one of its libraries, has a function of that name."""
         try:
             address_of(function)
         except TargetError:
@@ -136,7 +136,7 @@ class StoppedProgram:
         return len(self._pieces) * _CALLS if self.stub else 0
 
     def prepare(self) -> None:
-        """Get our memory in the program; it has to be stopped."""
+        """Map our memory in the program, which has to be stopped."""
         self._memory()
 
     @contextmanager
@@ -151,7 +151,7 @@ class StoppedProgram:
         return self._pieces[0]
 
     def mapping(self, machine: CallMachine) -> tuple[dict[str, int], int, int]:
-        """Return the registers with which the kernel is asked for memory, where that begins, where it ends."""
+        """Return the registers for the system call that maps memory, and its start and end addresses."""
         refuse_filtered()
         return _mapping(machine)
 
@@ -167,7 +167,7 @@ class StoppedProgram:
 
 
 def refuse_filtered() -> None:
-    """Raise TargetError where a seccomp filter could end the program for what it is made to call."""
+    """Raise TargetError if a seccomp filter could end the program because of an injected call."""
     tid = int(gdb.selected_thread().ptid[1])
     if may_end_for_a_call(tid) and f"{tid}:{filter_count(tid)}" not in program.harmless:
         raise TargetError(
@@ -184,7 +184,7 @@ def signed(word: int) -> int:
 
 
 def machine_here() -> CallMachine:
-    """Return the machine that the selected thread runs on; raises TargetError for one not known here."""
+    """Return the machine type of the selected thread; raises TargetError for an unsupported one."""
     architecture = gdb.selected_frame().architecture()
     registers = [str(register) for register in architecture.registers()]
     machine = machine_of(architecture.name(), registers)
@@ -249,7 +249,7 @@ def set_registers(registers: Mapping[str, int]) -> None:
     """Set *registers* of the selected thread's newest frame."""
     with speaking("c"):
         for name, value in registers.items():
-            # With another stack pointer gdb may find the frame that was selected further out, and write there.
+            # With another stack pointer gdb may consider the selected frame an outer one, and write there.
             gdb.newest_frame().select()
             gdb.execute(f"set var ${name} = {value}", to_string=True)
     gdb.newest_frame().select()
@@ -292,7 +292,7 @@ def general_registers(machine: CallMachine) -> dict[str, int]:
 
 @contextmanager
 def _breakpoints_off() -> Iterator[None]:
-    # Those at which a thread is awaited stay: it would run on into nowhere.
+    # Breakpoints at which a thread is expected stay: it would run into invalid code.
     disabled = [point for point in gdb.breakpoints() if point.enabled and not getattr(point, "stays", False)]
     for point in disabled:
         point.enabled = False
@@ -305,14 +305,12 @@ def _breakpoints_off() -> Iterator[None]:
 
 
 def _run_to(end: int, function: str, *, start: int) -> None:
-    """Let the selected thread run from *start* to *end*, others passing by whatever stops them meanwhile."""
+    """Run the selected thread from *start* to *end*; other threads continue past their stops meanwhile."""
     thread = gdb.selected_thread()
     stop = gdb.Breakpoint(f"*{end:#x}", internal=True)
     stop.silent = True
     try:
-        command = (
-            f"jump *{start:#x}"  # gdb's own: a program counter that is only set may be taken back by gdb
-        )
+        command = f"jump *{start:#x}"  # gdb's own command: gdb may reset a program counter that is merely set
         for _ in range(_TRIES):
             gdb.execute(command, to_string=True)
             command = "continue"
@@ -334,7 +332,7 @@ def _run_to(end: int, function: str, *, start: int) -> None:
 
 @contextmanager
 def outside_allocator(library: str) -> Iterator[None]:
-    """Let the block call into the program, other threads held; refuse where that would deadlock.
+    """Allow the block to call into the program, other threads locked; refuse if that would deadlock.
 
     Whoever is inside the allocator *library* may hold its locks. The selected thread must not be; where
     others are, all run on during the call, which is said.
@@ -361,7 +359,7 @@ def outside_allocator(library: str) -> Iterator[None]:
 
 
 def refuse_inside(library: str) -> None:
-    """Raise TargetError where the selected thread stands inside the allocator *library*."""
+    """Raise TargetError if the selected thread is inside the allocator *library*."""
     if is_inside(library):
         raise TargetError(
             "no snapshot can be taken here, it could deadlock",
@@ -371,9 +369,9 @@ def refuse_inside(library: str) -> None:
 
 
 def is_inside(library: str, only: Optional[gdb.Frame] = None) -> bool:
-    """Tell whether the selected thread, or one frame of it, stands inside the allocator *library*.
+    """Tell whether a frame of the selected thread is inside the allocator *library*.
 
-    "" is one that is linked into the program: then the names of functions tell.
+    "" is one that is linked into the program: it is recognised by the names of functions.
     """
     stem = library.split(".so", 1)[0]
     frame, count = only or gdb.newest_frame(), 0

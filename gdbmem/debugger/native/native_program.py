@@ -10,7 +10,7 @@ from gdbmem.records import dataclass, field
 
 @dataclass
 class AttachedProcess:
-    """The state of a process that ran already when this gdb came.
+    """The state of an attached process.
 
     *function*: the profiler's function by which it was recognised, or "". *notes*: what to say of its snapshots.
     """
@@ -19,7 +19,7 @@ class AttachedProcess:
     function: str
     is_on: bool = False
     notes: list[str] = field(default_factory=list)
-    other_way: str = "'memexplain'"  # to learn of its memory where it has no profiler
+    other_way: str = "'memexplain'"  # to read its memory if it has no profiler
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""One snapshot of a process that runs already, with nobody at gdb."""
+"""One snapshot of a running process, by an unattended gdb."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TRIES = 200  # stops on the way out of the allocator
 
 
 def snap() -> None:
-    """Take one snapshot of the process and let it go; the launcher is told what came of it."""
+    """Take one snapshot of the process and detach; the launcher receives the outcome."""
     session.open_wire()
     try:
         plan = session.ask(AskAttached(), AttachedPlan)
@@ -72,7 +72,7 @@ def _attached(plan: AttachedPlan) -> Iterator[None]:
 
 
 def _to_a_safe_point(library: str) -> None:
-    """Select a thread that stands outside the allocator; where there is none, let one leave it."""
+    """Select a thread outside the allocator; if there is none, let one leave it."""
     for thread in sorted(gdb.selected_inferior().threads(), key=lambda thread: thread.num):
         thread.switch()
         if not is_inside(library):
@@ -85,7 +85,7 @@ def _to_a_safe_point(library: str) -> None:
 
 
 def _leave(library: str) -> None:
-    """Let the selected thread run to where its call into the allocator returns."""
+    """Run the selected thread until its call into the allocator returns."""
     thread = gdb.selected_thread()
     frame = gdb.newest_frame()
     outer = None

@@ -35,13 +35,13 @@ Taken = Callable[[Optional[SnapshotRecord], str], None]
 
 
 class PendingSnapshot:
-    """One that is being taken: where the program stood, and the file that it will be in."""
+    """A snapshot in progress: the program's location, and the file for it."""
 
     def __init__(self, native: NativeProgram, name: Optional[str], hit: Optional[int]) -> None:
         self._native = native
         self._name = name
         self._hit = hit if hit is not None else hits_here()
-        # The call is a stop of its own: what is asked after it is about that.
+        # The call is itself a stop, to which later queries would refer.
         self._place, self._thread = current_place(), current_thread()
         self._file = ""
 
@@ -54,7 +54,7 @@ class PendingSnapshot:
         return native_engine(native.engine).snapshot(program, native.prefix, f"{session.link}/{self._file}")
 
     def take(self) -> None:
-        """Take it, now that the program stands still."""
+        """Take it, with the program stopped."""
         if table(self._native.engine).reads_memory:
             self._file = session.run.next_file(self._native.engine)
             path = session.run.folder / self._file
@@ -68,7 +68,7 @@ class PendingSnapshot:
             call.finish(program.call(call.function, call.arguments))
 
     def record(self, *, with_sites: bool = True) -> tuple[SnapshotRecord, str]:
-        """Return its record, now in the run, and the line that sums it up."""
+        """Add it to the run; return its record and its summary line."""
         path = session.run.folder / self._file
         profile = _read(path, with_names=with_sites)
         record = session.run.append(
@@ -86,7 +86,7 @@ class PendingSnapshot:
 
 
 def take(native: NativeProgram, name: Optional[str], hit: Optional[int]) -> tuple[SnapshotRecord, str]:
-    """Take a snapshot of the stopped program; return its record and the line that sums it up."""
+    """Take a snapshot of the stopped program; return its record and its summary line."""
     if under_way():
         raise TargetError(
             "another thread is taking a snapshot at this moment",
@@ -100,15 +100,15 @@ def take(native: NativeProgram, name: Optional[str], hit: Optional[int]) -> tupl
 
 
 def ready() -> None:
-    """See to it that the profiler of a process that ran already counts; raises TargetError where it can't."""
+    """Make sure that the profiler of an attached process counts; raises TargetError if it can't."""
     if session.native is not None and session.native.attached is not None:
         prepare()
 
 
 def take_in_passing(native: NativeProgram, name: Optional[str], hit: Optional[int], taken: Taken) -> bool:
-    """Have the thread at this breakpoint take a snapshot before it goes on; tell whether it will.
+    """Have the thread at this breakpoint take a snapshot before it continues; tell whether it will.
 
-    Raises TargetError where it stands inside the allocator.
+    Raises TargetError if it is inside the allocator.
     """
     if table(native.engine).reads_memory:
         return False
@@ -137,7 +137,7 @@ def _read(path: Path, *, with_names: bool) -> Optional[StackProfile]:
         return None
     assert isinstance(profile, StackProfile)  # native engines write no other
     for notice in profile.notices:
-        # Of nearly all tracebacks, and of a whole recording of page faults, in each snapshot.
+        # Nearly all tracebacks, and a whole recording of page faults, are in each snapshot.
         if notice.slug not in _said or (notice.slug != CUT and profile.faults is None):
             warn(notice.sentence)
         _said.add(notice.slug)
@@ -156,7 +156,7 @@ def _symbols() -> LiveSymbols:
 
 
 def _summary(record: SnapshotRecord, profile: Optional[StackProfile]) -> str:
-    """Return the snapshot's one line, and remember its sites for the next one."""
+    """Return the snapshot's summary line, and remember its sites for the next one."""
     if profile is None or record.heap_bytes is None:
         return f"snapshot {record.label}: kept in {printable(record.file)}"
 

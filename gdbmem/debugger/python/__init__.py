@@ -1,1 +1,1 @@
-"""mempython: the Python process or core that gdb holds."""
+"""mempython: the Python process or core in gdb."""

@@ -1,4 +1,4 @@
-"""Asking the `gdbmem` command's own Python, where numpy is, about the Python process or core that gdb holds."""
+"""Reading the Python process or core in gdb with the `gdbmem` command's own Python, which has numpy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WORKER = "gdbmem.api.python_worker"
 def ask_worker(
     action: str, wanted: ReportWords, *, width: int = 80, color: bool = False, swapped: bool = False
 ) -> str:
-    """Return the report *action* on the process or core, as *wanted*.
+    """Return the report *action* on the process or core, with the options *wanted*.
 
     Raises TargetError where it can't be read, ToolError where there is no worker.
     """
@@ -43,7 +43,7 @@ def ask_worker(
 
 
 def keep_traces_here(path: Path) -> None:
-    """Write what tracemalloc has traced in the stopped process to the new file *path*; errors as for ask_worker()."""
+    """Write the traces of tracemalloc in the stopped process to the new file *path*; errors as for ask_worker()."""
     try:
         ask_worker(KEEP_TRACES, ReportWords(profile=str(path)))
     except TargetError as error:

@@ -1,4 +1,4 @@
-"""The Python frames in the call path of a stopped thread, read again and again while a program runs on."""
+"""The Python frames in the call path of a stopped thread, read repeatedly while a program is driven."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DEEPEST = 48  # Python frames of a path
 
 
 class PythonPaths:
-    """Reads the Python frames of one process; one without a Python costs a look at the libraries of each new path."""
+    """Reads the Python frames of one process; without Python it only checks the libraries of each new path."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -33,7 +33,7 @@ class PythonPaths:
         self.forget()
 
     def forget(self) -> None:
-        """Know nothing any more: the process executes another program."""
+        """Clear all state: the process executes another program."""
         self.close()
         self._reader: Optional[FrameReader] = None
         self._tried, self._wanted = 0, 1
@@ -48,7 +48,7 @@ class PythonPaths:
     def calls(self, addresses: tuple[int, ...], tid: int) -> Sequence[PythonCall]:
         """Return the Python frames of the stopped thread *tid*, whose path has *addresses*, the innermost first.
 
-        There are none where the path passes no Python, or where they can't be read.
+        There are none if the path has no Python frames, or if they can't be read.
         """
         if addresses not in self._through_python:
             self._through_python[addresses] = any(
@@ -62,7 +62,7 @@ class PythonPaths:
         return () if thread is None else thread.frames[:_DEEPEST]
 
     def _found(self) -> Optional[FrameReader]:
-        # A Python that is just beginning is tried more and more rarely.
+        # A Python that is still starting is tried less and less often.
         if self._reader is not None:
             return self._reader
         self._tried += 1
@@ -80,14 +80,14 @@ class PythonPaths:
 
 
 def object_at(address: int) -> str:
-    """Return the library that *address* lies in, else the program."""
+    """Return the library that contains *address*, else the program."""
     return gdb.solib_name(address) or program_file()
 
 
 def with_python(
     frames: Sequence[gdb.Frame], native: Sequence[Frame], calls: Sequence[PythonCall]
 ) -> list[Frame]:
-    """Return *native*, which describe *frames*, with Python's *calls* in place of the interpreter's loop.
+    """Return *native*, the descriptions of *frames*, with Python's *calls* in place of the interpreter's loop.
 
     Without *calls* they stay as they are.
     """
@@ -101,9 +101,9 @@ def with_python(
 
 
 def python_place(frames: Sequence[gdb.Frame], native: Sequence[Frame]) -> Optional[str]:
-    """Return where the selected thread stands in the user's own Python: ``function at file:line``.
+    """Return the location of the selected thread in the user's own Python: ``function at file:line``.
 
-    None where its path, *frames* described by *native*, passes none, or where that can't be read.
+    None if its path, *frames* described by *native*, has none, or it can't be read.
     """
     pid, tid, _ = gdb.selected_thread().ptid
     try:

@@ -1,4 +1,4 @@
-"""mempython: objects, arenas, traces and stacks of the Python process or core that gdb holds."""
+"""mempython: objects, arenas, traces and stacks of the Python process or core in gdb."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class PythonCommand(Command):
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raise UsageError for an option that this action has no use for."""
+    """Raise UsageError for an option that this action does not take."""
     if args.top < 1:
         raise UsageError("--top takes a number of lines from 1 on")
     belongs = {
@@ -83,5 +83,5 @@ def _write_by_worker(args: argparse.Namespace, stream: TextIO, console: Console)
 
 
 def _absolute(name: Optional[str]) -> Optional[str]:
-    """Return *name* for a worker, which works in another folder."""
+    """Return *name* as an absolute path for a worker, which runs in another folder."""
     return None if name is None else str(Path(name).absolute())

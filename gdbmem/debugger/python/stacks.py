@@ -1,4 +1,4 @@
-"""The frames of the threads that gdb holds, Python's in place of the interpreter's loop."""
+"""The frames of the threads in gdb, with Python's in place of the interpreter's loop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_FRAMES = 10_000
 
 
 def stacks_here(*, every: bool, fold: bool, swapped: bool = False) -> list[MixedStack]:
-    """Return the frames of the selected thread, or of *every* one. Raises TargetError where there is no Python."""
+    """Return the frames of the selected thread, or of *every* one. Raises TargetError without Python."""
     core = core_path()
     if core is not None:
         read = CoreFile(core)

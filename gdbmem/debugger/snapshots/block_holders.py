@@ -1,4 +1,4 @@
-"""Pointers that keep a block alive, found by memcheck, named by gdb, followed until they leave the heap."""
+"""Pointers that keep a block alive, found by memcheck, named by gdb, followed to a place outside the heap."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LOOKED_AT = 200  # blocks at most: each is a search through all memory
 
 
 def show_holders(args: argparse.Namespace) -> None:
-    """Print who keeps the block at the address alive that *args* name."""
+    """Print the holders of the block at the address in *args*."""
     with open_output(args.output, force=args.force) as stream:
         found = find_holding(_address(args.holder))
         if args.json:
@@ -47,7 +47,7 @@ def _address(text: str) -> int:
 
 
 def find_holding(address: int) -> BlockHolders:
-    """Return who keeps the block alive that *address* is in; raises TargetError where it is in none."""
+    """Return the holders of the block that contains *address*; raises TargetError if there is none."""
     place = read_place(monitor_text(memcheck.location_command(address)))
     if place is None or place.block is None:
         said = f": it {place.text}" if place is not None else ""
@@ -75,7 +75,7 @@ def find_holding(address: int) -> BlockHolders:
 
 
 def _chain(root: Holder, at: int, came: dict[int, Optional[tuple[Holder, int]]]) -> list[Holder]:
-    """Return the holders from the block that was asked about to *root*, which points into the block *at*."""
+    """Return the holders from the queried block to *root*, which points into the block *at*."""
     chain = [root]
     while (step := came[at]) is not None:
         holder, at = step
@@ -85,7 +85,7 @@ def _chain(root: Holder, at: int, came: dict[int, Optional[tuple[Holder, int]]])
 
 
 def _holders(block: Block) -> list[Holder]:
-    """Return who points into *block*, places outside of the heap first."""
+    """Return the places that point into *block*, those outside the heap first."""
     pointers = read_pointers(monitor_text(memcheck.pointers_command(block.address, max(block.bytes, 1))))
     found = [_named(pointer) for pointer in pointers]
     return sorted(found, key=lambda holder: (holder.block is not None, holder.inside_bytes))
@@ -115,13 +115,13 @@ def _plain(place: AddressOwner) -> str:
 
 
 def _symbol(address: int) -> str:
-    """Return what gdb calls the variable at *address*: ``table + 16 in section .bss``; "" where it has no name."""
+    """Return gdb's name of the variable at *address*: ``table + 16 in section .bss``; "" if it has no name."""
     text = gdb_text(f"info symbol {address:#x}").strip()
     return "" if text.startswith("No symbol") else text.partition(" in section ")[0]
 
 
 def _local(address: int) -> Optional[tuple[str, int]]:
-    """Return which variable of which frame stands at *address*, and its thread; None where none does."""
+    """Return the variable at *address*, with its frame and thread; None if there is none."""
     selected, frame = gdb.selected_thread(), gdb.selected_frame()
     try:
         for thread in gdb.selected_inferior().threads():
@@ -145,13 +145,13 @@ def _frame_around(address: int) -> Optional[tuple[int, gdb.Frame]]:
         if address < int(frame.read_register("sp")):
             return None
         while (older := frame.older()) is not None:
-            # What is inlined shares the frame of its caller, which is asked for the variables of both.
+            # An inlined function shares the frame of its caller, which is searched for the variables of both.
             if frame.type() != gdb.INLINE_FRAME and address < int(older.read_register("sp")):
                 break
             level, frame = level + 1, older
     except gdb.error:
         return None
-    # gdb ends at main, and at a thread's start: what is behind that is another thread's, or the kernel's.
+    # gdb's unwinding ends at main, and at a thread's start: beyond that is another thread, or the kernel's data.
     return (level, frame) if address < int(frame.read_register("sp")) + _LAST_FRAME_BYTES else None
 
 

@@ -1,4 +1,4 @@
-"""Breakpoints that take a snapshot and let the program go on."""
+"""Breakpoints that take a snapshot and continue the program."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ class HitAction(Protocol):
         ...
 
     def in_passing(self, hit: int) -> bool:
-        """Have a native program's thread do it while nothing stops; False: it has to be stopped for that."""
+        """Have a native program's thread do it without a stop; False: the program has to be stopped."""
         ...
 
 
 _STAY = f"silent\n{gdb_call('snapshots.breakpoints', 'act_and_stay()')}"
-_waiting: list[Callable[[], bool]] = []  # for the program to have stopped
+_waiting: list[Callable[[], bool]] = []  # until the program has stopped
 
 
 def _act(action: HitAction, hit: int) -> bool:
-    """Act now, or have the program stop for it: True.
+    """Act now, or return True to stop the program for it.
 
     While gdb asks a native program's breakpoint, other threads still run and gdb can call nothing.
     """
@@ -63,26 +63,26 @@ def _act(action: HitAction, hit: int) -> bool:
 
 
 def act_now() -> bool:
-    """Do what waits for the program to have stopped; tell whether there was anything."""
+    """Carry out pending actions, with the program stopped; tell whether there were any."""
     waiting = _waiting[:]
     _waiting.clear()
     for action in waiting:
         try:
             action()
         except GdbmemError as error:
-            # Without a traceback; gdb then leaves the rest of the breakpoint's commands out.
+            # Without a traceback; gdb then skips the rest of the breakpoint's commands.
             raise gdb.GdbError(printable(str(error))) from None
     return bool(waiting)
 
 
 def act_and_stay() -> None:
-    """Do what waits; gdb stays at its prompt: a command that ran the program can't be followed by another."""
+    """Carry out pending actions and stay at gdb's prompt: no other command can follow one that ran the program."""
     if act_now():
         say("The program is stopped where the snapshot was taken; 'continue' goes on.")
 
 
 class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
-    """An ordinary breakpoint, to gdb's user too, that acts on the hits it wants and never stops the program.
+    """A user-visible breakpoint that acts on selected hits and never stops the program.
 
     Hits are counted here and an unwanted one reads nothing of the program: the round trip through valgrind's
     gdbserver is all it costs. gdb takes no condition beside a `stop` method, so *condition* is evaluated here.
@@ -98,7 +98,7 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
         after: bool = False,
         at_prompt: bool = False,
     ):
-        """*at_prompt*: gdb's user sits there, who is shown the stop that a native program's action needs."""
+        """*at_prompt*: there is a user, who is shown the stop that a native program's action needs."""
         _check_condition(location, condition)
         super().__init__(location)
         self._at_prompt = at_prompt and session.native is not None
@@ -115,7 +115,7 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
             else None
         )
         self._pace = _Pace()
-        self._spent = False  # has done all that was wanted, and is disabled
+        self._spent = False  # has done all requested actions, and is disabled
 
     def stop(self) -> bool:
         """Called by gdb at each hit; True stops the program, for Ctrl-C and errors that the user must see."""
@@ -148,7 +148,7 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
         return _act(self._action, self.hits)
 
     def rearm(self) -> None:
-        """Count anew, as for a fresh start of the program."""
+        """Reset the counts, as for a new start of the program."""
         self.hits = 0
         if self._returns is not None:
             self._returns.forget()
@@ -168,7 +168,7 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
 
 
 def rearm_all() -> None:
-    """Have every breakpoint of this kind count anew."""
+    """Reset the counts of every breakpoint of this kind."""
     for known in gdb.breakpoints():
         if isinstance(known, ActionBreakpoint):
             known.rearm()
@@ -187,7 +187,7 @@ def _check_condition(location: str, condition: str) -> None:
 
 
 class _Pace:
-    """Says once how fast uninteresting hits go by, and what very many of them will cost."""
+    """Reports once the rate of unwanted hits, and the cost of very many of them."""
 
     def __init__(self) -> None:
         self._start = 0.0
@@ -212,7 +212,7 @@ class _Pace:
 
 
 class _Snap:
-    # Takes a snapshot and says so.
+    # Takes a snapshot and prints its line.
     def __init__(self, name: str) -> None:
         self._name = name
 
@@ -240,7 +240,7 @@ def _warn_of_replaced(location: str) -> None:
         )
 
 
-# The options stand in front of the location, which is gdb's own language and kept as typed.
+# The options precede the location, which has gdb's own syntax and is kept as typed.
 _LEADING_OPTION = lazy_pattern(
     r"\s*(--(?:name|every|first)(?:=|\s+)(?:\"[^\"]*\"|'[^']*'|\S+)|--\w[\w-]*|-h)(?=\s|$)"
 )

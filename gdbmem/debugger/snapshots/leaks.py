@@ -1,4 +1,4 @@
-"""memleaks: what no pointer reaches any more, the blocks of it, and who keeps a block alive."""
+"""memleaks: unreachable memory, its blocks, and the holders of a block."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BLOCKS = 1000  # at most, unless --limit says otherwise
 
 
 class LeaksCommand(Command):
-    """Show which blocks no pointer reaches any more, by path."""
+    """Show unreachable blocks, by path."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--top", metavar="N", type=int, default=10, help="list N records (default 10)")
@@ -81,9 +81,9 @@ def _search(args: argparse.Namespace) -> None:
 
 
 def search_leaks() -> LeakSearch:
-    """Have memcheck search for leaks; return what it found, with the change since its search before.
+    """Have memcheck search for leaks; return the result, with the change since its previous search.
 
-    Two searches: the first tells what has changed, the second all there is, whose numbers then count.
+    Two searches: the first reports the changes, the second everything; the record numbers are those of the second.
     """
     since = session.last_leak_search
     changed, found = (_ask(changed=flag) for flag in (True, False))
@@ -93,7 +93,7 @@ def search_leaks() -> LeakSearch:
 
 def _ask(*, changed: bool) -> LeakSearch:
     said = monitor_text(memcheck.leaks_command(changed=changed)) + "\n"
-    if not said.strip():  # under valgrind -q it gives no sums, and here nothing is lost
+    if not said.strip():  # under valgrind -q it prints no sums, and here nothing is lost
         return LeakSearch([], {})
     return read_leak_search(said.encode("utf-8", "surrogateescape"))
 

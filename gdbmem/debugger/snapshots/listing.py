@@ -1,4 +1,4 @@
-"""massif-list, massif-diff and massif-all: what this run's snapshots hold, and what grew between them."""
+"""massif-list, massif-diff and massif-all: this run's snapshots, and the growth between them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _records() -> Sequence[SnapshotRecord]:
 
 
 class ListCommand(Command):
-    """List the snapshots, ledgers and surveys of containers of this run, and where the program stood."""
+    """List the snapshots, ledgers and container scans of this run, with the program's location."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add_output_options(parser)
@@ -164,7 +164,7 @@ def _require_massif() -> None:
 
 
 def _last_history() -> Path:
-    """Return the history that massif wrote when the program ended; raises TargetError where there is none."""
+    """Return the history that massif wrote when the program ended; raises TargetError if there is none."""
     folder = session.run.folder if session.has_run else None
     files = [*folder.glob("massif.*.out"), *folder.glob("history-*.massif")] if folder is not None else []
     if not files:

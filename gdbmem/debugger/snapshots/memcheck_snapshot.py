@@ -1,4 +1,4 @@
-"""A snapshot under memcheck: the heap by path, and a leak search that tells which of it no pointer reaches."""
+"""A snapshot under memcheck: the heap by path, and a leak search for its unreachable part."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gdbmem.units import format_delta, format_size
 
 @dataclass(frozen=True)
 class Captured:
-    """A raw file in the run folder, and what it says at first sight."""
+    """A raw file in the run folder, and its totals."""
 
     file: str  # relative to the run folder
     heap_bytes: Optional[int]  # None: it can't be read
@@ -33,7 +33,7 @@ class Captured:
 
 
 def capture_leaks() -> Captured:
-    """Have memcheck write the heap by path, and say what of it is lost; return what is then in the run folder."""
+    """Have memcheck write the heap by path and search for leaks; return the new files in the run folder."""
     run = session.run
     file = run.next_file(memcheck.NAME)
     path, written = run.folder / file, run.folder / "xtmemory.ms"
@@ -55,7 +55,7 @@ def capture_leaks() -> Captured:
 
 
 def _search(path: Path) -> str:
-    """Have memcheck search for leaks, keep its answer in *path*, and return what is lost, for the snapshot's line."""
+    """Have memcheck search for leaks, save its output in *path*, and return the lost bytes for the snapshot's line."""
     answer = monitor_text(memcheck.leaks_command(changed=False)) + "\n"
     session.last_leak_search = "the last snapshot"
     try:

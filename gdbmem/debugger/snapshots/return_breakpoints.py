@@ -1,4 +1,4 @@
-"""Calls whose return is awaited: `--after`."""
+"""Breakpoints at the return of a call: `--after`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Returns:
     """
 
     def __init__(self, act: Callable[[int], bool], *, commands: Optional[str]) -> None:
-        """*act* gets the hit and tells whether to stop; where it does, gdb's *commands* are carried out."""
+        """*act* gets the hit and returns whether to stop; at a stop gdb's *commands* are executed."""
         self._act = act
         self._commands = commands
         self._pending: list[_Call] = []  # innermost last, per thread
@@ -30,11 +30,11 @@ class Returns:
         executions.tell(self._leave_program)
 
     def forget(self) -> None:
-        """Await no call any more."""
+        """Forget all pending calls."""
         self._pending = []
 
     def _leave_program(self) -> None:
-        # In the program that has taken its place anything may be at these addresses.
+        # In the program that has replaced it, these addresses are meaningless.
         self.forget()
         for point in self._breakpoints.values():
             if point.is_valid():
@@ -44,7 +44,7 @@ class Returns:
     def arm(self, hit: int) -> None:
         address = _return_address()
         thread, pointer = gdb.selected_thread().ptid, _stack_pointer(gdb.newest_frame())
-        # A call whose frame lies where a new one begins, or below, has been left.
+        # A call whose frame is at or below the beginning of a new one has been left.
         self._leave([c for c in self._pending if c.thread == thread and c.stack_pointer <= pointer])
         self._pending.append(_Call(thread, address, pointer, hit))
         if address not in self._breakpoints:
@@ -63,7 +63,7 @@ class Returns:
         self._pending = [call for call in self._pending if call not in calls]
 
     def returned(self, address: int) -> bool:
-        """Act on the call of this thread that has returned to *address*, if one has; True: stop for it."""
+        """Act on the call of this thread that has returned to *address*, if any; True: stop for it."""
         thread = gdb.selected_thread().ptid
         pointer = _stack_pointer(gdb.newest_frame())
         for call in reversed(self._pending):
@@ -76,7 +76,7 @@ class Returns:
 
 
 class _Call:
-    """A call whose return is awaited."""
+    """A call that has not returned yet."""
 
     def __init__(self, thread: tuple[int, int, int], address: int, stack_pointer: int, hit: int) -> None:
         self.thread = thread
@@ -108,10 +108,10 @@ class _ReturnBreakpoint(gdb.Breakpoint):  # type: ignore[misc]
 
 
 def _return_address() -> int:
-    """Return where the function that was just entered returns to; raises UsageError where nothing called it."""
+    """Return the return address of the function just entered; raises UsageError if it has no caller."""
     caller = _caller()
     if caller is None:
-        # gdb hides who calls main.
+        # gdb hides the caller of main.
         hidden = gdb.parameter("backtrace past-main")
         gdb.execute("set backtrace past-main on")
         try:

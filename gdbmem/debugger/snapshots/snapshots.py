@@ -1,4 +1,4 @@
-"""Heap snapshots at the point where gdb stands: take, list, compare."""
+"""Heap snapshots at the current location: take, list, compare."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from gdbmem.arguments import ArgumentParser
     from gdbmem.debugger.native.snapshot import Taken
 
-# massif says 0 while the process grows by this much: the memory doesn't come from malloc.
+# massif reports 0 while the process grows by this much: the memory doesn't come from malloc.
 _BLIND_BYTES = 100 << 20
 
 
 def take_snapshot(name: Optional[str] = None, *, hit: Optional[int] = None) -> tuple[SnapshotRecord, str]:
-    """Take a detailed snapshot here; return its record and the one line that sums it up.
+    """Take a detailed snapshot here; return its record and its summary line.
 
-    The raw file is in the run folder before anything is made of it, so that no error loses it.
+    The raw file is in the run folder before it is processed, so that no error loses it.
     """
     if name is not None:
         check_name(name)
@@ -84,9 +84,9 @@ def _capture_massif() -> Captured:
 
 
 def take_in_passing(name: Optional[str], hit: int, taken: Taken) -> bool:
-    """Have a native program's thread take a snapshot before it goes on; tell whether it will.
+    """Have a native program's thread take a snapshot before it continues; tell whether it will.
 
-    *taken* gets the record and its line, or None and what went wrong.
+    *taken* gets the record and its line, or None and an error message.
     """
     return session.native is not None and in_passing(session.native, name, hit, taken)
 
@@ -100,7 +100,7 @@ def _heap_bytes(data: bytes, path: str) -> Optional[int]:
 
 
 def _no_file(said: str) -> GdbmemError:
-    """Say why massif wrote nothing. An unknown command or a refusal is only printed, never raised."""
+    """Return why massif wrote nothing. An unknown command or a refusal is only printed, never raised."""
     if "before execution" in said:
         return TargetError(
             "massif takes no snapshot before the program's first instruction",
@@ -136,7 +136,7 @@ def blind_spot(heap_bytes: Optional[int]) -> Optional[str]:
             )
         return "it counts 0 bytes: does the program bring an allocator of its own? then try --massif"
     pid = real_pid()
-    # Other tools of valgrind's grow by themselves: memcheck remembers of each byte whether it is defined.
+    # Other valgrind tools grow by themselves: memcheck records for each byte whether it is defined.
     if heap_bytes is None or pid is None or session.engine != massif.NAME:
         return None
     grown = program_mapped_bytes(pid)
@@ -150,13 +150,13 @@ def blind_spot(heap_bytes: Optional[int]) -> Optional[str]:
 
 
 def little_room() -> Optional[str]:
-    """Return a warning where the program limits itself to less than the engine needs beside it; else None."""
+    """Return a warning if the program's own memory limit leaves too little for the engine; else None."""
     pid = real_pid()
     return no_room(pid, session.engine) if pid is not None and session.engine not in ("", "none") else None
 
 
 class SnapCommand(Command):
-    """Take a heap snapshot here and keep it in the run folder."""
+    """Take a heap snapshot here and save it in the run folder."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("snapshot", metavar="NAME", nargs="?", help="what to call it")
@@ -186,7 +186,7 @@ class SnapCommand(Command):
 
 
 def save_history() -> Path:
-    """Have valgrind's tool write what it knows of the run so far; return the new file in the run folder."""
+    """Have valgrind's tool write its data of the run so far; return the new file in the run folder."""
     require_program()
     run, engine = session.run, session.engine
     suffix = f".{engine}" if engine == massif.NAME else valgrind_engine(engine).SUFFIX

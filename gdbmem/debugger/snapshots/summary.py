@@ -1,4 +1,4 @@
-"""A snapshot in one line: its size, and what grew most since the last one."""
+"""The summary line of a snapshot: its size, and the largest growth since the last one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def summary_line(
 ) -> str:
     """Return the line for *record*, whose *unit* by site are *sites*; the next one is compared with them.
 
-    *beside*: resident bytes that the engine doesn't trace, where it knows them.
+    *beside*: resident bytes that the engine doesn't trace, if known.
     """
     size_bytes = record.heap_bytes or 0
     text = f"snapshot {record.label}: {memory_noun(unit)} {format_size(size_bytes)}"
@@ -48,7 +48,7 @@ def summary_line(
 
 
 def unseen_malloc() -> str:
-    """Return in words the malloc that the engine can't replace, if the program has such a one; else ""."""
+    """Describe the malloc of the program that the engine can't replace; "" if there is none."""
     if any(entry.get("slug") == "static-binary" for entry in session.run.facts.get("warnings", [])):
         return "the malloc that is linked into the program"
     # valgrind looks for malloc in libc.so*; musl's is in its dynamic linker.
@@ -60,7 +60,7 @@ def unseen_malloc() -> str:
 
 
 def _linked_allocator() -> Optional[str]:
-    """Return the known allocator that is part of the program's own file, where a preloaded one takes no call."""
+    """Return the known allocator in the program's own file, which a preloaded one can't replace."""
     name = gdb.current_progspace().filename
     try:
         with open_regular(name) as program:

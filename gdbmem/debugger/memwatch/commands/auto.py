@@ -1,4 +1,4 @@
-"""`memwatch auto on`: the account at every stop, however it came about. It only reads; gdb drives."""
+"""`memwatch auto on`: the account at every stop, whatever its cause. It only reads; gdb drives."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class _AutoState(NamedTuple):
-    """Where the program stood at a stop, and what it held."""
+    """Location and memory of the program at a stop."""
 
     pid: int
     size_bytes: Optional[int]
@@ -49,7 +49,7 @@ class Auto:
         self._problem = ""
 
     def turn(self, *, on: bool) -> None:
-        """Begin or end printing."""
+        """Switch printing on or off."""
         if on != self.is_on:
             self._listen(on or bool(self._watchers))
             self.is_on = on
@@ -60,7 +60,7 @@ class Auto:
         self._watchers.append(draw)
 
     def unwatch(self, draw: Callable[[], None]) -> None:
-        """Call *draw* no more."""
+        """Stop calling *draw*."""
         self._watchers.remove(draw)
         self._listen(self.is_on or bool(self._watchers))
 
@@ -80,7 +80,7 @@ class Auto:
         if recorder.driving:
             return  # a memwatch command keeps this account itself
         if has_commands(event) and self._asks_gdb():
-            return  # asked now, gdb would run them from here: the next stop's account holds both
+            return  # gdb would run them from here if called now: the next stop's account covers both
         step = self._look()
         if step is not None and self.is_on:
             print_step(step, sys.stdout)
@@ -98,14 +98,14 @@ class Auto:
             draw()
 
     def stand_here(self) -> None:
-        """Count the next step from here: a memwatch command has accounted for all before."""
+        """Count the next step from here: a memwatch command has accounted for everything before."""
         self._stands.clear()
         if (self.is_on or self._watchers) and selected_thread() is not None:
             self._look()
         self._draw()
 
     def _look(self) -> Optional[Step]:
-        """Read what the program holds now; return the step since the stop before, if there was one."""
+        """Read the program's memory; return the step since the previous stop, if there was one."""
         try:
             account = accounts.current()
             now = self._stand(account.gauge.read())
@@ -159,7 +159,7 @@ class Auto:
 
     @staticmethod
     def _part(before: _AutoState, now: _AutoState) -> Optional[Part]:
-        """Return the part of the thread that stopped; None where its page faults don't tell."""
+        """Return the change by the thread that stopped; None if its page faults don't determine it."""
         tid = gdb.selected_thread().ptid[1]
         if before.faults is None or now.faults is None or tid not in now.activities:
             return None

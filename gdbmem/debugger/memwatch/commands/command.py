@@ -1,4 +1,4 @@
-"""`memwatch step|next|stepi|nexti|until|advance|finish`: gdb's own command, then what it did to memory."""
+"""`memwatch step|next|stepi|nexti|until|advance|finish`: gdb's own command, then the change of memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gdbmem.arguments import ArgumentParser
 
 _MOST_STEPS = 10_000_000
-# The options stand around gdb's own argument, which is kept as typed.
+# The options surround gdb's own argument, which is kept as typed.
 LEADING_OPTION = lazy_pattern(
     r"\s*(--(?:lock|source|timeout|output|calls|every|above|for|until|top|profile)(?:=|\s+)(?:\"[^\"]*\"|'[^']*'|\S+)|-o\s+(?:\"[^\"]*\"|'[^']*'|\S+)"
     r"|--\w[\w-]*|-h)(?=\s|$)"
@@ -40,7 +40,7 @@ _LATER_OPTIONS = lazy_pattern(r"\s(?=--[a-z]|-o\s)")
 
 
 class MemwatchCommand(Command):
-    """`memwatch` alone, or with a word that is not a command."""
+    """`memwatch` alone, or with an unknown word."""
 
     def words(self, argument: str) -> list[str]:
         return ["--", argument] if argument.strip() else []
@@ -96,12 +96,12 @@ class Driving(Command):
                 auto.stand_here()
 
     def act(self, args: argparse.Namespace, stream: TextIO) -> None:
-        """Run the program and write what came of it to *stream*."""
+        """Run the program and write the outcome to *stream*."""
         raise NotImplementedError
 
 
 def _leading_options(text: str) -> tuple[list[str], str]:
-    """Return the words of the options that *text* begins with, and what follows them."""
+    """Return the words of the options that *text* begins with, and the rest."""
     options: list[str] = []
     at = 0
     while match := LEADING_OPTION.match(text, at):
@@ -160,13 +160,13 @@ def _count(text: str) -> int:
 
 
 def check_top(top: Optional[int]) -> None:
-    """Raise UsageError where --top asks for no row at all."""
+    """Raise UsageError if --top selects no row at all."""
     if top is not None and top < 1:
         raise UsageError("--top takes a number from 1", hint="as in --top 5")
 
 
 def refuse_non_stop() -> None:
-    """Raise TargetError in gdb's non-stop mode: the other threads never stand still there."""
+    """Raise TargetError in gdb's non-stop mode, in which the other threads are never stopped."""
     if gdb.parameter("non-stop"):
         raise TargetError(
             "memwatch needs gdb's all-stop mode, in which the other threads stand still while one is measured",

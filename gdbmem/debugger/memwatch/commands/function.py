@@ -55,7 +55,7 @@ class _Watch(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
 
 
 class _Watches:
-    """All breakpoints of one tally; gone with the `with`."""
+    """All breakpoints of one tally; deleted at the end of the `with`."""
 
     def __init__(self, tally: LineTally, releases: Releases, *, own_only: bool) -> None:
         self.failures: list[str] = []
@@ -123,7 +123,7 @@ def _in_turn(acts: Sequence[Callable[[], bool]]) -> Callable[[], bool]:
         return acts[0]
 
     def act_all() -> bool:
-        stops = [act() for act in acts]  # every one of them, whatever the first says
+        stops = [act() for act in acts]  # every one of them, whatever the first returns
         return any(stops)
 
     return act_all
@@ -172,7 +172,7 @@ class FunctionCommand(Driving):
 
 
 def _run(seconds: float) -> str:
-    """Let the program run on; return in words why it was stopped: Ctrl-C, or that *seconds* are over; else ""."""
+    """Resume the program; return why gdbmem stopped it: Ctrl-C, or that *seconds* are over; else ""."""
     pid = real_pid() if target_kind() == NATIVE else None
     if pid is None:
         gdb.execute("continue")

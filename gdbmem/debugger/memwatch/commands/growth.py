@@ -1,4 +1,4 @@
-"""`memwatch growth`: the program runs on, and every request to the kernel for memory is recorded."""
+"""`memwatch growth`: the program continues, and every request to the kernel for memory is recorded."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class RequestLog:
         self._begin()
 
     def _begin(self) -> None:
-        """Measure from the next event on."""
+        """Start measuring at the next event."""
         self._size: Optional[int] = None  # of the address space at the last event
         self._resident: Optional[int] = None  # at the last event
         self._sharing = Sharing(self._memory.resident_bytes, self._memory.pid, is_alone)
@@ -94,7 +94,7 @@ class RequestLog:
             return
         thread = gdb.selected_thread()
         number, (pid, tid, _) = thread.num, thread.ptid
-        if pid != self._memory.pid:  # a child that gdb holds too
+        if pid != self._memory.pid:  # a child that gdb also debugs
             return
         self.events += 1
         unseen = self._settle(now.size_bytes, number)
@@ -125,17 +125,17 @@ class RequestLog:
             self._touched(tid, 0)
 
     def executed(self) -> None:
-        """The process runs another program now: all that was mapped has gone."""
+        """The process has executed another program: its previous mappings are gone."""
         self._give_up()
         self._begin()
         self._python.forget()
 
     def close(self) -> None:
-        """Close what was opened to read the process."""
+        """Close the files opened to read the process."""
         self._python.close()
 
     def _give_up(self) -> None:
-        """Nobody can tell any more what the last requests did."""
+        """Discard the last requests: their effect can't be determined any more."""
         settled, unsettled = self._requests.given_up()
         self._add([(key, 0) for key in settled])
         self.unsettled += len(unsettled)
@@ -148,7 +148,7 @@ class RequestLog:
             sums.unsettled += 1
 
     def _settle(self, size_bytes: int, thread: Optional[int]) -> int:
-        """Charge the change of the address space; return what no request explains."""
+        """Charge the change of the address space; return the part that no request explains."""
         before, self._size = self._size, size_bytes
         if before is None:
             return 0
@@ -175,7 +175,7 @@ class RequestLog:
             self._resident = now
         if part is None or tid not in self._latest:
             return
-        # Pages of a mapping that nobody saw being made are touched right after.
+        # Pages of a mapping whose creation was not observed are touched right after it.
         elsewhere = max(min(part.own_bytes, unseen_bytes), 0)
         sums = self._sums.get(self._latest[tid])
         if sums is not None:
@@ -183,7 +183,7 @@ class RequestLog:
             sums.is_exact = sums.is_exact and part.is_exact and not elsewhere
 
     def growth(self, *, seconds: float, cost_seconds: float) -> KernelRequests:
-        """Return what was recorded."""
+        """Return the recording."""
         paths = [
             GrowthPath(
                 call,
@@ -236,7 +236,7 @@ def _breakpoints(log: RequestLog, until: Optional[str], *, libc: bool) -> Iterat
     try:
         for call in CALLS if libc else ():
             with contextlib.suppress(gdb.error):
-                gdb.decode_line(call)  # raises where the C library has no such symbol
+                gdb.decode_line(call)  # raises if the C library has no such symbol
                 made.append(_Request(call, log))
         if libc and not made:
             raise TargetError(
@@ -255,7 +255,7 @@ def _breakpoints(log: RequestLog, until: Optional[str], *, libc: bool) -> Iterat
 
 
 class _Catch:
-    """gdb's own `catch syscall`, driven from the command: it sees requests that go past the C library too."""
+    """gdb's own `catch syscall`, driven from the command: it also catches requests made without the C library."""
 
     def __init__(self, log: RequestLog, alarm: Alarm) -> None:
         self._log, self._alarm = log, alarm
@@ -271,7 +271,7 @@ class _Catch:
                     capture.forget()
                     recorder.arm()
                     gdb.execute("continue")
-                    # Ctrl-C that came while gdb dealt with a request interrupts nothing.
+                    # Ctrl-C while gdb handles a request interrupts nothing.
                     if not recorder.stopped_at(number) or self._alarm.by_user:
                         break
                     self._note()
@@ -299,7 +299,7 @@ def _call_name() -> str:
 
 @contextlib.contextmanager
 def _executions(log: RequestLog) -> Iterator[None]:
-    """Let *log* know when the process executes another program."""
+    """Notify *log* when the process executes another program."""
     space = gdb.current_progspace()
 
     def executed(event: gdb.Event) -> None:
@@ -317,7 +317,7 @@ _ELSEWHERE = {REMOTE: "behind gdbserver", VALGRIND: "under valgrind", CORE: "tha
 
 
 def native_pid(what: str) -> int:
-    """Return the pid of the running program; raises TargetError where *what* can't be done."""
+    """Return the pid of the running program; raises TargetError if *what* can't be done."""
     kind = target_kind()
     pid = real_pid()
     if kind == NOTHING or pid is None:
@@ -354,7 +354,7 @@ class GrowthCommand(Driving):
         with contextlib.ExitStack() as stack:
             stack.callback(memory.close)
             stack.callback(log.close)
-            # The catchpoint sees the C library's requests as well.
+            # The catchpoint also catches the C library's requests.
             ours = stack.enter_context(_breakpoints(log, args.until, libc=not args.raw))
             stack.enter_context(recorder.recording(lambda: None))
             stack.enter_context(_executions(log))

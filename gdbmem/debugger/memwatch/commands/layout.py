@@ -1,4 +1,4 @@
-"""`layout memwatch`: gdb's text interface with a window that shows what the program holds, at every stop."""
+"""`layout memwatch`: gdb's text interface with a window that shows the program's memory at every stop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LAYOUT = "{-horizontal src 2 memwatch 1} 2 status 0 cmd 1"
 
 
 def register_layout() -> None:
-    """Make `layout memwatch` known, where this gdb has a text interface with windows of one's own."""
+    """Register `layout memwatch`, if this gdb has a text interface that supports custom windows."""
     if not hasattr(gdb, "register_window_type"):
         return
     try:

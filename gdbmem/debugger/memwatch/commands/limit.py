@@ -1,4 +1,4 @@
-"""`memwatch limit`: the program runs on until its resident set passes a size."""
+"""`memwatch limit`: the program continues until its resident set exceeds a size."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from gdbmem.debugger.memwatch.gauges.gauge import Gauge
 
 _EVERY_SECONDS = 0.001
-_FAULTS_EVERY = 20  # looks; which thread grows is told from their page faults
+_FAULTS_EVERY = 20  # samples; the growing thread is identified by page faults
 
 
 class _Guard:
-    """Looks at the resident set, and remembers which thread took pages lately."""
+    """Samples the resident set, and remembers which thread made pages resident recently."""
 
     def __init__(self, pid: int, gauge: Gauge, limit_bytes: int) -> None:
         self._pid = pid
@@ -72,7 +72,7 @@ class LimitCommand(Driving):
         if args.source == "heap":
             raise UsageError("memwatch limit watches the resident set", hint="leave out --source heap")
         gauge = accounts.current(args.source).gauge
-        if gauge.measures_heap:  # as an earlier command was told to
+        if gauge.measures_heap:  # as set by an earlier command
             gauge = make_gauge("auto")
         now = gauge.read() or 0
         size = parse_size(args.argument)

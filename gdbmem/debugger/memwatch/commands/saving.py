@@ -58,7 +58,7 @@ class SaveCommand(Command):
 
 
 def report_since(args: argparse.Namespace, steps: Sequence[Step]) -> None:
-    """Write how *steps* differ from those that were saved as ``args.since``."""
+    """Write the difference between *steps* and those saved as ``args.since``."""
     if args.by not in GROUPINGS:
         raise UsageError("--since compares lines, functions or files", hint=f"--by {', '.join(GROUPINGS)}")
     before, source = read_recording(*_saved(args.since))
@@ -78,7 +78,7 @@ def report_since(args: argparse.Namespace, steps: Sequence[Step]) -> None:
 
 
 def _saved(text: str) -> tuple[str, str]:
-    """Return the JSON of the steps saved last under the name *text*, else of the file *text*; and what to call it."""
+    """Return the JSON of the steps saved last under the name *text*, else of the file *text*; and its name."""
     for name, found in _all_saved():
         if name == text:
             return found, text

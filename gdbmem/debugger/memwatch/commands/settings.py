@@ -1,4 +1,4 @@
-"""`set/show memwatch …`: how memwatch measures and locks when a command doesn't say."""
+"""`set/show memwatch …`: defaults for memwatch's measuring and locking."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PATIENCE = "5s"
 
 
 class LockSetting(gdb.Parameter):  # type: ignore[misc]  # gdb's module has no types
-    """Whether the other threads stand still during a step of memwatch's."""
+    """Whether other threads are locked during a memwatch step."""
 
     set_doc = "Set whether the other threads stand still during a step: auto, on, step or off."
     show_doc = "Show whether the other threads stand still during a step."
@@ -31,7 +31,7 @@ class LockSetting(gdb.Parameter):  # type: ignore[misc]  # gdb's module has no t
 
 
 class SourceSetting(gdb.Parameter):  # type: ignore[misc]
-    """Where memwatch's numbers come from; 'memwatch sources' explains what this machine can do."""
+    """Source of memwatch's numbers; 'memwatch sources' lists the sources available on this machine."""
 
     set_doc = "Set where memwatch's numbers come from: auto, statm, smaps, pagemap or heap."
     show_doc = "Show where memwatch's numbers come from."
@@ -48,9 +48,9 @@ class SourceSetting(gdb.Parameter):  # type: ignore[misc]
 
 
 class TimeoutSetting(gdb.Parameter):  # type: ignore[misc]
-    """The time that a step may run before the locked threads may be what it waits for.
+    """The time that a step may run before it is assumed to wait for a locked thread.
 
-    Needed where /proc can't show that the thread sleeps, and for a thread that waits in a loop.
+    Needed if /proc can't show that the thread sleeps, and for a thread that waits in a loop.
     """
 
     set_doc = "Set how long a step runs alone before the other threads are let go, as in 5s."

@@ -42,7 +42,7 @@ def print_step(step: Step, stream: TextIO) -> None:
 
 def _show_table(stepper: Stepper, top: Optional[int], stream: TextIO) -> None:
     sums = sum_steps(stepper.steps)
-    # Most lines take nothing; without them what did is seen.
+    # Most lines change nothing; omitting them makes the others visible.
     changed = [one for one in sums if one.changed_anything]
     print_sums(changed[:top], stepper.steps, console_on(stream), source_lines())
     shown = len(changed[:top])
@@ -57,7 +57,7 @@ def _show_table(stepper: Stepper, top: Optional[int], stream: TextIO) -> None:
 
 
 def _show_stop(stepper: Stepper) -> None:
-    """Print where the program stands as gdb itself would have."""
+    """Print the program's location as gdb itself would have."""
     if not stepper.capture.holds_back:
         return
     for line in stepper.capture.news:
@@ -66,7 +66,7 @@ def _show_stop(stepper: Stepper) -> None:
     if stop is not None and not stop.announced and stepper.start is not None and selected_thread():
         frame = gdb.newest_frame()
         if frame == stepper.start.frame and frame.find_sal().line:
-            # The same function goes on: only the line, in gdb's colours.
+            # Still in the same function: only the line, in gdb's colours.
             gdb.execute("with print frame-info source-line -- frame")
             return
     said = without_announcement(stepper.capture.final_text)
@@ -74,7 +74,7 @@ def _show_stop(stepper: Stepper) -> None:
 
 
 def source_lines() -> SourceLines:
-    """Return who finds source lines: gdb's own `directory` path is searched."""
+    """Return a reader of source lines that searches gdb's own `directory` path."""
     folders = [part for part in str(gdb.parameter("directories")).split(":") if part.startswith("/")]
     return SourceLines([*folders, os.getcwd()])  # noqa: PTH109
 

@@ -1,4 +1,4 @@
-"""`memwatch sources`: what this machine can measure, how exactly, and what memwatch uses."""
+"""`memwatch sources`: the quantities that this machine can measure, how exactly, and the one that memwatch uses."""
 
 from __future__ import annotations
 

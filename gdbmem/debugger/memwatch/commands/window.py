@@ -1,4 +1,4 @@
-"""The window of `layout memwatch`: resident memory, the last stop's change, their course, the lines that grew most."""
+"""The window of `layout memwatch`: resident memory, its last change and history, the lines that grew most."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gdbmem.text import printable
 from gdbmem.units import format_delta, format_size
 
 _RED, _GREEN, _DIM, _BOLD, _PLAIN = "\033[31m", "\033[32m", "\033[2m", "\033[1m", "\033[0m"
-# gdb 10 writes into a window byte by byte, so that nothing but ASCII gets there. Only its version tells.
+# gdb 10 writes into a window byte by byte, which garbles all but ASCII. Only its version reveals this.
 _LEVELS = " _.:-=+*#" if gdb.VERSION.startswith("10.") else " ▁▂▃▄▅▆▇█"
 
 
@@ -41,7 +41,7 @@ class MemoryWindow:
         self.render()
 
     def render(self) -> None:
-        """Draw all of it anew: after a stop, and when the size has changed."""
+        """Redraw everything, after a stop and when the size has changed."""
         if not self._window.is_valid():
             return
         width, height = self._window.width, self._window.height

@@ -1,4 +1,4 @@
-"""The path of calls in which the selected thread stands."""
+"""The call path of the selected thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DEEPEST = 48
 
 
 def own_place() -> Optional[str]:
-    """Return the innermost place in the user's own code, by the rules of reports, and the function that it is in."""
+    """Return the innermost place in the user's own code, by the rules of reports, and its function."""
     try:
         frames = newest_frames()
         native = [described(frame) for frame in frames]
@@ -30,7 +30,7 @@ def own_place() -> Optional[str]:
 
 
 def newest_frames() -> list[gdb.Frame]:
-    """Return the frames of the selected thread, innermost first, as far as a path is worth listing."""
+    """Return the frames of the selected thread, innermost first, up to the length of a listed path."""
     frames: list[gdb.Frame] = []
     frame = gdb.newest_frame()
     while frame is not None and len(frames) < _DEEPEST:
@@ -40,7 +40,7 @@ def newest_frames() -> list[gdb.Frame]:
 
 
 def described(frame: gdb.Frame) -> Frame:
-    """Return *frame* as reports take it."""
+    """Return *frame* in the form used by reports."""
     position = frame.find_sal()
     file = position.symtab.fullname() if position.symtab is not None else None
     library = None if file else gdb.solib_name(frame.pc())

@@ -1,4 +1,4 @@
-"""gdb's own words about a stop, held back while steps are driven."""
+"""gdb's own output about a stop, held back while steps are driven."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Capture:
     """
 
     def __init__(self) -> None:
-        self.holds_back = False  # else gdb has said everything itself
-        self._saved: dict[int, int] = {}  # descriptor → where it led
+        self.holds_back = False  # otherwise gdb has printed everything itself
+        self._saved: dict[int, int] = {}  # descriptor → its original file
         self._file = -1
-        self._start = 0  # where in the file the latest stop begins
+        self._start = 0  # offset of the latest stop in the file
         self._news: list[str] = []
-        self.news: list[str] = []  # what gdb said before the last stop and should be known
+        self.news: list[str] = []  # gdb's news from before the last stop
         self.final_text = ""  # about the last stop
 
     def __enter__(self) -> Capture:
@@ -36,17 +36,17 @@ class Capture:
         return self
 
     def prepare(self) -> bool:
-        """Get ready to hold back; return False where nothing may be."""
+        """Prepare to hold output back; return False where that is not allowed."""
         if not _has_front_end():
             self._file = _anonymous_file()
             self.holds_back = True
         return self.holds_back
 
     def hold(self) -> None:
-        """Hold back from now on; any thread of gdb's may call it, once it is prepared."""
+        """Hold output back from now on; any thread of gdb may call it after prepare()."""
         if not self.holds_back:
             return
-        # gdb complains on its standard error of a source file that is missing where a wait is interrupted.
+        # gdb reports a missing source file on its standard error when a wait is interrupted.
         for descriptor in (1, 2):
             self._saved[descriptor] = os.dup(descriptor)
             os.dup2(self._file, descriptor)
@@ -67,7 +67,7 @@ class Capture:
         self._saved = {}
 
     def forget(self) -> None:
-        """Let `text` begin here."""
+        """Make `text` begin here."""
         if self._saved:
             gdb.flush()
             self._start = os.lseek(self._file, 0, os.SEEK_CUR)
@@ -77,11 +77,11 @@ class Capture:
                 os.ftruncate(self._file, 0)
 
     def text(self) -> str:
-        """Return what gdb has said since `forget`."""
+        """Return gdb's output since `forget`."""
         return self._read(self._start).decode("utf-8", "replace")
 
     def finish(self) -> None:
-        """Keep what was said about the last stop, for later, and news such as ``[New Thread …]`` before it."""
+        """Save the output about the last stop for later, and news such as ``[New Thread …]`` before it."""
         held = self._read(0)
         self.final_text = held[self._start :].decode("utf-8", "replace")
         self.news = self._news + _news(held[: self._start])
@@ -93,7 +93,7 @@ class Capture:
         return os.pread(self._file, 2 * _MOST_HELD, start)
 
 
-# The last two: gdb's refusal to step over a vfork whose child it holds; further steps go nowhere.
+# The last two: gdb refuses to step over a vfork whose child it debugs; further steps make no progress.
 _NEWS = ("[", "warning:", "Can not resume the parent process over vfork", "holding the child stopped")
 
 
@@ -117,7 +117,7 @@ def _anonymous_file() -> int:
 
 
 def _has_front_end() -> bool:
-    # gdb doesn't say which interpreter it runs.
+    # gdb doesn't report which interpreter it runs.
     words = Path("/proc/self/cmdline").read_bytes().split(b"\0")
     if any(re.match(rb"--?i(nterpreter)?(=|$)", word) for word in words):
         return True

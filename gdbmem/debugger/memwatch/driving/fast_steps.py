@@ -1,7 +1,7 @@
-"""Many steps in a row, with as little between two of them as can be.
+"""Fast path for `memwatch next N`: one reading per step and no other work.
 
-What Python does between two steps runs cold each time and costs ten times what it does in a loop of its own.
-So steps that end as steps do are taken here, by one function; any other is handed back as it is.
+Python code between two steps runs with cold caches and costs ten times as much as in a tight loop.
+So ordinary steps are taken here, by one function; any other step is returned to the caller.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class StopPlaces:
         self._known: dict[int, Place] = {}
 
     def at(self, frame: gdb.Frame) -> Place:
-        """Return where *frame*, the newest one, stands."""
+        """Return the location of *frame*, the newest one."""
         pc = frame.pc()
         found = self._known.get(pc)
-        # At one address gdb may stand before a function inlined there, and in it.
+        # At one address gdb may be before a function inlined there, or in it.
         if found is None or frame.type() != gdb.NORMAL_FRAME:
             found = _place(frame)
             if frame.type() == gdb.NORMAL_FRAME:
@@ -51,7 +51,7 @@ def _place(frame: gdb.Frame) -> Place:
 
 
 class TakenStep(NamedTuple):
-    """A step that ended as steps do."""
+    """A step that ended normally."""
 
     place: Place  # where it started
     reading: Optional[int]
@@ -61,7 +61,7 @@ class TakenStep(NamedTuple):
 
 
 class Odd(NamedTuple):
-    """A step that ended in another way, or that gdb refused."""
+    """A step that did not end normally, or that gdb refused."""
 
     frame: gdb.Frame  # where it started
     place: Place
@@ -71,7 +71,7 @@ class Odd(NamedTuple):
 
 
 class Strides:
-    """Takes steps of one thread, one after the other."""
+    """Takes consecutive steps of one thread."""
 
     def __init__(
         self, command: str, gauge: Gauge, watcher: Watcher, capture: Capture, places: StopPlaces
@@ -83,9 +83,9 @@ class Strides:
         self._loops = loop_lines.for_command(command)
 
     def take(self, most: int, thread: gdb.InferiorThread) -> Optional[Odd]:
-        """Add up to *most* steps of *thread* to `taken`; return the one that ended oddly.
+        """Add up to *most* steps of *thread* to `taken`; return the first step that did not end normally, or None.
 
-        It also ends before a line that loops, which is better run through by breakpoints.
+        It also returns before a line that loops, because breakpoints get over it faster.
         """
         with contextlib.ExitStack() as stack:
             if self._capture.holds_back and not _others_speak():
@@ -118,7 +118,7 @@ class Strides:
 
 
 def _others_speak() -> bool:
-    """Tell whether something of the user's runs at stops: what it prints must be as always."""
+    """Tell whether the user has commands that run at stops: their output must be unchanged."""
     if any(one.commands for one in gdb.breakpoints() or ()):
         return True
     try:
@@ -132,7 +132,7 @@ _TERSE = (("print frame-info", "short-location"), ("print frame-arguments", "pre
 
 @contextlib.contextmanager
 def _terse() -> Iterator[None]:
-    """Let gdb say little about each stop: a function's arguments and the source line take it a tenth of a step."""
+    """Make gdb print little at each stop: a function's arguments and the source line take a tenth of a step."""
     before = [(name, str(gdb.parameter(name))) for name, _ in _TERSE]
     _set(_TERSE)
     try:
@@ -147,7 +147,7 @@ def _set(values: Iterable[tuple[str, str]]) -> None:
 
 
 def in_full(said: str) -> str:
-    """Return what gdb *said* tersely about the last stop with the frame as gdb words it otherwise."""
+    """Return gdb's terse output *said* about the last stop, with the frame in full."""
     try:
         with _terse():
             short = _frame()

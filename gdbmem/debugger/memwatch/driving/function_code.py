@@ -1,4 +1,4 @@
-"""The machine code of one function, each address as gdb itself sees it: its line, and the function inlined there."""
+"""The machine code of one function, with gdb's view of each address: its line, and the function inlined there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BRANCH = lazy_pattern(
 _CALL = lazy_pattern(r"^(?:bnd |notrack )*(?:call\w*|blr?)\b")
 _RETURN = lazy_pattern(r"^(?:bnd |repz )*(?:ret\w*|eret|hlt|ud2)\b")
 _REPEATED = lazy_pattern(r"^(?:rep\w*|repz|repnz) ")
-_ALWAYS = ("jmp", "jmpq", "b", "br")  # branches after which the next instruction isn't reached
+_ALWAYS = ("jmp", "jmpq", "b", "br")  # branches that don't fall through to the next instruction
 _WIDEST_ROW = 1 << 16  # bytes that are disassembled at once
 
 
@@ -32,10 +32,10 @@ class SourceLine(NamedTuple):
 class Spot(NamedTuple):
     """One address of a function."""
 
-    line: Optional[SourceLine]  # of the line table, of whichever function; None: line 0, or no line known
-    begins_line: bool  # gdb takes it for the beginning of a statement of that line
-    call_line: Optional[SourceLine]  # of the outermost function inlined here: where the function calls it
-    begins_call: bool  # the code of that one begins here, for gdb
+    line: Optional[SourceLine]  # from the line table, whichever the function; None: line 0, or no known line
+    begins_line: bool  # gdb considers it the beginning of a statement of that line
+    call_line: Optional[SourceLine]  # the line where the function calls the outermost function inlined here
+    begins_call: bool  # the inlined code begins here, for gdb
 
     @property
     def is_own(self) -> bool:
@@ -44,12 +44,12 @@ class Spot(NamedTuple):
 
 
 class Instruction(NamedTuple):
-    """One instruction, by what comes after it."""
+    """One instruction and its successors."""
 
     address: int
     behind: int  # the address of the next one
     target: Optional[int] = None  # of a direct branch
-    goes_on: bool = True  # the next one may follow
+    goes_on: bool = True  # execution may continue with the next one
     is_call: bool = False
     is_known: bool = True  # False: a jump to an address that is computed
     repeats: bool = False
@@ -63,7 +63,7 @@ class Instruction(NamedTuple):
 
 
 class FunctionCode:
-    """One function, without those inlined into it; reads what it is asked for and keeps it."""
+    """One function, without those inlined into it; reads on demand and caches."""
 
     def __init__(self, architecture: gdb.Architecture, block: gdb.Block) -> None:
         self.entry = int(block.function.value().address)
@@ -76,19 +76,19 @@ class FunctionCode:
         self._own_statements: Optional[list[tuple[int, SourceLine]]] = None
 
     def spot(self, address: int) -> Optional[Spot]:
-        """Return what is at *address*; None outside the function."""
+        """Return the spot at *address*; None outside the function."""
         if address not in self._spots:
             self._spots[address] = self._look(address)
         return self._spots[address]
 
     def instruction(self, address: int) -> Instruction:
-        """Return the instruction at *address*, which is the beginning of one."""
+        """Return the instruction that begins at *address*."""
         if address not in self._instructions:
             self._disassemble(address)
         return self._instructions[address]
 
     def sweep(self, start: int) -> Iterator[int]:
-        """Yield the addresses of all instructions that are reached from *start* on, in pieces that lie together."""
+        """Yield the addresses of all instructions reachable from *start*, in contiguous pieces."""
         todo, seen = [start], set()
         while todo:
             address = todo.pop()
@@ -101,7 +101,7 @@ class FunctionCode:
                 address = one.behind
 
     def statements(self) -> list[tuple[int, SourceLine]]:
-        """Return where the statements of the function's own lines begin."""
+        """Return the addresses where the statements of the function's own lines begin."""
         if self._own_statements is None:
             spots = [(address, self.spot(address)) for address in self.sweep(self.entry)]
             self._own_statements = [
@@ -125,7 +125,7 @@ class FunctionCode:
         return Spot(line, begins, call, begins_call=self._begins_call(address, blocks[:-1]))
 
     def _begins_call(self, address: int, inlined: Sequence[gdb.Block]) -> bool:
-        """Tell whether gdb takes all of *inlined*, the functions inlined at *address*, to begin there."""
+        """Tell whether for gdb all of *inlined*, the functions inlined at *address*, begin there."""
         before = {block_key(block) for block in function_blocks(address - 1)}
         inside = [
             key for key in map(block_key, inlined) if key in before
@@ -135,7 +135,7 @@ class FunctionCode:
         return all(self._entries[key] == address for key in inside)
 
     def _pcs(self, position: gdb.Symtab_and_line, line: SourceLine) -> frozenset[int]:
-        """Return where statements of *line* begin; the rows of its table that begin none are left out by gdb."""
+        """Return the addresses where statements of *line* begin; gdb omits other rows of its table."""
         if line not in self._statements:
             found = position.symtab.linetable().line(line.number)
             self._statements[line] = frozenset(row.pc for row in found or ())

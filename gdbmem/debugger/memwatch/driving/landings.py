@@ -16,17 +16,17 @@ _JUMPS = ("longjmp", "siglongjmp", "_longjmp", "__longjmp_chk")
 
 
 class Landing(NamedTuple):
-    """The place that a jump leads to."""
+    """The destination of a jump."""
 
     stack: int  # the stack pointer there
     address: int
 
 
 class Departure(NamedTuple):
-    """A place that each jump passes."""
+    """A location that each jump passes."""
 
     location: str  # for gdb's `break`
-    landing: Callable[[], Optional[Landing]]  # asked there; None: it can't be told, or lies on another stack
+    landing: Callable[[], Optional[Landing]]  # evaluated there; None: unknown, or on another stack
 
 
 class _Buffer(NamedTuple):
@@ -41,7 +41,7 @@ _X86, _ARM = _Buffer("rdi", 6, 7), _Buffer("x0", 13, 11)
 
 
 def departures() -> Iterator[Departure]:
-    """Yield what to watch in the selected inferior."""
+    """Yield the locations to watch in the selected inferior."""
     with contextlib.suppress(gdb.error):  # a program without exceptions
         if gdb.parse_and_eval("&__cxa_begin_catch"):
             yield Departure("*__cxa_begin_catch", _handler)
@@ -58,7 +58,7 @@ def departures() -> Iterator[Departure]:
 
 
 def _handler() -> Landing:
-    # Where the program's own code goes on, not in the middle of a library's.
+    # Where the program's own code continues, not in the middle of a library.
     stack = register("sp")
     return Landing(stack, return_address(stack))
 
@@ -68,7 +68,7 @@ def _probe_target() -> Landing:
 
 
 def _jump_target() -> Optional[Landing]:
-    """Read where the longjmp that begins here leads."""
+    """Read the destination of the longjmp that begins here."""
     is_arm = gdb.newest_frame().architecture().name().startswith("aarch64")
     layout = _ARM if is_arm else _X86
     buffer, here = register(layout.parameter), register("sp")

@@ -1,4 +1,4 @@
-"""Other threads stand still during a step, until the stepped one turns out to wait for one of them."""
+"""Locking the other threads during a step, until the stepped one is found to wait for one of them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _spun: set[Place] = set()
 
 
 class _Look:
-    """Judges whether a step waits, from what its thread sleeps in and for how long."""
+    """Judges whether a step waits, from the system call in which its thread sleeps, and how long."""
 
     def __init__(self, pid: Optional[int], timeout_seconds: float) -> None:
         self._pid = pid
@@ -57,7 +57,7 @@ class _Look:
             self._since = now
         elif found is not None and now - self._since >= _ASLEEP_SECONDS:
             return Wait(found, now - task[1])
-        # A thread that waits in a loop of its own never sleeps.
+        # A thread that spins in a loop never sleeps.
         timeout = min(self._timeout, _SPUN_SECONDS) if task[2] in _spun else self._timeout
         return Wait(None, now - task[1]) if now - task[1] >= timeout else None
 
@@ -76,9 +76,9 @@ class _Look:
 
 
 class Watcher:
-    """A thread of gdb's that looks whether the thread being stepped sleeps, and then interrupts it.
+    """A thread of gdb that checks whether the stepped thread sleeps, and then interrupts it.
 
-    It only reads /proc and interrupts: gdb itself is never touched from here.
+    It only reads /proc and interrupts; it never calls gdb.
     """
 
     def __init__(self, pid: Optional[int], interrupter: Interrupter, *, timeout_seconds: float) -> None:
@@ -93,7 +93,7 @@ class Watcher:
         self._end.acquire()
 
     def begin(self, tid: int, place: Place) -> None:
-        """Watch *tid*, which steps from *place*, from now on."""
+        """Start watching *tid*, which steps from *place*."""
         self._task = (tid, time.monotonic(), place)
         if not self._started:
             self._start()
@@ -106,7 +106,7 @@ class Watcher:
         return fired
 
     def close(self) -> None:
-        """Let the thread end; with no step to watch it can do nothing more."""
+        """End the thread; there is no step left to watch."""
         self._end.release()
 
     def _start(self) -> None:
@@ -115,11 +115,11 @@ class Watcher:
 
     def _watch(self) -> None:
         look, former = _Look(self._pid, self._timeout), None
-        # Waiting for a lock takes no Python: gdb's own thread needs the interpreter for each of its steps.
+        # Waiting for a lock does not hold the interpreter, which gdb's own thread needs for each step.
         while not self._end.acquire(timeout=_POLL_SECONDS):
             task = self._task
             if task is None or task is not former or self._fired is not None:
-                former = task  # it has stepped on since the last look
+                former = task  # it has stepped since the last check
                 continue
             wait = look.at(task, time.monotonic())
             if wait is not None:
@@ -139,7 +139,7 @@ class Watcher:
 
 
 def describe_wait(wait: Wait) -> str:
-    """Return in words what the selected thread, just interrupted, waits for, and who holds it."""
+    """Describe the wait of the selected thread, just interrupted, and the thread that it waits for."""
     if wait.blocked is None:
         return f"ran for {wait.seconds:.1f} s with the other threads locked"
     if not wait.blocked.is_futex:
@@ -160,7 +160,7 @@ def describe_wait(wait: Wait) -> str:
 
 
 def mutex_owner(address: int) -> Optional[int]:
-    """Return gdb's number of the thread that holds the pthread mutex at *address*; None when it can't be told."""
+    """Return gdb's number of the thread that holds the pthread mutex at *address*; None if unknown."""
     try:
         # struct __pthread_mutex_s: lock, count, owner, each an int.
         data = bytes(gdb.selected_inferior().read_memory(address + 8, 4))
@@ -171,7 +171,7 @@ def mutex_owner(address: int) -> Optional[int]:
         return None
     native = target_kind() == NATIVE
     for thread in gdb.selected_inferior().threads():
-        # The program's own number for it is another one where it has a PID namespace of its own.
+        # The program sees a different number for it in a separate PID namespace.
         if tid == (own_tid(thread.ptid[0], thread.ptid[1]) if native else thread.ptid[1]):
             return int(thread.num)
     return None
@@ -196,13 +196,13 @@ def _frame_names() -> list[str]:
 
 
 def _function_of_call() -> str:
-    """Return the function of the C library that the thread has called, without the marks of its inner names."""
+    """Return the function of the C library that the thread has called, without prefixes of internal names."""
     name, frame = "", gdb.newest_frame()
     while frame is not None and (not name or _is_inner(frame)):
         name = _INNER.sub("", frame.name() or "") or name
         frame = frame.older()
         if name == "syscall":
-            name = ""  # its caller tells more
+            name = ""  # its caller is more informative
     return printable(name) or "a system call"
 
 

@@ -1,4 +1,4 @@
-"""Lines that loop: gdb's `next` single-steps each of their instructions; breakpoints get over them at once."""
+"""Lines that loop: gdb's `next` single-steps each of their instructions; breakpoints run through them at full speed."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import gdb
 from gdbmem.debugger.function_blocks import function_blocks
 from gdbmem.debugger.memwatch.driving.function_code import FunctionCode, SourceLine, Spot
 
-_MOST_INSTRUCTIONS = 4096  # of one line that are looked at
+_MOST_INSTRUCTIONS = 4096  # of one line that are examined
 
 
 class Ends(NamedTuple):
     """Where a step over a line that loops may end."""
 
     addresses: Sequence[int]
-    until: int  # an address for gdb's `until`, which the step comes to at its end or never
+    until: int  # an address for gdb's `until`, which the step reaches at its end or never
 
 
 class LoopLines:
@@ -42,13 +42,13 @@ class LoopLines:
         return self._ends[key]
 
     def for_command(self, command: str) -> Optional[Callable[[gdb.Frame], Optional[Ends]]]:
-        """Return `ends` for gdb's *command*; None: loops are nothing to it."""
+        """Return `ends` for gdb's *command*; None: loops do not affect it."""
         if command not in ("next", "step"):
             return None
         return lambda frame: self.ends(frame, command)
 
     def listen(self) -> None:
-        """Forget everything when code is loaded: addresses change from one run to the next."""
+        """Clear the cache when code is loaded: addresses change from one run to the next."""
         if not self._listens:
             self._listens = True
             gdb.events.new_objfile.connect(self._forget)
@@ -77,7 +77,7 @@ loop_lines = LoopLines()
 
 
 def find_ends(code: FunctionCode, start: int, line: SourceLine, *, enters: bool) -> Optional[Ends]:
-    """Return where gdb's `next` from *start*, which is on *line*, may stop, if it goes over instructions repeatedly.
+    """Return where gdb's `next` from *start*, on *line*, may stop, if it executes instructions repeatedly.
 
     `next` goes on as long as an instruction belongs to its line, or to a function inlined into the same one; *enters*
     is for `step`, which goes into such functions and into calls. None: it doesn't loop, or where it stops depends
@@ -103,7 +103,7 @@ def find_ends(code: FunctionCode, start: int, line: SourceLine, *, enters: bool)
                 todo.append(address)
     if not loops or not exits:
         return None
-    # Only an exception comes to any other line than these; gdb doesn't always see where it is caught.
+    # Only an exception leads to any other line; gdb doesn't always notice where it is caught.
     handlers = {at for at, other in code.statements() if other != line} if calls else set()
     return Ends(sorted(exits | handlers), _never_passed(code, exits))
 
@@ -116,13 +116,13 @@ def _never_passed(code: FunctionCode, exits: AbstractSet[int]) -> int:
 
 
 def _goes_on(spot: Optional[Spot], line: SourceLine, *, enters: bool) -> Optional[bool]:
-    """Tell whether a step over *line* that comes to *spot* goes on there; None: that depends."""
+    """Tell whether a step over *line* continues at *spot*; None: undetermined."""
     if spot is None:  # it leaves the function
         return None
     if spot.is_own:
         if spot.line == line:
             return True
-        # In the middle of another line gdb goes on, but to the end of that one.
+        # In the middle of another line gdb continues to the end of that line.
         return False if spot.begins_line else None
     if enters:
         return None
@@ -145,7 +145,7 @@ class _StopHere(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no ty
 
 
 class Barrier:
-    """Breakpoints at which a step over a looping line ends; gone with the `with`."""
+    """Breakpoints at which a step over a looping line ends; deleted at the end of the `with`."""
 
     def __init__(self, frame: gdb.Frame, ends: Ends, thread: int) -> None:
         self._ends = ends

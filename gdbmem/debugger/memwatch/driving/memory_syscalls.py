@@ -1,4 +1,4 @@
-"""Finds which of several threads' requests for memory was granted, by what each asked for."""
+"""Finds which of several threads' requests for memory was granted, by their sizes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from gdbmem.linux.process.living import memory_folder
 
 Key = tuple[str, int, tuple[object, ...]]  # call, thread, addresses of the path and Python's frames in it
 
-_FIXED = 0x10  # MAP_FIXED: may replace what is there
+_FIXED = 0x10  # MAP_FIXED: may replace a mapping
 _DISCARDING = (4, 9, 24)  # MADV_DONTNEED, MADV_REMOVE, MADV_DONTNEED_LOCKED
-_FIRST_MAPS = 4096  # bytes: the heap comes right after the program
-_MOST_TOGETHER = 10  # threads of which every combination is tried
+_FIRST_MAPS = 4096  # bytes: the heap follows the program directly
+_MOST_TOGETHER = 10  # number of threads up to which every combination is tried
 _ARGUMENTS = {
     "x86": ("rdi", "rsi", "rdx", "rcx"),
     "raw x86": ("rdi", "rsi", "rdx", "r10"),
@@ -25,21 +25,21 @@ _ARGUMENTS = {
 
 
 class Granted(NamedTuple):
-    """The requests that made the address space change, and what none of them can have done."""
+    """The requests that changed the address space, and the remainder that none of them explains."""
 
     parts: list[tuple[Key, int]]  # with the bytes of each
     unseen_bytes: int = 0
 
 
 class PendingCall(NamedTuple):
-    """A thread's call that was about to be made."""
+    """A system call that a thread was about to make."""
 
     key: Key
-    expected_bytes: Optional[int]  # by which the address space is to change; None: can't be told
+    expected_bytes: Optional[int]  # expected change of the address space; None: unknown
 
 
 def expected_bytes(call: str, frame: gdb.Frame, pid: int, *, raw: bool) -> Optional[int]:
-    """Return by how much *call*, made with the registers of *frame*, will change the address space if it succeeds."""
+    """Return the change of the address space by *call*, made with the registers of *frame*, if it succeeds."""
     if call == "madvise":
         return 0
     if call not in ("brk", "mmap", "munmap", "mremap"):
@@ -59,7 +59,7 @@ def expected_bytes(call: str, frame: gdb.Frame, pid: int, *, raw: bool) -> Optio
 
 
 def released_span(call: str, frame: gdb.Frame, pid: int, *, raw: bool = False) -> Optional[tuple[int, int]]:
-    """Return the addresses whose pages *call*, made with the registers of *frame*, gives back; None: none."""
+    """Return the addresses whose pages *call*, made with the registers of *frame*, releases; None: none."""
     arguments = _arguments(frame, raw=raw)
     if arguments is None:
         return None
@@ -103,7 +103,7 @@ def _pages(size_bytes: int) -> int:
 
 
 class Requests:
-    """At most one request of each thread that may not have been granted yet."""
+    """The pending requests, at most one of each thread."""
 
     def __init__(self) -> None:
         self._pending: dict[int, PendingCall] = {}
@@ -112,25 +112,25 @@ class Requests:
         self._pending[thread] = request
 
     def granted(self, change_bytes: int, thread: Optional[int]) -> Granted:
-        """Take out the requests that made the address space change by *change_bytes*, each with its part.
+        """Remove and return the requests that changed the address space by *change_bytes*, each with its part.
 
-        *thread* asks anew, so that its former request is through; None: all of them are.
+        *thread* makes a new request, so its former one is completed; None: all are.
         """
         if thread is None:
             granted = self._take(self._find_last(change_bytes), change_bytes)
             return granted._replace(parts=granted.parts + self.abandoned())
         must = (thread,) if thread in self._pending else ()
         threads = self._find(change_bytes, must)
-        # Else it was refused, or something else changed it too: this one is surely through.
+        # Otherwise it was refused, or something else changed it too: this one is certainly completed.
         return self._take(must if threads is None else threads, change_bytes)
 
     def abandoned(self) -> list[tuple[Key, int]]:
-        """Take out all requests, as if they had done nothing."""
+        """Remove all requests, as if they had no effect."""
         settled, unsettled = self.given_up()
         return [(key, 0) for key in [*settled, *unsettled]]
 
     def given_up(self) -> tuple[list[Key], list[Key]]:
-        """Take out all requests: those that change no mapping (madvise), and those of which nothing is known."""
+        """Remove and return all requests: those that change no mapping (madvise), and those with unknown effect."""
         settled = [one.key for one in self._pending.values() if one.expected_bytes == 0]
         unsettled = [one.key for one in self._pending.values() if one.expected_bytes != 0]
         self._pending.clear()
@@ -162,7 +162,7 @@ class Requests:
                 yield must + chosen
 
     def _take(self, threads: tuple[int, ...], change_bytes: int) -> Granted:
-        """Divide *change_bytes* among *threads*: what each expected, the rest to the one that can't be told."""
+        """Divide *change_bytes* among *threads*: each gets its expected change, the one of unknown effect the rest."""
         taken = [self._pending.pop(one) for one in threads]
         unknown = [number for number, request in enumerate(taken) if request.expected_bytes is None]
         parts = [request.expected_bytes or 0 for request in taken]
@@ -173,11 +173,11 @@ class Requests:
         elif rest and not _are_possible(parts, change_bytes):
             parts, rest = [0] * len(parts), change_bytes  # refused
         elif rest and len(parts) == 1 and parts[0] < change_bytes <= 0:
-            parts, rest = [change_bytes], 0  # not all of what it gave back was there
+            parts, rest = [change_bytes], 0  # a part of the range that it released was not mapped
         return Granted([(request.key, part) for request, part in zip(taken, parts)], rest)
 
 
 def _are_possible(parts: list[int], change_bytes: int) -> bool:
-    """Tell whether requests for *parts* may have been granted where the address space changed by so much."""
+    """Tell whether a change of the address space can consist of granted requests for *parts*."""
     expected = sum(parts)
     return expected < 0 or expected <= change_bytes

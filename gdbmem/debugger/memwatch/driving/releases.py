@@ -1,4 +1,4 @@
-"""Invisible breakpoints on the C library's calls that give memory back: which thread gives back how much."""
+"""Invisible breakpoints on the C library's calls that release memory, to charge each thread for its releases."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Release(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no typ
         with contextlib.suppress(gdb.error):
             span = released_span(self._call, gdb.newest_frame(), self._memory.pid)
             if span is not None:
-                # How much of it is resident is known before the call only.
+                # The resident part can be read only before the call.
                 self._sharing.released(gdb.selected_thread().ptid[1], self._memory.present_in(*span))
         return False
 
@@ -50,13 +50,13 @@ class Releases:
         return self
 
     def watch(self) -> None:
-        """Begin, where the process has several threads: alone, a thread did all that was done."""
+        """Start, if the process has several threads; a single thread makes all changes."""
         if self._watches or self._memory is None or len(gdb.selected_inferior().threads()) < 2:
             return
         self._watches = True
         for call in _CALLS:
             with contextlib.suppress(gdb.error):
-                gdb.decode_line(call)  # raises where the C library has no such symbol
+                gdb.decode_line(call)  # raises if the C library has no such symbol
                 self._breakpoints.append(_Release(call, self._memory, self._sharing))
         self._sharing.sees_releases = bool(self._breakpoints)
 

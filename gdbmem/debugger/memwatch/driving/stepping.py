@@ -1,4 +1,4 @@
-"""Steps with accounts: gdb's own commands, driven one at a time, measured at each stop."""
+"""Measured steps: gdb's own commands, issued one at a time, with a reading at each stop."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Orders:
 
 
 class Here(NamedTuple):
-    """Where the selected thread stands before a step."""
+    """Location of the selected thread before a step."""
 
     frame: gdb.Frame
     thread: gdb.InferiorThread
@@ -57,7 +57,7 @@ class Here(NamedTuple):
 
     @classmethod
     def now(cls, places: StopPlaces) -> Here:
-        """Return where the selected thread stands."""
+        """Return the location of the selected thread."""
         thread = gdb.selected_thread()
         if thread is None:
             raise TargetError("no thread is selected", slug="not-running", hint="see 'info threads'")
@@ -71,12 +71,12 @@ class Progress:
     def __init__(self) -> None:
         self.threads: set[int] = set()  # others that ran
         self.shared = False
-        self.others_bytes: Optional[int] = 0  # what they changed; None: it can't be told
+        self.others_bytes: Optional[int] = 0  # change by the others; None: unknown
         self.divided_exactly = True
         self.notes: list[str] = []
 
     def divide(self, part: Optional[Part]) -> None:
-        """Take note of a thread's part of what changed while the others ran."""
+        """Record a thread's part of the change while the others ran."""
         if part is None or self.others_bytes is None:
             self.others_bytes = None
             return
@@ -85,7 +85,7 @@ class Progress:
 
 
 class Stepper:
-    """Drives one memwatch command; a context manager that leaves gdb as it was."""
+    """Drives one memwatch command; a context manager that restores gdb's settings."""
 
     def __init__(self, orders: Orders) -> None:
         self.orders = orders
@@ -111,7 +111,7 @@ class Stepper:
 
     @contextlib.contextmanager
     def prepared(self) -> Iterator[Stepper]:
-        """Lock the other threads, hold back gdb's words, record stops; undo all that."""
+        """Lock the other threads, hold back gdb's output, record stops; undo all this at the end."""
         with contextlib.ExitStack() as stack:
             stack.callback(self._watcher.close)
             stack.enter_context(scheduler_locking(self._lock))
@@ -126,8 +126,8 @@ class Stepper:
             yield self
 
     def run(self) -> None:
-        """Step as often as asked, or until something else than a step's end stops the program."""
-        # Details first: looking at libc's data can itself make a page of it resident.
+        """Step as often as requested, or until something other than a step's end stops the program."""
+        # Details first: reading libc's data can itself make a page of it resident.
         gauge = self.account.gauge
         gauge.expect(self.orders.count + 1)
         detail = gauge.detail() if self.orders.count == 1 else Detail()
@@ -151,7 +151,7 @@ class Stepper:
         return self._ended(stop, progress, time.perf_counter() - began, detail)
 
     def _finish(self, odd: Odd) -> bool:
-        """Go on with a step that the strides left; tell whether another may follow."""
+        """Continue a step that the fast path returned; tell whether another may follow."""
         assert self._strider is not None
         thread, number = self._strider
         start = self.start = Here(odd.frame, thread, number, *odd.place)
@@ -166,7 +166,7 @@ class Stepper:
         self._see_new_threads(start, progress)
         single = self.orders.count == 1 and stop.reading is not None
         if progress.shared and progress.others_bytes != 0:
-            single = False  # of mappings and malloc nobody can tell who changed them
+            single = False  # changes of mappings and of malloc can't be assigned to threads
         moved, heap_delta = self._compare(detail) if single else (None, None)
         if single and detail.heap is not None and heap_delta is None:
             progress.notes.append("malloc: too many free blocks to count")
@@ -190,7 +190,7 @@ class Stepper:
         return stop.is_ordinary
 
     def _take_strides(self) -> Optional[Odd]:
-        """Take as many steps as end as steps do; return the one that didn't."""
+        """Take steps on the fast path; return the one that did not end normally."""
         if self.orders.count == 1 or self._lock is None or self._lock == "off":
             return None
         thread = gdb.selected_thread()
@@ -242,7 +242,7 @@ class Stepper:
     # -- driving ------------------------------------------------------------------------------------------
 
     def _drive(self, start: Here, progress: Progress, stop: Optional[Stop] = None) -> Stop:
-        """Take the step, or go on with one that has come to *stop*."""
+        """Take the step, or continue one that has reached *stop*."""
         if self._lock is None or self._lock == "off":
             return self._drive_together(start, progress)
         stop = stop or self._first_try(start)
@@ -259,7 +259,7 @@ class Stepper:
         return stop
 
     def _drive_together(self, start: Here, progress: Progress) -> Stop:
-        """Step while every thread may run: what they did can't be told apart."""
+        """Step while every thread may run; their changes can't be separated."""
         others = {t.num for t in gdb.selected_inferior().threads() if t.num != start.number}
         before = activities(self._pid) if self._pid is not None and others else {}
         with self._division(start, progress):
@@ -313,9 +313,9 @@ class Stepper:
         watched: bool = True,
         ours: AbstractSet[int] = frozenset(),
     ) -> Stop:
-        """Tell what has come of *command*."""
+        """Judge the outcome of *command*."""
         if error is not None:
-            # gdb complains of a thread that ended meanwhile; that is an outcome, not a failure.
+            # gdb reports a thread that ended meanwhile as an error; it is an outcome, not a failure.
             if gdb.selected_inferior().pid and start.thread.is_valid():
                 raise error
             self._see_it_end()
@@ -331,7 +331,7 @@ class Stepper:
         return stop
 
     def _see_it_end(self) -> None:
-        """Let a process that is ending end: the threads that are locked must be seen to die too."""
+        """Let an ending process end: the locked threads must be able to exit, too."""
         threads = gdb.selected_inferior().threads()
         if self._pid is None or not threads or not is_ending(self._pid):
             return
@@ -361,7 +361,7 @@ class Stepper:
 
     @contextlib.contextmanager
     def _division(self, start: Here, progress: Progress) -> Iterator[None]:
-        """Tell what the other threads do in the `with` from what the stepped one does."""
+        """Separate the changes by other threads during the `with` from those by the stepped one."""
         if self._sharing is None or self._releases is None:
             progress.divide(None)
             yield
@@ -375,7 +375,7 @@ class Stepper:
             progress.divide(self._sharing.part(tid))
 
     def _way_out(self, start: Here) -> str:
-        """Return the command that ends the wait: out of the call that the stepped line made."""
+        """Return the command that ends the wait: it leaves the call that the stepped line made."""
         if self.orders.command in _RESUMABLE or (self.orders.command == "until" and not self.orders.argument):
             call = _call_below(start.frame)
             if call is not None:
@@ -383,12 +383,12 @@ class Stepper:
                 # `finish` would add the value returned to gdb's history, and print it.
                 return f"until *{call.older().pc():#x}"
             if not start.frame.is_valid():
-                return "continue"  # it has returned: nothing below would stop it
+                return "continue"  # it has returned: no inner frame would stop it
         self._select_typed_frame()
         return f"{self.orders.command} {self.orders.argument}".strip()
 
     def _select_typed_frame(self) -> None:
-        """Select the frame that finish, until and advance were typed in: they mean that one."""
+        """Select the frame in which finish, until and advance were typed, to which they refer."""
         if (
             self.orders.command not in LINE_COMMANDS
             and self._typed_in is not None
@@ -402,16 +402,16 @@ class Stepper:
             return not (self.orders.command == "until" and not self.orders.argument)
         frame = gdb.newest_frame()
         if frame != start.frame:
-            # In a function inlined into the line `next` would go on.
+            # In a function inlined into the line `next` would continue.
             return self.orders.command == "step" or not _is_inlined_into(frame, start.frame)
         position = frame.find_sal()
-        # At the very beginning of another line; in its middle `next` would go on.
+        # At the very beginning of another line; in its middle `next` would continue.
         return bool(position.line != start.line and position.pc == frame.pc())
 
     # -- threads ------------------------------------------------------------------------------------------
 
     def _mode(self) -> Optional[str]:
-        """Return what scheduler-locking is set to meanwhile; None: it is left alone."""
+        """Return the value for scheduler-locking meanwhile; None: unchanged."""
         if self._under_valgrind:
             return None  # accepted there, without effect
         wanted = self.orders.lock
@@ -455,7 +455,7 @@ class Stepper:
 
 
 def _call_below(frame: gdb.Frame) -> Optional[gdb.Frame]:
-    """Return the call that *frame*, or a function inlined into it, has made; None where it stands itself."""
+    """Return the call that *frame*, or a function inlined into it, has made; None if it is the innermost frame."""
     call, one = None, gdb.newest_frame()
     while one is not None and one != frame:
         if one.type() != gdb.INLINE_FRAME:
@@ -465,7 +465,7 @@ def _call_below(frame: gdb.Frame) -> Optional[gdb.Frame]:
 
 
 def _is_inlined_into(one: Optional[gdb.Frame], frame: gdb.Frame) -> bool:
-    """Tell whether *one* is a function inlined, perhaps by way of others, into that of *frame*."""
+    """Tell whether *one* is inlined, directly or through others, into the function of *frame*."""
     while one is not None and one != frame and one.type() == gdb.INLINE_FRAME:
         one = one.older()
         if one == frame:

@@ -20,8 +20,8 @@ class Stop(NamedTuple):
 
     reading: Optional[int]  # taken at the stop itself, before a breakpoint's commands ran
     ended: str = ""  # in words; "" for a step's ordinary end
-    wait: Optional[Wait] = None  # the watcher stopped it
-    announced: bool = False  # gdb has said more about it than the source line
+    wait: Optional[Wait] = None  # stopped by the watcher
+    announced: bool = False  # gdb has printed more about it than the source line
 
     @property
     def is_ordinary(self) -> bool:
@@ -30,7 +30,7 @@ class Stop(NamedTuple):
 
 
 class StopRecorder:
-    """Listens to gdb's stop and exit events while a memwatch command drives, and reads the memory there."""
+    """Handles gdb's stop and exit events during a memwatch command, and reads the memory there."""
 
     def __init__(self) -> None:
         self.driving = False
@@ -39,10 +39,10 @@ class StopRecorder:
         self._read: Read = lambda: None
         self._asks_gdb = False
         self._event: Optional[gdb.Event] = None
-        self._hit: dict[int, str] = {}  # the breakpoints that stopped it: number → what it is
+        self._hit: dict[int, str] = {}  # the breakpoints that stopped it: number → description
         self._exited: Optional[str] = None
         self._stops = 0
-        self._waits = False  # the reading is to be taken when the breakpoint's commands are through
+        self._waits = False  # the reading is taken after the breakpoint's commands
         self._inferior = 0
 
     @contextlib.contextmanager
@@ -70,7 +70,7 @@ class StopRecorder:
         self._inferior = gdb.selected_inferior().num
 
     def take_new_threads(self) -> list[tuple[int, int]]:
-        """Return, once, the threads that have begun: gdb's number of each, and the kernel's."""
+        """Return, once, the new threads: gdb's number of each, and the kernel's."""
         found, self._new_threads = self._new_threads, []
         return found
 
@@ -89,12 +89,12 @@ class StopRecorder:
     ) -> Stop:
         """Return the stop that came after `arm`.
 
-        *wait* is why we stopped it ourselves, if we did; *ours* are breakpoints of our own that end a step.
+        *wait* is the reason if gdbmem stopped it; *ours* are internal breakpoints that end a step.
         """
-        if self._exited is not None:  # gdb says this of a parent that it leaves for its child, too
+        if self._exited is not None:  # gdb reports this also for a parent that it leaves to follow the child
             return Stop(None, self._followed() or self._exited, announced=True)
         event = self._event
-        if event is None:  # gdb didn't run it: it said why
+        if event is None:  # gdb didn't run it, and has printed why
             return Stop(
                 self._read(), "not moved" if selected_thread() is not None else "its thread has ended"
             )
@@ -108,11 +108,11 @@ class StopRecorder:
         return Stop(self.reading, ended, None, announced or bool(ended))
 
     def stopped_at(self, number: int) -> bool:
-        """Tell whether the stop since `arm` is that of catchpoint *number*, and nothing else."""
+        """Tell whether the stop since `arm` was at catchpoint *number*, and nothing else."""
         event = self._event
         if event is None or self._exited is not None or getattr(event, "stop_signal", None) is not None:
             return False
-        # gdb before 11 names no catchpoint; one of the user's that is temporary has gone by now.
+        # gdb before 11 does not name the catchpoint; a temporary one of the user is deleted by now.
         return all(one.is_valid() and one.number == number for one in getattr(event, "breakpoints", ()))
 
     def _in_words(self, event: gdb.Event, ours: AbstractSet[int]) -> tuple[str, bool]:
@@ -133,7 +133,7 @@ class StopRecorder:
         return "" if selected.ptid == thread.ptid else f"stopped in thread {selected.num}"
 
     def _followed(self) -> str:
-        """Return in words that gdb has turned to another process; "" where it has not."""
+        """Return a sentence if gdb has switched to another process, else ""."""
         now = gdb.selected_inferior()
         return f"gdb follows process {now.pid} now" if now.num != self._inferior and now.pid else ""
 
@@ -162,13 +162,13 @@ class StopRecorder:
 
 
 def has_commands(event: gdb.Event) -> bool:
-    """Tell whether a breakpoint that *event* is about has commands, which gdb.execute would run now."""
+    """Tell whether a breakpoint of *event* has commands, which gdb.execute would run now."""
     hit = getattr(event, "breakpoints", ())
     return any(one.is_valid() and one.commands for one in hit)
 
 
 def selected_thread() -> Optional[gdb.InferiorThread]:
-    """Return the selected thread; None where there is none, or where it has ended and gdb lost it."""
+    """Return the selected thread; None if there is none, or if it has ended and gdb lost it."""
     try:
         return gdb.selected_thread()
     except SystemError:
@@ -176,7 +176,7 @@ def selected_thread() -> Optional[gdb.InferiorThread]:
 
 
 def require_live_thread() -> None:
-    """Raise TargetError where the program runs and the thread that was selected in it has ended."""
+    """Raise TargetError if the program runs and the thread that was selected in it has ended."""
     if gdb.selected_inferior().pid and selected_thread() is None:
         raise TargetError(
             "the thread that was selected has ended",

@@ -1,4 +1,4 @@
-"""A thread of gdb's that stops the running program when a test comes true. gdb itself is never touched from it."""
+"""A thread of gdb that stops the running program when a condition becomes true. It never calls gdb."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gdbmem.debugger.threads import start_thread
 
 
 class Alarm:
-    """Tries *is_due* again and again while the `with` lasts, and interrupts process *pid* when it is true.
+    """Polls *is_due* during the `with`, and interrupts process *pid* when it is true.
 
     Ctrl-C interrupts it, too.
     """
@@ -23,8 +23,8 @@ class Alarm:
     def __init__(
         self, pid: int, is_due: Callable[[], bool], *, every_seconds: float, captured: bool = False
     ) -> None:
-        """*captured* says that a Capture holds back what gdb says about the stop."""
-        self._capture = None if captured else Capture()  # of gdb's words about our own stop
+        """*captured*: a Capture holds back gdb's output about the stop."""
+        self._capture = None if captured else Capture()  # of gdb's output about our own stop
         hold = self._capture.hold if self._capture is not None else lambda: None
         self._interrupter = Interrupter(pid, at_first=hold)
         self._is_due = is_due
@@ -35,7 +35,7 @@ class Alarm:
 
     @property
     def stopped(self) -> bool:
-        """Whether the program stands where this alarm stopped it."""
+        """Whether this alarm stopped the program."""
         return self._interrupter.stopped
 
     @property

@@ -1,4 +1,4 @@
-"""The function that `memwatch function` watches: where its lines begin in the machine code, by gdb's own answer."""
+"""The function that `memwatch function` watches: the addresses where its lines begin, according to gdb."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from gdbmem.patterns import lazy_pattern
 from gdbmem.text import plural, printable
 
 _NAMED_CALLS = 3  # in a message
-# What g++ and clang call it: "tick(tick()::_Z4tickv.Frame*) [clone .actor]", "tick() [clone .resume]"; not a cold part
+# Names by g++ and clang: "tick(tick()::_Z4tickv.Frame*) [clone .actor]", "tick() [clone .resume]"; not a cold part
 _BODY = lazy_pattern(r"\.(?:actor|resume)\]? in section ")
 
 
 class LineStart(NamedTuple):
-    """An address to which the function comes from another of its lines."""
+    """An address that the function reaches from another of its lines."""
 
     address: int
     line: int
@@ -35,12 +35,12 @@ class WatchedPlace(NamedTuple):
     file: str
     start: int  # address of its first instruction
     lines: Sequence[LineStart]
-    calls: Sequence[tuple[int, int]]  # (address of a call, address behind it)
+    calls: Sequence[tuple[int, int]]  # (address of a call, address after it)
     has_inlined: bool
     by_address: Mapping[int, Optional[int]]  # the line of each instruction, in order; None: of another file
 
     def line_at(self, where: tuple[int, bool]) -> Optional[int]:
-        """Return the line of an address; with True that of the call that it lies behind."""
+        """Return the line of an address; with True that of the call before it."""
         address, is_behind = where
         if not is_behind:
             return self.by_address.get(address)
@@ -48,7 +48,7 @@ class WatchedPlace(NamedTuple):
 
 
 class _CallPlace(NamedTuple):
-    """The line of a function that has another one inlined."""
+    """The line of a function into which another one is inlined."""
 
     file: str
     line: int
@@ -56,7 +56,7 @@ class _CallPlace(NamedTuple):
 
 
 def find_place(location: str) -> WatchedPlace:
-    """Return the function that holds *location*; raises TargetError, or gdb.error in gdb's words."""
+    """Return the function that contains *location*; raises TargetError, or gdb.error from gdb."""
     found = [sal for sal in gdb.decode_line(location)[1] or () if sal.symtab is not None]
     candidates = [blocks for sal in found if (blocks := function_blocks(sal.pc))]
     if not candidates:
@@ -94,7 +94,7 @@ def find_place(location: str) -> WatchedPlace:
 
 
 def _is_coroutine_body(block: gdb.Block) -> bool:
-    """Tell whether *block* is what a coroutine's resumptions run: its start and its destruction are other functions."""
+    """Tell whether *block* is the resume function of a coroutine; its start and destruction are other functions."""
     return (
         _BODY.search(gdb.execute(f"info symbol {int(block.function.value().address):#x}", to_string=True))
         is not None
@@ -102,7 +102,7 @@ def _is_coroutine_body(block: gdb.Block) -> bool:
 
 
 def _named(blocks: Sequence[gdb.Block], location: str) -> gdb.Block:
-    """Return the block of the function that *location* names: one inlined there, or the one around them all."""
+    """Return the block of the function that *location* names: one inlined there, or the outermost one."""
     name = _bare(location)
     return next((block for block in blocks if _bare(str(block.function)).endswith(name)), blocks[-1])
 
@@ -127,14 +127,14 @@ def _inlined_everywhere(block: gdb.Block, calls: Sequence[Sequence[gdb.Block]]) 
 
 
 def _call_place(blocks: Sequence[gdb.Block]) -> _CallPlace:
-    """Return what the outermost of the inlined *blocks* is inlined into."""
+    """Return the place where the outermost of the inlined *blocks* is inlined."""
     inlined = blocks[-2].function  # gdb gives it the line of the call
     caller = printable(blocks[-1].function.print_name)
     return _CallPlace(printable(PurePath(inlined.symtab.filename).name), inlined.line, caller)
 
 
 def _read(block: gdb.Block) -> WatchedPlace:
-    # A function in several parts may have a colder one in front.
+    # A function in several parts may have a cold one in front.
     start = int(block.function.value().address)
     # Linked at link time, its own table is "<artificial>".
     symtab = gdb.find_pc_line(start).symtab or block.function.symtab
@@ -157,7 +157,7 @@ def _read(block: gdb.Block) -> WatchedPlace:
 def _line_starts(
     code: FunctionCode, spots: Mapping[int, Spot], lines: Mapping[int, Optional[int]], start: int
 ) -> list[LineStart]:
-    """Return where the function's own lines begin, and where it comes from one to the middle of another."""
+    """Return where the function's own lines begin, and where it goes from one to the middle of another."""
     entered = {start}
     for address in spots:
         for after in code.instruction(address).successors():

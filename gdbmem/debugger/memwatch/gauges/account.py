@@ -1,4 +1,4 @@
-"""The accounts: what each inferior's steps did to its memory, and where its numbers come from."""
+"""The accounts: the memory changes by each inferior's steps, and the source of the numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Account:
 
     def __init__(self, pid: int, source: str, gauge: Gauge) -> None:
         self.pid = pid
-        self.wanted = source  # what was asked for, such as auto
+        self.wanted = source  # as requested, such as auto
         self.gauge = gauge
         self.steps: list[Step] = []
         self._total_bytes = 0
@@ -43,7 +43,7 @@ class Accounts:
     def current(self, source: Optional[str] = None) -> Account:
         """Return the account of the selected inferior, made when first needed.
 
-        Raises TargetError or UsageError where it can't be measured.
+        Raises TargetError or UsageError if it can't be measured.
         """
         inferior = gdb.selected_inferior()
         found = self._by_inferior.get(inferior.num)
@@ -62,7 +62,7 @@ class Accounts:
     def _change_source(account: Account, wanted: str) -> None:
         gauge = make_gauge(wanted)
         account.gauge.close()
-        # Another source counts another thing: the total begins anew.
+        # Another source measures another quantity: the total starts from 0.
         account.gauge, account.wanted = gauge, wanted
         account.begin_total()
 
@@ -81,7 +81,7 @@ class Accounts:
         return found
 
     def forget(self) -> None:
-        """Drop the selected inferior's steps, and let its next source be chosen anew."""
+        """Discard the selected inferior's steps, and have its source chosen again."""
         found = self._by_inferior.pop(gdb.selected_inferior().num, None)
         if found is not None:
             found.gauge.close()

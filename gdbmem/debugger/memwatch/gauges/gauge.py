@@ -37,34 +37,34 @@ class Gauge:
 
     source = ""
     exact = True
-    note = ""  # what to know about the latest reading
+    note = ""  # a remark on the latest reading
     measures_heap = False
-    counts_pages = False  # of a process of this machine: its threads' page faults say who took them
-    asks_gdb = False  # each reading is a command of gdb's, and those run a breakpoint's commands first
-    most_chunks = MOST_CHUNKS  # free blocks of malloc's that a reading may look at
+    counts_pages = False  # of a process on this machine: page faults identify the threads
+    asks_gdb = False  # each reading is a gdb command, and those run a breakpoint's commands first
+    most_chunks = MOST_CHUNKS  # free malloc blocks that a reading may examine
 
     def expect(self, readings: int) -> None:
-        """Let each of *readings* take its time where they are few: a second for all of them."""
+        """Allow slow readings if *readings* are few: a second for all of them."""
         self.most_chunks = max(MOST_CHUNKS, PATIENT_CHUNKS // readings)
 
     def read(self) -> Optional[int]:
-        """Return the bytes now; None when they can't be read: the process has gone, or `note` says why."""
+        """Return the bytes now; None if they can't be read: the process has ended, or `note` has the reason."""
         raise NotImplementedError
 
     def now(self) -> Optional[int]:
-        """Return the bytes now, not only good for differences."""
+        """Return the absolute number of bytes."""
         return self.read()
 
     def detail(self) -> Detail:
-        """Return what else there is to say; may take some milliseconds."""
+        """Return further readings; may take some milliseconds."""
         return Detail()
 
     def close(self) -> None:
-        """Let go of descriptors."""
+        """Close descriptors."""
 
 
 class LocalGauge(Gauge):
-    """The resident set of a process of this machine."""
+    """The resident set of a process on this machine."""
 
     counts_pages = True
 
@@ -140,7 +140,7 @@ class MassifGauge(Gauge):
     asks_gdb = True
 
     def __init__(self) -> None:
-        # massif's monitor commands split at blanks, which TMPDIR may hold.
+        # massif's monitor commands split at spaces, which TMPDIR may contain.
         self._folder = tempfile.TemporaryDirectory(prefix="gdbmem-", dir="/tmp")
         self._file = Path(self._folder.name) / "snapshot"
 
@@ -170,10 +170,10 @@ class RemoteGauge(Gauge):
         self._pid = pid
         self._page_bytes = _remote_page_bytes()
         self.heap = HeapReader(None)
-        # gdb's `remote get` reads a file name; ours holds no blank.
+        # gdb's `remote get` reads a file name; ours contains no space.
         self._folder = tempfile.TemporaryDirectory(prefix="gdbmem-", dir="/tmp")
         self._file = Path(self._folder.name) / "answer"
-        # The other kernel can't be tried: smaps is exact on all of them and costs the same round trip.
+        # The remote kernel can't be tested: smaps is always exact and costs the same round trip.
         self.exact = source == "smaps"
 
     def read(self) -> Optional[int]:
@@ -210,7 +210,7 @@ def _remote_page_bytes() -> int:
 def make_gauge(wanted: str) -> Gauge:
     """Return the gauge for the selected inferior; *wanted* is one of SOURCES.
 
-    Raises TargetError where nothing can be measured, UsageError where *wanted* can't be had here.
+    Raises TargetError if nothing can be measured, UsageError if *wanted* is not available here.
     """
     kind = target_kind()
     if kind == NOTHING:

@@ -20,7 +20,7 @@ from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.linux.process.living import memory_folder
 
 _MOST_DATA = 1 << 20
-PATIENT_CHUNKS = 2_000_000  # free chunks that are walked for one command at the prompt, in about a second
+PATIENT_CHUNKS = 2_000_000  # number of free chunks that one command at the prompt walks, in about a second
 
 
 class _Place(NamedTuple):
@@ -32,17 +32,17 @@ class _Place(NamedTuple):
 
 
 class HeapReader:
-    """glibc's malloc in the selected inferior; finds it when it is first asked."""
+    """glibc's malloc in the selected inferior; located on first use."""
 
     def __init__(self, pid: Optional[int]) -> None:
         self._pid = pid  # on this machine; None: elsewhere
         self._memory: Union[ProcMemory, GdbMemory, None] = None
         self._heap: Optional[GlibcHeap] = None
-        self._is_early = False  # found before malloc had a heap: not all of it can be told by its shape yet
+        self._is_early = False  # found before malloc had a heap: its layout is not fully determined yet
         self._offset: Optional[int] = None  # of the tcache pointer below the thread pointer
         self._pointers: dict[int, int] = {}  # by gdb's thread number
         self.problem = ""
-        self.nothing_yet = False  # no malloc was found because there is nothing that it has given out
+        self.nothing_yet = False  # no malloc was found because nothing has been allocated
 
     def close(self) -> None:
         if isinstance(self._memory, ProcMemory):
@@ -50,7 +50,7 @@ class HeapReader:
         self._memory = None
 
     def read(self, *, most_chunks: int = PATIENT_CHUNKS) -> Optional[InUse]:
-        """Return the bytes in use; None where there is no glibc malloc to read, with the reason in `problem`."""
+        """Return the bytes in use; None if there is no glibc malloc to read, with the reason in `problem`."""
         try:
             if (self._heap is None or self._is_early) and not self._find():
                 return None
@@ -77,7 +77,7 @@ class HeapReader:
         has_heap = any(mapping.name == "[heap]" for mapping in mappings)
         found = self._by_shape(mappings)
         if found is None or found.mmapped_mem is None:
-            found = _by_symbols() or found  # may have gdb read libc's debug information, 30 ms
+            found = _by_symbols() or found  # may make gdb read libc's debug information, 30 ms
         if found is None:
             self.problem = "no glibc malloc was found in this process (not loaded yet, or another C library)"
             self.nothing_yet = not has_heap

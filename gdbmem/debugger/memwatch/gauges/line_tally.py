@@ -1,4 +1,4 @@
-"""Charging lines: a change between two events of a thread is charged to the function's line that it was on."""
+"""Charging each change between two events of a thread to the line of the function that it was on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gdbmem.debugger.memwatch.driving.watched_function import LineStart, Watched
 from gdbmem.linux.memory.sharing import Sharing
 from gdbmem.model.steps.function_profile import FunctionProfile, LineProfile
 
-_MOST_FRAMES = 1000  # that are looked at for calls under way
+_MOST_FRAMES = 1000  # frames searched for calls in progress
 
 
 class _Activation:
@@ -31,18 +31,18 @@ class _Thread:
 
     def __init__(self) -> None:
         self.activations: list[_Activation] = []
-        self.lost = False  # since its last event a call was left, nobody saw where
+        self.lost = False  # since its last event a call was abandoned at an unknown time
         self.inside_call = False  # with --own: below a call instruction
 
 
 class LineTally:
-    """Charges what changed between two events of a thread to the line that it was on."""
+    """Charges the change between two events of a thread to the line that it was on."""
 
     def __init__(self, place: WatchedPlace, sharing: Sharing, *, wanted_calls: int, every: int = 1) -> None:
         self.place = place
         self.under_way_from: Optional[int] = None  # the line of a call that had begun before
         self.calls = self.abandoned = self.recursive = self.outside_bytes = self.outside_shared = 0
-        self.unseen = 0  # of the abandoned calls: nobody saw when they were left
+        self.unseen = 0  # abandoned calls whose end was not observed
         self._sharing = sharing
         self._wanted, self._every, self._begun = wanted_calls, every, 0
         self._threads: dict[int, _Thread] = {}
@@ -51,12 +51,12 @@ class LineTally:
         }  # hits, bytes, shared
         self._at_start = {None, *(line for address, line, _ in place.lines if address == place.start)}
         self._totals: dict[int, int] = {}
-        self._first: Optional[int] = None  # what the process held at the first event
+        self._first: Optional[int] = None  # memory of the process at the first event
 
     # -- events, each from a Breakpoint.stop() ------------------------------------------------------------
 
     def resume(self) -> list[int]:
-        """Take up the calls that the selected thread is in already; return where they will return to."""
+        """Include the calls in progress in the selected thread; return their return addresses."""
         found = _calls_under_way(self.place.start)
         if not found:
             return []
@@ -72,14 +72,14 @@ class LineTally:
         return [activation.back for activation, _ in found]
 
     def entered(self) -> Optional[int]:
-        """A call begins; return where it will return to, None for one that is left out."""
+        """A call begins; return its return address, None for one that is not counted."""
         thread = self._thread()
         stack = register("sp")
         last = thread.activations[-1] if thread.activations else None
         if last is not None and last.stack == stack and last.line in self._at_start:
-            # The step from here was put off by a signal's handler: the same call passes a second time.
+            # The step from here was postponed by a signal handler: the same call passes a second time.
             return last.back
-        # No two live calls begin at the same place of the stack.
+        # No two live calls begin at the same stack address.
         self._drop_abandoned(thread, stack + 1)
         if not thread.activations:
             self._begun += 1
@@ -93,10 +93,10 @@ class LineTally:
         return back
 
     def landed(self, stack: int) -> bool:
-        """An exception or longjmp goes on at *stack*; tell whether enough calls are over by that."""
+        """An exception or longjmp continues at *stack*; tell whether enough calls have ended."""
         thread = self._thread()
         if thread.activations and thread.activations[-1].stack <= stack:
-            # Unlike a call that is found to be gone later, its last line is known to have done all this.
+            # Unlike in a call found to be gone later, its last line made the whole change.
             self._charge(thread)
             unseen = self.unseen
             self._drop_abandoned(thread, stack + 1)
@@ -105,14 +105,14 @@ class LineTally:
 
     @property
     def is_complete(self) -> bool:
-        """Whether as many calls are over as are wanted."""
+        """Whether the requested number of calls has ended."""
         return self.calls >= self._wanted
 
     def on_line(self, start: LineStart) -> bool:
         """A line begins."""
         thread = self._thread()
         if not thread.activations:
-            return False  # it was entered before we watched
+            return False  # it was entered before the watch began
         if len(thread.activations) > 1:
             self.returned(start.address)  # of a recursive call, whose breakpoint comes after this one
             self._drop_abandoned(thread, register("sp"))
@@ -124,14 +124,14 @@ class LineTally:
         return False
 
     def calling(self) -> bool:
-        """With --own: what follows is done by another function."""
+        """With --own: another function makes the following changes."""
         thread = self._thread()
         self._charge(thread)
         thread.inside_call = True
         return False
 
     def called(self) -> bool:
-        """With --own: the line itself goes on."""
+        """With --own: the line itself continues."""
         thread = self._thread()
         self._charge(thread)
         thread.inside_call = False
@@ -184,7 +184,7 @@ class LineTally:
             self._abandon(thread)
 
     def _abandon(self, thread: _Thread) -> None:
-        # An exception or longjmp left it; where nobody saw when, its last line's change isn't known.
+        # An exception or longjmp left it; if the time is unknown, so is its last line's change.
         thread.activations.pop()
         thread.lost = True
         self.abandoned += 1
@@ -224,7 +224,7 @@ def register(name: str) -> int:
 
 
 def return_address(stack: int) -> int:
-    """Return where the function whose first instruction is next returns to."""
+    """Return the return address of the function whose first instruction is next."""
     frame = gdb.newest_frame()
     if frame.architecture().name().startswith("aarch64"):
         return register("lr")
@@ -232,7 +232,7 @@ def return_address(stack: int) -> int:
 
 
 def _has_returned(entry_stack: int, stack: int, address: int) -> bool:
-    """Tell a return from a jump to the same place, out of a handler of exceptions for example."""
+    """Distinguish a return from a jump to the same place, for example from an exception handler."""
     if gdb.newest_frame().architecture().name().startswith("aarch64"):
         return stack == entry_stack
     return stack == entry_stack + 8 and return_address(entry_stack) == address
@@ -241,7 +241,7 @@ def _has_returned(entry_stack: int, stack: int, address: int) -> bool:
 def _calls_under_way(start: int) -> list[tuple[_Activation, tuple[int, bool]]]:
     """Return the selected thread's calls of the function at *start*, outermost first.
 
-    With each the address that it stands at, and whether that lies behind a call that it makes.
+    Each has its current address, and whether that follows a call that it makes.
     """
     found: list[tuple[_Activation, tuple[int, bool]]] = []
     frame = gdb.newest_frame()

@@ -11,7 +11,7 @@ _kept: dict[tuple[int, str], tuple[int, Gauge]] = {}  # (inferior, source) → (
 
 
 def gauge_for(source: str, *, heap: bool) -> int:
-    """Return what *source* reads now for the selected inferior, in bytes.
+    """Return the current reading of *source* for the selected inferior, in bytes.
 
     Raises TargetError where it can't be had; also where the heap is meant and the source counts another thing,
     or the other way round.
