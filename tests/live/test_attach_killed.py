@@ -95,6 +95,32 @@ def test_a_process_goes_on_when_gdb_or_the_launcher_is_killed(
             process.kill()
 
 
+def test_a_process_that_runs_into_breakpoints_goes_on_when_gdb_is_killed(
+    program: Program, tmp_path: Path
+) -> None:
+    lost = 0
+    for _ in range(3 * ROUNDS):
+        with subprocess.Popen(
+            [str(program("hits_often")), "100000"], stdout=subprocess.DEVNULL, env=environment()
+        ) as process:
+            try:
+                with at_terminal([GDBMEM, "attach", str(process.pid)], tmp_path) as user:
+                    user.prompt()
+                    user.type("break hit if count < 0")
+                    user.send("continue")
+                    user.see("Continuing")
+                    time.sleep(0.5)
+                    os.kill(process_facts(process.pid).tracer, signal.SIGKILL)
+                    user.end()
+                if process.poll() is None:
+                    assert let_go(process.pid) and left_in_code(process.pid) == {}
+                lost += process.poll() is not None
+            finally:
+                process.kill()
+    # Nothing helps one whose stop gdb has not heard of when it is killed.
+    assert lost <= ROUNDS // 2
+
+
 def test_a_process_goes_on_soon_when_a_launcher_that_nohup_started_is_killed(
     program: Program, tmp_path: Path
 ) -> None:

@@ -63,7 +63,7 @@ def summary(outcomes: list[Outcome], seconds: float) -> str:
     harmed, excused = _ends(outcomes)
     return (
         f"{len(outcomes)} rounds, {sum(counts.values())} killed ({killed}), {harmed} with harm, "
-        f"{excused} ended by a breakpoint that gdb stood at; "
+        f"{excused} ended by a breakpoint that gdb had not heard of; "
         f"{seconds / 60:.1f} min"
     )
 

@@ -254,7 +254,7 @@ def _death(outcome: Outcome, one: Kept) -> list[str]:
     status = one.first.wait()
     by_breakpoint = status == -signal.SIGTRAP and outcome.plan.victim in (GDB_ITSELF, LAUNCHER)
     if by_breakpoint and outcome.killed:
-        outcome.excused = "a thread stood at a breakpoint when gdb was killed"
+        outcome.excused = "gdb was killed when a thread had just run into a breakpoint"
         return []
     return [f"the process is dead (status {status})"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import time
@@ -27,6 +28,7 @@ from gdbmem.engines.gperftools_table import complete
 from gdbmem.errors import TargetError
 from gdbmem.launch.conversation.messages import AttachedPlan, Collect, Done
 from gdbmem.linux.process.process import ended, process_facts
+from gdbmem.linux.process.thread_lock import ThreadLock
 
 _DELETED = " (deleted)"
 _ENDING_SECONDS = 1.0
@@ -47,12 +49,32 @@ def attach(plan: AttachedPlan) -> None:
     elif program_file.endswith(_DELETED):  # by its name gdb would find no symbols
         gdb.execute("set exec-file-mismatch off", to_string=True)  # the file may have been replaced
         gdb.execute(f"file /proc/{pid}/exe", to_string=True)
+    if plan.tracer is not None:
+        _hold(plan.tracer, pid)
     execute_despite_hooks(f"attach {pid}", happened=program_runs)
     session.watch_executions()
     engine, function, library = _recognise()
     session.native = NativeProgram(engine, library, plan.prefix, attached=AttachedProcess(plan, function))
     if engine != "none":
         session.run.update(engine=engine)
+
+
+def _hold(path: str, pid: int) -> None:
+    """Hold the lock at *path* while gdb has process *pid*: the launcher's guard hears by it of this thread's death."""
+    lock = ThreadLock(Path(path))
+    lock.take()
+
+    def leave() -> None:  # without it the guard takes gdb's end for a death
+        lock.leave()
+        atexit.unregister(leave)
+        gdb.events.before_prompt.disconnect(look)
+
+    def look() -> None:
+        if all(inferior.pid != pid for inferior in gdb.inferiors()):
+            leave()
+
+    gdb.events.before_prompt.connect(look)
+    atexit.register(leave)
 
 
 def _look_in(sysroot: str, program: str) -> None:

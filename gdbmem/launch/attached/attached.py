@@ -21,6 +21,7 @@ from gdbmem.formats.opening import open_profile
 from gdbmem.launch.attached.call_lock import NAME as CALLS
 from gdbmem.launch.attached.doorkeeper import Doorkeeper
 from gdbmem.launch.attached.guard import KILLED, Guard
+from gdbmem.launch.attached.guard import NAME as TRACER
 from gdbmem.launch.child import Child
 from gdbmem.launch.conversation.messages import (
     AskAttached,
@@ -207,9 +208,7 @@ def open_attachment(
             with supervisor, contextlib.ExitStack() as opened:
                 guard = None
                 if target.valgrind is None:
-                    guard = Guard(
-                        target.pid, side, supervisor.calls, run, is_stopped=target.facts.state == "T"
-                    )
+                    guard = Guard(target.pid, side, runtime, run, is_stopped=target.facts.state == "T")
                 doorkeeper = None
                 if sysroot is not None:
                     keeper = Doorkeeper(sysroot.folder, functools.partial(opened_later, target.pid))
@@ -240,6 +239,7 @@ def _plan(
         sysroot=str(sysroot.folder) if sysroot else None,
         program=str(sysroot.program) if sysroot else None,
         calls=str(runtime / CALLS) if target.valgrind is None else None,
+        tracer=str(runtime / TRACER) if target.valgrind is None else None,
         prefix=_prefix(side, run, there),
         harmless=_harmless(target) if target.valgrind is None else (),
     )

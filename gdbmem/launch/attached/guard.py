@@ -1,14 +1,17 @@
 """Letting an attached process go when gdb or the launcher is killed.
 
-A process of our own outlives both: it has a gdb without its launcher end, which detaches on SIGHUP, takes out the
-breakpoints that a killed gdb left, and lets a process go on that a killed gdb left stopped.
+A process of our own outlives both. It has a gdb without its launcher end, which detaches on SIGHUP. When gdb dies by
+itself it stops the process at once, because a thread that runs into a breakpoint which nobody handles any more ends it;
+then it takes the breakpoints out, and lets the process go on.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
+import threading
 import time
 from collections.abc import Container
 from pathlib import Path
@@ -16,39 +19,44 @@ from typing import NoReturn, Optional
 
 from gdbmem.errors import GdbmemError, Notice, TargetError
 from gdbmem.files import close_all_but
+from gdbmem.launch.attached.call_lock import NAME as CALLS
 from gdbmem.launch.attached.call_lock import hold_calls
 from gdbmem.linux.files.target_side import TargetSide
 from gdbmem.linux.holding.planted_breakpoints import planted, take_out
 from gdbmem.linux.process.process import process_facts
 from gdbmem.linux.process.processes import stat_of
+from gdbmem.linux.process.thread_lock import ThreadLock
 from gdbmem.records import asdict
 from gdbmem.runs.run import Run
 from gdbmem.text import plural
 
 _AGAIN_SECONDS = 2.0  # until a gdb, which may be busy reading symbols, gets the next signal
 _LET_GO_SECONDS = 5.0
+_PAUSE_SECONDS = 0.001
 _MOST = 100  # breakpoints that the exit status can count
 _UNKNOWN = 101
+NAME = "tracer"  # of the file, in the runtime folder, with the lock that gdb's tracing thread holds
 KILLED = "launcher-killed"  # the slug of what a run then says
 
 
 class Guard:
     """Over process *pid*, while gdb is attached to it. End with dismiss() or let_go()."""
 
-    def __init__(self, pid: int, side: TargetSide, calls: Path, run: Run, *, is_stopped: bool) -> None:
+    def __init__(self, pid: int, side: TargetSide, runtime: Path, run: Run, *, is_stopped: bool) -> None:
         """Begin to watch; *is_stopped*: it is to stay so.
 
-        *calls* is the file of the lock under which gdb calls; *run* gets a warning of what was done in the place of a
-        killed launcher.
+        *runtime* is the folder with the lock under which gdb calls, and gets the one of its tracing thread; *run* gets
+        a warning of what was done in the place of a killed launcher. Raises OSError.
         """
         before: Container[int] = ()
-        lock = os.open(calls, os.O_RDONLY | os.O_CLOEXEC)
+        lock = os.open(runtime / CALLS, os.O_RDONLY | os.O_CLOEXEC)
+        tracer = ThreadLock(runtime / NAME, make=True)
         with contextlib.suppress(OSError):
             before = frozenset(planted(pid, side))
         end, self._pipe = os.pipe()
         self._child = os.fork()
         if self._child == 0:
-            _watch(end, lock, pid, before, run, is_stopped=is_stopped)
+            _watch(end, lock, tracer, pid, before, run, is_stopped=is_stopped)
         os.close(end)
         os.close(lock)
 
@@ -81,8 +89,17 @@ class Guard:
 # -- in the process that outlives us ----------------------------------------------------------------------
 
 
-def _watch(end: int, lock: int, pid: int, before: Container[int], run: Run, *, is_stopped: bool) -> NoReturn:
-    """Wait until the launcher says that it is done, or has gone; never return."""
+def _watch(
+    end: int,
+    lock: int,
+    tracer: ThreadLock,
+    pid: int,
+    before: Container[int],
+    run: Run,
+    *,
+    is_stopped: bool,
+) -> NoReturn:
+    """Wait until gdb has died, or the launcher says that it is done or has gone; never return."""
     status, launcher = _UNKNOWN, os.getppid()
     try:
         signal.set_wakeup_fd(-1)
@@ -91,19 +108,53 @@ def _watch(end: int, lock: int, pid: int, before: Container[int], run: Run, *, i
         os.setsid()
         os.chdir("/")
         end, lock = _kept_alone(end, lock)
+        with contextlib.suppress(OSError):  # only root may
+            os.nice(-20)
         began = _began(pid)
-        words = _words(end)
-        if words[-1:] == ["done"]:
-            status = 0
+        stopper = _Stopper(tracer, pid)
+        words = _words(end, stopper.dead)
+        if words is None:  # gdb has died; the launcher hears of it later
+            status = _clear(pid, before, was_sent=True, is_stopped=is_stopped)
+            words = _words(end) or []
+        elif words[-1:] == ["done"]:
+            if stopper.has_stopped():
+                status = _clear(pid, before, was_sent=True, is_stopped=is_stopped)
         else:
             hold_calls(lock, _LET_GO_SECONDS)
-            _end_gdb(pid, int(words[-1]) if words else None)
+            was_sent = _end_gdb(pid, int(words[-1]) if words else None) or stopper.has_stopped()
             if began is not None and _began(pid) == began:
-                status = _clear(pid, before, is_stopped=is_stopped)
-            if os.getppid() != launcher:
-                _note(run, pid, status)
+                status = _clear(pid, before, was_sent=was_sent, is_stopped=is_stopped)
+        if words[-1:] != ["done"] and os.getppid() != launcher:
+            _note(run, pid, status)
     finally:
         os._exit(status)
+
+
+class _Stopper:
+    """Stops process *pid* as soon as the thread that holds *tracer* has died."""
+
+    def __init__(self, tracer: ThreadLock, pid: int) -> None:
+        self.dead, self._told = os.pipe()  # the first becomes readable when that has happened
+        self._tracer, self._did = tracer, False
+        self._thread = threading.Thread(target=self._wait, daemon=True)
+        try:
+            self._target = os.pidfd_open(pid)
+            self._thread.start()
+        except (AttributeError, OSError):  # before Linux 5.3
+            pass
+
+    def _wait(self) -> None:
+        if self._tracer.wait():
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(self._target, signal.SIGSTOP)
+            self._did = True
+            os.write(self._told, b".")
+
+    def has_stopped(self) -> bool:
+        """Tell, when gdb has ended, whether the process was stopped."""
+        if self._tracer.is_taken and self._thread.is_alive():
+            self._thread.join(_LET_GO_SECONDS)
+        return self._did
 
 
 def _note(run: Run, pid: int, count: int) -> None:
@@ -124,9 +175,13 @@ def _kept_alone(*descriptors: int) -> list[int]:
     return kept
 
 
-def _words(end: int) -> list[str]:
+def _words(end: int, dead: Optional[int] = None) -> Optional[list[str]]:
+    """Return what the launcher has said at *end* when it says no more; None when *dead* is readable before."""
     text = b""
     while True:
+        ready = select.select([end] if dead is None else [end, dead], [], [])[0]
+        if dead in ready:
+            return None
         piece = os.read(end, 4096)
         if not piece:
             return text.decode().split()
@@ -138,8 +193,9 @@ def _began(pid: int) -> Optional[int]:
     return None if stat is None or stat.has_ended else stat.start_ticks
 
 
-def _end_gdb(pid: int, gdb: Optional[int]) -> None:
-    """Have *gdb* detach from *pid*; kill it only where it doesn't."""
+def _end_gdb(pid: int, gdb: Optional[int]) -> bool:
+    """Have *gdb* detach from *pid*; kill it only where it doesn't. Return whether *pid* was sent a SIGSTOP."""
+    was_sent = False
     began = None if gdb is None else _began(gdb)
     if gdb is not None and began is not None:
         # On SIGTERM a busy gdb leaves its breakpoints in the process. It loses a SIGHUP that it gets at a wrong moment,
@@ -149,6 +205,7 @@ def _end_gdb(pid: int, gdb: Optional[int]) -> None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 if number == signal.SIGKILL:
                     os.kill(pid, signal.SIGSTOP)  # its threads go no further than to where they stop
+                    was_sent = True
                 os.kill(gdb, number)
                 os.kill(gdb, signal.SIGCONT)  # one that Ctrl-Z has stopped would not come to its signals
             deadline = time.monotonic() + seconds
@@ -156,9 +213,7 @@ def _end_gdb(pid: int, gdb: Optional[int]) -> None:
                 time.sleep(0.01)
             if _began(gdb) != began:
                 break
-    deadline = time.monotonic() + _LET_GO_SECONDS
-    while _is_traced(pid) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    return was_sent
 
 
 def _is_traced(pid: int) -> bool:
@@ -168,12 +223,18 @@ def _is_traced(pid: int) -> bool:
         return False
 
 
-def _clear(pid: int, before: Container[int], *, is_stopped: bool) -> int:
-    try:
-        with TargetSide(pid) as side:
-            count = take_out(pid, before, side)
-        if not is_stopped and process_facts(pid).state == "T":
+def _clear(pid: int, before: Container[int], *, was_sent: bool, is_stopped: bool) -> int:
+    """Take out the breakpoints of a gdb that has ended; return how many there were, or _UNKNOWN.
+
+    *was_sent*: a SIGSTOP, which the process may not have come to yet.
+    """
+    deadline = time.monotonic() + _LET_GO_SECONDS
+    while _is_traced(pid) and time.monotonic() < deadline:
+        time.sleep(_PAUSE_SECONDS)
+    count = None
+    with contextlib.suppress(TargetError, OSError), TargetSide(pid) as side:
+        count = take_out(pid, before, side)
+    with contextlib.suppress(TargetError, OSError):
+        if not is_stopped and (was_sent or process_facts(pid).state == "T"):
             os.kill(pid, signal.SIGCONT)
-    except (TargetError, OSError):
-        return _UNKNOWN
     return _UNKNOWN if count is None else min(count, _MOST)

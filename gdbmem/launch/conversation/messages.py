@@ -171,8 +171,9 @@ class AttachedPlan(Message):
 
     *valgrind*: set where it runs under valgrind; gdb traces it otherwise. *there*: a folder that the process can write
     to. *sysroot* and *program*: where gdb finds the process's files, if not by their paths. *calls*: the file whose
-    lock gdb holds during a call. *prefix*: how the names of a profiler's dumps begin. *harmless*: its threads whose
-    seccomp filters let them be made to call something, as "TID:FILTERS".
+    lock gdb holds during a call. *tracer*: the file of the lock that gdb's tracing thread holds. *prefix*: how the
+    names of a profiler's dumps begin. *harmless*: its threads whose seccomp filters let them be made to call something,
+    as "TID:FILTERS".
     """
 
     pid: int
@@ -182,6 +183,7 @@ class AttachedPlan(Message):
     sysroot: Optional[str]
     program: Optional[str]
     calls: Optional[str]
+    tracer: Optional[str]
     prefix: str
     harmless: tuple[str, ...] = ()
 
